@@ -1,0 +1,188 @@
+//! The loops over elements. Plain Rust that compiles to vector instructions; no platform math, no fused multiply-add,
+//! so every machine computes the same bits.
+//!
+//! A payload is the elements as little-endian `f32`. What came from another peer is checked finite in the pass that
+//! uses it.
+
+use thiserror::Error;
+
+use crate::layout::ELEMENT_BYTES;
+
+/// Elements that are worked on between two looks at whether all were finite: they fit the first-level cache.
+const BLOCK: usize = 1024;
+
+/// All exponent bits set: infinite, or not a number.
+const EXPONENT: u32 = 0x7f80_0000;
+
+/// A received value that is infinite or not a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("element {index} of the payload is not finite (bits {bits:#010x}): did the sender's step diverge?")]
+pub struct NonFinite {
+    /// Its position in the payload, in elements.
+    pub index: usize,
+    /// Its bits.
+    pub bits: u32,
+}
+
+/// Adds the payload's values to `into`.
+///
+/// # Errors
+/// [`NonFinite`] for the first value that is not finite; `into` is partly updated then and the operation must end.
+///
+/// # Panics
+/// If the payload's length is not that of `into`: the caller has checked it against the layout.
+pub fn accumulate(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
+    fold(into, payload, |mine, theirs| *mine += theirs)
+}
+
+/// Overwrites `into` with the payload's values.
+///
+/// # Errors
+/// [`NonFinite`] for the first value that is not finite; `into` is partly updated then and the operation must end.
+///
+/// # Panics
+/// If the payload's length is not that of `into`: the caller has checked it against the layout.
+pub fn store(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
+    fold(into, payload, |mine, theirs| *mine = theirs)
+}
+
+/// Divides each element. A division, not a product with the reciprocal: a representable mean comes out exact.
+pub fn divide(into: &mut [f32], by: f32) {
+    for value in into {
+        *value /= by;
+    }
+}
+
+/// `into = from * by`: a contribution with its weight.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn scale(into: &mut [f32], from: &[f32], by: f32) {
+    assert_eq!(into.len(), from.len(), "a scaled copy is as long as its source");
+    for (into, from) in into.iter_mut().zip(from) {
+        *into = from * by;
+    }
+}
+
+/// Appends the payload form of `from` to `into`.
+pub fn encode(from: &[f32], into: &mut Vec<u8>) {
+    let start = into.len();
+    into.resize(start + from.len() * ELEMENT_BYTES, 0);
+    let (words, _) = into[start..].as_chunks_mut::<ELEMENT_BYTES>();
+    for (word, value) in words.iter_mut().zip(from) {
+        *word = value.to_le_bytes();
+    }
+}
+
+/// The position of the first value that is infinite or not a number.
+pub fn first_non_finite(values: &[f32]) -> Option<usize> {
+    let mut blocks = values.chunks(BLOCK).enumerate();
+    let (block, values) =
+        blocks.find(|(_, values)| values.iter().fold(false, |bad, value| bad | !value.is_finite()))?;
+    values.iter().position(|value| !value.is_finite()).map(|index| block * BLOCK + index)
+}
+
+/// Combines each element with the payload's value, a block at a time, and looks after each block whether all of its
+/// values were finite: a branch per value would keep the loop from being vectorized.
+#[inline(always)]
+fn fold(into: &mut [f32], payload: &[u8], combine: impl Fn(&mut f32, f32)) -> Result<(), NonFinite> {
+    let (words, rest) = payload.as_chunks::<ELEMENT_BYTES>();
+    assert!(words.len() == into.len() && rest.is_empty(), "a payload is as long as the segment it is for");
+    for (block, (into, words)) in into.chunks_mut(BLOCK).zip(words.chunks(BLOCK)).enumerate() {
+        let mut bad = false;
+        for (mine, word) in into.iter_mut().zip(words) {
+            let bits = u32::from_le_bytes(*word);
+            bad |= bits & EXPONENT == EXPONENT;
+            combine(mine, f32::from_bits(bits));
+        }
+        if bad {
+            return Err(first_bad(words, block * BLOCK));
+        }
+    }
+    Ok(())
+}
+
+#[cold]
+fn first_bad(words: &[[u8; ELEMENT_BYTES]], before: usize) -> NonFinite {
+    let mut words = words.iter().map(|word| u32::from_le_bytes(*word)).enumerate();
+    let found = words.find(|(_, bits)| bits & EXPONENT == EXPONENT);
+    let (index, bits) = found.expect("invariant: the block has a value that is not finite");
+    NonFinite { index: before + index, bits }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(values: &[f32]) -> Vec<u8> {
+        let mut payload = Vec::new();
+        encode(values, &mut payload);
+        payload
+    }
+
+    /// Lengths around a block's edges.
+    const LENGTHS: [usize; 8] = [0, 1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 3];
+
+    #[test]
+    fn a_payload_is_little_endian_and_is_appended() {
+        let mut payload = vec![9];
+        encode(&[1.0, -2.5], &mut payload);
+        assert_eq!(payload, [9, 0, 0, 0x80, 0x3f, 0, 0, 0x20, 0xc0]);
+    }
+
+    #[test]
+    fn accumulate_adds_and_store_overwrites() {
+        for length in LENGTHS {
+            let theirs: Vec<f32> = (0..length).map(|index| index as f32 * 0.5).collect();
+            let mine: Vec<f32> = (0..length).map(|index| 3.0 - index as f32).collect();
+            let mut sum = mine.clone();
+            accumulate(&mut sum, &encoded(&theirs)).expect("all values are finite");
+            assert!(sum.iter().zip(mine.iter().zip(&theirs)).all(|(sum, (mine, theirs))| *sum == mine + theirs));
+            let mut copy = mine;
+            store(&mut copy, &encoded(&theirs)).expect("all values are finite");
+            assert_eq!(copy, theirs);
+        }
+    }
+
+    #[test]
+    fn bits_survive_a_store() {
+        let odd = [-0.0, f32::MIN_POSITIVE / 8.0, f32::MAX, f32::MIN, 1.0 + f32::EPSILON];
+        let mut copy = [0.0; 5];
+        store(&mut copy, &encoded(&odd)).expect("all values are finite");
+        assert_eq!(copy.map(f32::to_bits), odd.map(f32::to_bits));
+    }
+
+    #[test]
+    fn the_first_value_that_is_not_finite_is_named() {
+        for length in LENGTHS {
+            for index in [0, 1, length / 2, length.saturating_sub(1)].into_iter().filter(|index| *index < length) {
+                for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    let mut values = vec![1.0; length];
+                    values[length - 1] = f32::INFINITY;
+                    values[index] = bad;
+                    let error = NonFinite { index, bits: bad.to_bits() };
+                    assert_eq!(accumulate(&mut vec![0.0; length], &encoded(&values)), Err(error));
+                    assert_eq!(store(&mut vec![0.0; length], &encoded(&values)), Err(error));
+                    assert_eq!(first_non_finite(&values), Some(index));
+                }
+            }
+            assert_eq!(first_non_finite(&vec![f32::MAX; length]), None);
+        }
+    }
+
+    #[test]
+    fn divide_and_scale() {
+        let mut values = [3.0, -9.0, 0.0];
+        divide(&mut values, 3.0);
+        assert_eq!(values, [1.0, -3.0, 0.0]);
+        let mut scaled = [0.0; 3];
+        scale(&mut scaled, &values, 4.0);
+        assert_eq!(scaled, [4.0, -12.0, 0.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a payload is as long as the segment")]
+    fn a_short_payload_is_the_callers_fault() {
+        let _ = store(&mut [0.0; 2], &[0; 7]);
+    }
+}

@@ -1,0 +1,134 @@
+//! The unit of IO: its name and its wire header.
+
+use std::fmt;
+use std::ops::Range;
+
+use starling_topology::Rank;
+
+use crate::error::Violation;
+use crate::layout::{ELEMENT_BYTES, Layout};
+
+/// Which half of the all-reduce a segment belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Contributions are added, hop by hop.
+    ReduceScatter,
+    /// The owner's result is copied, hop by hop.
+    AllGather,
+}
+
+/// One segment of one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentId {
+    /// The bucket.
+    pub bucket: u32,
+    /// The half of the all-reduce.
+    pub phase: Phase,
+    /// The chunk, named by the rank that it starts at.
+    pub chunk: Rank,
+    /// The position within the chunk, in segments.
+    pub segment: u32,
+}
+
+impl fmt::Display for SegmentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let phase = match self.phase {
+            Phase::ReduceScatter => "reduce-scatter",
+            Phase::AllGather => "all-gather",
+        };
+        write!(f, "{phase} segment {} of chunk {} of bucket {}", self.segment, self.chunk.0, self.bucket)
+    }
+}
+
+/// One all-reduce of a whole flat buffer. A key is never used twice within a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperationKey {
+    /// The step whose gradients are averaged.
+    pub step: u64,
+    /// Counts the tries of one step.
+    pub attempt: u32,
+}
+
+/// What precedes a segment's payload on the wire. The run and the view are bound once per stream, not per segment.
+///
+/// ```text
+///   byte  0        8         12       16      17         20      24        28              32
+///         | step   | attempt | bucket | phase | reserved | chunk | segment | payload bytes |    little-endian
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SegmentHeader {
+    /// The operation.
+    pub operation: OperationKey,
+    /// The segment.
+    pub segment: SegmentId,
+    /// How many bytes follow.
+    pub payload_bytes: u32,
+}
+
+impl SegmentHeader {
+    /// The length of the encoded header.
+    pub const BYTES: usize = 32;
+
+    /// The header of `segment` in `layout`; `None` if there is no such segment.
+    pub fn new(operation: OperationKey, segment: SegmentId, layout: &Layout) -> Option<Self> {
+        let payload_bytes = payload_bytes(&layout.range(&segment)?);
+        Some(Self { operation, segment, payload_bytes })
+    }
+
+    /// The wire form.
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[0..8].copy_from_slice(&self.operation.step.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.operation.attempt.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.segment.bucket.to_le_bytes());
+        bytes[16] = match self.segment.phase {
+            Phase::ReduceScatter => 0,
+            Phase::AllGather => 1,
+        };
+        bytes[20..24].copy_from_slice(&self.segment.chunk.0.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.segment.segment.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a header that came from another peer. Check it with [`Self::range_in`] before reading the payload.
+    ///
+    /// # Errors
+    /// [`Violation::MalformedHeader`] if the phase is unknown or a reserved byte is not zero.
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Result<Self, Violation> {
+        let phase = match bytes[16..20] {
+            [0, 0, 0, 0] => Phase::ReduceScatter,
+            [1, 0, 0, 0] => Phase::AllGather,
+            [phase, a, b, c] => return Err(Violation::MalformedHeader { phase, reserved: [a, b, c] }),
+            _ => unreachable!("four bytes are four bytes"),
+        };
+        let operation = OperationKey { step: u64::from_le_bytes(field(bytes, 0)), attempt: word(bytes, 8) };
+        let (bucket, chunk, segment) = (word(bytes, 12), Rank(word(bytes, 20)), word(bytes, 24));
+        let segment = SegmentId { bucket, phase, chunk, segment };
+        Ok(Self { operation, segment, payload_bytes: word(bytes, 28) })
+    }
+
+    /// The elements that the payload holds, as positions in the flat buffer. Bounds what a receiver reads.
+    ///
+    /// # Errors
+    /// [`Violation::OutOfBounds`] if the layout has no such segment, [`Violation::PayloadLength`] if the declared length is
+    /// not the segment's.
+    pub fn range_in(&self, layout: &Layout) -> Result<Range<usize>, Violation> {
+        let segment = self.segment;
+        let range = layout.range(&segment).ok_or(Violation::OutOfBounds { segment })?;
+        let (declared, expected) = (self.payload_bytes, payload_bytes(&range));
+        if declared == expected { Ok(range) } else { Err(Violation::PayloadLength { segment, declared, expected }) }
+    }
+}
+
+fn payload_bytes(range: &Range<usize>) -> u32 {
+    u32::try_from(range.len() * ELEMENT_BYTES).expect("invariant: a layout's segments have fewer than 2^32 bytes")
+}
+
+fn field<const N: usize>(bytes: &[u8; SegmentHeader::BYTES], at: usize) -> [u8; N] {
+    std::array::from_fn(|index| bytes[at + index])
+}
+
+fn word(bytes: &[u8; SegmentHeader::BYTES], at: usize) -> u32 {
+    u32::from_le_bytes(field(bytes, at))
+}

@@ -1,0 +1,8 @@
+//! Rings of pure machines, driven in every order that a network could deliver in.
+
+mod bytes;
+mod cluster;
+mod exact;
+mod hostile;
+mod properties;
+mod violations;

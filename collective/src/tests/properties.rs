@@ -1,0 +1,80 @@
+//! Properties over generated layouts and headers.
+
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use starling_topology::Rank;
+
+use super::cluster::layout;
+use crate::{OperationKey, Phase, SegmentHeader, SegmentId};
+
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 400, rng_seed: RngSeed::Fixed(7), failure_persistence: None, ..ProptestConfig::default() }
+}
+
+fn phase() -> impl Strategy<Value = Phase> {
+    prop_oneof![Just(Phase::ReduceScatter), Just(Phase::AllGather)]
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn segments_partition_the_buffer(elements in 0usize..3_000, world in 1u32..40, bucket in 1usize..800, segment in 1usize..90) {
+        let layout = layout(elements, world, bucket, segment);
+        let mut next = 0;
+        for bucket in 0..layout.buckets() {
+            prop_assert_eq!(layout.bucket(bucket).start, next);
+            prop_assert!(!layout.bucket(bucket).is_empty());
+            let longest = layout.chunk(bucket, Rank(0)).len();
+            for chunk in layout.world_size().ranks() {
+                let whole = layout.chunk(bucket, chunk);
+                prop_assert_eq!(whole.start, next);
+                prop_assert!(longest - whole.len() <= 1, "chunks are equal up to one element");
+                for index in 0..layout.segments(bucket, chunk) {
+                    let id = SegmentId { bucket, phase: Phase::ReduceScatter, chunk, segment: index };
+                    let range = layout.range(&id).expect("below the count");
+                    prop_assert_eq!(range.start, next);
+                    prop_assert!((1..=segment).contains(&range.len()));
+                    next = range.end;
+                }
+                prop_assert_eq!(whole.end, next);
+            }
+            prop_assert_eq!(layout.bucket(bucket).end, next);
+        }
+        prop_assert_eq!(next, elements);
+    }
+
+    #[test]
+    fn nothing_lies_outside(
+        elements in 0usize..300, world in 1u32..9, bucket in any::<u32>(), chunk in any::<u32>(), segment in any::<u32>(),
+    ) {
+        let layout = layout(elements, world, 50, 3);
+        let id = SegmentId { bucket, phase: Phase::AllGather, chunk: Rank(chunk), segment };
+        prop_assert_eq!(layout.range(&id), None);
+        prop_assert!(layout.bucket(bucket).is_empty() && layout.chunk(bucket, Rank(chunk)).is_empty());
+    }
+
+    #[test]
+    fn headers_come_back(
+        step in any::<u64>(), attempt in any::<u32>(), bucket in any::<u32>(), phase in phase(),
+        chunk in any::<u32>(), segment in any::<u32>(), payload_bytes in any::<u32>(),
+    ) {
+        let segment = SegmentId { bucket, phase, chunk: Rank(chunk), segment };
+        let header = SegmentHeader { operation: OperationKey { step, attempt }, segment, payload_bytes };
+        prop_assert_eq!(SegmentHeader::from_bytes(&header.to_bytes()), Ok(header));
+    }
+
+    #[test]
+    fn only_canonical_headers_are_read(bytes in any::<[u8; SegmentHeader::BYTES]>(), zeros in any::<bool>()) {
+        let mut bytes = bytes;
+        if zeros {
+            bytes[16] &= 1;
+            bytes[17..20].fill(0);
+        }
+        let read = SegmentHeader::from_bytes(&bytes);
+        prop_assert_eq!(read.is_ok(), bytes[16] < 2 && bytes[17..20] == [0; 3]);
+        if let Ok(header) = read {
+            prop_assert_eq!(header.to_bytes(), bytes);
+        }
+    }
+}

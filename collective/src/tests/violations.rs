@@ -1,0 +1,147 @@
+//! Each kind of wrong segment is refused and named, and changes nothing.
+
+use starling_topology::Rank;
+
+use super::cluster::layout;
+use crate::{Input, Layout, OperationKey, Output, Phase, SegmentHeader, SegmentId, Session, Violation};
+
+const RANK: Rank = Rank(1);
+const PREVIOUS: Rank = Rank(0);
+
+/// Rank 1 of 4, two buckets of 16 elements, chunks of 4 elements in 2 segments.
+fn session() -> Session<u32> {
+    let mut session = Session::new(four(), RANK, 1);
+    session.handle(Input::Start).expect("a start is always taken");
+    while session.poll().is_some() {}
+    session
+}
+
+fn four() -> Layout {
+    layout(32, 4, 16, 2)
+}
+
+fn id(bucket: u32, phase: Phase, chunk: u32, segment: u32) -> SegmentId {
+    SegmentId { bucket, phase, chunk: Rank(chunk), segment }
+}
+
+fn receive(session: &mut Session<u32>, from: Rank, segment: SegmentId) -> Result<(), Violation> {
+    session.handle(Input::Received { from, segment, payload: 7 })
+}
+
+#[track_caller]
+fn refused(session: &mut Session<u32>, from: Rank, segment: SegmentId, violation: Violation) {
+    assert_eq!(receive(session, from, segment), Err(violation));
+    assert_eq!(session.poll(), None, "a refused segment leads to nothing");
+    assert!(violation.to_string().contains(&segment.to_string()), "{violation} names the segment");
+}
+
+#[test]
+fn wrong_sender() {
+    let segment = id(0, Phase::ReduceScatter, 0, 0);
+    for from in [Rank(1), Rank(2), Rank(3), Rank(4), Rank(u32::MAX)] {
+        let violation = Violation::WrongSender { from, rank: RANK, previous: PREVIOUS, segment };
+        refused(&mut session(), from, segment, violation);
+    }
+}
+
+#[test]
+fn out_of_bounds() {
+    let mut session = session();
+    for phase in [Phase::ReduceScatter, Phase::AllGather] {
+        for (bucket, chunk, segment) in
+            [(2, 0, 0), (u32::MAX, 0, 0), (0, 4, 0), (0, u32::MAX, 0), (0, 0, 2), (0, 0, u32::MAX)]
+        {
+            let segment = id(bucket, phase, chunk, segment);
+            refused(&mut session, PREVIOUS, segment, Violation::OutOfBounds { segment });
+        }
+    }
+}
+
+#[test]
+fn impossible_for_this_rank() {
+    let mut session = session();
+    // Our own chunk starts here, and we own the next one.
+    for segment in [id(0, Phase::ReduceScatter, 1, 0), id(0, Phase::AllGather, 2, 1)] {
+        refused(&mut session, PREVIOUS, segment, Violation::Impossible { rank: RANK, segment });
+    }
+}
+
+#[test]
+fn premature() {
+    let mut session = session();
+    // Chunk 0's contribution of ours goes out when its reduce-scatter segment comes.
+    let segment = id(0, Phase::AllGather, 0, 1);
+    refused(&mut session, PREVIOUS, segment, Violation::Premature { rank: RANK, segment });
+    // Bucket 1 has not begun here, so our own chunk of it can't have come round.
+    let segment = id(1, Phase::AllGather, 1, 0);
+    refused(&mut session, PREVIOUS, segment, Violation::Premature { rank: RANK, segment });
+}
+
+#[test]
+fn duplicate() {
+    let mut session = session();
+    for segment in [id(0, Phase::ReduceScatter, 0, 1), id(0, Phase::AllGather, 0, 1), id(1, Phase::ReduceScatter, 3, 0)]
+    {
+        receive(&mut session, PREVIOUS, segment).expect("once is right");
+        while session.poll().is_some() {}
+        refused(&mut session, PREVIOUS, segment, Violation::Duplicate { rank: RANK, segment });
+    }
+}
+
+#[test]
+fn a_finished_bucket_is_remembered() {
+    let mut session = session();
+    let mut done = false;
+    for phase in [Phase::ReduceScatter, Phase::AllGather] {
+        let own = if phase == Phase::ReduceScatter { 1 } else { 2 };
+        for chunk in (0..4).filter(|chunk| *chunk != own) {
+            for segment in 0..2 {
+                receive(&mut session, PREVIOUS, id(0, phase, chunk, segment)).expect("in its place");
+                done |= std::iter::from_fn(|| session.poll()).filter(|output| *output == Output::BucketDone(0)).count()
+                    == 1;
+            }
+        }
+    }
+    assert!(done);
+    let segment = id(0, Phase::AllGather, 0, 1);
+    refused(&mut session, PREVIOUS, segment, Violation::Duplicate { rank: RANK, segment });
+    let segment = id(0, Phase::AllGather, 0, 2);
+    refused(&mut session, PREVIOUS, segment, Violation::OutOfBounds { segment });
+}
+
+#[test]
+fn alone_nothing_may_come() {
+    let mut session = Session::new(layout(4, 1, 4, 4), Rank(0), 1);
+    for phase in [Phase::ReduceScatter, Phase::AllGather] {
+        let segment = id(0, phase, 0, 0);
+        refused(&mut session, Rank(0), segment, Violation::Impossible { rank: Rank(0), segment });
+    }
+}
+
+#[test]
+fn malformed_header() {
+    let operation = OperationKey { step: 3, attempt: 1 };
+    let header = SegmentHeader::new(operation, id(1, Phase::AllGather, 2, 1), &four()).expect("in the layout");
+    for (at, byte) in [(16, 2), (16, 255), (17, 1), (18, 1), (19, 128)] {
+        let mut bytes = header.to_bytes();
+        bytes[at] = byte;
+        let reserved = [bytes[17], bytes[18], bytes[19]];
+        let violation = Violation::MalformedHeader { phase: bytes[16], reserved };
+        assert_eq!(SegmentHeader::from_bytes(&bytes), Err(violation));
+    }
+}
+
+#[test]
+fn payload_length() {
+    let layout = four();
+    let segment = id(1, Phase::AllGather, 2, 1);
+    let header = SegmentHeader::new(OperationKey { step: 3, attempt: 1 }, segment, &layout).expect("in the layout");
+    assert_eq!(header.range_in(&layout), Ok(26..28));
+    for declared in [0, 4, 7, 9, u32::MAX] {
+        let header = SegmentHeader { payload_bytes: declared, ..header };
+        assert_eq!(header.range_in(&layout), Err(Violation::PayloadLength { segment, declared, expected: 8 }));
+    }
+    let segment = id(2, Phase::AllGather, 2, 1);
+    assert_eq!(SegmentHeader { segment, ..header }.range_in(&layout), Err(Violation::OutOfBounds { segment }));
+    assert_eq!(SegmentHeader::new(header.operation, segment, &layout), None);
+}

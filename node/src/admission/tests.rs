@@ -1,0 +1,166 @@
+//! Real connections over loopback, TCP and QUIC.
+
+use futures::StreamExt;
+use libp2p::swarm::{self, NetworkBehaviour, SwarmEvent};
+use libp2p::{Multiaddr, StreamProtocol, Swarm, identify, kad};
+
+use super::*;
+use crate::behaviour::{Behaviour, Protocols};
+use crate::identity::Identity;
+use crate::transport;
+
+const TCP: &str = "/ip4/127.0.0.1/tcp/0";
+const QUIC: &str = "/ip4/127.0.0.1/udp/0/quic-v1";
+/// Longer than the handshake's deadline.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Peer {
+    swarm: Swarm<Behaviour>,
+    turned: mpsc::Receiver<Turned>,
+}
+
+fn peer(secret: u8, wire_version: u32) -> Peer {
+    let identity = Identity::generate();
+    let (turned_in, turned) = mpsc::channel(8);
+    let secret = Secret::new(Some([secret; 32]));
+    let admission = Admission { me: identity.peer_id(), secret, wire_version, turned: turned_in };
+    let transport = transport::build(&identity, admission).expect("a transport");
+    let protocols = Protocols::new(starling_topology::RunId([7; 32]));
+    let behaviour = Behaviour::new(&identity, &protocols, 8, false).expect("a behaviour");
+    let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(PATIENCE);
+    Peer { swarm: Swarm::new(transport, behaviour, identity.peer_id(), config), turned }
+}
+
+async fn listen(peer: &mut Peer, address: &str) -> Multiaddr {
+    peer.swarm.listen_on(address.parse().expect("an address")).expect("a transport for it");
+    loop {
+        if let SwarmEvent::NewListenAddr { address, .. } = peer.swarm.select_next_some().await {
+            return address.with_p2p(*peer.swarm.local_peer_id()).expect("no other peer id in it");
+        }
+    }
+}
+
+/// Dials, and returns what each side was told: `None` where the connection was admitted.
+async fn meet(mut dialer: Peer, mut listener: Peer, address: &str) -> (Option<AdmissionError>, Option<AdmissionError>) {
+    let address = listen(&mut listener, address).await;
+    dialer.swarm.dial(address).expect("dialed");
+    let (mut dialer_saw, mut listener_saw) = (None, None);
+    let deadline = tokio::time::sleep(PATIENCE);
+    tokio::pin!(deadline);
+    while dialer_saw.is_none() || listener_saw.is_none() {
+        tokio::select! {
+            event = dialer.swarm.select_next_some() => {
+                if let SwarmEvent::ConnectionEstablished { .. } = event { dialer_saw = Some(None); }
+            }
+            event = listener.swarm.select_next_some() => {
+                if let SwarmEvent::ConnectionEstablished { .. } = event { listener_saw = Some(None); }
+            }
+            Some(turned) = dialer.turned.recv() => dialer_saw = Some(Some(turned.error)),
+            Some(turned) = listener.turned.recv() => listener_saw = Some(Some(turned.error)),
+            () = &mut deadline => panic!("no outcome: dialer {dialer_saw:?}, listener {listener_saw:?}"),
+        }
+    }
+    (dialer_saw.flatten(), listener_saw.flatten())
+}
+
+#[tokio::test]
+async fn holders_of_one_secret_are_admitted() {
+    for address in [TCP, QUIC] {
+        assert_eq!(meet(peer(1, 1), peer(1, 1), address).await, (None, None), "{address}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_secret_is_refused_and_both_sides_know_why() {
+    for address in [TCP, QUIC] {
+        let outcome = meet(peer(2, 1), peer(1, 1), address).await;
+        assert_eq!(outcome, (Some(AdmissionError::Refused), Some(AdmissionError::Unproven)), "{address}");
+    }
+}
+
+#[tokio::test]
+async fn another_wire_version_is_refused_with_both_versions() {
+    for address in [TCP, QUIC] {
+        let (dialer, listener) = meet(peer(1, 3), peer(1, 4), address).await;
+        assert_eq!(dialer, Some(AdmissionError::WireVersion { ours: 3, theirs: 4 }), "{address}");
+        assert_eq!(listener, Some(AdmissionError::WireVersion { ours: 4, theirs: 3 }), "{address}");
+    }
+}
+
+/// A libp2p peer as anyone can build one, which knows the protocol names but not the handshake.
+#[derive(NetworkBehaviour)]
+struct Stranger {
+    identify: identify::Behaviour,
+    kademlia: kad::Behaviour<kad::store::MemoryStore>,
+}
+
+/// The stranger reaches encryption, so its own swarm believes in a connection. Nothing may answer on it.
+#[tokio::test]
+async fn a_stranger_is_dropped_before_anything_answers() {
+    for address in [TCP, QUIC] {
+        let mut member = peer(1, 1);
+        let address = listen(&mut member, address).await;
+        let name = format!("/starling/{}/kad/1", starling_topology::RunId([7; 32]));
+        let mut stranger = libp2p::SwarmBuilder::with_new_identity()
+            .with_tokio()
+            .with_tcp(libp2p::tcp::Config::default(), libp2p::tls::Config::new, libp2p::yamux::Config::default)
+            .expect("tcp")
+            .with_quic()
+            .with_behaviour(|key| {
+                let me = key.public().to_peer_id();
+                let kad_config = kad::Config::new(StreamProtocol::try_from_owned(name).expect("a name"));
+                Stranger {
+                    identify: identify::Behaviour::new(identify::Config::new("/stranger/1".into(), key.public())),
+                    kademlia: kad::Behaviour::with_config(me, kad::store::MemoryStore::new(me), kad_config),
+                }
+            })
+            .expect("a behaviour")
+            .build();
+        let member_id = *member.swarm.local_peer_id();
+        stranger.behaviour_mut().kademlia.add_address(&member_id, address.clone());
+        stranger.behaviour_mut().kademlia.get_closest_peers(member_id);
+        stranger.dial(address.clone()).ok();
+        let mut turned = None;
+        let mut dropped = false;
+        let deadline = tokio::time::sleep(PATIENCE);
+        tokio::pin!(deadline);
+        while turned.is_none() || !dropped {
+            tokio::select! {
+                event = member.swarm.select_next_some() => {
+                    let established = matches!(event, SwarmEvent::ConnectionEstablished { .. });
+                    assert!(!established, "{address}: the member's swarm saw the stranger");
+                }
+                event = stranger.select_next_some() => match event {
+                    SwarmEvent::Behaviour(StrangerEvent::Identify(identify::Event::Received { info, .. })) => {
+                        panic!("{address}: identify answered {info:?}")
+                    }
+                    SwarmEvent::Behaviour(StrangerEvent::Kademlia(
+                        kad::Event::RoutingUpdated { .. } | kad::Event::InboundRequest { .. },
+                    )) => {}
+                    SwarmEvent::ConnectionClosed { .. } | SwarmEvent::OutgoingConnectionError { .. } => dropped = true,
+                    _ => {}
+                },
+                Some(refusal) = member.turned.recv() => turned = Some(refusal.error),
+                () = &mut deadline => panic!("{address}: turned {turned:?}, dropped {dropped}"),
+            }
+        }
+        let turned = turned.expect("the loop waits for it");
+        assert_ne!(turned, AdmissionError::Refused, "{address}");
+    }
+}
+
+#[test]
+fn a_proof_is_bound_to_role_nonces_and_peers() {
+    let (turned, _) = mpsc::channel(1);
+    let [a, b] = [Identity::generate().peer_id(), Identity::generate().peer_id()];
+    let admission = Admission { me: a, secret: Secret::new(Some([1; 32])), wire_version: 1, turned };
+    let proof = admission.proof(b"dialer", &[1; 32], &[2; 32], a, b);
+    let others = [
+        admission.proof(b"listener", &[1; 32], &[2; 32], a, b),
+        admission.proof(b"dialer", &[3; 32], &[2; 32], a, b),
+        admission.proof(b"dialer", &[1; 32], &[3; 32], a, b),
+        admission.proof(b"dialer", &[1; 32], &[2; 32], b, a),
+        Admission { secret: Secret::new(None), ..admission.clone() }.proof(b"dialer", &[1; 32], &[2; 32], a, b),
+    ];
+    assert!(others.iter().all(|other| *other != proof));
+}

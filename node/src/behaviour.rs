@@ -1,0 +1,100 @@
+//! What an admitted peer can speak.
+
+use std::time::Duration;
+
+use libp2p::swarm::NetworkBehaviour;
+use libp2p::swarm::behaviour::toggle::Toggle;
+use libp2p::{StreamProtocol, connection_limits, gossipsub, identify, kad, mdns, ping};
+use starling_topology::RunId;
+
+use crate::identity::Identity;
+
+/// Connections that have not been admitted yet: enough for a whole swarm to come at once, few enough to be harmless.
+const MAX_PENDING: u32 = 32;
+/// Two peers that dial each other at the same time hold two connections.
+const MAX_PER_PEER: u32 = 3;
+
+/// Everything behind admission. Kademlia and gossip carry the run's id in their names, so that two runs never mix.
+#[derive(NetworkBehaviour)]
+pub(crate) struct Behaviour {
+    limits: connection_limits::Behaviour,
+    pub(crate) streams: libp2p_stream::Behaviour,
+    identify: identify::Behaviour,
+    ping: ping::Behaviour,
+    pub(crate) kademlia: kad::Behaviour<kad::store::MemoryStore>,
+    pub(crate) gossip: gossipsub::Behaviour,
+    mdns: Toggle<mdns::tokio::Behaviour>,
+}
+
+/// The names of a run's protocols.
+#[derive(Debug, Clone)]
+pub(crate) struct Protocols {
+    pub(crate) control: StreamProtocol,
+    pub(crate) ring: StreamProtocol,
+    pub(crate) state: StreamProtocol,
+    kademlia: StreamProtocol,
+    pub(crate) contacts: gossipsub::IdentTopic,
+}
+
+/// Hands out the manifest. The one protocol that does not name a run: a joiner learns the run by it.
+pub(crate) const WELCOME: StreamProtocol = StreamProtocol::new("/starling/welcome/1");
+
+impl Protocols {
+    pub(crate) fn new(run: RunId) -> Self {
+        let name = |kind: &str| {
+            StreamProtocol::try_from_owned(format!("/starling/{run}/{kind}/1"))
+                .expect("invariant: the name begins with a slash")
+        };
+        Self {
+            control: name("control"),
+            ring: name("ring"),
+            state: name("state"),
+            kademlia: name("kad"),
+            contacts: gossipsub::IdentTopic::new(format!("/starling/{run}/contacts/1")),
+        }
+    }
+}
+
+impl Behaviour {
+    pub(crate) fn new(
+        identity: &Identity,
+        protocols: &Protocols,
+        max_peers: usize,
+        multicast: bool,
+    ) -> std::io::Result<Self> {
+        let me = identity.peer_id();
+        let peers = u32::try_from(max_peers).unwrap_or(u32::MAX);
+        let limits = connection_limits::ConnectionLimits::default()
+            .with_max_pending_incoming(Some(MAX_PENDING))
+            .with_max_established_per_peer(Some(MAX_PER_PEER))
+            .with_max_established(Some(peers.saturating_mul(MAX_PER_PEER).saturating_add(MAX_PENDING)));
+
+        let mut kad_config = kad::Config::new(protocols.kademlia.clone());
+        kad_config.set_query_timeout(Duration::from_secs(10));
+        let mut kademlia = kad::Behaviour::with_config(me, kad::store::MemoryStore::new(me), kad_config);
+        // Members are servers of the run's own, private table.
+        kademlia.set_mode(Some(kad::Mode::Server));
+
+        let gossip_config = gossipsub::ConfigBuilder::default()
+            .validation_mode(gossipsub::ValidationMode::Strict)
+            .max_transmit_size(16 * 1024)
+            .build()
+            .map_err(std::io::Error::other)?;
+        let authenticity = gossipsub::MessageAuthenticity::Signed(identity.keypair().clone());
+        let mut gossip = gossipsub::Behaviour::new(authenticity, gossip_config).map_err(std::io::Error::other)?;
+        gossip.subscribe(&protocols.contacts).map_err(std::io::Error::other)?;
+
+        let mdns = multicast.then(|| mdns::tokio::Behaviour::new(mdns::Config::default(), me)).transpose()?;
+        let identify_config =
+            identify::Config::new(protocols.kademlia.to_string(), identity.keypair().public()).with_cache_size(0);
+        Ok(Self {
+            limits: connection_limits::Behaviour::new(limits),
+            streams: libp2p_stream::Behaviour::new(),
+            identify: identify::Behaviour::new(identify_config),
+            ping: ping::Behaviour::new(ping::Config::new()),
+            kademlia,
+            gossip,
+            mdns: Toggle::from(mdns),
+        })
+    }
+}

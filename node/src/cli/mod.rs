@@ -1,0 +1,355 @@
+//! The command line as it is written: verbs and raw flags.
+//!
+//! Flags that set a key of the configuration stay text here. [`crate::config`] reads, checks and explains them, with
+//! the same words as for files and variables.
+
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::settings::Resume;
+
+const EXAMPLES: &str = "\
+Examples:
+  starling demo                              four peers on this machine train together, in seconds
+  starling run --min-peers 2                 found a run on the built-in digits; prints a ticket
+  starling join starling1…                   join it from another machine, with that ticket
+  starling run --data table.csv --label y    found a run on your own data
+  starling status                            how the run on this machine is doing
+
+Exit codes:
+  0    done, or left in order after the first Ctrl-C
+  1    failed; stderr says what, where, why and what to do
+  2    the command line or the configuration can't be used
+  130  interrupted: the second Ctrl-C, or Ctrl-C in a demo";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  starling run --min-peers 3 --data table.csv --data-dir state
+  starling run --model cnn:8,16 --data mnist/ --batch-size 128 --steps 2000 --export model.safetensors
+  starling run --resume                      go on from the newest checkpoint
+
+The first Ctrl-C (or SIGTERM) leaves in order and saves; the second quits at once, with exit code 130.";
+
+const JOIN_EXAMPLES: &str = "\
+Examples:
+  starling join starling1…
+  starling join starling1… --data table.csv --data-dir state2
+  starling join /ip4/192.0.2.1/tcp/4001/p2p/12D3KooW… --secret-file secret.hex
+
+Model, optimizer, batch size, steps and seed come from the run. Set one anyway, and a run that differs is refused.
+Each machine needs its own copy of the data and its own data directory.";
+
+/// Train one model on many machines that nobody owns in common.
+///
+/// Start one process on each machine, paste a join ticket, and the machines find each other, form a ring, and average
+/// their gradients exactly. There is no master and no server.
+#[derive(Debug, Parser)]
+#[command(name = "starling", version, after_help = EXAMPLES, max_term_width = 110)]
+pub struct Cli {
+    /// Flags of every verb.
+    #[command(flatten)]
+    pub global: GlobalFlags,
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Train with several peers on this machine, and compare what they end up with
+    Demo(DemoFlags),
+    /// Make a data directory with an identity, and a commented starling.toml
+    Init(InitFlags),
+    /// Found a run, wait for others, train
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunFlags),
+    /// Join a run by its ticket or by a member's address
+    #[command(after_help = JOIN_EXAMPLES)]
+    Join(JoinFlags),
+    /// Print the ticket of the run on this machine
+    Invite(DataDirFlag),
+    /// Say how the run on this machine is doing
+    Status(StatusFlags),
+    /// Show the configuration
+    #[command(subcommand)]
+    Config(ConfigVerb),
+    /// List, verify and export checkpoints
+    #[command(subcommand)]
+    Checkpoint(CheckpointVerb),
+    /// Print a completion script for a shell
+    Completions {
+        /// bash, elvish, fish, powershell or zsh
+        shell: Shell,
+    },
+}
+
+/// Flags of every verb.
+#[derive(Debug, Clone, Default, Args)]
+pub struct GlobalFlags {
+    /// Print JSON on stdout: one object per line [default: text]
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Configuration file [default: ./starling.toml if it is there]
+    #[arg(long, global = true, value_name = "FILE", env = "STARLING_CONFIG", hide_env_values = true)]
+    pub config: Option<PathBuf>,
+    /// Log more, to stderr: -v info, -vv debug, -vvv trace [default: warn]
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+    /// Log errors only [default: warn]
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Log as text or json [default: text]
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub log_format: Option<String>,
+}
+
+/// Where a node keeps what it has.
+#[derive(Debug, Clone, Default, Args)]
+pub struct DataDirFlag {
+    /// Where identity, secrets, status and checkpoints live [default: starling in the user's data folder]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<String>,
+}
+
+/// Flags of what all members share.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "What is trained (shared by all members)")]
+pub struct ManifestFlags {
+    /// softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels) [default: mlp:64]
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// sgd, momentum, nesterov or adamw [default: adamw]
+    #[arg(long, value_name = "NAME")]
+    pub optimizer: Option<String>,
+    /// Step size [default: 0.003 for adamw, 0.1 for sgd, 0.05 for momentum and nesterov]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    pub learning_rate: Option<String>,
+    /// Share of the velocity that momentum and nesterov keep [default: 0.9]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
+    pub momentum: Option<String>,
+    /// Penalty on large parameters [default: 0.0]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    pub weight_decay: Option<String>,
+    /// Samples per step, over all members together [default: 64]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub batch_size: Option<String>,
+    /// The run's last step [default: 600]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub steps: Option<String>,
+    /// Seed of initial parameters, sample order and held-out split [default: 42]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub seed: Option<String>,
+}
+
+/// Flags of who founds a run.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Founding")]
+pub struct FoundingFlags {
+    /// Share of the samples kept from training, to measure accuracy on [default: 0.2]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
+    pub held_out: Option<String>,
+    /// Members needed before the first step [default: 1]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub min_peers: Option<String>,
+    /// Admit anyone who knows an address, without the ticket's secret [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub public: Option<String>,
+}
+
+/// Flags of this machine alone.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "This machine")]
+pub struct MachineFlags {
+    /// digits (built in), a CSV file (.csv, .csv.gz), an IDX file, or a folder of IDX files [default: digits]
+    #[arg(long, value_name = "SOURCE")]
+    pub data: Option<String>,
+    /// CSV: the label column, by name or 0-based index [default: the last column]
+    #[arg(long, value_name = "COLUMN")]
+    pub label: Option<String>,
+    /// CSV: the first row holds column names [default: detected from the first row]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub header: Option<String>,
+    /// CSV: the first row holds values
+    #[arg(long, conflicts_with = "header")]
+    pub no_header: bool,
+    /// auto (a GPU if there is one), cpu, gpu or gpu:N [default: auto]
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// Where the data directory is.
+    #[command(flatten)]
+    pub data_dir: DataDirFlag,
+    /// Measure accuracy every N steps; 0 only at the end [default: 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub evaluate_every: Option<String>,
+    /// Save a checkpoint every N steps; 0 only at the end [default: 100]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub checkpoint_every: Option<String>,
+    /// How many checkpoints to keep [default: 3]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub checkpoint_keep: Option<String>,
+    /// Write the trained model to this safetensors file at the end [default: nothing is written]
+    #[arg(long, value_name = "FILE")]
+    pub export: Option<String>,
+    /// Multiaddr to listen on, repeatable [default: /ip4/0.0.0.0/tcp/0, /ip4/0.0.0.0/udp/0/quic-v1]
+    #[arg(long, value_name = "MULTIADDR")]
+    pub listen: Vec<String>,
+    /// Multiaddr to announce besides those, repeatable, for a forwarded port [default: none]
+    #[arg(long, value_name = "MULTIADDR")]
+    pub announce: Vec<String>,
+    /// Look for peers on the local network by multicast [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub mdns: Option<String>,
+    /// The most members the run may have [default: 64]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub max_peers: Option<String>,
+    /// The longest a run may stand still because of one peer, in ms; all deadlines derive from it [default: 10000]
+    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
+    pub max_stall_ms: Option<String>,
+}
+
+/// All flags that set keys.
+#[derive(Debug, Clone, Default, Args)]
+pub struct KeyFlags {
+    /// What all members share.
+    #[command(flatten)]
+    pub manifest: ManifestFlags,
+    /// What only a founder says.
+    #[command(flatten)]
+    pub founding: FoundingFlags,
+    /// This machine alone.
+    #[command(flatten)]
+    pub machine: MachineFlags,
+}
+
+/// `starling run`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RunFlags {
+    /// All keys.
+    #[command(flatten)]
+    pub keys: KeyFlags,
+    /// Go on from a checkpoint in the data directory: the newest, or the one after STEP [default: start afresh]
+    #[arg(
+        long,
+        value_name = "STEP",
+        help_heading = "Founding",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "newest",
+        value_parser = parse_resume
+    )]
+    pub resume: Option<Resume>,
+}
+
+/// `starling join`.
+#[derive(Debug, Clone, Args)]
+pub struct JoinFlags {
+    /// The ticket that `starling run` or `starling invite` printed, or a member's address ending in /p2p/<peer id>
+    #[arg(value_name = "TICKET|MULTIADDR")]
+    pub target: String,
+    /// What the user insists on.
+    #[command(flatten)]
+    pub manifest: ManifestFlags,
+    /// This machine alone.
+    #[command(flatten)]
+    pub machine: MachineFlags,
+    /// File with the secret of a private run, 64 hex digits, to join by address [default: the ticket's secret]
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+}
+
+/// `starling demo`.
+#[derive(Debug, Clone, Args)]
+pub struct DemoFlags {
+    /// How many peers train together
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub peers: u16,
+    /// How many steps they take
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: u64,
+    /// auto, cpu, gpu or gpu:N
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub device: String,
+    /// Keep the peers' data directories here, in a folder that is empty or not there [default: removed at the end]
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+}
+
+/// `starling init`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct InitFlags {
+    /// Set in the file that is written.
+    #[command(flatten)]
+    pub keys: KeyFlags,
+    /// Write over a file that is there [default: refuse]
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `starling status`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct StatusFlags {
+    /// Where the data directory is.
+    #[command(flatten)]
+    pub data_dir: DataDirFlag,
+    /// Go on printing what changes, until the node ends [default: print once]
+    #[arg(long)]
+    pub watch: bool,
+}
+
+/// `starling config`.
+#[derive(Debug, Clone, Subcommand)]
+pub enum ConfigVerb {
+    /// Print what is in force, as TOML that can be read again
+    Show(ShowFlags),
+}
+
+/// `starling config show`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ShowFlags {
+    /// Flags, as `starling run` would take them.
+    #[command(flatten)]
+    pub keys: KeyFlags,
+    /// Say for each value where it came from: default, file and line, variable, or flag [default: values only]
+    #[arg(long)]
+    pub origin: bool,
+}
+
+/// `starling checkpoint`.
+#[derive(Debug, Clone, Subcommand)]
+pub enum CheckpointVerb {
+    /// List the checkpoints in the data directory
+    Ls(DataDirFlag),
+    /// Read every checkpoint and check all hashes; exit code 1 if one is damaged
+    Verify(DataDirFlag),
+    /// Write a checkpoint's parameters to a safetensors file
+    Export(ExportFlags),
+}
+
+/// `starling checkpoint export`.
+#[derive(Debug, Clone, Args)]
+pub struct ExportFlags {
+    /// Where the data directory is.
+    #[command(flatten)]
+    pub data_dir: DataDirFlag,
+    /// The checkpoint after this step [default: the newest]
+    #[arg(long, value_name = "STEP")]
+    pub step: Option<u64>,
+    /// The file to write
+    #[arg(long, value_name = "FILE")]
+    pub to: PathBuf,
+}
+
+fn parse_resume(text: &str) -> Result<Resume, String> {
+    match text {
+        "newest" => Ok(Resume::Newest),
+        step => step.parse().map(Resume::Step).map_err(|_| "must be the step of a checkpoint, or `newest`".to_owned()),
+    }
+}

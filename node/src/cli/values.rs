@@ -1,0 +1,101 @@
+//! From flags to the values of keys.
+
+use super::{DataDirFlag, DemoFlags, FoundingFlags, GlobalFlags, KeyFlags, MachineFlags, ManifestFlags};
+use crate::config::FlagValue;
+
+impl GlobalFlags {
+    /// The flags that set keys.
+    pub fn values(&self) -> Vec<FlagValue> {
+        let level = match (self.quiet, self.verbose) {
+            (true, _) => Some(("--quiet", "error")),
+            (false, 0) => None,
+            (false, 1) => Some(("--verbose", "info")),
+            (false, 2) => Some(("--verbose", "debug")),
+            (false, 3..) => Some(("--verbose", "trace")),
+        };
+        let level = level.map(|(flag, level)| FlagValue { key: "log.level", flag, values: vec![level.to_owned()] });
+        level.into_iter().chain(one("log.format", "--log-format", &self.log_format)).collect()
+    }
+}
+
+impl DataDirFlag {
+    /// The flag, if it is given.
+    pub fn values(&self) -> Vec<FlagValue> {
+        one("train.data_dir", "--data-dir", &self.data_dir).into_iter().collect()
+    }
+}
+
+impl ManifestFlags {
+    /// The flags that set keys.
+    pub fn values(&self) -> Vec<FlagValue> {
+        let flags = [
+            one("run.model", "--model", &self.model),
+            one("run.optimizer", "--optimizer", &self.optimizer),
+            one("run.learning_rate", "--learning-rate", &self.learning_rate),
+            one("run.momentum", "--momentum", &self.momentum),
+            one("run.weight_decay", "--weight-decay", &self.weight_decay),
+            one("run.batch_size", "--batch-size", &self.batch_size),
+            one("run.steps", "--steps", &self.steps),
+            one("run.seed", "--seed", &self.seed),
+        ];
+        flags.into_iter().flatten().collect()
+    }
+}
+
+impl FoundingFlags {
+    /// The flags that set keys.
+    pub fn values(&self) -> Vec<FlagValue> {
+        let flags = [
+            one("run.held_out", "--held-out", &self.held_out),
+            one("run.min_peers", "--min-peers", &self.min_peers),
+            one("run.public", "--public", &self.public),
+        ];
+        flags.into_iter().flatten().collect()
+    }
+}
+
+impl MachineFlags {
+    /// The flags that set keys.
+    pub fn values(&self) -> Vec<FlagValue> {
+        let no_header = self.no_header.then(|| "false".to_owned());
+        let flags = [
+            one("data.source", "--data", &self.data),
+            one("data.label", "--label", &self.label),
+            one("data.header", "--header", &self.header),
+            one("data.header", "--no-header", &no_header),
+            one("train.device", "--device", &self.device),
+            one("train.evaluate_every_steps", "--evaluate-every", &self.evaluate_every),
+            one("train.checkpoint_every_steps", "--checkpoint-every", &self.checkpoint_every),
+            one("train.checkpoint_keep", "--checkpoint-keep", &self.checkpoint_keep),
+            one("train.export", "--export", &self.export),
+            many("network.listen", "--listen", &self.listen),
+            many("network.announce", "--announce", &self.announce),
+            one("network.mdns", "--mdns", &self.mdns),
+            one("network.max_peers", "--max-peers", &self.max_peers),
+            one("network.max_stall_ms", "--max-stall-ms", &self.max_stall_ms),
+        ];
+        flags.into_iter().flatten().chain(self.data_dir.values()).collect()
+    }
+}
+
+impl DemoFlags {
+    /// The flags that set keys.
+    pub fn values(&self) -> Vec<FlagValue> {
+        vec![FlagValue { key: "train.device", flag: "--device", values: vec![self.device.clone()] }]
+    }
+}
+
+impl KeyFlags {
+    /// The flags that set keys.
+    pub fn values(&self) -> Vec<FlagValue> {
+        [self.manifest.values(), self.founding.values(), self.machine.values()].concat()
+    }
+}
+
+fn one(key: &'static str, flag: &'static str, value: &Option<String>) -> Option<FlagValue> {
+    value.as_ref().map(|value| FlagValue { key, flag, values: vec![value.clone()] })
+}
+
+fn many(key: &'static str, flag: &'static str, values: &[String]) -> Option<FlagValue> {
+    (!values.is_empty()).then(|| FlagValue { key, flag, values: values.to_vec() })
+}

@@ -1,0 +1,24 @@
+//! `starling demo`: several peers on this machine train together.
+
+use super::{CommandError, Context};
+use crate::cli::DemoFlags;
+use crate::config::Layers;
+use crate::demo::{self, Plan};
+use crate::output::Style;
+
+pub(super) async fn demo(context: &Context, flags: &DemoFlags) -> Result<u8, CommandError> {
+    // A demo is the same on every machine: of the user's configuration, only the flags here count.
+    let mut layers = Layers::new();
+    layers.flags(&context.global.values())?;
+    layers.flags(&flags.values())?;
+    let loaded = layers.finish();
+    loaded.device()?;
+    context.start_logs(&loaded)?;
+    let plan = Plan {
+        peers: usize::from(flags.peers),
+        steps: flags.steps,
+        device: flags.device.clone(),
+        keep: flags.keep.clone(),
+    };
+    demo::run(&plan, Style::choose(context.global.json), &context.console).await
+}

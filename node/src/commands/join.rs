@@ -1,0 +1,20 @@
+//! `starling join`: take part in a run that others founded.
+
+use super::run::take_part;
+use super::{CommandError, Context};
+use crate::cli::JoinFlags;
+use crate::config::{parse_secret, parse_target};
+use crate::node;
+use crate::settings::Joining;
+
+pub(super) async fn join(context: &Context, flags: &JoinFlags) -> Result<u8, CommandError> {
+    let loaded = context.load(&[flags.manifest.values(), flags.machine.values()].concat())?;
+    let joining = Joining {
+        target: parse_target(&flags.target)?,
+        secret: flags.secret_file.as_deref().map(parse_secret).transpose()?,
+        expected: loaded.expectations()?,
+    };
+    let settings = loaded.settings()?;
+    context.start_logs(&loaded)?;
+    take_part(context, settings, |settings, observer, stop| node::join(settings, joining, observer, stop)).await
+}

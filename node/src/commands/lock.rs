@@ -1,0 +1,82 @@
+//! One node per data directory.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::Path;
+
+use super::CommandError;
+
+const FILE: &str = "lock";
+/// A process's number has at most so many digits.
+const MAX_DIGITS: u64 = 20;
+
+/// Keeps other nodes out of a data directory for as long as it lives. The system takes the lock back when the process
+/// ends, however it ends.
+#[derive(Debug)]
+pub struct DataDirLock {
+    _file: File,
+}
+
+impl DataDirLock {
+    /// Makes the directory if needed (for its owner alone) and locks it.
+    ///
+    /// # Errors
+    /// [`CommandError::InUse`] if another node has it, [`CommandError::Io`] if it can't be made or written.
+    pub fn acquire(data_dir: &Path) -> Result<Self, CommandError> {
+        create_private(data_dir)?;
+        let path = data_dir.join(FILE);
+        let failed = || CommandError::io(format!("lock {}", path.display()));
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(failed())?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                // The holder's number is only for the message: without it the message is still right.
+                let _ = file.take(MAX_DIGITS).read_to_string(&mut holder);
+                let holder = holder.trim();
+                let is_number = !holder.is_empty() && holder.bytes().all(|byte| byte.is_ascii_digit());
+                let by = if is_number { format!(" by process {holder}") } else { String::new() };
+                return Err(CommandError::InUse { dir: data_dir.to_owned(), by });
+            }
+            Err(TryLockError::Error(error)) => return Err(failed()(error)),
+        }
+        file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).map_err(failed())?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// Makes a directory that only its owner may enter. One that is there stays as it is.
+pub(super) fn create_private(dir: &Path) -> Result<(), CommandError> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(dir).map_err(CommandError::io(format!("make the data directory {}", dir.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_node_is_refused_until_the_first_is_gone() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let data_dir = dir.path().join("state");
+        let first = DataDirLock::acquire(&data_dir).expect("free");
+        let error = DataDirLock::acquire(&data_dir).expect_err("taken").to_string();
+        assert!(error.contains("state") && error.contains("in use"), "{error}");
+        assert!(error.contains(&format!("by process {}", std::process::id())), "{error}");
+        drop(first);
+        drop(DataDirLock::acquire(&data_dir).expect("free again"));
+    }
+
+    #[test]
+    fn a_place_that_can_not_be_made_is_named() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").expect("written");
+        let error = DataDirLock::acquire(&file.join("state")).expect_err("no folder").to_string();
+        assert!(error.contains("file"), "{error}");
+    }
+}

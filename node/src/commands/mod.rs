@@ -1,0 +1,173 @@
+//! What each verb does. One file per verb.
+
+mod checkpoint;
+mod completions;
+mod config;
+mod demo;
+mod init;
+mod invite;
+mod join;
+mod lock;
+mod run;
+mod signals;
+mod status;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+pub use lock::DataDirLock;
+pub use signals::Signals;
+
+use crate::cli::{CheckpointVerb, Cli, ConfigVerb, GlobalFlags, Verb};
+use crate::config::{ConfigError, FILE_NAME, FlagValue, Layers, Loaded};
+use crate::error::NodeError;
+use crate::output::{self, Console};
+use crate::telemetry;
+
+/// Exit code: done.
+pub const EXIT_DONE: u8 = 0;
+/// Exit code: failed.
+pub const EXIT_FAILED: u8 = 1;
+/// Exit code: the command line or the configuration can't be used.
+pub const EXIT_USAGE: u8 = 2;
+/// Exit code: interrupted.
+pub const EXIT_INTERRUPTED: u8 = 130;
+
+/// Why a verb failed.
+#[derive(Debug, Error)]
+pub enum CommandError {
+    /// The configuration can't be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The node failed.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// Checkpoints can't be read.
+    #[error(transparent)]
+    Train(#[from] starling_train::Error),
+    /// The data directory is another node's.
+    #[error(
+        "the data directory {} is in use{by}; stop that node, or choose another --data-dir for this one", dir.display()
+    )]
+    InUse {
+        /// The data directory.
+        dir: PathBuf,
+        /// ` by process N`, if known.
+        by: String,
+    },
+    /// No node has run here.
+    #[error("no node has run in {}; start one with `starling run` or `starling join`, or pass its --data-dir", .0.display())]
+    NoStatus(PathBuf),
+    /// There is nothing to invite to.
+    #[error("there is no run to invite to in {}: {reason}", dir.display())]
+    NoInvitation {
+        /// The data directory.
+        dir: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A file is in the way.
+    #[error("{} is there already; pass --force to write over it", .0.display())]
+    Exists(PathBuf),
+    /// A demo's folder is not empty.
+    #[error("{} is not empty; --keep takes a folder that is empty or not there", .0.display())]
+    NotEmpty(PathBuf),
+    /// There is no such checkpoint.
+    #[error("there is no checkpoint in {}", .0.display())]
+    NoCheckpoint(PathBuf),
+    /// The operating system refused.
+    #[error("can't {what}: {source}")]
+    Io {
+        /// What.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A demo did not end well.
+    #[error("the demo failed: {0}")]
+    Demo(String),
+}
+
+impl CommandError {
+    /// The process's exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::NotEmpty(_) => EXIT_USAGE,
+            Self::Node(_)
+            | Self::Train(_)
+            | Self::InUse { .. }
+            | Self::NoStatus(_)
+            | Self::NoInvitation { .. }
+            | Self::Exists(_)
+            | Self::NoCheckpoint(_)
+            | Self::Io { .. }
+            | Self::Demo(_) => EXIT_FAILED,
+        }
+    }
+
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { what: what.into(), source }
+    }
+}
+
+/// What all verbs have at hand.
+#[derive(Debug, Clone)]
+pub(crate) struct Context {
+    pub(crate) global: GlobalFlags,
+    pub(crate) console: Console,
+}
+
+impl Context {
+    /// Puts all layers of the configuration together, with `flags` on top.
+    fn load(&self, flags: &[FlagValue]) -> Result<Loaded, CommandError> {
+        let found = Path::new(FILE_NAME);
+        let file = match &self.global.config {
+            Some(file) => Some(file.as_path()),
+            None => found.exists().then_some(found),
+        };
+        self.load_from(file, flags)
+    }
+
+    /// The same, with `file` as the only file.
+    fn load_from(&self, file: Option<&Path>, flags: &[FlagValue]) -> Result<Loaded, CommandError> {
+        let flags = [&self.global.values(), flags].concat();
+        Ok(Layers::load(file, std::env::vars_os(), &flags)?)
+    }
+
+    fn start_logs(&self, loaded: &Loaded) -> Result<(), CommandError> {
+        telemetry::init(&loaded.log()?, &self.console).map_err(CommandError::io("start the log"))
+    }
+}
+
+/// Prints `value` as one line of JSON, or what `text` says.
+fn print(
+    json: bool,
+    value: impl FnOnce() -> serde_json::Value,
+    text: impl FnOnce() -> String,
+) -> Result<(), CommandError> {
+    let shown = if json { format!("{}\n", value()) } else { text() };
+    output::print(&shown).map_err(CommandError::io("write to stdout"))
+}
+
+/// Does what the command line says. Returns the exit code.
+///
+/// # Errors
+/// [`CommandError`]; its [`exit_code`](CommandError::exit_code) is the process's.
+pub async fn dispatch(cli: Cli) -> Result<u8, CommandError> {
+    let context = Context { global: cli.global, console: Console::new() };
+    match cli.verb {
+        Verb::Demo(flags) => demo::demo(&context, &flags).await,
+        Verb::Init(flags) => init::init(&context, &flags),
+        Verb::Run(flags) => run::run(&context, &flags).await,
+        Verb::Join(flags) => join::join(&context, &flags).await,
+        Verb::Invite(flags) => invite::invite(&context, &flags),
+        Verb::Status(flags) => status::status(&context, &flags).await,
+        Verb::Config(ConfigVerb::Show(flags)) => config::show(&context, &flags),
+        Verb::Checkpoint(CheckpointVerb::Ls(flags)) => checkpoint::list(&context, &flags),
+        Verb::Checkpoint(CheckpointVerb::Verify(flags)) => checkpoint::verify(&context, &flags),
+        Verb::Checkpoint(CheckpointVerb::Export(flags)) => checkpoint::export(&context, &flags),
+        Verb::Completions { shell } => completions::completions(shell),
+    }
+}

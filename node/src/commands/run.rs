@@ -1,0 +1,45 @@
+//! `starling run`: found a run and train.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{CommandError, Context, DataDirLock, EXIT_DONE, signals};
+use crate::cli::RunFlags;
+use crate::error::NodeError;
+use crate::node;
+use crate::output::{Style, Tee};
+use crate::report::{Observer, Summary};
+use crate::settings::{Resume, Settings};
+use crate::status::StatusFile;
+
+pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, CommandError> {
+    let loaded = context.load(&flags.keys.values())?;
+    let founding = loaded.founding(flags.resume.unwrap_or(Resume::Fresh))?;
+    let settings = loaded.settings()?;
+    context.start_logs(&loaded)?;
+    take_part(context, settings, |settings, observer, stop| node::found(settings, founding, observer, stop)).await
+}
+
+/// Runs a node in its data directory: alone there, shown to the user, ended by signals.
+pub(super) async fn take_part<Node>(
+    context: &Context,
+    settings: Settings,
+    node: impl FnOnce(Settings, Arc<dyn Observer>, CancellationToken) -> Node,
+) -> Result<u8, CommandError>
+where
+    Node: Future<Output = Result<Summary, NodeError>>,
+{
+    let _lock = DataDirLock::acquire(&settings.data_dir)?;
+    let stop = signals::stop_on_signals(context.console.clone())?;
+    let status = Arc::new(StatusFile::new(&settings.data_dir));
+    let shown = Style::choose(context.global.json).observer(&context.console);
+    let observer: Arc<dyn Observer> = Arc::new(Tee(vec![shown, Arc::<StatusFile>::clone(&status)]));
+    let outcome = node(settings, observer, stop).await;
+    if let Err(error) = &outcome {
+        status.fail(&error.to_string());
+    }
+    status.close();
+    outcome?;
+    Ok(EXIT_DONE)
+}

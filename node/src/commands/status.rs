@@ -1,0 +1,96 @@
+//! `starling status`: how the run on this machine is doing.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{CommandError, Context, EXIT_DONE, print};
+use crate::cli::StatusFlags;
+use crate::output::format;
+use crate::status::Status;
+
+/// How often `--watch` looks.
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+
+pub(super) async fn status(context: &Context, flags: &StatusFlags) -> Result<u8, CommandError> {
+    let dir = context.load(&flags.data_dir.values())?.data_dir()?;
+    let mut status = read(&dir)?;
+    show(context, &status)?;
+    while flags.watch && status.is_running() != Some(false) {
+        tokio::time::sleep(WATCH_INTERVAL).await;
+        let next = read(&dir)?;
+        if next != status || next.is_running() == Some(false) {
+            show(context, &next)?;
+        }
+        status = next;
+    }
+    Ok(EXIT_DONE)
+}
+
+fn read(dir: &Path) -> Result<Status, CommandError> {
+    Status::read(dir)?.ok_or_else(|| CommandError::NoStatus(dir.to_owned()))
+}
+
+fn show(context: &Context, status: &Status) -> Result<(), CommandError> {
+    let value = || {
+        let mut value = json!(status);
+        value["running"] = json!(status.is_running());
+        value
+    };
+    print(context.global.json, value, || describe(status))
+}
+
+fn describe(status: &Status) -> String {
+    let life = match status.is_running() {
+        Some(true) => format!("running, process {}", status.process.pid),
+        Some(false) if status.phase.is_last() => "ended".to_owned(),
+        Some(false) => format!("killed, process {} is gone", status.process.pid),
+        None => format!("process {}, this system does not tell whether it runs", status.process.pid),
+    };
+    let unknown = || "not yet known".to_owned();
+    let mut text = format!("{}: {life}\n", status.phase);
+    let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<9} {value}\n"));
+    if let Some(error) = &status.error {
+        line("error", error.clone());
+    }
+    line("peer", status.peer.clone());
+    line("run", status.run.clone());
+    line("step", format!("{} of {}", status.step, status.steps));
+    line("loss", status.loss.map_or_else(unknown, |loss| format!("{loss:.4}")));
+    line("accuracy", status.accuracy.map_or_else(unknown, format::percent));
+    line("speed", format::rate(status.samples_per_s));
+    match status.generation {
+        0 => line("members", "no view yet".to_owned()),
+        generation => line(
+            "members",
+            format!("{} in generation {generation}, rank {} is here", status.members.len(), status.rank),
+        ),
+    }
+    for address in &status.addresses {
+        line("address", address.clone());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{Phase, Process};
+
+    #[test]
+    fn it_says_whether_the_node_lives() {
+        let mut status = Status { process: Process::this(), phase: Phase::Stepping, steps: 600, ..Status::default() };
+        let lives = describe(&status);
+        if cfg!(target_os = "linux") {
+            assert!(lives.starts_with(&format!("stepping: running, process {}", std::process::id())), "{lives}");
+            status.process.started = Some(1);
+            assert!(describe(&status).contains("killed"), "{}", describe(&status));
+        }
+        status.phase = Phase::Failed;
+        status.error = Some("peer x is lost".to_owned());
+        let failed = describe(&status);
+        assert!(failed.starts_with("failed: ended") && failed.contains("peer x is lost"), "{failed}");
+        assert!(failed.contains("0 of 600") && failed.contains("no view yet"), "{failed}");
+    }
+}

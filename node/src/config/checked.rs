@@ -1,0 +1,237 @@
+//! The checked form: what a node takes, or why it can't be had.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use etcetera::BaseStrategy;
+use libp2p::Multiaddr;
+use starling_train::{DeviceChoice, ModelSpec, OptimizerSpec, RunSpec};
+
+use super::error::ConfigError;
+use super::layers::Origin;
+use super::raw::Config;
+use crate::settings::{CollectiveSettings, Expectations, Founding, Resume, Settings};
+
+/// The levels that a log may be set to, quietest first.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// All layers put together: values of the right types, within their ranges, each with its origin.
+#[derive(Debug)]
+pub struct Loaded {
+    config: Config,
+    origins: BTreeMap<&'static str, Origin>,
+}
+
+/// What is logged, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogSettings {
+    /// Directives for `tracing_subscriber::EnvFilter`.
+    pub level: String,
+    /// One JSON object per line instead of text.
+    pub json: bool,
+}
+
+impl Loaded {
+    pub(super) fn new(config: Config, origins: BTreeMap<&'static str, Origin>) -> Self {
+        Self { config, origins }
+    }
+
+    /// The values.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Where the value of `key` came from.
+    pub fn origin(&self, key: &str) -> &Origin {
+        self.origins.get(key).unwrap_or(&Origin::Default)
+    }
+
+    /// The data directory, absolute. Not created.
+    ///
+    /// # Errors
+    /// [`ConfigError::NoDataDir`] if none is given and the user has no data folder.
+    pub fn data_dir(&self) -> Result<PathBuf, ConfigError> {
+        if let Some(dir) = &self.config.train.data_dir {
+            return std::path::absolute(dir).map_err(|error| self.meaning("train.data_dir", error));
+        }
+        let strategy = etcetera::choose_base_strategy().map_err(|error| ConfigError::NoDataDir(error.to_string()))?;
+        Ok(strategy.data_dir().join("starling"))
+    }
+
+    /// What is logged.
+    ///
+    /// # Errors
+    /// [`ConfigError::Meaning`] if a level is none.
+    pub fn log(&self) -> Result<LogSettings, ConfigError> {
+        let level = &self.config.log.level;
+        for directive in level.split(',') {
+            let word = directive.rsplit_once('=').map_or(directive, |(_, word)| word).trim();
+            if !LEVELS.contains(&word.to_ascii_lowercase().as_str()) {
+                let reason = format!("`{word}` is no level; write one of {}", LEVELS.join(", "));
+                return Err(self.meaning("log.level", reason));
+            }
+        }
+        Ok(LogSettings { level: level.clone(), json: self.config.log.format == "json" })
+    }
+
+    /// What computes.
+    ///
+    /// # Errors
+    /// [`ConfigError::Meaning`] if the text is no device.
+    pub fn device(&self) -> Result<DeviceChoice, ConfigError> {
+        self.parse("train.device", &self.config.train.device)
+    }
+
+    /// The longest stall, from which all deadlines derive.
+    pub fn deadlines(&self) -> starling_topology::Config {
+        starling_topology::Config {
+            max_stall: Duration::from_millis(self.config.network.max_stall_ms),
+            min_members: self.config.run.min_peers as usize,
+            max_members: self.config.network.max_peers as usize,
+        }
+    }
+
+    /// What this machine is told.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming key and origin.
+    pub fn settings(&self) -> Result<Settings, ConfigError> {
+        let Config { data, train, network, .. } = &self.config;
+        if network.listen.is_empty() {
+            let reason = "give at least one address, such as /ip4/0.0.0.0/tcp/0";
+            return Err(self.meaning("network.listen", reason));
+        }
+        Ok(Settings {
+            data_dir: self.data_dir()?,
+            device: self.device()?,
+            data: data.source.clone(),
+            label: data.label.clone(),
+            header: data.header,
+            listen: self.addresses("network.listen", &network.listen)?,
+            announce: self.addresses("network.announce", &network.announce)?,
+            mdns: network.mdns,
+            max_peers: network.max_peers as usize,
+            max_stall: Duration::from_millis(network.max_stall_ms),
+            checkpoint_every: train.checkpoint_every_steps,
+            checkpoint_keep: train.checkpoint_keep as usize,
+            evaluate_every: train.evaluate_every_steps,
+            collective: self.collective()?,
+            export: train.export.as_ref().map(PathBuf::from),
+        })
+    }
+
+    /// What a founder chooses.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming key and origin.
+    pub fn founding(&self, resume: Resume) -> Result<Founding, ConfigError> {
+        let run = &self.config.run;
+        if run.min_peers > self.config.network.max_peers {
+            let reason = format!(
+                "{} peers can't be there, network.max_peers is {}",
+                run.min_peers, self.config.network.max_peers
+            );
+            return Err(self.meaning("run.min_peers", reason));
+        }
+        Ok(Founding {
+            run: RunSpec {
+                model: self.parse("run.model", &run.model)?,
+                optimizer: self.optimizer()?,
+                batch_size: self.batch_size(),
+                steps: run.steps,
+                seed: run.seed,
+                held_out: run.held_out as f32,
+            },
+            min_peers: run.min_peers as usize,
+            public: run.public,
+            resume,
+        })
+    }
+
+    /// What a joiner's user insists on: the fields of the manifest that were set, anywhere.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming key and origin.
+    pub fn expectations(&self) -> Result<Expectations, ConfigError> {
+        let run = &self.config.run;
+        let is_set = |key: &str| *self.origin(key) != Origin::Default;
+        let about_optimizer = ["run.optimizer", "run.learning_rate", "run.momentum", "run.weight_decay"];
+        let model = is_set("run.model").then(|| self.parse::<ModelSpec>("run.model", &run.model)).transpose()?;
+        let optimizer = about_optimizer.into_iter().any(is_set).then(|| self.optimizer()).transpose()?;
+        Ok(Expectations {
+            model,
+            optimizer,
+            batch_size: is_set("run.batch_size").then(|| self.batch_size()),
+            steps: is_set("run.steps").then_some(run.steps),
+            seed: is_set("run.seed").then_some(run.seed),
+        })
+    }
+
+    fn batch_size(&self) -> u32 {
+        u32::try_from(self.config.run.batch_size).expect("invariant: the key's range fits u32")
+    }
+
+    fn optimizer(&self) -> Result<OptimizerSpec, ConfigError> {
+        let run = &self.config.run;
+        let learning_rate = |default: f64| run.learning_rate.unwrap_or(default) as f32;
+        let weight_decay = run.weight_decay as f32;
+        let momentum = |nesterov| OptimizerSpec::Momentum {
+            learning_rate: learning_rate(0.05),
+            momentum: run.momentum as f32,
+            nesterov,
+            weight_decay,
+        };
+        let spec = match run.optimizer.as_str() {
+            "sgd" => OptimizerSpec::Sgd { learning_rate: learning_rate(0.1), weight_decay },
+            "momentum" => momentum(false),
+            "nesterov" => momentum(true),
+            // The key's kind leaves only `adamw`. Betas and epsilon are those of the paper.
+            _ => OptimizerSpec::AdamW {
+                learning_rate: learning_rate(0.003),
+                beta1: 0.9,
+                beta2: 0.999,
+                epsilon: 1e-8,
+                weight_decay,
+            },
+        };
+        spec.check().map_err(|reason| self.meaning("run.optimizer", reason))?;
+        Ok(spec)
+    }
+
+    fn collective(&self) -> Result<CollectiveSettings, ConfigError> {
+        let collective = &self.config.collective;
+        if collective.segment_kib > collective.bucket_kib {
+            let reason = format!(
+                "a segment of {} KiB does not fit a bucket of {} KiB (collective.bucket_kib)",
+                collective.segment_kib, collective.bucket_kib
+            );
+            return Err(self.meaning("collective.segment_kib", reason));
+        }
+        let narrow = |value: u64| u32::try_from(value).expect("invariant: the key's range fits u32");
+        Ok(CollectiveSettings {
+            bucket_bytes: narrow(collective.bucket_kib * 1024),
+            segment_bytes: narrow(collective.segment_kib * 1024),
+            in_flight: narrow(collective.in_flight),
+        })
+    }
+
+    fn addresses(&self, key: &'static str, texts: &[String]) -> Result<Vec<Multiaddr>, ConfigError> {
+        let parse = |text: &String| {
+            text.parse::<Multiaddr>().map_err(|error| {
+                let reason = format!("`{text}` is no multiaddr ({error}); write one such as /ip4/0.0.0.0/tcp/4001");
+                self.meaning(key, reason)
+            })
+        };
+        texts.iter().map(parse).collect()
+    }
+
+    fn parse<T: FromStr<Err: ToString>>(&self, key: &'static str, text: &str) -> Result<T, ConfigError> {
+        text.parse().map_err(|error: T::Err| self.meaning(key, error))
+    }
+
+    fn meaning(&self, key: &'static str, reason: impl ToString) -> ConfigError {
+        ConfigError::Meaning { origin: self.origin(key).clone(), key, reason: reason.to_string() }
+    }
+}

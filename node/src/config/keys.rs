@@ -1,0 +1,267 @@
+//! The one list of all keys: their types, ranges and meaning.
+
+use toml::Value;
+
+/// One key of the configuration.
+#[derive(Debug)]
+pub struct Key {
+    /// `section.name`.
+    pub id: &'static str,
+    /// Its type and range.
+    pub kind: Kind,
+    /// The flag of `starling run` that sets it, if there is one.
+    pub flag: Option<&'static str>,
+    /// For a key without a value: what happens then.
+    pub unset: Option<&'static str>,
+    /// What it does, one sentence.
+    pub about: &'static str,
+}
+
+/// A key's type and range.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    /// Any text; what it may say is checked later.
+    Text,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// `true` or `false`.
+    Bool,
+    /// A whole number within these bounds, both included.
+    Integer(i64, i64),
+    /// A number within these bounds, both included.
+    Float(f64, f64),
+    /// Texts; in the environment, comma-separated.
+    List,
+}
+
+/// The most members that a configuration may allow. The wire format has the same bound.
+const MAX_PEERS: i64 = starling_topology::message::MAX_MEMBERS as i64;
+/// A checkpoint's file name has room for twelve digits.
+const MAX_STEPS: i64 = 999_999_999_999;
+
+const fn key(id: &'static str, kind: Kind, flag: Option<&'static str>, about: &'static str) -> Key {
+    Key { id, kind, flag, unset: None, about }
+}
+
+const fn optional(
+    id: &'static str,
+    kind: Kind,
+    flag: Option<&'static str>,
+    unset: &'static str,
+    about: &'static str,
+) -> Key {
+    Key { id, kind, flag, unset: Some(unset), about }
+}
+
+/// All keys, in the order in which they are shown.
+pub static KEYS: &[Key] = &[
+    key("run.model", Kind::Text, Some("--model"), "softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels)."),
+    key(
+        "run.optimizer",
+        Kind::Choice(&["sgd", "momentum", "nesterov", "adamw"]),
+        Some("--optimizer"),
+        "sgd, momentum, nesterov or adamw.",
+    ),
+    optional(
+        "run.learning_rate",
+        Kind::Float(1e-12, 1e3),
+        Some("--learning-rate"),
+        "0.003 for adamw, 0.1 for sgd, 0.05 for momentum and nesterov",
+        "Step size.",
+    ),
+    key(
+        "run.momentum",
+        Kind::Float(0.0, 0.9999),
+        Some("--momentum"),
+        "Share of the velocity that momentum and nesterov keep.",
+    ),
+    key("run.weight_decay", Kind::Float(0.0, 10.0), Some("--weight-decay"), "Penalty on large parameters."),
+    key(
+        "run.batch_size",
+        Kind::Integer(1, 1 << 20),
+        Some("--batch-size"),
+        "Samples per step, over all members together.",
+    ),
+    key("run.steps", Kind::Integer(1, MAX_STEPS), Some("--steps"), "The run's last step."),
+    key(
+        "run.seed",
+        Kind::Integer(0, i64::MAX),
+        Some("--seed"),
+        "Seed of the initial parameters, the sample order and the held-out split.",
+    ),
+    key(
+        "run.held_out",
+        Kind::Float(0.001, 0.9),
+        Some("--held-out"),
+        "Share of the samples kept from training, to measure accuracy on.",
+    ),
+    key("run.min_peers", Kind::Integer(1, MAX_PEERS), Some("--min-peers"), "Members needed before the first step."),
+    key(
+        "run.public",
+        Kind::Bool,
+        Some("--public"),
+        "Whether anyone who knows an address may join, without the ticket's secret.",
+    ),
+    key(
+        "data.source",
+        Kind::Text,
+        Some("--data"),
+        "digits (built in), a CSV file (.csv, .csv.gz), an IDX file, or a folder of IDX files (MNIST).",
+    ),
+    optional(
+        "data.label",
+        Kind::Text,
+        Some("--label"),
+        "the last column",
+        "CSV: the label column, by name or 0-based index.",
+    ),
+    optional(
+        "data.header",
+        Kind::Bool,
+        Some("--header"),
+        "detected from the first row",
+        "CSV: whether the first row holds column names.",
+    ),
+    key("train.device", Kind::Text, Some("--device"), "auto (a GPU if there is one), cpu, gpu or gpu:N."),
+    optional(
+        "train.data_dir",
+        Kind::Text,
+        Some("--data-dir"),
+        "`starling` in the user's data folder (XDG_DATA_HOME, ~/.local/share)",
+        "Where identity, secrets, status and checkpoints live. One node at a time.",
+    ),
+    key(
+        "train.evaluate_every_steps",
+        Kind::Integer(0, MAX_STEPS),
+        Some("--evaluate-every"),
+        "Measure accuracy every so many steps; 0 measures only at the end.",
+    ),
+    key(
+        "train.checkpoint_every_steps",
+        Kind::Integer(0, MAX_STEPS),
+        Some("--checkpoint-every"),
+        "Save a checkpoint every so many steps; 0 saves only at the end.",
+    ),
+    key("train.checkpoint_keep", Kind::Integer(1, 1000), Some("--checkpoint-keep"), "How many checkpoints to keep."),
+    optional(
+        "train.export",
+        Kind::Text,
+        Some("--export"),
+        "nothing is written",
+        "Write the trained model to this safetensors file at the end.",
+    ),
+    key("network.listen", Kind::List, Some("--listen"), "Multiaddrs to listen on; port 0 takes any free port."),
+    key(
+        "network.announce",
+        Kind::List,
+        Some("--announce"),
+        "Multiaddrs to announce besides those, for a forwarded port.",
+    ),
+    key("network.mdns", Kind::Bool, Some("--mdns"), "Whether to look for peers on the local network by multicast."),
+    key("network.max_peers", Kind::Integer(1, MAX_PEERS), Some("--max-peers"), "The most members a run may have."),
+    key(
+        "network.max_stall_ms",
+        Kind::Integer(200, 3_600_000),
+        Some("--max-stall-ms"),
+        "The longest that a run may stand still because of one peer, in milliseconds. All deadlines derive from it.",
+    ),
+    key(
+        "collective.bucket_kib",
+        Kind::Integer(1, 262_144),
+        None,
+        "KiB of gradient reduced together. Joiners take it from the run.",
+    ),
+    key(
+        "collective.segment_kib",
+        Kind::Integer(1, 16_384),
+        None,
+        "Unit of IO within a chunk, in KiB, at most bucket_kib. Joiners take it from the run.",
+    ),
+    key(
+        "collective.in_flight",
+        Kind::Integer(1, 1024),
+        None,
+        "Buckets in flight together. Joiners take it from the run.",
+    ),
+    key(
+        "log.level",
+        Kind::Text,
+        Some("--verbose"),
+        "off, error, warn, info, debug or trace; or pairs such as info,libp2p=debug. Logs go to stderr.",
+    ),
+    key("log.format", Kind::Choice(&["text", "json"]), Some("--log-format"), "text or json."),
+];
+
+impl Key {
+    /// The key called `id`.
+    pub fn find(id: &str) -> Option<&'static Self> {
+        KEYS.iter().find(|key| key.id == id)
+    }
+
+    /// Section and name.
+    pub fn parts(&self) -> (&'static str, &'static str) {
+        self.id.split_once('.').expect("invariant: a key's id is section.name")
+    }
+
+    /// The environment variable that sets it.
+    pub fn variable(&self) -> String {
+        format!("STARLING_{}", self.id.replace('.', "_").to_uppercase())
+    }
+}
+
+impl Kind {
+    /// What values there are, for messages: "must be ...".
+    pub fn allowed(self) -> String {
+        match self {
+            Self::Text => "text, and not empty".to_owned(),
+            Self::Choice(words) => format!("one of {}", words.join(", ")),
+            Self::Bool => "true or false".to_owned(),
+            Self::Integer(min, i64::MAX) => format!("a whole number from {min}"),
+            Self::Integer(min, max) => format!("a whole number from {min} to {max}"),
+            Self::Float(min, max) => format!("a number from {min} to {max}"),
+            Self::List => "a list of texts".to_owned(),
+        }
+    }
+
+    /// `value` in this kind's own form; `None` if it is of another type or out of range.
+    pub(super) fn check(self, value: Value) -> Option<Value> {
+        match (self, value) {
+            (Self::Text, Value::String(text)) if !text.is_empty() => Some(Value::String(text)),
+            (Self::Choice(words), Value::String(text)) => words.contains(&text.as_str()).then_some(Value::String(text)),
+            (Self::Bool, Value::Boolean(value)) => Some(Value::Boolean(value)),
+            (Self::Integer(min, max), Value::Integer(value)) => {
+                (min..=max).contains(&value).then_some(Value::Integer(value))
+            }
+            (Self::Float(min, max), Value::Float(value)) => (min..=max).contains(&value).then_some(Value::Float(value)),
+            // Nobody should have to write `momentum = 0.0`.
+            (Self::Float(..), Value::Integer(value)) => self.check(Value::Float(value as f64)),
+            (Self::List, Value::Array(values)) => {
+                values.iter().all(|value| matches!(value, Value::String(_))).then_some(Value::Array(values))
+            }
+            (
+                Self::Text | Self::Choice(_) | Self::Bool | Self::Integer(..) | Self::Float(..) | Self::List,
+                Value::String(_)
+                | Value::Integer(_)
+                | Value::Float(_)
+                | Value::Boolean(_)
+                | Value::Datetime(_)
+                | Value::Array(_)
+                | Value::Table(_),
+            ) => None,
+        }
+    }
+
+    /// What `text` says, as a value of this kind; `None` if it says none. Not checked for range.
+    pub(super) fn parse(self, text: &str) -> Option<Value> {
+        match self {
+            Self::Text | Self::Choice(_) => Some(Value::String(text.to_owned())),
+            Self::Bool => text.parse().ok().map(Value::Boolean),
+            Self::Integer(..) => text.parse().ok().map(Value::Integer),
+            Self::Float(..) => text.parse().ok().map(Value::Float),
+            Self::List => {
+                let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+                Some(Value::Array(items.map(|item| Value::String(item.to_owned())).collect()))
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The configuration as plain data: what a user may write, before it is checked.
+
+use serde::{Deserialize, Serialize};
+
+/// All sections. `Default` is what is recommended, and what the documentation says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// What is trained and how: the founder's choice.
+    pub run: RunConfig,
+    /// Where the samples are, on this machine.
+    pub data: DataConfig,
+    /// How this machine trains.
+    pub train: TrainConfig,
+    /// How this machine meets others.
+    pub network: NetworkConfig,
+    /// How gradients are cut for the ring: the founder's choice.
+    pub collective: CollectiveConfig,
+    /// What is logged.
+    pub log: LogConfig,
+}
+
+/// Section `[run]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunConfig {
+    /// `softmax`, `mlp:64,64`, `cnn:8,16`.
+    pub model: String,
+    /// `sgd`, `momentum`, `nesterov` or `adamw`.
+    pub optimizer: String,
+    /// Step size; `None` takes the optimizer's own default.
+    pub learning_rate: Option<f64>,
+    /// Share of the velocity that momentum and nesterov keep.
+    pub momentum: f64,
+    /// Penalty on large parameters.
+    pub weight_decay: f64,
+    /// Samples per step, over all members.
+    pub batch_size: u64,
+    /// The run's last step.
+    pub steps: u64,
+    /// Seed of the initial parameters, the sample order and the held-out split.
+    pub seed: u64,
+    /// Share of the samples that is kept from training.
+    pub held_out: f64,
+    /// Members needed before the first step.
+    pub min_peers: u64,
+    /// Whether anyone who knows an address may join.
+    pub public: bool,
+}
+
+impl Default for RunConfig {
+    fn default() -> Self {
+        Self {
+            model: "mlp:64".to_owned(),
+            optimizer: "adamw".to_owned(),
+            learning_rate: None,
+            momentum: 0.9,
+            weight_decay: 0.0,
+            batch_size: 64,
+            steps: 600,
+            seed: 42,
+            held_out: 0.2,
+            min_peers: 1,
+            public: false,
+        }
+    }
+}
+
+/// Section `[data]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DataConfig {
+    /// `digits`, or the path of a CSV file, an IDX file, or a folder of IDX files.
+    pub source: String,
+    /// CSV: name or 0-based index of the label column; `None` is the last one.
+    pub label: Option<String>,
+    /// CSV: whether the first row holds names; `None` detects it.
+    pub header: Option<bool>,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        Self { source: "digits".to_owned(), label: None, header: None }
+    }
+}
+
+/// Section `[train]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrainConfig {
+    /// `auto`, `cpu`, `gpu` or `gpu:N`.
+    pub device: String,
+    /// Where identity, secrets, status and checkpoints live; `None` is the user's data folder.
+    pub data_dir: Option<String>,
+    /// Evaluate every so many steps; 0 evaluates only at the end.
+    pub evaluate_every_steps: u64,
+    /// Save every so many steps; 0 saves only at the end.
+    pub checkpoint_every_steps: u64,
+    /// Checkpoints to keep.
+    pub checkpoint_keep: u64,
+    /// Write the trained model here at the end.
+    pub export: Option<String>,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            device: "auto".to_owned(),
+            data_dir: None,
+            evaluate_every_steps: 0,
+            checkpoint_every_steps: 100,
+            checkpoint_keep: 3,
+            export: None,
+        }
+    }
+}
+
+/// Section `[network]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NetworkConfig {
+    /// Multiaddrs to listen on.
+    pub listen: Vec<String>,
+    /// Multiaddrs to announce besides those.
+    pub announce: Vec<String>,
+    /// Whether to look for peers on the local network.
+    pub mdns: bool,
+    /// The most members of a view.
+    pub max_peers: u64,
+    /// The longest that a run may stand still because of one peer, in milliseconds.
+    pub max_stall_ms: u64,
+}
+
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        Self {
+            listen: vec!["/ip4/0.0.0.0/tcp/0".to_owned(), "/ip4/0.0.0.0/udp/0/quic-v1".to_owned()],
+            announce: Vec::new(),
+            mdns: false,
+            max_peers: 64,
+            max_stall_ms: 10_000,
+        }
+    }
+}
+
+/// Section `[collective]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CollectiveConfig {
+    /// KiB of gradient reduced together.
+    pub bucket_kib: u64,
+    /// Unit of IO within a chunk, in KiB.
+    pub segment_kib: u64,
+    /// Buckets in flight together.
+    pub in_flight: u64,
+}
+
+impl Default for CollectiveConfig {
+    fn default() -> Self {
+        Self { bucket_kib: 4096, segment_kib: 64, in_flight: 4 }
+    }
+}
+
+/// Section `[log]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    /// A level, or `target=level` pairs, comma-separated.
+    pub level: String,
+    /// `text` or `json`.
+    pub format: String,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { level: "warn".to_owned(), format: "text".to_owned() }
+    }
+}

@@ -1,0 +1,109 @@
+//! The configuration as text: what is in force, and a file to start from.
+
+use serde_json::json;
+use toml::{Table, Value};
+
+use super::checked::Loaded;
+use super::error::ConfigError;
+use super::keys::{KEYS, Key};
+use super::layers::Origin;
+
+/// Where the comment behind a value begins, if the value leaves room.
+const COMMENT_COLUMN: usize = 40;
+
+/// What is in force, as TOML that says the same when it is read again. With `origins`, a comment behind each value
+/// says where it came from. The derived deadlines follow as comments.
+///
+/// # Errors
+/// [`ConfigError::NoDataDir`].
+pub fn show_toml(loaded: &Loaded, origins: bool) -> Result<String, ConfigError> {
+    let values = values(loaded)?;
+    let mut text = String::new();
+    for key in KEYS {
+        head(&mut text, key);
+        let (_, name) = key.parts();
+        let (line, comment) = match (value_of(&values, key), key.unset) {
+            (Some(value), _) => (format!("{name} = {value}"), loaded.origin(key.id).to_string()),
+            (None, unset) => (format!("# {name} ="), unset.unwrap_or_default().to_owned()),
+        };
+        if origins || line.starts_with('#') {
+            text.push_str(&format!("{line:<COMMENT_COLUMN$} # {comment}\n"));
+        } else {
+            text.push_str(&format!("{line}\n"));
+        }
+    }
+    let deadlines = loaded.deadlines();
+    text.push_str(&format!(
+        "\n# derived from network.max_stall_ms\n# heartbeat interval: {} ms\n# silence limit: {} ms\n",
+        deadlines.heartbeat_interval().as_millis(),
+        deadlines.silence_limit().as_millis()
+    ));
+    Ok(text)
+}
+
+/// What is in force, as one JSON object: a value per key, or with `origins` `{"value", "origin"}` per key.
+///
+/// # Errors
+/// [`ConfigError::NoDataDir`].
+pub fn show_json(loaded: &Loaded, origins: bool) -> Result<serde_json::Value, ConfigError> {
+    let values = values(loaded)?;
+    let mut sections = serde_json::Map::new();
+    for key in KEYS {
+        let (section, name) = key.parts();
+        let value = value_of(&values, key).map_or(serde_json::Value::Null, |value| json!(value));
+        let origin = loaded.origin(key.id).to_string();
+        let shown = if origins { json!({ "value": value, "origin": origin }) } else { value };
+        let table = sections.entry(section).or_insert_with(|| json!({}));
+        table[name] = shown;
+    }
+    let deadlines = loaded.deadlines();
+    let derived = json!({
+        "heartbeat_interval_ms": deadlines.heartbeat_interval().as_millis() as u64,
+        "silence_limit_ms": deadlines.silence_limit().as_millis() as u64,
+    });
+    sections.insert("derived".to_owned(), derived);
+    Ok(serde_json::Value::Object(sections))
+}
+
+/// A file to start from: every key with its meaning. What `loaded` sets is set, the rest is commented out at its
+/// default.
+pub fn commented_file(loaded: &Loaded) -> String {
+    let values = Table::try_from(loaded.config()).expect("invariant: the configuration is plain data");
+    let mut text = "# Starling reads this file from the directory it is started in, or from --config FILE.\n\
+                    # Flags go over STARLING_<SECTION>_<KEY> variables, these over this file, this over the defaults.\n\
+                    # A #key shows its default; take the # away to change it.\n"
+        .to_owned();
+    for key in KEYS {
+        head(&mut text, key);
+        let (_, name) = key.parts();
+        let mark = if *loaded.origin(key.id) == Origin::Default { "#" } else { "" };
+        text.push_str(&format!("# {}\n", key.about));
+        match (value_of(&values, key), key.unset) {
+            (Some(value), _) => text.push_str(&format!("{mark}{name} = {value}\n")),
+            (None, unset) => text.push_str(&format!("#{name} =   # {}\n", unset.unwrap_or_default())),
+        }
+    }
+    text
+}
+
+/// `[section]` before a section's first key.
+fn head(text: &mut String, key: &Key) {
+    let (section, _) = key.parts();
+    let is_first = KEYS.iter().find(|other| other.parts().0 == section).is_some_and(|first| first.id == key.id);
+    if is_first {
+        let gap = if text.is_empty() { "" } else { "\n" };
+        text.push_str(&format!("{gap}[{section}]\n"));
+    }
+}
+
+/// All values, the data directory resolved: that is the one people ask for.
+fn values(loaded: &Loaded) -> Result<Table, ConfigError> {
+    let mut config = loaded.config().clone();
+    config.train.data_dir = Some(loaded.data_dir()?.display().to_string());
+    Ok(Table::try_from(config).expect("invariant: the configuration is plain data"))
+}
+
+fn value_of<'a>(values: &'a Table, key: &Key) -> Option<&'a Value> {
+    let (section, name) = key.parts();
+    values.get(section)?.get(name)
+}

@@ -1,0 +1,54 @@
+//! What `starling join` is pointed at, and the secret that goes with it.
+
+use std::path::Path;
+
+use libp2p::Multiaddr;
+use libp2p::multiaddr::Protocol;
+
+use super::error::ConfigError;
+use super::file;
+use crate::settings::Target;
+use crate::ticket::Ticket;
+
+/// The longest target that is quoted back in an error, in characters.
+const QUOTED_CHARS: usize = 40;
+
+/// A ticket, or an address that ends in `/p2p/<peer id>`.
+///
+/// # Errors
+/// [`ConfigError::Target`], saying what is wrong with the kind of target that it looks like.
+pub fn parse_target(text: &str) -> Result<Target, ConfigError> {
+    let text = text.trim();
+    let fail = |reason: String| {
+        let mut target: String = text.chars().take(QUOTED_CHARS).collect();
+        if target.len() < text.len() {
+            target.push('…');
+        }
+        ConfigError::Target { target, reason }
+    };
+    if !text.starts_with('/') {
+        return text
+            .parse::<Ticket>()
+            .map(Target::Ticket)
+            .map_err(|error| fail(format!("{error}; an address looks like /ip4/192.0.2.1/tcp/4001/p2p/<peer id>")));
+    }
+    let address: Multiaddr = text.parse().map_err(|error| fail(format!("as an address, {error}")))?;
+    match address.iter().last() {
+        Some(Protocol::P2p(_)) => Ok(Target::Address(address)),
+        Some(_) | None => {
+            Err(fail("an address to join by ends in /p2p/<peer id>; copy it from what `starling run` printed".into()))
+        }
+    }
+}
+
+/// The secret in the file at `path`: 64 hex digits.
+///
+/// # Errors
+/// [`ConfigError::Read`] if there is no such file, [`ConfigError::Secret`] if it holds something else.
+pub fn parse_secret(path: &Path) -> Result<[u8; 32], ConfigError> {
+    let text = file::read(path)?;
+    let mut secret = [0; 32];
+    hex::decode_to_slice(text.trim(), &mut secret)
+        .map_err(|error| ConfigError::Secret { path: path.to_owned(), reason: error.to_string() })?;
+    Ok(secret)
+}

@@ -1,0 +1,149 @@
+//! Why a node could not do what it was asked.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use starling_topology::Refusal;
+use thiserror::Error;
+
+use crate::admission::AdmissionError;
+use crate::ticket::TicketError;
+
+/// Everything that can end a node early. Each message says what, where, why, and what to do.
+#[derive(Debug, Error)]
+pub enum NodeError {
+    /// A file of the data directory can't be used.
+    #[error("can't {verb} {}: {source}", path.display())]
+    File {
+        /// `read` or `write`.
+        verb: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The identity file holds no Ed25519 key.
+    #[error("{} holds no Ed25519 key; move it away and a new identity is made", .0.display())]
+    Identity(PathBuf),
+    /// The network can't be set up.
+    #[error("can't set up the network: {0}")]
+    Network(io::Error),
+    /// An address to listen on can't be used.
+    #[error("can't listen on {address}: {reason}; choose a free port, or port 0 for any")]
+    Listen {
+        /// The address.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// An address to join by names no peer.
+    #[error("the address {0} does not end in /p2p/<peer id>; copy it from what `starling run` printed")]
+    NoPeer(String),
+    /// A ticket can't be used.
+    #[error(transparent)]
+    Ticket(#[from] TicketError),
+    /// The peer to join through can't be reached.
+    #[error("can't reach {peer}: {reason}; is it running, and can this machine reach its addresses?")]
+    Unreachable {
+        /// The peer.
+        peer: String,
+        /// Why.
+        reason: String,
+    },
+    /// The peer to join through did not admit us, or we did not admit it.
+    #[error("{peer} was not admitted: {error}")]
+    NotAdmitted {
+        /// The peer.
+        peer: String,
+        /// Why.
+        error: AdmissionError,
+    },
+    /// Our manifest and the run's differ.
+    #[error("{peer} trains another run; {differences}; change what differs, or join without it (the manifest comes from the swarm)")]
+    Manifest {
+        /// The member that we asked.
+        peer: String,
+        /// Each field with both values.
+        differences: String,
+    },
+    /// The configuration asks for another run than the data directory holds.
+    #[error("the checkpoints in {} are of another run; {differences}; use the settings they were made with, or another --data-dir", dir.display())]
+    OtherCheckpoint {
+        /// The data directory.
+        dir: PathBuf,
+        /// Each field with both values.
+        differences: String,
+    },
+    /// A fresh run would mix with an older one's checkpoints.
+    #[error("{} holds a checkpoint of this run after step {step}; pass --resume to go on from it, or choose another --data-dir", dir.display())]
+    CheckpointThere {
+        /// The data directory.
+        dir: PathBuf,
+        /// The newest checkpoint's step.
+        step: u64,
+    },
+    /// The ticket is of another run than the member it names.
+    #[error("{peer} trains run {theirs}, the ticket is of run {ours}; ask for a new ticket (`starling invite`)")]
+    OtherRun {
+        /// The member.
+        peer: String,
+        /// The ticket's run.
+        ours: String,
+        /// The member's.
+        theirs: String,
+    },
+    /// A member refused us.
+    #[error("{peer} refused: {refusal}")]
+    Refused {
+        /// The member.
+        peer: String,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A member is lost, and the run with it.
+    #[error("peer {peer} is lost: {evidence} (seen by {seen_by}); the run ended after step {step}, which {saved}; start it again with `starling run --resume`")]
+    PeerLost {
+        /// The lost member.
+        peer: String,
+        /// How that was seen.
+        evidence: String,
+        /// Who saw it.
+        seen_by: String,
+        /// The last step committed here.
+        step: u64,
+        /// Whether it is on disk.
+        saved: &'static str,
+    },
+    /// A member holds another state than we do.
+    #[error("peer {peer} holds another state than this one after step {step} (digest {theirs}, ours {ours}); one of the two machines computes wrongly: check its memory and its starling release")]
+    Diverged {
+        /// The member.
+        peer: String,
+        /// After which step.
+        step: u64,
+        /// Our digest.
+        ours: String,
+        /// Its digest.
+        theirs: String,
+    },
+    /// A donor did not hand over the state.
+    #[error("can't load the state from {peer}: {reason}")]
+    StateTransfer {
+        /// The member that held it.
+        peer: String,
+        /// Why.
+        reason: String,
+    },
+    /// Training failed.
+    #[error(transparent)]
+    Train(#[from] starling_train::Error),
+    /// One of our threads ended without a word.
+    #[error("the {0} stopped unexpectedly; this is a bug in starling")]
+    Stopped(&'static str),
+}
+
+impl NodeError {
+    pub(crate) fn file(verb: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::File { verb, path: path.to_owned(), source }
+    }
+}

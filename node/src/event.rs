@@ -1,0 +1,39 @@
+//! What the network's tasks tell the event loop.
+
+use libp2p::Stream;
+use starling_topology::{Envelope, PeerId, ViewId};
+use tokio::sync::oneshot;
+
+/// One thing that happened on a stream.
+#[derive(Debug)]
+pub(crate) enum NetworkEvent {
+    /// A peer opened its control stream to us.
+    ControlOpened { peer: PeerId },
+    /// A message came.
+    Received { from: PeerId, envelope: Envelope },
+    /// A peer's control stream ended, after its last message.
+    ControlClosed { peer: PeerId },
+    /// Our messages don't reach a peer.
+    LinkFailed { peer: PeerId },
+    /// A peer sent what no correct peer sends.
+    Misbehaved { peer: PeerId, violation: String },
+    /// A peer opened its ring stream for a view.
+    RingOpened { peer: PeerId, view: ViewId, stream: Stream },
+    /// A ring operation failed because of a neighbour.
+    RingFailed { peer: PeerId, view: ViewId, failure: RingFailure },
+    /// A neighbour whose ring link failed has had the time to say why.
+    RingSuspected { peer: PeerId, view: ViewId },
+    /// A joiner asks for the state.
+    StateAsked { peer: PeerId, reply: oneshot::Sender<Vec<u8>> },
+    /// The state that we asked for is here, or why not.
+    StateFetched(Result<Vec<u8>, (PeerId, String)>),
+}
+
+/// Why a ring operation failed.
+#[derive(Debug)]
+pub(crate) enum RingFailure {
+    /// The stream broke, or could not be opened.
+    Broken(String),
+    /// The neighbour sent what no correct peer sends.
+    Misbehaved(String),
+}

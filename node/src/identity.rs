@@ -1,0 +1,110 @@
+//! Who this machine is: one Ed25519 key in its data directory.
+
+use std::path::Path;
+
+use libp2p::identity::Keypair;
+use libp2p::multihash::Multihash;
+
+use crate::error::NodeError;
+use crate::private_file;
+
+const FILE: &str = "identity.key";
+/// A libp2p peer id of an Ed25519 key is an identity multihash (code 0) of the key's protobuf form: 4 bytes that name
+/// the key type and length, then the 32 bytes of the key.
+const PROTOBUF_PREFIX: [u8; 4] = [0x08, 0x01, 0x12, 0x20];
+
+/// The machine's key pair.
+#[derive(Clone)]
+pub struct Identity {
+    keypair: Keypair,
+}
+
+impl std::fmt::Debug for Identity {
+    /// Leaves the key out.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity").field("peer", &self.peer_id()).finish_non_exhaustive()
+    }
+}
+
+impl Identity {
+    /// Reads the key in `data_dir`, or makes one there (mode 0600).
+    ///
+    /// # Errors
+    /// [`NodeError::File`] if the file can't be read or written, [`NodeError::Identity`] if it holds no key.
+    pub fn load_or_create(data_dir: &Path) -> Result<Self, NodeError> {
+        let path = data_dir.join(FILE);
+        if let Some(bytes) = private_file::read(&path)? {
+            let keypair = Keypair::from_protobuf_encoding(&bytes).map_err(|_| NodeError::Identity(path.clone()))?;
+            // Our peer ids are Ed25519 keys; another kind would have no place in a view.
+            keypair.clone().try_into_ed25519().map_err(|_| NodeError::Identity(path))?;
+            return Ok(Self { keypair });
+        }
+        let keypair = Keypair::generate_ed25519();
+        let bytes = keypair.to_protobuf_encoding().map_err(|_| NodeError::Identity(path.clone()))?;
+        private_file::write(&path, &bytes)?;
+        Ok(Self { keypair })
+    }
+
+    /// The libp2p peer id.
+    pub fn peer_id(&self) -> libp2p::PeerId {
+        self.keypair.public().to_peer_id()
+    }
+
+    pub(crate) fn keypair(&self) -> &Keypair {
+        &self.keypair
+    }
+
+    #[cfg(test)]
+    pub(crate) fn generate() -> Self {
+        Self { keypair: Keypair::generate_ed25519() }
+    }
+}
+
+/// Our name for a libp2p peer; `None` if its key is not Ed25519.
+pub fn from_libp2p(peer: &libp2p::PeerId) -> Option<starling_topology::PeerId> {
+    let hash = peer.as_ref();
+    let key = hash.digest().strip_prefix(&PROTOBUF_PREFIX)?;
+    (hash.code() == 0).then_some(starling_topology::PeerId(key.try_into().ok()?))
+}
+
+/// libp2p's name for one of our peers.
+pub fn to_libp2p(peer: starling_topology::PeerId) -> libp2p::PeerId {
+    let mut digest = PROTOBUF_PREFIX.to_vec();
+    digest.extend(peer.0);
+    let hash = Multihash::wrap(0, &digest).expect("invariant: 36 bytes fit a multihash");
+    libp2p::PeerId::from_multihash(hash).expect("invariant: an identity multihash of 36 bytes is a peer id")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_translate_both_ways() {
+        let peer = Identity::generate().peer_id();
+        let ours = from_libp2p(&peer).expect("an Ed25519 key");
+        assert_eq!(to_libp2p(ours), peer);
+    }
+
+    #[test]
+    fn a_key_is_made_once_and_kept_private() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let made = Identity::load_or_create(dir.path()).expect("made");
+        let read = Identity::load_or_create(dir.path()).expect("read");
+        assert_eq!(made.peer_id(), read.peer_id());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = std::fs::metadata(dir.path().join(FILE)).expect("metadata").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_key_is_refused_by_name() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        std::fs::write(dir.path().join(FILE), b"not a key").expect("written");
+        let error = Identity::load_or_create(dir.path()).expect_err("refused");
+        assert!(error.to_string().contains(FILE), "{error}");
+    }
+}

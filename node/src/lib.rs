@@ -1,0 +1,54 @@
+//! The IO around Starling's machines: libp2p, files, the clock, the command line.
+//!
+//! Nothing here decides protocol. [`node`] prepares a run and takes part in it; the event loop hands what happens to
+//! `starling_topology::Membership` and does what it asks; the ring task drives `starling_collective::Session` over two
+//! streams; the trainer thread runs `starling_train::Trainer`.
+//!
+//! ```text
+//!            commands                    operations
+//!   event loop ------> trainer thread ----------------> ring task ---> next member
+//!     |  ^  ^            |                                  ^
+//!     |  |  +--- held ---+                                  |
+//!     |  +---- messages ---- control streams            previous member
+//!     +------> swarm: TCP + TLS 1.3 + yamux, QUIC; every connection admitted first
+//! ```
+//!
+//! Start reading at [`node::found`].
+
+mod admission;
+mod behaviour;
+pub mod cli;
+pub mod commands;
+pub mod config;
+mod control;
+pub mod demo;
+pub mod error;
+mod event;
+mod event_loop;
+mod frame;
+pub mod identity;
+pub mod manifest_file;
+mod network;
+pub mod node;
+pub mod output;
+mod private_file;
+pub mod report;
+mod ring;
+mod saver;
+pub mod secret;
+pub mod settings;
+mod state_transfer;
+pub mod status;
+mod streams;
+pub mod telemetry;
+pub mod ticket;
+mod trainer;
+mod transport;
+mod welcome;
+
+pub use error::NodeError;
+pub use identity::Identity;
+pub use node::{found, join};
+pub use report::{Observer, Outcome, Report, Summary};
+pub use settings::{CollectiveSettings, Expectations, Founding, Joining, Resume, Settings, Target};
+pub use ticket::Ticket;

@@ -1,0 +1,59 @@
+//! The `starling` binary: flags, then configuration, then a verb.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Parser;
+use starling_node::cli::Cli;
+use starling_node::commands::{self, CommandError, EXIT_FAILED};
+
+/// Threads for the network. What computes has threads of its own.
+const WORKER_THREADS: usize = 2;
+/// How long background work may take after the verb is done.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed pipe is no reason for another exit code.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_FAILED));
+        }
+    };
+    match run(cli) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {}", one_line(error.as_ref()));
+            ExitCode::from(error.downcast_ref().map_or(EXIT_FAILED, CommandError::exit_code))
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<u8> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .enable_all()
+        .build()
+        .context("can't start the threads for the network")?;
+    let outcome = runtime.block_on(commands::dispatch(cli));
+    runtime.shutdown_timeout(SHUTDOWN_LIMIT);
+    Ok(outcome?)
+}
+
+/// An error with its causes, without those that it quotes already.
+fn one_line(error: &(dyn Error + 'static)) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+        cause = error.source();
+    }
+    line.replace('\n', " ")
+}

@@ -1,0 +1,63 @@
+//! The manifest of a run, kept in the data directory, so that its checkpoints can be exported without the swarm.
+
+use std::io::{Error, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use starling_topology::RunId;
+use starling_train::Manifest;
+
+use crate::error::NodeError;
+use crate::private_file;
+
+fn path(data_dir: &Path, run: RunId) -> PathBuf {
+    data_dir.join(format!("manifest-{}", &run.to_string()[..16]))
+}
+
+/// Keeps `manifest` in `data_dir`.
+///
+/// # Errors
+/// [`NodeError::File`] if it can't be written.
+pub fn store(data_dir: &Path, manifest: &Manifest) -> Result<(), NodeError> {
+    private_file::write(&path(data_dir, manifest.run_id()), &manifest.encode())
+}
+
+/// The manifest of `run` that is kept in `data_dir`.
+///
+/// # Errors
+/// [`NodeError::File`] if it is not there, can't be read, or is another run's.
+pub fn load(data_dir: &Path, run: RunId) -> Result<Manifest, NodeError> {
+    let path = path(data_dir, run);
+    let failed = |kind, reason: String| NodeError::file("read", &path, Error::new(kind, reason));
+    let bytes = private_file::read(&path)?
+        .ok_or_else(|| failed(ErrorKind::NotFound, "the run's manifest is not there".to_owned()))?;
+    let manifest = Manifest::decode(&bytes).map_err(|error| failed(ErrorKind::InvalidData, error.to_string()))?;
+    if manifest.run_id() != run {
+        let reason = format!("it is the manifest of run {}, not of {run}", manifest.run_id());
+        return Err(failed(ErrorKind::InvalidData, reason));
+    }
+    Ok(manifest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use starling_train::{DataOptions, Dataset, RunSpec};
+
+    #[test]
+    fn a_manifest_is_found_by_its_run() {
+        let spec = RunSpec::default();
+        let (source, label, header) = ("digits".to_owned(), None, None);
+        let options = DataOptions { source, label, header, held_out: spec.held_out, seed: spec.seed };
+        let dataset = Dataset::load(&options).expect("the digits");
+        let manifest = Manifest::found(&spec, &dataset).expect("a manifest");
+        let dir = tempfile::tempdir().expect("a temp dir");
+        store(dir.path(), &manifest).expect("stored");
+        assert_eq!(load(dir.path(), manifest.run_id()).expect("loaded"), manifest);
+        let other = RunId([7; 32]);
+        let error = load(dir.path(), other).expect_err("not there").to_string();
+        assert!(error.contains("manifest-0707"), "{error}");
+        std::fs::rename(path(dir.path(), manifest.run_id()), path(dir.path(), other)).expect("renamed");
+        let error = load(dir.path(), other).expect_err("another run's").to_string();
+        assert!(error.contains(&manifest.run_id().to_string()), "{error}");
+    }
+}

@@ -1,0 +1,246 @@
+//! The swarm and the tasks that serve its streams.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::StreamExt;
+use libp2p::multiaddr::Protocol;
+use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
+use libp2p::swarm::{self, SwarmEvent};
+use libp2p::{Multiaddr, PeerId, Swarm};
+use starling_topology::Contact;
+use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES};
+use starling_train::{Manifest, WIRE_VERSION};
+use tokio::sync::mpsc;
+
+use crate::admission::{Admission, Turned};
+use crate::behaviour::{Behaviour, BehaviourEvent, Protocols, WELCOME};
+use crate::error::NodeError;
+use crate::event::NetworkEvent;
+use crate::identity::{Identity, from_libp2p, to_libp2p};
+use crate::secret::Secret;
+use crate::settings::Settings;
+use crate::welcome::{self, Mismatch};
+use crate::{control, ring, state_transfer, streams, transport};
+
+/// Events that wait for the event loop. Its tasks wait when it is full: backpressure down to the sockets.
+const MAX_EVENTS: usize = 256;
+/// Refusals that wait to be told; more are dropped.
+const MAX_NOTICES: usize = 64;
+/// How long listening may take to begin.
+const LISTEN_LIMIT: Duration = Duration::from_secs(5);
+/// How long to wait for a listener's next address.
+const LISTEN_PAUSE: Duration = Duration::from_millis(50);
+/// Peers whose addresses are kept.
+const MAX_CONTACTS: usize = 1024;
+
+/// A swarm whose streams are served, and the queues that they are served into.
+pub(crate) struct Network {
+    pub(crate) swarm: Swarm<Behaviour>,
+    pub(crate) protocols: Protocols,
+    pub(crate) events: mpsc::Receiver<NetworkEvent>,
+    pub(crate) events_in: mpsc::Sender<NetworkEvent>,
+    pub(crate) turned: mpsc::Receiver<Turned>,
+    pub(crate) mismatches: mpsc::Receiver<Mismatch>,
+    /// Addresses that others may try, for peers that we know of.
+    contacts: BTreeMap<PeerId, Vec<Multiaddr>>,
+    announced: Vec<Multiaddr>,
+}
+
+impl Network {
+    /// Builds the swarm, serves its protocols, and listens.
+    pub(crate) async fn start(
+        identity: &Identity,
+        secret: Secret,
+        manifest: &Manifest,
+        settings: &Settings,
+    ) -> Result<Self, NodeError> {
+        let protocols = Protocols::new(manifest.run_id());
+        let (turned_in, turned) = mpsc::channel(MAX_NOTICES);
+        let (mismatches_in, mismatches) = mpsc::channel(MAX_NOTICES);
+        let (events_in, events) = mpsc::channel(MAX_EVENTS);
+        let admission =
+            Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned: turned_in };
+        let transport = transport::build(identity, admission).map_err(NodeError::Network)?;
+        let behaviour = Behaviour::new(identity, &protocols, settings.max_peers, settings.mdns)
+            .map_err(NodeError::Network)?;
+        // Members keep their connections however quiet they are.
+        let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(Duration::MAX);
+        let mut swarm = Swarm::new(transport, behaviour, identity.peer_id(), config);
+
+        let control = || swarm.behaviour().streams.new_control();
+        let stall = settings.max_stall;
+        {
+            let events = events_in.clone();
+            streams::serve(control(), protocols.control.clone(), move |peer, stream| {
+                control::read(peer, stream, events.clone())
+            });
+            let events = events_in.clone();
+            streams::serve(control(), protocols.ring.clone(), move |peer, mut stream| {
+                let events = events.clone();
+                async move {
+                    let Some(peer) = from_libp2p(&peer) else { return };
+                    if let Ok(Ok(view)) = tokio::time::timeout(stall, ring::greet(&mut stream)).await {
+                        let _ = events.send(NetworkEvent::RingOpened { peer, view, stream }).await;
+                    }
+                }
+            });
+            let events = events_in.clone();
+            streams::serve(control(), protocols.state.clone(), move |peer, stream| {
+                state_transfer::serve(peer, stream, events.clone(), stall)
+            });
+            let manifest = std::sync::Arc::new(manifest.clone());
+            streams::serve(control(), WELCOME, move |peer, stream| {
+                let (manifest, mismatches) = (manifest.clone(), mismatches_in.clone());
+                async move {
+                    if let Err(error) = welcome::answer(peer, stream, &manifest, &mismatches).await {
+                        tracing::debug!(%peer, %error, "a welcome failed");
+                    }
+                }
+            });
+        }
+        listen(&mut swarm, &settings.listen).await?;
+        let announced = settings.announce.clone();
+        Ok(Self { swarm, protocols, events, events_in, turned, mismatches, contacts: BTreeMap::new(), announced })
+    }
+
+    pub(crate) fn control(&self) -> libp2p_stream::Control {
+        self.swarm.behaviour().streams.new_control()
+    }
+
+    /// Where others can reach us: announced addresses first, then TCP before QUIC, because a closed TCP connection
+    /// is noticed at once. Without `/p2p`.
+    pub(crate) fn addresses(&self) -> Vec<Multiaddr> {
+        let mut listened: Vec<Multiaddr> = self.swarm.listeners().cloned().collect();
+        listened.sort_by_key(|address| (is_quic(address), is_loopback(address)));
+        let mut addresses = self.announced.clone();
+        addresses.extend(listened);
+        addresses.retain(|address| address.to_string().len() <= MAX_ADDRESS_BYTES);
+        addresses.truncate(MAX_ADDRESSES);
+        addresses
+    }
+
+    pub(crate) fn contact(&self) -> Contact {
+        let peer = from_libp2p(self.swarm.local_peer_id()).expect("invariant: our own key is Ed25519");
+        Contact { peer, addresses: self.addresses().iter().map(ToString::to_string).collect() }
+    }
+
+    /// Remembers how to reach a peer. Addresses that are none are left out: they came from another machine.
+    pub(crate) fn learn(&mut self, contact: &Contact) {
+        let peer = to_libp2p(contact.peer);
+        let room = self.contacts.len() < MAX_CONTACTS || self.contacts.contains_key(&peer);
+        if peer == *self.swarm.local_peer_id() || !room {
+            return;
+        }
+        let addresses: Vec<Multiaddr> = contact.addresses.iter().filter_map(|address| address.parse().ok()).collect();
+        for address in &addresses {
+            self.swarm.behaviour_mut().kademlia.add_address(&peer, address.clone());
+        }
+        self.contacts.insert(peer, addresses);
+    }
+
+    /// Dials a peer unless a connection is there or on its way. TCP first; QUIC when `fallback`.
+    pub(crate) fn connect(&mut self, peer: PeerId, fallback: bool) {
+        if self.swarm.is_connected(&peer) {
+            return;
+        }
+        let known = self.contacts.get(&peer).cloned().unwrap_or_default();
+        let (quic, tcp): (Vec<_>, Vec<_>) = known.into_iter().partition(is_quic);
+        let addresses = if fallback || tcp.is_empty() { quic } else { tcp };
+        // Kademlia adds what it knows if there is nothing else.
+        let extend = addresses.is_empty();
+        let options = DialOpts::peer_id(peer).condition(PeerCondition::DisconnectedAndNotDialing).addresses(addresses);
+        let options = if extend { options.extend_addresses_through_behaviour().build() } else { options.build() };
+        if let Err(error) = self.swarm.dial(options) {
+            tracing::debug!(%peer, %error, "not dialed");
+        }
+    }
+
+    /// Tells the swarm's peers where we are.
+    pub(crate) fn announce(&mut self) {
+        let bytes = postcard::to_allocvec(&self.contact()).expect("invariant: a contact always encodes");
+        let topic = self.protocols.contacts.hash();
+        if let Err(error) = self.swarm.behaviour_mut().gossip.publish(topic, bytes) {
+            // Nobody to tell yet, or nothing new.
+            tracing::debug!(%error, "contact not gossiped");
+        }
+    }
+
+    /// Takes in what concerns only the network; hands the rest on.
+    pub(crate) fn absorb(&mut self, event: SwarmEvent<BehaviourEvent>) -> Option<SwarmEvent<BehaviourEvent>> {
+        match event {
+            SwarmEvent::Behaviour(BehaviourEvent::Identify(libp2p::identify::Event::Received {
+                peer_id, info, ..
+            })) => {
+                for address in info.listen_addrs.into_iter().take(MAX_ADDRESSES) {
+                    self.swarm.behaviour_mut().kademlia.add_address(&peer_id, address);
+                }
+                None
+            }
+            SwarmEvent::Behaviour(BehaviourEvent::Mdns(libp2p::mdns::Event::Discovered(found))) => {
+                for (peer, address) in found {
+                    // Admission decides whether it is one of ours; Kademlia hands the address to the dial.
+                    self.swarm.behaviour_mut().kademlia.add_address(&peer, address);
+                    self.connect(peer, false);
+                }
+                None
+            }
+            SwarmEvent::Behaviour(BehaviourEvent::Gossip(libp2p::gossipsub::Event::Message { message, .. })) => {
+                if let (Some(source), Ok(contact)) = (message.source, postcard::from_bytes::<Contact>(&message.data))
+                    && to_libp2p(contact.peer) == source
+                    && contact.is_bounded()
+                {
+                    self.learn(&contact);
+                }
+                None
+            }
+            other => Some(other),
+        }
+    }
+}
+
+/// Starts all listeners and waits until each has an address.
+async fn listen<B: swarm::NetworkBehaviour>(swarm: &mut Swarm<B>, wanted: &[Multiaddr]) -> Result<(), NodeError> {
+    let mut pending = BTreeMap::new();
+    for address in wanted {
+        let refused = |reason: String| NodeError::Listen { address: address.to_string(), reason };
+        let id = swarm.listen_on(address.clone()).map_err(|error| refused(error.to_string()))?;
+        pending.insert(format!("{id:?}"), address.clone());
+    }
+    let began = tokio::time::Instant::now();
+    loop {
+        // A listener on all interfaces tells them one by one; the last one is there when none follows.
+        let patience = if pending.is_empty() { LISTEN_PAUSE } else { LISTEN_LIMIT.saturating_sub(began.elapsed()) };
+        let Ok(event) = tokio::time::timeout(patience, swarm.select_next_some()).await else {
+            if pending.is_empty() {
+                return Ok(());
+            }
+            let address = pending.values().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            return Err(NodeError::Listen { address, reason: "no network interface took it in time".into() });
+        };
+        match event {
+            SwarmEvent::NewListenAddr { listener_id, .. } => {
+                pending.remove(&format!("{listener_id:?}"));
+            }
+            SwarmEvent::ListenerClosed { listener_id, reason: Err(error), .. } => {
+                let address = pending.remove(&format!("{listener_id:?}")).map(|address| address.to_string());
+                let (address, reason) = (address.unwrap_or_default(), error.to_string());
+                return Err(NodeError::Listen { address, reason });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether an address is reached over QUIC.
+pub(crate) fn is_quic(address: &Multiaddr) -> bool {
+    address.iter().any(|part| matches!(part, Protocol::QuicV1 | Protocol::Quic))
+}
+
+fn is_loopback(address: &Multiaddr) -> bool {
+    address.iter().any(|part| match part {
+        Protocol::Ip4(ip) => ip.is_loopback(),
+        Protocol::Ip6(ip) => ip.is_loopback(),
+        _ => false,
+    })
+}

@@ -1,0 +1,85 @@
+//! Numbers and names as people read them.
+
+/// The end of a peer id, which is where two of them differ.
+const PEER_CHARS: usize = 6;
+/// The beginning of a digest, enough to tell two apart.
+const DIGEST_CHARS: usize = 12;
+
+/// `…9XkQzf`: the last characters of a peer id.
+pub fn peer(id: &str) -> String {
+    let skip = id.chars().count().saturating_sub(PEER_CHARS);
+    format!("…{}", id.chars().skip(skip).collect::<String>())
+}
+
+/// The first characters of a digest.
+pub fn digest(hex: &str) -> String {
+    hex.chars().take(DIGEST_CHARS).collect()
+}
+
+/// `12.3 MiB`.
+pub fn bytes(count: u64) -> String {
+    let mut value = count as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if value < 1024.0 {
+            return if unit == "B" { format!("{count} B") } else { format!("{value:.1} {unit}") };
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1} TiB")
+}
+
+/// `12 345 samples/s`.
+pub fn rate(samples_per_s: f64) -> String {
+    format!("{} samples/s", thousands(samples_per_s.max(0.0).round() as u64))
+}
+
+/// `96.9 %` of a share from 0 to 1.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// `1 234 567`.
+pub fn thousands(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 peer`, `2 peers`.
+pub fn peers(count: usize) -> String {
+    if count == 1 { "1 peer".to_owned() } else { format!("{count} peers") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(thousands(0), "0");
+        assert_eq!(thousands(999), "999");
+        assert_eq!(thousands(1_000), "1 000");
+        assert_eq!(thousands(1_234_567), "1 234 567");
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(3 << 40), "3.0 TiB");
+        assert_eq!(percent(0.969), "96.9 %");
+        assert_eq!(rate(f64::NAN), "0 samples/s");
+        assert_eq!(rate(1234.4), "1 234 samples/s");
+    }
+
+    #[test]
+    fn names_are_cut_at_characters() {
+        assert_eq!(peer("12D3KooWabcdef"), "…abcdef");
+        assert_eq!(peer("ab"), "…ab");
+        assert_eq!(peer(""), "…");
+        assert_eq!(digest("ééééééééééééééé"), "é".repeat(12));
+    }
+}

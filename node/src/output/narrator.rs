@@ -1,0 +1,178 @@
+//! What happens in a run, as sentences.
+
+use super::format;
+use crate::report::{Outcome, Report, Summary};
+
+/// Turns reports into lines; remembers what was said, so that it says only what is new.
+#[derive(Debug, Default)]
+pub struct Narrator {
+    ticket: String,
+    members: Vec<String>,
+}
+
+impl Narrator {
+    /// Nothing was said yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The lines for a report; none if it holds nothing new.
+    pub fn lines(&mut self, report: &Report) -> Vec<String> {
+        match report {
+            Report::Started { peer, run, model, parameters, samples, device, steps, step, private } => {
+                let kind = if *private { "private" } else { "public" };
+                let from = if *step == 0 { String::new() } else { format!(", from step {step}") };
+                vec![
+                    format!("peer {peer}"),
+                    format!("{kind} run {}: {model} on {device}", format::digest(run)),
+                    format!(
+                        "{} parameters, {} training samples, {steps} steps{from}",
+                        format::thousands(*parameters as u64),
+                        format::thousands(*samples)
+                    ),
+                ]
+            }
+            Report::Listening { addresses, ticket } => self.listening(addresses, ticket),
+            Report::Waiting { present, needed } => {
+                let missing = needed.saturating_sub(*present);
+                let noun = if missing == 1 { "peer" } else { "peers" };
+                vec![format!("waiting for {missing} more {noun} ({present} of {needed} here)")]
+            }
+            Report::Joining { peer } => vec![format!("peer {} asks to join", format::peer(peer))],
+            Report::JoinerLost { peer } => vec![format!("peer {} went away before it had joined", format::peer(peer))],
+            Report::Turned { peer, reason } => vec![format!("turned away peer {}: {reason}", format::peer(peer))],
+            Report::View { generation, rank, members, step, .. } => self.view(*generation, *rank, members, *step),
+            Report::Progress { step, steps, epoch, loss, samples_per_s, waiting_share } => vec![format!(
+                "step {step}/{steps}  epoch {epoch}  loss {loss:.4}  {}  waiting {}",
+                format::rate(*samples_per_s),
+                format::percent(*waiting_share)
+            )],
+            Report::Evaluated { step, loss, accuracy } => {
+                vec![format!("step {step}: held-out accuracy {}, loss {loss:.4}", format::percent(*accuracy))]
+            }
+            Report::Saved { step, digest } => {
+                vec![format!("checkpoint after step {step} saved, digest {}", format::digest(digest))]
+            }
+            Report::Warning { message } => vec![format!("warning: {message}")],
+            Report::Finished(summary) => finished(summary),
+        }
+    }
+
+    fn listening(&mut self, addresses: &[String], ticket: &str) -> Vec<String> {
+        if self.ticket == ticket {
+            return Vec::new();
+        }
+        self.ticket = ticket.to_owned();
+        let mut lines: Vec<String> = addresses.iter().map(|address| format!("listening on {address}")).collect();
+        // On a line of its own and without decoration: it is there to be copied.
+        lines.extend([
+            String::new(),
+            "to join from another machine:".to_owned(),
+            format!("starling join {ticket}"),
+            String::new(),
+        ]);
+        lines
+    }
+
+    fn view(&mut self, generation: u64, rank: u32, members: &[String], step: u64) -> Vec<String> {
+        let before = std::mem::replace(&mut self.members, members.to_vec());
+        let mut lines = Vec::new();
+        if !before.is_empty() {
+            let joined = members.iter().filter(|member| !before.contains(member));
+            lines.extend(joined.map(|member| format!("peer {} joined", format::peer(member))));
+            let left = before.iter().filter(|member| !members.contains(member));
+            lines.extend(left.map(|member| format!("peer {} left", format::peer(member))));
+        }
+        let count = members.len();
+        let noun = if count == 1 { "member" } else { "members" };
+        lines.push(format!("generation {generation}: {count} {noun}, rank {rank} is here, after step {step}"));
+        lines
+    }
+}
+
+fn finished(summary: &Summary) -> Vec<String> {
+    let head = match summary.outcome {
+        Outcome::Complete => format!("complete: all members committed step {}", summary.steps),
+        Outcome::Left => format!("left in order after step {}", summary.steps),
+    };
+    let loss =
+        summary.loss.map_or_else(|| "none, no step ran here".to_owned(), |loss| format!("{loss:.4} (last batch)"));
+    vec![
+        head,
+        format!("  accuracy  {} on held-out samples", format::percent(summary.accuracy)),
+        format!("  loss      {loss}, {:.4} (held-out)", summary.held_out_loss),
+        format!("  steps     {}, {} in the last view", summary.steps, format::peers(summary.world_size as usize)),
+        format!(
+            "  speed     {}, waiting for the ring {} of {:.1} s",
+            format::rate(summary.samples_per_s),
+            format::percent(summary.waiting_share),
+            summary.stepping_s
+        ),
+        format!(
+            "  traffic   {} sent, {} received",
+            format::bytes(summary.bytes_sent),
+            format::bytes(summary.bytes_received)
+        ),
+        format!("  digest    {}", summary.digest),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(generation: u64, members: &[&str]) -> Report {
+        Report::View {
+            generation,
+            view: "00".repeat(32),
+            rank: 0,
+            members: members.iter().map(|member| (*member).to_owned()).collect(),
+            step: 7,
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_told_once_on_a_line_of_its_own() {
+        let mut narrator = Narrator::new();
+        let listening =
+            Report::Listening { addresses: vec!["/ip4/192.0.2.1/tcp/1".to_owned()], ticket: "starling1abc".to_owned() };
+        let lines = narrator.lines(&listening);
+        assert!(lines.contains(&"starling join starling1abc".to_owned()), "{lines:?}");
+        assert!(narrator.lines(&listening).is_empty());
+    }
+
+    #[test]
+    fn a_view_says_who_joined_and_who_left() {
+        let mut narrator = Narrator::new();
+        assert_eq!(narrator.lines(&view(1, &["aaaaaaaa"])), ["generation 1: 1 member, rank 0 is here, after step 7"]);
+        let lines = narrator.lines(&view(2, &["aaaaaaaa", "bbbbbbbb"]));
+        assert_eq!(lines, ["peer …bbbbbb joined", "generation 2: 2 members, rank 0 is here, after step 7"]);
+        let lines = narrator.lines(&view(3, &["bbbbbbbb"]));
+        assert_eq!(lines[0], "peer …aaaaaa left");
+    }
+
+    #[test]
+    fn the_last_lines_hold_the_whole_digest() {
+        let digest = "ab".repeat(32);
+        let summary = Summary {
+            peer: "12D3KooWabcdef".to_owned(),
+            run: "cd".repeat(32),
+            outcome: Outcome::Complete,
+            steps: 600,
+            world_size: 4,
+            loss: Some(0.25),
+            held_out_loss: 0.5,
+            accuracy: 0.97,
+            digest: digest.clone(),
+            samples_per_s: 1000.0,
+            waiting_share: 0.25,
+            bytes_sent: 2048,
+            bytes_received: 4096,
+            stepping_s: 2.0,
+        };
+        let text = Narrator::new().lines(&Report::Finished(summary)).join("\n");
+        for part in [&digest, "97.0 %", "0.2500", "0.5000", "600", "25.0 %", "2.0 KiB", "4.0 KiB"] {
+            assert!(text.contains(part), "{part} is missing from:\n{text}");
+        }
+    }
+}

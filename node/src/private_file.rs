@@ -1,0 +1,44 @@
+//! Files that only their owner may read: keys, secrets.
+
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use atomic_write_file::OpenOptions;
+
+use crate::error::NodeError;
+
+/// The largest private file that is read, in bytes.
+const MAX_BYTES: u64 = 64 * 1024;
+
+/// The content of `path`; `None` if there is no such file.
+pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, NodeError> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.len() > MAX_BYTES => {
+            let source = std::io::Error::new(ErrorKind::InvalidData, "the file is too large for what it should hold");
+            return Err(NodeError::file("read", path, source));
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Ok(_) | Err(_) => {}
+    }
+    std::fs::read(path).map(Some).map_err(|source| NodeError::file("read", path, source))
+}
+
+/// Writes `path` whole or not at all, with mode 0600, and makes its folder if needed.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), NodeError> {
+    let write = || {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let mut options = OpenOptions::new();
+        #[cfg(unix)]
+        {
+            use atomic_write_file::unix::OpenOptionsExt as _;
+            use std::os::unix::fs::OpenOptionsExt as _;
+            options.mode(0o600).preserve_mode(false);
+        }
+        let mut file = options.open(path)?;
+        file.write_all(bytes)?;
+        file.commit()
+    };
+    write().map_err(|source| NodeError::file("write", path, source))
+}

@@ -1,0 +1,161 @@
+//! What a running node tells whoever watches it: a terminal, a program reading `--json`, the status file.
+
+use serde::{Deserialize, Serialize};
+
+/// One thing worth telling. As JSON, one object with its kind under `event`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Report {
+    /// The node is set up; the network comes next.
+    Started {
+        /// Its libp2p peer id.
+        peer: String,
+        /// The run's id, hex.
+        run: String,
+        /// The manifest's model, as the user would write it.
+        model: String,
+        /// Trainable parameters.
+        parameters: usize,
+        /// Training samples.
+        samples: u64,
+        /// What computes.
+        device: String,
+        /// The run's last step.
+        steps: u64,
+        /// The last committed step: 0, or a checkpoint's.
+        step: u64,
+        /// Whether only holders of the ticket's secret are admitted.
+        private: bool,
+    },
+    /// Others can reach the node.
+    Listening {
+        /// Multiaddrs, each ending in `/p2p/<peer id>`.
+        addresses: Vec<String>,
+        /// What another machine passes to `starling join`. Holds the run's secret.
+        ticket: String,
+    },
+    /// The first step waits for more members.
+    Waiting {
+        /// Members and joiners so far.
+        present: usize,
+        /// How many it takes.
+        needed: usize,
+    },
+    /// A peer asked to join.
+    Joining {
+        /// Its peer id.
+        peer: String,
+    },
+    /// A joiner went away before it was a member.
+    JoinerLost {
+        /// Its peer id.
+        peer: String,
+    },
+    /// A peer was turned away.
+    Turned {
+        /// Its peer id.
+        peer: String,
+        /// Why.
+        reason: String,
+    },
+    /// A view was installed.
+    View {
+        /// Its version.
+        generation: u64,
+        /// Its id, hex.
+        view: String,
+        /// Our place in the ring.
+        rank: u32,
+        /// The members' peer ids, in ring order.
+        members: Vec<String>,
+        /// The last committed step.
+        step: u64,
+    },
+    /// Steps were committed. At most a few per second.
+    Progress {
+        /// The last committed step.
+        step: u64,
+        /// The run's last step.
+        steps: u64,
+        /// Passes over the data that have begun.
+        epoch: u64,
+        /// Mean loss over the last step's global batch.
+        loss: f32,
+        /// Samples of the global batch per second, since the last report.
+        samples_per_s: f64,
+        /// Share of the time since the last report spent waiting for the ring, 0 to 1.
+        waiting_share: f64,
+    },
+    /// The model was evaluated on held-out samples.
+    Evaluated {
+        /// After this step.
+        step: u64,
+        /// Mean loss.
+        loss: f64,
+        /// Share of samples classified right, 0 to 1.
+        accuracy: f64,
+    },
+    /// A checkpoint is on disk.
+    Saved {
+        /// After this step.
+        step: u64,
+        /// Digest of the replicated state, hex.
+        digest: String,
+    },
+    /// Something is off, but the run goes on.
+    Warning {
+        /// What, and what to do.
+        message: String,
+    },
+    /// The run is over for this peer.
+    Finished(Summary),
+}
+
+/// How a run ended for this peer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Our peer id.
+    pub peer: String,
+    /// The run's id, hex.
+    pub run: String,
+    /// Why: `complete` (last step committed by all), or `left` (in order, on request).
+    pub outcome: Outcome,
+    /// The last committed step.
+    pub steps: u64,
+    /// The members of the last view.
+    pub world_size: u32,
+    /// Mean loss over the last global batch; `None` if no step ran here.
+    pub loss: Option<f32>,
+    /// Mean loss on held-out samples.
+    pub held_out_loss: f64,
+    /// Share of held-out samples classified right, 0 to 1.
+    pub accuracy: f64,
+    /// Digest of the replicated state, hex: equal on all members that ended at one step.
+    pub digest: String,
+    /// Samples of the global batch per second, over the stepping time.
+    pub samples_per_s: f64,
+    /// Share of the stepping time spent waiting for the ring, 0 to 1.
+    pub waiting_share: f64,
+    /// Gradient bytes sent over ring links, headers included.
+    pub bytes_sent: u64,
+    /// Gradient bytes received over ring links, headers included.
+    pub bytes_received: u64,
+    /// Wall-clock seconds in which steps ran.
+    pub stepping_s: f64,
+}
+
+/// Why a run ended for a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// All members committed the last step.
+    Complete,
+    /// This peer left in order.
+    Left,
+}
+
+/// Whoever watches a node. Called from several threads; must not block for long.
+pub trait Observer: Send + Sync {
+    /// Takes one report.
+    fn report(&self, report: &Report);
+}

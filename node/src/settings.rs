@@ -1,0 +1,133 @@
+//! What a node is told by its user: the checked form of the configuration.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use libp2p::Multiaddr;
+use starling_collective::LayoutConfig;
+use starling_train::{DeviceChoice, RunSpec};
+
+use crate::ticket::Ticket;
+
+/// Settings of this machine alone; what all members share is the run's manifest.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where identity, secret, status and checkpoints live.
+    pub data_dir: PathBuf,
+    /// What computes.
+    pub device: DeviceChoice,
+    /// Where the samples are: `digits` or a path.
+    pub data: String,
+    /// CSV: the label column.
+    pub label: Option<String>,
+    /// CSV: whether there is a header; `None` detects it.
+    pub header: Option<bool>,
+    /// Where to listen.
+    pub listen: Vec<Multiaddr>,
+    /// Addresses to announce besides those we listen on (a forwarded port, say).
+    pub announce: Vec<Multiaddr>,
+    /// Whether to look for peers on the local network by multicast.
+    pub mdns: bool,
+    /// The most members that a view may have.
+    pub max_peers: usize,
+    /// The longest that a run may stand still because of one peer. Other deadlines derive from it.
+    pub max_stall: Duration,
+    /// Save a checkpoint every so many steps; 0 saves only at the end.
+    pub checkpoint_every: u64,
+    /// How many checkpoints to keep.
+    pub checkpoint_keep: usize,
+    /// Evaluate on held-out samples every so many steps; 0 evaluates only at the end.
+    pub evaluate_every: u64,
+    /// How buckets are cut and how many are reduced at a time.
+    pub collective: CollectiveSettings,
+    /// Write the trained model here at the end.
+    pub export: Option<PathBuf>,
+}
+
+/// How buckets are cut and how many are reduced at a time. Must agree among members: it is part of the wire format,
+/// so joiners take it from the member they join through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct CollectiveSettings {
+    /// Bytes of gradient reduced together.
+    pub bucket_bytes: u32,
+    /// Unit of IO within a chunk, in bytes.
+    pub segment_bytes: u32,
+    /// Buckets in flight together.
+    pub in_flight: u32,
+}
+
+impl CollectiveSettings {
+    /// The layout of gradients of `f32`.
+    pub(crate) fn layout(&self) -> LayoutConfig {
+        let elements = |bytes: u32| (bytes as usize / size_of::<f32>()).max(1);
+        LayoutConfig {
+            bucket_elements: elements(self.bucket_bytes),
+            segment_elements: elements(self.segment_bytes),
+        }
+    }
+}
+
+impl Default for CollectiveSettings {
+    fn default() -> Self {
+        Self { bucket_bytes: 4 << 20, segment_bytes: 64 << 10, in_flight: 4 }
+    }
+}
+
+/// Founding a run.
+#[derive(Debug, Clone)]
+pub struct Founding {
+    /// What is trained and how.
+    pub run: RunSpec,
+    /// Members needed before the first step.
+    pub min_peers: usize,
+    /// Whether anyone who knows an address may join, without a secret.
+    pub public: bool,
+    /// Go on from a checkpoint in the data directory.
+    pub resume: Resume,
+}
+
+/// Which checkpoint to go on from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resume {
+    /// None: the data directory must not hold one of this run.
+    Fresh,
+    /// The newest; or step 0 if there is none.
+    Newest,
+    /// The one after this step.
+    Step(u64),
+}
+
+/// Joining a run.
+#[derive(Debug, Clone)]
+pub struct Joining {
+    /// Whom to join through.
+    pub target: Target,
+    /// The run's secret, where the target does not hold it.
+    pub secret: Option<[u8; 32]>,
+    /// What the user insists on; a run that differs is refused, naming the field.
+    pub expected: Expectations,
+}
+
+/// Whom to join through.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// One string with everything.
+    Ticket(Ticket),
+    /// An address that ends in `/p2p/<peer id>`.
+    Address(Multiaddr),
+}
+
+/// Fields of the manifest that a joiner's user set explicitly.
+#[derive(Debug, Clone, Default)]
+pub struct Expectations {
+    /// The model.
+    pub model: Option<starling_train::ModelSpec>,
+    /// The optimizer with its learning rate.
+    pub optimizer: Option<starling_train::OptimizerSpec>,
+    /// The global batch size.
+    pub batch_size: Option<u32>,
+    /// The last step.
+    pub steps: Option<u64>,
+    /// The seed.
+    pub seed: Option<u64>,
+}

@@ -1,0 +1,174 @@
+//! How the run on this machine is doing, in a file: what `starling status` and `starling invite` read.
+//!
+//! The file is `status.json` in the data directory. It holds the ticket, so only its owner may read it.
+
+mod file;
+mod process;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+pub use file::StatusFile;
+pub use process::Process;
+
+use crate::error::NodeError;
+use crate::private_file;
+use crate::report::{Outcome, Report};
+
+const FILE: &str = "status.json";
+
+/// What the file says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// The process that wrote it.
+    #[serde(flatten)]
+    pub process: Process,
+    /// Its peer id.
+    pub peer: String,
+    /// The run's id, hex.
+    pub run: String,
+    /// What another machine passes to `starling join`; empty until others can reach this one.
+    pub ticket: String,
+    /// Where others can reach it.
+    pub addresses: Vec<String>,
+    /// The view's version; 0 before the first view.
+    pub generation: u64,
+    /// The view's members, in ring order.
+    pub members: Vec<String>,
+    /// Our place among them.
+    pub rank: u32,
+    /// The last committed step.
+    pub step: u64,
+    /// The run's last step.
+    pub steps: u64,
+    /// Mean loss over the last global batch; `None` before the first step.
+    pub loss: Option<f32>,
+    /// Samples of the global batch per second.
+    pub samples_per_s: f64,
+    /// Share of held-out samples classified right, when last measured.
+    pub accuracy: Option<f64>,
+    /// What the node is at.
+    pub phase: Phase,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// When this was written, milliseconds since 1970.
+    pub updated_unix_ms: u64,
+}
+
+/// What a node is at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// The first step waits for members or for a place in the ring.
+    #[default]
+    Waiting,
+    /// Steps run.
+    Stepping,
+    /// All members committed the last step.
+    Finished,
+    /// It left in order.
+    Left,
+    /// It ended with an error.
+    Failed,
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Waiting => "waiting",
+            Self::Stepping => "stepping",
+            Self::Finished => "finished",
+            Self::Left => "left",
+            Self::Failed => "failed",
+        })
+    }
+}
+
+impl Phase {
+    /// Whether a node ends in it.
+    pub fn is_last(self) -> bool {
+        match self {
+            Self::Waiting | Self::Stepping => false,
+            Self::Finished | Self::Left | Self::Failed => true,
+        }
+    }
+}
+
+impl Status {
+    /// Takes in a report. True if it is worth writing down at once.
+    pub fn update(&mut self, report: &Report) -> bool {
+        match report {
+            Report::Started { peer, run, steps, step, .. } => {
+                self.peer.clone_from(peer);
+                self.run.clone_from(run);
+                (self.steps, self.step) = (*steps, *step);
+                true
+            }
+            Report::Listening { addresses, ticket } => {
+                self.addresses.clone_from(addresses);
+                self.ticket.clone_from(ticket);
+                true
+            }
+            Report::View { generation, rank, members, step, .. } => {
+                (self.generation, self.rank, self.step) = (*generation, *rank, *step);
+                self.members.clone_from(members);
+                true
+            }
+            Report::Progress { step, steps, loss, samples_per_s, .. } => {
+                let is_first = self.phase == Phase::Waiting;
+                (self.step, self.steps, self.samples_per_s) = (*step, *steps, *samples_per_s);
+                (self.loss, self.phase) = (Some(*loss), Phase::Stepping);
+                is_first
+            }
+            Report::Evaluated { accuracy, .. } => {
+                self.accuracy = Some(*accuracy);
+                false
+            }
+            Report::Finished(summary) => {
+                self.phase = match summary.outcome {
+                    Outcome::Complete => Phase::Finished,
+                    Outcome::Left => Phase::Left,
+                };
+                (self.step, self.loss) = (summary.steps, summary.loss.or(self.loss));
+                (self.samples_per_s, self.accuracy) = (summary.samples_per_s, Some(summary.accuracy));
+                true
+            }
+            Report::Waiting { .. }
+            | Report::Joining { .. }
+            | Report::JoinerLost { .. }
+            | Report::Turned { .. }
+            | Report::Saved { .. }
+            | Report::Warning { .. } => false,
+        }
+    }
+
+    /// What the file in `data_dir` says; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`NodeError::File`] if it can't be read or holds something else.
+    pub fn read(data_dir: &Path) -> Result<Option<Self>, NodeError> {
+        let path = data_dir.join(FILE);
+        let Some(bytes) = private_file::read(&path)? else { return Ok(None) };
+        let status = serde_json::from_slice(&bytes).map_err(|error| NodeError::file("read", &path, error.into()))?;
+        Ok(Some(status))
+    }
+
+    /// Writes the file in `data_dir`, whole or not at all, with mode 0600.
+    ///
+    /// # Errors
+    /// [`NodeError::File`].
+    pub fn write(&self, data_dir: &Path) -> Result<(), NodeError> {
+        let bytes = serde_json::to_vec_pretty(self).expect("invariant: a status is plain data");
+        private_file::write(&data_dir.join(FILE), &bytes)
+    }
+
+    /// Whether the node that wrote this still runs; `None` if this system does not tell.
+    pub fn is_running(&self) -> Option<bool> {
+        if self.phase.is_last() { Some(false) } else { self.process.is_alive() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! What is written is what is read, and by whom.
+
+use super::*;
+use crate::report::{Observer, Summary};
+
+fn summary(outcome: Outcome) -> Summary {
+    Summary {
+        peer: "peer".to_owned(),
+        run: "run".to_owned(),
+        outcome,
+        steps: 600,
+        world_size: 3,
+        loss: Some(0.5),
+        held_out_loss: 0.6,
+        accuracy: 0.9,
+        digest: "00".repeat(32),
+        samples_per_s: 100.0,
+        waiting_share: 0.1,
+        bytes_sent: 1,
+        bytes_received: 2,
+        stepping_s: 3.0,
+    }
+}
+
+fn reports() -> Vec<Report> {
+    vec![
+        Report::Started {
+            peer: "peer".to_owned(),
+            run: "run".to_owned(),
+            model: "mlp:64".to_owned(),
+            parameters: 1,
+            samples: 2,
+            device: "cpu".to_owned(),
+            steps: 600,
+            step: 0,
+            private: true,
+        },
+        Report::Listening { addresses: vec!["/ip4/192.0.2.1/tcp/1".to_owned()], ticket: "starling1abc".to_owned() },
+        Report::View {
+            generation: 2,
+            view: "00".to_owned(),
+            rank: 1,
+            members: vec!["other".to_owned(), "peer".to_owned()],
+            step: 0,
+        },
+        Report::Progress { step: 7, steps: 600, epoch: 1, loss: 2.5, samples_per_s: 10.0, waiting_share: 0.5 },
+        Report::Evaluated { step: 7, loss: 2.5, accuracy: 0.25 },
+    ]
+}
+
+#[test]
+fn a_status_survives_the_file_and_is_private() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    assert_eq!(Status::read(dir.path()).expect("no file is no error"), None);
+    let file = StatusFile::new(dir.path());
+    for report in reports() {
+        file.report(&report);
+    }
+    file.close();
+    let status = Status::read(dir.path()).expect("read").expect("there");
+    assert_eq!((status.step, status.steps, status.generation, status.rank), (7, 600, 2, 1));
+    assert_eq!((status.loss, status.accuracy, status.phase), (Some(2.5), Some(0.25), Phase::Stepping));
+    assert_eq!((status.ticket.as_str(), status.peer.as_str(), status.members.len()), ("starling1abc", "peer", 2));
+    assert_eq!(status.process.pid, std::process::id());
+    assert!(status.updated_unix_ms > 0);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(dir.path().join(FILE)).expect("metadata").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    status.write(dir.path()).expect("written");
+    assert_eq!(Status::read(dir.path()).expect("read"), Some(status));
+}
+
+#[test]
+fn the_end_is_written() {
+    for (outcome, phase) in [(Outcome::Complete, Phase::Finished), (Outcome::Left, Phase::Left)] {
+        let mut status = Status::default();
+        assert!(status.update(&Report::Finished(summary(outcome))));
+        assert_eq!((status.phase, status.step, status.is_running()), (phase, 600, Some(false)));
+    }
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let file = StatusFile::new(dir.path());
+    file.fail("peer x is lost");
+    drop(file);
+    let status = Status::read(dir.path()).expect("read").expect("there");
+    assert_eq!((status.phase, status.error.as_deref()), (Phase::Failed, Some("peer x is lost")));
+}
+
+#[test]
+fn a_damaged_file_is_named() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    std::fs::write(dir.path().join(FILE), "{").expect("written");
+    let error = Status::read(dir.path()).expect_err("damaged").to_string();
+    assert!(error.contains(FILE), "{error}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_living_are_told_from_the_dead() {
+    let this = Process::this();
+    assert!(this.started.is_some());
+    assert_eq!(this.is_alive(), Some(true));
+    // Another process had this number once.
+    assert_eq!(Process { started: Some(1), ..this }.is_alive(), Some(false));
+    // Numbers above the kernel's limit are never given out.
+    assert_eq!(Process { pid: u32::MAX, started: None }.is_alive(), Some(false));
+}

@@ -1,0 +1,80 @@
+//! Opening and accepting byte streams between admitted peers.
+//!
+//! libp2p-stream drops an incoming stream silently if nobody is ready to take it at that instant. So the accepting
+//! side says so with one byte, and the opening side tries again if that byte does not come.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
+use libp2p::{PeerId, Stream, StreamProtocol};
+use libp2p_stream::Control;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+const ACCEPTED: u8 = 0x2a;
+/// How long the accepting side may take to say so, before the stream is opened again.
+const ACCEPT_LIMIT: Duration = Duration::from_secs(2);
+/// The pause between two tries.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Streams of one protocol that are served at a time. One more is dropped, and its opener tries again.
+const MAX_SERVED: usize = 512;
+
+/// Opens a stream to `peer`, trying again until `limit` is over.
+pub(crate) async fn open(
+    control: &mut Control,
+    peer: PeerId,
+    protocol: &StreamProtocol,
+    limit: Duration,
+) -> io::Result<Stream> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let attempt = async {
+            let mut stream = control.open_stream(peer, protocol.clone()).await.map_err(io::Error::other)?;
+            let mut byte = [0];
+            timeout(ACCEPT_LIMIT, stream.read_exact(&mut byte)).await??;
+            if byte == [ACCEPTED] { Ok(stream) } else { Err(io::Error::other("not a starling stream")) }
+        };
+        match timeout_at(deadline, attempt).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) if Instant::now() + RETRY_PAUSE >= deadline => return Err(error),
+            Ok(Err(error)) => tracing::debug!(%peer, %protocol, %error, "opening a stream again"),
+            Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "the stream could not be opened in time")),
+        }
+        sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Serves each incoming stream of `protocol` in a task of its own, until the swarm is gone.
+///
+/// # Panics
+/// If the protocol is served already.
+pub(crate) fn serve<F, Served>(mut control: Control, protocol: StreamProtocol, serve: F) -> JoinHandle<()>
+where
+    F: Fn(PeerId, Stream) -> Served + Clone + Send + 'static,
+    Served: Future<Output = ()> + Send,
+{
+    let mut incoming = control.accept(protocol).expect("invariant: each protocol is served once");
+    tokio::spawn(async move {
+        let slots = Arc::new(Semaphore::new(MAX_SERVED));
+        let mut tasks = JoinSet::new();
+        while let Some((peer, mut stream)) = incoming.next().await {
+            while tasks.try_join_next().is_some() {}
+            let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
+            let serve = serve.clone();
+            tasks.spawn(async move {
+                let accept = async {
+                    stream.write_all(&[ACCEPTED]).await?;
+                    stream.flush().await
+                };
+                if matches!(timeout(ACCEPT_LIMIT, accept).await, Ok(Ok(()))) {
+                    serve(peer, stream).await;
+                }
+                drop(slot);
+            });
+        }
+    })
+}

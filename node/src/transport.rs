@@ -1,0 +1,37 @@
+//! How bytes travel: TCP with TLS 1.3 and yamux, and QUIC, both behind the admission handshake.
+
+use std::io;
+use std::time::Duration;
+
+use libp2p::core::muxing::StreamMuxerBox;
+use libp2p::core::transport::Boxed;
+use libp2p::core::upgrade::Version;
+use libp2p::futures::future::Either;
+use libp2p::{PeerId, Transport as _, dns, quic, tcp, tls, yamux};
+
+use crate::admission::Admission;
+use crate::identity::Identity;
+
+/// How long encryption and multiplexing may take to set up on a new TCP connection.
+const SETUP_LIMIT: Duration = Duration::from_secs(10);
+
+/// All transports as one. A connection that comes out of it is encrypted, authenticated and admitted.
+///
+/// # Errors
+/// If the system's DNS configuration can't be read or the identity can't sign a certificate.
+pub(crate) fn build(identity: &Identity, admission: Admission) -> io::Result<Boxed<(PeerId, StreamMuxerBox)>> {
+    let tcp = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true))
+        .upgrade(Version::V1)
+        .authenticate(tls::Config::new(identity.keypair()).map_err(io::Error::other)?)
+        .multiplex(yamux::Config::default())
+        .timeout(SETUP_LIMIT)
+        .boxed();
+    let quic = quic::tokio::Transport::new(quic::Config::new(identity.keypair()))
+        .map(|(peer, connection), _| (peer, StreamMuxerBox::new(connection)));
+    let either = quic.or_transport(tcp).map(|connection, _| match connection {
+        Either::Left(connection) | Either::Right(connection) => connection,
+    });
+    let admitted = dns::tokio::Transport::system(either)?
+        .and_then(move |(peer, muxer), point| admission.clone().admit(peer, muxer, point));
+    Ok(admitted.boxed())
+}

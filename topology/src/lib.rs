@@ -1,0 +1,38 @@
+//! Who is in a run, in which generation, in which order.
+//!
+//! This crate decides membership and plans rings. It is **sans-io**: [`Membership`] takes the time and what happened
+//! ([`Membership::handle`]) and says what to do next ([`Membership::poll`]). It owns no socket, clock, task or source
+//! of randomness, so `starling-node` drives it over libp2p and `starling-sims` drives the same code in virtual time.
+//!
+//! It deliberately knows nothing of tensors, buckets, libp2p or files: a peer is 32 bytes, an address is an opaque
+//! string, a state is a digest.
+//!
+//! Start reading at [`View`] (what members agree on), then [`Membership`] (how they come to agree), then
+//! [`message::Body`] (what they say to each other).
+
+pub mod config;
+pub mod error;
+pub mod failure_detector;
+pub mod gate;
+pub mod id;
+pub mod membership;
+pub mod message;
+mod proposal;
+pub mod ring;
+pub mod time;
+pub mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::Config;
+pub use error::Violation;
+pub use failure_detector::FailureDetector;
+pub use gate::Gate;
+pub use id::{Digest, Generation, PeerId, Rank, RunId, ViewId, WorldSize};
+pub use membership::{Event, Input, Membership, Output, Timer};
+pub use message::{Body, Contact, Envelope, Evidence, Refusal};
+pub use proposal::Proposal;
+pub use ring::Ring;
+pub use time::Time;
+pub use view::View;

@@ -1,0 +1,133 @@
+//! What a step of a [`Trainer`] costs with one member, against a bare Burn loop: the same model, batches and optimizer,
+//! updated by Burn's own AdamW. Rounds of both alternate, so that a busy machine slows both; medians are compared.
+//!
+//! `cargo bench -p starling-train --bench overhead`, with `-- --json` for one JSON line per model.
+
+use std::time::{Duration, Instant};
+
+use burn::module::Module;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use starling_topology::{Rank, WorldSize};
+use starling_train::{
+    DataOptions, Dataset, DeviceChoice, Ledger, Manifest, ModelSpec, Network, OptimizerSpec, RunSpec, Trainer,
+};
+
+const BATCH: u32 = 64;
+const LEARNING_RATE: f32 = 1e-3;
+
+fn main() {
+    let json = std::env::args().any(|argument| argument == "--json");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let images = images(directory.path());
+    let cases = [
+        Case { name: "mlp 784-512-512-10", data: images, model: "mlp:512,512", rounds: 21, steps: 8 },
+        Case { name: "digits mlp 64-64-10", data: "digits".to_owned(), model: "mlp:64", rounds: 41, steps: 100 },
+    ];
+    for case in cases {
+        report(&case, json);
+    }
+}
+
+struct Case {
+    name: &'static str,
+    data: String,
+    model: &'static str,
+    rounds: usize,
+    steps: usize,
+}
+
+fn report(case: &Case, json: bool) {
+    let options = DataOptions { source: case.data.clone(), ..DataOptions::default() };
+    let dataset = Dataset::load(&options).expect("the data loads");
+    let spec = RunSpec {
+        model: case.model.parse().expect("a model"),
+        optimizer: OptimizerSpec::adam_w(LEARNING_RATE),
+        batch_size: BATCH,
+        ..RunSpec::default()
+    };
+    let manifest = Manifest::found(&spec, &dataset).expect("a run");
+    let mut trainer = Trainer::new(&manifest, dataset.clone(), DeviceChoice::Cpu).expect("a trainer");
+    let mut buffer = Vec::new();
+    let mut member = || {
+        trainer.compute(WorldSize::new(1), Rank(0), &mut buffer).expect("computed");
+        trainer.apply(&buffer).expect("applied");
+    };
+    let mut bare = bare_loop(dataset, &spec.model, &manifest);
+
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for round in 0..=case.rounds {
+        let (first, second) = (time(case.steps, &mut bare), time(case.steps, &mut member));
+        // The first round fills caches and pools.
+        if round > 0 {
+            theirs.push(first);
+            ours.push(second);
+        }
+    }
+    let (ours, theirs) = (median(&mut ours), median(&mut theirs));
+    let ratio = ours / theirs;
+    if json {
+        println!(
+            r#"{{"model":"{}","batch":{BATCH},"bare_ms":{theirs:.4},"trainer_ms":{ours:.4},"ratio":{ratio:.4}}}"#,
+            case.name
+        );
+    } else {
+        println!("{}: bare Burn {theirs:.3} ms a step, trainer {ours:.3} ms a step, ratio {ratio:.3}", case.name);
+    }
+}
+
+/// One step of a training loop as Burn's guide writes it: forward, backward, optimizer.
+fn bare_loop(dataset: Dataset, model: &ModelSpec, manifest: &Manifest) -> impl FnMut() {
+    let inner = Device::flex();
+    let device = inner.clone().autodiff();
+    let mut network = Network::new(model, manifest.data.shape, manifest.data.classes, &device);
+    let loss = CrossEntropyLossConfig::new().init(&device);
+    let mut optimizer = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01).init();
+    let samples = u32::try_from(dataset.training().len()).expect("few samples");
+    let mut ledger = Ledger::new(manifest.seed, samples, BATCH);
+    let mut step = 0;
+    move || {
+        step += 1;
+        let indices = ledger.slice(step, WorldSize::new(1), Rank(0));
+        let training = dataset.training();
+        let rows = TensorData::new(training.gather(indices), [indices.len(), training.features()]);
+        let labels: Vec<i64> = indices.iter().map(|index| i64::from(training.labels()[*index as usize])).collect();
+        let targets: Tensor<1, Int> = Tensor::from_data(TensorData::new(labels, [indices.len()]), &inner);
+        let mean = loss.forward(network.forward(Tensor::from_data(rows, &inner)), targets);
+        let gradients = GradientsParams::from_grads(mean.backward(), &network);
+        // A training loop shows its loss.
+        assert!(mean.into_scalar::<f32>().is_finite());
+        network = optimizer.step(f64::from(LEARNING_RATE), network.clone(), gradients);
+    }
+}
+
+/// Milliseconds per step.
+fn time(steps: usize, step: &mut impl FnMut()) -> f64 {
+    let start = Instant::now();
+    (0..steps).for_each(|_| step());
+    let elapsed: Duration = start.elapsed();
+    elapsed.as_secs_f64() * 1e3 / steps as f64
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// IDX files of 2,048 random images of 28x28 pixels: the shape of MNIST without its download.
+fn images(directory: &std::path::Path) -> String {
+    const COUNT: u32 = 2048;
+    let mut generator = starling_train::generator::Generator::new(1);
+    let header = |magic: u8, sizes: &[u32]| -> Vec<u8> {
+        [0, 0, 8, magic].into_iter().chain(sizes.iter().flat_map(|size| size.to_be_bytes())).collect()
+    };
+    let mut images = header(3, &[COUNT, 28, 28]);
+    images.extend((0..COUNT * 28 * 28).map(|_| generator.next_u64() as u8));
+    let mut labels = header(1, &[COUNT]);
+    labels.extend((0..COUNT).map(|at| (at % 10) as u8));
+    let path = directory.join("train-images-idx3-ubyte");
+    std::fs::write(&path, images).expect("written");
+    std::fs::write(directory.join("train-labels-idx1-ubyte"), labels).expect("written");
+    path.display().to_string()
+}

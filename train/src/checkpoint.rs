@@ -1,0 +1,358 @@
+//! Replicated states on disk: atomic, content-addressed, verified before use.
+//!
+//! ```text
+//!   <directory>/
+//!     chunks/<blake3 of the chunk>                               at most 4 MiB each, shared between checkpoints
+//!     step-000000000120-<blake3 of this file>.json               {run, step, digest, bytes, chunks: [..]}
+//! ```
+//!
+//! A file appears whole or not at all: it is written beside its place, synced, renamed, and its directory synced. The
+//! manifest comes last, so a manifest's chunks are there. Names are hashes, so what is read is what was written, or is
+//! refused. One process at a time owns a directory.
+
+mod error;
+mod record;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use atomic_write_file::AtomicWriteFile;
+use starling_topology::{Digest, RunId};
+
+pub use error::CheckpointError;
+use record::{Record, parse_digest};
+
+use crate::state::ReplicatedState;
+
+/// The longest chunk, in bytes.
+pub const CHUNK_BYTES: usize = 4 << 20;
+/// The longest manifest file, in bytes: enough for the chunks of the largest state.
+const MAX_RECORD_BYTES: u64 = 16 << 20;
+
+/// A directory of checkpoints of one run.
+#[derive(Debug)]
+pub struct CheckpointStore {
+    directory: PathBuf,
+    keep: usize,
+}
+
+/// One checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointInfo {
+    /// The run it belongs to.
+    pub run: RunId,
+    /// The last step it includes.
+    pub step: u64,
+    /// The digest of its state.
+    pub digest: Digest,
+    /// Its name: blake3 of its manifest file.
+    pub id: Digest,
+    /// Its manifest file.
+    pub path: PathBuf,
+    /// How long its state is, in bytes.
+    pub bytes: u64,
+}
+
+/// What verifying one checkpoint came to.
+#[derive(Debug)]
+pub struct Verdict {
+    /// Its manifest file.
+    pub path: PathBuf,
+    /// Its step, by its file name.
+    pub step: u64,
+    /// The checkpoint, every byte of which was read and hashed, or what is wrong with it.
+    pub result: Result<CheckpointInfo, CheckpointError>,
+}
+
+impl CheckpointStore {
+    /// Opens the store in `directory`, which is made if it is not there, and removes what interrupted writes left.
+    /// Saving keeps the last `keep` checkpoints, at least one.
+    ///
+    /// # Errors
+    /// If the directory cannot be made or read.
+    pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self, CheckpointError> {
+        let store = Self { directory: directory.into(), keep: keep.max(1) };
+        let chunks = store.chunks();
+        fs::create_dir_all(&chunks).map_err(CheckpointError::io("make", &chunks))?;
+        for directory in [&store.directory, &chunks] {
+            for name in names(directory)? {
+                if is_leftover(&name) {
+                    remove(&directory.join(name))?;
+                }
+            }
+        }
+        Ok(store)
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Writes a checkpoint, reads it back, and only then removes those beyond the last `keep`. Saving a state that is
+    /// there already repairs it if it is damaged, and changes nothing else.
+    ///
+    /// # Errors
+    /// If the directory holds checkpoints of another run, a file cannot be written, or what was written does not read
+    /// back; older checkpoints are then untouched.
+    pub fn save(&self, state: &ReplicatedState) -> Result<CheckpointInfo, CheckpointError> {
+        let intact = self.intact()?;
+        if let Some((_, other)) =
+            intact.iter().find(|(info, _)| info.run != state.run).map(|(info, _)| (info.step, info.run))
+        {
+            return Err(CheckpointError::OtherRun {
+                directory: self.directory.clone(),
+                theirs: other,
+                ours: state.run,
+            });
+        }
+        let mut splitter =
+            Splitter { store: self, pending: Vec::with_capacity(CHUNK_BYTES), chunks: Vec::new(), error: None };
+        if let Err(source) = state.write(&mut splitter).and_then(|()| splitter.finish()) {
+            return Err(splitter.error.unwrap_or_else(|| CheckpointError::io("write", &self.chunks())(source)));
+        }
+        let record = Record {
+            run: state.run,
+            step: state.step,
+            digest: state.digest(),
+            bytes: state.encoded_len() as u64,
+            chunks: splitter.chunks,
+        };
+        let encoded = record.encode();
+        let id = Digest(*blake3::hash(&encoded).as_bytes());
+        let path = self.directory.join(format!("step-{:012}-{id}.json", state.step));
+        write_atomically(&path, &encoded)?;
+        let (info, record) = self.read_record(&path, state.step, id)?;
+        self.read_state(&record, &info.path)?;
+        self.prune(&info)?;
+        Ok(info)
+    }
+
+    /// All checkpoints, by ascending step. Reads manifests, not chunks: [`CheckpointStore::verify`] reads everything.
+    ///
+    /// # Errors
+    /// If the directory cannot be read, or a manifest is damaged.
+    pub fn list(&self) -> Result<Vec<CheckpointInfo>, CheckpointError> {
+        self.scan()?.iter().map(|(step, id, path)| Ok(self.read_record(path, *step, *id)?.0)).collect()
+    }
+
+    /// Reads the checkpoint of `step`, or of the last step there is. Every byte is hashed before it is looked at.
+    ///
+    /// # Errors
+    /// If there is no such checkpoint, or it is damaged: the error names the file and both hashes.
+    pub fn load(&self, step: Option<u64>) -> Result<ReplicatedState, CheckpointError> {
+        let found = self.scan()?;
+        let wanted = found.iter().rev().find(|(candidate, _, _)| step.is_none_or(|step| step == *candidate));
+        let Some((step, id, path)) = wanted else {
+            let steps = found.iter().map(|(step, _, _)| *step).collect();
+            return Err(CheckpointError::NotFound { directory: self.directory.clone(), step, steps });
+        };
+        let (_, record) = self.read_record(path, *step, *id)?;
+        self.read_state(&record, path)
+    }
+
+    /// Reads the last checkpoint that is intact, and says what is wrong with later ones. `None` if there is none.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn load_last_intact(&self) -> Result<(Option<ReplicatedState>, Vec<CheckpointError>), CheckpointError> {
+        let mut damaged = Vec::new();
+        for (step, id, path) in self.scan()?.iter().rev() {
+            match self.read_record(path, *step, *id).and_then(|(_, record)| self.read_state(&record, path)) {
+                Ok(state) => return Ok((Some(state), damaged)),
+                Err(error) => damaged.push(error),
+            }
+        }
+        Ok((None, damaged))
+    }
+
+    /// Reads and hashes every byte of every checkpoint, by ascending step.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn verify(&self) -> Result<Vec<Verdict>, CheckpointError> {
+        let verdict = |(step, id, path): (u64, Digest, PathBuf)| {
+            let result = self.read_record(&path, step, id).and_then(|(info, record)| {
+                self.read_state(&record, &path)?;
+                Ok(info)
+            });
+            Verdict { path, step, result }
+        };
+        Ok(self.scan()?.into_iter().map(verdict).collect())
+    }
+
+    fn chunks(&self) -> PathBuf {
+        self.directory.join("chunks")
+    }
+
+    /// All files that are named as a checkpoint's manifest: step, id and path, by ascending step.
+    fn scan(&self) -> Result<Vec<(u64, Digest, PathBuf)>, CheckpointError> {
+        let mut found: Vec<_> = names(&self.directory)?
+            .into_iter()
+            .filter_map(|name| {
+                let (step, id) = name.strip_prefix("step-")?.strip_suffix(".json")?.split_once('-')?;
+                Some((step.parse().ok()?, parse_digest(id)?, self.directory.join(&name)))
+            })
+            .collect();
+        found.sort();
+        Ok(found)
+    }
+
+    /// The checkpoints whose manifests are intact, by ascending step.
+    fn intact(&self) -> Result<Vec<(CheckpointInfo, Record)>, CheckpointError> {
+        Ok(self.scan()?.iter().filter_map(|(step, id, path)| self.read_record(path, *step, *id).ok()).collect())
+    }
+
+    /// Reads the manifest at `path` and checks it against its name.
+    fn read_record(&self, path: &Path, step: u64, id: Digest) -> Result<(CheckpointInfo, Record), CheckpointError> {
+        let bytes = read_verified(path, MAX_RECORD_BYTES, id)?;
+        let malformed = |reason: String| CheckpointError::Malformed { path: path.to_owned(), reason };
+        let record = Record::decode(&bytes).map_err(malformed)?;
+        if record.step != step {
+            return Err(malformed(format!("it is of step {}, but its name says {step}", record.step)));
+        }
+        let info = CheckpointInfo {
+            run: record.run,
+            step,
+            digest: record.digest,
+            id,
+            path: path.to_owned(),
+            bytes: record.bytes,
+        };
+        Ok((info, record))
+    }
+
+    /// Reads the chunks of a record and puts its state together.
+    fn read_state(&self, record: &Record, path: &Path) -> Result<ReplicatedState, CheckpointError> {
+        let mut bytes = Vec::new();
+        for chunk in &record.chunks {
+            bytes.extend(read_verified(&self.chunks().join(chunk.to_string()), CHUNK_BYTES as u64, *chunk)?);
+        }
+        let found = Digest(*blake3::hash(&bytes).as_bytes());
+        if found != record.digest {
+            return Err(CheckpointError::Damaged { path: path.to_owned(), expected: record.digest, found });
+        }
+        let malformed = |reason: String| CheckpointError::Malformed { path: path.to_owned(), reason };
+        let state = ReplicatedState::decode(&bytes).map_err(|error| malformed(error.to_string()))?;
+        if (state.run, state.step) != (record.run, record.step) {
+            return Err(malformed(format!("its state is of run {} and step {}", state.run, state.step)));
+        }
+        Ok(state)
+    }
+
+    /// Removes all but the last checkpoints, and the chunks that none of the rest needs. `saved` is verified.
+    fn prune(&self, saved: &CheckpointInfo) -> Result<(), CheckpointError> {
+        let mut kept = self.intact()?;
+        // A step has one checkpoint: the one saved last.
+        let replaced: Vec<_> =
+            kept.extract_if(.., |(info, _)| info.step == saved.step && info.id != saved.id).collect();
+        let surplus = kept.len().saturating_sub(self.keep);
+        // The one just saved stays, even where later steps of an abandoned branch are there.
+        let mut old: Vec<_> = kept.drain(..surplus).collect();
+        kept.extend(old.extract_if(.., |(info, _)| info.id == saved.id));
+        for (info, _) in replaced.iter().chain(&old) {
+            remove(&info.path)?;
+        }
+        let needed: BTreeSet<String> =
+            kept.iter().flat_map(|(_, record)| record.chunks.iter().map(Digest::to_string)).collect();
+        let chunks = self.chunks();
+        for name in names(&chunks)? {
+            if parse_digest(&name).is_some() && !needed.contains(&name) {
+                remove(&chunks.join(name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Cuts what is written to it into chunks and stores them.
+struct Splitter<'a> {
+    store: &'a CheckpointStore,
+    pending: Vec<u8>,
+    chunks: Vec<Digest>,
+    /// Why a chunk could not be stored: `Write` can only say that it could not.
+    error: Option<CheckpointError>,
+}
+
+impl Splitter<'_> {
+    fn finish(&mut self) -> io::Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let digest = Digest(*blake3::hash(&self.pending).as_bytes());
+        let path = self.store.chunks().join(digest.to_string());
+        // An intact chunk of an earlier checkpoint is shared; a damaged one is replaced.
+        if read_verified(&path, CHUNK_BYTES as u64, digest).is_err()
+            && let Err(error) = write_atomically(&path, &self.pending)
+        {
+            self.error = Some(error);
+            return Err(io::Error::other("a chunk could not be stored"));
+        }
+        self.pending.clear();
+        self.chunks.push(digest);
+        Ok(())
+    }
+}
+
+impl Write for Splitter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(CHUNK_BYTES - self.pending.len());
+        self.pending.extend_from_slice(&bytes[..taken]);
+        if self.pending.len() == CHUNK_BYTES {
+            self.finish()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads a file of at most `limit` bytes whose blake3 must be `expected`.
+fn read_verified(path: &Path, limit: u64, expected: Digest) -> Result<Vec<u8>, CheckpointError> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(CheckpointError::io("read", path))?;
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(CheckpointError::io("read", path))?;
+    if bytes.len() as u64 > limit {
+        let reason = format!("it is longer than {limit} bytes");
+        return Err(CheckpointError::Malformed { path: path.to_owned(), reason });
+    }
+    let found = Digest(*blake3::hash(&bytes).as_bytes());
+    if found == expected { Ok(bytes) } else { Err(CheckpointError::Damaged { path: path.to_owned(), expected, found }) }
+}
+
+/// Puts a file in its place whole: temporary file, sync, rename, sync of the directory.
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
+    let mut file = AtomicWriteFile::open(path).map_err(CheckpointError::io("write", path))?;
+    file.write_all(bytes).and_then(|()| file.commit()).map_err(CheckpointError::io("write", path))
+}
+
+fn names(directory: &Path) -> Result<Vec<String>, CheckpointError> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(CheckpointError::io("read", directory))? {
+        let entry = entry.map_err(CheckpointError::io("read", directory))?;
+        // Names that are not UTF-8 are not ours.
+        names.extend(entry.file_name().into_string());
+    }
+    Ok(names)
+}
+
+/// Whether a name is that of a temporary file of an interrupted write: `.` name `.` six letters or digits.
+fn is_leftover(name: &str) -> bool {
+    let Some((ours, suffix)) = name.strip_prefix('.').and_then(|name| name.rsplit_once('.')) else { return false };
+    let is_ours = parse_digest(ours).is_some() || (ours.starts_with("step-") && ours.ends_with(".json"));
+    is_ours && suffix.len() == 6 && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+fn remove(path: &Path) -> Result<(), CheckpointError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result.map_err(CheckpointError::io("remove", path)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

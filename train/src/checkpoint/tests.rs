@@ -1,0 +1,232 @@
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+
+fn state(step: u64) -> ReplicatedState {
+    ReplicatedState {
+        run: RunId([1; 32]),
+        step,
+        parameters: (0..1000).map(|at| at as f32 + step as f32).collect(),
+        moments: vec![vec![step as f32; 1000]],
+        scalars: vec![0.5],
+    }
+}
+
+fn store(keep: usize) -> (TempDir, CheckpointStore) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = CheckpointStore::open(directory.path().join("checkpoints"), keep).expect("a store");
+    (directory, store)
+}
+
+fn steps(store: &CheckpointStore) -> Vec<u64> {
+    store.list().expect("a list").iter().map(|info| info.step).collect()
+}
+
+fn chunk_files(store: &CheckpointStore) -> Vec<PathBuf> {
+    names(&store.chunks()).expect("names").into_iter().map(|name| store.chunks().join(name)).collect()
+}
+
+#[test]
+fn what_is_saved_is_loaded() {
+    let (_directory, store) = store(3);
+    let info = store.save(&state(5)).expect("saved");
+    assert_eq!((info.step, info.digest, info.bytes), (5, state(5).digest(), state(5).encoded_len() as u64));
+    assert_eq!(info.path.file_name().expect("a name").to_string_lossy(), format!("step-000000000005-{}.json", info.id));
+    assert_eq!(store.load(None).expect("loaded"), state(5));
+    assert_eq!(store.load(Some(5)).expect("loaded"), state(5));
+    assert_eq!(store.list().expect("a list"), [info]);
+}
+
+#[test]
+fn a_state_of_several_chunks_is_put_together() {
+    let (_directory, store) = store(2);
+    let large =
+        ReplicatedState { parameters: vec![1.5; 1_300_000], moments: vec![vec![0.0; 1_300_000]; 2], ..state(1) };
+    store.save(&large).expect("saved");
+    assert!(chunk_files(&store).len() > 1);
+    assert!(chunk_files(&store).iter().all(|path| fs::metadata(path).expect("there").len() <= CHUNK_BYTES as u64));
+    assert_eq!(store.load(None).expect("loaded"), large);
+}
+
+#[test]
+fn the_last_ones_are_kept_and_chunks_nobody_needs_are_removed() {
+    let (_directory, store) = store(2);
+    for step in [1, 2, 3, 10] {
+        store.save(&state(step)).expect("saved");
+    }
+    assert_eq!(steps(&store), [3, 10]);
+    assert_eq!(chunk_files(&store).len(), 2);
+    assert_eq!(store.load(Some(3)).expect("kept"), state(3));
+    let message = store.load(Some(1)).expect_err("removed").to_string();
+    assert!(message.contains("no checkpoint of step 1; it has steps 3, 10"), "{message}");
+}
+
+#[test]
+fn the_one_just_saved_is_never_removed() {
+    let (_directory, store) = store(1);
+    store.save(&state(10)).expect("saved");
+    store.save(&state(4)).expect("a run that went back");
+    assert_eq!(store.load(Some(4)).expect("kept"), state(4));
+}
+
+#[test]
+fn a_step_saved_again_replaces_the_first() {
+    let (_directory, store) = store(3);
+    store.save(&state(4)).expect("saved");
+    let other = ReplicatedState { scalars: vec![0.25], ..state(4) };
+    store.save(&other).expect("saved");
+    assert_eq!(steps(&store), [4]);
+    assert_eq!(store.load(Some(4)).expect("loaded"), other);
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_refused_with_file_and_both_hashes() {
+    let (_directory, store) = store(3);
+    let info = store.save(&state(1)).expect("saved");
+    let mut files = chunk_files(&store);
+    files.push(info.path);
+    for file in files {
+        let intact = fs::read(&file).expect("read");
+        for at in [0, intact.len() / 2, intact.len() - 1] {
+            let mut bytes = intact.clone();
+            bytes[at] ^= 0x10;
+            fs::write(&file, &bytes).expect("written");
+            let message = store.load(None).expect_err("damaged").to_string();
+            let found = blake3::hash(&bytes).to_string();
+            let expected = blake3::hash(&intact).to_string();
+            for part in [file.to_string_lossy().as_ref(), &found, &expected, "is damaged"] {
+                assert!(message.contains(part), "byte {at}: {message}");
+            }
+        }
+        for len in [0, intact.len() / 2] {
+            fs::write(&file, &intact[..len]).expect("written");
+            assert!(matches!(store.load(None), Err(CheckpointError::Damaged { .. })), "cut at {len}");
+        }
+        fs::write(&file, &intact).expect("written");
+    }
+    assert_eq!(store.load(None).expect("intact again"), state(1));
+}
+
+#[test]
+fn damage_is_found_by_verify_and_passed_over_by_name() {
+    let (_directory, store) = store(5);
+    let first = store.save(&state(1)).expect("saved");
+    let before = chunk_files(&store);
+    let second = store.save(&state(2)).expect("saved");
+    let chunk = chunk_files(&store).into_iter().find(|path| !before.contains(path)).expect("a new chunk");
+    fs::write(&chunk, b"short").expect("written");
+    let verdicts = store.verify().expect("read");
+    assert_eq!(verdicts.len(), 2);
+    assert_eq!(verdicts[0].result.as_ref().ok(), Some(&first));
+    assert_eq!((verdicts[1].step, &verdicts[1].path), (2, &second.path));
+    let message = verdicts[1].result.as_ref().expect_err("damaged").to_string();
+    assert!(message.contains(&*chunk.to_string_lossy()), "{message}");
+    let (found, damaged) = store.load_last_intact().expect("read");
+    assert_eq!((found, damaged.len()), (Some(state(1)), 1));
+    // A missing chunk is named, too.
+    fs::remove_file(&chunk).expect("removed");
+    let message = store.load(Some(2)).expect_err("missing").to_string();
+    assert!(message.contains("cannot read") && message.contains(&*chunk.to_string_lossy()), "{message}");
+    // Saving the same state again repairs it.
+    store.save(&state(2)).expect("saved");
+    assert!(store.verify().expect("read").iter().all(|verdict| verdict.result.is_ok()));
+}
+
+#[test]
+fn a_damaged_manifest_does_not_keep_a_run_from_saving_and_is_left_for_inspection() {
+    let (_directory, store) = store(1);
+    let first = store.save(&state(1)).expect("saved");
+    fs::write(&first.path, b"{}").expect("written");
+    assert!(matches!(store.list(), Err(CheckpointError::Damaged { .. })));
+    let second = store.save(&state(2)).expect("saved");
+    assert!(first.path.exists() && second.path.exists());
+    assert_eq!(store.load(None).expect("intact"), state(2));
+}
+
+#[test]
+fn a_manifest_with_the_right_hash_but_wrong_content_is_refused() {
+    let (_directory, store) = store(3);
+    let info = store.save(&state(1)).expect("saved");
+    let text = fs::read_to_string(&info.path).expect("read");
+    let refused = |step: u64, text: &str| {
+        let path = store.directory.join(format!("step-{step:012}-{}.json", blake3::hash(text.as_bytes())));
+        fs::write(&path, text).expect("written");
+        let message = store.load(Some(step)).expect_err("refused").to_string();
+        fs::remove_file(path).expect("removed");
+        message
+    };
+    for (from, to, reason) in [
+        ("\"step\": 1", "\"step\": 8", "its state is of run"),
+        ("\"step\": 1", "\"step\": 9", "it is of step 9, but its name says 8"),
+        ("starling-checkpoint-1", "starling-checkpoint-2", "its format is `starling-checkpoint-2`"),
+        ("\"bytes\": ", "\"bytes\": 9999999", "do not make 1 chunks"),
+        ("\"run\"", "\"runs\"", "unknown field `runs`"),
+        ("01010101", "0101010g", "is not a blake3 hash"),
+    ] {
+        assert!(text.contains(from), "{text}");
+        let message = refused(8, &text.replacen(from, to, 1));
+        assert!(message.contains(reason), "{message}");
+    }
+    let digest = state(1).digest().to_string();
+    let other = refused(1, &text.replacen(&digest, &"ab".repeat(32), 1));
+    assert!(other.contains(&digest) && other.contains(&"ab".repeat(32)), "{other}");
+}
+
+#[test]
+fn leftovers_of_interrupted_writes_are_swept_and_other_files_are_not() {
+    let (_directory, store) = store(3);
+    let info = store.save(&state(1)).expect("saved");
+    let chunk = chunk_files(&store).pop().expect("a chunk");
+    let beside = |path: &Path, suffix: &str| {
+        path.with_file_name(format!(".{}.{suffix}", path.file_name().expect("a name").to_string_lossy()))
+    };
+    let leftovers = [beside(&info.path, "aB3dEf"), beside(&chunk, "000000")];
+    let others = [store.directory.join(".gitignore"), store.directory.join("notes.txt"), beside(&chunk, "toolong")];
+    for path in leftovers.iter().chain(&others) {
+        fs::write(path, b"half").expect("written");
+    }
+    let store = CheckpointStore::open(store.directory(), 3).expect("opened again");
+    assert!(leftovers.iter().all(|path| !path.exists()));
+    assert!(others.iter().all(|path| path.exists()));
+    assert_eq!(store.load(None).expect("untouched"), state(1));
+}
+
+#[test]
+fn an_interrupted_save_leaves_the_checkpoints_before_it() {
+    let (_directory, store) = store(1);
+    store.save(&state(1)).expect("saved");
+    // What a crash between the chunks and the manifest leaves: chunks that nobody needs.
+    let orphan = store.chunks().join(blake3::hash(b"orphan").to_string());
+    fs::write(&orphan, b"orphan").expect("written");
+    let store = CheckpointStore::open(store.directory(), 1).expect("opened again");
+    assert_eq!(store.load(None).expect("intact"), state(1));
+    store.save(&state(2)).expect("saved");
+    assert!(!orphan.exists());
+    // A save that cannot write changes nothing.
+    fs::remove_dir_all(store.chunks()).expect("removed");
+    fs::write(store.chunks(), b"a file in the way").expect("written");
+    let message = store.save(&state(3)).expect_err("no place for chunks").to_string();
+    assert!(message.contains("cannot write") && message.contains("chunks"), "{message}");
+    assert_eq!(steps(&store), [2]);
+}
+
+#[test]
+fn another_runs_directory_is_refused_by_name() {
+    let (_directory, store) = store(3);
+    store.save(&state(1)).expect("saved");
+    let other = ReplicatedState { run: RunId([2; 32]), ..state(1) };
+    let message = store.save(&other).expect_err("another run").to_string();
+    assert!(message.contains(&"01".repeat(32)) && message.contains(&"02".repeat(32)), "{message}");
+    assert_eq!(store.load(None).expect("untouched"), state(1));
+}
+
+#[test]
+fn an_empty_store_says_so() {
+    let (_directory, store) = store(3);
+    let message = store.load(None).expect_err("nothing there").to_string();
+    assert!(message.contains("has no checkpoint; it has none at all"), "{message}");
+    assert_eq!(store.load_last_intact().expect("read").0, None);
+    assert!(store.list().expect("a list").is_empty());
+}

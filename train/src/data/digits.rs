@@ -1,0 +1,19 @@
+//! The embedded handwritten digits.
+//!
+//! 1,797 images of 8x8 pixels with values 0 to 16: the test part of "Optical Recognition of Handwritten Digits" by
+//! E. Alpaydin and C. Kaynak (1998), UCI Machine Learning Repository, <https://doi.org/10.24432/C50P49>, licensed under
+//! [CC BY 4.0](https://creativecommons.org/licenses/by/4.0/). The values are unchanged; the file was compressed.
+
+use std::path::Path;
+
+use super::csv;
+use super::error::DataError;
+use super::raw::{Raw, Scaling};
+
+const DIGITS: &[u8] = include_bytes!("../../data/digits.csv.gz");
+
+/// Reads the embedded file: 64 pixels and the digit per row.
+pub(super) fn read() -> Result<Raw, DataError> {
+    let raw = csv::parse(DIGITS, Path::new("digits (embedded)"), None, Some(false))?;
+    Ok(Raw { kind: "digits", origin: "digits".to_owned(), shape: [1, 8, 8], scaling: Scaling::Divide(16.0), ..raw })
+}

@@ -1,0 +1,183 @@
+//! IDX files, the format of MNIST and its relatives.
+//!
+//! ```text
+//!   images:  00 00 08 03 | count | height | width | one byte per pixel     numbers are 4 bytes, big-endian
+//!   labels:  00 00 08 01 | count | one byte per label
+//! ```
+
+use std::fs::{self, File};
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::csv::is_gzipped;
+use super::error::DataError;
+use super::labels;
+use super::raw::{MAX_VALUES, Raw, RawSamples, Scaling, Values};
+
+const IMAGES: [u8; 4] = [0, 0, 8, 3];
+const LABELS: [u8; 4] = [0, 0, 8, 1];
+
+/// Whether the file at `path` starts as an IDX file does. A gzipped file is looked into.
+pub(super) fn is_idx(path: &Path) -> Result<bool, DataError> {
+    let mut start = Vec::new();
+    // A gzip file that is damaged at its start is no IDX file; whoever reads it next says what is wrong.
+    let _ = open(path)?.take(4).read_to_end(&mut start);
+    Ok(start == IMAGES || start == LABELS)
+}
+
+/// Reads a directory with IDX files, or an images file and the labels file whose name goes with it.
+pub(super) fn read(path: &Path) -> Result<Raw, DataError> {
+    let (images, held_out_images) = if path.is_dir() { find(path)? } else { (path.to_owned(), None) };
+    let training = Part::read(&images)?;
+    let held_out = held_out_images.as_deref().map(Part::read).transpose()?;
+    let [height, width] = training.size;
+    if let Some(part) = held_out.as_ref().filter(|part| part.size != training.size) {
+        return Err(DataError::Idx {
+            path: part.path.clone(),
+            field: "image size",
+            expected: format!("{height}x{width} as in `{}`", images.display()),
+            found: format!("{}x{}", part.size[0], part.size[1]),
+        });
+    }
+    let written: Vec<String> =
+        training.labels.iter().chain(held_out.iter().flat_map(|part| &part.labels)).map(u8::to_string).collect();
+    let (mut all, class_names) =
+        labels::classify(&written).map_err(|reason| DataError::File { path: path.to_owned(), reason })?;
+    let held_out_labels = all.split_off(training.labels.len());
+    Ok(Raw {
+        kind: if held_out.is_some() { "idx with held-out files" } else { "idx" },
+        origin: path.display().to_string(),
+        shape: [1, height, width],
+        values: Values::Bytes(training.pixels),
+        labels: all,
+        class_names,
+        feature_names: Vec::new(),
+        scaling: Scaling::Divide(255.0),
+        held_out: held_out.map(|part| RawSamples { values: Values::Bytes(part.pixels), labels: held_out_labels }),
+    })
+}
+
+/// Images with their labels.
+struct Part {
+    path: PathBuf,
+    size: [u32; 2],
+    pixels: Vec<u8>,
+    labels: Vec<u8>,
+}
+
+impl Part {
+    fn read(images: &Path) -> Result<Self, DataError> {
+        let labels_path = labels_of(images)?;
+        let (dimensions, pixels) = read_file(images, IMAGES, 3)?;
+        let (label_count, labels) = read_file(&labels_path, LABELS, 1)?;
+        if dimensions[0] != label_count[0] {
+            return Err(DataError::Idx {
+                path: labels_path,
+                field: "number of labels",
+                expected: format!("{}, as many as images in `{}`", dimensions[0], images.display()),
+                found: label_count[0].to_string(),
+            });
+        }
+        Ok(Self { path: images.to_owned(), size: [dimensions[1], dimensions[2]], pixels, labels })
+    }
+}
+
+/// Reads one IDX file of bytes with `dimensions` dimensions, and checks that it is exactly as long as its header says.
+fn read_file(path: &Path, magic: [u8; 4], dimensions: usize) -> Result<(Vec<u32>, Vec<u8>), DataError> {
+    let unreadable = |source| DataError::Unreadable { path: path.to_owned(), source };
+    let wrong = |field: &'static str, expected: String, found: String| DataError::Idx {
+        path: path.to_owned(),
+        field,
+        expected,
+        found,
+    };
+    let mut file = open(path)?;
+    let header_len = 4 + 4 * dimensions;
+    let mut header = Vec::new();
+    file.by_ref().take(header_len as u64).read_to_end(&mut header).map_err(unreadable)?;
+    if header.len() >= 4 && header[..4] != magic {
+        return Err(wrong("the magic number", format!("{magic:02x?}"), format!("{:02x?}", &header[..4])));
+    }
+    if header.len() < header_len {
+        return Err(wrong("the header", format!("{header_len} bytes"), format!("{} bytes", header.len())));
+    }
+    let sizes: Vec<u32> =
+        header[4..].chunks_exact(4).map(|size| u32::from_be_bytes([size[0], size[1], size[2], size[3]])).collect();
+    let names = ["count", "height", "width"];
+    if let Some(at) = sizes.iter().position(|size| *size == 0) {
+        return Err(wrong(names[at], "at least 1".to_owned(), "0".to_owned()));
+    }
+    // The header is a claim: nothing of its size is reserved, only what is there is read.
+    let claimed = sizes.iter().try_fold(1_u64, |total, size| total.checked_mul(u64::from(*size)));
+    let Some(claimed) = claimed.filter(|claimed| *claimed <= MAX_VALUES) else {
+        return Err(wrong("the size in the header", format!("at most {MAX_VALUES} bytes"), format!("{sizes:?}")));
+    };
+    let mut bytes = Vec::new();
+    file.take(claimed + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    let found = bytes.len() as u64;
+    if found < claimed {
+        return Err(wrong("the data", format!("{claimed} bytes as the header says"), format!("cut off after {found}")));
+    }
+    if found > claimed {
+        return Err(wrong("the data", format!("{claimed} bytes as the header says"), "longer".to_owned()));
+    }
+    Ok((sizes, bytes))
+}
+
+/// Opens a file and undoes gzip.
+fn open(path: &Path) -> Result<Box<dyn Read>, DataError> {
+    let unreadable = |source| DataError::Unreadable { path: path.to_owned(), source };
+    let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
+    let gzipped = is_gzipped(&mut file).map_err(unreadable)?;
+    Ok(match gzipped {
+        true => Box::new(BufReader::new(MultiGzDecoder::new(file))) as Box<dyn Read>,
+        false => Box::new(file),
+    })
+}
+
+/// The labels file of an images file: `images` becomes `labels` and `idx3` becomes `idx1`, gzipped or not.
+fn labels_of(images: &Path) -> Result<PathBuf, DataError> {
+    let name = images.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let fail = |reason: String| DataError::File { path: images.to_owned(), reason };
+    if !name.contains("images") {
+        return Err(fail(
+            "an IDX file of images has `images` in its name, as `train-images-idx3-ubyte`; name that file".to_owned(),
+        ));
+    }
+    let labels = name.replace("images", "labels").replace("idx3", "idx1");
+    let plain = labels.trim_end_matches(".gz").to_owned();
+    let candidates = [labels.clone(), plain.clone(), format!("{plain}.gz")];
+    candidates
+        .iter()
+        .map(|candidate| images.with_file_name(candidate))
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| fail(format!("its labels file `{labels}` is not beside it")))
+}
+
+/// The images file to train on in a directory, and the one held out, if there is one.
+fn find(directory: &Path) -> Result<(PathBuf, Option<PathBuf>), DataError> {
+    let unreadable = |source| DataError::Unreadable { path: directory.to_owned(), source };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(unreadable)? {
+        let name = entry.map_err(unreadable)?.file_name().to_string_lossy().into_owned();
+        if name.contains("images") && (name.contains("idx3") || name.contains("ubyte")) {
+            names.push(name);
+        }
+    }
+    names.sort();
+    // Beside `x` and `x.gz`, the plain one counts.
+    let plain = names.clone();
+    names.retain(|name| !name.strip_suffix(".gz").is_some_and(|name| plain.iter().any(|plain| plain == name)));
+    let (held_out, training): (Vec<String>, Vec<String>) =
+        names.into_iter().partition(|name| name.starts_with("t10k") || name.contains("test"));
+    let fail = |reason: String| DataError::File { path: directory.to_owned(), reason };
+    let one = |mut found: Vec<String>, what: &str| match found.len() {
+        0 | 1 => Ok(found.pop()),
+        _ => Err(fail(format!("it has several files of {what} images: {}; name the one to use", found.join(", ")))),
+    };
+    let training = one(training, "training")?
+        .ok_or_else(|| fail("it has no `train-images-idx3-ubyte` file, plain or with .gz".to_owned()))?;
+    Ok((directory.join(training), one(held_out, "held-out")?.map(|name| directory.join(name))))
+}

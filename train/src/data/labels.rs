@@ -1,0 +1,81 @@
+//! Labels as they are written, to class indices.
+
+use std::collections::BTreeMap;
+
+use crate::manifest::MAX_CLASSES;
+
+/// Maps labels to indices into the sorted list of distinct ones: in numeric order if all are integers (`3` and `3.0`
+/// are the same), else in the order of their bytes.
+///
+/// # Errors
+/// Why the labels name no classes, as a sentence.
+pub(super) fn classify(labels: &[String]) -> Result<(Vec<u32>, Vec<String>), String> {
+    if let Some(fraction) = labels.iter().find(|label| is_fraction(label)) {
+        return Err(format!(
+            "`{fraction}` is a measurement, not a class; labels are whole numbers or text, so name another label column"
+        ));
+    }
+    let numbers: Option<Vec<i64>> = labels.iter().map(|label| integer(label)).collect();
+    let (indices, names) = match numbers {
+        Some(numbers) => {
+            let (indices, names) = index(&numbers);
+            (indices, names.into_iter().map(|number| number.to_string()).collect::<Vec<_>>())
+        }
+        None => index(labels),
+    };
+    match names.len() {
+        1 => Err(format!("all {} labels are `{}`; training needs at least two classes", labels.len(), names[0])),
+        classes if classes > MAX_CLASSES as usize => {
+            Err(format!("there are {classes} different labels, but at most {MAX_CLASSES} classes are possible"))
+        }
+        _ => Ok((indices, names)),
+    }
+}
+
+/// Each item's position among the distinct ones, and these in ascending order.
+fn index<T: Ord + Clone>(items: &[T]) -> (Vec<u32>, Vec<T>) {
+    let mut positions: BTreeMap<&T, u32> = items.iter().map(|item| (item, 0)).collect();
+    for (next, position) in (0..).zip(positions.values_mut()) {
+        *position = next;
+    }
+    (items.iter().map(|item| positions[item]).collect(), positions.into_keys().cloned().collect())
+}
+
+/// The label as a whole number, if it is one, also if it is written with a point.
+fn integer(label: &str) -> Option<i64> {
+    label.parse().ok().or_else(|| {
+        let number: f64 = label.parse().ok()?;
+        // Beyond 2^53, an f64 no longer tells whole numbers apart.
+        (number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0).then_some(number as i64)
+    })
+}
+
+fn is_fraction(label: &str) -> bool {
+    label.parse::<f64>().is_ok_and(|number| number.is_finite() && number.fract() != 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(labels: &[&str]) -> Vec<String> {
+        labels.iter().map(|label| (*label).to_owned()).collect()
+    }
+
+    #[test]
+    fn whole_numbers_are_ordered_by_value_and_text_by_its_bytes() {
+        let (indices, names) = classify(&labels(&["10", "9", "-1", "9.0"])).expect("classes");
+        assert_eq!((indices, names), (vec![2, 1, 0, 1], labels(&["-1", "9", "10"])));
+        let (indices, names) = classify(&labels(&["10", "9", "cat"])).expect("classes");
+        assert_eq!((indices, names), (vec![0, 1, 2], labels(&["10", "9", "cat"])));
+    }
+
+    #[test]
+    fn labels_that_name_no_classes_are_refused() {
+        let reason = |list: &[&str]| classify(&labels(list)).expect_err("no classes");
+        assert!(reason(&["1", "1"]).contains("all 2 labels are `1`"));
+        assert!(reason(&["1", "2.5"]).contains("`2.5` is a measurement"));
+        let many: Vec<String> = (0..=MAX_CLASSES).map(|label| label.to_string()).collect();
+        assert!(classify(&many).expect_err("too many").contains("65537 different labels"));
+    }
+}

@@ -1,0 +1,105 @@
+//! Data as it was read, before split and scaling.
+
+use starling_topology::Digest;
+
+/// The most numbers a data set may have.
+pub(super) const MAX_VALUES: u64 = 1 << 31;
+
+/// What a reader hands over. All vectors agree in length; values are finite.
+#[derive(Debug)]
+pub(super) struct Raw {
+    /// What members compare, for example `csv`.
+    pub(super) kind: &'static str,
+    /// Where it comes from, for messages.
+    pub(super) origin: String,
+    /// Channels, height, width.
+    pub(super) shape: [u32; 3],
+    /// Sample after sample.
+    pub(super) values: Values,
+    /// One index into `class_names` per sample.
+    pub(super) labels: Vec<u32>,
+    pub(super) class_names: Vec<String>,
+    /// One per feature, or none.
+    pub(super) feature_names: Vec<String>,
+    pub(super) scaling: Scaling,
+    /// Samples that the source itself holds out.
+    pub(super) held_out: Option<RawSamples>,
+}
+
+/// Samples that come apart from the others.
+#[derive(Debug)]
+pub(super) struct RawSamples {
+    pub(super) values: Values,
+    pub(super) labels: Vec<u32>,
+}
+
+/// Numbers in the type of their source: images stay at one byte each.
+#[derive(Debug)]
+pub(super) enum Values {
+    Bytes(Vec<u8>),
+    Numbers(Vec<f64>),
+}
+
+/// How values become features.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Scaling {
+    /// Divide all by one number.
+    Divide(f64),
+    /// Per column: less the training samples' mean, divided by their standard deviation.
+    Standardize,
+}
+
+impl Values {
+    pub(super) fn get(&self, at: usize) -> f64 {
+        match self {
+            Self::Bytes(bytes) => f64::from(bytes[at]),
+            Self::Numbers(numbers) => numbers[at],
+        }
+    }
+
+    fn hash(&self, hasher: &mut blake3::Hasher) {
+        match self {
+            Self::Bytes(bytes) => {
+                hasher.update(bytes);
+            }
+            Self::Numbers(numbers) => {
+                let mut bytes = Vec::with_capacity(8 * 1024);
+                for block in numbers.chunks(1024) {
+                    bytes.clear();
+                    // -0 and 0 are the same value, however the file writes it.
+                    bytes.extend(block.iter().flat_map(|number| (number + 0.0).to_le_bytes()));
+                    hasher.update(&bytes);
+                }
+            }
+        }
+    }
+}
+
+impl Raw {
+    /// blake3 of shape, values, labels and class names.
+    pub(super) fn fingerprint(&self) -> Digest {
+        let mut hasher = blake3::Hasher::new();
+        for dimension in self.shape {
+            hasher.update(&dimension.to_le_bytes());
+        }
+        hash_samples(&self.values, &self.labels, &mut hasher);
+        if let Some(held_out) = &self.held_out {
+            hash_samples(&held_out.values, &held_out.labels, &mut hasher);
+        }
+        for name in &self.class_names {
+            hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
+        }
+        Digest(*hasher.finalize().as_bytes())
+    }
+}
+
+fn hash_samples(values: &Values, labels: &[u32], hasher: &mut blake3::Hasher) {
+    hasher.update(&(labels.len() as u64).to_le_bytes());
+    values.hash(hasher);
+    let mut bytes = Vec::with_capacity(4 * 1024);
+    for block in labels.chunks(1024) {
+        bytes.clear();
+        bytes.extend(block.iter().flat_map(|label| label.to_le_bytes()));
+        hasher.update(&bytes);
+    }
+}

@@ -1,0 +1,125 @@
+//! What can go wrong in training.
+
+use burn::tensor::ExecutionError;
+use starling_topology::{Digest, RunId};
+use thiserror::Error;
+
+use crate::checkpoint::CheckpointError;
+use crate::data::DataError;
+use crate::device::DeviceError;
+use crate::manifest::{Difference, ManifestError};
+use crate::state::StateError;
+
+/// An error of this crate.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The data cannot be used.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The manifest cannot be used.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The device cannot be used.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Bytes are not a replicated state.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A checkpoint cannot be written or read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The data here is not the run's.
+    #[error("the data on this machine is not the run's: {}; use the files the run was founded with", list(differences))]
+    OtherData {
+        /// What differs: "ours" is the run's.
+        differences: Vec<Difference>,
+    },
+    /// The model's parameters have other names or shapes than the run's.
+    #[error(
+        "the model has schema {ours}, but the run was founded with {theirs}; use the release of Starling that founded it"
+    )]
+    OtherSchema {
+        /// Fingerprint of the model built here.
+        ours: Digest,
+        /// Fingerprint in the manifest.
+        theirs: Digest,
+    },
+    /// The initial parameters drawn here are not the run's.
+    #[error(
+        "the initial parameters have digest {ours}, but the run was founded with {theirs}; use the release of Starling that founded it"
+    )]
+    OtherInitial {
+        /// Digest of the parameters drawn here.
+        ours: Digest,
+        /// Digest in the manifest.
+        theirs: Digest,
+    },
+    /// A state of another run.
+    #[error("the state belongs to run {theirs}, but this is run {ours}")]
+    OtherRun {
+        /// The trainer's run.
+        ours: RunId,
+        /// The state's run.
+        theirs: RunId,
+    },
+    /// A state that does not fit this run's model or optimizer.
+    #[error("the state of step {step} does not fit the run: it has {found}, expected {expected}")]
+    OtherShape {
+        /// The state's step.
+        step: u64,
+        /// What the run's states have.
+        expected: String,
+        /// What this one has.
+        found: String,
+    },
+    /// A number that is not finite.
+    #[error(
+        "step {step}: the {what} of `{path}` is {value}, not a finite number; lower the learning rate, or check the data for extreme values"
+    )]
+    NotFinite {
+        /// The step being computed.
+        step: u64,
+        /// `gradient`, `mean gradient` or `parameter`.
+        what: &'static str,
+        /// The parameter's path, or `loss`.
+        path: String,
+        /// The number.
+        value: f32,
+    },
+    /// A buffer of the wrong length.
+    #[error("step {step}: the buffer has {found} numbers, expected {expected}")]
+    BufferLength {
+        /// The step being applied.
+        step: u64,
+        /// What it must have.
+        expected: usize,
+        /// What it has.
+        found: usize,
+    },
+    /// The device failed in the middle of a computation.
+    #[error("the device `{device}` failed to compute step {step}: {source}")]
+    Execution {
+        /// The device.
+        device: String,
+        /// The step.
+        step: u64,
+        /// What the device says.
+        source: ExecutionError,
+    },
+    /// A model file cannot be written.
+    #[error("cannot write the model to `{}`: {reason}", path.display())]
+    Export {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why not.
+        reason: String,
+    },
+}
+
+fn list(differences: &[Difference]) -> String {
+    let differences: Vec<String> = differences
+        .iter()
+        .map(|difference| format!("{} is {}, the run has {}", difference.field, difference.theirs, difference.ours))
+        .collect();
+    differences.join("; ")
+}

@@ -1,0 +1,117 @@
+//! A trained model as a file that other programs read.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, TensorView, serialize};
+
+use crate::checkpoint::write_atomically;
+use crate::error::Error;
+use crate::manifest::Manifest;
+use crate::schema::Schema;
+use crate::state::{ReplicatedState, write_numbers};
+
+/// Writes the parameters of `state` as a [safetensors](https://github.com/huggingface/safetensors) file: one `F32`
+/// tensor per parameter, named by its path, in Burn's layout (a linear weight is `[inputs, outputs]`). The metadata says
+/// which run and step it is, the model, its input shape and its number of classes. The file appears whole or not at all.
+///
+/// # Errors
+/// If the state is not one of `schema` and `manifest`, or the file cannot be written.
+pub fn write_safetensors(
+    path: &Path,
+    state: &ReplicatedState,
+    schema: &Schema,
+    manifest: &Manifest,
+) -> Result<(), Error> {
+    let fail = |reason: String| Error::Export { path: path.to_owned(), reason };
+    if state.run != manifest.run_id() {
+        return Err(Error::OtherRun { ours: manifest.run_id(), theirs: state.run });
+    }
+    if state.parameters.len() != schema.parameters() {
+        return Err(Error::OtherShape {
+            step: state.step,
+            expected: format!("{} parameters", schema.parameters()),
+            found: format!("{}", state.parameters.len()),
+        });
+    }
+    let mut bytes = Vec::with_capacity(4 * state.parameters.len());
+    write_numbers(&state.parameters, &mut bytes).expect("invariant: writing to memory does not fail");
+    let mut rest = bytes.as_slice();
+    let mut tensors = Vec::with_capacity(schema.entries().len());
+    for entry in schema.entries() {
+        let (own, others) = rest.split_at(4 * entry.elements());
+        rest = others;
+        let view = TensorView::new(Dtype::F32, entry.shape.clone(), own).map_err(|error| fail(error.to_string()))?;
+        tensors.push((entry.path.as_str(), view));
+    }
+    let [channels, height, width] = manifest.data.shape;
+    let metadata: HashMap<String, String> = [
+        ("format", "starling-model-1".to_owned()),
+        ("run", state.run.to_string()),
+        ("step", state.step.to_string()),
+        ("model", manifest.model.to_string()),
+        ("shape", format!("{channels},{height},{width}")),
+        ("classes", manifest.data.classes.to_string()),
+        ("layout", "burn".to_owned()),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value))
+    .collect();
+    let file = serialize(tensors, Some(metadata)).map_err(|error| fail(error.to_string()))?;
+    write_atomically(path, &file).map_err(|error| fail(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use safetensors::SafeTensors;
+    use starling_topology::RunId;
+
+    use super::*;
+    use crate::data::{DataOptions, Dataset};
+    use crate::spec::RunSpec;
+
+    #[test]
+    fn a_model_file_holds_every_parameter_by_name() {
+        let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
+        let spec = RunSpec { model: "mlp:4".parse().expect("a model"), ..RunSpec::default() };
+        let manifest = Manifest::found(&spec, &dataset).expect("a run");
+        let schema = Schema::of(&spec.model, manifest.data.shape, manifest.data.classes);
+        let parameters: Vec<f32> = (0..schema.parameters()).map(|at| at as f32 * 0.5).collect();
+        let state = ReplicatedState {
+            run: manifest.run_id(),
+            step: 77,
+            parameters: parameters.clone(),
+            moments: Vec::new(),
+            scalars: Vec::new(),
+        };
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("model.safetensors");
+        write_safetensors(&path, &state, &schema, &manifest).expect("written");
+
+        let bytes = std::fs::read(&path).expect("read");
+        let (_, header) = SafeTensors::read_metadata(&bytes).expect("a header");
+        let metadata = header.metadata().as_ref().expect("metadata");
+        assert_eq!(metadata["run"], manifest.run_id().to_string());
+        assert_eq!((metadata["step"].as_str(), metadata["model"].as_str()), ("77", "mlp:4"));
+        assert_eq!(metadata["shape"], "1,8,8");
+        let file = SafeTensors::deserialize(&bytes).expect("tensors");
+        assert_eq!(file.len(), 4);
+        let mut read = Vec::new();
+        for entry in schema.entries() {
+            let tensor = file.tensor(&entry.path).expect("named as in the schema");
+            assert_eq!((tensor.shape(), tensor.dtype()), (&entry.shape[..], Dtype::F32));
+            read.extend(tensor.data().as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)));
+        }
+        assert_eq!(read, parameters);
+
+        let other = ReplicatedState { run: RunId([0; 32]), ..state.clone() };
+        let message = write_safetensors(&path, &other, &schema, &manifest).expect_err("another run").to_string();
+        assert!(message.contains(&"0".repeat(64)), "{message}");
+        let short = ReplicatedState { parameters: vec![0.0; 3], ..state.clone() };
+        let message = write_safetensors(&path, &short, &schema, &manifest).expect_err("too short").to_string();
+        assert!(message.contains("expected 310 parameters"), "{message}");
+        let nowhere = directory.path().join("missing").join("model.safetensors");
+        let message = write_safetensors(&nowhere, &state, &schema, &manifest).expect_err("no directory").to_string();
+        assert!(message.contains("cannot write the model to") && message.contains("missing"), "{message}");
+    }
+}

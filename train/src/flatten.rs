@@ -1,0 +1,131 @@
+//! Gradients and parameters of a module to and from one flat vector, in visit order.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{Device, ExecutionError, Gradients, Tensor, TensorData, Transaction};
+
+use crate::network::Network;
+
+/// Replaces `into` by all gradients of `network`, then the mean loss. One read-back moves everything off the device.
+///
+/// A parameter without a gradient contributes zeros.
+///
+/// # Errors
+/// If the device failed to compute what is read.
+pub(crate) fn read_gradients(
+    network: &Network,
+    gradients: Gradients,
+    loss: Tensor<1>,
+    into: &mut Vec<f32>,
+) -> Result<(), ExecutionError> {
+    let mut gather = Gather { gradients, transaction: Transaction::default() };
+    network.visit(&mut gather);
+    let read = gather.transaction.register(loss).try_execute()?;
+    into.clear();
+    for data in read {
+        into.extend_from_slice(data.as_slice::<f32>().expect("invariant: every device computes in f32"));
+    }
+    Ok(())
+}
+
+/// `network` with its parameters replaced by `flat`, on `device` (an autodiff device).
+///
+/// # Panics
+/// If `flat` is shorter than the parameters.
+pub(crate) fn write_parameters(network: Network, flat: &[f32], device: &Device) -> Network {
+    network.map(&mut Scatter { flat, device })
+}
+
+struct Gather {
+    gradients: Gradients,
+    transaction: Transaction,
+}
+
+impl ModuleVisitor for Gather {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let gradient = param
+            .val()
+            .grad_remove(&mut self.gradients)
+            .unwrap_or_else(|| Tensor::zeros(param.lazy_shape(), &param.lazy_device().inner()));
+        self.transaction = std::mem::take(&mut self.transaction).register(gradient);
+    }
+}
+
+struct Scatter<'a> {
+    /// What is not written yet.
+    flat: &'a [f32],
+    device: &'a Device,
+}
+
+impl ModuleMapper for Scatter<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let shape = param.lazy_shape();
+        let (values, rest) = self.flat.split_at(shape.num_elements());
+        self.flat = rest;
+        let data = TensorData::new(values.to_vec(), shape);
+        // `initialized` keeps the id and never runs the lazy draw that the value replaces.
+        Param::initialized(param.id, Tensor::from_data(data, self.device).require_grad())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Schema;
+    use crate::spec::ModelSpec;
+
+    fn network(spec: &str, device: &Device) -> (Network, usize) {
+        let spec: ModelSpec = spec.parse().expect("a model");
+        let network = Network::new(&spec, [1, 4, 4], 3, device);
+        let parameters = Schema::of_network(&network).parameters();
+        (network, parameters)
+    }
+
+    struct Read(Vec<f32>);
+
+    impl ModuleVisitor for Read {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0.extend(param.val().into_data().as_slice::<f32>().expect("f32"));
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_in_the_same_order() {
+        let device = Device::flex().autodiff();
+        for spec in ["softmax", "mlp:5,4", "cnn:2,3"] {
+            let (network, parameters) = network(spec, &device);
+            let flat: Vec<f32> = (0..parameters).map(|at| at as f32 * 0.25 - 3.0).collect();
+            let network = write_parameters(network, &flat, &device);
+            let mut read = Read(Vec::new());
+            network.visit(&mut read);
+            assert_eq!(read.0, flat, "{spec}");
+        }
+    }
+
+    #[test]
+    fn gradients_come_in_the_order_of_the_parameters_and_missing_ones_are_zeros() {
+        let device = Device::flex().autodiff();
+        let (network, parameters) = network("mlp:2", &device);
+        let flat: Vec<f32> = (0..parameters).map(|at| 0.01 * at as f32).collect();
+        let network = write_parameters(network, &flat, &device);
+        // The loss is the sum of all logits: an output bias of 3 classes has gradient 1, its weight sees the hidden layer.
+        let samples = Tensor::<2>::ones([1, 16], &device.clone().inner());
+        let loss = network.forward(samples.clone()).sum();
+        let gradients = loss.backward();
+        let mut read = vec![9.0; 2];
+        read_gradients(&network, gradients, loss.inner(), &mut read).expect("computed");
+        assert_eq!(read.len(), parameters + 1);
+        assert_eq!(read[parameters - 3..parameters], [1.0; 3]);
+        // 32 weights and 2 biases of the hidden layer; its inputs are all 1, so weight and bias gradients agree.
+        assert_eq!(read[0], read[32]);
+        assert_eq!(read[1], read[33]);
+        assert!(read[..34].iter().all(|gradient| *gradient != 0.0));
+
+        // A loss that no parameter takes part in leaves all gradients at zero.
+        let alone = Tensor::<1>::ones([1], &device).require_grad();
+        let loss = alone.clone().sum();
+        let gradients = loss.backward();
+        read_gradients(&network, gradients, loss.inner(), &mut read).expect("computed");
+        assert_eq!(read[..parameters], vec![0.0; parameters]);
+        assert_eq!(read[parameters], 1.0);
+    }
+}

@@ -1,0 +1,66 @@
+//! The initial parameters of a run, drawn once, on the CPU, from the manifest's seed.
+//!
+//! Burn's own initializers draw lazily, from a seed shared by the whole process, and differently on each backend, so two
+//! members would start from different parameters. Here every member draws the same bits.
+
+use starling_topology::Digest;
+
+use crate::generator::Generator;
+use crate::schema::Schema;
+
+/// Draws the initial parameters in visit order: uniform in `[-k, k)` with `k = sqrt(1 / fan_in)`, the default of Burn's
+/// linear and convolution layers. A bias has the fan-in of the weight before it.
+pub fn draw(schema: &Schema, seed: u64) -> Vec<f32> {
+    let mut generator = Generator::for_purpose("starling initial parameters", seed, 0);
+    let mut parameters = Vec::with_capacity(schema.parameters());
+    let mut fan_in = 1;
+    for entry in schema.entries() {
+        fan_in = match entry.shape[..] {
+            [inputs, _outputs] => inputs,
+            [_outputs, inputs, height, width] => inputs * height * width,
+            _ => fan_in,
+        };
+        let limit = (1.0 / fan_in as f64).sqrt();
+        parameters.extend((0..entry.elements()).map(|_| generator.symmetric(limit)));
+    }
+    parameters
+}
+
+/// blake3 of the parameters as little-endian bytes.
+pub fn digest(parameters: &[f32]) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    let mut bytes = Vec::with_capacity(16 * 1024);
+    for block in parameters.chunks(4 * 1024) {
+        bytes.clear();
+        bytes.extend(block.iter().flat_map(|parameter| parameter.to_le_bytes()));
+        hasher.update(&bytes);
+    }
+    Digest(*hasher.finalize().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::ModelSpec;
+
+    #[test]
+    fn parameters_are_scaled_by_fan_in_and_depend_on_the_seed() {
+        let spec: ModelSpec = "cnn:8,16".parse().expect("a model");
+        let schema = Schema::of(&spec, [1, 8, 8], 10);
+        let parameters = draw(&schema, 1);
+        assert_eq!(parameters.len(), schema.parameters());
+        let mut at = 0;
+        for (entry, fan_in) in schema.entries().iter().zip([9, 9, 72, 72, 16, 16]) {
+            let values = &parameters[at..at + entry.elements()];
+            let limit = (1.0 / f64::from(fan_in)).sqrt() as f32;
+            let largest = values.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+            assert!(largest <= limit && largest > limit * 0.5, "{}: {largest} for limit {limit}", entry.path);
+            at += entry.elements();
+        }
+        assert_eq!(digest(&parameters), digest(&draw(&schema, 1)));
+        assert_ne!(digest(&parameters), digest(&draw(&schema, 2)));
+        assert_eq!(digest(&parameters).to_string(), PINNED_DIGEST);
+    }
+
+    const PINNED_DIGEST: &str = "7e9f8e834eeb99f2a5ac1436fe01f05b9532c81e9acb1dfcf0e243e2afdaebc9";
+}

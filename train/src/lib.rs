@@ -1,0 +1,43 @@
+//! What a run computes.
+//!
+//! A [`Manifest`] says what all members share; a [`Dataset`] is what they train on; a [`Trainer`] turns samples into
+//! gradients and averaged gradients into the next [`ReplicatedState`], which [`CheckpointStore`] keeps on disk. Forward
+//! and backward passes run on Burn, on the CPU or any GPU that wgpu reaches; the update runs on the CPU, so that all
+//! members of a run hold the same bits.
+//!
+//! This crate deliberately knows nothing of peers, sockets and tasks: how gradients are averaged is not its concern.
+//!
+//! Start reading at [`manifest`], then [`ledger`] (who computes which samples), then [`trainer`].
+
+pub mod checkpoint;
+pub mod data;
+pub mod device;
+pub mod error;
+pub mod evaluation;
+pub mod export;
+mod flatten;
+pub mod generator;
+pub mod initial;
+pub mod ledger;
+pub mod manifest;
+pub mod network;
+pub mod optimizer;
+pub mod schema;
+pub mod spec;
+pub mod state;
+pub mod trainer;
+
+pub use checkpoint::{CheckpointError, CheckpointInfo, CheckpointStore, Verdict};
+pub use data::{DataDescription, DataError, DataOptions, Dataset, Samples};
+pub use device::{DeviceChoice, DeviceError, OpenDevice};
+pub use error::Error;
+pub use evaluation::Evaluation;
+pub use export::write_safetensors;
+pub use ledger::Ledger;
+pub use manifest::{Difference, Manifest, ManifestError, WIRE_VERSION};
+pub use network::Network;
+pub use optimizer::Optimizer;
+pub use schema::Schema;
+pub use spec::{ModelSpec, OptimizerSpec, RunSpec};
+pub use state::{ReplicatedState, StateError};
+pub use trainer::{StepReport, Trainer};

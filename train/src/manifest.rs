@@ -1,0 +1,390 @@
+//! What all members of a run share.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use starling_topology::{Digest, RunId};
+use thiserror::Error;
+
+use crate::data::{DataDescription, Dataset};
+use crate::error::Error;
+use crate::initial;
+use crate::schema::Schema;
+use crate::spec::{ModelSpec, OptimizerSpec, RunSpec};
+
+/// The version of everything members say to each other. Members of one run have the same one.
+pub const WIRE_VERSION: u32 = 1;
+/// The longest encoded manifest, in bytes.
+pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
+/// The most parameters a model may have: 4 GiB of them.
+pub const MAX_PARAMETERS: u64 = 1 << 30;
+/// The largest batch.
+pub const MAX_BATCH_SIZE: u32 = 1 << 20;
+/// The most features a sample may have.
+pub const MAX_FEATURES: u32 = 1 << 24;
+/// The most classes a label may have.
+pub const MAX_CLASSES: u32 = 1 << 16;
+
+/// One run: what its members must agree on before they can train together. Its hash is the run's name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// [`WIRE_VERSION`] of the founder.
+    pub wire_version: u32,
+    /// The model.
+    pub model: ModelSpec,
+    /// The data, as each member must find it on its own disk.
+    pub data: DataDescription,
+    /// The optimizer.
+    pub optimizer: OptimizerSpec,
+    /// Samples per step, over all members.
+    pub batch_size: u32,
+    /// How many steps the run takes.
+    pub steps: u64,
+    /// Seed of the initial parameters, the sample order and the held-out split.
+    pub seed: u64,
+    /// Fingerprint of the parameters' paths, shapes and types, in visit order.
+    pub schema: Digest,
+    /// Digest of the initial parameters.
+    pub initial: Digest,
+}
+
+/// Bytes that are not a manifest this version can run.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ManifestError {
+    /// Too long.
+    #[error("a manifest of {len} bytes is longer than the {MAX_MANIFEST_BYTES} bytes allowed")]
+    TooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// Made for another version of the protocol.
+    #[error(
+        "the run speaks wire version {theirs}, this program speaks {WIRE_VERSION}; use the same release on all machines"
+    )]
+    WireVersion {
+        /// The version in the manifest.
+        theirs: u32,
+    },
+    /// Not a manifest, or not in its one canonical form.
+    #[error("the bytes are not a manifest: {reason}")]
+    Undecodable {
+        /// What is wrong.
+        reason: String,
+    },
+    /// A value outside of what is possible.
+    #[error("manifest field `{field}` is not usable: {reason}")]
+    Invalid {
+        /// The field, for example `model`.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Manifest {
+    /// The manifest of a new run over `dataset`.
+    ///
+    /// # Errors
+    /// If a value is out of range, the model cannot work on the data, or `dataset` was split with another seed or
+    /// another held-out share than `spec` says.
+    pub fn found(spec: &RunSpec, dataset: &Dataset) -> Result<Self, Error> {
+        dataset.check_split(spec.held_out, spec.seed)?;
+        let data = dataset.description();
+        let mut manifest = Self {
+            wire_version: WIRE_VERSION,
+            model: spec.model.clone(),
+            data,
+            optimizer: spec.optimizer,
+            batch_size: spec.batch_size,
+            steps: spec.steps,
+            seed: spec.seed,
+            schema: Digest([0; 32]),
+            initial: Digest([0; 32]),
+        };
+        // Before the model is built: its size must be known to be sane.
+        manifest.check()?;
+        let schema = Schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
+        manifest.schema = schema.fingerprint();
+        manifest.initial = initial::digest(&initial::draw(&schema, manifest.seed));
+        Ok(manifest)
+    }
+
+    /// The run's name: blake3 of the canonical bytes.
+    pub fn run_id(&self) -> RunId {
+        RunId(*blake3::hash(&self.encode()).as_bytes())
+    }
+
+    /// The canonical bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("invariant: a manifest has no type that cannot be encoded")
+    }
+
+    /// Reads a manifest from its canonical bytes.
+    ///
+    /// # Errors
+    /// If the bytes are too long, of another wire version, not canonical, followed by more bytes, or hold values that
+    /// no run can have.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
+        if bytes.len() > MAX_MANIFEST_BYTES {
+            return Err(ManifestError::TooLong { len: bytes.len() });
+        }
+        let undecodable = |reason: String| ManifestError::Undecodable { reason };
+        // The version comes first and alone: what follows it belongs to it.
+        let (wire_version, _) =
+            postcard::take_from_bytes::<u32>(bytes).map_err(|error| undecodable(error.to_string()))?;
+        if wire_version != WIRE_VERSION {
+            return Err(ManifestError::WireVersion { theirs: wire_version });
+        }
+        let (manifest, rest) =
+            postcard::take_from_bytes::<Self>(bytes).map_err(|error| undecodable(error.to_string()))?;
+        if !rest.is_empty() {
+            return Err(undecodable(format!("{} bytes follow it", rest.len())));
+        }
+        manifest.check()?;
+        if manifest.encode() != bytes {
+            return Err(undecodable("it is not in its canonical form".to_owned()));
+        }
+        Ok(manifest)
+    }
+
+    /// Checks that every value is one a run can have.
+    ///
+    /// # Errors
+    /// The first field that is not, and why.
+    pub fn check(&self) -> Result<(), ManifestError> {
+        let invalid = |field: &'static str, reason: String| Err(ManifestError::Invalid { field, reason });
+        if self.wire_version != WIRE_VERSION {
+            return Err(ManifestError::WireVersion { theirs: self.wire_version });
+        }
+        if let Err(reason) = self.data.check() {
+            return invalid("data", reason);
+        }
+        if let Err(reason) = self.model.check().and_then(|()| self.model.check_shape(self.data.shape)) {
+            return invalid("model", reason);
+        }
+        match self.model.parameters(self.data.shape, self.data.classes) {
+            Some(parameters) if parameters <= MAX_PARAMETERS => {}
+            parameters => {
+                let parameters = parameters.map_or_else(|| "more than 2^64".to_owned(), |count| count.to_string());
+                return invalid(
+                    "model",
+                    format!("it has {parameters} parameters, but at most {MAX_PARAMETERS} are possible"),
+                );
+            }
+        }
+        if let Err(reason) = self.optimizer.check() {
+            return invalid("optimizer", reason);
+        }
+        if !(1..=MAX_BATCH_SIZE).contains(&self.batch_size) {
+            return invalid("batch_size", format!("it is {}, but 1 to {MAX_BATCH_SIZE} are possible", self.batch_size));
+        }
+        if !(1..=u64::MAX >> 1).contains(&self.steps) {
+            return invalid("steps", format!("they are {}, but 1 to 2^63 - 1 are possible", self.steps));
+        }
+        Ok(())
+    }
+
+    /// All fields in which `theirs` is not equal to this manifest, by name, in a fixed order.
+    pub fn differences(&self, theirs: &Self) -> Vec<Difference> {
+        let value = |manifest: &Self| {
+            serde_json::to_value(manifest).expect("invariant: a manifest has no type that cannot be JSON")
+        };
+        let mut differences = Vec::new();
+        compare(String::new(), &value(self), &value(theirs), &mut differences);
+        differences
+    }
+}
+
+/// A field in which two manifests differ.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The field's path, for example `model.hidden`.
+    pub field: String,
+    /// Our value.
+    pub ours: String,
+    /// Their value.
+    pub theirs: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ours {}, theirs {}", self.field, self.ours, self.theirs)
+    }
+}
+
+/// Walks two values side by side and notes the leaves that differ.
+fn compare(field: String, ours: &Value, theirs: &Value, into: &mut Vec<Difference>) {
+    if ours == theirs {
+        return;
+    }
+    let (ours, theirs) = match (ours, theirs) {
+        (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {
+            // An enum is an object with its variant as only key; the variant is not a field that a user knows.
+            let variant = !field.is_empty() && a.len() == 1 && a.values().all(Value::is_object);
+            for ((key, a), b) in a.iter().zip(b.values()) {
+                let path = match (variant, field.is_empty()) {
+                    (true, _) => field.clone(),
+                    (false, true) => key.clone(),
+                    (false, false) => format!("{field}.{key}"),
+                };
+                compare(path, a, b, into);
+            }
+            return;
+        }
+        other => other,
+    };
+    into.push(Difference { field, ours: show(ours), theirs: show(theirs) });
+}
+
+/// A value as a user would write it.
+fn show(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        // All fractions in a manifest are f32; as f64 they would show digits that nobody wrote.
+        Value::Number(number) if number.is_f64() => {
+            number.as_f64().map_or_else(|| number.to_string(), |number| (number as f32).to_string())
+        }
+        Value::Array(items) if items.len() == 32 && items.iter().all(Value::is_u64) => {
+            let bytes: Vec<u8> = items.iter().filter_map(Value::as_u64).map(|byte| byte as u8).collect();
+            hex::encode(bytes)
+        }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(show).collect();
+            items.join(",")
+        }
+        Value::Object(fields) => {
+            let fields: Vec<String> = fields
+                .iter()
+                .map(|(key, value)| match value {
+                    Value::Object(_) => format!("{key}({})", show(value)),
+                    _ => format!("{key}={}", show(value)),
+                })
+                .collect();
+            fields.join(" ")
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::DataOptions;
+    use crate::generator::Generator;
+
+    fn manifest() -> Manifest {
+        let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
+        Manifest::found(&RunSpec::default(), &dataset).expect("the defaults make a run")
+    }
+
+    #[test]
+    fn a_manifest_survives_its_bytes_and_names_its_run() {
+        let manifest = manifest();
+        let bytes = manifest.encode();
+        assert!(bytes.len() < 1024, "{} bytes", bytes.len());
+        assert_eq!(Manifest::decode(&bytes), Ok(manifest.clone()));
+        assert_eq!(manifest.run_id(), RunId(*blake3::hash(&bytes).as_bytes()));
+        let other = Manifest { seed: 43, ..manifest.clone() };
+        assert_ne!(other.run_id(), manifest.run_id());
+    }
+
+    #[test]
+    fn founding_checks_what_the_founder_chose() {
+        let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
+        let refused = |change: fn(&mut RunSpec)| {
+            let mut spec = RunSpec::default();
+            change(&mut spec);
+            Manifest::found(&spec, &dataset).expect_err("not a run").to_string()
+        };
+        for (change, reason) in [
+            ((|spec| spec.batch_size = 0) as fn(&mut RunSpec), "`batch_size` is not usable: it is 0"),
+            (|spec| spec.batch_size = u32::MAX, "`batch_size` is not usable"),
+            (|spec| spec.steps = 0, "`steps` is not usable"),
+            (|spec| spec.model = ModelSpec::Mlp { hidden: vec![] }, "`model` is not usable: it has 0 hidden layers"),
+            (
+                |spec| spec.model = ModelSpec::Mlp { hidden: vec![65_536; 3] },
+                "`model` is not usable: it has 8594980874 parameters",
+            ),
+            (|spec| spec.model = ModelSpec::Cnn { channels: vec![2; 4] }, "halves its images 4 times"),
+            (|spec| spec.optimizer = OptimizerSpec::sgd(-1.0), "`optimizer` is not usable: learning_rate is -1"),
+            (|spec| spec.seed = 1, "the data was split with held_out 200/1000 and seed 42"),
+            (|spec| spec.held_out = 0.5, "but the run says 500/1000"),
+        ] {
+            let message = refused(change);
+            assert!(message.contains(reason), "{message}");
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_are_refused_and_never_panic() {
+        let valid = manifest().encode();
+        assert_eq!(Manifest::decode(&[1; MAX_MANIFEST_BYTES + 1]), Err(ManifestError::TooLong { len: 65_537 }));
+        assert!(matches!(Manifest::decode(&[]), Err(ManifestError::Undecodable { .. })));
+        let trailing = [&valid[..], &[0]].concat();
+        let message = Manifest::decode(&trailing).expect_err("trailing").to_string();
+        assert!(message.contains("1 bytes follow it"), "{message}");
+        let mut later = valid.clone();
+        later[0] = 2;
+        let message = Manifest::decode(&later).expect_err("later").to_string();
+        assert!(message.contains("speaks wire version 2, this program speaks 1"), "{message}");
+        // 1 as a varint of two bytes: the same value, but not the canonical bytes.
+        let longer = [&[0x81, 0x00], &valid[1..]].concat();
+        let message = Manifest::decode(&longer).expect_err("not canonical").to_string();
+        assert!(message.contains("canonical"), "{message}");
+        for len in 0..valid.len() {
+            assert!(Manifest::decode(&valid[..len]).is_err(), "cut at {len}");
+        }
+        let mut generator = Generator::new(3);
+        for _ in 0..50_000 {
+            let mut bytes = valid.clone();
+            for _ in 0..=generator.below(4) {
+                let at = generator.below(bytes.len() as u32) as usize;
+                bytes[at] = generator.next_u64() as u8;
+            }
+            if let Ok(manifest) = Manifest::decode(&bytes) {
+                assert_eq!(manifest.encode(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_length_in_the_bytes_reserves_nothing() {
+        // A hidden layer list that claims 2^40 entries.
+        let mut bytes = vec![1, 1];
+        bytes.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0x1f]);
+        assert!(matches!(Manifest::decode(&bytes), Err(ManifestError::Undecodable { .. })));
+    }
+
+    #[test]
+    fn differences_name_fields_as_a_user_writes_them() {
+        let ours = manifest();
+        let lines = |change: fn(&mut Manifest)| {
+            let mut theirs = ours.clone();
+            change(&mut theirs);
+            ours.differences(&theirs).iter().map(Difference::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(|_| {}), Vec::<String>::new());
+        assert_eq!(lines(|manifest| manifest.batch_size = 32), ["batch_size: ours 64, theirs 32"]);
+        assert_eq!(
+            lines(|manifest| manifest.model = ModelSpec::Mlp { hidden: vec![128, 32] }),
+            ["model.hidden: ours 64, theirs 128,32"]
+        );
+        assert_eq!(
+            lines(|manifest| manifest.model = ModelSpec::Softmax),
+            ["model: ours mlp(hidden=64), theirs softmax"]
+        );
+        assert_eq!(
+            lines(|manifest| manifest.optimizer = OptimizerSpec::adam_w(0.1)),
+            ["optimizer.learning_rate: ours 0.001, theirs 0.1"]
+        );
+        let both = lines(|manifest| {
+            manifest.data.samples = 5;
+            manifest.initial = Digest([0xab; 32]);
+        });
+        assert_eq!(both.len(), 2);
+        assert_eq!(both[0], "data.samples: ours 1797, theirs 5");
+        assert!(both[1].starts_with("initial: ours ") && both[1].ends_with(&"ab".repeat(32)), "{}", both[1]);
+    }
+}

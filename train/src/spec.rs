@@ -1,0 +1,379 @@
+//! What a founder chooses: model, optimizer, batch size, steps, seed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The most layers a model may have.
+pub const MAX_LAYERS: usize = 16;
+/// The widest hidden layer.
+pub const MAX_WIDTH: u32 = 65_536;
+/// The most channels of a convolution.
+pub const MAX_CHANNELS: u32 = 4_096;
+
+/// A model, apart from its input and output sizes, which come from the data.
+///
+/// As text: `softmax`, `mlp` (one hidden layer of 64), `mlp:128,64`, `cnn` (8 and 16 channels), `cnn:8,16,32`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelSpec {
+    /// Softmax regression: one linear layer.
+    Softmax,
+    /// Linear layers with relu between them.
+    Mlp {
+        /// The width of each hidden layer.
+        hidden: Vec<u32>,
+    },
+    /// 3x3 convolutions, each followed by relu and 2x2 max pooling, then a global mean and a linear layer.
+    Cnn {
+        /// The number of output channels of each convolution.
+        channels: Vec<u32>,
+    },
+}
+
+/// A text that is not a model.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{text}` is not a model: {reason}; write softmax, mlp, mlp:64,64, cnn or cnn:8,16")]
+pub struct ModelSpecError {
+    /// The text.
+    pub text: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl ModelSpec {
+    /// Checks that the model is of a sane size.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence without a subject.
+    pub fn check(&self) -> Result<(), String> {
+        let (sizes, limit, what) = match self {
+            Self::Softmax => return Ok(()),
+            Self::Mlp { hidden } => (hidden, MAX_WIDTH, "hidden layer"),
+            Self::Cnn { channels } => (channels, MAX_CHANNELS, "convolution"),
+        };
+        if sizes.is_empty() || sizes.len() > MAX_LAYERS {
+            return Err(format!("it has {} {what}s, but 1 to {MAX_LAYERS} are possible", sizes.len()));
+        }
+        match sizes.iter().find(|size| !(1..=limit).contains(*size)) {
+            Some(size) => Err(format!("a {what} has size {size}, but 1 to {limit} are possible")),
+            None => Ok(()),
+        }
+    }
+
+    /// How many parameters the model has for images of `shape` (channels, height, width) and `classes` classes, or
+    /// `None` if the number does not fit.
+    pub fn parameters(&self, shape: [u32; 3], classes: u32) -> Option<u64> {
+        let [channels, height, width] = shape.map(u64::from);
+        let (mut total, mut inputs) = match self {
+            Self::Softmax | Self::Mlp { .. } => (0_u64, channels.checked_mul(height)?.checked_mul(width)?),
+            Self::Cnn { .. } => (0, channels),
+        };
+        let (sizes, kernel): (&[u32], u64) = match self {
+            Self::Softmax => (&[], 1),
+            Self::Mlp { hidden } => (hidden, 1),
+            Self::Cnn { channels } => (channels, 9),
+        };
+        for size in sizes {
+            let outputs = u64::from(*size);
+            total = total.checked_add(inputs.checked_mul(kernel)?.checked_add(1)?.checked_mul(outputs)?)?;
+            inputs = outputs;
+        }
+        total.checked_add(inputs.checked_add(1)?.checked_mul(u64::from(classes))?)
+    }
+
+    /// Checks that the model can work on images of `shape` (channels, height, width).
+    ///
+    /// # Errors
+    /// Why it cannot and what to do, as a sentence.
+    pub fn check_shape(&self, shape: [u32; 3]) -> Result<(), String> {
+        let Self::Cnn { channels } = self else { return Ok(()) };
+        let [_, height, width] = shape;
+        if height.min(width) == 1 {
+            return Err(format!(
+                "the model {self} needs images, but the data has flat rows of {width} features; use an mlp, or digits or IDX data"
+            ));
+        }
+        if height.min(width) >> channels.len() == 0 {
+            return Err(format!(
+                "the model {self} halves its images {} times, but they have only {height}x{width} pixels; use fewer convolutions",
+                channels.len()
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Default for ModelSpec {
+    fn default() -> Self {
+        Self::Mlp { hidden: vec![64] }
+    }
+}
+
+impl FromStr for ModelSpec {
+    type Err = ModelSpecError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let fail = |reason: String| ModelSpecError { text: text.to_owned(), reason };
+        let (name, sizes) = match text.split_once(':') {
+            Some((name, sizes)) => (name, Some(sizes)),
+            None => (text, None),
+        };
+        let sizes = sizes
+            .map(|sizes| {
+                sizes
+                    .split(',')
+                    .map(|size| {
+                        size.trim().parse::<u32>().map_err(|_| fail(format!("`{size}` is not a number of units")))
+                    })
+                    .collect::<Result<Vec<_>, _>>()
+            })
+            .transpose()?;
+        let spec = match (name.trim(), sizes) {
+            ("softmax", None) => Self::Softmax,
+            ("softmax", Some(_)) => return Err(fail("softmax has no hidden layers".to_owned())),
+            ("mlp", sizes) => Self::Mlp { hidden: sizes.unwrap_or_else(|| vec![64]) },
+            ("cnn", sizes) => Self::Cnn { channels: sizes.unwrap_or_else(|| vec![8, 16]) },
+            (other, _) => return Err(fail(format!("there is no model named `{other}`"))),
+        };
+        spec.check().map_err(fail)?;
+        Ok(spec)
+    }
+}
+
+impl fmt::Display for ModelSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, sizes) = match self {
+            Self::Softmax => return f.write_str("softmax"),
+            Self::Mlp { hidden } => ("mlp", hidden),
+            Self::Cnn { channels } => ("cnn", channels),
+        };
+        let sizes: Vec<String> = sizes.iter().map(u32::to_string).collect();
+        write!(f, "{name}:{}", sizes.join(","))
+    }
+}
+
+/// An optimizer with its settings.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OptimizerSpec {
+    /// Plain gradient descent: `p -= lr * (g + wd * p)`.
+    Sgd {
+        /// Step size.
+        learning_rate: f32,
+        /// Coefficient of the penalty on parameters, added to the gradient.
+        weight_decay: f32,
+    },
+    /// Heavy-ball or Nesterov momentum.
+    Momentum {
+        /// Step size.
+        learning_rate: f32,
+        /// Share of the previous velocity that is kept.
+        momentum: f32,
+        /// Whether to look ahead along the velocity.
+        nesterov: bool,
+        /// Coefficient of the penalty on parameters, added to the gradient.
+        weight_decay: f32,
+    },
+    /// Adam with decoupled weight decay (Loshchilov, Hutter 2019).
+    AdamW {
+        /// Step size.
+        learning_rate: f32,
+        /// Decay of the first moment.
+        beta1: f32,
+        /// Decay of the second moment.
+        beta2: f32,
+        /// Added to the root of the second moment.
+        epsilon: f32,
+        /// Share of each parameter removed per step, times the learning rate.
+        weight_decay: f32,
+    },
+}
+
+impl OptimizerSpec {
+    /// Plain gradient descent without weight decay.
+    pub fn sgd(learning_rate: f32) -> Self {
+        Self::Sgd { learning_rate, weight_decay: 0.0 }
+    }
+
+    /// Momentum 0.9, without Nesterov and weight decay.
+    pub fn momentum(learning_rate: f32) -> Self {
+        Self::Momentum { learning_rate, momentum: 0.9, nesterov: false, weight_decay: 0.0 }
+    }
+
+    /// AdamW with the usual settings: betas 0.9 and 0.999, epsilon 1e-8, weight decay 0.01.
+    pub fn adam_w(learning_rate: f32) -> Self {
+        Self::AdamW { learning_rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
+    }
+
+    /// How many vectors of the parameters' length the optimizer keeps.
+    pub fn moments(&self) -> usize {
+        match self {
+            Self::Sgd { .. } => 0,
+            Self::Momentum { .. } => 1,
+            Self::AdamW { .. } => 2,
+        }
+    }
+
+    /// How many scalars the optimizer keeps: the powers of AdamW's betas.
+    pub fn scalars(&self) -> usize {
+        match self {
+            Self::Sgd { .. } | Self::Momentum { .. } => 0,
+            Self::AdamW { .. } => 2,
+        }
+    }
+
+    /// Checks that every setting is within the range where the optimizer is defined.
+    ///
+    /// # Errors
+    /// The name of the setting and what is wrong with it.
+    pub fn check(&self) -> Result<(), String> {
+        let above_zero = |name: &str, value: f32| {
+            if value.is_finite() && value > 0.0 {
+                Ok(())
+            } else {
+                Err(format!("{name} is {value}, but must be above 0"))
+            }
+        };
+        let not_negative = |name: &str, value: f32| {
+            if value.is_finite() && value >= 0.0 {
+                Ok(())
+            } else {
+                Err(format!("{name} is {value}, but must be 0 or more"))
+            }
+        };
+        let share = |name: &str, value: f32| {
+            if (0.0..1.0).contains(&value) {
+                Ok(())
+            } else {
+                Err(format!("{name} is {value}, but must be at least 0 and below 1"))
+            }
+        };
+        match *self {
+            Self::Sgd { learning_rate, weight_decay } => {
+                above_zero("learning_rate", learning_rate)?;
+                not_negative("weight_decay", weight_decay)
+            }
+            Self::Momentum { learning_rate, momentum, nesterov: _, weight_decay } => {
+                above_zero("learning_rate", learning_rate)?;
+                share("momentum", momentum)?;
+                not_negative("weight_decay", weight_decay)
+            }
+            Self::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } => {
+                above_zero("learning_rate", learning_rate)?;
+                share("beta1", beta1)?;
+                share("beta2", beta2)?;
+                above_zero("epsilon", epsilon)?;
+                not_negative("weight_decay", weight_decay)
+            }
+        }
+    }
+}
+
+impl Default for OptimizerSpec {
+    fn default() -> Self {
+        Self::adam_w(1e-3)
+    }
+}
+
+/// What the founder of a run chooses. [`Manifest::found`](crate::Manifest::found) turns it into a manifest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunSpec {
+    /// The model.
+    pub model: ModelSpec,
+    /// The optimizer.
+    pub optimizer: OptimizerSpec,
+    /// Samples per step, over all members.
+    pub batch_size: u32,
+    /// How many steps the run takes.
+    pub steps: u64,
+    /// Seed of the initial parameters, the sample order and the held-out split.
+    pub seed: u64,
+    /// Share of the samples that is kept from training, 0 to below 1.
+    pub held_out: f32,
+}
+
+impl Default for RunSpec {
+    fn default() -> Self {
+        Self {
+            model: ModelSpec::default(),
+            optimizer: OptimizerSpec::default(),
+            batch_size: 64,
+            steps: 1_000,
+            seed: 42,
+            held_out: 0.2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_read_and_written_as_text() {
+        for (text, spec) in [
+            ("softmax", ModelSpec::Softmax),
+            ("mlp", ModelSpec::Mlp { hidden: vec![64] }),
+            ("mlp:128, 32", ModelSpec::Mlp { hidden: vec![128, 32] }),
+            ("cnn", ModelSpec::Cnn { channels: vec![8, 16] }),
+            ("cnn:4", ModelSpec::Cnn { channels: vec![4] }),
+        ] {
+            assert_eq!(text.parse(), Ok(spec.clone()));
+            assert_eq!(spec.to_string().parse(), Ok(spec));
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_model_is_refused_with_the_reason() {
+        for (text, reason) in [
+            ("gpt", "there is no model named `gpt`"),
+            ("softmax:3", "softmax has no hidden layers"),
+            ("mlp:", "`` is not a number of units"),
+            ("mlp:a", "`a` is not a number of units"),
+            ("mlp:0", "a hidden layer has size 0, but 1 to 65536"),
+            ("mlp:70000", "a hidden layer has size 70000"),
+            ("cnn:5000", "a convolution has size 5000, but 1 to 4096"),
+            ("mlp:1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", "it has 17 hidden layers, but 1 to 16"),
+        ] {
+            let error = text.parse::<ModelSpec>().expect_err("not a model").to_string();
+            assert!(error.contains(reason) && error.contains(&format!("`{text}`")), "{error}");
+            assert!(error.contains("write softmax"), "{error}");
+        }
+    }
+
+    #[test]
+    fn optimizer_settings_are_checked_by_name() {
+        assert_eq!(OptimizerSpec::sgd(0.1).check(), Ok(()));
+        assert_eq!(OptimizerSpec::momentum(0.1).check(), Ok(()));
+        assert_eq!(OptimizerSpec::default().check(), Ok(()));
+        for (spec, name) in [
+            (OptimizerSpec::sgd(0.0), "learning_rate is 0"),
+            (OptimizerSpec::sgd(f32::NAN), "learning_rate is NaN"),
+            (OptimizerSpec::Sgd { learning_rate: 1.0, weight_decay: -1.0 }, "weight_decay is -1"),
+            (
+                OptimizerSpec::Momentum { learning_rate: 1.0, momentum: 1.0, nesterov: true, weight_decay: 0.0 },
+                "momentum is 1",
+            ),
+            (
+                OptimizerSpec::AdamW {
+                    learning_rate: 1.0,
+                    beta1: 0.9,
+                    beta2: f32::INFINITY,
+                    epsilon: 1e-8,
+                    weight_decay: 0.0,
+                },
+                "beta2 is inf",
+            ),
+            (
+                OptimizerSpec::AdamW { learning_rate: 1.0, beta1: 0.9, beta2: 0.9, epsilon: 0.0, weight_decay: 0.0 },
+                "epsilon is 0",
+            ),
+        ] {
+            let reason = spec.check().expect_err("out of range");
+            assert!(reason.starts_with(name), "{reason}");
+        }
+    }
+}
