@@ -67,6 +67,9 @@ pub enum Output<P> {
 /// At most `in_flight` buckets that this rank has begun are unfinished. Segments of a bucket that others began earlier
 /// are taken in all the same, so no order of delivery can block a ring: of all unfinished buckets the lowest is begun
 /// by every rank.
+///
+/// A rank that is done knows that all others have contributed, for each element comes back to it only after that. A layout
+/// without elements is done at once and tells nothing of the others.
 #[derive(Debug)]
 pub struct Session<P> {
     layout: Layout,

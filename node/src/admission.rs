@@ -16,12 +16,13 @@
 //! ids, so a peer in the middle, which has an id of its own on either side, can't pass them on. The role keeps a proof
 //! from being reflected. The secret has 256 random bits: a proof gives nothing to guess it by.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::task::Poll;
+use std::pin::pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::{AsyncReadExt, AsyncWriteExt, FutureExt};
+use futures::{AsyncReadExt, AsyncWriteExt};
 use libp2p::PeerId;
 use libp2p::core::ConnectedPoint;
 use libp2p::core::muxing::{StreamMuxerBox, StreamMuxerExt, SubstreamBox};
@@ -138,28 +139,16 @@ impl Admission {
             opened
         })
         .await?;
-        let mut exchange = Box::pin(self.exchange(role, peer, &mut stream));
-        let result = poll_fn(|cx| {
-            if let Poll::Ready(result) = exchange.poll_unpin(cx) {
-                return Poll::Ready(result);
+        let result = drive(muxer, self.exchange(role, peer, &mut stream)).await?;
+        // The verdict must arrive before the connection goes: whoever refuses waits for the other side to have read it.
+        let parting = async {
+            stream.close().await?;
+            match result {
+                Ok(()) => Ok(0),
+                Err(_) => stream.read(&mut [0]).await,
             }
-            match poll_muxer(muxer, cx) {
-                Ok(()) => Poll::Pending,
-                Err(error) => Poll::Ready(Err(error.into())),
-            }
-        })
-        .await;
-        drop(exchange);
-        // The verdict must be on its way before the substream goes.
-        let mut closing = Box::pin(stream.close());
-        let _ = poll_fn(|cx| match closing.poll_unpin(cx) {
-            Poll::Ready(result) => Poll::Ready(result),
-            Poll::Pending => match poll_muxer(muxer, cx) {
-                Ok(()) => Poll::Pending,
-                Err(error) => Poll::Ready(Err(error)),
-            },
-        })
-        .await;
+        };
+        let _ = tokio::time::timeout(FAREWELL, drive(muxer, parting)).await;
         result
     }
 
@@ -238,8 +227,27 @@ fn verify(received: &[u8], expected: blake3::Hash) -> Result<(), AdmissionError>
     if blake3::Hash::from_bytes(received) == expected { Ok(()) } else { Err(AdmissionError::Unproven) }
 }
 
+/// Runs `exchange` while letting the connection make progress under it.
+async fn drive<T>(muxer: &mut StreamMuxerBox, exchange: impl Future<Output = T>) -> io::Result<T> {
+    let mut exchange = pin!(exchange);
+    poll_fn(|cx| {
+        if let Poll::Ready(result) = exchange.as_mut().poll(cx) {
+            return Poll::Ready(Ok(result));
+        }
+        match poll_muxer(muxer, cx) {
+            Ok(()) => Poll::Pending,
+            // The connection may have brought the last bytes and its end together.
+            Err(error) => match exchange.as_mut().poll(cx) {
+                Poll::Ready(result) => Poll::Ready(Ok(result)),
+                Poll::Pending => Poll::Ready(Err(error)),
+            },
+        }
+    })
+    .await
+}
+
 /// Lets the connection make progress. A change of address concerns the swarm, which learns it later.
-fn poll_muxer(muxer: &mut StreamMuxerBox, cx: &mut std::task::Context<'_>) -> io::Result<()> {
+fn poll_muxer(muxer: &mut StreamMuxerBox, cx: &mut Context<'_>) -> io::Result<()> {
     while let Poll::Ready(event) = muxer.poll_unpin(cx) {
         event?;
     }

@@ -1,1 +1,34 @@
-//! stub
+//! Starling in virtual time: many peers, one thread, one seed.
+//!
+//! A discrete-event simulator that drives the machines that run in production, `starling_topology::Membership` and
+//! `starling_collective::Session`, over simulated links. A run is determined by its seed: who has which id, how slow
+//! each link is, who joins, leaves or dies when. A payload is not numbers but who they came from ([`Contributions`]), so
+//! a run that holds its [`invariants`] is a proof that each rank was counted once in each committed step.
+//!
+//! It deliberately knows no socket, no tokio and no clock; only the binary looks at a watch, to say how fast it was.
+//!
+//! Start reading at [`world`] (what happens), then [`peer`] (the driver, the same rules as in `starling-node`), then
+//! [`invariants`] and [`endings`] (what must hold).
+
+pub mod contribution;
+pub mod endings;
+pub mod invariants;
+pub mod message;
+pub mod network;
+pub mod oracle;
+pub mod peer;
+pub mod queue;
+pub mod report;
+pub mod rng;
+pub mod scenario;
+pub mod workload;
+pub mod world;
+
+#[cfg(test)]
+mod tests;
+
+pub use contribution::Contributions;
+pub use invariants::Broken;
+pub use report::{Outcome, Summary};
+pub use scenario::{Scenario, Setup};
+pub use world::{replay, simulate};

@@ -5,9 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
-use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
+use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use starling_topology::{Rank, WorldSize};
 use starling_train::{
@@ -81,7 +80,7 @@ fn report(case: &Case, json: bool) {
 fn bare_loop(dataset: Dataset, model: &ModelSpec, manifest: &Manifest) -> impl FnMut() {
     let inner = Device::flex();
     let device = inner.clone().autodiff();
-    let mut network = Network::new(model, manifest.data.shape, manifest.data.classes, &device);
+    let mut current = Some(Network::new(model, manifest.data.shape, manifest.data.classes, &device));
     let loss = CrossEntropyLossConfig::new().init(&device);
     let mut optimizer = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01).init();
     let samples = u32::try_from(dataset.training().len()).expect("few samples");
@@ -89,6 +88,8 @@ fn bare_loop(dataset: Dataset, model: &ModelSpec, manifest: &Manifest) -> impl F
     let mut step = 0;
     move || {
         step += 1;
+        // Taken out, not cloned: with a second owner, the optimizer could not update in place.
+        let network = current.take().expect("put back after each step");
         let indices = ledger.slice(step, WorldSize::new(1), Rank(0));
         let training = dataset.training();
         let rows = TensorData::new(training.gather(indices), [indices.len(), training.features()]);
@@ -98,7 +99,7 @@ fn bare_loop(dataset: Dataset, model: &ModelSpec, manifest: &Manifest) -> impl F
         let gradients = GradientsParams::from_grads(mean.backward(), &network);
         // A training loop shows its loss.
         assert!(mean.into_scalar::<f32>().is_finite());
-        network = optimizer.step(f64::from(LEARNING_RATE), network.clone(), gradients);
+        current = Some(optimizer.step(f64::from(LEARNING_RATE), network, gradients));
     }
 }
 

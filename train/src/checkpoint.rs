@@ -28,8 +28,8 @@ use crate::state::ReplicatedState;
 
 /// The longest chunk, in bytes.
 pub const CHUNK_BYTES: usize = 4 << 20;
-/// The longest manifest file, in bytes: enough for the chunks of the largest state.
-const MAX_RECORD_BYTES: u64 = 16 << 20;
+/// The longest manifest file, in bytes: enough for the 9,216 chunks of the largest state, at 72 bytes each.
+const MAX_RECORD_BYTES: u64 = 1 << 20;
 
 /// A directory of checkpoints of one run.
 #[derive(Debug)]

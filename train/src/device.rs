@@ -251,6 +251,21 @@ mod tests {
     }
 
     #[test]
+    fn an_adapter_can_be_opened_again() {
+        let adapters = DeviceChoice::list_adapters();
+        assert!(
+            adapters.first().is_some_and(|adapter| adapter.starts_with("gpu:0 is a ")),
+            "no Vulkan adapter is installed, not even a software one; run: apt-get install mesa-vulkan-drivers libvulkan1"
+        );
+        let first = DeviceChoice::Gpu(None).open().expect("the adapter that was listed");
+        let again = DeviceChoice::Gpu(Some(0)).open().expect("the same adapter");
+        assert_eq!(first.device, again.device);
+        assert_ne!(first.device, DeviceChoice::Cpu.open().expect("the CPU").device);
+        let name = |open: &OpenDevice| open.name.split(" (").next().map(str::to_owned);
+        assert_eq!(name(&first), name(&again));
+    }
+
+    #[test]
     fn a_panic_becomes_an_error_and_the_hook_comes_back() {
         assert_eq!(quietly(|| -> u8 { panic!("driver said {}", 7) }), Err("driver said 7".to_owned()));
         assert_eq!(quietly(|| 3), Ok(3));

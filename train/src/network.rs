@@ -83,3 +83,55 @@ impl Network {
         positions.mean_dim(2).reshape([count, channels])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::TensorData;
+
+    use super::*;
+    use crate::flatten::write_parameters;
+    use crate::schema::Schema;
+
+    /// The logits of one sample.
+    fn logits(spec: &str, shape: [u32; 3], parameters: &[f32], sample: &[f32]) -> Vec<f32> {
+        let device = Device::flex().autodiff();
+        let network = Network::new(&spec.parse().expect("a model"), shape, 2, &device);
+        assert_eq!(Schema::of_network(&network).parameters(), parameters.len());
+        let network = write_parameters(network, parameters, &device);
+        let sample = Tensor::from_data(TensorData::new(sample.to_vec(), [1, sample.len()]), &device.inner());
+        network.forward(sample).into_data().as_slice::<f32>().expect("f32").to_vec()
+    }
+
+    #[test]
+    fn softmax_regression_is_linear() {
+        // Weights [2 inputs, 2 outputs] by row, then biases.
+        assert_eq!(logits("softmax", [1, 1, 2], &[1.0, 2.0, 3.0, 4.0, 0.5, -0.5], &[1.0, -1.0]), [-1.5, -2.5]);
+    }
+
+    #[test]
+    fn an_mlp_cuts_its_hidden_layer_off_below_zero() {
+        let hidden = [1.0, -1.0, 0.25, -0.25];
+        let output = [1.0, 10.0, 100.0, 1000.0, 0.0, 1.0];
+        // The hidden units are 2 + 0.25 and -2 - 0.25: the second one is cut off.
+        let parameters = [&hidden[..], &output].concat();
+        assert_eq!(logits("mlp:2", [1, 1, 1], &parameters, &[2.0]), [2.25, 23.5]);
+        assert_eq!(logits("mlp:2", [1, 1, 1], &parameters, &[-2.0]), [175.0, 1751.0]);
+    }
+
+    #[test]
+    fn a_cnn_takes_the_largest_of_each_square_and_the_mean_over_the_image() {
+        // The kernel sees only its centre, so the convolution doubles each pixel and subtracts one.
+        let mut parameters = vec![0.0; 9];
+        parameters[4] = 2.0;
+        parameters.push(-1.0);
+        parameters.extend([1.0, -1.0, 0.0, 100.0]);
+        let image = [
+            0.0, 1.0, 2.0, 0.0, //
+            3.0, 2.0, 0.0, 0.0, //
+            -9.0, -9.0, 0.0, 4.0, //
+            -9.0, -9.0, 1.0, 1.0,
+        ];
+        // Largest per square: 5, 3, -19 cut off to 0, 7; their mean is 3.75.
+        assert_eq!(logits("cnn:1", [1, 4, 4], &parameters, &image), [3.75, 96.25]);
+    }
+}

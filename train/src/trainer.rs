@@ -6,6 +6,8 @@
 //!   apply:   averaged gradients -> optimizer on the flat state -> one write to the device                (same bits on all)
 //! ```
 
+use std::fmt;
+
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
@@ -38,7 +40,6 @@ pub struct StepReport {
 }
 
 /// One member's copy of the model and of the run's replicated state.
-#[derive(Debug)]
 pub struct Trainer {
     manifest: Manifest,
     run: RunId,
@@ -288,6 +289,18 @@ impl Trainer {
 
     fn not_finite(&self, step: u64, what: &'static str, at: usize, value: f32) -> Error {
         Error::NotFinite { step, what, path: self.schema.path_at(at).to_owned(), value }
+    }
+}
+
+impl fmt::Debug for Trainer {
+    /// Names and sizes only: the state may be gigabytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trainer")
+            .field("run", &self.run)
+            .field("step", &self.step)
+            .field("parameters", &self.parameters.len())
+            .field("device", &self.device_name)
+            .finish_non_exhaustive()
     }
 }
 

@@ -272,7 +272,7 @@ pub struct DemoFlags {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub peers: u16,
     /// How many steps they take
-    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: u64,
     /// auto, cpu, gpu or gpu:N
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]

@@ -39,10 +39,12 @@ impl Membership {
                     self.lose(peer, evidence);
                 }
             }
-            Phase::Following { proposer, .. } => {
-                // One that is not in the next view has left; one that is not in ours is the proposer's to judge. So are
-                // all others if it is we who leave: they may be further ahead, where they need nothing from us to go.
-                if *proposer == peer || (member && offered && staying) {
+            Phase::Following { proposer, accepted, .. } => {
+                // Before we stand at the boundary, we may need any member to get there. Then, one that is not in the next
+                // view has left, and one that is not in ours is the proposer's to judge. So are all others if it is we
+                // who leave: they may be further ahead, where they need nothing from us to go.
+                let needed = !*accepted || (offered && staying);
+                if *proposer == peer || (member && needed) {
                     self.lose(peer, evidence);
                 }
             }
@@ -51,9 +53,14 @@ impl Membership {
                     if offered {
                         self.change(now);
                     }
-                } else if member && offered {
+                    return;
+                }
+                ballot.missing.remove(&peer);
+                // A leaver that is lost is missed by those that are not at the boundary yet.
+                let behind = self.view.iter().flat_map(View::members).any(|other| ballot.missing.contains(other));
+                if member && (offered || behind) {
                     self.lose(peer, evidence);
-                } else if ballot.missing.remove(&peer) {
+                } else {
                     self.install_when_accepted(now);
                 }
             }

@@ -70,7 +70,8 @@ pub(super) struct Peer {
 
 #[derive(Debug)]
 enum Wire {
-    Message(Envelope),
+    /// An encoded envelope.
+    Message(Vec<u8>),
     Closed,
 }
 
@@ -288,8 +289,8 @@ impl Cluster {
     fn perform(&mut self, choice: Choice) {
         match choice {
             Choice::Deliver(from, to) => match self.link(from, to).pop_front().expect("not empty") {
-                Wire::Message(envelope) => {
-                    let envelope = Envelope::decode(&envelope.encode()).expect("what was encoded");
+                Wire::Message(bytes) => {
+                    let envelope = Envelope::decode(&bytes).expect("what was encoded");
                     self.input(to, Input::Received { from, envelope });
                 }
                 Wire::Closed => self.input(to, Input::Suspected { peer: from, evidence: Evidence::Closed }),
@@ -355,7 +356,7 @@ impl Cluster {
             match output {
                 Output::Send { to, envelope } => {
                     assert_ne!(to, name, "seed {}: nobody sends to itself", self.seed);
-                    self.link(name, to).push_back(Wire::Message(envelope));
+                    self.link(name, to).push_back(Wire::Message(envelope.encode()));
                 }
                 Output::Learn(contact) => assert_ne!(contact.peer, name),
                 Output::SetTimer { timer, at } => {

@@ -1,7 +1,9 @@
 //! Scaled samples with their labels.
 
+use std::fmt;
+
 /// Samples in memory, ready for training: one row of features and one label each.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Samples {
     features: usize,
     values: Vec<f32>,
@@ -56,5 +58,12 @@ impl Samples {
             rows.extend_from_slice(self.row(*index as usize));
         }
         rows
+    }
+}
+
+impl fmt::Debug for Samples {
+    /// Sizes only: the values may be gigabytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Samples").field("len", &self.len()).field("features", &self.features).finish_non_exhaustive()
     }
 }

@@ -96,6 +96,10 @@ mod tests {
         assert_eq!(permille(0.0).expect("a share"), 0);
         assert_eq!(permille(0.2).expect("a share"), 200);
         assert_eq!(permille(0.9999).expect("a share"), 999);
+        // A joiner turns the manifest's thousandths into a share and back.
+        assert!(
+            (0..1000).all(|thousandths| permille(thousandths as f32 / 1000.0).is_ok_and(|back| back == thousandths))
+        );
         for bad in [-0.1, 1.0, f32::NAN, f32::INFINITY] {
             let message = permille(bad).expect_err("not a share").to_string();
             assert!(message.contains(&format!("held_out is {bad}")), "{message}");

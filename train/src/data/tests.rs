@@ -6,6 +6,7 @@ use flate2::write::GzEncoder;
 use tempfile::TempDir;
 
 use super::*;
+use crate::generator::Generator;
 
 /// A directory with one file.
 fn file(name: &str, bytes: &[u8]) -> (TempDir, PathBuf) {
@@ -312,11 +313,13 @@ mod idx {
     }
 }
 
+type Change = fn(&mut DataDescription);
+
 #[test]
 fn a_description_that_cannot_be_is_refused() {
     let good = Dataset::load(&DataOptions::default()).expect("embedded").description();
     assert_eq!(good.check(), Ok(()));
-    let changes: [(fn(&mut DataDescription), &str); 8] = [
+    let changes: [(Change, &str); 8] = [
         (|data| data.samples = 1, "1 samples"),
         (|data| data.samples = 1 << 40, "samples"),
         (|data| data.features = 0, "0 features"),
@@ -331,5 +334,44 @@ fn a_description_that_cannot_be_is_refused() {
         change(&mut data);
         let message = data.check().expect_err("impossible");
         assert!(message.contains(reason), "{message}");
+    }
+}
+
+#[test]
+fn damaged_files_never_panic() {
+    let mut generator = Generator::new(17);
+    let mut damage = |valid: &[u8]| {
+        let mut bytes = valid.to_vec();
+        for _ in 0..=generator.below(3) {
+            let at = generator.below(bytes.len() as u32) as usize;
+            // Characters that mean something to one of the formats, more often than any byte.
+            let special = b"\n\r,\"0.-\0\x08\xff"[generator.below(10) as usize];
+            bytes[at] = if generator.below(4) == 0 { generator.next_u64() as u8 } else { special };
+        }
+        bytes.truncate(generator.below(bytes.len() as u32 * 3) as usize);
+        bytes
+    };
+    let text = b"height,width,kind\n1,2.5,a\n-3,1e3,b\n\"4\",0,a\n";
+    let mut read = 0;
+    for _ in 0..5_000 {
+        let raw = super::csv::parse(&damage(text)[..], Path::new("damaged.csv"), None, None);
+        read += usize::from(raw.and_then(|raw| Dataset::build(raw, 200, 1)).is_ok());
+    }
+    assert!(read > 0, "some damage is harmless");
+
+    let (directory, images) = file("x-images-idx3-ubyte", b"");
+    let pixels = [&[0, 0, 8, 3, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 2][..], &[9; 8]].concat();
+    let labels = [&[0, 0, 8, 1, 0, 0, 0, 4][..], &[0, 1, 2, 1]].concat();
+    let zipped = [gzip(&pixels), gzip(&labels)];
+    for round in 0..400 {
+        let (pixels, labels) = if round % 2 == 0 { (&pixels, &labels) } else { (&zipped[0], &zipped[1]) };
+        std::fs::write(&images, damage(pixels)).expect("written");
+        std::fs::write(directory.path().join("x-labels-idx1-ubyte"), damage(labels)).expect("written");
+        // Whatever comes of it, it is an answer that names the place.
+        let answer = Dataset::load(&options(directory.path()));
+        assert!(
+            answer.is_ok()
+                || answer.is_err_and(|error| error.to_string().contains(&*directory.path().to_string_lossy()))
+        );
     }
 }

@@ -226,12 +226,14 @@ fn what_is_not_the_runs_is_refused_by_name() {
     assert!(refused(&bad, &dataset).contains("`batch_size` is not usable"));
 }
 
+type Change = fn(&mut ReplicatedState);
+
 #[test]
 fn states_that_do_not_fit_are_refused_and_change_nothing() {
     let mut trainer = trainer("mlp:4", OptimizerSpec::momentum(0.1), 16);
     let good = trainer.state();
     let digest = trainer.digest();
-    let changes: [(fn(&mut ReplicatedState), &str); 5] = [
+    let changes: [(Change, &str); 5] = [
         (|state| state.run.0 = [9; 32], "the state belongs to run 0909"),
         (|state| state.parameters.truncate(5), "it has 5 parameters"),
         (|state| state.moments.clear(), "moments of [] and 0 scalars"),

@@ -1,0 +1,47 @@
+//! No way back: a peer never enters an earlier generation than the one that it is in, so nobody is in two views.
+
+use std::collections::BTreeMap;
+
+use starling_topology::{Generation, PeerId};
+
+use super::Broken;
+
+const NAME: &str = "monotonic_generation";
+
+/// Remembers each peer's generation.
+#[derive(Debug, Default)]
+pub struct MonotonicGeneration {
+    generations: BTreeMap<PeerId, Generation>,
+}
+
+impl MonotonicGeneration {
+    /// `peer` entered a view of `generation`.
+    ///
+    /// # Errors
+    /// If it was in a later one before. (It goes on in the same one if a change comes to nothing.)
+    pub fn entered(&mut self, peer: PeerId, generation: Generation) -> Result<(), Broken> {
+        match self.generations.insert(peer, generation) {
+            Some(before) if before > generation => {
+                Err(Broken::new(NAME, format!("{peer:?} went from generation {before} to {generation}")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_back_is_noticed() {
+        let (one, two) = (PeerId([1; 32]), PeerId([2; 32]));
+        let mut invariant = MonotonicGeneration::default();
+        assert_eq!(invariant.entered(one, Generation(3)), Ok(()));
+        assert_eq!(invariant.entered(two, Generation(2)), Ok(()));
+        assert_eq!(invariant.entered(one, Generation(5)), Ok(()));
+        assert_eq!(invariant.entered(one, Generation(5)), Ok(()));
+        assert!(invariant.entered(one, Generation(4)).is_err());
+        assert!(invariant.entered(two, Generation(1)).is_err());
+    }
+}
