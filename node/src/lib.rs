@@ -50,5 +50,5 @@ pub use error::NodeError;
 pub use identity::Identity;
 pub use node::{found, join};
 pub use report::{Observer, Outcome, Report, Summary};
-pub use settings::{CollectiveSettings, Expectations, Founding, Joining, Resume, Settings, Target};
+pub use settings::{Expectations, Founding, Joining, Resume, Settings, Target};
 pub use ticket::Ticket;

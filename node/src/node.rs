@@ -10,7 +10,8 @@ use libp2p::swarm::dial_opts::DialOpts;
 use libp2p::swarm::{self, DialError, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm};
 use starling_topology::{Config as MembershipConfig, Contact, Event, Membership};
-use starling_train::{CheckpointStore, DataOptions, Dataset, Manifest, Trainer, WIRE_VERSION};
+use starling_collective::LayoutConfig;
+use starling_train::{CheckpointStore, DataOptions, Dataset, LayoutSpec, Manifest, Trainer, WIRE_VERSION};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +27,7 @@ use crate::secret::{self, Secret};
 use crate::settings::{Founding, Joining, Resume, Settings, Target};
 use crate::ticket::Ticket;
 use crate::trainer::{self, Duties, Totals};
-use crate::{streams, transport, welcome};
+use crate::{manifest_file, streams, transport, welcome};
 
 /// How long the member that we join through may take to answer.
 const ASK_LIMIT: Duration = Duration::from_secs(15);
@@ -307,6 +308,7 @@ where
 {
     let Prepared { manifest, trainer, store } = prepared;
     let run = manifest.run_id();
+    manifest_file::store(&settings.data_dir, &manifest)?;
     observer.report(&Report::Started {
         peer: identity.peer_id().to_string(),
         run: run.to_string(),
@@ -322,8 +324,8 @@ where
         max_stall: settings.max_stall,
         elements: trainer.buffer_len(),
         max_state_bytes: trainer.state().encoded_len(),
-        layout: settings.collective.layout(),
-        in_flight: settings.collective.in_flight,
+        layout: layout_config(manifest.layout),
+        in_flight: settings.buckets_in_flight,
     };
     let mut network = Network::start(&identity, Secret::new(secret), &manifest, &settings).await?;
     let addresses = network.addresses();
@@ -398,6 +400,11 @@ fn failure(end: End, totals: Result<Totals, NodeError>) -> NodeError {
         },
         End::Event(_) | End::LeftAlone => NodeError::Stopped("event loop"),
     }
+}
+
+fn layout_config(spec: LayoutSpec) -> LayoutConfig {
+    let elements = |bytes: u32| bytes as usize / size_of::<f32>();
+    LayoutConfig { bucket_elements: elements(spec.bucket_bytes), segment_elements: elements(spec.segment_bytes) }
 }
 
 /// Runs what blocks, outside the async threads.

@@ -64,6 +64,8 @@ pub(crate) struct RingHandle {
     gate: watch::Sender<Gate>,
     incoming: mpsc::Sender<Stream>,
     task: AbortHandle,
+    /// Keeps the task, and with it both streams, while no step runs: a neighbour may still be in its last one.
+    _operations: mpsc::Sender<Operation>,
 }
 
 impl RingHandle {
@@ -110,7 +112,7 @@ pub(crate) fn start(
     };
     let (view, previous) = (driver.view, driver.previous);
     let task = tokio::spawn(driver.run(control, streams, queue)).abort_handle();
-    (RingHandle { view, previous, gate, incoming, task }, operations)
+    (RingHandle { view, previous, gate, incoming, task, _operations: operations.clone() }, operations)
 }
 
 /// Reads a ring stream's greeting: the view that it belongs to.
@@ -228,7 +230,8 @@ impl Driver {
                         slot.send(encode(&operation.buffer, &self.layout, key, segment));
                     }
                 }
-                frame = frames.recv() => {
+                // Once done, what comes belongs to the next step.
+                frame = frames.recv(), if !session.is_done() => {
                     let frame = match frame {
                         Some(Ok(frame)) => frame,
                         Some(Err(reason)) => return Err(Blame(self.previous, RingFailure::Broken(reason))),

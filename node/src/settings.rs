@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use libp2p::Multiaddr;
-use starling_collective::LayoutConfig;
 use starling_train::{DeviceChoice, RunSpec};
 
 use crate::ticket::Ticket;
@@ -38,39 +37,10 @@ pub struct Settings {
     pub checkpoint_keep: usize,
     /// Evaluate on held-out samples every so many steps; 0 evaluates only at the end.
     pub evaluate_every: u64,
-    /// How buckets are cut and how many are reduced at a time.
-    pub collective: CollectiveSettings,
+    /// How many buckets are reduced at a time.
+    pub buckets_in_flight: u32,
     /// Write the trained model here at the end.
     pub export: Option<PathBuf>,
-}
-
-/// How buckets are cut and how many are reduced at a time. Must agree among members: it is part of the wire format,
-/// so joiners take it from the member they join through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct CollectiveSettings {
-    /// Bytes of gradient reduced together.
-    pub bucket_bytes: u32,
-    /// Unit of IO within a chunk, in bytes.
-    pub segment_bytes: u32,
-    /// Buckets in flight together.
-    pub in_flight: u32,
-}
-
-impl CollectiveSettings {
-    /// The layout of gradients of `f32`.
-    pub(crate) fn layout(&self) -> LayoutConfig {
-        let elements = |bytes: u32| (bytes as usize / size_of::<f32>()).max(1);
-        LayoutConfig {
-            bucket_elements: elements(self.bucket_bytes),
-            segment_elements: elements(self.segment_bytes),
-        }
-    }
-}
-
-impl Default for CollectiveSettings {
-    fn default() -> Self {
-        Self { bucket_bytes: 4 << 20, segment_bytes: 64 << 10, in_flight: 4 }
-    }
 }
 
 /// Founding a run.

@@ -68,11 +68,12 @@ impl Endings<'_> {
             Event::Left => self.leaving.contains(&name),
             // One that never was a member asked a peer that was about to go, or that had finished.
             Event::Refused(_) => !peer.is_member(),
-            Event::Lost { .. } => {
+            Event::Lost { peer: named, .. } => {
                 !peer.is_member()
                     || self.crash.is_some_and(|crash| {
-                        // One that entered while the run was ending may have known another only.
-                        lost(event) == Some(crash.victim) || !crash.members.contains(&name)
+                        // One that entered while the run was ending may have known, or be named, instead of the victim.
+                        let entering = |peer| !crash.members.contains(&peer);
+                        named == crash.victim || entering(name) || entering(named)
                     })
             }
             Event::Diverged { .. } | Event::Waiting { .. } | Event::Joining(_) => false,

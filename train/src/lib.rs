@@ -38,6 +38,6 @@ pub use manifest::{Difference, Manifest, ManifestError, WIRE_VERSION};
 pub use network::Network;
 pub use optimizer::Optimizer;
 pub use schema::Schema;
-pub use spec::{ModelSpec, OptimizerSpec, RunSpec};
+pub use spec::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
 pub use state::{ReplicatedState, StateError};
 pub use trainer::{StepReport, Trainer};

@@ -11,7 +11,7 @@ use crate::data::{DataDescription, Dataset};
 use crate::error::Error;
 use crate::initial;
 use crate::schema::Schema;
-use crate::spec::{ModelSpec, OptimizerSpec, RunSpec};
+use crate::spec::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
 
 /// The version of everything members say to each other. Members of one run have the same one.
 pub const WIRE_VERSION: u32 = 1;
@@ -44,6 +44,8 @@ pub struct Manifest {
     pub steps: u64,
     /// Seed of the initial parameters, the sample order and the held-out split.
     pub seed: u64,
+    /// How gradients are cut for the ring.
+    pub layout: LayoutSpec,
     /// Fingerprint of the parameters' paths, shapes and types, in visit order.
     pub schema: Digest,
     /// Digest of the initial parameters.
@@ -100,6 +102,7 @@ impl Manifest {
             batch_size: spec.batch_size,
             steps: spec.steps,
             seed: spec.seed,
+            layout: spec.layout,
             schema: Digest([0; 32]),
             initial: Digest([0; 32]),
         };
@@ -182,6 +185,9 @@ impl Manifest {
         }
         if !(1..=u64::MAX >> 1).contains(&self.steps) {
             return invalid("steps", format!("they are {}, but 1 to 2^63 - 1 are possible", self.steps));
+        }
+        if let Err(reason) = self.layout.check() {
+            return invalid("layout", reason);
         }
         Ok(())
     }

@@ -278,6 +278,44 @@ impl Default for OptimizerSpec {
     }
 }
 
+/// How gradients are cut for the ring. It decides the order of summation, so all members share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayoutSpec {
+    /// Bytes of gradient that are reduced together.
+    pub bucket_bytes: u32,
+    /// Unit of IO within a chunk, in bytes.
+    pub segment_bytes: u32,
+}
+
+impl LayoutSpec {
+    /// The largest segment: what a member must be ready to hold for each neighbour.
+    pub const MAX_SEGMENT_BYTES: u32 = 1 << 20;
+
+    /// Checks that a segment holds whole numbers and fits its bucket.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { bucket_bytes, segment_bytes } = *self;
+        let in_words = bucket_bytes % 4 == 0 && segment_bytes % 4 == 0;
+        let fits = segment_bytes > 0 && segment_bytes <= bucket_bytes && segment_bytes <= Self::MAX_SEGMENT_BYTES;
+        if in_words && fits {
+            return Ok(());
+        }
+        Err(format!(
+            "buckets of {bucket_bytes} and segments of {segment_bytes} bytes are not possible: both are multiples of 4, and a segment has at most {} bytes and no more than its bucket",
+            Self::MAX_SEGMENT_BYTES
+        ))
+    }
+}
+
+impl Default for LayoutSpec {
+    fn default() -> Self {
+        Self { bucket_bytes: 4 << 20, segment_bytes: 64 << 10 }
+    }
+}
+
 /// What the founder of a run chooses. [`Manifest::found`](crate::Manifest::found) turns it into a manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunSpec {
@@ -293,6 +331,8 @@ pub struct RunSpec {
     pub seed: u64,
     /// Share of the samples that is kept from training, 0 to below 1.
     pub held_out: f32,
+    /// How gradients are cut for the ring.
+    pub layout: LayoutSpec,
 }
 
 impl Default for RunSpec {
@@ -304,6 +344,7 @@ impl Default for RunSpec {
             steps: 1_000,
             seed: 42,
             held_out: 0.2,
+            layout: LayoutSpec::default(),
         }
     }
 }

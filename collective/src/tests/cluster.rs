@@ -137,11 +137,10 @@ pub(super) fn layout(elements: usize, world: u32, bucket_elements: usize, segmen
 pub(super) fn all_layouts() -> impl Iterator<Item = Layout> {
     (1..=16).flat_map(|world| {
         let sizes = 0..=3 * world as usize + 1;
-        sizes.flat_map(move |elements| {
+        sizes.map(move |elements| {
             let shapes = [(64, 2), (world as usize, 1), (7, 3), (2 * world as usize + 1, 1)];
-            let shape = (elements + world as usize) % shapes.len();
-            let other = (shape + 1 + elements % 3) % shapes.len();
-            [shapes[shape], shapes[other]].map(|(bucket, segment)| layout(elements, world, bucket, segment))
+            let (bucket, segment) = shapes[(elements + world as usize) % shapes.len()];
+            layout(elements, world, bucket, segment)
         })
     })
 }

@@ -260,7 +260,7 @@ pub struct JoinFlags {
     /// This machine alone.
     #[command(flatten)]
     pub machine: MachineFlags,
-    /// File with the secret of a private run, 64 hex digits, to join by address [default: the ticket's secret]
+    /// File with a private run's secret (hex, or a member's secret-... file), to join by address [default: the ticket's]
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use etcetera::BaseStrategy;
 use libp2p::Multiaddr;
-use starling_train::{DeviceChoice, ModelSpec, OptimizerSpec, RunSpec};
+use starling_train::{DeviceChoice, LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
 
 use super::error::ConfigError;
 use super::layers::Origin;
 use super::raw::Config;
-use crate::settings::{CollectiveSettings, Expectations, Founding, Resume, Settings};
+use crate::settings::{Expectations, Founding, Resume, Settings};
 
 /// The levels that a log may be set to, quietest first.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
@@ -117,7 +117,7 @@ impl Loaded {
             checkpoint_every: train.checkpoint_every_steps,
             checkpoint_keep: train.checkpoint_keep as usize,
             evaluate_every: train.evaluate_every_steps,
-            collective: self.collective()?,
+            buckets_in_flight: narrow(self.config.collective.in_flight),
             export: train.export.as_ref().map(PathBuf::from),
         })
     }
@@ -143,6 +143,7 @@ impl Loaded {
                 steps: run.steps,
                 seed: run.seed,
                 held_out: run.held_out as f32,
+                layout: self.layout()?,
             },
             min_peers: run.min_peers as usize,
             public: run.public,
@@ -200,7 +201,7 @@ impl Loaded {
         Ok(spec)
     }
 
-    fn collective(&self) -> Result<CollectiveSettings, ConfigError> {
+    fn layout(&self) -> Result<LayoutSpec, ConfigError> {
         let collective = &self.config.collective;
         if collective.segment_kib > collective.bucket_kib {
             let reason = format!(
@@ -209,12 +210,12 @@ impl Loaded {
             );
             return Err(self.meaning("collective.segment_kib", reason));
         }
-        let narrow = |value: u64| u32::try_from(value).expect("invariant: the key's range fits u32");
-        Ok(CollectiveSettings {
+        let layout = LayoutSpec {
             bucket_bytes: narrow(collective.bucket_kib * 1024),
             segment_bytes: narrow(collective.segment_kib * 1024),
-            in_flight: narrow(collective.in_flight),
-        })
+        };
+        layout.check().map_err(|reason| self.meaning("collective.segment_kib", reason))?;
+        Ok(layout)
     }
 
     fn addresses(&self, key: &'static str, texts: &[String]) -> Result<Vec<Multiaddr>, ConfigError> {
@@ -234,4 +235,8 @@ impl Loaded {
     fn meaning(&self, key: &'static str, reason: impl ToString) -> ConfigError {
         ConfigError::Meaning { origin: self.origin(key).clone(), key, reason: reason.to_string() }
     }
+}
+
+fn narrow(value: u64) -> u32 {
+    u32::try_from(value).expect("invariant: the key's range fits u32")
 }

@@ -77,7 +77,7 @@ pub enum ConfigError {
         reason: String,
     },
     /// A file that should hold a secret does not.
-    #[error("{} holds no secret: {reason}; it should be 64 hex digits", path.display())]
+    #[error("{} holds no secret: {reason}; it should be 64 hex digits, or a copy of the secret-... file in a member's data directory", path.display())]
     Secret {
         /// The file.
         path: PathBuf,

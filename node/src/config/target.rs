@@ -1,17 +1,20 @@
 //! What `starling join` is pointed at, and the secret that goes with it.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
 
 use super::error::ConfigError;
-use super::file;
 use crate::settings::Target;
 use crate::ticket::Ticket;
 
 /// The longest target that is quoted back in an error, in characters.
 const QUOTED_CHARS: usize = 40;
+/// More than a secret takes in any form, line end included.
+const MAX_SECRET_BYTES: u64 = 128;
 
 /// A ticket, or an address that ends in `/p2p/<peer id>`.
 ///
@@ -41,14 +44,20 @@ pub fn parse_target(text: &str) -> Result<Target, ConfigError> {
     }
 }
 
-/// The secret in the file at `path`: 64 hex digits.
+/// The secret in the file at `path`: 64 hex digits, or the 32 bytes that a member's data directory keeps.
 ///
 /// # Errors
 /// [`ConfigError::Read`] if there is no such file, [`ConfigError::Secret`] if it holds something else.
 pub fn parse_secret(path: &Path) -> Result<[u8; 32], ConfigError> {
-    let text = file::read(path)?;
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_SECRET_BYTES).read_to_end(&mut bytes))
+        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    if let Ok(secret) = bytes.as_slice().try_into() {
+        return Ok(secret);
+    }
     let mut secret = [0; 32];
-    hex::decode_to_slice(text.trim(), &mut secret)
+    hex::decode_to_slice(bytes.trim_ascii(), &mut secret)
         .map_err(|error| ConfigError::Secret { path: path.to_owned(), reason: error.to_string() })?;
     Ok(secret)
 }

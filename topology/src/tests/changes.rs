@@ -23,7 +23,7 @@ fn ticks(cluster: &mut Cluster, most: usize) {
 
 #[test]
 fn several_join_at_once_between_steps() {
-    for seed in 0..200 {
+    for seed in 0..100 {
         let mut cluster = formed(seed, 12, &[5, 6, 9]);
         ticks(&mut cluster, 60);
         // One below the proposer, one between, one above; each asks anyone, most are sent to the proposer.
@@ -60,7 +60,7 @@ fn a_joiner_below_the_proposer_proposes_next() {
 
 #[test]
 fn members_leave_in_order() {
-    for seed in 0..120 {
+    for seed in 0..30 {
         for leavers in [&[2][..], &[1], &[1, 2], &[2, 3], &[1, 2, 3]] {
             let mut cluster = formed(seed, 200, &[1, 2, 3, 4]);
             ticks(&mut cluster, 60);
@@ -82,7 +82,7 @@ fn members_leave_in_order() {
 
 #[test]
 fn all_leave() {
-    for seed in 0..120 {
+    for seed in 0..60 {
         let mut cluster = formed(seed, 1_000, &[4, 1, 3, 2]);
         let mut names: Vec<u8> = (1..=4).collect();
         while !names.is_empty() {
@@ -99,7 +99,7 @@ fn all_leave() {
 
 #[test]
 fn a_proposer_hands_over_to_those_that_queue() {
-    for seed in 0..120 {
+    for seed in 0..60 {
         let mut cluster = formed(seed, 300, &[1]);
         for name in [3, 4] {
             cluster.join(peer(name), peer(1));
@@ -124,13 +124,14 @@ fn a_proposer_hands_over_to_those_that_queue() {
                 }
             }
         }
-        assert!(complete > 0 || cluster.peers.len() == 3, "seed {seed}");
+        let asked = cluster.peers[&peer(1)].events.iter().any(|event| matches!(event, Event::Joining(_)));
+        assert!(complete > 0 || !asked, "seed {seed}: those that asked in time go on");
     }
 }
 
 #[test]
 fn a_joiner_that_dies_half_way_costs_nobody_a_step() {
-    for seed in 0..200 {
+    for seed in 0..100 {
         let names: &[u8] = if seed % 2 == 0 { &[5] } else { &[5, 6, 7] };
         let mut cluster = formed(seed, 60, names);
         cluster.join(peer(3), peer(names[names.len() - 1]));
@@ -185,7 +186,7 @@ fn who_is_a_member_already_is_refused() {
 
 #[test]
 fn any_mixture_of_changes_ends_well() {
-    for seed in 0..400 {
+    for seed in 0..150 {
         let mut cluster = formed(seed, 150, &[10, 20, 30]);
         let (mut names, mut left): (Vec<u8>, Vec<PeerId>) = ((1..=40).collect(), Vec::new());
         for _ in 0..cluster.rng.below(12) {

@@ -15,7 +15,7 @@ fn a_founder_alone_finishes() {
 #[test]
 fn nobody_steps_before_enough_members_are_there() {
     for size in 2..=8 {
-        for seed in 0..40 {
+        for seed in 0..12 {
             let mut cluster = Cluster::new(seed, 4, size);
             let founder = peer(1 + cluster.rng.below(9) as u8);
             cluster.found(founder);
@@ -81,7 +81,7 @@ fn a_full_run_refuses() {
 
 #[test]
 fn members_that_hold_different_states_say_so() {
-    for seed in 0..60 {
+    for seed in 0..30 {
         let mut cluster = Cluster::new(seed, 6, 4);
         cluster.found(peer(1));
         for name in 2..=4 {

@@ -10,7 +10,7 @@ use crate::{
 };
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4_000, rng_seed: RngSeed::Fixed(11), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, rng_seed: RngSeed::Fixed(11), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_bytes_are_refused_or_canonical(mut bytes in prop::collection::vec(any::<u8>(), 0..300), run in any::<bool>()) {
@@ -39,7 +39,7 @@ proptest! {
 
 #[test]
 fn random_messages_into_every_phase() {
-    for seed in 0..3_000 {
+    for seed in 0..1_500 {
         let mut rng = Rng(seed);
         let config = Config { min_members: 1 + rng.below(3), ..Config::default() };
         let mut machine = if rng.below(2) == 0 {
@@ -82,7 +82,7 @@ fn random_messages_into_every_phase() {
 
 #[test]
 fn a_stranger_among_members_disturbs_nobody() {
-    for seed in 0..60 {
+    for seed in 0..30 {
         let mut cluster = Cluster::new(seed, 20, 3);
         cluster.found(peer(5));
         cluster.join(peer(6), peer(5));

@@ -1,0 +1,180 @@
+//! What can't work is refused: one clear line, an exit code other than 0, no panic.
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use starling_tests::{Peer, PeerOptions, data, starling};
+use tempfile::TempDir;
+
+/// Runs `starling` with `args` and returns its one error line.
+fn refused(dir: &Path, args: &[&str]) -> String {
+    let output = starling(dir).args(args).output().expect("starling starts");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{args:?} should have failed");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    let errors: Vec<&str> = stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "one clear line, not: {stderr}");
+    errors[0].to_owned()
+}
+
+/// Runs `starling run` on `content` as a CSV file and returns the error, which must name the file.
+fn refused_csv(content: &str) -> String {
+    let dir = TempDir::new().expect("a temp dir");
+    std::fs::write(dir.path().join("table.csv"), content).expect("written");
+    let error = refused(dir.path(), &["run", "--data", "table.csv", "--data-dir", "state", "--device", "cpu"]);
+    assert!(error.contains("table.csv"), "{error}");
+    error
+}
+
+fn assert_names(error: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(error.contains(part), "`{part}` is missing in: {error}");
+    }
+}
+
+#[test]
+fn a_stranger_without_the_secret() {
+    for listen in ["/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/udp/0/quic-v1"] {
+        let founder = Peer::run(&PeerOptions { listen, ..PeerOptions::flags("--min-peers 2") });
+        let stranger = Peer::join(&founder.address(), &PeerOptions { listen, ..PeerOptions::default() });
+        let name = stranger.dir();
+        let outcome = stranger.finish();
+        assert_names(outcome.error(), &["secret", "starling invite"]);
+        let turned = founder.wait_for("the refusal", |event| event["event"] == "turned");
+        assert_names(turned["reason"].as_str().expect("text"), &["could not prove", "secret"]);
+        drop(name);
+    }
+}
+
+#[test]
+fn a_peer_that_wants_another_model_seed_or_batch() {
+    let founder = Peer::run(&PeerOptions::flags("--min-peers 2 --seed 1 --model mlp:16 --batch-size 32"));
+    let ticket = founder.ticket();
+    for (flags, field, ours, theirs) in
+        [("--model mlp:17", "model", "17", "16"), ("--seed 2", "seed", "2", "1"), ("--batch-size 8", "batch_size", "8", "32")]
+    {
+        let error = Peer::join(&ticket, &PeerOptions::flags(flags)).finish().error().to_owned();
+        assert_names(&error, &[field, &format!("ours {ours}"), &format!("theirs {theirs}")]);
+        // The member says it too, from its own side.
+        founder.wait_for("the refusal", |event| {
+            let reason = event["reason"].as_str().unwrap_or_default();
+            event["event"] == "turned"
+                && reason.contains(field)
+                && reason.contains(&format!("ours {theirs}"))
+                && reason.contains(&format!("theirs {ours}"))
+        });
+    }
+}
+
+#[test]
+fn a_peer_with_other_data() {
+    let founder = Peer::run(&PeerOptions::flags("--min-peers 2").with("--data", data::breast_cancer()));
+    let error = Peer::join(&founder.ticket(), &PeerOptions::default()).finish().error().to_owned();
+    assert_names(&error, &["data.kind", "ours digits", "theirs csv", "data.fingerprint"]);
+}
+
+#[test]
+fn a_damaged_ticket() {
+    let founder = Peer::run(&PeerOptions::flags("--min-peers 2"));
+    let mut ticket = founder.ticket();
+    ticket.pop();
+    let dir = TempDir::new().expect("a temp dir");
+    assert_names(&refused(dir.path(), &["join", &ticket]), &["ticket is damaged", "copy the whole line"]);
+}
+
+#[test]
+fn an_address_where_nobody_listens() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address").port();
+    let address = format!("/ip4/127.0.0.1/tcp/{free}/p2p/12D3KooWNa6BUbxt7LNZ8gDvVcVDAPjkk5oSJbsDrZWDCq3VTiTx");
+    let dir = TempDir::new().expect("a temp dir");
+    let error = refused(dir.path(), &["join", &address, "--data-dir", "state", "--public"]);
+    assert_names(&error, &["can't reach", "refused"]);
+}
+
+#[test]
+fn bad_tables() {
+    assert_names(&refused_csv("1,2,0\n3,4,1\n5,1\n"), &["row 3", "2", "3"]);
+    assert_names(&refused_csv("a,b,y\n1,2,0\n3,x,1\n"), &["row 3", "`b`", "x"]);
+    assert_names(&refused_csv("1,2,0\n3,nan,1\n"), &["row 2", "column"]);
+    refused_csv("");
+    let dir = TempDir::new().expect("a temp dir");
+    let error = refused(dir.path(), &["run", "--data", "nowhere.csv", "--data-dir", "state"]);
+    assert_names(&error, &["nowhere.csv"]);
+    let error = refused(dir.path(), &["run", "--data-dir", "state", "--label", "bening", "--data", &{
+        data::breast_cancer().to_str().expect("a text path").to_owned()
+    }]);
+    assert_names(&error, &["bening", "benign"]);
+}
+
+#[test]
+fn a_truncated_idx_file() {
+    let dir = TempDir::new().expect("a temp dir");
+    data::write_idx(dir.path());
+    let labels = dir.path().join("train-labels-idx1-ubyte");
+    let bytes = std::fs::read(&labels).expect("written");
+    std::fs::write(&labels, &bytes[..bytes.len() - 5]).expect("cut");
+    let error = refused(dir.path(), &["run", "--data", ".", "--data-dir", "state"]);
+    assert_names(&error, &["train-labels-idx1-ubyte", "1797"]);
+}
+
+#[test]
+fn a_checkpoint_with_one_flipped_bit() {
+    let peer = Peer::run(&PeerOptions::flags("--steps 20 --model mlp:8"));
+    let (dir, state) = (peer.dir(), peer.data_dir());
+    peer.finish().summary();
+    let chunk = std::fs::read_dir(state.join("checkpoints/chunks")).expect("chunks").next().expect("one").expect("read");
+    let mut bytes = std::fs::read(chunk.path()).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(chunk.path(), bytes).expect("written");
+    let name = chunk.file_name().into_string().expect("text");
+    let flags = ["--data-dir", "state", "--device", "cpu"];
+    for verb in [vec!["run", "--resume", "--steps", "20", "--model", "mlp:8"], vec!["checkpoint", "verify"]] {
+        let flags = if verb[0] == "run" { &flags[..] } else { &flags[..2] };
+        let output = starling(dir.path()).args(verb.iter().chain(flags)).output().expect("starling starts");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{verb:?}: {said}");
+        assert!(said.contains(&name[..16]), "{verb:?}: {said}");
+    }
+}
+
+#[test]
+fn a_busy_port() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("its address").port();
+    let dir = TempDir::new().expect("a temp dir");
+    let listen = format!("/ip4/127.0.0.1/tcp/{port}");
+    let error = refused(dir.path(), &["run", "--listen", &listen, "--data-dir", "state", "--device", "cpu"]);
+    assert_names(&error, &[&listen, "free port"]);
+}
+
+#[test]
+fn an_unknown_key() {
+    let dir = TempDir::new().expect("a temp dir");
+    std::fs::write(dir.path().join("starling.toml"), "[run]\nlearning_rte = 0.1\n").expect("written");
+    let error = refused(dir.path(), &["run", "--data-dir", "state"]);
+    assert_names(&error, &["starling.toml", "learning_rte", "learning_rate"]);
+    let output = starling(dir.path()).args(["config", "show"]).output().expect("starling starts");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn an_unusable_device() {
+    let dir = TempDir::new().expect("a temp dir");
+    let error = refused(dir.path(), &["run", "--device", "gpu:99", "--data-dir", "state"]);
+    assert_names(&error, &["gpu:99"]);
+    let error = refused(dir.path(), &["run", "--device", "tpu", "--data-dir", "state"]);
+    assert_names(&error, &["tpu", "auto"]);
+}
+
+#[test]
+fn a_fresh_run_over_an_older_ones_checkpoints() {
+    let peer = Peer::run(&PeerOptions::flags("--steps 20 --model mlp:8"));
+    let dir = peer.dir();
+    peer.finish().summary();
+    let args = ["run", "--steps", "20", "--model", "mlp:8", "--data-dir", "state", "--device", "cpu"];
+    assert_names(&refused(dir.path(), &args), &["--resume", "step 20"]);
+    // Other settings make another run, whose checkpoints these are not.
+    let args = ["run", "--resume", "--steps", "20", "--model", "mlp:9", "--data-dir", "state", "--device", "cpu"];
+    assert_names(&refused(dir.path(), &args), &["another run", "model"]);
+}

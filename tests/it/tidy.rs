@@ -1,0 +1,110 @@
+//! The house rules. Each rule is a function over a path and a text that says what is wrong. Here they are put to the
+//! whole repository; beside each rule, a sample shows that it can fail.
+
+mod documents;
+mod manifests;
+mod repository;
+mod sources;
+
+use repository::{File, files};
+
+/// Puts `rule` to each file that `wanted` picks, and shows all that is wrong at once.
+fn hold(wanted: impl Fn(&str) -> bool, rule: impl Fn(&File) -> Vec<String>) {
+    let picked: Vec<&File> = files().iter().filter(|file| wanted(&file.path)).collect();
+    assert!(!picked.is_empty(), "the rule is about no file at all");
+    let tell = |file: &File| {
+        let path = file.path.clone();
+        rule(file).into_iter().map(move |problem| format!("{path}: {problem}"))
+    };
+    let wrong: Vec<String> = picked.into_iter().flat_map(tell).collect();
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+fn is_rust(path: &str) -> bool {
+    path.ends_with(".rs")
+}
+
+fn is_document(path: &str) -> bool {
+    path.ends_with(".md")
+}
+
+fn is_member_manifest(path: &str) -> bool {
+    path.ends_with("/Cargo.toml")
+}
+
+#[test]
+fn the_top_level_holds_only_what_belongs_there() {
+    let wrong = repository::strays(&repository::tracked());
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+#[test]
+fn packages_depend_only_on_those_to_their_left() {
+    hold(is_member_manifest, |file| manifests::dependencies(&file.path, &file.text));
+}
+
+#[test]
+fn every_member_inherits_lints_and_licence() {
+    hold(is_member_manifest, |file| manifests::inheritance(&file.text));
+}
+
+#[test]
+fn every_package_is_a_member_of_the_workspace() {
+    let members: Vec<&str> = files().iter().filter_map(|file| file.path.strip_suffix("/Cargo.toml")).collect();
+    hold(|path| path == "Cargo.toml", |file| manifests::membership(&file.text, &members));
+}
+
+#[test]
+fn protocol_packages_own_no_socket_clock_or_task() {
+    hold(is_rust, |file| sources::absences(&file.path, &file.text));
+}
+
+#[test]
+fn nothing_is_marked_as_unfinished() {
+    hold(|path| path != "Cargo.lock", |file| sources::markers(&file.text));
+}
+
+#[test]
+fn no_file_names_a_place_on_somebodys_machine() {
+    hold(|_| true, |file| sources::machine_paths(&file.text));
+}
+
+#[test]
+fn tests_run_always_and_do_not_sleep() {
+    hold(is_rust, |file| sources::idle_tests(&file.path, &file.text));
+}
+
+#[test]
+fn files_are_short() {
+    hold(is_rust, |file| sources::length(&file.path, &file.text));
+}
+
+#[test]
+fn every_crate_says_what_it_is() {
+    let is_root = |path: &str| path.ends_with("src/lib.rs") || path.ends_with("src/main.rs");
+    hold(is_root, |file| sources::introduction(&file.text));
+}
+
+#[test]
+fn links_lead_somewhere() {
+    hold(is_document, |file| documents::dead_links(&file.path, &file.text, files()));
+}
+
+#[test]
+fn the_architecture_fits_a_short_read() {
+    hold(|path| path == "ARCHITECTURE.md", |file| documents::at_most(150, &file.text));
+}
+
+#[test]
+fn decisions_have_one_form_and_one_page() {
+    let is_decision = |path: &str| path.starts_with("docs/adr/");
+    hold(is_decision, |file| documents::decision(&file.path, &file.text));
+    hold(is_decision, |file| documents::at_most(60, &file.text));
+}
+
+#[test]
+fn the_index_lists_every_document() {
+    let documents: Vec<&str> =
+        files().iter().filter_map(|file| file.path.strip_prefix("docs/")).filter(|path| *path != "README.md").collect();
+    hold(|path| path == "docs/README.md", |file| documents::unlisted(&file.text, &documents));
+}

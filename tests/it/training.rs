@@ -1,0 +1,157 @@
+//! Members of one run end with the same bits, whatever the data, the device, and how often it was interrupted.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::Value;
+use starling_tests::{Outcome, Peer, PeerOptions, data, starling};
+use tempfile::TempDir;
+
+/// Founds a run of three with `flags` on `data`, joins it twice by ticket, and compares.
+fn three_peers_agree(flags: &str, data: Option<&Path>) {
+    let with_data = |options: PeerOptions| match data {
+        Some(path) => options.with("--data", path),
+        None => options,
+    };
+    let founder = Peer::run(&with_data(PeerOptions::flags(&format!("--min-peers 3 {flags}"))));
+    let ticket = founder.ticket();
+    let joiners = [(); 2].map(|()| Peer::join(&ticket, &with_data(PeerOptions::default())));
+    let outcomes: Vec<Outcome> = [founder].into_iter().chain(joiners).map(Peer::finish).collect();
+    let first = outcomes[0].summary();
+    assert_eq!(first["outcome"], "complete");
+    assert!(first["bytes_sent"].as_u64().is_some_and(|bytes| bytes > 0), "{first}");
+    for outcome in &outcomes[1..] {
+        for field in ["digest", "steps", "loss", "accuracy", "world_size"] {
+            assert_eq!(outcome.summary()[field], first[field], "{field}");
+        }
+    }
+}
+
+#[test]
+fn csv() {
+    three_peers_agree("--steps 60 --model mlp:16", Some(&data::breast_cancer()));
+}
+
+#[test]
+fn idx() {
+    let folder = TempDir::new().expect("a temp dir");
+    data::write_idx(folder.path());
+    three_peers_agree("--steps 60 --model cnn:4 --optimizer momentum", Some(folder.path()));
+}
+
+#[test]
+fn softmax_with_a_batch_smaller_than_the_ring() {
+    three_peers_agree("--steps 20 --model softmax --batch-size 2 --optimizer sgd", None);
+}
+
+#[test]
+fn over_quic_alone() {
+    let quic = |flags: &str| PeerOptions { listen: "/ip4/127.0.0.1/udp/0/quic-v1", ..PeerOptions::flags(flags) };
+    let founder = Peer::run(&quic("--min-peers 3 --steps 40"));
+    let ticket = founder.ticket();
+    assert!(founder.address().contains("quic-v1"));
+    let joiners = [(); 2].map(|()| Peer::join(&ticket, &quic("")));
+    let digest = founder.finish().summary()["digest"].clone();
+    for joiner in joiners {
+        assert_eq!(joiner.finish().summary()["digest"], digest);
+    }
+}
+
+#[test]
+fn a_public_run_is_joined_by_address_alone() {
+    let founder = Peer::run(&PeerOptions::flags("--min-peers 2 --steps 30 --public"));
+    let joiner = Peer::join(&founder.address(), &PeerOptions::default());
+    let digest = joiner.finish().summary()["digest"].clone();
+    assert_eq!(founder.finish().summary()["digest"], digest);
+}
+
+/// The `f32` values of an exported model, in the file's order of names.
+fn exported(path: &Path) -> Vec<f32> {
+    let bytes = std::fs::read(path).expect("exported");
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("a safetensors file");
+    let mut named = tensors.tensors();
+    named.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let values = named.iter().flat_map(|(_, tensor)| tensor.data().as_chunks::<4>().0.to_vec());
+    values.map(f32::from_le_bytes).collect()
+}
+
+#[test]
+fn four_peers_take_the_steps_of_one() {
+    let folder = TempDir::new().expect("a temp dir");
+    let (one, four) = (folder.path().join("one.safetensors"), folder.path().join("four.safetensors"));
+    let flags = "--steps 50 --batch-size 64 --model mlp:32 --optimizer momentum";
+    let alone = Peer::run(&PeerOptions::flags(flags).with("--export", &one));
+    alone.finish().summary();
+
+    let founder = Peer::run(&PeerOptions::flags(&format!("--min-peers 4 {flags}")).with("--export", &four));
+    let ticket = founder.ticket();
+    let joiners = [(); 3].map(|()| Peer::join(&ticket, &PeerOptions::default()));
+    assert_eq!(founder.finish().summary()["world_size"], 4);
+    joiners.map(|joiner| joiner.finish().summary().clone());
+
+    let (one, four) = (exported(&one), exported(&four));
+    assert_eq!(one.len(), four.len());
+    let difference: f64 = one.iter().zip(&four).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt();
+    let length: f64 = one.iter().map(|a| f64::from(*a).powi(2)).sum::<f64>().sqrt();
+    assert!(difference > 0.0, "four peers sum in another order; equal bits mean that they did not take part");
+    assert!(difference <= 1e-5 * length, "relative difference {:e}", difference / length);
+}
+
+#[test]
+fn a_gpu_and_cpus_hold_the_same_bits() {
+    let cpu = PeerOptions::flags("--min-peers 3 --steps 20 --model mlp:16 --max-stall-ms 60000");
+    let founder = Peer::run(&cpu);
+    let ticket = founder.ticket();
+    // A software Vulkan driver compiles its shaders first; the others wait for it.
+    let gpu = Peer::join(&ticket, &PeerOptions { device: "gpu", ..PeerOptions::flags("--max-stall-ms 60000") });
+    let other = Peer::join(&ticket, &PeerOptions::flags("--max-stall-ms 60000"));
+    let started = gpu.wait_for("its start", |event| event["event"] == "started");
+    assert!(!started["device"].as_str().expect("a name").contains("flex"), "{started}");
+    let digest = founder.finish().summary()["digest"].clone();
+    for peer in [gpu, other] {
+        let outcome = peer.finish();
+        assert_eq!(outcome.summary()["digest"], digest);
+        assert_eq!(outcome.summary()["steps"], 20);
+    }
+}
+
+#[test]
+fn a_killed_run_resumes_with_the_bits_of_an_unbroken_one() {
+    let flags = "--steps 3000 --model mlp:128 --checkpoint-every 10";
+    let unbroken = Peer::run(&PeerOptions::flags(flags)).finish();
+    let resumed_flags = format!("{flags} --resume");
+    // Where the kill falls is the scheduler's choice: between, before or in the middle of writing a checkpoint.
+    let mut dir = None;
+    for kill_after in [1, 500, 1500] {
+        let options = PeerOptions::flags(&resumed_flags);
+        let peer = match dir.take() {
+            None => Peer::run(&options),
+            Some(dir) => Peer::run_in(dir, &options),
+        };
+        peer.wait_for_step(kill_after);
+        dir = Some(peer.dir());
+        peer.signal("KILL");
+        assert!(!peer.finish().status.success(), "killed too late to prove anything");
+    }
+    let resumed = Peer::run_in(dir.expect("the loop ran"), &PeerOptions::flags(&resumed_flags));
+    let started = resumed.wait_for("its start", |event| event["event"] == "started");
+    assert!(started["step"].as_u64().is_some_and(|step| step > 0), "resumed from nothing: {started}");
+    assert_eq!(resumed.finish().summary()["digest"], unbroken.summary()["digest"]);
+}
+
+#[test]
+fn the_demo_trains_four_processes() {
+    let folder = TempDir::new().expect("a temp dir");
+    let output = starling(folder.path()).args(["demo", "--json"]).stderr(Stdio::piped()).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("text");
+    let last: Value = serde_json::from_str(text.lines().last().expect("a last line")).expect("JSON");
+    assert_eq!(last["peers"], 4);
+    assert_eq!(last["digests_equal"], true);
+    assert!(last["accuracy"].as_f64().is_some_and(|accuracy| accuracy >= 0.95), "{last}");
+    assert!(last["steps"].as_u64().is_some_and(|steps| steps > 0), "{last}");
+    assert!(last["samples_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{last}");
+    let digests = last["digests"].as_array().expect("a list");
+    assert_eq!(digests.len(), 4);
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{last}");
+}

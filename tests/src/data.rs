@@ -1,0 +1,41 @@
+//! Small data sets on disk, in the formats that users have.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+
+/// A real table: 569 rows, 30 numeric features, a header, the label last.
+pub fn breast_cancer() -> PathBuf {
+    crate::root().join("tests/data/breast_cancer.csv")
+}
+
+/// The embedded digits as rows of 64 pixels (0 to 16) and a class.
+fn digits() -> Vec<Vec<u8>> {
+    let file = std::fs::File::open(crate::root().join("train/data/digits.csv.gz")).expect("the digits are there");
+    let mut text = String::new();
+    GzDecoder::new(file).read_to_string(&mut text).expect("gzip text");
+    text.lines().map(|line| line.split(',').map(|cell| cell.parse().expect("a small number")).collect()).collect()
+}
+
+/// Writes the digits as the pair of IDX files that MNIST comes in, images compressed and labels plain.
+pub fn write_idx(folder: &Path) {
+    let rows = digits();
+    let count = u32::try_from(rows.len()).expect("1,797 rows");
+    let mut images = vec![0, 0, 8, 3];
+    for number in [count, 8, 8] {
+        images.extend(number.to_be_bytes());
+    }
+    let mut labels = vec![0, 0, 8, 1];
+    labels.extend(count.to_be_bytes());
+    for row in &rows {
+        images.extend(row[..64].iter().map(|pixel| pixel * 15));
+        labels.push(row[64]);
+    }
+    let file = std::fs::File::create(folder.join("train-images-idx3-ubyte.gz")).expect("created");
+    let mut gzip = GzEncoder::new(file, flate2::Compression::fast());
+    gzip.write_all(&images).expect("written");
+    gzip.finish().expect("finished");
+    std::fs::write(folder.join("train-labels-idx1-ubyte"), labels).expect("written");
+}

@@ -1,0 +1,247 @@
+//! One `starling` process.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::binary;
+
+/// How long any one thing may take. Generous: the machine is shared, and nothing is measured here.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A `starling` command that sees no user's configuration and works in `dir`.
+pub fn starling(dir: &Path) -> Command {
+    let mut command = Command::new(binary());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("STARLING_") {
+            command.env_remove(name);
+        }
+    }
+    // One thread of computing for each process: several share the machine.
+    command.current_dir(dir).env("RAYON_NUM_THREADS", "1").env("XDG_DATA_HOME", dir).stdin(Stdio::null());
+    command
+}
+
+/// How a peer is started.
+#[derive(Debug, Clone)]
+pub struct PeerOptions {
+    /// Flags besides the fixture's own.
+    pub flags: Vec<String>,
+    /// Where to listen.
+    pub listen: &'static str,
+    /// What computes.
+    pub device: &'static str,
+}
+
+impl Default for PeerOptions {
+    fn default() -> Self {
+        Self { flags: Vec::new(), listen: "/ip4/127.0.0.1/tcp/0", device: "cpu" }
+    }
+}
+
+impl PeerOptions {
+    /// The defaults with `flags`, separated by blanks.
+    pub fn flags(flags: &str) -> Self {
+        Self { flags: flags.split_whitespace().map(str::to_owned).collect(), ..Self::default() }
+    }
+
+    /// The same with one more flag and its value, which may hold blanks.
+    #[must_use]
+    pub fn with(mut self, flag: &str, value: impl AsRef<std::ffi::OsStr>) -> Self {
+        self.flags.push(flag.to_owned());
+        self.flags.push(value.as_ref().to_str().expect("test paths are text").to_owned());
+        self
+    }
+}
+
+/// What a process left behind.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// Its last event, if it printed any.
+    pub last: Option<Value>,
+    /// All that it wrote to stderr.
+    pub stderr: String,
+}
+
+impl Outcome {
+    /// The last event, which must be the summary of a process that ended well.
+    pub fn summary(&self) -> &Value {
+        assert!(self.status.success(), "ended with {}: {}", self.status, self.stderr);
+        let last = self.last.as_ref().expect("a last line");
+        assert_eq!(last["event"], "finished", "{last}");
+        last
+    }
+
+    /// The one line with which a process that failed must end, without a panic.
+    pub fn error(&self) -> &str {
+        assert!(!self.status.success(), "should have failed: {:?}", self.last);
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        let errors: Vec<&str> = self.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+        assert_eq!(errors.len(), 1, "one clear line, not: {}", self.stderr);
+        errors[0]
+    }
+}
+
+#[derive(Default)]
+struct Output {
+    events: Vec<Value>,
+    ended: bool,
+}
+
+/// A running `starling` process that prints JSON.
+pub struct Peer {
+    child: Child,
+    output: Arc<(Mutex<Output>, Condvar)>,
+    readers: Vec<JoinHandle<()>>,
+    stderr: Arc<Mutex<String>>,
+    dir: Arc<TempDir>,
+}
+
+impl Peer {
+    /// Starts `starling run` in a fresh directory.
+    pub fn run(options: &PeerOptions) -> Self {
+        Self::run_in(Arc::new(TempDir::new().expect("a temp dir")), options)
+    }
+
+    /// Starts `starling run` in a directory that an earlier peer may have used.
+    pub fn run_in(dir: Arc<TempDir>, options: &PeerOptions) -> Self {
+        Self::start(dir, &["run"], options)
+    }
+
+    /// Starts `starling join` with a ticket or an address.
+    pub fn join(target: &str, options: &PeerOptions) -> Self {
+        Self::start(Arc::new(TempDir::new().expect("a temp dir")), &["join", target], options)
+    }
+
+    fn start(dir: Arc<TempDir>, verb: &[&str], options: &PeerOptions) -> Self {
+        let mut command = starling(dir.path());
+        command.args(verb).args(["--json", "--listen", options.listen, "--device", options.device]);
+        command.arg("--data-dir").arg(dir.path().join("state")).args(&options.flags);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starling starts");
+
+        let output = Arc::new((Mutex::new(Output::default()), Condvar::new()));
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let events = output.clone();
+        let read_events = std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let event = serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON ({error}): {line}"));
+                lock(&events.0).events.push(event);
+                events.1.notify_all();
+            }
+            lock(&events.0).ended = true;
+            events.1.notify_all();
+        });
+        let stderr = Arc::new(Mutex::new(String::new()));
+        let (mut pipe, text) = (child.stderr.take().expect("piped"), stderr.clone());
+        let read_stderr = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // A pipe that breaks ends the text; what came until then counts.
+            let _ = pipe.read_to_end(&mut bytes);
+            *lock(&text) = String::from_utf8_lossy(&bytes).into_owned();
+        });
+        Self { child, output, readers: vec![read_events, read_stderr], stderr, dir }
+    }
+
+    /// The directory that the process works in. Kept until the last fixture that uses it is dropped.
+    pub fn dir(&self) -> Arc<TempDir> {
+        self.dir.clone()
+    }
+
+    /// The process's data directory.
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    /// Waits for the first event that `wanted` accepts, counting those that came before.
+    pub fn wait_for(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        let mut output = lock(&self.output.0);
+        loop {
+            if let Some(event) = output.events.iter().find(|event| wanted(event)) {
+                return event.clone();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let last = output.events.last().cloned();
+            assert!(!output.ended, "ended without {what}; last event {last:?}; stderr: {}", lock(&self.stderr));
+            assert!(!left.is_zero(), "no {what} within {PATIENCE:?}; last event {last:?}");
+            output = self.output.1.wait_timeout(output, left).expect("no reader panicked").0;
+        }
+    }
+
+    /// The ticket that the process printed.
+    pub fn ticket(&self) -> String {
+        let event = self.wait_for("a ticket", |event| event["event"] == "listening");
+        event["ticket"].as_str().expect("a string").to_owned()
+    }
+
+    /// The first address that the process printed.
+    pub fn address(&self) -> String {
+        let event = self.wait_for("an address", |event| event["event"] == "listening");
+        event["addresses"][0].as_str().expect("a string").to_owned()
+    }
+
+    /// The process's peer id.
+    pub fn id(&self) -> String {
+        let event = self.wait_for("its start", |event| event["event"] == "started");
+        event["peer"].as_str().expect("a string").to_owned()
+    }
+
+    /// Waits until the process steps in a view of `members`.
+    pub fn wait_for_view(&self, members: usize) -> Value {
+        self.wait_for(&format!("a view of {members}"), |event| {
+            event["event"] == "view" && event["members"].as_array().is_some_and(|list| list.len() == members)
+        })
+    }
+
+    /// Waits until the process has committed `step`.
+    pub fn wait_for_step(&self, step: u64) {
+        self.wait_for(&format!("step {step}"), |event| {
+            event["event"] == "progress" && event["step"].as_u64().is_some_and(|reached| reached >= step)
+        });
+    }
+
+    /// Sends a signal by its name, as `kill` knows it.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
+        assert!(status.expect("kill runs").success(), "could not send {name}");
+    }
+
+    /// Waits for the end of the process.
+    pub fn finish(mut self) -> Outcome {
+        let deadline = Instant::now() + PATIENCE;
+        let mut output = lock(&self.output.0);
+        while !output.ended {
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "still running after {PATIENCE:?}; last event {:?}", output.events.last());
+            output = self.output.1.wait_timeout(output, left).expect("no reader panicked").0;
+        }
+        let last = output.events.last().cloned();
+        drop(output);
+        let status = self.child.wait().expect("the child is ours");
+        for reader in std::mem::take(&mut self.readers) {
+            reader.join().expect("no reader panicked");
+        }
+        let stderr = lock(&self.stderr).clone();
+        Outcome { status, last, stderr }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
