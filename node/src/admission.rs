@@ -48,7 +48,9 @@ pub enum AdmissionError {
     #[error("it could not prove that it holds the run's secret")]
     Unproven,
     /// The other side says that we don't know the run's secret.
-    #[error("it does not accept our proof of the run's secret: the run is private and the ticket or secret is not its own; use the ticket that `starling invite` prints there")]
+    #[error(
+        "it does not accept our proof of the run's secret: the run is private and the ticket or secret is not its own; use the ticket that `starling invite` prints there"
+    )]
     Refused,
     /// The two speak different protocols.
     #[error("wire version: ours {ours}, theirs {theirs}; use the same release of starling on both machines")]

@@ -59,7 +59,9 @@ pub enum NodeError {
         error: AdmissionError,
     },
     /// Our manifest and the run's differ.
-    #[error("{peer} trains another run; {differences}; change what differs, or join without it (the manifest comes from the swarm)")]
+    #[error(
+        "{peer} trains another run; {differences}; change what differs, or join without it (the manifest comes from the swarm)"
+    )]
     Manifest {
         /// The member that we asked.
         peer: String,
@@ -101,7 +103,9 @@ pub enum NodeError {
         refusal: Refusal,
     },
     /// A member is lost, and the run with it.
-    #[error("peer {peer} is lost: {evidence} (seen by {seen_by}); the run ended after step {step}, which {saved}; start it again with `starling run --resume`")]
+    #[error(
+        "peer {peer} is lost: {evidence} (seen by {seen_by}); the run ended after step {step}, which {saved}; start it again with `starling run --resume`"
+    )]
     PeerLost {
         /// The lost member.
         peer: String,
@@ -115,7 +119,9 @@ pub enum NodeError {
         saved: &'static str,
     },
     /// A member holds another state than we do.
-    #[error("peer {peer} holds another state than this one after step {step} (digest {theirs}, ours {ours}); one of the two machines computes wrongly: check its memory and its starling release")]
+    #[error(
+        "peer {peer} holds another state than this one after step {step} (digest {theirs}, ours {ours}); one of the two machines computes wrongly: check its memory and its starling release"
+    )]
     Diverged {
         /// The member.
         peer: String,

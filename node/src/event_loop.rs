@@ -21,8 +21,8 @@ use crate::identity::to_libp2p;
 use crate::network::Network;
 use crate::report::{Observer, Report};
 use crate::ring::{self, RingConfig, RingHandle, Traffic};
-use crate::trainer::{Command, TrainerEvent, TrainerHandle};
 use crate::state_transfer;
+use crate::trainer::{Command, TrainerEvent, TrainerHandle};
 
 /// How often we tell the swarm where we are.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);
@@ -428,11 +428,9 @@ impl EventLoop {
             Event::Joining(peer) => self.observer.report(&Report::Joining { peer: name(peer) }),
             Event::JoinerLost(peer) => self.observer.report(&Report::JoinerLost { peer: name(peer) }),
             Event::Stale { from } => tracing::debug!(peer = name(from), "message of an older view dropped"),
-            Event::Left
-            | Event::Complete { .. }
-            | Event::Refused(_)
-            | Event::Lost { .. }
-            | Event::Diverged { .. } => return Some(End::Event(event)),
+            Event::Left | Event::Complete { .. } | Event::Refused(_) | Event::Lost { .. } | Event::Diverged { .. } => {
+                return Some(End::Event(event));
+            }
         }
         None
     }

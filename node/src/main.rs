@@ -16,6 +16,7 @@ const WORKER_THREADS: usize = 2;
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
+    quiet_graphics_probes();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -56,4 +57,16 @@ fn one_line(error: &(dyn Error + 'static)) -> String {
         cause = error.source();
     }
     line.replace('\n', " ")
+}
+
+/// Mesa writes lines that begin with `error:` to stderr when it is probed without a runtime directory, as on most
+/// servers. Nothing of ours lives there.
+#[expect(unsafe_code, reason = "the environment is the only way to tell a C library this")]
+fn quiet_graphics_probes() {
+    const VARIABLE: &str = "XDG_RUNTIME_DIR";
+    let usable = std::env::var_os(VARIABLE).is_some_and(|dir| std::path::Path::new(&dir).is_dir());
+    if cfg!(target_os = "linux") && !usable {
+        // SAFETY: the first thing that `main` does, so that no other thread can be reading the environment.
+        unsafe { std::env::set_var(VARIABLE, std::env::temp_dir()) };
+    }
 }

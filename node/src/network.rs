@@ -59,11 +59,10 @@ impl Network {
         let (turned_in, turned) = mpsc::channel(MAX_NOTICES);
         let (mismatches_in, mismatches) = mpsc::channel(MAX_NOTICES);
         let (events_in, events) = mpsc::channel(MAX_EVENTS);
-        let admission =
-            Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned: turned_in };
+        let admission = Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned: turned_in };
         let transport = transport::build(identity, admission).map_err(NodeError::Network)?;
-        let behaviour = Behaviour::new(identity, &protocols, settings.max_peers, settings.mdns)
-            .map_err(NodeError::Network)?;
+        let behaviour =
+            Behaviour::new(identity, &protocols, settings.max_peers, settings.mdns).map_err(NodeError::Network)?;
         // Members keep their connections however quiet they are.
         let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(Duration::MAX);
         let mut swarm = Swarm::new(transport, behaviour, identity.peer_id(), config);
@@ -170,7 +169,9 @@ impl Network {
     pub(crate) fn absorb(&mut self, event: SwarmEvent<BehaviourEvent>) -> Option<SwarmEvent<BehaviourEvent>> {
         match event {
             SwarmEvent::Behaviour(BehaviourEvent::Identify(libp2p::identify::Event::Received {
-                peer_id, info, ..
+                peer_id,
+                info,
+                ..
             })) => {
                 for address in info.listen_addrs.into_iter().take(MAX_ADDRESSES) {
                     self.swarm.behaviour_mut().kademlia.add_address(&peer_id, address);

@@ -9,8 +9,8 @@ use libp2p::multiaddr::Protocol;
 use libp2p::swarm::dial_opts::DialOpts;
 use libp2p::swarm::{self, DialError, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm};
-use starling_topology::{Config as MembershipConfig, Contact, Event, Membership};
 use starling_collective::LayoutConfig;
+use starling_topology::{Config as MembershipConfig, Contact, Event, Membership};
 use starling_train::{CheckpointStore, DataOptions, Dataset, LayoutSpec, Manifest, Trainer, WIRE_VERSION};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -59,9 +59,7 @@ pub async fn found(
         min_members: founding.min_peers,
         max_members: settings.max_peers,
     };
-    let entry = |me: Contact| {
-        move |now| Membership::found(membership, run, me, now)
-    };
+    let entry = |me: Contact| move |now| Membership::found(membership, run, me, now);
     take_part(identity, settings, prepared, secret, true, entry, Vec::new(), observer, stop).await
 }
 
@@ -114,9 +112,7 @@ pub async fn join(
     let membership =
         MembershipConfig { max_stall: settings.max_stall, min_members: 1, max_members: settings.max_peers };
     let through = from_libp2p(&member.peer).ok_or_else(|| NodeError::NoPeer(member.peer.to_string()))?;
-    let entry = |me: Contact| {
-        move |now| Membership::join(membership, run, me, through, now)
-    };
+    let entry = |me: Contact| move |now| Membership::join(membership, run, me, through, now);
     let known = vec![Contact { peer: through, addresses: member.addresses.iter().map(ToString::to_string).collect() }];
     take_part(identity, settings, prepared, bytes, false, entry, known, observer, stop).await
 }
@@ -145,6 +141,12 @@ fn prepare_founder(settings: &Settings, founding: &Founding) -> Result<Prepared,
     };
     if wanted.is_some() {
         let state = store.load(wanted).map_err(starling_train::Error::from)?;
+        if state.run != manifest.run_id() {
+            let dir = settings.data_dir.clone();
+            let theirs = manifest_file::load(&dir, state.run)?;
+            let differences = welcome::describe(&manifest.differences(&theirs));
+            return Err(NodeError::OtherCheckpoint { dir, differences });
+        }
         trainer.load(state)?;
     }
     Ok(Prepared { manifest, trainer, store })

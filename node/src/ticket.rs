@@ -86,8 +86,8 @@ impl FromStr for Ticket {
         if check(bytes) != *received {
             return Err(TicketError::Damaged("its check does not match"));
         }
-        let (body, rest) =
-            postcard::take_from_bytes::<Body>(bytes).map_err(|_| TicketError::Damaged("its content is not a ticket's"))?;
+        let (body, rest) = postcard::take_from_bytes::<Body>(bytes)
+            .map_err(|_| TicketError::Damaged("its content is not a ticket's"))?;
         if !rest.is_empty() || body.addresses.len() > MAX_ADDRESSES {
             return Err(TicketError::Damaged("it holds more than a ticket does"));
         }
@@ -136,7 +136,9 @@ mod tests {
 
     #[test]
     fn what_is_no_ticket_says_what_to_do() {
-        for text in ["", "starling1", "/ip4/127.0.0.1/tcp/1", "starling1\u{0}", &format!("starling1{}", "z".repeat(9999))] {
+        for text in
+            ["", "starling1", "/ip4/127.0.0.1/tcp/1", "starling1\u{0}", &format!("starling1{}", "z".repeat(9999))]
+        {
             let error = text.parse::<Ticket>().expect_err("no ticket").to_string();
             assert!(error.contains("copy the whole line"), "{error}");
         }

@@ -50,9 +50,11 @@ fn a_stranger_without_the_secret() {
 fn a_peer_that_wants_another_model_seed_or_batch() {
     let founder = Peer::run(&PeerOptions::flags("--min-peers 2 --seed 1 --model mlp:16 --batch-size 32"));
     let ticket = founder.ticket();
-    for (flags, field, ours, theirs) in
-        [("--model mlp:17", "model", "17", "16"), ("--seed 2", "seed", "2", "1"), ("--batch-size 8", "batch_size", "8", "32")]
-    {
+    for (flags, field, ours, theirs) in [
+        ("--model mlp:17", "model", "17", "16"),
+        ("--seed 2", "seed", "2", "1"),
+        ("--batch-size 8", "batch_size", "8", "32"),
+    ] {
         let error = Peer::join(&ticket, &PeerOptions::flags(flags)).finish().error().to_owned();
         assert_names(&error, &[field, &format!("ours {ours}"), &format!("theirs {theirs}")]);
         // The member says it too, from its own side.
@@ -87,7 +89,7 @@ fn an_address_where_nobody_listens() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address").port();
     let address = format!("/ip4/127.0.0.1/tcp/{free}/p2p/12D3KooWNa6BUbxt7LNZ8gDvVcVDAPjkk5oSJbsDrZWDCq3VTiTx");
     let dir = TempDir::new().expect("a temp dir");
-    let error = refused(dir.path(), &["join", &address, "--data-dir", "state", "--public"]);
+    let error = refused(dir.path(), &["join", &address, "--data-dir", "state"]);
     assert_names(&error, &["can't reach", "refused"]);
 }
 
@@ -100,9 +102,12 @@ fn bad_tables() {
     let dir = TempDir::new().expect("a temp dir");
     let error = refused(dir.path(), &["run", "--data", "nowhere.csv", "--data-dir", "state"]);
     assert_names(&error, &["nowhere.csv"]);
-    let error = refused(dir.path(), &["run", "--data-dir", "state", "--label", "bening", "--data", &{
-        data::breast_cancer().to_str().expect("a text path").to_owned()
-    }]);
+    let error = refused(
+        dir.path(),
+        &["run", "--data-dir", "state", "--label", "bening", "--data", &{
+            data::breast_cancer().to_str().expect("a text path").to_owned()
+        }],
+    );
     assert_names(&error, &["bening", "benign"]);
 }
 
@@ -122,7 +127,8 @@ fn a_checkpoint_with_one_flipped_bit() {
     let peer = Peer::run(&PeerOptions::flags("--steps 20 --model mlp:8"));
     let (dir, state) = (peer.dir(), peer.data_dir());
     peer.finish().summary();
-    let chunk = std::fs::read_dir(state.join("checkpoints/chunks")).expect("chunks").next().expect("one").expect("read");
+    let chunk =
+        std::fs::read_dir(state.join("checkpoints/chunks")).expect("chunks").next().expect("one").expect("read");
     let mut bytes = std::fs::read(chunk.path()).expect("read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;

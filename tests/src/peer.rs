@@ -90,13 +90,14 @@ impl Outcome {
     }
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Output {
     events: Vec<Value>,
     ended: bool,
 }
 
 /// A running `starling` process that prints JSON.
+#[derive(Debug)]
 pub struct Peer {
     child: Child,
     output: Arc<(Mutex<Output>, Condvar)>,

@@ -45,21 +45,21 @@ async fn meet(mut dialer: Peer, mut listener: Peer, address: &str) -> (Option<Ad
     let address = listen(&mut listener, address).await;
     dialer.swarm.dial(address).expect("dialed");
     let (mut dialer_saw, mut listener_saw) = (None, None);
-    let deadline = tokio::time::sleep(PATIENCE);
-    tokio::pin!(deadline);
-    while dialer_saw.is_none() || listener_saw.is_none() {
-        tokio::select! {
-            event = dialer.swarm.select_next_some() => {
-                if let SwarmEvent::ConnectionEstablished { .. } = event { dialer_saw = Some(None); }
+    let both_saw = async {
+        while dialer_saw.is_none() || listener_saw.is_none() {
+            tokio::select! {
+                event = dialer.swarm.select_next_some() => {
+                    if let SwarmEvent::ConnectionEstablished { .. } = event { dialer_saw = Some(None); }
+                }
+                event = listener.swarm.select_next_some() => {
+                    if let SwarmEvent::ConnectionEstablished { .. } = event { listener_saw = Some(None); }
+                }
+                Some(turned) = dialer.turned.recv() => dialer_saw = Some(Some(turned.error)),
+                Some(turned) = listener.turned.recv() => listener_saw = Some(Some(turned.error)),
             }
-            event = listener.swarm.select_next_some() => {
-                if let SwarmEvent::ConnectionEstablished { .. } = event { listener_saw = Some(None); }
-            }
-            Some(turned) = dialer.turned.recv() => dialer_saw = Some(Some(turned.error)),
-            Some(turned) = listener.turned.recv() => listener_saw = Some(Some(turned.error)),
-            () = &mut deadline => panic!("no outcome: dialer {dialer_saw:?}, listener {listener_saw:?}"),
         }
-    }
+    };
+    tokio::time::timeout(PATIENCE, both_saw).await.expect("both sides see an outcome");
     (dialer_saw.flatten(), listener_saw.flatten())
 }
 
@@ -120,30 +120,32 @@ async fn a_stranger_is_dropped_before_anything_answers() {
         stranger.behaviour_mut().kademlia.add_address(&member_id, address.clone());
         stranger.behaviour_mut().kademlia.get_closest_peers(member_id);
         stranger.dial(address.clone()).ok();
-        let mut turned = None;
-        let mut dropped = false;
-        let deadline = tokio::time::sleep(PATIENCE);
-        tokio::pin!(deadline);
-        while turned.is_none() || !dropped {
-            tokio::select! {
-                event = member.swarm.select_next_some() => {
-                    let established = matches!(event, SwarmEvent::ConnectionEstablished { .. });
-                    assert!(!established, "{address}: the member's swarm saw the stranger");
-                }
-                event = stranger.select_next_some() => match event {
-                    SwarmEvent::Behaviour(StrangerEvent::Identify(identify::Event::Received { info, .. })) => {
-                        panic!("{address}: identify answered {info:?}")
+        let (mut turned, mut dropped) = (None, false);
+        let refused = async {
+            while turned.is_none() || !dropped {
+                tokio::select! {
+                    event = member.swarm.select_next_some() => {
+                        let established = matches!(event, SwarmEvent::ConnectionEstablished { .. });
+                        assert!(!established, "{address}: the member's swarm saw the stranger");
                     }
-                    SwarmEvent::Behaviour(StrangerEvent::Kademlia(
-                        kad::Event::RoutingUpdated { .. } | kad::Event::InboundRequest { .. },
-                    )) => {}
-                    SwarmEvent::ConnectionClosed { .. } | SwarmEvent::OutgoingConnectionError { .. } => dropped = true,
-                    _ => {}
-                },
-                Some(refusal) = member.turned.recv() => turned = Some(refusal.error),
-                () = &mut deadline => panic!("{address}: turned {turned:?}, dropped {dropped}"),
+                    event = stranger.select_next_some() => match event {
+                        SwarmEvent::Behaviour(StrangerEvent::Identify(identify::Event::Received { info, .. })) => {
+                            panic!("{address}: identify answered {info:?}")
+                        }
+                        SwarmEvent::Behaviour(StrangerEvent::Kademlia(kad::Event::OutboundQueryProgressed {
+                            result: kad::QueryResult::GetClosestPeers(Ok(found)),
+                            ..
+                        })) => assert!(found.peers.is_empty(), "{address}: Kademlia answered {found:?}"),
+                        SwarmEvent::ConnectionClosed { .. } | SwarmEvent::OutgoingConnectionError { .. } => {
+                            dropped = true;
+                        }
+                        _ => {}
+                    },
+                    Some(refusal) = member.turned.recv() => turned = Some(refusal.error),
+                }
             }
-        }
+        };
+        tokio::time::timeout(PATIENCE, refused).await.expect("the stranger is dropped");
         let turned = turned.expect("the loop waits for it");
         assert_ne!(turned, AdmissionError::Refused, "{address}");
     }

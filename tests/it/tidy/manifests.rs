@@ -34,7 +34,8 @@ pub(crate) fn dependencies(path: &str, text: &str) -> Vec<String> {
     };
     let may_use = |name: &str| {
         let is_ours = name.starts_with("starling-");
-        let is_never = |never: &&str| name == *never || name.strip_prefix(*never).is_some_and(|rest| rest.starts_with('-'));
+        let is_never =
+            |never: &&str| name == *never || name.strip_prefix(*never).is_some_and(|rest| rest.starts_with('-'));
         if is_ours { package.ours.contains(&name) } else { !package.never.iter().any(|never| is_never(never)) }
     };
     let names = names(&parse(text));
@@ -44,7 +45,8 @@ pub(crate) fn dependencies(path: &str, text: &str) -> Vec<String> {
 /// What a member fails to take from the workspace.
 pub(crate) fn inheritance(text: &str) -> Vec<String> {
     let manifest = parse(text);
-    let inherits = |value: Option<&Value>| value.and_then(|value| value.get("workspace")) == Some(&Value::Boolean(true));
+    let inherits =
+        |value: Option<&Value>| value.and_then(|value| value.get("workspace")) == Some(&Value::Boolean(true));
     let package = manifest.get("package");
     let missing = INHERITED.iter().filter(|key| !inherits(package.and_then(|package| package.get(*key))));
     let mut wrong: Vec<String> = missing.map(|key| format!("{key}.workspace = true is missing")).collect();
@@ -104,7 +106,10 @@ fn a_member_on_its_own_is_found() {
     let good = format!("[package]\nname = 'a'\n{good}\n[lints]\nworkspace = true");
     assert_eq!(inheritance(&good), Vec::<String>::new());
     assert_eq!(inheritance("[package]\nname = 'a'\nlicense = 'MIT'").len(), INHERITED.len() + 1);
-    assert_eq!(inheritance(&good.replace("[lints]\nworkspace = true", "[lints.rust]\nmissing_docs = 'allow'")).len(), 1);
+    assert_eq!(
+        inheritance(&good.replace("[lints]\nworkspace = true", "[lints.rust]\nmissing_docs = 'allow'")).len(),
+        1
+    );
 }
 
 #[test]

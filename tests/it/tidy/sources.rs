@@ -1,84 +1,188 @@
-//! Rules about sources. Needles are put together here, so that the rules don't find themselves.
+//! Rules about sources. Needles are put together from halves, so that the rules don't find themselves.
 
 /// The longest that a source file may be, in lines, its unit tests excluded.
 const MAX_LINES: usize = 500;
 
-/// Words that mark unfinished work.
+/// What marks unfinished work.
 const MARKERS: [&str; 6] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
     concat!("X", "XX"),
     concat!("HA", "CK"),
-    concat!("todo", "!"),
-    concat!("unimplemented", "!"),
+    concat!("to", "do!"),
+    concat!("unimple", "mented!"),
 ];
 
-/// Where somebody's files would lie.
+/// Where the files of one machine would lie.
 const MACHINE_PATHS: [&str; 4] =
     [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/wo", "rk/"), concat!("/Us", "ers/")];
 
-/// What a sans-io package does not even name.
+/// Attributes that keep a test from running, or from running beside others.
+const SKIPS: [&str; 2] = [concat!("#[ig", "nore"), concat!("#[ser", "ial")];
+
+/// What a sans-io package does not even name. Its `clippy.toml` forbids clocks and hash maps besides.
 const SANS_IO: &[&str] = &[
-    concat!("std", "::net"),
-    concat!("std", "::fs"),
-    concat!("std", "::thread"),
-    concat!("std", "::sync::mpsc"),
-    concat!("System", "Time"),
+    concat!("std:", ":net"),
+    concat!("std:", ":fs"),
+    concat!("std:", ":thread"),
+    concat!("std:", ":env"),
     concat!(".aw", "ait"),
     concat!("async", " fn"),
 ];
-/// What the trainer does not name: it may read files and look at devices, but it waits for nobody.
-const SYNCHRONOUS: &[&str] = &[concat!("std", "::net"), concat!(".aw", "ait"), concat!("async", " fn")];
+
+/// What the trainer does not name: it reads files and drives devices, but it talks to nobody.
+const NO_PEERS: &[&str] = &[concat!("std:", ":net"), concat!(".aw", "ait"), concat!("async", " fn")];
 
 /// What a package must not contain.
 pub(crate) fn absences(path: &str, text: &str) -> Vec<String> {
     let never = match path.split_once('/') {
-        Some(("topology" | "collective", _)) => SANS_IO,
-        // The simulator's binary looks at a watch and writes its report.
-        Some(("sims", file)) if file != "src/main.rs" => SANS_IO,
-        Some(("train", _)) => SYNCHRONOUS,
-        _ => return Vec::new(),
+        Some(("topology" | "collective" | "sims", _)) => SANS_IO,
+        Some(("train", _)) => NO_PEERS,
+        _ => &[],
     };
-    find(text, |line| never.iter().find(|needle| line.contains(**needle)).map(|needle| format!("{needle} has no place here")))
+    find(text, |line| {
+        let needle = never.iter().find(|needle| line.contains(**needle))?;
+        Some(format!("{needle} has no place in this package"))
+    })
 }
 
 /// Marks of unfinished work.
 pub(crate) fn markers(text: &str) -> Vec<String> {
     find(text, |line| {
-        MARKERS.iter().find(|marker| has_word(line, marker)).map(|marker| format!("{marker} marks unfinished work"))
+        let marker = MARKERS.iter().find(|marker| has_word(line, marker))?;
+        Some(format!("{marker} marks unfinished work"))
     })
 }
 
 /// Absolute paths of one machine.
 pub(crate) fn machine_paths(text: &str) -> Vec<String> {
     find(text, |line| {
-        MACHINE_PATHS.iter().find(|place| line.contains(**place)).map(|place| format!("{place} is a place on one machine"))
+        let place = MACHINE_PATHS.iter().find(|place| line.contains(**place))?;
+        Some(format!("{place} is a place on one machine"))
     })
 }
 
-/// Tests that are skipped, that wait for one another, or that sleep instead of waiting for what they test.
+/// Tests that don't always run, and tests that wait for time to pass instead of for what they test.
 pub(crate) fn idle_tests(path: &str, text: &str) -> Vec<String> {
-    let attributes = [concat!("#[ig", "nore"), concat!("#[ser", "ial"), concat!("#[tokio::test(start", "_paused")];
     let skipped = find(text, |line| {
-        let line = line.trim_start();
-        attributes[..2].iter().find(|attribute| line.starts_with(**attribute)).map(|attribute| format!("{attribute}..] skips a test"))
+        let skip = SKIPS.iter().find(|skip| line.trim_start().starts_with(**skip))?;
+        Some(format!("{skip}] keeps a test from running"))
     });
-    let from = if is_test_file(path) { 0 } else { code_lines(text) };
-    let sleep = concat!("sle", "ep(");
-    let asleep = find(text, |line| line.contains(sleep).then(|| "a test waits for an event, not for time".to_owned()));
-    let is_test_line = |problem: &String| problem.split(':').next().and_then(|line| line.parse::<usize>().ok()) > Some(from);
-    skipped.into_iter().chain(asleep.into_iter().filter(is_test_line)).collect()
+    let code = if is_test_file(path) { 0 } else { code_lines(text) };
+    let tests: String = text.lines().skip(code).map(|line| format!("{line}\n")).collect();
+    let asleep = find(&tests, |line| is_nap(line).then(|| line.trim().to_owned()));
+    let asleep = asleep.into_iter().map(|problem| format!("a test sleeps, {code} lines and {problem}"));
+    skipped.into_iter().chain(asleep).collect()
 }
 
 /// A file that asks to be two.
 pub(crate) fn length(path: &str, text: &str) -> Vec<String> {
     let lines = code_lines(text);
-    let is_long = !is_test_file(path) && lines > MAX_LINES;
-    is_long.then(|| format!("{lines} lines without its tests, where {MAX_LINES} are the most")).into_iter().collect()
+    if is_test_file(path) || lines <= MAX_LINES {
+        return Vec::new();
+    }
+    vec![format!("{lines} lines without its tests, where {MAX_LINES} are the most")]
 }
 
-/// A crate that does not begin with what it is.
+/// A crate that does not begin by saying what it is.
 pub(crate) fn introduction(text: &str) -> Vec<String> {
-    let words = text.lines().take_while(|line| line.starts_with("//!")).flat_map(|line| line.split_whitespace().skip(1)).count();
-    if words >= 5 { Vec::new() } else { vec!["does not begin by saying what it is (//!)".to_owned()] }
+    let lines = text.lines().map_while(|line| line.strip_prefix("//!"));
+    let words = lines.flat_map(str::split_whitespace).count();
+    if words >= 5 { Vec::new() } else { vec!["does not begin by saying what it is (//! ...)".to_owned()] }
+}
+
+/// What `problem` says of each line, behind the line's number.
+pub(crate) fn find(text: &str, problem: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let numbered = (1..).zip(text.lines());
+    numbered.filter_map(|(number, line): (u32, _)| problem(line).map(|text| format!("line {number}: {text}"))).collect()
+}
+
+/// Whether a line does nothing but wait for time to pass. A sleep beside something else, as its deadline, is none.
+fn is_nap(line: &str) -> bool {
+    line.contains(concat!("thread::sle", "ep("))
+        || (line.contains(concat!("sle", "ep(")) && line.contains(concat!(".aw", "ait")))
+}
+
+/// Whether `word` stands in `line` on its own.
+fn has_word(line: &str, word: &str) -> bool {
+    let is_part = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
+    line.match_indices(word).any(|(at, _)| {
+        let (before, after) = (&line[..at], &line[at + word.len()..]);
+        !is_part(before.chars().next_back()) && !is_part(after.chars().next())
+    })
+}
+
+/// Whether the whole file is tests or benches.
+fn is_test_file(path: &str) -> bool {
+    path.ends_with("/tests.rs") || path.split('/').any(|folder| folder == "tests" || folder == "benches")
+}
+
+/// How many lines come before a file's unit tests.
+fn code_lines(text: &str) -> usize {
+    let lines: Vec<&str> = text.lines().collect();
+    let begin_tests =
+        |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{');
+    lines.windows(2).position(begin_tests).unwrap_or(lines.len())
+}
+
+#[test]
+fn io_in_a_sans_io_package_is_found() {
+    let text = format!("fn a() {{}}\nuse {}::TcpStream;\n", SANS_IO[0]);
+    assert_eq!(absences("topology/src/view.rs", &text).len(), 1);
+    assert_eq!(absences("train/src/trainer.rs", &text).len(), 1);
+    assert_eq!(absences("node/src/network.rs", &text), Vec::<String>::new());
+    let text = format!("{} serve() {{}}", concat!("async", " fn"));
+    assert!(absences("sims/src/world.rs", &text)[0].starts_with("line 1: "));
+}
+
+#[test]
+fn unfinished_work_is_found() {
+    for marker in MARKERS {
+        assert_eq!(markers(&format!("fine\n    // {marker} later")).len(), 1, "{marker}");
+        assert_eq!(markers(&format!("// {marker}ERY is a word of its own")), Vec::<String>::new(), "{marker}");
+    }
+}
+
+#[test]
+fn a_place_on_one_machine_is_found() {
+    for place in MACHINE_PATHS {
+        assert_eq!(machine_paths(&format!("path = \"{place}me\"")).len(), 1, "{place}");
+    }
+    assert_eq!(machine_paths("~/.local/share and target/release"), Vec::<String>::new());
+}
+
+#[test]
+fn a_test_that_is_skipped_or_sleeps_is_found() {
+    for skip in SKIPS {
+        assert_eq!(idle_tests("node/src/a.rs", &format!("    {skip} = \"slow\"]")).len(), 1, "{skip}");
+    }
+    let nap = format!("thread::{}PAUSE);\n", concat!("sle", "ep("));
+    let code_only = format!("{nap}#[cfg(test)]\nmod tests {{\n}}\n");
+    let test_too = format!("{nap}#[cfg(test)]\nmod tests {{\n{nap}}}\n");
+    assert_eq!(idle_tests("node/src/a.rs", &code_only), Vec::<String>::new());
+    assert_eq!(idle_tests("node/src/a.rs", &test_too).len(), 1);
+    assert_eq!(idle_tests("node/src/a/tests.rs", &nap).len(), 1);
+    assert_eq!(idle_tests("tests/it/a.rs", &nap).len(), 1);
+    let nap = format!("tokio::time::{}PAUSE)", concat!("sle", "ep("));
+    assert_eq!(idle_tests("tests/it/a.rs", &format!("{nap}{};", concat!(".aw", "ait"))).len(), 1);
+    assert_eq!(idle_tests("tests/it/a.rs", &format!("let deadline = {nap};")), Vec::<String>::new());
+}
+
+#[test]
+fn a_long_file_is_found() {
+    let code = |lines| "a\n".repeat(lines);
+    let with_tests = format!("{}#[cfg(test)]\nmod tests {{\n{}}}\n", code(MAX_LINES), code(MAX_LINES));
+    assert_eq!(length("node/src/a.rs", &with_tests), Vec::<String>::new());
+    assert_eq!(length("node/src/a.rs", &code(MAX_LINES + 1)).len(), 1);
+    assert_eq!(length("node/src/a/tests.rs", &code(MAX_LINES + 1)), Vec::<String>::new());
+    // A module whose tests are in another file still counts whole.
+    let elsewhere = format!("#[cfg(test)]\nmod tests;\n{}", code(MAX_LINES));
+    assert_eq!(length("node/src/a.rs", &elsewhere).len(), 1);
+}
+
+#[test]
+fn a_crate_without_a_word_is_found() {
+    assert_eq!(introduction("//! What a run computes, and how.\nmod a;"), Vec::<String>::new());
+    assert_eq!(introduction("mod a;").len(), 1);
+    assert_eq!(introduction("//! stub\n").len(), 1);
 }
