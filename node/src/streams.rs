@@ -1,7 +1,8 @@
 //! Opening and accepting byte streams between admitted peers.
 //!
-//! libp2p-stream drops an incoming stream silently if nobody is ready to take it at that instant. So the accepting
-//! side says so with one byte, and the opening side tries again if that byte does not come.
+//! libp2p-stream loses streams in two rare cases, and says nothing: an incoming one that nobody is ready to take at that
+//! instant, and an outgoing one that is asked for in the instant between a connection's making and its announcement. So
+//! the accepting side says that it has the stream with one byte, and the opening side tries again if that does not come.
 
 use std::future::Future;
 use std::io;
@@ -13,11 +14,11 @@ use libp2p::{PeerId, Stream, StreamProtocol};
 use libp2p_stream::Control;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
 const ACCEPTED: u8 = 0x2a;
-/// How long the accepting side may take to say so, before the stream is opened again.
-const ACCEPT_LIMIT: Duration = Duration::from_secs(2);
+/// How long one try may take before the next. A dial that takes longer goes on under the next try.
+const TRY_LIMIT: Duration = Duration::from_secs(1);
 /// The pause between two tries.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Streams of one protocol that are served at a time. One more is dropped, and its opener tries again.
@@ -35,15 +36,18 @@ pub(crate) async fn open(
         let attempt = async {
             let mut stream = control.open_stream(peer, protocol.clone()).await.map_err(io::Error::other)?;
             let mut byte = [0];
-            timeout(ACCEPT_LIMIT, stream.read_exact(&mut byte)).await??;
+            stream.read_exact(&mut byte).await?;
             if byte == [ACCEPTED] { Ok(stream) } else { Err(io::Error::other("not a starling stream")) }
         };
-        match timeout_at(deadline, attempt).await {
+        let error = match timeout(TRY_LIMIT, attempt).await {
             Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) if Instant::now() + RETRY_PAUSE >= deadline => return Err(error),
-            Ok(Err(error)) => tracing::debug!(%peer, %protocol, %error, "opening a stream again"),
-            Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "the stream could not be opened in time")),
+            Ok(Err(error)) => error,
+            Err(_) => io::Error::new(io::ErrorKind::TimedOut, "the stream was not accepted in time"),
+        };
+        if Instant::now() + RETRY_PAUSE >= deadline {
+            return Err(error);
         }
+        tracing::debug!(%peer, %protocol, %error, "opening a stream again");
         sleep(RETRY_PAUSE).await;
     }
 }
@@ -70,7 +74,7 @@ where
                     stream.write_all(&[ACCEPTED]).await?;
                     stream.flush().await
                 };
-                if matches!(timeout(ACCEPT_LIMIT, accept).await, Ok(Ok(()))) {
+                if matches!(timeout(TRY_LIMIT, accept).await, Ok(Ok(()))) {
                     serve(peer, stream).await;
                 }
                 drop(slot);

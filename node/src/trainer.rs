@@ -197,7 +197,7 @@ impl Worker {
                 }
             }
             Command::Hold { after } => {
-                self.gate = Gate::closed_after(after.unwrap_or(self.trainer.step()));
+                self.gate = Gate::closed_after(after.unwrap_or_else(|| self.trainer.step()));
                 if !self.gate.admits(self.trainer.step() + 1) {
                     self.tell_held();
                 }

@@ -16,7 +16,8 @@ fn three_peers_agree(flags: &str, data: Option<&Path>) {
     let founder = Peer::run(&with_data(PeerOptions::flags(&format!("--min-peers 3 {flags}"))));
     let ticket = founder.ticket();
     let joiners = [(); 2].map(|()| Peer::join(&ticket, &with_data(PeerOptions::default())));
-    let outcomes: Vec<Outcome> = [founder].into_iter().chain(joiners).map(Peer::finish).collect();
+    // A joiner that fails says why; a founder would only wait for it.
+    let outcomes: Vec<Outcome> = joiners.into_iter().chain([founder]).map(Peer::finish).collect();
     let first = outcomes[0].summary();
     assert_eq!(first["outcome"], "complete");
     assert!(first["bytes_sent"].as_u64().is_some_and(|bytes| bytes > 0), "{first}");
@@ -51,10 +52,9 @@ fn over_quic_alone() {
     let ticket = founder.ticket();
     assert!(founder.address().contains("quic-v1"));
     let joiners = [(); 2].map(|()| Peer::join(&ticket, &quic("")));
+    let digests = joiners.map(|joiner| joiner.finish().summary()["digest"].clone());
     let digest = founder.finish().summary()["digest"].clone();
-    for joiner in joiners {
-        assert_eq!(joiner.finish().summary()["digest"], digest);
-    }
+    assert_eq!(digests, [digest.clone(), digest]);
 }
 
 #[test]
@@ -86,9 +86,8 @@ fn four_peers_take_the_steps_of_one() {
     let founder = Peer::run(&PeerOptions::flags(&format!("--min-peers 4 {flags}")).with("--export", &four));
     let ticket = founder.ticket();
     let joiners = [(); 3].map(|()| Peer::join(&ticket, &PeerOptions::default()));
-    assert_eq!(founder.finish().summary()["world_size"], 4);
-    for joiner in joiners {
-        assert_eq!(joiner.finish().summary()["world_size"], 4);
+    for peer in joiners.into_iter().chain([founder]) {
+        assert_eq!(peer.finish().summary()["world_size"], 4);
     }
 
     let (one, four) = (exported(&one), exported(&four));
@@ -109,10 +108,9 @@ fn a_gpu_and_cpus_hold_the_same_bits() {
     let other = Peer::join(&ticket, &PeerOptions::flags("--max-stall-ms 60000"));
     let started = gpu.wait_for("its start", |event| event["event"] == "started");
     assert!(!started["device"].as_str().expect("a name").contains("flex"), "{started}");
-    let digest = founder.finish().summary()["digest"].clone();
-    for peer in [gpu, other] {
-        let outcome = peer.finish();
-        assert_eq!(outcome.summary()["digest"], digest);
+    let outcomes = [gpu, other, founder].map(Peer::finish);
+    for outcome in &outcomes {
+        assert_eq!(outcome.summary()["digest"], outcomes[0].summary()["digest"]);
         assert_eq!(outcome.summary()["steps"], 20);
     }
 }

@@ -1,6 +1,6 @@
 //! One `starling` process.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -14,6 +14,8 @@ use crate::binary;
 
 /// How long any one thing may take. Generous: the machine is shared, and nothing is measured here.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// Environment variable: flags that every peer gets, such as `-vv`, to look into a failure.
+const EXTRA_FLAGS: &str = "STARLING_TEST_FLAGS";
 
 /// A `starling` command that sees no user's configuration and works in `dir`.
 pub fn starling(dir: &Path) -> Command {
@@ -126,6 +128,7 @@ impl Peer {
         let mut command = starling(dir.path());
         command.args(verb).args(["--json", "--listen", options.listen, "--device", options.device]);
         command.arg("--data-dir").arg(dir.path().join("state")).args(&options.flags);
+        command.args(std::env::var(EXTRA_FLAGS).unwrap_or_default().split_whitespace());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starling starts");
 
         let output = Arc::new((Mutex::new(Output::default()), Condvar::new()));
@@ -141,12 +144,12 @@ impl Peer {
             events.1.notify_all();
         });
         let stderr = Arc::new(Mutex::new(String::new()));
-        let (mut pipe, text) = (child.stderr.take().expect("piped"), stderr.clone());
+        let (pipe, text) = (BufReader::new(child.stderr.take().expect("piped")), stderr.clone());
         let read_stderr = std::thread::spawn(move || {
-            let mut bytes = Vec::new();
             // A pipe that breaks ends the text; what came until then counts.
-            let _ = pipe.read_to_end(&mut bytes);
-            *lock(&text) = String::from_utf8_lossy(&bytes).into_owned();
+            for line in pipe.split(b'\n').map_while(Result::ok) {
+                lock(&text).push_str(&(String::from_utf8_lossy(&line) + "\n"));
+            }
         });
         Self { child, output, readers: vec![read_events, read_stderr], stderr, dir }
     }
@@ -172,7 +175,11 @@ impl Peer {
             let left = deadline.saturating_duration_since(Instant::now());
             let last = output.events.last().cloned();
             assert!(!output.ended, "ended without {what}; last event {last:?}; stderr: {}", lock(&self.stderr));
-            assert!(!left.is_zero(), "no {what} within {PATIENCE:?}; last event {last:?}");
+            assert!(
+                !left.is_zero(),
+                "no {what} within {PATIENCE:?}; last event {last:?}; stderr: {}",
+                lock(&self.stderr)
+            );
             output = self.output.1.wait_timeout(output, left).expect("no reader panicked").0;
         }
     }
@@ -221,7 +228,9 @@ impl Peer {
         let mut output = lock(&self.output.0);
         while !output.ended {
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "still running after {PATIENCE:?}; last event {:?}", output.events.last());
+            let (last, stderr) = (output.events.last(), lock(&self.stderr));
+            assert!(!left.is_zero(), "still running after {PATIENCE:?}; last event {last:?}; stderr: {stderr}");
+            drop(stderr);
             output = self.output.1.wait_timeout(output, left).expect("no reader panicked").0;
         }
         let last = output.events.last().cloned();

@@ -173,7 +173,7 @@ pub static KEYS: &[Key] = &[
     ),
     key(
         "collective.segment_kib",
-        Kind::Integer(1, 16_384),
+        Kind::Integer(1, 1024),
         None,
         "Unit of IO within a chunk, in KiB, at most bucket_kib. Joiners take it from the run.",
     ),

@@ -19,7 +19,11 @@ const PACKAGES: [Package; 6] = [
     Package { folder: "collective", ours: &["starling-topology"], never: IO_AND_TENSORS },
     Package { folder: "train", ours: &["starling-topology", "starling-collective"], never: IO },
     Package { folder: "node", ours: &["starling-topology", "starling-collective", "starling-train"], never: &[] },
-    Package { folder: "sims", ours: &["starling-topology", "starling-collective"], never: IO_AND_TENSORS },
+    Package {
+        folder: "sims",
+        ours: &["starling-topology", "starling-collective", "starling-train"],
+        never: IO_AND_TENSORS,
+    },
     Package { folder: "tests", ours: &[], never: IO_AND_TENSORS },
 ];
 
@@ -33,10 +37,10 @@ pub(crate) fn dependencies(path: &str, text: &str) -> Vec<String> {
         return vec![format!("{folder} has no place in the dependency order of tests/it/tidy/manifests.rs")];
     };
     let may_use = |name: &str| {
+        let is_like =
+            |other: &&str| name.strip_prefix(*other).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
         let is_ours = name.starts_with("starling-");
-        let is_never =
-            |never: &&str| name == *never || name.strip_prefix(*never).is_some_and(|rest| rest.starts_with('-'));
-        if is_ours { package.ours.contains(&name) } else { !package.never.iter().any(|never| is_never(never)) }
+        if is_ours { package.ours.contains(&name) } else { !package.never.iter().any(is_like) }
     };
     let names = names(&parse(text));
     names.iter().filter(|name| !may_use(name)).map(|name| format!("must not depend on {name}")).collect()
