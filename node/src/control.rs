@@ -16,8 +16,6 @@ use crate::{frame, streams};
 
 /// Messages that wait for one peer. One that reads so slowly is as good as lost.
 const MAX_WAITING: usize = 256;
-/// How long one message may take to be written.
-const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Our direction: messages to one peer, in order. Dropping it closes the stream after the last message.
 #[derive(Debug)]
@@ -27,7 +25,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Opens the stream in a task, within `limit`; messages wait until it is there.
+    /// Opens the stream in a task; messages wait until it is there. Opening and each message may take `limit`.
     pub(crate) fn open(
         mut control: Control,
         protocol: StreamProtocol,
@@ -40,7 +38,7 @@ impl Link {
             let written = async {
                 let mut stream = streams::open(&mut control, to_libp2p(peer), &protocol, limit).await?;
                 while let Some(bytes) = waiting.recv().await {
-                    tokio::time::timeout(WRITE_LIMIT, frame::write(&mut stream, &bytes)).await??;
+                    tokio::time::timeout(limit, frame::write(&mut stream, &bytes)).await??;
                 }
                 stream.close().await
             };

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use starling_topology::Refusal;
+use starling_train::CheckpointError;
 use thiserror::Error;
 
 use crate::admission::AdmissionError;
@@ -68,15 +70,23 @@ pub enum NodeError {
         /// Each field with both values.
         differences: String,
     },
-    /// The configuration asks for another run than the data directory holds.
-    #[error("the checkpoints in {} are of another run; {differences}; use the settings they were made with, or another --data-dir", dir.display())]
+    /// The configuration asks to resume another run than those that the data directory holds.
+    #[error("the checkpoints in {} are of another run; {differences}; use the settings they were made with, or leave out --resume to start afresh", dir.display())]
     OtherCheckpoint {
         /// The data directory.
         dir: PathBuf,
-        /// Each field with both values.
+        /// Each field with both values; the other run is the one that was saved last.
         differences: String,
     },
-    /// A fresh run would mix with an older one's checkpoints.
+    /// The checkpoint to go on from is damaged, an earlier one is not.
+    #[error("{error}; the last intact one is step {intact}: pass --resume={intact}")]
+    DamagedCheckpoint {
+        /// What is damaged.
+        error: CheckpointError,
+        /// The step of the last one that is not.
+        intact: u64,
+    },
+    /// A run that has checkpoints would be started afresh.
     #[error("{} holds a checkpoint of this run after step {step}; pass --resume to go on from it, or choose another --data-dir", dir.display())]
     CheckpointThere {
         /// The data directory.
@@ -104,7 +114,7 @@ pub enum NodeError {
     },
     /// A member is lost, and the run with it.
     #[error(
-        "peer {peer} is lost: {evidence} (seen by {seen_by}); the run ended after step {step}, which {saved}; start it again with `starling run --resume`"
+        "peer {peer} is lost: {evidence} (seen by {seen_by}); the run ended after step {step}, which {saved}; to go on, one machine runs `starling run --resume` with the run's settings and the others join it again"
     )]
     PeerLost {
         /// The lost member.
@@ -140,12 +150,37 @@ pub enum NodeError {
         /// Why.
         reason: String,
     },
+    /// This machine's own step takes too long.
+    #[error("this machine has been at step {step} for over {} s, so the others can't go on: its device or disk hangs, or is too slow for this run; raise --max-stall-ms where the run is founded", limit.as_secs())]
+    Stalled {
+        /// The step.
+        step: u64,
+        /// How long it may take.
+        limit: Duration,
+    },
+    /// We wanted to leave and nobody answered.
+    #[error("left after step {step} without an answer from the others, who will take this peer for lost; {}", if *.saved { "the state is saved" } else { "the state could not be saved" })]
+    LeftAlone {
+        /// The last step committed here.
+        step: u64,
+        /// Whether it is on disk.
+        saved: bool,
+    },
+    /// A thread can't be started.
+    #[error("can't start a thread: {0}")]
+    Thread(io::Error),
     /// Training failed.
     #[error(transparent)]
     Train(#[from] starling_train::Error),
     /// One of our threads ended without a word.
     #[error("the {0} stopped unexpectedly; this is a bug in starling")]
     Stopped(&'static str),
+}
+
+impl From<CheckpointError> for NodeError {
+    fn from(error: CheckpointError) -> Self {
+        Self::Train(error.into())
+    }
 }
 
 impl NodeError {

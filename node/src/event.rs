@@ -1,5 +1,7 @@
 //! What the network's tasks tell the event loop.
 
+use std::sync::Arc;
+
 use libp2p::Stream;
 use starling_topology::{Envelope, PeerId, ViewId};
 use tokio::sync::oneshot;
@@ -24,9 +26,9 @@ pub(crate) enum NetworkEvent {
     /// A neighbour whose ring link failed has had the time to say why.
     RingSuspected { peer: PeerId, view: ViewId },
     /// A joiner asks for the state.
-    StateAsked { peer: PeerId, reply: oneshot::Sender<Vec<u8>> },
-    /// The state that we asked for is here, or why not.
-    StateFetched(Result<Vec<u8>, (PeerId, String)>),
+    StateAsked { peer: PeerId, reply: oneshot::Sender<Arc<Vec<u8>>> },
+    /// The state of our fetch of this number is here, or why not.
+    StateFetched { number: u64, from: PeerId, state: Result<Vec<u8>, String> },
 }
 
 /// Why a ring operation failed.

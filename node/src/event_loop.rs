@@ -7,9 +7,11 @@ use std::time::Duration;
 use futures::StreamExt;
 use libp2p::swarm::SwarmEvent;
 use starling_collective::LayoutConfig;
+use starling_topology::message::MAX_MEMBERS;
 use starling_topology::{
     Envelope, Event, Evidence, Gate, Input, Membership, Output, PeerId, Ring, Time, Timer, View, ViewId,
 };
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +30,8 @@ use crate::trainer::{Command, TrainerEvent, TrainerHandle};
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);
 /// Ring streams that came before we knew their view.
 const MAX_EARLY: usize = 8;
+/// Joiners that may wait for the state at a time: as many as a view has members.
+const MAX_ASKERS: usize = MAX_MEMBERS;
 /// How long the last messages may take to go out.
 const LINGER: Duration = Duration::from_secs(2);
 /// What a closing connection gets to flush its buffers.
@@ -69,6 +73,10 @@ pub(crate) struct EventLoop {
     /// Ring streams of views that we have yet to install.
     early: Vec<(PeerId, ViewId, libp2p::Stream)>,
     fetching: Option<JoinHandle<()>>,
+    /// Of the newest fetch. An older one's outcome may still be on its way.
+    fetch_number: u64,
+    /// Joiners that wait for the state; the trainer has been asked for it if there are any.
+    askers: Vec<oneshot::Sender<Arc<Vec<u8>>>>,
     traffic: Arc<Traffic>,
     /// The last committed step that the trainer told of.
     step: u64,
@@ -86,14 +94,14 @@ pub(crate) struct Ended {
 impl EventLoop {
     pub(crate) fn new(
         network: Network,
-        membership: impl FnOnce(Time) -> Membership,
+        membership: Membership,
         trainer: TrainerHandle,
         config: LoopConfig,
         observer: Arc<dyn Observer>,
     ) -> Self {
         Self {
             network,
-            membership: membership(Time::ZERO),
+            membership,
             trainer,
             observer,
             config,
@@ -104,6 +112,8 @@ impl EventLoop {
             ring: None,
             early: Vec::new(),
             fetching: None,
+            fetch_number: 0,
+            askers: Vec::new(),
             traffic: Arc::default(),
             step: 0,
             world_size: 0,
@@ -123,7 +133,8 @@ impl EventLoop {
             fetching.abort();
         }
         let evaluate = matches!(end, End::Event(Event::Complete { .. } | Event::Left) | End::LeftAlone);
-        let _ = self.trainer.commands.send(Command::Stop { evaluate }).await;
+        // A trainer that hangs takes no command; nobody waits for it then.
+        let _ = tokio::time::timeout(LINGER, self.trainer.commands.send(Command::Stop { evaluate })).await;
         self.linger().await;
         Ended { end, trainer: self.trainer, traffic: self.traffic, world_size: self.world_size }
     }
@@ -161,6 +172,9 @@ impl EventLoop {
                 () = sleep_until(wake_at) => {
                     if let Some((timer, _)) = wake {
                         self.timers.remove(&timer);
+                        if let Some(end) = self.stalled() {
+                            return end;
+                        }
                         self.handle(Input::Expired(timer));
                     }
                 }
@@ -179,6 +193,12 @@ impl EventLoop {
                 _ = announce.tick() => self.network.announce(),
             }
         }
+    }
+
+    /// A device or disk that hangs leaves this loop alive and the others waiting. Better to end: they see that at once.
+    fn stalled(&self) -> Option<End> {
+        let limit = self.config.max_stall * 9 / 10;
+        (self.trainer.busy.duration() > limit).then(|| End::Failed(NodeError::Stalled { step: self.step + 1, limit }))
     }
 
     /// Hands an input to the machine; a violation is told, and its peer suspected.
@@ -208,6 +228,9 @@ impl EventLoop {
     fn suspect(&mut self, peer: PeerId, evidence: Evidence) {
         self.links.remove(&peer);
         self.handle(Input::Suspected { peer, evidence });
+        if !self.membership.view().is_some_and(|view| view.contains(peer)) {
+            self.network.forget(to_libp2p(peer));
+        }
     }
 
     // --- what happens -------------------------------------------------------------------------------------------
@@ -221,6 +244,12 @@ impl EventLoop {
             TrainerEvent::Finished { step, digest } => {
                 self.step = step;
                 self.handle(Input::Finished { step, digest });
+            }
+            TrainerEvent::Snapshot(bytes) => {
+                for asker in self.askers.drain(..) {
+                    // It may have gone.
+                    let _ = asker.send(bytes.clone());
+                }
             }
             TrainerEvent::Failed(error) => return Some(End::Failed(error)),
         }
@@ -248,8 +277,13 @@ impl EventLoop {
                         ring.connect(stream);
                     }
                 }
-                _ if self.early.len() < MAX_EARLY => self.early.push((peer, view, stream)),
-                _ => tracing::debug!(?peer, "ring stream of an unknown view dropped"),
+                _ => {
+                    // One for each peer, the newest: it has to be the next view's.
+                    self.early.retain(|(other, _, _)| *other != peer);
+                    if self.early.len() < MAX_EARLY {
+                        self.early.push((peer, view, stream));
+                    }
+                }
             },
             NetworkEvent::RingFailed { peer, view, failure } => match failure {
                 RingFailure::Broken(reason) => {
@@ -271,15 +305,26 @@ impl EventLoop {
             }
             NetworkEvent::StateAsked { peer, reply } => {
                 tracing::info!(peer = %to_libp2p(peer), "state asked for");
-                // A full queue drops the reply, and the asker sees its stream end: nobody may block this loop.
-                let _ = self.trainer.commands.try_send(Command::Snapshot { reply });
+                // One question to the trainer answers all; whoever comes when too many wait sees its stream end.
+                if self.askers.is_empty() {
+                    let _ = self.trainer.commands.send(Command::Snapshot).await;
+                }
+                if self.askers.len() < MAX_ASKERS {
+                    self.askers.push(reply);
+                }
             }
-            NetworkEvent::StateFetched(Ok(bytes)) => {
-                let _ = self.trainer.commands.send(Command::Load { bytes }).await;
-            }
-            NetworkEvent::StateFetched(Err((peer, reason))) => {
-                let peer = to_libp2p(peer).to_string();
-                return Some(End::Failed(NodeError::StateTransfer { peer, reason }));
+            NetworkEvent::StateFetched { number, from, state } => {
+                if number == self.fetch_number {
+                    match state {
+                        Ok(bytes) => {
+                            let _ = self.trainer.commands.send(Command::Load { bytes }).await;
+                        }
+                        Err(reason) => {
+                            let peer = to_libp2p(from).to_string();
+                            return Some(End::Failed(NodeError::StateTransfer { peer, reason }));
+                        }
+                    }
+                }
             }
         }
         None
@@ -297,7 +342,7 @@ impl EventLoop {
             }
             SwarmEvent::OutgoingConnectionError { peer_id: Some(peer), error, .. } => {
                 tracing::debug!(%peer, %error, "dial failed");
-                self.network.connect(peer, true);
+                self.network.fall_back(peer);
             }
             SwarmEvent::ConnectionEstablished { num_established, .. } if num_established.get() == 1 => {
                 self.network.announce();
@@ -336,7 +381,7 @@ impl EventLoop {
 
     fn send(&mut self, to: PeerId, envelope: &Envelope) {
         let peer = to_libp2p(to);
-        self.network.connect(peer, false);
+        self.network.connect(peer);
         let link = self.links.entry(to).or_insert_with(|| {
             Link::open(
                 self.network.control(),
@@ -363,9 +408,11 @@ impl EventLoop {
             self.config.max_stall,
         );
         let events = self.network.events_in.clone();
+        self.fetch_number += 1;
+        let number = self.fetch_number;
         let task = tokio::spawn(async move {
-            let fetched = fetch.await.map_err(|reason| (from, reason));
-            let _ = events.send(NetworkEvent::StateFetched(fetched)).await;
+            let state = fetch.await;
+            let _ = events.send(NetworkEvent::StateFetched { number, from, state }).await;
         });
         // A newer proposal's state replaces the one that is on its way.
         if let Some(older) = self.fetching.replace(task) {
@@ -390,7 +437,7 @@ impl EventLoop {
                 protocol: self.network.protocols.ring.clone(),
                 traffic: self.traffic.clone(),
             };
-            self.network.connect(to_libp2p(ring.next(rank)), false);
+            self.network.connect(to_libp2p(ring.next(rank)));
             let (handle, operations) =
                 ring::start(view, me, config, self.network.control(), self.network.events_in.clone());
             for (peer, view, stream) in std::mem::take(&mut self.early) {
@@ -416,7 +463,7 @@ impl EventLoop {
     fn keep_connected(&mut self, view: &View, me: PeerId) {
         let members: BTreeSet<PeerId> = view.members().iter().copied().collect();
         for member in members.range(me..).skip(1) {
-            self.network.connect(to_libp2p(*member), false);
+            self.network.connect(to_libp2p(*member));
         }
     }
 
@@ -428,7 +475,11 @@ impl EventLoop {
             Event::Joining(peer) => self.observer.report(&Report::Joining { peer: name(peer) }),
             Event::JoinerLost(peer) => self.observer.report(&Report::JoinerLost { peer: name(peer) }),
             Event::Stale { from } => tracing::debug!(peer = name(from), "message of an older view dropped"),
-            Event::Left | Event::Complete { .. } | Event::Refused(_) | Event::Lost { .. } | Event::Diverged { .. } => {
+            Event::Left
+            | Event::Complete { .. }
+            | Event::Refused { .. }
+            | Event::Lost { .. }
+            | Event::Diverged { .. } => {
                 return Some(End::Event(event));
             }
         }

@@ -16,6 +16,7 @@
 //! Start reading at [`node::found`].
 
 mod admission;
+mod ask;
 mod behaviour;
 pub mod cli;
 pub mod commands;
@@ -31,8 +32,10 @@ pub mod manifest_file;
 mod network;
 pub mod node;
 pub mod output;
+mod prepare;
 mod private_file;
 pub mod report;
+mod reporter;
 mod ring;
 mod saver;
 pub mod secret;

@@ -1,6 +1,6 @@
 //! The swarm and the tasks that serve its streams.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -44,6 +44,8 @@ pub(crate) struct Network {
     pub(crate) mismatches: mpsc::Receiver<Mismatch>,
     /// Addresses that others may try, for peers that we know of.
     contacts: BTreeMap<PeerId, Vec<Multiaddr>>,
+    /// Peers that we dialed over TCP and may yet try over QUIC.
+    untried: BTreeSet<PeerId>,
     announced: Vec<Multiaddr>,
 }
 
@@ -68,7 +70,7 @@ impl Network {
         let mut swarm = Swarm::new(transport, behaviour, identity.peer_id(), config);
 
         let control = || swarm.behaviour().streams.new_control();
-        let stall = settings.max_stall;
+        let stall = Duration::from_millis(manifest.max_stall_ms);
         {
             let events = events_in.clone();
             streams::serve(control(), protocols.control.clone(), move |peer, stream| {
@@ -100,7 +102,17 @@ impl Network {
         }
         listen(&mut swarm, &settings.listen).await?;
         let announced = settings.announce.clone();
-        Ok(Self { swarm, protocols, events, events_in, turned, mismatches, contacts: BTreeMap::new(), announced })
+        Ok(Self {
+            swarm,
+            protocols,
+            events,
+            events_in,
+            turned,
+            mismatches,
+            contacts: BTreeMap::new(),
+            untried: BTreeSet::new(),
+            announced,
+        })
     }
 
     pub(crate) fn control(&self) -> libp2p_stream::Control {
@@ -138,14 +150,35 @@ impl Network {
         self.contacts.insert(peer, addresses);
     }
 
-    /// Dials a peer unless a connection is there or on its way. TCP first; QUIC when `fallback`.
-    pub(crate) fn connect(&mut self, peer: PeerId, fallback: bool) {
+    /// Forgets how to reach a peer that has left.
+    pub(crate) fn forget(&mut self, peer: PeerId) {
+        self.contacts.remove(&peer);
+        self.untried.remove(&peer);
+        self.swarm.behaviour_mut().kademlia.remove_peer(&peer);
+    }
+
+    /// Dials a peer unless a connection is there or on its way: over TCP if it has such an address.
+    pub(crate) fn connect(&mut self, peer: PeerId) {
+        let known = self.contacts.get(&peer).cloned().unwrap_or_default();
+        let (quic, tcp): (Vec<_>, Vec<_>) = known.into_iter().partition(is_quic);
+        if !tcp.is_empty() && !quic.is_empty() {
+            self.untried.insert(peer);
+        }
+        self.dial(peer, if tcp.is_empty() { quic } else { tcp });
+    }
+
+    /// After a failed dial: tries QUIC, once.
+    pub(crate) fn fall_back(&mut self, peer: PeerId) {
+        if self.untried.remove(&peer) {
+            let known = self.contacts.get(&peer).cloned().unwrap_or_default();
+            self.dial(peer, known.into_iter().filter(is_quic).collect());
+        }
+    }
+
+    fn dial(&mut self, peer: PeerId, addresses: Vec<Multiaddr>) {
         if self.swarm.is_connected(&peer) {
             return;
         }
-        let known = self.contacts.get(&peer).cloned().unwrap_or_default();
-        let (quic, tcp): (Vec<_>, Vec<_>) = known.into_iter().partition(is_quic);
-        let addresses = if fallback || tcp.is_empty() { quic } else { tcp };
         // Kademlia adds what it knows if there is nothing else.
         let extend = addresses.is_empty();
         let options = DialOpts::peer_id(peer).condition(PeerCondition::DisconnectedAndNotDialing).addresses(addresses);
@@ -182,7 +215,7 @@ impl Network {
                 for (peer, address) in found {
                     // Admission decides whether it is one of ours; Kademlia hands the address to the dial.
                     self.swarm.behaviour_mut().kademlia.add_address(&peer, address);
-                    self.connect(peer, false);
+                    self.connect(peer);
                 }
                 None
             }

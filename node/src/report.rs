@@ -144,6 +144,28 @@ pub struct Summary {
     pub stepping_s: f64,
 }
 
+impl Summary {
+    /// Of a peer that was stopped before it took part in anything.
+    pub(crate) fn before_the_start() -> Self {
+        Self {
+            peer: String::new(),
+            run: String::new(),
+            outcome: Outcome::Left,
+            steps: 0,
+            world_size: 0,
+            loss: None,
+            held_out_loss: 0.0,
+            accuracy: 0.0,
+            digest: String::new(),
+            samples_per_s: 0.0,
+            waiting_share: 0.0,
+            bytes_sent: 0,
+            bytes_received: 0,
+            stepping_s: 0.0,
+        }
+    }
+}
+
 /// Why a run ended for a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

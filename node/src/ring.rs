@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::{AsyncReadExt, AsyncWriteExt};
+use futures::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use libp2p::{Stream, StreamProtocol};
 use libp2p_stream::Control;
 use starling_collective::{
@@ -134,6 +134,7 @@ struct Driver {
 }
 
 /// A segment as it came.
+#[derive(Debug)]
 struct Frame {
     header: SegmentHeader,
     payload: Vec<u8>,
@@ -197,7 +198,7 @@ impl Driver {
     async fn reduce(
         &mut self,
         mut operation: Operation,
-        frames: &mut mpsc::Receiver<Result<Frame, String>>,
+        frames: &mut mpsc::Receiver<Result<Frame, RingFailure>>,
         writer: &mpsc::Sender<Vec<u8>>,
     ) -> Result<(), Blame> {
         let key = OperationKey { step: operation.step, attempt: 0 };
@@ -234,7 +235,7 @@ impl Driver {
                 frame = frames.recv(), if !session.is_done() => {
                     let frame = match frame {
                         Some(Ok(frame)) => frame,
-                        Some(Err(reason)) => return Err(Blame(self.previous, RingFailure::Broken(reason))),
+                        Some(Err(failure)) => return Err(Blame(self.previous, failure)),
                         None => return Err(Blame(self.previous, RingFailure::Broken("its ring stream closed".into()))),
                     };
                     let SegmentHeader { operation: theirs, segment, .. } = frame.header;
@@ -288,7 +289,12 @@ fn encode(buffer: &[f32], layout: &Layout, operation: OperationKey, segment: Seg
 }
 
 /// Moves whole segments from the stream into the queue, until either ends.
-async fn read(mut stream: Stream, longest: usize, traffic: Arc<Traffic>, frames: mpsc::Sender<Result<Frame, String>>) {
+async fn read(
+    mut stream: Stream,
+    longest: usize,
+    traffic: Arc<Traffic>,
+    frames: mpsc::Sender<Result<Frame, RingFailure>>,
+) {
     loop {
         let frame = read_frame(&mut stream, longest).await;
         if let Ok(frame) = &frame {
@@ -301,16 +307,19 @@ async fn read(mut stream: Stream, longest: usize, traffic: Arc<Traffic>, frames:
     }
 }
 
-async fn read_frame(stream: &mut Stream, longest: usize) -> Result<Frame, String> {
+async fn read_frame(stream: &mut (impl AsyncRead + Unpin), longest: usize) -> Result<Frame, RingFailure> {
+    let broken = |error: std::io::Error| RingFailure::Broken(format!("its ring stream ended: {error}"));
     let mut header = [0; SegmentHeader::BYTES];
-    stream.read_exact(&mut header).await.map_err(|error| format!("its ring stream ended: {error}"))?;
-    let header = SegmentHeader::from_bytes(&header).map_err(|violation| violation.to_string())?;
+    stream.read_exact(&mut header).await.map_err(broken)?;
+    let header =
+        SegmentHeader::from_bytes(&header).map_err(|violation| RingFailure::Misbehaved(violation.to_string()))?;
     let length = header.payload_bytes as usize;
     if length > longest {
-        return Err(format!("a segment of {length} bytes where at most {longest} are allowed"));
+        let claim = format!("announced a segment of {length} bytes where at most {longest} are allowed");
+        return Err(RingFailure::Misbehaved(claim));
     }
     let mut payload = vec![0; length];
-    stream.read_exact(&mut payload).await.map_err(|error| format!("its ring stream ended: {error}"))?;
+    stream.read_exact(&mut payload).await.map_err(broken)?;
     Ok(Frame { header, payload })
 }
 
@@ -329,3 +338,6 @@ async fn write(mut stream: Stream, traffic: Arc<Traffic>, mut segments: mpsc::Re
     }
     let _ = stream.close().await;
 }
+
+#[cfg(test)]
+mod tests;

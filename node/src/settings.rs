@@ -1,7 +1,6 @@
 //! What a node is told by its user: the checked form of the configuration.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use libp2p::Multiaddr;
 use starling_train::{DeviceChoice, RunSpec};
@@ -29,8 +28,6 @@ pub struct Settings {
     pub mdns: bool,
     /// The most members that a view may have.
     pub max_peers: usize,
-    /// The longest that a run may stand still because of one peer. Other deadlines derive from it.
-    pub max_stall: Duration,
     /// Save a checkpoint every so many steps; 0 saves only at the end.
     pub checkpoint_every: u64,
     /// How many checkpoints to keep.
@@ -100,4 +97,6 @@ pub struct Expectations {
     pub steps: Option<u64>,
     /// The seed.
     pub seed: Option<u64>,
+    /// The longest stall, in milliseconds.
+    pub max_stall_ms: Option<u64>,
 }

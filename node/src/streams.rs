@@ -4,15 +4,14 @@
 //! instant, and an outgoing one that is asked for in the instant between a connection's making and its announcement. So
 //! the accepting side says that it has the stream with one byte, and the opening side tries again if that does not come.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use libp2p::{PeerId, Stream, StreamProtocol};
 use libp2p_stream::Control;
-use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -21,8 +20,9 @@ const ACCEPTED: u8 = 0x2a;
 const TRY_LIMIT: Duration = Duration::from_secs(1);
 /// The pause between two tries.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// Streams of one protocol that are served at a time. One more is dropped, and its opener tries again.
-const MAX_SERVED: usize = 512;
+/// Streams of one protocol that are served for one peer at a time. One more is dropped, and its opener tries again.
+/// Connections are limited, so streams are.
+const MAX_SERVED_PER_PEER: usize = 8;
 
 /// Opens a stream to `peer`, trying again until `limit` is over.
 pub(crate) async fn open(
@@ -63,11 +63,29 @@ where
 {
     let mut incoming = control.accept(protocol).expect("invariant: each protocol is served once");
     tokio::spawn(async move {
-        let slots = Arc::new(Semaphore::new(MAX_SERVED));
         let mut tasks = JoinSet::new();
-        while let Some((peer, mut stream)) = incoming.next().await {
-            while tasks.try_join_next().is_some() {}
-            let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
+        let mut served: BTreeMap<PeerId, usize> = BTreeMap::new();
+        loop {
+            let (peer, mut stream) = tokio::select! {
+                Some(ended) = tasks.join_next() => {
+                    if let Ok(peer) = ended && let Some(count) = served.get_mut(&peer) {
+                        *count -= 1;
+                        if *count == 0 {
+                            served.remove(&peer);
+                        }
+                    }
+                    continue;
+                }
+                next = incoming.next() => match next {
+                    Some(next) => next,
+                    None => return,
+                }
+            };
+            let count = served.entry(peer).or_default();
+            if *count >= MAX_SERVED_PER_PEER {
+                continue;
+            }
+            *count += 1;
             let serve = serve.clone();
             tasks.spawn(async move {
                 let accept = async {
@@ -77,7 +95,7 @@ where
                 if matches!(timeout(TRY_LIMIT, accept).await, Ok(Ok(()))) {
                     serve(peer, stream).await;
                 }
-                drop(slot);
+                peer
             });
         }
     })

@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -32,8 +33,8 @@ pub(crate) enum Command {
     Hold { after: Option<u64> },
     /// Replace the state.
     Load { bytes: Vec<u8> },
-    /// Hand out the state. Answered between steps.
-    Snapshot { reply: oneshot::Sender<Vec<u8>> },
+    /// Hand out the state, with [`TrainerEvent::Snapshot`]. Answered between steps.
+    Snapshot,
     /// Save, evaluate if asked to, and end.
     Stop { evaluate: bool },
 }
@@ -45,12 +46,14 @@ pub(crate) enum TrainerEvent {
     Held { step: u64, digest: Digest },
     /// The last step is committed.
     Finished { step: u64, digest: Digest },
+    /// The state's canonical bytes.
+    Snapshot(Arc<Vec<u8>>),
     /// Training can't go on.
     Failed(NodeError),
 }
 
 /// How it went.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) step: u64,
     pub(crate) digest: Option<Digest>,
@@ -59,6 +62,8 @@ pub(crate) struct Totals {
     pub(crate) samples: u64,
     pub(crate) stepping: Duration,
     pub(crate) waiting: Duration,
+    /// What went wrong after the last step: in saving, evaluating or exporting.
+    pub(crate) trouble: Option<NodeError>,
 }
 
 /// What the trainer is to do besides stepping.
@@ -73,14 +78,16 @@ pub(crate) struct Duties {
 pub(crate) struct TrainerHandle {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) events: mpsc::Receiver<TrainerEvent>,
-    thread: JoinHandle<Result<Totals, NodeError>>,
+    /// What the trainer is at, for whoever suspects that it hangs.
+    pub(crate) busy: Busy,
+    thread: JoinHandle<Totals>,
 }
 
 impl TrainerHandle {
     /// Waits for the end of the thread. Blocks; [`Command::Stop`] must have been sent.
     pub(crate) fn join(self) -> Result<Totals, NodeError> {
         drop(self.commands);
-        self.thread.join().map_err(|_| NodeError::Stopped("trainer thread"))?
+        self.thread.join().map_err(|_| NodeError::Stopped("trainer thread"))
     }
 }
 
@@ -94,7 +101,9 @@ pub(crate) fn start(
 ) -> Result<TrainerHandle, NodeError> {
     let (commands, command_queue) = mpsc::channel(MAX_COMMANDS);
     let (event_queue, events) = mpsc::channel(MAX_COMMANDS);
+    let busy = Busy::new();
     let worker = Worker {
+        busy: busy.clone(),
         trainer,
         commands: command_queue,
         events: event_queue,
@@ -110,8 +119,8 @@ pub(crate) fn start(
     let thread = std::thread::Builder::new()
         .name("trainer".into())
         .spawn(move || worker.run(held, saver))
-        .map_err(NodeError::Network)?;
-    Ok(TrainerHandle { commands, events, thread })
+        .map_err(NodeError::Thread)?;
+    Ok(TrainerHandle { commands, events, busy, thread })
 }
 
 /// Where this member stands in the current view.
@@ -121,7 +130,39 @@ struct Place {
     ring: Option<mpsc::Sender<Operation>>,
 }
 
+/// How long the trainer has been at something that only this machine can end: computing, not waiting for others.
+#[derive(Debug, Clone)]
+pub(crate) struct Busy {
+    began: Instant,
+    /// Nanoseconds from `began` to the start of the work, plus one; 0 while there is none.
+    since: Arc<AtomicU64>,
+}
+
+impl Busy {
+    fn new() -> Self {
+        Self { began: Instant::now(), since: Arc::default() }
+    }
+
+    fn start(&self) {
+        let nanos = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX - 1);
+        self.since.store(nanos + 1, Ordering::Relaxed);
+    }
+
+    fn stop(&self) {
+        self.since.store(0, Ordering::Relaxed);
+    }
+
+    /// How long; zero while there is no work.
+    pub(crate) fn duration(&self) -> Duration {
+        match self.since.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            since => self.began.elapsed().saturating_sub(Duration::from_nanos(since - 1)),
+        }
+    }
+}
+
 struct Worker {
+    busy: Busy,
     trainer: Trainer,
     commands: mpsc::Receiver<Command>,
     events: mpsc::Sender<TrainerEvent>,
@@ -144,7 +185,7 @@ enum Next {
 }
 
 impl Worker {
-    fn run(mut self, held: bool, saver: Saver) -> Result<Totals, NodeError> {
+    fn run(mut self, held: bool, saver: Saver) -> Totals {
         if held {
             self.tell_held();
         }
@@ -168,6 +209,7 @@ impl Worker {
                 // A closed queue means that the event loop is gone.
                 Some(self.commands.blocking_recv().unwrap_or(Command::Stop { evaluate: false }))
             };
+            self.busy.start();
             match command {
                 Some(command) => match self.obey(command)? {
                     Next::GoOn => {}
@@ -175,6 +217,7 @@ impl Worker {
                 },
                 None => self.step(saver)?,
             }
+            self.busy.stop();
         }
     }
 
@@ -207,9 +250,9 @@ impl Worker {
                 self.trainer.load(state)?;
                 self.tell_held();
             }
-            Command::Snapshot { reply } => {
-                // If nobody waits for it any more, it is not needed.
-                let _ = reply.send(self.trainer.state().encode());
+            Command::Snapshot => {
+                let bytes = Arc::new(self.trainer.state().encode());
+                let _ = self.events.blocking_send(TrainerEvent::Snapshot(bytes));
             }
             Command::Stop { evaluate } => return Ok(Next::End { evaluate }),
         }
@@ -230,8 +273,11 @@ impl Worker {
                 let (reply, reduced) = oneshot::channel();
                 let divisor = self.trainer.weights(place.world) as f32;
                 let computed = Instant::now();
+                self.busy.stop();
                 let sent = ring.blocking_send(Operation { step, buffer, divisor, reply });
-                let Some(mean) = sent.ok().and_then(|()| reduced.blocking_recv().ok()) else {
+                let reduced = sent.ok().and_then(|()| reduced.blocking_recv().ok());
+                self.busy.start();
+                let Some(mean) = reduced else {
                     // Interrupted: the view changes, or the run ends. A command will say which.
                     self.place = None;
                     return Ok(());
@@ -291,19 +337,26 @@ impl Worker {
         let _ = self.events.blocking_send(TrainerEvent::Finished { step, digest });
     }
 
-    fn conclude(mut self, evaluate: bool, saver: Saver) -> Result<Totals, NodeError> {
-        if evaluate {
-            self.evaluate()?;
-            if let Some(path) = &self.duties.export {
-                let (schema, manifest) = (self.trainer.schema(), self.trainer.manifest());
-                starling_train::write_safetensors(path, &self.trainer.state(), schema, manifest)?;
-            }
-        }
+    /// Saves first: whatever goes wrong after it, nothing is lost.
+    fn conclude(mut self, evaluate: bool, saver: Saver) -> Totals {
         self.totals.step = self.trainer.step();
         self.totals.digest = Some(self.trainer.digest());
         // Before the first step there is nothing to lose, and a file would only be in the way of a fresh start.
-        saver.finish((self.trainer.step() > 0).then(|| self.trainer.state()))?;
-        Ok(self.totals)
+        let last = (self.trainer.step() > 0).then(|| self.trainer.state());
+        let mut trouble = saver.finish(last).err();
+        if evaluate {
+            // Each is tried, also when the one before it failed.
+            let (evaluated, exported) = (self.evaluate(), self.export());
+            trouble = trouble.or(evaluated.err()).or(exported.err());
+        }
+        self.totals.trouble = trouble;
+        self.totals
+    }
+
+    fn export(&self) -> Result<(), NodeError> {
+        let Some(path) = &self.duties.export else { return Ok(()) };
+        let (schema, manifest) = (self.trainer.schema(), self.trainer.manifest());
+        Ok(starling_train::write_safetensors(path, &self.trainer.state(), schema, manifest)?)
     }
 }
 
@@ -335,5 +388,24 @@ impl Pace {
         };
         *self = Self::new();
         progress
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_own_work_counts_as_busy() {
+        let busy = Busy::new();
+        assert_eq!(busy.duration(), Duration::ZERO);
+        busy.start();
+        let (first, second) = (busy.duration(), busy.duration());
+        assert!(first <= second);
+        // As the event loop sees it after a long while.
+        busy.since.store(1, Ordering::Relaxed);
+        assert!(busy.duration() >= second);
+        busy.stop();
+        assert_eq!(busy.duration(), Duration::ZERO);
     }
 }

@@ -13,17 +13,21 @@ use crate::admission::Admission;
 use crate::identity::Identity;
 
 /// How long encryption and multiplexing may take to set up on a new TCP connection.
-const SETUP_LIMIT: Duration = Duration::from_secs(10);
+const SETUP_LIMIT: Duration = Duration::from_secs(5);
+/// Substreams of one TCP connection. A member needs a dozen; a stranger can make us buffer for no more than these.
+const MAX_STREAMS: usize = 64;
 
 /// All transports as one. A connection that comes out of it is encrypted, authenticated and admitted.
 ///
 /// # Errors
 /// If the system's DNS configuration can't be read or the identity can't sign a certificate.
 pub(crate) fn build(identity: &Identity, admission: Admission) -> io::Result<Boxed<(PeerId, StreamMuxerBox)>> {
+    let mut multiplexer = yamux::Config::default();
+    multiplexer.set_max_num_streams(MAX_STREAMS);
     let tcp = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true))
         .upgrade(Version::V1)
         .authenticate(tls::Config::new(identity.keypair()).map_err(io::Error::other)?)
-        .multiplex(yamux::Config::default())
+        .multiplex(multiplexer)
         .timeout(SETUP_LIMIT)
         .boxed();
     let quic = quic::tokio::Transport::new(quic::Config::new(identity.keypair()))

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use starling_topology::{Config, Event, PeerId, Time};
+use starling_topology::{Config, Event, PeerId, Refusal, Time};
 
 use crate::invariants::Broken;
 use crate::peer::Peer;
@@ -66,8 +66,9 @@ impl Endings<'_> {
                 self.crash.is_none_or(|crash| crash.dispensable || !crash.members.contains(&name))
             }
             Event::Left => self.leaving.contains(&name),
-            // One that never was a member asked a peer that was about to go, or that had finished.
-            Event::Refused(_) => !peer.is_member(),
+            // One that never was a member asked a peer that had finished, or below, one that was about to go. Nobody
+            // founds a run and leaves before its first step, and no link is so slow that a state takes too long.
+            Event::Refused { refusal, .. } => !peer.is_member() && refusal == Refusal::RunFinished,
             Event::Lost { peer: named, .. } => {
                 !peer.is_member()
                     || self.crash.is_some_and(|crash| {

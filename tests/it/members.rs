@@ -80,9 +80,9 @@ fn all_others_end_and_name_a_member_that_was_killed() {
 
 #[test]
 fn all_others_end_and_name_a_member_that_hangs() {
-    let stall = "--max-stall-ms 2000";
-    let first = founder(&format!("--min-peers 3 {stall}"));
-    let others = [(); 2].map(|()| joiner(&first, stall));
+    let first = founder("--min-peers 3 --max-stall-ms 2000");
+    // The others have it from the run.
+    let others = [(); 2].map(|()| joiner(&first, ""));
     first.wait_for_view(3);
     first.wait_for_step(1);
     let [victim, other] = others;
@@ -110,4 +110,27 @@ fn members_go_on_when_a_joiner_dies_on_the_way() {
     assert_eq!(outcome["event"], "view");
     second.signal("TERM");
     assert_eq!(second.finish().summary()["outcome"], "left");
+}
+
+#[test]
+fn a_peer_that_left_is_not_dialed_for_ever() {
+    let first = Peer::run(&PeerOptions::flags(&format!("{LONG} -vv")));
+    first.wait_for_step(1);
+    let second = joiner(&first, "");
+    second.wait_for_view(2);
+    second.signal("TERM");
+    second.finish().summary();
+    first.wait_for("its own view", |event| event["event"] == "view" && event["generation"] == 3);
+    // Kademlia looks around when somebody new comes, and may try the one that left.
+    let third = joiner(&first, "");
+    third.wait_for_view(2);
+    third.wait_for_step(
+        third.wait_for("progress", |event| event["event"] == "progress")["step"].as_u64().unwrap_or(0) + 50,
+    );
+    first.signal("TERM");
+    let log = first.finish().stderr;
+    assert!(log.contains("starling_node"), "the log is there: {log}");
+    assert!(log.matches("dial failed").count() < 20, "{log}");
+    third.signal("TERM");
+    third.finish().summary();
 }

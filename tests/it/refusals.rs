@@ -1,7 +1,7 @@
 //! What can't work is refused: one clear line, an exit code other than 0, no panic.
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use starling_tests::{Peer, PeerOptions, data, starling};
 use tempfile::TempDir;
@@ -54,6 +54,7 @@ fn a_peer_that_wants_another_model_seed_or_batch() {
         ("--model mlp:17", "model", "17", "16"),
         ("--seed 2", "seed", "2", "1"),
         ("--batch-size 8", "batch_size", "8", "32"),
+        ("--max-stall-ms 20000", "max_stall_ms", "20000", "10000"),
     ] {
         let error = Peer::join(&ticket, &PeerOptions::flags(flags)).finish().error().to_owned();
         assert_names(&error, &[field, &format!("ours {ours}"), &format!("theirs {theirs}")]);
@@ -122,18 +123,26 @@ fn a_truncated_idx_file() {
     assert_names(&error, &["train-labels-idx1-ubyte", "1797"]);
 }
 
+/// The one thing in a folder.
+fn only(folder: &Path) -> PathBuf {
+    let mut entries = std::fs::read_dir(folder).expect("a folder");
+    let first = entries.next().expect("something").expect("read").path();
+    assert!(entries.next().is_none(), "{} holds several things", folder.display());
+    first
+}
+
 #[test]
 fn a_checkpoint_with_one_flipped_bit() {
     let peer = Peer::run(&PeerOptions::flags("--steps 20 --model mlp:8"));
     let (dir, state) = (peer.dir(), peer.data_dir());
     peer.finish().summary();
-    let chunk =
-        std::fs::read_dir(state.join("checkpoints/chunks")).expect("chunks").next().expect("one").expect("read");
-    let mut bytes = std::fs::read(chunk.path()).expect("read");
+    let run = only(&state.join("checkpoints"));
+    let chunk = only(&run.join("chunks"));
+    let mut bytes = std::fs::read(&chunk).expect("read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    std::fs::write(chunk.path(), bytes).expect("written");
-    let name = chunk.file_name().into_string().expect("text");
+    std::fs::write(&chunk, bytes).expect("written");
+    let name = chunk.file_name().expect("a name").to_string_lossy().into_owned();
     let flags = ["--data-dir", "state", "--device", "cpu"];
     for verb in [vec!["run", "--resume", "--steps", "20", "--model", "mlp:8"], vec!["checkpoint", "verify"]] {
         let flags = if verb[0] == "run" { &flags[..] } else { &flags[..2] };
@@ -182,5 +191,45 @@ fn a_fresh_run_over_an_older_ones_checkpoints() {
     assert_names(&refused(dir.path(), &args), &["--resume", "step 20"]);
     // Other settings make another run, whose checkpoints these are not.
     let args = ["run", "--resume", "--steps", "20", "--model", "mlp:9", "--data-dir", "state", "--device", "cpu"];
-    assert_names(&refused(dir.path(), &args), &["another run", "model"]);
+    assert_names(&refused(dir.path(), &args), &["another run", "model.hidden: ours 9, theirs 8"]);
+    // Without --resume it is a run of its own, beside the other.
+    let other = Peer::run_in(dir, &PeerOptions::flags("--steps 10 --model mlp:9"));
+    let dir = other.dir();
+    other.finish().summary();
+    let list = starling(dir.path()).args(["checkpoint", "ls", "--data-dir", "state", "--json"]).output();
+    let list: serde_json::Value = serde_json::from_slice(&list.expect("it starts").stdout).expect("JSON");
+    let checkpoints = list["checkpoints"].as_array().expect("a list");
+    let steps: Vec<_> = checkpoints.iter().map(|checkpoint| checkpoint["step"].as_u64()).collect();
+    assert_eq!(steps, [Some(20), Some(10)], "{list}");
+    let first = checkpoints[0]["run"].as_str().expect("text");
+    let export = |args: &[&str], step: u64| {
+        let command = ["checkpoint", "export", "--data-dir", "state", "--to", "model.safetensors", "--json"];
+        let output = starling(dir.path()).args(command).args(args).output().expect("it starts");
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(said["step"].as_u64(), Some(step), "{said}");
+    };
+    export(&[], 10);
+    export(&["--run", &first[..8]], 20);
+}
+
+#[test]
+fn a_joiner_with_the_checkpoints_of_an_earlier_run() {
+    let earlier = Peer::run(&PeerOptions::flags("--steps 20 --model mlp:8"));
+    let dir = earlier.dir();
+    earlier.finish().summary();
+    let founder = Peer::run(&PeerOptions::flags("--min-peers 2 --steps 20 --model mlp:16"));
+    let (ticket, listen) = (founder.ticket(), PeerOptions::default().listen);
+    let args = ["join", &ticket, "--data-dir", "state", "--device", "cpu", "--listen", listen, "--json"];
+    let joiner = starling(dir.path()).args(args).output().expect("starling starts");
+    assert!(joiner.status.success(), "{}", String::from_utf8_lossy(&joiner.stderr));
+    let last = joiner.stdout.trim_ascii().rsplit(|byte| *byte == b'\n').next().expect("a last line");
+    let last: serde_json::Value = serde_json::from_slice(last).expect("JSON");
+    assert_eq!(last["digest"], founder.finish().summary()["digest"]);
+}
+
+#[test]
+fn a_place_where_no_model_can_be_written() {
+    let dir = TempDir::new().expect("a temp dir");
+    let run = ["run", "--export", "missing/model.safetensors", "--data-dir", "state", "--device", "cpu"];
+    assert_names(&refused(dir.path(), &run), &["missing/model.safetensors", "its directory must be there"]);
 }

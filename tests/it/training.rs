@@ -104,8 +104,8 @@ fn a_gpu_and_cpus_hold_the_same_bits() {
     let founder = Peer::run(&cpu);
     let ticket = founder.ticket();
     // A software Vulkan driver compiles its shaders first; the others wait for it.
-    let gpu = Peer::join(&ticket, &PeerOptions { device: "gpu", ..PeerOptions::flags("--max-stall-ms 60000") });
-    let other = Peer::join(&ticket, &PeerOptions::flags("--max-stall-ms 60000"));
+    let gpu = Peer::join(&ticket, &PeerOptions { device: "gpu", ..PeerOptions::default() });
+    let other = Peer::join(&ticket, &PeerOptions::default());
     let started = gpu.wait_for("its start", |event| event["event"] == "started");
     assert!(!started["device"].as_str().expect("a name").contains("flex"), "{started}");
     let outcomes = [gpu, other, founder].map(Peer::finish);

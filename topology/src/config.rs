@@ -33,6 +33,13 @@ impl Config {
         self.max_stall * 6 / 10
     }
 
+    /// How long a proposal waits for a joiner to load the state and accept: `max_stall`. Members stand still while a
+    /// joiner loads the state, so this bounds what one that is slow, or that only says it lives, can cost them. It is
+    /// left out then. A state that takes longer to load over the slowest link needs a longer `max_stall`.
+    pub fn join_limit(&self) -> Duration {
+        self.max_stall
+    }
+
     /// How long a finished member waits for the others' goodbyes.
     pub fn goodbye_limit(&self) -> Duration {
         self.max_stall / 5

@@ -17,8 +17,9 @@
 //! ```
 //!
 //! No step past `s` can commit without the proposer's contribution, so a member that has begun `s + 1` drops it and
-//! begins it again in the new view. A joiner that dies half-way is left out of a second proposal. A *member* that is
-//! lost ends the run for all: each is told who was lost and how that was seen.
+//! begins it again in the new view. A joiner that dies half-way is left out of a second proposal, and so is one that has
+//! not accepted within [`Config::join_limit`], for all stand still meanwhile. A *member* that is lost ends the run for
+//! all: each is told who was lost and how that was seen.
 
 mod change;
 mod finish;
@@ -88,7 +89,7 @@ pub enum Output {
     },
     /// Remember how to reach a peer.
     Learn(Contact),
-    /// Call back with [`Input::Expired`].
+    /// Call back with [`Input::Expired`]. Replaces an earlier time for the same timer.
     SetTimer {
         /// What for.
         timer: Timer,
@@ -121,6 +122,8 @@ pub enum Output {
 pub enum Timer {
     /// Say "I live", and look who has not.
     Heartbeat,
+    /// Stop waiting for joiners that have not accepted the view on offer.
+    Proposal,
     /// Stop waiting for goodbyes.
     Goodbye,
 }
@@ -137,7 +140,7 @@ pub enum Event {
     },
     /// A peer asked to join.
     Joining(PeerId),
-    /// A joiner went away before it was a member.
+    /// A joiner went away, or was too slow, before it was a member.
     JoinerLost(PeerId),
     /// A message of an older view was dropped.
     Stale {
@@ -154,7 +157,12 @@ pub enum Event {
         digest: Digest,
     },
     /// We can't be a member.
-    Refused(Refusal),
+    Refused {
+        /// Who says so.
+        from: PeerId,
+        /// Why.
+        refusal: Refusal,
+    },
     /// A member is lost, and the run with it.
     Lost {
         /// The lost member.
@@ -295,6 +303,7 @@ impl Membership {
         match input {
             Input::Received { from, envelope } => self.receive(now, from, envelope)?,
             Input::Expired(Timer::Heartbeat) => self.beat(now),
+            Input::Expired(Timer::Proposal) => self.leave_slow_joiners_out(now),
             Input::Expired(Timer::Goodbye) => self.part(),
             Input::Suspected { peer, evidence } => self.suspect(now, peer, evidence),
             Input::Held { step, digest } => self.held(now, step, digest),

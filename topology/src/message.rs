@@ -112,6 +112,18 @@ pub enum Refusal {
     /// The other side's run differs.
     #[error("it is in another run")]
     OtherRun,
+    /// It was offered a view, and did not accept in time.
+    #[error(
+        "this peer had not loaded the state and accepted its view after {limit_ms} ms, for which the members stood \
+         still: join over a faster link, or found the run with a longer max_stall"
+    )]
+    TooSlow {
+        /// How long the members waited, in milliseconds.
+        limit_ms: u64,
+    },
+    /// The run has never begun, and never will.
+    #[error("its founder left before the first step")]
+    Withdrawn,
 }
 
 /// How a loss was seen.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{Digest, PeerId};
 use crate::message::Contact;
+use crate::time::Time;
 use crate::view::View;
 
 /// The next view and the boundary at which it takes effect.
@@ -26,4 +27,6 @@ pub struct Proposal {
 pub(crate) struct Ballot {
     pub(crate) proposal: Proposal,
     pub(crate) missing: BTreeSet<PeerId>,
+    /// When joiners that are still missing are left out; `None` if it takes no joiner.
+    pub(crate) deadline: Option<Time>,
 }

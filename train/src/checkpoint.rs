@@ -11,6 +11,7 @@
 //! refused. One process at a time owns a directory.
 
 mod error;
+mod folder;
 mod record;
 
 use std::collections::BTreeSet;
@@ -22,6 +23,7 @@ use atomic_write_file::AtomicWriteFile;
 use starling_topology::{Digest, RunId};
 
 pub use error::CheckpointError;
+pub use folder::CheckpointFolder;
 use record::{Record, parse_digest};
 
 use crate::state::ReplicatedState;
@@ -86,11 +88,6 @@ impl CheckpointStore {
         Ok(store)
     }
 
-    /// The directory.
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
     /// Writes a checkpoint, reads it back, and only then removes those beyond the last `keep`. Saving a state that is
     /// there already repairs it if it is damaged, and changes nothing else.
     ///
@@ -130,6 +127,33 @@ impl CheckpointStore {
         Ok(info)
     }
 
+    /// The steps of all checkpoints, ascending, by their file names alone.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn steps(&self) -> Result<Vec<u64>, CheckpointError> {
+        Ok(self.scan()?.into_iter().map(|(step, _, _)| step).collect())
+    }
+
+    /// The run whose checkpoints these are: `None` if no manifest is intact.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn run(&self) -> Result<Option<RunId>, CheckpointError> {
+        Ok(self.intact()?.last().map(|(info, _)| info.run))
+    }
+
+    /// The step of the last checkpoint that is intact, every byte read and hashed. `None` if there is none.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn last_intact(&self) -> Result<Option<u64>, CheckpointError> {
+        let is_intact = |(step, id, path): &(u64, Digest, PathBuf)| {
+            self.read_record(path, *step, *id).and_then(|(_, record)| self.read_state(&record, path)).is_ok()
+        };
+        Ok(self.scan()?.iter().rev().find(|found| is_intact(found)).map(|(step, _, _)| *step))
+    }
+
     /// All checkpoints, by ascending step. Reads manifests, not chunks: [`CheckpointStore::verify`] reads everything.
     ///
     /// # Errors
@@ -151,21 +175,6 @@ impl CheckpointStore {
         };
         let (_, record) = self.read_record(path, *step, *id)?;
         self.read_state(&record, path)
-    }
-
-    /// Reads the last checkpoint that is intact, and says what is wrong with later ones. `None` if there is none.
-    ///
-    /// # Errors
-    /// If the directory cannot be read.
-    pub fn load_last_intact(&self) -> Result<(Option<ReplicatedState>, Vec<CheckpointError>), CheckpointError> {
-        let mut damaged = Vec::new();
-        for (step, id, path) in self.scan()?.iter().rev() {
-            match self.read_record(path, *step, *id).and_then(|(_, record)| self.read_state(&record, path)) {
-                Ok(state) => return Ok((Some(state), damaged)),
-                Err(error) => damaged.push(error),
-            }
-        }
-        Ok((None, damaged))
     }
 
     /// Reads and hashes every byte of every checkpoint, by ascending step.
@@ -345,6 +354,10 @@ fn is_leftover(name: &str) -> bool {
     let Some((ours, suffix)) = name.strip_prefix('.').and_then(|name| name.rsplit_once('.')) else { return false };
     let is_ours = parse_digest(ours).is_some() || (ours.starts_with("step-") && ours.ends_with(".json"));
     is_ours && suffix.len() == 6 && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+fn is_hex(name: &str) -> bool {
+    name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn remove(path: &Path) -> Result<(), CheckpointError> {

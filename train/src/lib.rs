@@ -27,14 +27,14 @@ pub mod spec;
 pub mod state;
 pub mod trainer;
 
-pub use checkpoint::{CheckpointError, CheckpointInfo, CheckpointStore, Verdict};
-pub use data::{DataDescription, DataError, DataOptions, Dataset, Samples};
+pub use checkpoint::{CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Verdict};
+pub use data::{DataDescription, DataError, DataOptions, Dataset, LabelColumn, Samples};
 pub use device::{DeviceChoice, DeviceError, OpenDevice};
 pub use error::Error;
 pub use evaluation::Evaluation;
-pub use export::write_safetensors;
+pub use export::{check_export_place, write_safetensors};
 pub use ledger::Ledger;
-pub use manifest::{Difference, Manifest, ManifestError, WIRE_VERSION};
+pub use manifest::{Difference, MAX_STALL_MS, Manifest, ManifestError, WIRE_VERSION};
 pub use network::Network;
 pub use optimizer::Optimizer;
 pub use schema::Schema;

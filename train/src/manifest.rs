@@ -1,6 +1,7 @@
 //! What all members of a run share.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,6 +26,8 @@ pub const MAX_BATCH_SIZE: u32 = 1 << 20;
 pub const MAX_FEATURES: u32 = 1 << 24;
 /// The most classes a label may have.
 pub const MAX_CLASSES: u32 = 1 << 16;
+/// How long a run may be allowed to stand still because of one member, in milliseconds.
+pub const MAX_STALL_MS: RangeInclusive<u64> = 500..=3_600_000;
 
 /// One run: what its members must agree on before they can train together. Its hash is the run's name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,6 +49,9 @@ pub struct Manifest {
     pub seed: u64,
     /// How gradients are cut for the ring.
     pub layout: LayoutSpec,
+    /// The longest that the run may stand still because of one member, in milliseconds. Deadlines derive from it, so a
+    /// member with another one would take the others for lost, or be taken for lost by them.
+    pub max_stall_ms: u64,
     /// Fingerprint of the parameters' paths, shapes and types, in visit order.
     pub schema: Digest,
     /// Digest of the initial parameters.
@@ -103,6 +109,7 @@ impl Manifest {
             steps: spec.steps,
             seed: spec.seed,
             layout: spec.layout,
+            max_stall_ms: spec.max_stall_ms,
             schema: Digest([0; 32]),
             initial: Digest([0; 32]),
         };
@@ -188,6 +195,10 @@ impl Manifest {
         }
         if let Err(reason) = self.layout.check() {
             return invalid("layout", reason);
+        }
+        if !MAX_STALL_MS.contains(&self.max_stall_ms) {
+            let (min, max) = (MAX_STALL_MS.start(), MAX_STALL_MS.end());
+            return invalid("max_stall_ms", format!("it is {}, but {min} to {max} are possible", self.max_stall_ms));
         }
         Ok(())
     }
@@ -292,8 +303,9 @@ mod tests {
         assert!(bytes.len() < 1024, "{} bytes", bytes.len());
         assert_eq!(Manifest::decode(&bytes), Ok(manifest.clone()));
         assert_eq!(manifest.run_id(), RunId(*blake3::hash(&bytes).as_bytes()));
-        let other = Manifest { seed: 43, ..manifest.clone() };
-        assert_ne!(other.run_id(), manifest.run_id());
+        for other in [Manifest { seed: 43, ..manifest.clone() }, Manifest { max_stall_ms: 9_999, ..manifest.clone() }] {
+            assert_ne!(other.run_id(), manifest.run_id());
+        }
     }
 
     #[test]
@@ -308,6 +320,8 @@ mod tests {
             ((|spec| spec.batch_size = 0) as fn(&mut RunSpec), "`batch_size` is not usable: it is 0"),
             (|spec| spec.batch_size = u32::MAX, "`batch_size` is not usable"),
             (|spec| spec.steps = 0, "`steps` is not usable"),
+            (|spec| spec.max_stall_ms = 499, "`max_stall_ms` is not usable: it is 499, but 500 to 3600000"),
+            (|spec| spec.max_stall_ms = 3_600_001, "`max_stall_ms` is not usable"),
             (|spec| spec.model = ModelSpec::Mlp { hidden: vec![] }, "`model` is not usable: it has 0 hidden layers"),
             (
                 |spec| spec.model = ModelSpec::Mlp { hidden: vec![65_536; 3] },
@@ -356,6 +370,14 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_from_another_machine_is_not_printed() {
+        let mut manifest = manifest();
+        manifest.data.kind = "\u{1b}[2Jdigits".to_owned();
+        let message = Manifest::decode(&manifest.encode()).expect_err("no kind").to_string();
+        assert!(message.contains("its kind is none of digits, csv") && !message.contains('\u{1b}'), "{message}");
+    }
+
+    #[test]
     fn a_length_in_the_bytes_reserves_nothing() {
         // A hidden layer list that claims 2^40 entries.
         let mut bytes = vec![1, 1];
@@ -373,6 +395,7 @@ mod tests {
         };
         assert_eq!(lines(|_| {}), Vec::<String>::new());
         assert_eq!(lines(|manifest| manifest.batch_size = 32), ["batch_size: ours 64, theirs 32"]);
+        assert_eq!(lines(|manifest| manifest.max_stall_ms = 500), ["max_stall_ms: ours 10000, theirs 500"]);
         assert_eq!(
             lines(|manifest| manifest.model = ModelSpec::Mlp { hidden: vec![128, 32] }),
             ["model.hidden: ours 64, theirs 128,32"]

@@ -333,6 +333,8 @@ pub struct RunSpec {
     pub held_out: f32,
     /// How gradients are cut for the ring.
     pub layout: LayoutSpec,
+    /// The longest that the run may stand still because of one member, in milliseconds.
+    pub max_stall_ms: u64,
 }
 
 impl Default for RunSpec {
@@ -345,6 +347,7 @@ impl Default for RunSpec {
             seed: 42,
             held_out: 0.2,
             layout: LayoutSpec::default(),
+            max_stall_ms: 10_000,
         }
     }
 }

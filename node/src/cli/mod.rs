@@ -43,7 +43,8 @@ Examples:
   starling join starling1… --data table.csv --data-dir state2
   starling join /ip4/192.0.2.1/tcp/4001/p2p/12D3KooW… --secret-file secret.hex
 
-Model, optimizer, batch size, steps and seed come from the run. Set one anyway, and a run that differs is refused.
+Model, optimizer, batch size, steps, seed, longest stall, and a table's label column and header come from the run. Set
+one anyway, and a run that differs is refused.
 Each machine needs its own copy of the data and its own data directory.";
 
 /// Train one model on many machines that nobody owns in common.
@@ -147,6 +148,9 @@ pub struct ManifestFlags {
     /// Seed of initial parameters, sample order and held-out split [default: 42]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<String>,
+    /// The longest a run may stand still because of one peer, in ms; all deadlines derive from it [default: 10000]
+    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
+    pub max_stall_ms: Option<String>,
 }
 
 /// Flags of who founds a run.
@@ -171,10 +175,10 @@ pub struct MachineFlags {
     /// digits (built in), a CSV file (.csv, .csv.gz), an IDX file, or a folder of IDX files [default: digits]
     #[arg(long, value_name = "SOURCE")]
     pub data: Option<String>,
-    /// CSV: the label column, by name or 0-based index [default: the last column]
+    /// CSV: the label column, by name or 0-based index; joiners have it from the run [default: the last column]
     #[arg(long, value_name = "COLUMN")]
     pub label: Option<String>,
-    /// CSV: the first row holds column names [default: detected from the first row]
+    /// CSV: the first row holds column names; joiners know from the run [default: detected from the first row]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub header: Option<String>,
     /// CSV: the first row holds values
@@ -210,9 +214,6 @@ pub struct MachineFlags {
     /// The most members the run may have [default: 64]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_peers: Option<String>,
-    /// The longest a run may stand still because of one peer, in ms; all deadlines derive from it [default: 10000]
-    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
-    pub max_stall_ms: Option<String>,
 }
 
 /// All flags that set keys.
@@ -339,6 +340,9 @@ pub struct ExportFlags {
     /// Where the data directory is.
     #[command(flatten)]
     pub data_dir: DataDirFlag,
+    /// The run, by the first digits of its id [default: the run that was saved last]
+    #[arg(long, value_name = "PREFIX")]
+    pub run: Option<String>,
     /// The checkpoint after this step [default: the newest]
     #[arg(long, value_name = "STEP")]
     pub step: Option<u64>,

@@ -37,6 +37,7 @@ impl ManifestFlags {
             one("run.batch_size", "--batch-size", &self.batch_size),
             one("run.steps", "--steps", &self.steps),
             one("run.seed", "--seed", &self.seed),
+            one("network.max_stall_ms", "--max-stall-ms", &self.max_stall_ms),
         ];
         flags.into_iter().flatten().collect()
     }
@@ -72,7 +73,6 @@ impl MachineFlags {
             many("network.announce", "--announce", &self.announce),
             one("network.mdns", "--mdns", &self.mdns),
             one("network.max_peers", "--max-peers", &self.max_peers),
-            one("network.max_stall_ms", "--max-stall-ms", &self.max_stall_ms),
         ];
         flags.into_iter().flatten().chain(self.data_dir.values()).collect()
     }

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use starling_train::{CheckpointInfo, CheckpointStore, Schema, Verdict, write_safetensors};
+use starling_train::{
+    CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Error, Schema, Verdict, write_safetensors,
+};
 
 use super::{CommandError, Context, DataDirLock, EXIT_DONE, EXIT_FAILED, print};
 use crate::cli::{DataDirFlag, ExportFlags};
@@ -14,20 +16,54 @@ use crate::output::format;
 /// The checkpoints of a data directory that no node is using.
 struct Opened {
     data_dir: PathBuf,
-    store: CheckpointStore,
+    /// One for each run, the one written to last at the end.
+    stores: Vec<CheckpointStore>,
     // Opening a store sweeps what interrupted writes left, so no node may be writing.
     _lock: DataDirLock,
 }
 
+impl Opened {
+    fn of_all_runs<T>(
+        &self,
+        what: impl Fn(&CheckpointStore) -> Result<Vec<T>, CheckpointError>,
+    ) -> Result<Vec<T>, CommandError> {
+        let mut all = Vec::new();
+        for store in &self.stores {
+            all.extend(what(store).map_err(Error::from)?);
+        }
+        Ok(all)
+    }
+
+    /// The store of the run whose id begins with `prefix`, or of the run that was saved last.
+    fn of_run(&self, prefix: Option<&str>) -> Result<&CheckpointStore, CommandError> {
+        let Some(prefix) = prefix else {
+            return self.stores.last().ok_or_else(|| CommandError::NoCheckpoint(self.data_dir.clone()));
+        };
+        let mut found = Vec::new();
+        for store in &self.stores {
+            let run = store.run().map_err(Error::from)?;
+            found.extend(run.filter(|run| run.to_string().starts_with(prefix)).map(|_| store));
+        }
+        match found.as_slice() {
+            [store] => Ok(store),
+            several => Err(CommandError::NotOneRun {
+                dir: self.data_dir.clone(),
+                prefix: prefix.to_owned(),
+                found: several.len(),
+            }),
+        }
+    }
+}
+
 pub(super) fn list(context: &Context, flags: &DataDirFlag) -> Result<u8, CommandError> {
-    let checkpoints = open(context, flags)?.store.list().map_err(starling_train::Error::from)?;
+    let checkpoints = open(context, flags)?.of_all_runs(CheckpointStore::list)?;
     let value = || json!({ "checkpoints": checkpoints.iter().map(to_json).collect::<Vec<_>>() });
     print(context.global.json, value, || checkpoints.iter().map(|info| format!("{}\n", describe(info))).collect())?;
     Ok(EXIT_DONE)
 }
 
 pub(super) fn verify(context: &Context, flags: &DataDirFlag) -> Result<u8, CommandError> {
-    let verdicts = open(context, flags)?.store.verify().map_err(starling_train::Error::from)?;
+    let verdicts = open(context, flags)?.of_all_runs(CheckpointStore::verify)?;
     let damaged = verdicts.iter().filter(|verdict| verdict.result.is_err()).count();
     let value = || {
         let checkpoints: Vec<Value> = verdicts.iter().map(verdict_to_json).collect();
@@ -47,7 +83,7 @@ pub(super) fn verify(context: &Context, flags: &DataDirFlag) -> Result<u8, Comma
 
 pub(super) fn export(context: &Context, flags: &ExportFlags) -> Result<u8, CommandError> {
     let opened = open(context, &flags.data_dir)?;
-    let state = opened.store.load(flags.step).map_err(starling_train::Error::from)?;
+    let state = opened.of_run(flags.run.as_deref())?.load(flags.step).map_err(Error::from)?;
     let manifest = manifest_file::load(&opened.data_dir, state.run)?;
     let schema = Schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
     write_safetensors(&flags.to, &state, &schema, &manifest)?;
@@ -67,8 +103,8 @@ fn open(context: &Context, flags: &DataDirFlag) -> Result<Opened, CommandError> 
         return Err(CommandError::NoCheckpoint(data_dir));
     }
     let lock = DataDirLock::acquire(&data_dir)?;
-    let store = CheckpointStore::open(directory, usize::MAX).map_err(starling_train::Error::from)?;
-    Ok(Opened { data_dir, store, _lock: lock })
+    let stores = CheckpointFolder::new(directory).stores(usize::MAX).map_err(Error::from)?;
+    Ok(Opened { data_dir, stores, _lock: lock })
 }
 
 fn describe(info: &CheckpointInfo) -> String {
@@ -106,5 +142,42 @@ fn verdict_to_json(verdict: &Verdict) -> Value {
             "whole": false,
             "error": error.to_string(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use starling_topology::RunId;
+    use starling_train::ReplicatedState;
+
+    use super::*;
+
+    #[test]
+    fn a_run_is_found_by_the_start_of_its_id() {
+        let data_dir = tempfile::tempdir().expect("a temp dir");
+        let folder = CheckpointFolder::new(data_dir.path().join(CHECKPOINTS));
+        for (run, step) in [(0xa1, 5), (0xa2, 7)] {
+            let state = ReplicatedState {
+                run: RunId([run; 32]),
+                step,
+                parameters: vec![1.0],
+                moments: vec![],
+                scalars: vec![],
+            };
+            folder.open(state.run, 3).expect("a store").save(&state).expect("saved");
+        }
+        let lock = DataDirLock::acquire(data_dir.path()).expect("free");
+        let stores = folder.stores(usize::MAX).expect("read");
+        let opened = Opened { data_dir: data_dir.path().to_owned(), stores, _lock: lock };
+        assert_eq!(opened.of_all_runs(CheckpointStore::steps).expect("read").len(), 2);
+        let step = |prefix: &str| opened.of_run(Some(prefix)).map(|store| store.steps().expect("read"));
+        assert_eq!(step("a1").expect("one"), [5]);
+        assert_eq!(step(&"a2".repeat(32)).expect("one"), [7]);
+        for (prefix, part) in [("a", "2 runs"), ("b", "0 runs")] {
+            let error = step(prefix).expect_err("not one").to_string();
+            assert!(error.contains(part) && error.contains("starling checkpoint ls"), "{error}");
+        }
+        let none = Opened { stores: Vec::new(), ..opened };
+        assert!(matches!(none.of_run(None), Err(CommandError::NoCheckpoint(_))));
     }
 }

@@ -77,6 +77,18 @@ pub enum CommandError {
     /// There is no such checkpoint.
     #[error("there is no checkpoint in {}", .0.display())]
     NoCheckpoint(PathBuf),
+    /// The start of a run's id does not name one run.
+    #[error(
+        "{} holds checkpoints of {found} runs whose id begins with `{prefix}`; `starling checkpoint ls` lists all", dir.display()
+    )]
+    NotOneRun {
+        /// The data directory.
+        dir: PathBuf,
+        /// What was given.
+        prefix: String,
+        /// How many runs it fits.
+        found: usize,
+    },
     /// The operating system refused.
     #[error("can't {what}: {source}")]
     Io {
@@ -102,6 +114,7 @@ impl CommandError {
             | Self::NoInvitation { .. }
             | Self::Exists(_)
             | Self::NoCheckpoint(_)
+            | Self::NotOneRun { .. }
             | Self::Io { .. }
             | Self::Demo(_) => EXIT_FAILED,
         }

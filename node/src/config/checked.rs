@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use etcetera::BaseStrategy;
 use libp2p::Multiaddr;
+use libp2p::multiaddr::Protocol;
 use starling_train::{DeviceChoice, LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
 
 use super::error::ConfigError;
@@ -113,7 +114,6 @@ impl Loaded {
             announce: self.addresses("network.announce", &network.announce)?,
             mdns: network.mdns,
             max_peers: network.max_peers as usize,
-            max_stall: Duration::from_millis(network.max_stall_ms),
             checkpoint_every: train.checkpoint_every_steps,
             checkpoint_keep: train.checkpoint_keep as usize,
             evaluate_every: train.evaluate_every_steps,
@@ -144,6 +144,7 @@ impl Loaded {
                 seed: run.seed,
                 held_out: run.held_out as f32,
                 layout: self.layout()?,
+                max_stall_ms: self.config.network.max_stall_ms,
             },
             min_peers: run.min_peers as usize,
             public: run.public,
@@ -167,6 +168,7 @@ impl Loaded {
             batch_size: is_set("run.batch_size").then(|| self.batch_size()),
             steps: is_set("run.steps").then_some(run.steps),
             seed: is_set("run.seed").then_some(run.seed),
+            max_stall_ms: is_set("network.max_stall_ms").then_some(self.config.network.max_stall_ms),
         })
     }
 
@@ -220,10 +222,16 @@ impl Loaded {
 
     fn addresses(&self, key: &'static str, texts: &[String]) -> Result<Vec<Multiaddr>, ConfigError> {
         let parse = |text: &String| {
-            text.parse::<Multiaddr>().map_err(|error| {
+            let address = text.parse::<Multiaddr>().map_err(|error| {
                 let reason = format!("`{text}` is no multiaddr ({error}); write one such as /ip4/0.0.0.0/tcp/4001");
                 self.meaning(key, reason)
-            })
+            })?;
+            if address.iter().any(|part| matches!(part, Protocol::P2p(_))) {
+                let reason =
+                    format!("`{text}` names a peer; leave out /p2p/..., this machine's peer id is added to it");
+                return Err(self.meaning(key, reason));
+            }
+            Ok(address)
         };
         texts.iter().map(parse).collect()
     }

@@ -1,5 +1,6 @@
 //! The one list of all keys: their types, ranges and meaning.
 
+use starling_train::MAX_STALL_MS;
 use toml::Value;
 
 /// One key of the configuration.
@@ -161,9 +162,10 @@ pub static KEYS: &[Key] = &[
     key("network.max_peers", Kind::Integer(1, MAX_PEERS), Some("--max-peers"), "The most members a run may have."),
     key(
         "network.max_stall_ms",
-        Kind::Integer(200, 3_600_000),
+        Kind::Integer(*MAX_STALL_MS.start() as i64, *MAX_STALL_MS.end() as i64),
         Some("--max-stall-ms"),
-        "The longest that a run may stand still because of one peer, in milliseconds. All deadlines derive from it.",
+        "The longest that a run may stand still because of one peer, in milliseconds. All deadlines derive from it. \
+         Joiners take it from the run.",
     ),
     key(
         "collective.bucket_kib",

@@ -127,7 +127,7 @@ pub struct NetworkConfig {
     pub mdns: bool,
     /// The most members of a view.
     pub max_peers: u64,
-    /// The longest that a run may stand still because of one peer, in milliseconds.
+    /// The longest that a run may stand still because of one peer, in milliseconds: the founder's choice.
     pub max_stall_ms: u64,
 }
 

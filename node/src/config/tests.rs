@@ -190,7 +190,8 @@ fn each_optimizer_has_its_own_learning_rate() {
 #[test]
 fn what_only_the_node_understands_is_checked_too() {
     let founding = |key, value| with_flag(key, value).founding(Resume::Fresh).expect_err("bad").to_string();
-    let settings = |key, value| with_flag(key, value).settings().expect_err("bad").to_string();
+    let settings = |key, value: &str| with_flag(key, value).settings().expect_err("bad").to_string();
+    let peer = format!("/p2p/{}", crate::identity::Identity::generate().peer_id());
     for (error, part) in [
         (founding("run.model", "gpt"), "--flag: run.model: "),
         (founding("run.min_peers", "65"), "network.max_peers is 64"),
@@ -198,6 +199,10 @@ fn what_only_the_node_understands_is_checked_too() {
         (settings("network.listen", "0.0.0.0:80"), "`0.0.0.0:80` is no multiaddr"),
         (settings("network.listen", ""), "at least one address"),
         (settings("network.announce", "here"), "network.announce"),
+        (settings("network.announce", &format!("/ip4/192.0.2.1/tcp/4001{peer}")), "network.announce: `/ip4/192.0.2.1/"),
+        (settings("network.announce", &format!("/ip4/192.0.2.1/tcp/4001{peer}")), "leave out /p2p/"),
+        (settings("network.listen", &format!("/ip4/0.0.0.0/tcp/4001{peer}")), "leave out /p2p/"),
+        (flag_error("network.max_stall_ms", "499"), "from 500 to 3600000"),
         (with_flag("log.level", "wran").log().expect_err("bad").to_string(), "`wran` is no level"),
     ] {
         assert!(error.contains(part), "{part} is missing from: {error}");
@@ -211,7 +216,7 @@ fn what_only_the_node_understands_is_checked_too() {
 fn a_joiner_expects_only_what_its_user_set() {
     let none = load("[network]\nmdns = true\n", &[], &[]).expect("good").expectations().expect("good");
     assert!(none.model.is_none() && none.optimizer.is_none());
-    assert_eq!((none.batch_size, none.steps, none.seed), (None, None, None));
+    assert_eq!((none.batch_size, none.steps, none.seed, none.max_stall_ms), (None, None, None, None));
     // The default's own value, but said aloud.
     let file = "[run]\nmodel = \"mlp:64\"\nlearning_rate = 0.5\n";
     let some = load(file, &[("STARLING_RUN_STEPS", "600")], &[flag("run.seed", "--seed", "1")]);
@@ -219,6 +224,9 @@ fn a_joiner_expects_only_what_its_user_set() {
     assert_eq!(some.model, Some(ModelSpec::Mlp { hidden: vec![64] }));
     assert!(matches!(some.optimizer, Some(OptimizerSpec::AdamW { learning_rate: 0.5, .. })));
     assert_eq!((some.batch_size, some.steps, some.seed), (None, Some(600), Some(1)));
+    let file = load("[network]\nmax_stall_ms = 10000\n", &[], &[]).expect("good");
+    assert_eq!(file.expectations().expect("good").max_stall_ms, Some(10_000));
+    assert_eq!(file.founding(Resume::Fresh).expect("good").run.max_stall_ms, 10_000);
 }
 
 #[test]

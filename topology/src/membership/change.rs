@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Event, Membership, Output, Phase};
+use super::{Event, Membership, Output, Phase, Timer};
 use crate::id::PeerId;
 use crate::message::{Body, Refusal};
 use crate::proposal::{Ballot, Proposal};
@@ -74,15 +74,49 @@ impl Membership {
         for peer in &missing {
             self.send(*peer, Body::Propose(proposal.clone()));
         }
-        self.phase = Phase::Proposing(Ballot { proposal, missing });
+        let joins = missing.iter().any(|peer| self.joiners.contains_key(peer));
+        let deadline = joins.then(|| self.arm_proposal(now));
+        self.phase = Phase::Proposing(Ballot { proposal, missing, deadline });
         self.rewatch(now);
         self.install_when_accepted(now);
+    }
+
+    fn arm_proposal(&mut self, now: Time) -> Time {
+        let at = now + self.config.join_limit();
+        self.outputs.push_back(Output::SetTimer { timer: Timer::Proposal, at });
+        at
+    }
+
+    /// Proposer: joiners that live but have not accepted in time cost the members no more. Missing members are not
+    /// concerned: those that hang are found by their silence, and the others need their step's time.
+    pub(super) fn leave_slow_joiners_out(&mut self, now: Time) {
+        let Phase::Proposing(ballot) = &self.phase else { return };
+        // The timer of a proposal that has been withdrawn or installed says nothing about this one.
+        if ballot.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        let slow: Vec<PeerId> = ballot.missing.iter().copied().filter(|peer| self.joiners.contains_key(peer)).collect();
+        if slow.is_empty() {
+            // A member is missing. Until it is there, a joiner can be restarted, and be missing again.
+            let deadline = Some(self.arm_proposal(now));
+            if let Phase::Proposing(ballot) = &mut self.phase {
+                ballot.deadline = deadline;
+            }
+            return;
+        }
+        let limit_ms = u64::try_from(self.config.join_limit().as_millis()).unwrap_or(u64::MAX);
+        for joiner in slow {
+            self.joiners.remove(&joiner);
+            self.tell(Event::JoinerLost(joiner));
+            self.send(joiner, Body::Refuse(Refusal::TooSlow { limit_ms }));
+        }
+        self.change(now);
     }
 
     /// The founder leaves before the first step: there is no run to hand over.
     fn withdraw(&mut self) {
         for joiner in std::mem::take(&mut self.joiners).into_keys() {
-            self.send(joiner, Body::Refuse(Refusal::RunFinished));
+            self.send(joiner, Body::Refuse(Refusal::Withdrawn));
         }
         self.end(Event::Left);
     }

@@ -26,7 +26,7 @@ impl Membership {
                     return Ok(());
                 };
                 if self.view.is_none() && *member == from {
-                    self.end(Event::Refused(refusal));
+                    self.end(Event::Refused { from, refusal });
                 }
             }
             Body::Leave => {

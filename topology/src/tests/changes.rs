@@ -1,6 +1,6 @@
 //! Joins and leaves, alone and on top of each other, before and between steps.
 
-use super::cluster::{Cluster, Fate, peer};
+use super::cluster::{Cluster, Fate, peer, refused};
 use crate::{Event, PeerId, Refusal};
 
 /// A run of `names`, the first one its founder, that is stepping.
@@ -176,12 +176,57 @@ fn a_joiner_that_is_restarted_is_offered_the_view_again() {
 }
 
 #[test]
+fn a_joiner_that_never_accepts_is_left_out_after_the_limit() {
+    for seed in 0..60 {
+        let names: &[u8] = if seed % 2 == 0 { &[5] } else { &[5, 6, 7] };
+        let mut cluster = formed(seed, 60, names);
+        let (slow, quick) = (if seed % 4 < 2 { peer(3) } else { peer(8) }, peer(9));
+        cluster.join_stalling(slow, peer(5));
+        cluster.run_until(|cluster| cluster.is_fetching(slow));
+        let stands_still = cluster.now;
+        // It queues behind the one that is slow.
+        cluster.join(quick, peer(5));
+        cluster.run_until(|cluster| cluster.peers[&slow].fate != Fate::Running);
+        let limit = cluster.config.join_limit();
+        let limit_ms = limit.as_millis() as u64;
+        assert_eq!(cluster.peers[&slow].fate, refused(peer(5), Refusal::TooSlow { limit_ms }), "seed {seed}");
+        let stood_still = cluster.now - stands_still;
+        assert!(stood_still <= limit, "seed {seed}: {stood_still:?}");
+        cluster.run();
+        cluster.assert_complete(names.iter().copied().map(peer).chain([quick]));
+        for name in names {
+            assert!(!cluster.members(peer(*name)).contains(&slow));
+            let told = cluster.peers[&peer(*name)].events.contains(&Event::JoinerLost(slow));
+            assert_eq!(told, *name == 5, "seed {seed}: {name} is told of {slow:?}");
+        }
+    }
+}
+
+#[test]
+fn a_founder_whose_joiner_is_too_slow_waits_for_another() {
+    for seed in 0..30 {
+        let mut cluster = Cluster::new(seed, 5, 3);
+        cluster.found(peer(5));
+        cluster.join(peer(6), peer(5));
+        cluster.join_stalling(peer(7), peer(5));
+        cluster.run_until(|cluster| cluster.peers[&peer(7)].fate != Fate::Running);
+        let limit_ms = cluster.config.join_limit().as_millis() as u64;
+        assert_eq!(cluster.peers[&peer(7)].fate, refused(peer(5), Refusal::TooSlow { limit_ms }));
+        assert!(!cluster.is_stepping(peer(5)) && !cluster.is_stepping(peer(6)));
+        assert_eq!(cluster.peers[&peer(5)].events.last(), Some(&Event::Waiting { present: 2, needed: 3 }));
+        cluster.join(peer(8), peer(5));
+        cluster.run();
+        cluster.assert_complete([5, 6, 8].map(peer));
+    }
+}
+
+#[test]
 fn who_is_a_member_already_is_refused() {
     let mut cluster = formed(1, 60, &[5, 6]);
     cluster.peers.remove(&peer(6));
     cluster.join(peer(6), peer(5));
     cluster.run_until(|cluster| cluster.peers[&peer(6)].fate != Fate::Running);
-    assert_eq!(cluster.peers[&peer(6)].fate, Fate::Ended(Event::Refused(Refusal::AlreadyMember)));
+    assert_eq!(cluster.peers[&peer(6)].fate, refused(peer(5), Refusal::AlreadyMember));
 }
 
 #[test]
@@ -214,7 +259,7 @@ fn any_mixture_of_changes_ends_well() {
                 Fate::Ended(Event::Lost { peer: asked, .. }) => {
                     assert!(cluster.peers[&name].machine.view().is_none(), "seed {seed}: {name:?} lost {asked:?}");
                 }
-                Fate::Ended(Event::Refused(refusal)) => assert_eq!(refusal, Refusal::RunFinished),
+                Fate::Ended(Event::Refused { refusal, .. }) => assert_eq!(refusal, Refusal::RunFinished),
                 Fate::Ended(_) | Fate::Running | Fate::Killed | Fate::Hung => cluster.assert_complete([name]),
             }
         }

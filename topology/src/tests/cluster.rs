@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::{
-    Config, Contact, Digest, Envelope, Event, Evidence, Generation, Input, Membership, Output, PeerId, RunId, Time,
-    Timer, View, ViewId,
+    Config, Contact, Digest, Envelope, Event, Evidence, Generation, Input, Membership, Output, PeerId, Refusal, RunId,
+    Time, Timer, View, ViewId,
 };
 
 pub(super) const RUN: RunId = RunId([7; 32]);
@@ -38,6 +38,11 @@ pub(super) fn peer(name: u8) -> PeerId {
 
 pub(super) fn contact(peer: PeerId) -> Contact {
     Contact { peer, addresses: vec![format!("address of {peer}")] }
+}
+
+/// The fate of one that `from` would not have.
+pub(super) fn refused(from: PeerId, refusal: Refusal) -> Fate {
+    Fate::Ended(Event::Refused { from, refusal })
 }
 
 /// How a machine ended, or did not.
@@ -116,10 +121,21 @@ impl Cluster {
     }
 
     pub(super) fn join(&mut self, joiner: PeerId, member: PeerId) {
+        // Some drivers say where their steps stand before they ask, some wait to be asked.
+        let tells = self.rng.below(2) == 0;
+        self.join_telling(joiner, member, tells);
+    }
+
+    /// A joiner that must load whatever state there is, and never has it.
+    pub(super) fn join_stalling(&mut self, joiner: PeerId, member: PeerId) {
+        self.join_telling(joiner, member, false);
+        self.at(joiner).stalls = true;
+    }
+
+    fn join_telling(&mut self, joiner: PeerId, member: PeerId, tells: bool) {
         let machine = Membership::join(self.config.clone(), RUN, contact(joiner), member, self.now);
         self.add(joiner, machine);
-        // Some drivers say where their steps stand before they ask, some wait to be asked.
-        if self.rng.below(2) == 0 {
+        if tells {
             let digest = self.peers[&joiner].digest;
             self.input(joiner, Input::Held { step: 0, digest });
         }

@@ -1,6 +1,6 @@
 //! Founding a run, waiting for enough members, finishing it.
 
-use super::cluster::{Cluster, Fate, peer};
+use super::cluster::{Cluster, Fate, peer, refused};
 use crate::{Digest, Event, Generation, Refusal};
 
 #[test]
@@ -59,7 +59,7 @@ fn a_founder_that_gives_up_waiting_says_so() {
         cluster.run();
         assert_eq!(cluster.peers[&peer(1)].fate, Fate::Ended(Event::Left));
         for joiner in [peer(2), peer(3)] {
-            assert_eq!(cluster.peers[&joiner].fate, Fate::Ended(Event::Refused(Refusal::RunFinished)));
+            assert_eq!(cluster.peers[&joiner].fate, refused(peer(1), Refusal::Withdrawn));
         }
     }
 }
@@ -74,7 +74,7 @@ fn a_full_run_refuses() {
         cluster.run_until(|cluster| cluster.is_stepping(peer(2)));
         cluster.join(peer(3), peer(2));
         cluster.run();
-        assert_eq!(cluster.peers[&peer(3)].fate, Fate::Ended(Event::Refused(Refusal::Full { max_members: 2 })));
+        assert_eq!(cluster.peers[&peer(3)].fate, refused(peer(1), Refusal::Full { max_members: 2 }));
         cluster.assert_complete([peer(1), peer(2)]);
     }
 }
@@ -115,7 +115,7 @@ fn a_late_joiner_is_told_that_the_run_has_finished() {
         cluster.assert_complete([peer(1), peer(2)]);
         if let Some(late) = cluster.peers.get(&peer(3)) {
             let lost = matches!(late.fate, Fate::Ended(Event::Lost { peer: lost, .. }) if lost == peer(1));
-            assert!(lost || late.fate == Fate::Ended(Event::Refused(Refusal::RunFinished)), "{:?}", late.fate);
+            assert!(lost || late.fate == refused(peer(1), Refusal::RunFinished), "{:?}", late.fate);
         }
     }
 }

@@ -54,7 +54,7 @@ fn random_messages_into_every_phase() {
             let (step, digest) = (rng.below(3) as u64, Digest([rng.below(2) as u8; 32]));
             let input = match rng.below(20) {
                 0 => Input::Expired(Timer::Heartbeat),
-                1 => Input::Expired(Timer::Goodbye),
+                1 => Input::Expired(rng.pick(&[Timer::Goodbye, Timer::Proposal])),
                 2 => Input::Suspected { peer: name(&mut rng), evidence: Evidence::LinkFailed },
                 3..=5 => Input::Held { step, digest },
                 6 if rng.below(4) == 0 => Input::Finished { step, digest },
@@ -126,7 +126,13 @@ fn envelope(rng: &mut Rng) -> Envelope {
     let body = match rng.below(11) {
         0 => Body::Join(contact(name(rng))),
         1 => Body::Redirect(contact(name(rng))),
-        2 => Body::Refuse(rng.pick(&[Refusal::RunFinished, Refusal::AlreadyMember, Refusal::Full { max_members: 0 }])),
+        2 => Body::Refuse(rng.pick(&[
+            Refusal::RunFinished,
+            Refusal::AlreadyMember,
+            Refusal::Full { max_members: 0 },
+            Refusal::TooSlow { limit_ms: u64::MAX },
+            Refusal::Withdrawn,
+        ])),
         3 => Body::Leave,
         4 => {
             let view = view(rng);

@@ -4,7 +4,7 @@ use super::cluster::{RUN, contact, peer};
 use crate::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_ENVELOPE_BYTES, MAX_MEMBERS};
 use crate::{
     Body, Config, Contact, Digest, Envelope, Event, Evidence, Generation, Input, Membership, Output, PeerId, Proposal,
-    Refusal, RunId, Time, View, ViewId, Violation,
+    Refusal, RunId, Time, Timer, View, ViewId, Violation,
 };
 
 const DIGEST: Digest = Digest([3; 32]);
@@ -156,6 +156,85 @@ fn a_machine_that_has_ended_does_nothing() {
     for body in [Body::Heartbeat, Body::Install { view: ViewId([0; 32]) }, Body::Join(contact(peer(1)))] {
         assert_eq!(receive(&mut machine, peer(9), 2, body), Ok(vec![]));
     }
+}
+
+#[test]
+fn the_expiry_of_a_withdrawn_proposal_does_nothing() {
+    let limit = Config::default().join_limit();
+    let at = |tenths| Time::ZERO + limit * tenths / 10;
+    let mut machine = Membership::found(Config::default(), RUN, contact(peer(5)), Time::ZERO);
+    let mut input = |now, input| {
+        machine.handle(now, input).expect("correct");
+        outputs(&mut machine)
+    };
+    let held = || Input::Held { step: 0, digest: DIGEST };
+    let join = |name| {
+        let body = Body::Join(contact(peer(name)));
+        Input::Received { from: peer(name), envelope: Envelope { run: RUN, generation: Generation(0), body } }
+    };
+    let gone = |name| Input::Suspected { peer: peer(name), evidence: Evidence::Closed };
+    let proposes = |outputs: &[Output], expires: Time| {
+        let set = Output::SetTimer { timer: Timer::Proposal, at: expires };
+        outputs
+            .iter()
+            .any(|output| matches!(output, Output::Send { envelope: Envelope { body: Body::Propose(_), .. }, .. }))
+            && outputs.contains(&set)
+    };
+    input(at(0), held());
+    input(at(0), join(6));
+    assert!(proposes(&input(at(0), held()), at(10)));
+    let goes_on = input(at(2), gone(6));
+    assert!(matches!(goes_on[..], [Output::Event(Event::JoinerLost(_)), Output::Step(_)]), "{goes_on:?}");
+    assert_eq!(input(at(3), Input::Expired(Timer::Proposal)), [], "nothing is on offer");
+
+    input(at(4), join(6));
+    input(at(4), join(7));
+    assert!(proposes(&input(at(4), held()), at(14)));
+    assert_eq!(input(at(10), Input::Expired(Timer::Proposal)), [], "the first one's");
+    assert!(proposes(&input(at(11), gone(6)), at(21)), "a second one for the same boundary");
+    assert_eq!(input(at(14), Input::Expired(Timer::Proposal)), [], "the one that offered it to both");
+
+    let last = input(at(21), Input::Expired(Timer::Proposal));
+    let refusal = Refusal::TooSlow { limit_ms: limit.as_millis() as u64 };
+    let told = Envelope { run: RUN, generation: Generation(1), body: Body::Refuse(refusal) };
+    let told = Output::Send { to: peer(7), envelope: told };
+    assert_eq!(last, [Output::Event(Event::JoinerLost(peer(7))), told, Output::Step(first())]);
+    assert_eq!(input(at(31), Input::Expired(Timer::Proposal)), []);
+}
+
+#[test]
+fn members_that_are_missing_are_not_too_slow() {
+    let limit = Config::default().join_limit();
+    let mut machine = Membership::found(Config::default(), RUN, contact(peer(5)), Time::ZERO);
+    let mut input = |now, input| {
+        machine.handle(now, input).expect("correct");
+        outputs(&mut machine)
+    };
+    let received = |name, body| Input::Received {
+        from: peer(name),
+        envelope: Envelope { run: RUN, generation: Generation(1), body },
+    };
+    let held = || Input::Held { step: 0, digest: DIGEST };
+    let join = |name| received(name, Body::Join(contact(peer(name))));
+    input(Time::ZERO, held());
+    input(Time::ZERO, join(6));
+    input(Time::ZERO, held());
+    let second = first().succeed([5, 6].map(peer));
+    input(Time::ZERO, received(6, Body::Accept { view: second.id() }));
+    // Peer 7 accepts in time; peer 6, a member now, has a long step.
+    input(Time::ZERO, join(7));
+    input(Time::ZERO, held());
+    let third = second.succeed([5, 6, 7].map(peer));
+    input(Time::ZERO, received(7, Body::Accept { view: third.id() }));
+    let again = Output::SetTimer { timer: Timer::Proposal, at: Time::ZERO + limit * 2 };
+    assert_eq!(input(Time::ZERO + limit, Input::Expired(Timer::Proposal)), [again]);
+    // A joiner that is restarted has the rest of that time, and no more.
+    input(Time::ZERO + limit, join(7));
+    let dropped = input(Time::ZERO + limit * 2, Input::Expired(Timer::Proposal));
+    assert!(dropped.contains(&Output::Event(Event::JoinerLost(peer(7)))), "{dropped:?}");
+    let fourth = second.succeed([5, 6].map(peer));
+    let installed = input(Time::ZERO + limit * 2, received(6, Body::Accept { view: fourth.id() }));
+    assert!(installed.contains(&Output::Step(fourth)), "{installed:?}");
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn what_is_saved_is_loaded() {
     assert_eq!(store.load(None).expect("loaded"), state(5));
     assert_eq!(store.load(Some(5)).expect("loaded"), state(5));
     assert_eq!(store.list().expect("a list"), [info]);
+    assert_eq!(store.run().expect("read"), Some(state(5).run));
 }
 
 #[test]
@@ -123,8 +124,8 @@ fn damage_is_found_by_verify_and_passed_over_by_name() {
     assert_eq!((verdicts[1].step, &verdicts[1].path), (2, &second.path));
     let message = verdicts[1].result.as_ref().expect_err("damaged").to_string();
     assert!(message.contains(&*chunk.to_string_lossy()), "{message}");
-    let (found, damaged) = store.load_last_intact().expect("read");
-    assert_eq!((found, damaged.len()), (Some(state(1)), 1));
+    assert_eq!(store.last_intact().expect("read"), Some(1));
+    assert_eq!(store.steps().expect("read"), [1, 2]);
     // A missing chunk is named, too.
     fs::remove_file(&chunk).expect("removed");
     let message = store.load(Some(2)).expect_err("missing").to_string();
@@ -140,6 +141,7 @@ fn a_damaged_manifest_does_not_keep_a_run_from_saving_and_is_left_for_inspection
     let first = store.save(&state(1)).expect("saved");
     fs::write(&first.path, b"{}").expect("written");
     assert!(matches!(store.list(), Err(CheckpointError::Damaged { .. })));
+    assert_eq!((store.last_intact().expect("read"), store.run().expect("read")), (None, None));
     let second = store.save(&state(2)).expect("saved");
     assert!(first.path.exists() && second.path.exists());
     assert_eq!(store.load(None).expect("intact"), state(2));
@@ -187,7 +189,7 @@ fn leftovers_of_interrupted_writes_are_swept_and_other_files_are_not() {
     for path in leftovers.iter().chain(&others) {
         fs::write(path, b"half").expect("written");
     }
-    let store = CheckpointStore::open(store.directory(), 3).expect("opened again");
+    let store = CheckpointStore::open(store.directory, 3).expect("opened again");
     assert!(leftovers.iter().all(|path| !path.exists()));
     assert!(others.iter().all(|path| path.exists()));
     assert_eq!(store.load(None).expect("untouched"), state(1));
@@ -200,7 +202,7 @@ fn an_interrupted_save_leaves_the_checkpoints_before_it() {
     // What a crash between the chunks and the manifest leaves: chunks that nobody needs.
     let orphan = store.chunks().join(blake3::hash(b"orphan").to_string());
     fs::write(&orphan, b"orphan").expect("written");
-    let store = CheckpointStore::open(store.directory(), 1).expect("opened again");
+    let store = CheckpointStore::open(store.directory, 1).expect("opened again");
     assert_eq!(store.load(None).expect("intact"), state(1));
     store.save(&state(2)).expect("saved");
     assert!(!orphan.exists());
@@ -227,6 +229,6 @@ fn an_empty_store_says_so() {
     let (_directory, store) = store(3);
     let message = store.load(None).expect_err("nothing there").to_string();
     assert!(message.contains("has no checkpoint; it has none at all"), "{message}");
-    assert_eq!(store.load_last_intact().expect("read").0, None);
+    assert_eq!((store.last_intact().expect("read"), store.run().expect("read")), (None, None));
     assert!(store.list().expect("a list").is_empty());
 }

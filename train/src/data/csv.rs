@@ -8,11 +8,11 @@ use ::csv::{ByteRecord, ReaderBuilder};
 use flate2::bufread::MultiGzDecoder;
 
 use super::error::DataError;
-use super::labels;
-use super::raw::{MAX_VALUES, Raw, Scaling, Values};
+use super::raw::{Columns, MAX_VALUES, Raw, Scaling, Values};
+use super::{LabelColumn, labels};
 
 /// Reads the CSV file at `path`, gzipped or not.
-pub(super) fn read(path: &Path, label: Option<&str>, header: Option<bool>) -> Result<Raw, DataError> {
+pub(super) fn read(path: &Path, label: Option<&LabelColumn>, header: Option<bool>) -> Result<Raw, DataError> {
     let file = File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
     parse(file, path, label, header)
 }
@@ -21,7 +21,7 @@ pub(super) fn read(path: &Path, label: Option<&str>, header: Option<bool>) -> Re
 pub(super) fn parse(
     bytes: impl Read,
     path: &Path,
-    label: Option<&str>,
+    label: Option<&LabelColumn>,
     header: Option<bool>,
 ) -> Result<Raw, DataError> {
     let mut bytes = BufReader::new(bytes);
@@ -47,7 +47,12 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn read(text: impl Read, path: &'a Path, label: Option<&str>, header: Option<bool>) -> Result<Raw, DataError> {
+    fn read(
+        text: impl Read,
+        path: &'a Path,
+        label: Option<&LabelColumn>,
+        header: Option<bool>,
+    ) -> Result<Raw, DataError> {
         let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text);
         let mut record = ByteRecord::new();
         if !next(&mut reader, &mut record, path)? {
@@ -68,13 +73,15 @@ impl<'a> Table<'a> {
             path: path.to_owned(),
             reason: format!("{}: {reason}", table.name(table.label)),
         })?;
+        let label = u32::try_from(table.label).expect("invariant: the number of columns is bounded");
+        let columns = Columns { label, header: is_header };
         let features = u32::try_from(table.columns - 1).expect("invariant: the number of columns is bounded");
         let mut feature_names = table.names;
         if !feature_names.is_empty() {
             feature_names.remove(table.label);
         }
         Ok(Raw {
-            kind: "csv",
+            kind: super::CSV,
             origin: path.display().to_string(),
             shape: [1, 1, features],
             values: Values::Numbers(values),
@@ -82,6 +89,7 @@ impl<'a> Table<'a> {
             class_names,
             feature_names,
             scaling: Scaling::Standardize,
+            columns: Some(columns),
             held_out: None,
         })
     }
@@ -90,7 +98,7 @@ impl<'a> Table<'a> {
     fn settle(
         path: &'a Path,
         first: &ByteRecord,
-        label: Option<&str>,
+        label: Option<&LabelColumn>,
         header: Option<bool>,
     ) -> Result<(Self, bool), DataError> {
         let fail = |reason: String| DataError::File { path: path.to_owned(), reason };
@@ -104,8 +112,12 @@ impl<'a> Table<'a> {
             return Err(fail(format!("it has {columns} columns, too many to be data")));
         }
         let cells: Vec<String> = first.iter().map(|cell| String::from_utf8_lossy(cell).trim().to_owned()).collect();
-        let named = label.and_then(|label| cells.iter().position(|cell| cell == label));
-        let index = label.and_then(|label| label.parse::<usize>().ok());
+        let (written, index) = match label {
+            None => (None, None),
+            Some(LabelColumn::Written(text)) => (Some(text), text.parse::<usize>().ok()),
+            Some(LabelColumn::Index(index)) => (None, Some(*index as usize)),
+        };
+        let named = written.and_then(|text| cells.iter().position(|cell| cell == text));
         let is_number = |cell: &String| cell.parse::<f64>().is_ok();
         let is_header = header.unwrap_or_else(|| {
             let column = named.or(index).unwrap_or(columns - 1);
@@ -114,10 +126,10 @@ impl<'a> Table<'a> {
             features_are_text || (named.is_some() && index.is_none())
         });
         let named = named.filter(|_| is_header);
-        let label = match (label, named.or(index)) {
-            (None, _) => columns - 1,
-            (Some(_), Some(column)) if column < columns => column,
-            (Some(_), Some(column)) => {
+        let label = match (written, named.or(index)) {
+            (None, None) => columns - 1,
+            (_, Some(column)) if column < columns => column,
+            (_, Some(column)) => {
                 return Err(fail(format!("the label is column {column}, but columns run from 0 to {}", columns - 1)));
             }
             (Some(wanted), None) if is_header => {

@@ -55,6 +55,7 @@ pub(super) fn read(path: &Path) -> Result<Raw, DataError> {
         class_names,
         feature_names: Vec::new(),
         scaling: Scaling::Divide(255.0),
+        columns: None,
         held_out: held_out.map(|part| RawSamples { values: Values::Bytes(part.pixels), labels: held_out_labels }),
     })
 }

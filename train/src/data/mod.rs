@@ -22,14 +22,18 @@ use raw::Raw;
 
 /// The `source` that names the embedded digits.
 pub const DIGITS: &str = "digits";
+/// The kinds of data there are.
+pub const KINDS: [&str; 4] = [DIGITS, CSV, "idx", "idx with held-out files"];
+/// The kind of a table.
+const CSV: &str = "csv";
 
 /// Where data comes from and how it is read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataOptions {
     /// `digits`, a CSV file, an IDX images file, or a directory with IDX files. Each file may be gzipped.
     pub source: String,
-    /// The label column of a CSV file: its name or its 0-based index. The last column by default.
-    pub label: Option<String>,
+    /// The label column of a CSV file. The last column by default.
+    pub label: Option<LabelColumn>,
     /// Whether a CSV file starts with a header. `None`: found out from its first row.
     pub header: Option<bool>,
     /// Share of the samples kept from training, 0 to below 1, counted in thousandths. Ignored if the source brings its
@@ -39,6 +43,15 @@ pub struct DataOptions {
     pub seed: u64,
 }
 
+/// Which column of a CSV file holds the labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LabelColumn {
+    /// What a user wrote: a column's name or, if no column has it, a 0-based index.
+    Written(String),
+    /// A 0-based index, even where a column has that number for its name.
+    Index(u32),
+}
+
 impl Default for DataOptions {
     fn default() -> Self {
         Self { source: DIGITS.to_owned(), label: None, header: None, held_out: 0.2, seed: 42 }
@@ -46,10 +59,13 @@ impl Default for DataOptions {
 }
 
 impl DataOptions {
-    /// These options with the split that `manifest` prescribes: what a joiner uses.
+    /// These options with the split that `manifest` prescribes, and with its label column and header where they have
+    /// none: what a joiner uses.
     pub fn for_run(mut self, manifest: &Manifest) -> Self {
         self.held_out = manifest.data.held_out as f32 / 1000.0;
         self.seed = manifest.seed;
+        self.label = self.label.or(manifest.data.label.map(LabelColumn::Index));
+        self.header = self.header.or(manifest.data.header);
         self
     }
 }
@@ -58,7 +74,7 @@ impl DataOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataDescription {
-    /// `digits`, `csv`, `idx`, or `idx with held-out files`.
+    /// One of [`KINDS`].
     pub kind: String,
     /// How many samples there are, those held out included.
     pub samples: u64,
@@ -68,6 +84,10 @@ pub struct DataDescription {
     pub shape: [u32; 3],
     /// How many classes there are.
     pub classes: u32,
+    /// CSV: the column that holds the labels, from 0.
+    pub label: Option<u32>,
+    /// CSV: whether the first row holds the columns' names.
+    pub header: Option<bool>,
     /// Share of the samples kept from training, in thousandths.
     pub held_out: u32,
     /// blake3 of the values and labels as they were read, before scaling.
@@ -81,14 +101,22 @@ impl DataDescription {
     /// What is wrong, as a sentence.
     pub fn check(&self) -> Result<(), String> {
         let product = self.shape.iter().try_fold(1_u32, |product, dimension| product.checked_mul(*dimension));
-        if self.kind.is_empty() || self.kind.len() > 64 {
-            return Err(format!("its kind has {} bytes, but 1 to 64 are possible", self.kind.len()));
+        if !KINDS.contains(&self.kind.as_str()) {
+            // Not repeated here: it may come from another machine, and end on a terminal.
+            return Err(format!("its kind is none of {}", KINDS.join(", ")));
+        }
+        let is_table = self.kind == CSV;
+        if (self.label.is_some(), self.header.is_some()) != (is_table, is_table) {
+            return Err("a label column and a header belong to a CSV file, and to nothing else".to_owned());
         }
         if !(2..=u64::from(u32::MAX)).contains(&self.samples) {
             return Err(format!("it has {} samples, but 2 to {} are possible", self.samples, u32::MAX));
         }
         if !(1..=MAX_FEATURES).contains(&self.features) {
             return Err(format!("it has {} features, but 1 to {MAX_FEATURES} are possible", self.features));
+        }
+        if let Some(label) = self.label.filter(|label| *label > self.features) {
+            return Err(format!("its label is column {label}, but columns run from 0 to {}", self.features));
         }
         if product != Some(self.features) {
             return Err(format!("its shape {:?} does not hold its {} features", self.shape, self.features));
@@ -131,7 +159,7 @@ impl Dataset {
             let path = Path::new(&options.source);
             match path.is_dir() || idx::is_idx(path)? {
                 true => idx::read(path)?,
-                false => csv::read(path, options.label.as_deref(), options.header)?,
+                false => csv::read(path, options.label.as_ref(), options.header)?,
             }
         };
         Self::build(raw, permille, options.seed)
@@ -193,6 +221,8 @@ impl Dataset {
             features: raw.shape.iter().product(),
             shape: raw.shape,
             classes: u32::try_from(raw.class_names.len()).expect("invariant: readers bound the classes"),
+            label: raw.columns.map(|columns| columns.label),
+            header: raw.columns.map(|columns| columns.header),
             held_out: permille,
             fingerprint,
         };

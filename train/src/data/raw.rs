@@ -22,8 +22,19 @@ pub(super) struct Raw {
     /// One per feature, or none.
     pub(super) feature_names: Vec<String>,
     pub(super) scaling: Scaling,
+    /// How the table was read, if it was one.
+    pub(super) columns: Option<Columns>,
     /// Samples that the source itself holds out.
     pub(super) held_out: Option<RawSamples>,
+}
+
+/// What a CSV file's reader settled.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Columns {
+    /// The label's column, from 0.
+    pub(super) label: u32,
+    /// Whether the first row is a header.
+    pub(super) header: bool,
 }
 
 /// Samples that come apart from the others.

@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::generator::Generator;
+use crate::spec::{ModelSpec, RunSpec};
 
 /// A directory with one file.
 fn file(name: &str, bytes: &[u8]) -> (TempDir, PathBuf) {
@@ -20,6 +21,10 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(bytes).expect("in memory");
     encoder.finish().expect("in memory")
+}
+
+fn written(label: &str) -> LabelColumn {
+    LabelColumn::Written(label.to_owned())
 }
 
 fn options(path: &Path) -> DataOptions {
@@ -107,12 +112,34 @@ mod csv {
     fn the_label_is_found_by_name_or_index() {
         let text = b"kind,a,b\nx,1,2\ny,3,4\n";
         for label in ["kind", "0"] {
-            let dataset = load_csv(text, |options| options.label = Some(label.to_owned())).expect("good data");
+            let dataset = load_csv(text, |options| options.label = Some(written(label))).expect("good data");
             assert_eq!(dataset.class_names(), ["x", "y"], "label {label}");
             assert_eq!(dataset.feature_names(), ["a", "b"]);
         }
-        let dataset = load_csv(b"5,1\n6,2\n", |options| options.label = Some("0".to_owned())).expect("good data");
+        let dataset = load_csv(b"5,1\n6,2\n", |options| options.label = Some(written("0"))).expect("good data");
         assert_eq!(dataset.class_names(), ["5", "6"]);
+    }
+
+    #[test]
+    fn a_joiner_reads_the_table_as_the_run_says() {
+        // The label's index is another column's name, and numbers are names.
+        let text = b"1,0,2\n1,x,2\n2,y,3\n3,x,4\n";
+        let founder = load_csv(text, |options| {
+            (options.label, options.header) = (Some(written("0")), Some(true));
+        });
+        let founder = founder.expect("good data");
+        let description = founder.description();
+        assert_eq!((description.label, description.header), (Some(1), Some(true)));
+        let spec = RunSpec { held_out: 0.0, model: ModelSpec::Softmax, ..RunSpec::default() };
+        let manifest = Manifest::found(&spec, &founder).expect("a run");
+        let joiner = load_csv(text, |options| *options = options.clone().for_run(&manifest)).expect("the same data");
+        assert_eq!(joiner.description(), description);
+        // What its user says goes first.
+        let other = load_csv(text, |options| {
+            options.label = Some(written("2"));
+            *options = options.clone().for_run(&manifest);
+        });
+        assert!(other.is_err_and(|error| error.to_string().contains("`x` is not a number")));
     }
 
     #[test]
@@ -179,7 +206,7 @@ mod csv {
     #[test]
     fn files_that_cannot_be_trained_on_are_refused_with_the_reason() {
         let none = |_: &mut DataOptions| {};
-        let label = |name: &'static str| move |options: &mut DataOptions| options.label = Some(name.to_owned());
+        let label = |name: &'static str| move |options: &mut DataOptions| options.label = Some(written(name));
         refused("", none, &["it is empty"]);
         refused("\n\n", none, &["it is empty"]);
         refused("a,b\n", none, &["it has a header, but no rows"]);
@@ -319,7 +346,7 @@ type Change = fn(&mut DataDescription);
 fn a_description_that_cannot_be_is_refused() {
     let good = Dataset::load(&DataOptions::default()).expect("embedded").description();
     assert_eq!(good.check(), Ok(()));
-    let changes: [(Change, &str); 8] = [
+    let changes: [(Change, &str); 12] = [
         (|data| data.samples = 1, "1 samples"),
         (|data| data.samples = 1 << 40, "samples"),
         (|data| data.features = 0, "0 features"),
@@ -327,7 +354,16 @@ fn a_description_that_cannot_be_is_refused() {
         (|data| data.shape = [u32::MAX; 3], "does not hold"),
         (|data| data.classes = 1, "1 classes"),
         (|data| data.held_out = 1000, "1000 thousandths"),
-        (|data| data.kind.clear(), "its kind"),
+        (|data| data.kind.clear(), "its kind is none of digits, csv, idx"),
+        (|data| data.kind = "\u{1b}[2J".to_owned(), "its kind is none of"),
+        (|data| data.label = Some(3), "belong to a CSV file"),
+        (|data| data.kind = "csv".to_owned(), "belong to a CSV file"),
+        (
+            |data| {
+                (data.kind, data.label, data.header) = ("csv".to_owned(), Some(65), Some(true));
+            },
+            "column 65, but columns run from 0 to 64",
+        ),
     ];
     for (change, reason) in changes {
         let mut data = good.clone();

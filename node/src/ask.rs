@@ -1,0 +1,147 @@
+//! How a joiner asks a member what the run is, before it prepares to take part.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use libp2p::multiaddr::Protocol;
+use libp2p::swarm::behaviour::toggle::Toggle;
+use libp2p::swarm::dial_opts::DialOpts;
+use libp2p::swarm::{self, DialError, NetworkBehaviour, SwarmEvent};
+use libp2p::{Multiaddr, PeerId, Swarm, mdns};
+use starling_topology::RunId;
+use starling_train::{Manifest, WIRE_VERSION};
+use tokio::sync::mpsc;
+
+use crate::admission::Admission;
+use crate::behaviour::WELCOME;
+use crate::error::NodeError;
+use crate::identity::Identity;
+use crate::network::is_quic;
+use crate::secret::Secret;
+use crate::settings::{Joining, Target};
+use crate::ticket::Ticket;
+use crate::{streams, transport, welcome};
+
+/// How long the member that we join through may take to answer.
+const ASK_LIMIT: Duration = Duration::from_secs(15);
+
+/// The member that we join through.
+pub(crate) struct Member {
+    pub(crate) peer: PeerId,
+    pub(crate) addresses: Vec<Multiaddr>,
+    pub(crate) run: Option<RunId>,
+    pub(crate) secret: Option<[u8; 32]>,
+}
+
+impl Member {
+    pub(crate) fn of(joining: &Joining) -> Result<Self, NodeError> {
+        match &joining.target {
+            Target::Ticket(Ticket { peer, addresses, run, secret }) => Ok(Self {
+                peer: *peer,
+                addresses: addresses.clone(),
+                run: Some(*run),
+                secret: secret.or(joining.secret),
+            }),
+            Target::Address(address) => {
+                let Some(Protocol::P2p(peer)) = address.iter().last() else {
+                    return Err(NodeError::NoPeer(address.to_string()));
+                };
+                Ok(Self { peer, addresses: vec![address.clone()], run: None, secret: joining.secret })
+            }
+        }
+    }
+}
+
+/// What the connection is for, and on request a look around the local network for where the member is now.
+#[derive(NetworkBehaviour)]
+struct Asker {
+    streams: libp2p_stream::Behaviour,
+    mdns: Toggle<mdns::tokio::Behaviour>,
+}
+
+/// Asks a member for its manifest over a connection made for that alone.
+pub(crate) async fn ask(
+    identity: &Identity,
+    member: &Member,
+    multicast: bool,
+    ours: Option<&Manifest>,
+) -> Result<Manifest, NodeError> {
+    let peer = member.peer;
+    let unreachable = |reason: String| NodeError::Unreachable { peer: peer.to_string(), reason };
+    let (turned_in, mut turned) = mpsc::channel(8);
+    let secret = Secret::new(member.secret);
+    let admission = Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned: turned_in };
+    let transport = transport::build(identity, admission).map_err(NodeError::Network)?;
+    let mdns = multicast.then(|| mdns::tokio::Behaviour::new(mdns::Config::default(), identity.peer_id())).transpose();
+    let behaviour =
+        Asker { streams: libp2p_stream::Behaviour::new(), mdns: Toggle::from(mdns.map_err(NodeError::Network)?) };
+    let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(ASK_LIMIT);
+    let mut swarm = Swarm::new(transport, behaviour, identity.peer_id(), config);
+    let mut control = swarm.behaviour().streams.new_control();
+
+    let mut addresses = member.addresses.clone();
+    addresses.sort_by_key(is_quic);
+    let dialed = swarm.dial(DialOpts::peer_id(peer).addresses(addresses).build());
+    let mut failed = dialed.err().map(|error| unreachable(reason(&error)));
+    let exchange = async {
+        let stream = streams::open(&mut control, peer, &WELCOME, ASK_LIMIT).await?;
+        welcome::ask(stream, ours).await
+    };
+    tokio::pin!(exchange);
+    let deadline = tokio::time::sleep(ASK_LIMIT);
+    tokio::pin!(deadline);
+    let mut connected = false;
+    loop {
+        // With multicast the member may yet be found at another address.
+        if let Some(error) = failed.take_if(|_| !multicast) {
+            return Err(error);
+        }
+        tokio::select! {
+            manifest = &mut exchange, if connected => {
+                return manifest.map_err(|error| unreachable(format!("it did not hand out its manifest ({error})")));
+            }
+            event = swarm.select_next_some() => match event {
+                SwarmEvent::ConnectionEstablished { .. } => connected = true,
+                SwarmEvent::OutgoingConnectionError { error, .. } if !connected => {
+                    // A handshake that failed says more than the dial that failed with it, and is final.
+                    if let Ok(turned) = turned.try_recv() {
+                        return Err(NodeError::NotAdmitted { peer: peer.to_string(), error: turned.error });
+                    }
+                    failed = Some(unreachable(reason(&error)));
+                }
+                SwarmEvent::Behaviour(AskerEvent::Mdns(mdns::Event::Discovered(found))) if !connected => {
+                    let addresses: Vec<_> =
+                        found.into_iter().filter(|(found, _)| *found == peer).map(|(_, address)| address).collect();
+                    if !addresses.is_empty()
+                        && let Err(error) = swarm.dial(DialOpts::peer_id(peer).addresses(addresses).build())
+                    {
+                        tracing::debug!(%peer, %error, "not dialed");
+                    }
+                }
+                _ => {}
+            },
+            () = &mut deadline => {
+                let silent = || unreachable(format!("no answer within {} s", ASK_LIMIT.as_secs()));
+                return Err(failed.unwrap_or_else(silent));
+            }
+        }
+    }
+}
+
+/// A dial error as one line, without libp2p's nesting.
+fn reason(error: &DialError) -> String {
+    match error {
+        DialError::Transport(attempts) => attempts
+            .iter()
+            .map(|(address, error)| {
+                let mut cause: &dyn std::error::Error = error;
+                while let Some(source) = cause.source() {
+                    cause = source;
+                }
+                format!("{address}: {cause}")
+            })
+            .collect::<Vec<_>>()
+            .join("; "),
+        other => other.to_string(),
+    }
+}

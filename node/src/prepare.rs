@@ -1,0 +1,187 @@
+//! What is ready before a peer shows itself: data, manifest, trainer, checkpoints, secret.
+
+use std::path::Path;
+use std::time::Duration;
+
+use starling_topology::{Config as MembershipConfig, Contact, PeerId, RunId};
+use starling_train::{
+    CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Dataset, LabelColumn, Manifest, Trainer,
+    WIRE_VERSION, check_export_place,
+};
+
+use crate::ask::{Member, ask};
+use crate::error::NodeError;
+use crate::identity::{Identity, from_libp2p};
+use crate::node::{CHECKPOINTS, blocking};
+use crate::secret;
+use crate::settings::{Founding, Joining, Resume, Settings};
+use crate::{manifest_file, welcome};
+
+/// A peer that is ready to take part.
+pub(crate) struct Prepared {
+    pub(crate) identity: Identity,
+    pub(crate) manifest: Manifest,
+    pub(crate) trainer: Trainer,
+    pub(crate) store: CheckpointStore,
+    /// The run's secret; `None` for a public run.
+    pub(crate) secret: Option<[u8; 32]>,
+    pub(crate) membership: MembershipConfig,
+    /// Whom to join through; `None` for the founder.
+    pub(crate) through: Option<Contact>,
+}
+
+/// Prepares the founder of a run: names it, and loads a checkpoint if it goes on from one.
+pub(crate) async fn founder(settings: &Settings, founding: &Founding) -> Result<Prepared, NodeError> {
+    if let Some(path) = &settings.export {
+        check_export_place(path)?;
+    }
+    let identity = Identity::load_or_create(&settings.data_dir)?;
+    let (manifest, trainer, store) = {
+        let (settings, founding) = (settings.clone(), founding.clone());
+        blocking(move || found(&settings, &founding)).await?
+    };
+    manifest_file::store(&settings.data_dir, &manifest)?;
+    let secret = if founding.public { None } else { Some(own_secret(&settings.data_dir, manifest.run_id())?) };
+    let membership = membership(settings, &manifest, founding.min_peers);
+    Ok(Prepared { identity, manifest, trainer, store, secret, membership, through: None })
+}
+
+/// Prepares a joiner: asks a member what the run is, and checks that this machine can take part in it.
+pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Prepared, NodeError> {
+    if let Some(path) = &settings.export {
+        check_export_place(path)?;
+    }
+    let identity = Identity::load_or_create(&settings.data_dir)?;
+    let member = Member::of(joining)?;
+    let manifest = ask(&identity, &member, settings.mdns, None).await?;
+    let run = manifest.run_id();
+    if let Some(ours) = member.run.filter(|ours| *ours != run) {
+        let (ours, theirs) = (ours.to_string(), run.to_string());
+        return Err(NodeError::OtherRun { peer: member.peer.to_string(), ours, theirs });
+    }
+    let dataset = {
+        let options = data_options(settings, 0.0, 0).for_run(&manifest);
+        blocking(move || Ok(Dataset::load(&options).map_err(starling_train::Error::from)?)).await?
+    };
+    let ours = as_we_see_it(&manifest, joining, &dataset);
+    if ours != manifest {
+        // The member is shown ours, so that its user learns what differs as well.
+        let theirs = ask(&identity, &member, settings.mdns, Some(&ours)).await?;
+        let differences = welcome::describe(&ours.differences(&theirs));
+        return Err(NodeError::Manifest { peer: member.peer.to_string(), differences });
+    }
+    let (trainer, store) = {
+        let (settings, manifest) = (settings.clone(), manifest.clone());
+        blocking(move || {
+            Ok((Trainer::new(&manifest, dataset, settings.device)?, open_store(&settings, manifest.run_id())?))
+        })
+        .await?
+    };
+    manifest_file::store(&settings.data_dir, &manifest)?;
+    if let Some(secret) = &member.secret {
+        // Kept, so that `starling invite` here can print a whole ticket.
+        secret::store(&settings.data_dir, run, secret)?;
+    }
+    let membership = membership(settings, &manifest, 1);
+    let peer: PeerId = from_libp2p(&member.peer).ok_or_else(|| NodeError::NoPeer(member.peer.to_string()))?;
+    let through = Contact { peer, addresses: member.addresses.iter().map(ToString::to_string).collect() };
+    let (secret, through) = (member.secret, Some(through));
+    Ok(Prepared { identity, manifest, trainer, store, secret, membership, through })
+}
+
+fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> MembershipConfig {
+    let max_stall = Duration::from_millis(manifest.max_stall_ms);
+    MembershipConfig { max_stall, min_members, max_members: settings.max_peers }
+}
+
+fn found(settings: &Settings, founding: &Founding) -> Result<(Manifest, Trainer, CheckpointStore), NodeError> {
+    let options = data_options(settings, founding.run.held_out, founding.run.seed);
+    let dataset = Dataset::load(&options).map_err(starling_train::Error::from)?;
+    let manifest = Manifest::found(&founding.run, &dataset)?;
+    let store = open_store(settings, manifest.run_id())?;
+    let wanted = match (founding.resume, store.steps()?.last()) {
+        (Resume::Fresh, Some(step)) => {
+            return Err(NodeError::CheckpointThere { dir: settings.data_dir.clone(), step: *step });
+        }
+        (Resume::Fresh, None) => None,
+        (Resume::Newest, Some(step)) => Some(*step),
+        (Resume::Newest, None) => {
+            refuse_other_checkpoints(settings, &manifest)?;
+            None
+        }
+        (Resume::Step(step), Some(_)) => Some(step),
+        (Resume::Step(step), None) => {
+            refuse_other_checkpoints(settings, &manifest)?;
+            Some(step)
+        }
+    };
+    let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
+    if let Some(step) = wanted {
+        trainer.load(store.load(Some(step)).map_err(|error| damaged(&store, error))?)?;
+    }
+    Ok((manifest, trainer, store))
+}
+
+/// Refuses to resume a run without checkpoints where other runs have some: most likely a setting was mistyped.
+fn refuse_other_checkpoints(settings: &Settings, manifest: &Manifest) -> Result<(), NodeError> {
+    let dir = settings.data_dir.clone();
+    for store in CheckpointFolder::new(dir.join(CHECKPOINTS)).stores(settings.checkpoint_keep)?.iter().rev() {
+        if let Some(run) = store.run()? {
+            let differences = welcome::describe(&manifest.differences(&manifest_file::load(&dir, run)?));
+            return Err(NodeError::OtherCheckpoint { dir, differences });
+        }
+    }
+    Ok(())
+}
+
+/// What to say of a checkpoint that can't be loaded: with an earlier one that can, if there is one.
+fn damaged(store: &CheckpointStore, error: CheckpointError) -> NodeError {
+    match (store.last_intact(), &error) {
+        (_, CheckpointError::NotFound { .. }) | (Err(_) | Ok(None), _) => error.into(),
+        (Ok(Some(intact)), _) => NodeError::DamagedCheckpoint { error, intact },
+    }
+}
+
+/// The checkpoints of one run. Those of other runs lie beside them.
+fn open_store(settings: &Settings, run: RunId) -> Result<CheckpointStore, NodeError> {
+    Ok(CheckpointFolder::new(settings.data_dir.join(CHECKPOINTS)).open(run, settings.checkpoint_keep)?)
+}
+
+fn data_options(settings: &Settings, held_out: f32, seed: u64) -> DataOptions {
+    DataOptions {
+        source: settings.data.clone(),
+        label: settings.label.clone().map(LabelColumn::Written),
+        header: settings.header,
+        held_out,
+        seed,
+    }
+}
+
+/// The secret of a run that we founded: from the data directory, or fresh.
+fn own_secret(data_dir: &Path, run: RunId) -> Result<[u8; 32], NodeError> {
+    if let Some(secret) = secret::load(data_dir, run)? {
+        return Ok(secret);
+    }
+    let secret: [u8; 32] = rand::random();
+    secret::store(data_dir, run, &secret)?;
+    Ok(secret)
+}
+
+/// The manifest with what this machine knows for itself in place: its data, its release, what its user insists on.
+fn as_we_see_it(manifest: &Manifest, joining: &Joining, dataset: &Dataset) -> Manifest {
+    let mut ours = manifest.clone();
+    let expected = &joining.expected;
+    ours.wire_version = WIRE_VERSION;
+    ours.data = dataset.description();
+    if let Some(model) = &expected.model {
+        ours.model = model.clone();
+    }
+    if let Some(optimizer) = &expected.optimizer {
+        ours.optimizer = *optimizer;
+    }
+    ours.batch_size = expected.batch_size.unwrap_or(ours.batch_size);
+    ours.steps = expected.steps.unwrap_or(ours.steps);
+    ours.seed = expected.seed.unwrap_or(ours.seed);
+    ours.max_stall_ms = expected.max_stall_ms.unwrap_or(ours.max_stall_ms);
+    ours
+}

@@ -1,0 +1,97 @@
+//! Shows reports in a thread of its own: whoever prints may be stopped by a full pipe, and nobody else may be.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::error::NodeError;
+use crate::report::{Observer, Report};
+
+/// Reports that wait to be shown; more are dropped, because nobody is looking.
+const MAX_WAITING: usize = 256;
+/// How long the last reports may take to be shown.
+const FLUSH_LIMIT: Duration = Duration::from_secs(2);
+
+/// An observer that never blocks, in front of one that may.
+pub(crate) struct Reporter {
+    queue: Mutex<Option<SyncSender<Report>>>,
+    flushed: Mutex<Receiver<()>>,
+}
+
+impl Reporter {
+    pub(crate) fn start(observer: Arc<dyn Observer>) -> Result<Arc<Self>, NodeError> {
+        let (queue, reports) = sync_channel::<Report>(MAX_WAITING);
+        let (done, flushed) = sync_channel(1);
+        std::thread::Builder::new()
+            .name("reporter".into())
+            .spawn(move || {
+                for report in reports {
+                    observer.report(&report);
+                }
+                // Nobody waits any more if showing took too long.
+                let _ = done.send(());
+            })
+            .map_err(NodeError::Thread)?;
+        Ok(Arc::new(Self { queue: Mutex::new(Some(queue)), flushed: Mutex::new(flushed) }))
+    }
+
+    /// Waits until everything is shown, or for a short while if that is stuck. Later reports are dropped.
+    pub(crate) fn finish(&self) {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let _ = self.flushed.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(FLUSH_LIMIT);
+    }
+}
+
+impl Observer for Reporter {
+    fn report(&self, report: &Report) {
+        if let Some(queue) = self.queue.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            let _ = queue.try_send(report.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Stuck(Mutex<Receiver<()>>);
+
+    impl Observer for Stuck {
+        fn report(&self, _: &Report) {
+            let _ = self.0.lock().expect("not poisoned").recv();
+        }
+    }
+
+    struct Kept(Mutex<Vec<Report>>);
+
+    impl Observer for Kept {
+        fn report(&self, report: &Report) {
+            self.0.lock().expect("not poisoned").push(report.clone());
+        }
+    }
+
+    fn warning(number: usize) -> Report {
+        Report::Warning { message: number.to_string() }
+    }
+
+    #[test]
+    fn one_who_is_stuck_blocks_nobody() {
+        let (unblock, blocked) = sync_channel(0);
+        let reporter = Reporter::start(Arc::new(Stuck(Mutex::new(blocked)))).expect("a thread");
+        for number in 0..4 * MAX_WAITING {
+            reporter.report(&warning(number));
+        }
+        drop(unblock);
+        reporter.finish();
+    }
+
+    #[test]
+    fn all_that_was_told_is_shown_in_order_before_the_end() {
+        let kept = Arc::new(Kept(Mutex::default()));
+        let reporter = Reporter::start(kept.clone()).expect("a thread");
+        let told: Vec<Report> = (0..100).map(warning).collect();
+        told.iter().for_each(|report| reporter.report(report));
+        reporter.finish();
+        assert_eq!(*kept.0.lock().expect("not poisoned"), told);
+    }
+}
