@@ -1,0 +1,129 @@
+//! What happens: from the trainer, the network's tasks and the swarm.
+
+use libp2p::swarm::SwarmEvent;
+use starling_topology::{Evidence, Input};
+
+use super::{End, EventLoop, MAX_ASKERS, MAX_EARLY};
+use crate::behaviour::BehaviourEvent;
+use crate::error::NodeError;
+use crate::event::{NetworkEvent, RingFailure};
+use crate::identity::{from_libp2p, to_libp2p};
+use crate::trainer::{Command, TrainerEvent};
+
+impl EventLoop {
+    pub(super) fn on_trainer(&mut self, event: TrainerEvent) -> Option<End> {
+        match event {
+            TrainerEvent::Held { step, digest } => {
+                self.step = step;
+                self.handle(Input::Held { step, digest });
+            }
+            TrainerEvent::Finished { step, digest } => {
+                self.step = step;
+                self.handle(Input::Finished { step, digest });
+            }
+            TrainerEvent::Snapshot(bytes) => {
+                for asker in self.askers.drain(..) {
+                    // It may have gone.
+                    let _ = asker.send(bytes.clone());
+                }
+            }
+            TrainerEvent::Failed(error) => return Some(End::Failed(error)),
+        }
+        None
+    }
+
+    pub(super) async fn on_network(&mut self, event: NetworkEvent) -> Option<End> {
+        match event {
+            NetworkEvent::ControlOpened { peer } => *self.readers.entry(peer).or_default() += 1,
+            NetworkEvent::Received { from, envelope } => self.handle(Input::Received { from, envelope }),
+            NetworkEvent::ControlClosed { peer } => {
+                if let Some(open) = self.readers.get_mut(&peer) {
+                    *open -= 1;
+                    if *open == 0 {
+                        self.readers.remove(&peer);
+                        self.suspect(peer, Evidence::Closed);
+                    }
+                }
+            }
+            NetworkEvent::LinkFailed { peer } => self.suspect(peer, Evidence::LinkFailed),
+            NetworkEvent::Misbehaved { peer, violation } => self.misbehaved(peer, &violation),
+            NetworkEvent::RingOpened { peer, view, stream } => match &self.ring {
+                Some(ring) if ring.view == view => {
+                    if ring.previous == peer {
+                        ring.connect(stream);
+                    }
+                }
+                _ => {
+                    // One for each peer, the newest: it has to be the next view's.
+                    self.early.retain(|(other, _, _)| *other != peer);
+                    if self.early.len() < MAX_EARLY {
+                        self.early.push((peer, view, stream));
+                    }
+                }
+            },
+            NetworkEvent::RingFailed { peer, view, failure } => match failure {
+                RingFailure::Broken(reason) => {
+                    tracing::info!(peer = %to_libp2p(peer), reason, "ring link failed");
+                    // A neighbour that ends because of *another's* loss closes its ring first and names that other on
+                    // the control stream. It gets the time to say so before it is suspected itself.
+                    let (grace, events) = (self.config.max_stall / 20, self.network.events_in.clone());
+                    tokio::spawn(async move {
+                        tokio::time::sleep(grace).await;
+                        let _ = events.send(NetworkEvent::RingSuspected { peer, view }).await;
+                    });
+                }
+                RingFailure::Misbehaved(violation) => self.misbehaved(peer, &violation),
+            },
+            NetworkEvent::RingSuspected { peer, view } => {
+                if self.ring.as_ref().is_some_and(|ring| ring.view == view) {
+                    self.suspect(peer, Evidence::LinkFailed);
+                }
+            }
+            NetworkEvent::StateAsked { peer, reply } => {
+                tracing::info!(peer = %to_libp2p(peer), "state asked for");
+                // One question to the trainer answers all; whoever comes when too many wait sees its stream end.
+                if self.askers.is_empty() {
+                    let _ = self.trainer.commands.send(Command::Snapshot).await;
+                }
+                if self.askers.len() < MAX_ASKERS {
+                    self.askers.push(reply);
+                }
+            }
+            NetworkEvent::StateFetched { number, from, state } => {
+                if number == self.fetch_number {
+                    match state {
+                        Ok(bytes) => {
+                            let _ = self.trainer.commands.send(Command::Load { bytes }).await;
+                        }
+                        Err(reason) => {
+                            let peer = to_libp2p(from).to_string();
+                            return Some(End::Failed(NodeError::StateTransfer { peer, reason }));
+                        }
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    pub(super) fn on_swarm(&mut self, event: SwarmEvent<BehaviourEvent>) {
+        match event {
+            SwarmEvent::ConnectionClosed { peer_id, num_established: 0, .. } => {
+                // If its control stream is open, the end of that stream comes after its last message.
+                if let Some(peer) = from_libp2p(&peer_id)
+                    && !self.readers.contains_key(&peer)
+                {
+                    self.suspect(peer, Evidence::Closed);
+                }
+            }
+            SwarmEvent::OutgoingConnectionError { peer_id: Some(peer), error, .. } => {
+                tracing::debug!(%peer, %error, "dial failed");
+                self.network.fall_back(peer);
+            }
+            SwarmEvent::ConnectionEstablished { num_established, .. } if num_established.get() == 1 => {
+                self.network.announce();
+            }
+            _ => {}
+        }
+    }
+}
