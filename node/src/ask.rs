@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use libp2p::multiaddr::Protocol;
 use libp2p::swarm::behaviour::toggle::Toggle;
-use libp2p::swarm::dial_opts::DialOpts;
+use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{self, DialError, NetworkBehaviour, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm, mdns};
 use starling_topology::RunId;
@@ -112,8 +112,10 @@ pub(crate) async fn ask(
                 SwarmEvent::Behaviour(AskerEvent::Mdns(mdns::Event::Discovered(found))) if !connected => {
                     let addresses: Vec<_> =
                         found.into_iter().filter(|(found, _)| *found == peer).map(|(_, address)| address).collect();
+                    // Also while the first dial hangs: it may be to where the member was yesterday.
+                    let options = DialOpts::peer_id(peer).condition(PeerCondition::Disconnected);
                     if !addresses.is_empty()
-                        && let Err(error) = swarm.dial(DialOpts::peer_id(peer).addresses(addresses).build())
+                        && let Err(error) = swarm.dial(options.addresses(addresses).build())
                     {
                         tracing::debug!(%peer, %error, "not dialed");
                     }

@@ -343,13 +343,13 @@ impl Worker {
         self.totals.digest = Some(self.trainer.digest());
         // Before the first step there is nothing to lose, and a file would only be in the way of a fresh start.
         let last = (self.trainer.step() > 0).then(|| self.trainer.state());
-        let mut trouble = saver.finish(last).err();
+        let mut outcomes = vec![saver.finish(last)];
         if evaluate {
             // Each is tried, also when the one before it failed.
-            let (evaluated, exported) = (self.evaluate(), self.export());
-            trouble = trouble.or(evaluated.err()).or(exported.err());
+            outcomes.push(self.evaluate());
+            outcomes.push(self.export());
         }
-        self.totals.trouble = trouble;
+        self.totals.trouble = outcomes.into_iter().find_map(Result::err);
         self.totals
     }
 

@@ -154,6 +154,26 @@ fn a_checkpoint_with_one_flipped_bit() {
 }
 
 #[test]
+fn a_damaged_newest_checkpoint_with_the_step_of_the_one_before() {
+    let flags = "--steps 3000 --model mlp:128 --checkpoint-every 0";
+    let peer = Peer::run(&PeerOptions::flags(flags));
+    let (dir, state) = (peer.dir(), peer.data_dir());
+    peer.wait_for_step(1);
+    peer.signal("TERM");
+    let left = peer.finish();
+    assert_eq!(left.summary()["outcome"], "left");
+    let resumed = PeerOptions::flags(&format!("{flags} --resume"));
+    Peer::run_in(dir.clone(), &resumed).finish().summary();
+    let run = only(&state.join("checkpoints"));
+    let entries = std::fs::read_dir(run).expect("a folder").map(|entry| entry.expect("read").path());
+    let newest = entries.filter(|path| path.extension().is_some_and(|end| end == "json")).max().expect("a checkpoint");
+    std::fs::write(newest, "{}").expect("written");
+    let intact = format!("pass --resume={}", left.summary()["steps"]);
+    let error = Peer::run_in(dir, &resumed).finish().error().to_owned();
+    assert_names(&error, &["step-000000003000", "is damaged", &intact]);
+}
+
+#[test]
 fn a_busy_port() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("its address").port();

@@ -64,7 +64,7 @@ impl DataOptions {
     pub fn for_run(mut self, manifest: &Manifest) -> Self {
         self.held_out = manifest.data.held_out as f32 / 1000.0;
         self.seed = manifest.seed;
-        self.label = self.label.or(manifest.data.label.map(LabelColumn::Index));
+        self.label = self.label.or_else(|| manifest.data.label.map(LabelColumn::Index));
         self.header = self.header.or(manifest.data.header);
         self
     }
