@@ -34,9 +34,10 @@ pub fn show_toml(loaded: &Loaded, origins: bool) -> Result<String, ConfigError> 
     }
     let deadlines = loaded.deadlines();
     text.push_str(&format!(
-        "\n# derived from network.max_stall_ms\n# heartbeat interval: {} ms\n# silence limit: {} ms\n",
+        "\n# derived from network.max_stall_ms\n# heartbeat interval: {} ms\n# silence limit: {} ms\n# join limit: {} ms\n",
         deadlines.heartbeat_interval().as_millis(),
-        deadlines.silence_limit().as_millis()
+        deadlines.silence_limit().as_millis(),
+        deadlines.join_limit().as_millis()
     ));
     Ok(text)
 }
@@ -60,6 +61,7 @@ pub fn show_json(loaded: &Loaded, origins: bool) -> Result<serde_json::Value, Co
     let derived = json!({
         "heartbeat_interval_ms": deadlines.heartbeat_interval().as_millis() as u64,
         "silence_limit_ms": deadlines.silence_limit().as_millis() as u64,
+        "join_limit_ms": deadlines.join_limit().as_millis() as u64,
     });
     sections.insert("derived".to_owned(), derived);
     Ok(serde_json::Value::Object(sections))
