@@ -68,7 +68,16 @@ pub fn scale(into: &mut [f32], from: &[f32], by: f32) {
 pub fn encode(from: &[f32], into: &mut Vec<u8>) {
     let start = into.len();
     into.resize(start + from.len() * ELEMENT_BYTES, 0);
-    let (words, _) = into[start..].as_chunks_mut::<ELEMENT_BYTES>();
+    write(from, &mut into[start..]);
+}
+
+/// Writes the payload form of `from` over `into`.
+///
+/// # Panics
+/// If `into` is not as long as the payload.
+pub fn write(from: &[f32], into: &mut [u8]) {
+    let (words, rest) = into.as_chunks_mut::<ELEMENT_BYTES>();
+    assert!(words.len() == from.len() && rest.is_empty(), "a payload's room is as long as the payload");
     for (word, value) in words.iter_mut().zip(from) {
         *word = value.to_le_bytes();
     }

@@ -6,6 +6,8 @@ use libp2p::Stream;
 use starling_topology::{Envelope, PeerId, ViewId};
 use tokio::sync::oneshot;
 
+use crate::data::Transport;
+
 /// One thing that happened on a stream.
 #[derive(Debug)]
 pub(crate) enum NetworkEvent {
@@ -21,6 +23,8 @@ pub(crate) enum NetworkEvent {
     Misbehaved { peer: PeerId, violation: String },
     /// A peer opened its ring stream for a view.
     RingOpened { peer: PeerId, view: ViewId, stream: Stream },
+    /// Both links of a ring are there.
+    RingLinked { view: ViewId, from_previous: Transport, to_next: Transport },
     /// A ring operation failed because of a neighbour.
     RingFailed { peer: PeerId, view: ViewId, failure: RingFailure },
     /// A neighbour whose ring link failed has had the time to say why.

@@ -2,7 +2,7 @@
 //!
 //! Nothing here decides protocol. [`node`] prepares a run and takes part in it; the event loop hands what happens to
 //! `starling_topology::Membership` and does what it asks; the ring task drives `starling_collective::Session` over two
-//! streams; the trainer thread runs `starling_train::Trainer`.
+//! links; the trainer thread runs `starling_train::Trainer`.
 //!
 //! ```text
 //!            commands                    operations
@@ -22,6 +22,7 @@ pub mod cli;
 pub mod commands;
 pub mod config;
 mod control;
+pub mod data;
 pub mod demo;
 pub mod error;
 mod event;
@@ -49,6 +50,7 @@ mod trainer;
 mod transport;
 mod welcome;
 
+pub use data::{DataPlane, Transport};
 pub use error::NodeError;
 pub use identity::Identity;
 pub use node::{found, join};

@@ -1,6 +1,7 @@
 //! The swarm and the tasks that serve its streams.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -15,6 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::admission::{Admission, Turned};
 use crate::behaviour::{Behaviour, BehaviourEvent, Protocols, WELCOME};
+use crate::data::Door;
 use crate::error::NodeError;
 use crate::event::NetworkEvent;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
@@ -42,6 +44,7 @@ pub(crate) struct Network {
     pub(crate) events_in: mpsc::Sender<NetworkEvent>,
     pub(crate) turned: mpsc::Receiver<Turned>,
     pub(crate) mismatches: mpsc::Receiver<Mismatch>,
+    pub(crate) door: Arc<Door>,
     /// Addresses that others may try, for peers that we know of.
     contacts: BTreeMap<PeerId, Vec<Multiaddr>>,
     /// Peers that we dialed over TCP and may yet try over QUIC.
@@ -81,7 +84,7 @@ impl Network {
                 let events = events.clone();
                 async move {
                     let Some(peer) = from_libp2p(&peer) else { return };
-                    if let Ok(Ok(view)) = tokio::time::timeout(stall, ring::greet(&mut stream)).await {
+                    if let Ok(Ok(view)) = tokio::time::timeout(stall, ring::read_view(&mut stream)).await {
                         let _ = events.send(NetworkEvent::RingOpened { peer, view, stream }).await;
                     }
                 }
@@ -90,7 +93,7 @@ impl Network {
             streams::serve(control(), protocols.state.clone(), move |peer, stream| {
                 state_transfer::serve(peer, stream, events.clone(), stall)
             });
-            let manifest = std::sync::Arc::new(manifest.clone());
+            let manifest = Arc::new(manifest.clone());
             streams::serve(control(), WELCOME, move |peer, stream| {
                 let (manifest, mismatches) = (manifest.clone(), mismatches_in.clone());
                 async move {
@@ -101,6 +104,8 @@ impl Network {
             });
         }
         listen(&mut swarm, &settings.listen).await?;
+        let listened: Vec<Multiaddr> = swarm.listeners().cloned().collect();
+        let door = Arc::new(Door::new(identity, manifest.run_id(), settings.data_plane, &listened));
         let announced = settings.announce.clone();
         Ok(Self {
             swarm,
@@ -109,6 +114,7 @@ impl Network {
             events_in,
             turned,
             mismatches,
+            door,
             contacts: BTreeMap::new(),
             untried: BTreeSet::new(),
             announced,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::data::Transport;
+
 /// One thing worth telling. As JSON, one object with its kind under `event`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -70,6 +72,13 @@ pub enum Report {
         members: Vec<String>,
         /// The last committed step.
         step: u64,
+    },
+    /// The ring of the current view has both of its links.
+    Linked {
+        /// How segments come from the previous member.
+        from_previous: Transport,
+        /// How segments go to the next member.
+        to_next: Transport,
     },
     /// Steps were committed. At most a few per second.
     Progress {

@@ -1,31 +1,33 @@
-//! Drives the all-reduce machine over two byte streams: one from the previous member of the ring, one to the next.
+//! Drives the all-reduce machine over two links: one from the previous member of the ring, one to the next.
 //!
 //! One task owns a view's ring. The trainer thread hands it a buffer and gets it back reduced, or learns that the
-//! operation was interrupted because the view changes. A reader and a writer task move bytes beside it through
-//! bounded queues, so the reduction of one segment overlaps the transfer of others; what can't be sent yet waits as
-//! an index, not as bytes.
+//! operation was interrupted because the view changes. What can't be sent yet waits as an index, not as bytes, and
+//! sending never keeps the task from receiving, so no order of delivery can block a ring.
+
+mod greeting;
+mod link;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use futures::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use libp2p::{Stream, StreamProtocol};
 use libp2p_stream::Control;
 use starling_collective::{
     Input, Layout, LayoutConfig, OperationKey, Output, SegmentHeader, SegmentId, Session, kernel,
 };
-use starling_topology::{Gate, PeerId, Ring, View, ViewId};
+use starling_topology::{Gate, PeerId, Rank, Ring, View, ViewId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::data::Door;
+use crate::data::handshake::Connection;
 use crate::event::{NetworkEvent, RingFailure};
 use crate::identity::to_libp2p;
 use crate::streams;
-
-/// Segments that wait between the ring task and its reader or writer: 2 MiB each way at 64 KiB.
-const MAX_WAITING: usize = 32;
+pub(crate) use greeting::read_view;
+use link::{Incoming, LinkConfig, Outgoing};
 
 /// One bucket list to reduce: a step's gradient, already multiplied by this member's weight.
 #[derive(Debug)]
@@ -53,6 +55,7 @@ pub(crate) struct RingConfig {
     pub(crate) in_flight: u32,
     pub(crate) open_limit: Duration,
     pub(crate) protocol: StreamProtocol,
+    pub(crate) door: Arc<Door>,
     pub(crate) traffic: Arc<Traffic>,
 }
 
@@ -115,29 +118,15 @@ pub(crate) fn start(
     (RingHandle { view, previous, gate, incoming, task, _operations: operations.clone() }, operations)
 }
 
-/// Reads a ring stream's greeting: the view that it belongs to.
-pub(crate) async fn greet(stream: &mut Stream) -> std::io::Result<ViewId> {
-    let mut view = [0; 32];
-    stream.read_exact(&mut view).await?;
-    Ok(ViewId(view))
-}
-
 struct Driver {
     layout: Layout,
-    rank: starling_topology::Rank,
+    rank: Rank,
     next: PeerId,
     previous: PeerId,
     view: ViewId,
     config: RingConfig,
     gate: watch::Receiver<Gate>,
     events: mpsc::Sender<NetworkEvent>,
-}
-
-/// A segment as it came.
-#[derive(Debug)]
-struct Frame {
-    header: SegmentHeader,
-    payload: Vec<u8>,
 }
 
 /// Whose fault a failure is.
@@ -164,30 +153,46 @@ impl Driver {
         incoming: &mut mpsc::Receiver<Stream>,
         operations: &mut mpsc::Receiver<Operation>,
     ) -> Result<(), Blame> {
-        let limit = self.config.open_limit;
-        let open = async {
-            let mut stream = streams::open(control, to_libp2p(self.next), &self.config.protocol, limit).await?;
-            stream.write_all(&self.view.0).await?;
-            stream.flush().await?;
-            std::io::Result::Ok(stream)
-        };
-        let broken = |peer| move |error: std::io::Error| Blame(peer, RingFailure::Broken(error.to_string()));
-        let (outgoing, accepted) = tokio::join!(open, tokio::time::timeout(limit, incoming.recv()));
-        let outgoing = outgoing.map_err(broken(self.next))?;
-        let Ok(Some(accepted)) = accepted else {
-            return Err(Blame(self.previous, RingFailure::Broken("it did not open its ring stream in time".into())));
-        };
-
-        let (frames_in, mut frames) = mpsc::channel(MAX_WAITING);
-        let (to_writer, segments) = mpsc::channel(MAX_WAITING);
-        let longest = self.longest_payload();
-        tasks.spawn(read(accepted, longest, self.config.traffic.clone(), frames_in));
-        tasks.spawn(write(outgoing, self.config.traffic.clone(), segments));
+        let broken = |peer| move |reason: String| Blame(peer, RingFailure::Broken(reason));
+        let (opened, accepted) = tokio::join!(self.open(control), self.accept(incoming));
+        let (opened, accepted) = (opened.map_err(broken(self.next))?, accepted.map_err(broken(self.previous))?);
+        let config = LinkConfig { longest_payload: self.longest_payload(), traffic: self.config.traffic.clone() };
+        let mut outgoing = Outgoing::new(opened.0, opened.1, &config, tasks);
+        let mut incoming = Incoming::new(accepted.0, accepted.1, &config, tasks);
+        let (from_previous, to_next) = (incoming.transport(), outgoing.transport());
+        let linked = NetworkEvent::RingLinked { view: self.view, from_previous, to_next };
+        // An error means that the event loop is gone, and this task with it.
+        let _ = self.events.send(linked).await;
 
         while let Some(operation) = operations.recv().await {
-            self.reduce(operation, &mut frames, &to_writer).await?;
+            self.reduce(operation, &mut incoming, &mut outgoing).await?;
         }
         Ok(())
+    }
+
+    /// The link to the next member: its stream, and the direct connection that replaces it, if one came about.
+    async fn open(&self, control: &mut Control) -> Result<(Stream, Option<Connection>), String> {
+        let RingConfig { open_limit: limit, protocol, door, .. } = &self.config;
+        let open = async {
+            let mut stream = streams::open(control, to_libp2p(self.next), protocol, *limit).await?;
+            let connection = greeting::open(&mut stream, door, self.next, self.view, *limit).await?;
+            std::io::Result::Ok((stream, connection))
+        };
+        // Twice: once for the stream, once for what is agreed over it.
+        let opened = tokio::time::timeout(*limit * 2, open).await;
+        opened.map_err(|_| "its ring link was not ready in time".to_owned())?.map_err(|error| error.to_string())
+    }
+
+    /// The link from the previous member, likewise.
+    async fn accept(&self, incoming: &mut mpsc::Receiver<Stream>) -> Result<(Stream, Option<Connection>), String> {
+        let limit = self.config.open_limit;
+        let Ok(Some(mut stream)) = tokio::time::timeout(limit, incoming.recv()).await else {
+            return Err("it did not open its ring stream in time".to_owned());
+        };
+        let answer = greeting::answer(&mut stream, &self.config.door, self.previous, self.view);
+        let answered = tokio::time::timeout(limit, answer).await;
+        let connection = answered.map_err(|_| "it did not say how its segments come in time".to_owned())?;
+        Ok((stream, connection.map_err(|error| error.to_string())?))
     }
 
     fn longest_payload(&self) -> usize {
@@ -198,24 +203,34 @@ impl Driver {
     async fn reduce(
         &mut self,
         mut operation: Operation,
-        frames: &mut mpsc::Receiver<Result<Frame, RingFailure>>,
-        writer: &mpsc::Sender<Vec<u8>>,
+        incoming: &mut Incoming,
+        outgoing: &mut Outgoing,
     ) -> Result<(), Blame> {
         let key = OperationKey { step: operation.step, attempt: 0 };
         let mut session = Session::new(self.layout.clone(), self.rank, self.config.in_flight);
         let mut sends: VecDeque<SegmentId> = VecDeque::new();
-        let misbehaved = |violation: String| Blame(self.previous, RingFailure::Misbehaved(violation));
+        let from = self.layout.world_size().previous(self.rank);
+        let misbehaved = |violation: String| {
+            Blame(self.previous, RingFailure::Misbehaved(format!("step {}: {violation}", key.step)))
+        };
         session.handle(Input::Start).map_err(|violation| misbehaved(violation.to_string()))?;
+        execute(&mut session, &mut operation, &[], &mut sends).map_err(misbehaved)?;
         loop {
-            while let Some(output) = session.poll() {
-                execute(&mut operation, &self.layout, output, &mut sends)
-                    .map_err(|violation| misbehaved(format!("step {}: {violation}", operation.step)))?;
+            if !outgoing.is_busy()
+                && let Some(segment) = sends.pop_front()
+            {
+                let range = self.layout.range(&segment).expect("invariant: the machine names its own segments");
+                let header = SegmentHeader::new(key, segment, &self.layout);
+                let header = header.expect("invariant: the machine names its own segments");
+                outgoing.load(&header, &operation.buffer[range]);
             }
-            if session.is_done() && sends.is_empty() {
+            if session.is_done() && !outgoing.is_busy() {
                 // If nobody waits for it any more, the view is changing and the step will run again.
                 let _ = operation.reply.send(operation.buffer);
                 return Ok(());
             }
+            // Links that are always ready must not keep the event loop waiting.
+            tokio::task::consume_budget().await;
             tokio::select! {
                 biased;
                 changed = self.gate.wait_for(|gate| !gate.admits(operation.step)) => {
@@ -223,120 +238,66 @@ impl Driver {
                     drop(changed);
                     return Ok(());
                 }
-                slot = writer.reserve(), if !sends.is_empty() => {
-                    let Ok(slot) = slot else {
-                        return Err(Blame(self.next, RingFailure::Broken("its ring stream closed".into())));
-                    };
-                    if let Some(segment) = sends.pop_front() {
-                        slot.send(encode(&operation.buffer, &self.layout, key, segment));
-                    }
+                sent = outgoing.flush(), if outgoing.is_busy() => {
+                    sent.map_err(|reason| Blame(self.next, RingFailure::Broken(reason)))?;
                 }
                 // Once done, what comes belongs to the next step.
-                frame = frames.recv(), if !session.is_done() => {
-                    let frame = match frame {
-                        Some(Ok(frame)) => frame,
-                        Some(Err(failure)) => return Err(Blame(self.previous, failure)),
-                        None => return Err(Blame(self.previous, RingFailure::Broken("its ring stream closed".into()))),
-                    };
-                    let SegmentHeader { operation: theirs, segment, .. } = frame.header;
-                    if theirs != key {
-                        return Err(misbehaved(format!("step {}: sent a segment of step {}", key.step, theirs.step)));
-                    }
-                    let expected = self.layout.range(&segment).map(|range| range.len() * size_of::<f32>());
-                    if expected != Some(frame.payload.len()) {
-                        return Err(misbehaved(format!("step {}: sent {segment:?} with a wrong length", key.step)));
-                    }
-                    let from = self.layout.world_size().previous(self.rank);
-                    session
-                        .handle(Input::Received { from, segment, payload: frame.payload })
-                        .map_err(|violation| misbehaved(format!("step {}: {violation}", key.step)))?;
+                received = incoming.next(), if !session.is_done() => {
+                    received.map_err(|failure| Blame(self.previous, failure))?;
+                    let (header, payload) = incoming.segment();
+                    take(&mut session, from, key, header, payload).map_err(misbehaved)?;
+                    execute(&mut session, &mut operation, payload, &mut sends).map_err(misbehaved)?;
                 }
             }
         }
     }
 }
 
-/// Does to the buffer what the machine asks.
+/// Checks a segment and hands it to the machine, whose outputs then use its payload.
+fn take(
+    session: &mut Session<()>,
+    from: Rank,
+    key: OperationKey,
+    header: &[u8; SegmentHeader::BYTES],
+    payload: &[u8],
+) -> Result<(), String> {
+    let header = SegmentHeader::from_bytes(header).map_err(|violation| violation.to_string())?;
+    let SegmentHeader { operation: theirs, segment, payload_bytes } = header;
+    if theirs != key {
+        return Err(format!("sent a segment of step {}", theirs.step));
+    }
+    let expected = session.layout().range(&segment).map(|range| range.len() * size_of::<f32>());
+    if expected != Some(payload.len()) || payload_bytes as usize != payload.len() {
+        return Err(format!("sent {segment:?} with a wrong length"));
+    }
+    session.handle(Input::Received { from, segment, payload: () }).map_err(|violation| violation.to_string())
+}
+
+/// Does to the buffer what the machine asks. The machine uses each payload at once, so it need not hold it: whatever it
+/// asks to add or store is `payload`, the segment that came last.
 fn execute(
+    session: &mut Session<()>,
     operation: &mut Operation,
-    layout: &Layout,
-    output: Output<Vec<u8>>,
+    payload: &[u8],
     sends: &mut VecDeque<SegmentId>,
 ) -> Result<(), String> {
-    let range = |segment: &SegmentId| layout.range(segment).expect("invariant: the machine names its own segments");
-    let non_finite = |segment: SegmentId| move |_| format!("sent a value that is not finite in {segment:?}");
-    match output {
-        Output::Send { segment, .. } => sends.push_back(segment),
-        Output::Accumulate { segment, payload } => {
-            kernel::accumulate(&mut operation.buffer[range(&segment)], &payload).map_err(non_finite(segment))?;
+    while let Some(output) = session.poll() {
+        let layout = session.layout();
+        let range = |segment: &SegmentId| layout.range(segment).expect("invariant: the machine names its own segments");
+        let non_finite = |segment: SegmentId| move |_| format!("sent a value that is not finite in {segment:?}");
+        match output {
+            Output::Send { segment, .. } => sends.push_back(segment),
+            Output::Accumulate { segment, payload: () } => {
+                kernel::accumulate(&mut operation.buffer[range(&segment)], payload).map_err(non_finite(segment))?;
+            }
+            Output::Store { segment, payload: () } => {
+                kernel::store(&mut operation.buffer[range(&segment)], payload).map_err(non_finite(segment))?;
+            }
+            Output::Divide { segment } => kernel::divide(&mut operation.buffer[range(&segment)], operation.divisor),
+            Output::BucketDone(_) | Output::Done => {}
         }
-        Output::Store { segment, payload } => {
-            kernel::store(&mut operation.buffer[range(&segment)], &payload).map_err(non_finite(segment))?;
-        }
-        Output::Divide { segment } => kernel::divide(&mut operation.buffer[range(&segment)], operation.divisor),
-        Output::BucketDone(_) | Output::Done => {}
     }
     Ok(())
-}
-
-fn encode(buffer: &[f32], layout: &Layout, operation: OperationKey, segment: SegmentId) -> Vec<u8> {
-    let values = &buffer[layout.range(&segment).expect("invariant: the machine names its own segments")];
-    let payload_bytes = u32::try_from(size_of_val(values)).expect("invariant: segments are short");
-    let mut bytes = Vec::with_capacity(SegmentHeader::BYTES + size_of_val(values));
-    bytes.extend(SegmentHeader { operation, segment, payload_bytes }.to_bytes());
-    kernel::encode(values, &mut bytes);
-    bytes
-}
-
-/// Moves whole segments from the stream into the queue, until either ends.
-async fn read(
-    mut stream: Stream,
-    longest: usize,
-    traffic: Arc<Traffic>,
-    frames: mpsc::Sender<Result<Frame, RingFailure>>,
-) {
-    loop {
-        let frame = read_frame(&mut stream, longest).await;
-        if let Ok(frame) = &frame {
-            traffic.received.fetch_add((SegmentHeader::BYTES + frame.payload.len()) as u64, Ordering::Relaxed);
-        }
-        let failed = frame.is_err();
-        if frames.send(frame).await.is_err() || failed {
-            return;
-        }
-    }
-}
-
-async fn read_frame(stream: &mut (impl AsyncRead + Unpin), longest: usize) -> Result<Frame, RingFailure> {
-    let broken = |error: std::io::Error| RingFailure::Broken(format!("its ring stream ended: {error}"));
-    let mut header = [0; SegmentHeader::BYTES];
-    stream.read_exact(&mut header).await.map_err(broken)?;
-    let header =
-        SegmentHeader::from_bytes(&header).map_err(|violation| RingFailure::Misbehaved(violation.to_string()))?;
-    let length = header.payload_bytes as usize;
-    if length > longest {
-        let claim = format!("announced a segment of {length} bytes where at most {longest} are allowed");
-        return Err(RingFailure::Misbehaved(claim));
-    }
-    let mut payload = vec![0; length];
-    stream.read_exact(&mut payload).await.map_err(broken)?;
-    Ok(Frame { header, payload })
-}
-
-/// Moves encoded segments from the queue into the stream, flushing whenever the queue runs dry.
-async fn write(mut stream: Stream, traffic: Arc<Traffic>, mut segments: mpsc::Receiver<Vec<u8>>) {
-    while let Some(bytes) = segments.recv().await {
-        let written = async {
-            stream.write_all(&bytes).await?;
-            if segments.is_empty() { stream.flush().await } else { Ok(()) }
-        };
-        // The reader of a broken link sees it too; the ring task learns it from the closed queue.
-        if written.await.is_err() {
-            return;
-        }
-        traffic.sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-    }
-    let _ = stream.close().await;
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use libp2p::Multiaddr;
 use starling_train::{DeviceChoice, RunSpec};
 
+use crate::data::DataPlane;
 use crate::ticket::Ticket;
 
 /// Settings of this machine alone; what all members share is the run's manifest.
@@ -26,6 +27,8 @@ pub struct Settings {
     pub announce: Vec<Multiaddr>,
     /// Whether to look for peers on the local network by multicast.
     pub mdns: bool,
+    /// How gradients travel between ring neighbours.
+    pub data_plane: DataPlane,
     /// The most members that a view may have.
     pub max_peers: usize,
     /// Save a checkpoint every so many steps; 0 saves only at the end.

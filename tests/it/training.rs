@@ -45,6 +45,35 @@ fn softmax_with_a_batch_smaller_than_the_ring() {
     three_peers_agree("--steps 20 --model softmax --batch-size 2 --optimizer sgd", None);
 }
 
+/// Trains three peers with `flags` each and compares the transports of their links, previous and next, and digests.
+fn links_are(flags: [&str; 3], expected: [[&str; 2]; 3]) {
+    let options = flags.map(|flags| PeerOptions::flags(&format!("--data-plane {flags}")));
+    let founder = Peer::run(&options[0].clone().with("--min-peers", "3").with("--steps", "40"));
+    let ticket = founder.ticket();
+    let peers = [founder, Peer::join(&ticket, &options[1]), Peer::join(&ticket, &options[2])];
+    let mut digests = Vec::new();
+    for (peer, expected) in peers.into_iter().zip(expected) {
+        peer.wait_for_view(3);
+        // The ring of a smaller view may have linked before; the last one is that of three.
+        let wanted = |event: &Value| {
+            event["event"] == "linked" && event["from_previous"] == expected[0] && event["to_next"] == expected[1]
+        };
+        peer.wait_for(&format!("links {expected:?}"), wanted);
+        digests.push(peer.finish().summary()["digest"].clone());
+    }
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
+}
+
+#[test]
+fn links_are_direct_where_all_insist_on_it() {
+    links_are(["direct"; 3], [["direct"; 2]; 3]);
+}
+
+#[test]
+fn links_are_universal_where_all_ask_for_it() {
+    links_are(["universal"; 3], [["universal"; 2]; 3]);
+}
+
 #[test]
 fn over_quic_alone() {
     let quic = |flags: &str| PeerOptions { listen: "/ip4/127.0.0.1/udp/0/quic-v1", ..PeerOptions::flags(flags) };

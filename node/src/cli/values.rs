@@ -72,6 +72,7 @@ impl MachineFlags {
             many("network.listen", "--listen", &self.listen),
             many("network.announce", "--announce", &self.announce),
             one("network.mdns", "--mdns", &self.mdns),
+            one("network.data", "--data-plane", &self.data_plane),
             one("network.max_peers", "--max-peers", &self.max_peers),
         ];
         flags.into_iter().flatten().chain(self.data_dir.values()).collect()

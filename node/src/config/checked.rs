@@ -13,6 +13,7 @@ use starling_train::{DeviceChoice, LayoutSpec, ModelSpec, OptimizerSpec, RunSpec
 use super::error::ConfigError;
 use super::layers::Origin;
 use super::raw::Config;
+use crate::data::DataPlane;
 use crate::settings::{Expectations, Founding, Resume, Settings};
 
 /// The levels that a log may be set to, quietest first.
@@ -113,6 +114,12 @@ impl Loaded {
             listen: self.addresses("network.listen", &network.listen)?,
             announce: self.addresses("network.announce", &network.announce)?,
             mdns: network.mdns,
+            data_plane: match network.data.as_str() {
+                "direct" => DataPlane::Direct,
+                "universal" => DataPlane::Universal,
+                // The key's kind leaves only `auto`.
+                _ => DataPlane::Auto,
+            },
             max_peers: network.max_peers as usize,
             checkpoint_every: train.checkpoint_every_steps,
             checkpoint_keep: train.checkpoint_keep as usize,

@@ -159,6 +159,12 @@ pub static KEYS: &[Key] = &[
         "Multiaddrs to announce besides those, for a forwarded port.",
     ),
     key("network.mdns", Kind::Bool, Some("--mdns"), "Whether to look for peers on the local network by multicast."),
+    key(
+        "network.data",
+        Kind::Choice(&["auto", "direct", "universal"]),
+        Some("--data-plane"),
+        "auto, direct (TCP connections of their own) or universal (libp2p streams): how gradients travel.",
+    ),
     key("network.max_peers", Kind::Integer(1, MAX_PEERS), Some("--max-peers"), "The most members a run may have."),
     key(
         "network.max_stall_ms",

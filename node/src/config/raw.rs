@@ -125,6 +125,8 @@ pub struct NetworkConfig {
     pub announce: Vec<String>,
     /// Whether to look for peers on the local network.
     pub mdns: bool,
+    /// How gradients travel: `auto`, `direct` or `universal`.
+    pub data: String,
     /// The most members of a view.
     pub max_peers: u64,
     /// The longest that a run may stand still because of one peer, in milliseconds: the founder's choice.
@@ -137,6 +139,7 @@ impl Default for NetworkConfig {
             listen: vec!["/ip4/0.0.0.0/tcp/0".to_owned(), "/ip4/0.0.0.0/udp/0/quic-v1".to_owned()],
             announce: Vec::new(),
             mdns: false,
+            data: "auto".to_owned(),
             max_peers: 64,
             max_stall_ms: 10_000,
         }

@@ -95,6 +95,7 @@ fn show_on(bar: &ProgressBar, report: &Report) {
         | Report::Joining { .. }
         | Report::JoinerLost { .. }
         | Report::Turned { .. }
+        | Report::Linked { .. }
         | Report::Evaluated { .. }
         | Report::Saved { .. }
         | Report::Warning { .. } => {}

@@ -164,6 +164,7 @@ fn take(peer: &mut Peer, report: &Report) {
         | Report::Joining { .. }
         | Report::JoinerLost { .. }
         | Report::Turned { .. }
+        | Report::Linked { .. }
         | Report::Progress { .. }
         | Report::Evaluated { .. }
         | Report::Saved { .. }

@@ -8,6 +8,7 @@ use crate::behaviour::BehaviourEvent;
 use crate::error::NodeError;
 use crate::event::{NetworkEvent, RingFailure};
 use crate::identity::{from_libp2p, to_libp2p};
+use crate::report::Report;
 use crate::trainer::{Command, TrainerEvent};
 
 impl EventLoop {
@@ -61,6 +62,11 @@ impl EventLoop {
                     }
                 }
             },
+            NetworkEvent::RingLinked { view, from_previous, to_next } => {
+                if self.ring.as_ref().is_some_and(|ring| ring.view == view) {
+                    self.observer.report(&Report::Linked { from_previous, to_next });
+                }
+            }
             NetworkEvent::RingFailed { peer, view, failure } => match failure {
                 RingFailure::Broken(reason) => {
                     tracing::info!(peer = %to_libp2p(peer), reason, "ring link failed");

@@ -96,6 +96,7 @@ impl EventLoop {
                 in_flight: self.config.in_flight,
                 open_limit: self.config.max_stall / 2,
                 protocol: self.network.protocols.ring.clone(),
+                door: self.network.door.clone(),
                 traffic: self.traffic.clone(),
             };
             self.network.connect(to_libp2p(ring.next(rank)));

@@ -42,6 +42,12 @@ impl Narrator {
             Report::JoinerLost { peer } => vec![format!("peer {} went away before it had joined", format::peer(peer))],
             Report::Turned { peer, reason } => vec![format!("turned away peer {}: {reason}", format::peer(peer))],
             Report::View { generation, rank, members, step, .. } => self.view(*generation, *rank, members, *step),
+            Report::Linked { from_previous, to_next } if from_previous == to_next => {
+                vec![format!("ring links are {to_next}")]
+            }
+            Report::Linked { from_previous, to_next } => {
+                vec![format!("ring links are {from_previous} from the previous member, {to_next} to the next")]
+            }
             Report::Progress { step, steps, epoch, loss, samples_per_s, waiting_share } => vec![format!(
                 "step {step}/{steps}  epoch {epoch}  loss {loss:.4}  {}  waiting {}",
                 format::rate(*samples_per_s),

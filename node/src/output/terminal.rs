@@ -66,6 +66,7 @@ impl Observer for Terminal {
             | Report::JoinerLost { .. }
             | Report::Turned { .. }
             | Report::View { .. }
+            | Report::Linked { .. }
             | Report::Evaluated { .. }
             | Report::Saved { .. }
             | Report::Warning { .. } => self.say(report),

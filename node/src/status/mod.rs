@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use file::StatusFile;
 pub use process::Process;
 
+use crate::data::Transport;
 use crate::error::NodeError;
 use crate::private_file;
 use crate::report::{Outcome, Report};
@@ -39,6 +40,8 @@ pub struct Status {
     pub members: Vec<String>,
     /// Our place among them.
     pub rank: u32,
+    /// How segments come from the ring's previous member and go to its next; `None` without a ring.
+    pub links: Option<[Transport; 2]>,
     /// The last committed step.
     pub step: u64,
     /// The run's last step.
@@ -114,6 +117,12 @@ impl Status {
             Report::View { generation, rank, members, step, .. } => {
                 (self.generation, self.rank, self.step) = (*generation, *rank, *step);
                 self.members.clone_from(members);
+                // This view's links come with a report of their own.
+                self.links = None;
+                true
+            }
+            Report::Linked { from_previous, to_next } => {
+                self.links = Some([*from_previous, *to_next]);
                 true
             }
             Report::Progress { step, steps, loss, samples_per_s, .. } => {

@@ -43,6 +43,7 @@ fn reports() -> Vec<Report> {
             members: vec!["other".to_owned(), "peer".to_owned()],
             step: 0,
         },
+        Report::Linked { from_previous: Transport::Universal, to_next: Transport::Direct },
         Report::Progress { step: 7, steps: 600, epoch: 1, loss: 2.5, samples_per_s: 10.0, waiting_share: 0.5 },
         Report::Evaluated { step: 7, loss: 2.5, accuracy: 0.25 },
     ]
@@ -61,6 +62,7 @@ fn a_status_survives_the_file_and_is_private() {
     assert_eq!((status.step, status.steps, status.generation, status.rank), (7, 600, 2, 1));
     assert_eq!((status.loss, status.accuracy, status.phase), (Some(2.5), Some(0.25), Phase::Stepping));
     assert_eq!((status.ticket.as_str(), status.peer.as_str(), status.members.len()), ("starling1abc", "peer", 2));
+    assert_eq!(status.links, Some([Transport::Universal, Transport::Direct]));
     assert_eq!(status.process.pid, std::process::id());
     assert!(status.updated_unix_ms > 0);
     #[cfg(unix)]

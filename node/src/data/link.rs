@@ -1,0 +1,133 @@
+//! Moving segments over a direct connection: one record each, sealed and opened where it lies.
+//!
+//! Both ends are driven by the ring's own task, without threads or queues between: a segment is opened, reduced and
+//! sent on by one core, while it is in that core's cache. Waiting for a socket can be cancelled at any point and begun
+//! again; what is half done stays in the buffer.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use starling_collective::{SegmentHeader, kernel};
+use tokio::net::TcpStream;
+
+use super::error::DataError;
+use super::handshake::Connection;
+use super::record::{Buffer, Keys};
+use crate::ring::Traffic;
+
+/// The sending end.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    stream: TcpStream,
+    keys: Keys,
+    buffer: Buffer,
+    /// The payload of the record that is on its way.
+    payload_bytes: usize,
+    /// How much of that record is sent; `None` if none is on its way.
+    sent: Option<usize>,
+    traffic: Arc<Traffic>,
+}
+
+impl Sender {
+    pub(crate) fn new(connection: Connection, longest_payload: usize, traffic: Arc<Traffic>) -> Self {
+        let Connection { stream, secret } = connection;
+        let (keys, buffer) = (Keys::new(secret), Buffer::new(longest_payload));
+        Self { stream, keys, buffer, payload_bytes: 0, sent: None, traffic }
+    }
+
+    /// Whether a record is on its way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.sent.is_some()
+    }
+
+    /// Makes a segment the record that [`Self::flush`] sends.
+    ///
+    /// # Panics
+    /// If one is on its way already.
+    pub(crate) fn load(&mut self, header: &SegmentHeader, values: &[f32]) {
+        assert!(!self.is_busy(), "one record is sent at a time");
+        self.payload_bytes = size_of_val(values);
+        let record = self.buffer.record(self.payload_bytes);
+        let (head, payload) = Buffer::parts(self.payload_bytes);
+        record[head].copy_from_slice(&header.to_bytes());
+        kernel::write(values, &mut record[payload]);
+        self.keys.seal(record);
+        self.sent = Some(0);
+    }
+
+    /// Sends what is left of the record. Can be cancelled and called again.
+    pub(crate) async fn flush(&mut self) -> io::Result<()> {
+        let record = self.buffer.record(self.payload_bytes);
+        let Some(sent) = &mut self.sent else { return Ok(()) };
+        while *sent < record.len() {
+            match self.stream.try_write(&record[*sent..]) {
+                Ok(count) => *sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stream.writable().await?,
+                Err(error) => return Err(error),
+            }
+        }
+        self.sent = None;
+        let bytes = SegmentHeader::BYTES + self.payload_bytes;
+        self.traffic.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// The receiving end.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    stream: TcpStream,
+    keys: Keys,
+    buffer: Buffer,
+    /// How much of the record has come.
+    filled: usize,
+    /// The payload of the record that came last.
+    payload_bytes: usize,
+    traffic: Arc<Traffic>,
+}
+
+impl Receiver {
+    pub(crate) fn new(connection: Connection, longest_payload: usize, traffic: Arc<Traffic>) -> Self {
+        let Connection { stream, secret } = connection;
+        let (keys, buffer) = (Keys::new(secret), Buffer::new(longest_payload));
+        Self { stream, keys, buffer, filled: 0, payload_bytes: 0, traffic }
+    }
+
+    /// Waits for a whole record and opens it. Can be cancelled and called again, until it fails.
+    ///
+    /// # Errors
+    /// [`DataError`] if the connection ended, or brought what no correct peer sends.
+    pub(crate) async fn next(&mut self) -> Result<(), DataError> {
+        fill(&self.stream, self.buffer.length(), &mut self.filled).await?;
+        let payload_bytes = self.buffer.declared_payload()?;
+        let record = self.buffer.record(payload_bytes);
+        fill(&self.stream, record, &mut self.filled).await?;
+        self.keys.open(record)?;
+        (self.filled, self.payload_bytes) = (0, payload_bytes);
+        let bytes = SegmentHeader::BYTES + payload_bytes;
+        self.traffic.received.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The header and payload that came last.
+    pub(crate) fn segment(&self) -> (&[u8; SegmentHeader::BYTES], &[u8]) {
+        self.buffer.plain(self.payload_bytes)
+    }
+}
+
+/// Reads until `into` is full; `filled` counts, so that a cancelled call can be made again.
+async fn fill(stream: &TcpStream, into: &mut [u8], filled: &mut usize) -> io::Result<()> {
+    while *filled < into.len() {
+        match stream.try_read(&mut into[*filled..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => *filled += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.readable().await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

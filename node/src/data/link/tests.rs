@@ -1,0 +1,151 @@
+//! Segments arrive as they were sent, over real sockets; bytes that are no records are errors.
+
+use starling_collective::{OperationKey, Phase, SegmentId};
+use starling_topology::Rank;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+
+use super::*;
+
+const LONGEST: usize = 64 * 1024;
+const SECRET: [u8; 32] = [5; 32];
+
+async fn sockets() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let (dialed, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+    (dialed.expect("connected"), accepted.expect("accepted").0)
+}
+
+fn sender(stream: TcpStream, traffic: &Arc<Traffic>) -> Sender {
+    Sender::new(Connection { stream, secret: SECRET }, LONGEST, traffic.clone())
+}
+
+fn receiver(stream: TcpStream, traffic: &Arc<Traffic>) -> Receiver {
+    Receiver::new(Connection { stream, secret: SECRET }, LONGEST, traffic.clone())
+}
+
+fn header(segment: u32, values: &[f32]) -> SegmentHeader {
+    let segment = SegmentId { bucket: 0, phase: Phase::AllGather, chunk: Rank(0), segment };
+    let payload_bytes = u32::try_from(size_of_val(values)).expect("short");
+    SegmentHeader { operation: OperationKey { step: 1, attempt: 0 }, segment, payload_bytes }
+}
+
+fn values(segment: u32) -> Vec<f32> {
+    // Lengths from nothing to the longest, so that records end at any place in the sockets' buffers.
+    let length = (segment as usize * 977) % (LONGEST / 4 + 1);
+    (0..length).map(|index| (index as f32).mul_add(0.5, segment as f32)).collect()
+}
+
+#[tokio::test]
+async fn segments_go_around_two_links_unchanged() {
+    const SEGMENTS: u32 = 200;
+    let ((a, b), (c, d)) = (sockets().await, sockets().await);
+    let traffic = Arc::new(Traffic::default());
+    let (mut first, mut relay_in) = (sender(a, &traffic), receiver(b, &traffic));
+    let (mut relay_out, mut last) = (sender(c, &traffic), receiver(d, &traffic));
+    let send = async {
+        let mut sent = blake3::Hasher::new();
+        for segment in 0..SEGMENTS {
+            let values = values(segment);
+            first.load(&header(segment, &values), &values);
+            sent.update(&header(segment, &values).to_bytes());
+            values.iter().for_each(|value| _ = sent.update(&value.to_le_bytes()));
+            first.flush().await.expect("sent");
+            assert!(!first.is_busy());
+        }
+        sent.finalize()
+    };
+    let relay = async {
+        for _ in 0..SEGMENTS {
+            relay_in.next().await.expect("a segment");
+            let (head, payload) = relay_in.segment();
+            let mut values = vec![0.0; payload.len() / 4];
+            kernel::store(&mut values, payload).expect("finite");
+            relay_out.load(&SegmentHeader::from_bytes(head).expect("a header"), &values);
+            relay_out.flush().await.expect("sent");
+        }
+    };
+    let receive = async {
+        let mut received = blake3::Hasher::new();
+        for _ in 0..SEGMENTS {
+            last.next().await.expect("a segment");
+            let (head, payload) = last.segment();
+            received.update(head).update(payload);
+        }
+        received.finalize()
+    };
+    let (sent, (), received) = tokio::join!(send, relay, receive);
+    assert_eq!(sent, received);
+    assert_eq!(traffic.sent.load(Ordering::Relaxed), traffic.received.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn waiting_can_be_cancelled_at_any_byte() {
+    let (dialed, accepted) = sockets().await;
+    let traffic = Arc::new(Traffic::default());
+    // The record as it goes over the wire, fed byte by byte.
+    let (through, mut wire) = sockets().await;
+    let mut sender = sender(through, &traffic);
+    let values = [1.0, 2.0, 3.0];
+    sender.load(&header(0, &values), &values);
+    sender.flush().await.expect("sent");
+    drop(sender);
+    let mut bytes = Vec::new();
+    tokio::io::AsyncReadExt::read_to_end(&mut wire, &mut bytes).await.expect("read");
+
+    let (mut dialed, mut receiver) = (dialed, receiver(accepted, &traffic));
+    for byte in &bytes[..bytes.len() - 1] {
+        dialed.write_all(&[*byte]).await.expect("written");
+        receiver.stream.readable().await.expect("a byte is there");
+        let waiting = futures::FutureExt::now_or_never(receiver.next());
+        assert!(waiting.is_none(), "the record is not whole yet");
+    }
+    dialed.write_all(&bytes[bytes.len() - 1..]).await.expect("written");
+    receiver.next().await.expect("whole");
+    assert_eq!(receiver.segment().1, [1.0f32, 2.0, 3.0].map(f32::to_le_bytes).as_flattened());
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_record_end_the_link() {
+    let traffic = Arc::new(Traffic::default());
+    let garbage: [(&[u8], &str); 4] = [
+        (&[0xff; 64], "at most"),
+        (&[0; 64], "at most"),
+        (&[64, 0, 0, 0], "end"),
+        (&[48, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], "end"),
+    ];
+    for (bytes, reason) in garbage {
+        let (mut dialed, accepted) = sockets().await;
+        dialed.write_all(bytes).await.expect("written");
+        drop(dialed);
+        let error = receiver(accepted, &traffic).next().await.expect_err("no record");
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+    let (mut dialed, accepted) = sockets().await;
+    let mut forged = vec![48, 0, 0, 0];
+    forged.extend([0; 48]);
+    dialed.write_all(&forged).await.expect("written");
+    let error = receiver(accepted, &traffic).next().await.expect_err("forged");
+    assert!(matches!(error, DataError::Forged), "{error}");
+    assert_eq!(traffic.received.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_closed_link_is_seen_by_both_ends() {
+    let traffic = Arc::new(Traffic::default());
+    let (dialed, accepted) = sockets().await;
+    let (mut sender, receiver) = (sender(dialed, &traffic), receiver(accepted, &traffic));
+    drop(receiver);
+    let values = vec![1.0; LONGEST / 4];
+    let broken = async {
+        loop {
+            sender.load(&header(0, &values), &values);
+            if let Err(error) = sender.flush().await {
+                return error;
+            }
+        }
+    };
+    let error = broken.await;
+    assert!(matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe), "{error}");
+}

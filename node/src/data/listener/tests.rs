@@ -1,0 +1,79 @@
+//! One peer gets in; strangers neither do nor keep it out.
+
+use starling_topology::{PeerId, RunId, ViewId};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+use crate::identity::from_libp2p;
+
+const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn key() -> (Keypair, PeerId) {
+    let keypair = Keypair::generate_ed25519();
+    let peer = from_libp2p(&keypair.public().to_peer_id()).expect("an Ed25519 key");
+    (keypair, peer)
+}
+
+fn purpose(peer: PeerId) -> Purpose {
+    Purpose { run: RunId([1; 32]), view: ViewId([2; 32]), peer }
+}
+
+#[tokio::test]
+async fn strangers_are_dropped_and_the_neighbour_gets_in() {
+    let ((ours, our_peer), (theirs, their_peer), (stranger, _)) = (key(), key(), key());
+    let listener = Listener::bind(&[LOOPBACK]).await;
+    let addresses = listener.addresses();
+    let (address, expected) = (addresses[0], purpose(our_peer));
+    let accepting = listener.accept(&theirs, expected);
+    let visits = async {
+        // The silent ones hold all places, and one more finds none. Each sees its connection end, at the deadline or
+        // at once.
+        let mut silent = Vec::new();
+        for _ in 0..=MAX_PENDING {
+            silent.push(TcpStream::connect(address).await.expect("connected"));
+        }
+        for stream in &mut silent {
+            assert_eq!(stream.read(&mut [0]).await.expect("closed in order"), 0);
+        }
+        let mut rude = TcpStream::connect(address).await.expect("connected");
+        rude.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("written");
+        let mut alert = Vec::new();
+        // A reset says no as well as an alert does.
+        let _ = rude.read_to_end(&mut alert).await;
+        assert!(alert.len() < 64, "{alert:?}");
+        dial(&addresses, &stranger, purpose(their_peer), LIMIT).await.expect_err("a stranger");
+        dial(&addresses, &ours, purpose(their_peer), LIMIT).await
+    };
+    let (accepted, dialed) = tokio::join!(accepting, visits);
+    assert_eq!(accepted.expect("in").secret, dialed.expect("in").secret);
+}
+
+#[tokio::test]
+async fn one_address_that_answers_is_enough() {
+    let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
+    let (listener, closed) = (Listener::bind(&[LOOPBACK]).await, Listener::bind(&[LOOPBACK]).await);
+    let addresses = [closed.addresses(), listener.addresses()].concat();
+    drop(closed);
+    let (accepted, dialed) =
+        tokio::join!(listener.accept(&theirs, purpose(our_peer)), dial(&addresses, &ours, purpose(their_peer), LIMIT));
+    assert_eq!(accepted.expect("in").secret, dialed.expect("in").secret);
+}
+
+#[tokio::test]
+async fn without_an_address_there_is_no_connection() {
+    let (ours, peer) = key();
+    let nowhere = Listener::bind(&[IpAddr::from([192, 0, 2, 1])]).await;
+    assert!(nowhere.addresses().is_empty(), "an address that is not ours");
+    assert!(matches!(nowhere.accept(&ours, purpose(peer)).await, Err(DataError::Unreachable)));
+    assert!(matches!(dial(&[], &ours, purpose(peer), LIMIT).await, Err(DataError::Unreachable)));
+}
+
+#[tokio::test]
+async fn a_listener_that_says_nothing_is_given_up() {
+    let (ours, peer) = key();
+    let silent = TcpListener::bind((LOOPBACK, 0)).await.expect("a free port");
+    let addresses = [silent.local_addr().expect("bound")];
+    let dialed = dial(&addresses, &ours, purpose(peer), Duration::from_millis(20)).await;
+    assert!(matches!(dialed, Err(DataError::Late)), "{dialed:?}");
+}

@@ -1,0 +1,159 @@
+//! The form of a segment on a direct connection: one AES-128-GCM record.
+//!
+//! ```text
+//!   | length: 4 | header: 32 | payload         | tag: 16 |
+//!   |           |<---------- sealed ---------->|         |    length = everything behind it; it is authenticated too
+//!                            ^ a page starts here
+//! ```
+//!
+//! A key seals one direction of one connection. Its nonce counts the records and is never sent, so a record that is
+//! repeated, left out or moved can't be opened. Long before a counter could run out, both ends derive the next key
+//! from the present one and forget the present one.
+
+use std::ops::Range;
+
+use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use starling_collective::SegmentHeader;
+
+use super::error::DataError;
+
+const LENGTH_BYTES: usize = 4;
+const TAG_BYTES: usize = 16;
+/// What precedes the payload.
+const PREFIX_BYTES: usize = LENGTH_BYTES + SegmentHeader::BYTES;
+/// Copies into a payload that starts at a page are several times faster than into one that starts just behind it.
+const PAGE_BYTES: usize = 4096;
+/// Records under one key. AES-GCM allows 2^32; this is far from it, and seldom enough to cost nothing.
+const RECORDS_PER_KEY: u64 = 1 << 24;
+
+/// What both ends export from their TLS session: where a direction's keys come from.
+pub(super) type Secret = [u8; 32];
+
+/// Room for one record, its payload at the start of a page. Allocated once and used for all records of a connection.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    bytes: Vec<u8>,
+    /// Where the record starts.
+    start: usize,
+    longest_payload: usize,
+}
+
+impl Buffer {
+    pub(super) fn new(longest_payload: usize) -> Self {
+        let bytes = vec![0; PREFIX_BYTES + PAGE_BYTES + longest_payload + TAG_BYTES];
+        // Bounded, because a platform may decline to tell; the payload is then just slower to copy.
+        let start = bytes[PREFIX_BYTES..].as_ptr().align_offset(PAGE_BYTES).min(PAGE_BYTES);
+        Self { bytes, start, longest_payload }
+    }
+
+    /// The whole record of a payload of `payload_bytes`.
+    pub(super) fn record(&mut self, payload_bytes: usize) -> &mut [u8] {
+        let end = self.start + PREFIX_BYTES + payload_bytes + TAG_BYTES;
+        &mut self.bytes[self.start..end]
+    }
+
+    /// Room for a record's length, the first thing that is read of it.
+    pub(super) fn length(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..][..LENGTH_BYTES]
+    }
+
+    /// The header and payload of an opened record.
+    pub(super) fn plain(&self, payload_bytes: usize) -> (&[u8; SegmentHeader::BYTES], &[u8]) {
+        let (header, rest) = self.bytes[self.start + LENGTH_BYTES..]
+            .split_first_chunk()
+            .expect("invariant: a buffer is longer than a header");
+        (header, &rest[..payload_bytes])
+    }
+
+    /// Where header and payload lie within a record.
+    pub(super) fn parts(payload_bytes: usize) -> (Range<usize>, Range<usize>) {
+        (LENGTH_BYTES..PREFIX_BYTES, PREFIX_BYTES..PREFIX_BYTES + payload_bytes)
+    }
+
+    /// How long a payload is, by the length that its record declares.
+    ///
+    /// # Errors
+    /// [`DataError::Length`] if there is no room for a header, or more than the longest payload.
+    pub(super) fn declared_payload(&mut self) -> Result<usize, DataError> {
+        let longest = self.longest_payload;
+        let length = self.length().first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        (length as usize)
+            .checked_sub(SegmentHeader::BYTES + TAG_BYTES)
+            .filter(|payload| *payload <= longest)
+            .ok_or(DataError::Length { length, longest })
+    }
+}
+
+/// The keys of one direction, at either end.
+pub(super) struct Keys {
+    secret: Secret,
+    key: LessSafeKey,
+    /// Records under the present key: the next one's nonce.
+    used: u64,
+    records_per_key: u64,
+}
+
+impl std::fmt::Debug for Keys {
+    /// Leaves the keys out.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keys").field("used", &self.used).finish_non_exhaustive()
+    }
+}
+
+impl Keys {
+    pub(super) fn new(secret: Secret) -> Self {
+        Self::with_records_per_key(secret, RECORDS_PER_KEY)
+    }
+
+    fn with_records_per_key(secret: Secret, records_per_key: u64) -> Self {
+        Self { secret, key: key(&secret), used: 0, records_per_key }
+    }
+
+    /// Seals a record in place: fills in its length and tag.
+    pub(super) fn seal(&mut self, record: &mut [u8]) {
+        let (length, sealed) = record.split_at_mut(LENGTH_BYTES);
+        let sealed_bytes = u32::try_from(sealed.len()).expect("invariant: segments are shorter than 2^32 bytes");
+        length.copy_from_slice(&sealed_bytes.to_le_bytes());
+        let (plain, tag) = sealed.split_at_mut(sealed.len() - TAG_BYTES);
+        let nonce = self.next_nonce();
+        let made = self
+            .key
+            .seal_in_place_separate_tag(nonce, Aad::from(&*length), plain)
+            .expect("invariant: a record is far shorter than the cipher's limit");
+        tag.copy_from_slice(made.as_ref());
+    }
+
+    /// Opens a record in place.
+    ///
+    /// # Errors
+    /// [`DataError::Forged`] if it is not the next record that the other end sealed. The connection must end then.
+    pub(super) fn open(&mut self, record: &mut [u8]) -> Result<(), DataError> {
+        let (length, sealed) = record.split_at_mut(LENGTH_BYTES);
+        let nonce = self.next_nonce();
+        match self.key.open_in_place(nonce, Aad::from(&*length), sealed) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(DataError::Forged),
+        }
+    }
+
+    fn next_nonce(&mut self) -> Nonce {
+        if self.used == self.records_per_key {
+            self.secret = blake3::derive_key("starling 2026 data plane next secret", &self.secret);
+            self.key = key(&self.secret);
+            self.used = 0;
+        }
+        let mut nonce = [0; NONCE_LEN];
+        nonce[..8].copy_from_slice(&self.used.to_le_bytes());
+        self.used += 1;
+        Nonce::assume_unique_for_key(nonce)
+    }
+}
+
+fn key(secret: &Secret) -> LessSafeKey {
+    let bytes = blake3::derive_key("starling 2026 data plane record key", secret);
+    let key = UnboundKey::new(&AES_128_GCM, &bytes[..AES_128_GCM.key_len()]);
+    LessSafeKey::new(key.expect("invariant: the key is as long as the cipher wants it"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! Both ends of a ring link, over either transport.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use libp2p::Stream;
+use starling_collective::{SegmentHeader, kernel};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::Traffic;
+use crate::data::Transport;
+use crate::data::handshake::Connection;
+use crate::data::link::{Receiver, Sender};
+use crate::event::RingFailure;
+
+/// Segments that wait between the ring task and a libp2p stream's task: 2 MiB each way at 64 KiB.
+const MAX_WAITING: usize = 32;
+
+/// What the tasks of libp2p streams share with the ring task.
+pub(super) struct LinkConfig {
+    pub(super) longest_payload: usize,
+    pub(super) traffic: Arc<Traffic>,
+}
+
+/// The link to the next member.
+pub(super) enum Outgoing {
+    Direct(Box<Sender>),
+    Universal { queue: mpsc::Sender<Vec<u8>>, waiting: Option<Vec<u8>> },
+}
+
+impl Outgoing {
+    /// Over `connection` if there is one, else over `stream`, by a task in `tasks`.
+    pub(super) fn new(
+        stream: Stream,
+        connection: Option<Connection>,
+        config: &LinkConfig,
+        tasks: &mut JoinSet<()>,
+    ) -> Self {
+        let traffic = config.traffic.clone();
+        if let Some(connection) = connection {
+            return Self::Direct(Box::new(Sender::new(connection, config.longest_payload, traffic)));
+        }
+        let (queue, segments) = mpsc::channel(MAX_WAITING);
+        tasks.spawn(write(stream, traffic, segments));
+        Self::Universal { queue, waiting: None }
+    }
+
+    pub(super) fn transport(&self) -> Transport {
+        match self {
+            Self::Direct(_) => Transport::Direct,
+            Self::Universal { .. } => Transport::Universal,
+        }
+    }
+
+    /// Whether a segment is on its way.
+    pub(super) fn is_busy(&self) -> bool {
+        match self {
+            Self::Direct(sender) => sender.is_busy(),
+            Self::Universal { waiting, .. } => waiting.is_some(),
+        }
+    }
+
+    /// Takes a segment, to be sent by [`Self::flush`]. None may be on its way.
+    pub(super) fn load(&mut self, header: &SegmentHeader, values: &[f32]) {
+        match self {
+            Self::Direct(sender) => sender.load(header, values),
+            Self::Universal { waiting, .. } => {
+                let mut bytes = Vec::with_capacity(SegmentHeader::BYTES + size_of_val(values));
+                bytes.extend(header.to_bytes());
+                kernel::encode(values, &mut bytes);
+                *waiting = Some(bytes);
+            }
+        }
+    }
+
+    /// Sends what is on its way. Can be cancelled and called again.
+    ///
+    /// # Errors
+    /// Why the link is broken.
+    pub(super) async fn flush(&mut self) -> Result<(), String> {
+        match self {
+            Self::Direct(sender) => {
+                sender.flush().await.map_err(|error| format!("its direct connection ended: {error}"))
+            }
+            Self::Universal { queue, waiting } => {
+                let slot = queue.reserve().await.map_err(|_| "its ring stream closed".to_owned())?;
+                if let Some(bytes) = waiting.take() {
+                    slot.send(bytes);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The link from the previous member.
+pub(super) enum Incoming {
+    Direct(Box<Receiver>),
+    Universal { queue: mpsc::Receiver<Result<Frame, RingFailure>>, current: Frame },
+}
+
+impl Incoming {
+    /// Over `connection` if there is one, else over `stream`, by a task in `tasks`.
+    pub(super) fn new(
+        stream: Stream,
+        connection: Option<Connection>,
+        config: &LinkConfig,
+        tasks: &mut JoinSet<()>,
+    ) -> Self {
+        let (longest, traffic) = (config.longest_payload, config.traffic.clone());
+        if let Some(connection) = connection {
+            return Self::Direct(Box::new(Receiver::new(connection, longest, traffic)));
+        }
+        let (frames, queue) = mpsc::channel(MAX_WAITING);
+        tasks.spawn(read(stream, longest, traffic, frames));
+        Self::Universal { queue, current: Frame { header: [0; SegmentHeader::BYTES], payload: Vec::new() } }
+    }
+
+    pub(super) fn transport(&self) -> Transport {
+        match self {
+            Self::Direct(_) => Transport::Direct,
+            Self::Universal { .. } => Transport::Universal,
+        }
+    }
+
+    /// Waits for a segment. Can be cancelled and called again, until it fails.
+    ///
+    /// # Errors
+    /// Why the link is broken, or what the previous member did wrong.
+    pub(super) async fn next(&mut self) -> Result<(), RingFailure> {
+        match self {
+            Self::Direct(receiver) => {
+                // A record that can't be opened may be a stranger's doing: it breaks the link, and accuses nobody.
+                let ended = |error| RingFailure::Broken(format!("its direct connection ended: {error}"));
+                receiver.next().await.map_err(ended)
+            }
+            Self::Universal { queue, current } => {
+                let closed = || RingFailure::Broken("its ring stream closed".to_owned());
+                *current = queue.recv().await.ok_or_else(closed)??;
+                Ok(())
+            }
+        }
+    }
+
+    /// The header and payload that came last.
+    pub(super) fn segment(&self) -> (&[u8; SegmentHeader::BYTES], &[u8]) {
+        match self {
+            Self::Direct(receiver) => receiver.segment(),
+            Self::Universal { current, .. } => (&current.header, &current.payload),
+        }
+    }
+}
+
+/// A segment as it came over a stream.
+#[derive(Debug)]
+pub(super) struct Frame {
+    header: [u8; SegmentHeader::BYTES],
+    payload: Vec<u8>,
+}
+
+/// Moves whole segments from the stream into the queue, until either ends.
+async fn read(
+    mut stream: Stream,
+    longest: usize,
+    traffic: Arc<Traffic>,
+    frames: mpsc::Sender<Result<Frame, RingFailure>>,
+) {
+    loop {
+        let frame = read_frame(&mut stream, longest).await;
+        if let Ok(frame) = &frame {
+            traffic.received.fetch_add((SegmentHeader::BYTES + frame.payload.len()) as u64, Ordering::Relaxed);
+        }
+        let failed = frame.is_err();
+        if frames.send(frame).await.is_err() || failed {
+            return;
+        }
+    }
+}
+
+async fn read_frame(stream: &mut (impl AsyncRead + Unpin), longest: usize) -> Result<Frame, RingFailure> {
+    let broken = |error: std::io::Error| RingFailure::Broken(format!("its ring stream ended: {error}"));
+    let mut header = [0; SegmentHeader::BYTES];
+    stream.read_exact(&mut header).await.map_err(broken)?;
+    let parsed = SegmentHeader::from_bytes(&header);
+    let parsed = parsed.map_err(|violation| RingFailure::Misbehaved(violation.to_string()))?;
+    let length = parsed.payload_bytes as usize;
+    if length > longest {
+        let claim = format!("announced a segment of {length} bytes where at most {longest} are allowed");
+        return Err(RingFailure::Misbehaved(claim));
+    }
+    let mut payload = vec![0; length];
+    stream.read_exact(&mut payload).await.map_err(broken)?;
+    Ok(Frame { header, payload })
+}
+
+/// Moves encoded segments from the queue into the stream, flushing whenever the queue runs dry.
+async fn write(mut stream: Stream, traffic: Arc<Traffic>, mut segments: mpsc::Receiver<Vec<u8>>) {
+    while let Some(bytes) = segments.recv().await {
+        let written = async {
+            stream.write_all(&bytes).await?;
+            if segments.is_empty() { stream.flush().await } else { Ok(()) }
+        };
+        // The reader of a broken link sees it too; the ring task learns it from the closed queue.
+        if written.await.is_err() {
+            return;
+        }
+        traffic.sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    }
+    let _ = stream.close().await;
+}
+
+#[cfg(test)]
+mod tests;
