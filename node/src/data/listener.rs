@@ -24,6 +24,8 @@ const MAX_PENDING: usize = 4;
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 /// A connection that is set up within this stays on this machine or in its local network.
 const NEAR: Duration = Duration::from_millis(1);
+/// How long a connection is silent before the system asks whether the other end is there.
+const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Sockets that wait for one connection.
 #[derive(Debug)]
@@ -117,14 +119,18 @@ pub(crate) async fn dial(
 
 /// Sets what is good for bulk bytes. A socket that does not take it is slower, not worse.
 fn tune(stream: &TcpStream, connected_in: Option<Duration>) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a direct connection keeps its delay");
+    let socket = socket2::SockRef::from(stream);
+    // A step may compute for minutes, and routers forget connections that are silent for so long.
+    let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+    let set = socket.set_tcp_nodelay(true).and_then(|()| socket.set_tcp_keepalive(&keepalive));
+    if let Err(error) = set {
+        tracing::debug!(%error, "a direct connection is not tuned");
     }
+    // BBR, the default of many, halves the speed where nothing is ever lost. Far links keep the system's choice.
     #[cfg(target_os = "linux")]
     if connected_in.is_some_and(|time| time < NEAR)
-        && let Err(error) = socket2::SockRef::from(stream).set_tcp_congestion(b"reno")
+        && let Err(error) = socket.set_tcp_congestion(b"reno")
     {
-        // BBR, the default of many, halves the speed where nothing is ever lost. Far links keep the system's choice.
         tracing::debug!(%error, "a direct connection keeps the system's congestion control");
     }
     #[cfg(not(target_os = "linux"))]
