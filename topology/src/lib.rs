@@ -17,6 +17,7 @@ pub mod gate;
 pub mod id;
 pub mod membership;
 pub mod message;
+pub mod plan;
 mod proposal;
 pub mod ring;
 pub mod time;

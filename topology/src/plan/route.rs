@@ -1,0 +1,113 @@
+//! The way of one chunk.
+
+use crate::id::{Rank, WorldSize};
+
+/// Two trees over all ranks, both rooted at the chunk's owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    owner: Rank,
+    /// By rank: to whom it sends its sum; `None` for the owner.
+    up: Vec<Option<Rank>>,
+    /// By rank: from whom it gets the result; `None` for the owner.
+    down: Vec<Option<Rank>>,
+    direct: bool,
+}
+
+impl Route {
+    /// # Panics
+    /// If the trees don't lead from every rank to the owner: a plan that builds such a route is wrong.
+    pub(crate) fn new(owner: Rank, up: Vec<Option<Rank>>, down: Vec<Option<Rank>>, direct: bool) -> Self {
+        let route = Self { owner, up, down, direct };
+        for tree in [&route.up, &route.down] {
+            assert!((0..tree.len()).all(|rank| leads_to(tree, rank, owner)), "all ways of a route end at its owner");
+        }
+        route
+    }
+
+    /// The rank that finishes the chunk's sum.
+    pub fn owner(&self) -> Rank {
+        self.owner
+    }
+
+    /// To whom `rank` sends its sum; nobody, if it is the owner.
+    pub fn up(&self, rank: Rank) -> Option<Rank> {
+        self.up[rank.0 as usize]
+    }
+
+    /// From whom `rank` gets the result; nobody, if it is the owner.
+    pub fn down(&self, rank: Rank) -> Option<Rank> {
+        self.down[rank.0 as usize]
+    }
+
+    /// Those whose sums `rank` adds, in order of rank.
+    pub fn contributors(&self, rank: Rank) -> Vec<Rank> {
+        children(&self.up, rank)
+    }
+
+    /// Those to whom `rank` passes the result on, in order of rank.
+    pub fn receivers(&self, rank: Rank) -> Vec<Rank> {
+        children(&self.down, rank)
+    }
+
+    /// Whether a rank that adds others' contributions to its own does so at once, so that its own is rounded by a lossy
+    /// codec as theirs are. Else sums are rounded hop by hop.
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// All hops, contributions first: from, to.
+    pub fn hops(&self) -> impl Iterator<Item = (Rank, Rank)> + '_ {
+        let up = ranks(&self.up).filter_map(|(rank, to)| to.map(|to| (rank, to)));
+        let down = ranks(&self.down).filter_map(|(rank, from)| from.map(|from| (from, rank)));
+        up.chain(down)
+    }
+
+    /// The result's way with another origin: from `root` to the owner, then on as before without `root`. Ranks that were
+    /// reached through `root` are reached through the one that reached it.
+    pub(crate) fn rooted_at(self, root: Rank) -> Self {
+        let heir = self.down(root);
+        let redirect = |(rank, from): (Rank, Option<Rank>)| match from {
+            _ if rank == root => None,
+            None => Some(root),
+            Some(from) if from == root => heir,
+            Some(from) => Some(from),
+        };
+        // If the root is the owner, there is no heir and nothing changes.
+        let down = if heir.is_none() { self.down.clone() } else { ranks(&self.down).map(redirect).collect() };
+        let up = down.clone();
+        Self::new(root, up, down, self.direct)
+    }
+}
+
+/// Chunk `c` starts at rank `c` and ends, after `n - 1` hops, at rank `c - 1`; the result goes on round the ring.
+pub(crate) fn ring(world: WorldSize, chunk: Rank) -> Route {
+    let owner = world.previous(chunk);
+    let up = world.ranks().map(|rank| (rank != owner).then(|| world.next(rank))).collect();
+    let down = world.ranks().map(|rank| (rank != owner).then(|| world.previous(rank))).collect();
+    Route::new(owner, up, down, false)
+}
+
+/// Chunk `c` belongs to rank `c`; everybody sends to it and receives from it.
+pub(crate) fn mesh(world: WorldSize, chunk: Rank) -> Route {
+    let star: Vec<Option<Rank>> = world.ranks().map(|rank| (rank != chunk).then_some(chunk)).collect();
+    Route::new(chunk, star.clone(), star, true)
+}
+
+fn ranks(tree: &[Option<Rank>]) -> impl Iterator<Item = (Rank, Option<Rank>)> + '_ {
+    (0..).map(Rank).zip(tree.iter().copied())
+}
+
+fn children(tree: &[Option<Rank>], of: Rank) -> Vec<Rank> {
+    ranks(tree).filter(|(_, parent)| *parent == Some(of)).map(|(rank, _)| rank).collect()
+}
+
+fn leads_to(tree: &[Option<Rank>], rank: usize, owner: Rank) -> bool {
+    let mut at = rank;
+    for _ in 0..tree.len() {
+        match tree[at] {
+            Some(parent) => at = parent.0 as usize,
+            None => return at == owner.0 as usize,
+        }
+    }
+    false
+}
