@@ -3,18 +3,23 @@
 use starling_topology::Rank;
 use thiserror::Error;
 
+use crate::codec::Codec;
 use crate::segment::SegmentId;
 
 /// A segment that no correct peer sends. The sender is at fault, not us: drop its connection and abort the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Violation {
-    /// The header's phase is unknown or a reserved byte is not zero.
-    #[error("sent a segment header with phase {phase} and reserved bytes {reserved:?}: is it another wire version?")]
+    /// The header's phase or codec is unknown, or a reserved byte is not zero.
+    #[error(
+        "sent a segment header with phase {phase}, codec {codec}, reserved {reserved:?}: is it another wire version?"
+    )]
     MalformedHeader {
         /// The phase byte.
         phase: u8,
+        /// The codec byte.
+        codec: u8,
         /// The bytes that must be zero.
-        reserved: [u8; 3],
+        reserved: [u8; 2],
     },
     /// The payload is not as long as the layout says.
     #[error("declared {declared} payload bytes for {segment}, which has {expected}: do the layouts differ?")]
@@ -26,15 +31,23 @@ pub enum Violation {
         /// What the layout says.
         expected: u32,
     },
-    /// Only the previous rank of the ring may send to us.
-    #[error("rank {} sent {segment} to rank {}, which receives only from rank {}", .from.0, .rank.0, .previous.0)]
+    /// The payload is encoded in another way than was agreed.
+    #[error("sent {segment} as {declared}, where {expected} was agreed")]
+    WrongCodec {
+        /// The segment.
+        segment: SegmentId,
+        /// What the header says.
+        declared: Codec,
+        /// What was agreed.
+        expected: Codec,
+    },
+    /// The plan does not bring this segment from this rank.
+    #[error("rank {} sent {segment} to rank {}, which the plan does not bring from there", .from.0, .rank.0)]
     WrongSender {
         /// Who sent it.
         from: Rank,
         /// Who got it.
         rank: Rank,
-        /// Who should have sent it.
-        previous: Rank,
         /// The segment.
         segment: SegmentId,
     },
@@ -44,7 +57,7 @@ pub enum Violation {
         /// The segment.
         segment: SegmentId,
     },
-    /// The schedule never brings this chunk to this rank in this phase.
+    /// The plan never brings this chunk to this rank in this phase.
     #[error("sent {segment} to rank {}, where that chunk's journey begins", .rank.0)]
     Impossible {
         /// Who got it.

@@ -1,5 +1,7 @@
-//! The loops over elements. Plain Rust that compiles to vector instructions; no platform math, no fused multiply-add,
-//! so every machine computes the same bits.
+//! The loops over elements, for payloads of plain `f32`; those of shorter payloads are in [`crate::codec`].
+//!
+//! They are plain Rust that compiles to vector instructions, once for each level of them that a processor may have, and
+//! chosen when the programme runs. No platform math, no fused multiply-add, so every machine computes the same bits.
 //!
 //! A payload is the elements as little-endian `f32`. What came from another peer is checked finite in the pass that
 //! uses it.
@@ -9,10 +11,10 @@ use thiserror::Error;
 use crate::layout::ELEMENT_BYTES;
 
 /// Elements that are worked on between two looks at whether all were finite: they fit the first-level cache.
-const BLOCK: usize = 1024;
+pub(crate) const BLOCK: usize = 1024;
 
 /// All exponent bits set: infinite, or not a number.
-const EXPONENT: u32 = 0x7f80_0000;
+pub(crate) const EXPONENT: u32 = 0x7f80_0000;
 
 /// A received value that is infinite or not a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -32,7 +34,7 @@ pub struct NonFinite {
 /// # Panics
 /// If the payload's length is not that of `into`: the caller has checked it against the layout.
 pub fn accumulate(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
-    fold(into, payload, |mine, theirs| *mine += theirs)
+    vectorized(|| fold(into, payload, finite, |mine, theirs| *mine += theirs))
 }
 
 /// Overwrites `into` with the payload's values.
@@ -43,14 +45,12 @@ pub fn accumulate(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
 /// # Panics
 /// If the payload's length is not that of `into`: the caller has checked it against the layout.
 pub fn store(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
-    fold(into, payload, |mine, theirs| *mine = theirs)
+    vectorized(|| fold(into, payload, finite, |mine, theirs| *mine = theirs))
 }
 
 /// Divides each element. A division, not a product with the reciprocal: a representable mean comes out exact.
 pub fn divide(into: &mut [f32], by: f32) {
-    for value in into {
-        *value /= by;
-    }
+    vectorized(|| into.iter_mut().for_each(|value| *value /= by));
 }
 
 /// `into = from * by`: a contribution with its weight.
@@ -59,9 +59,7 @@ pub fn divide(into: &mut [f32], by: f32) {
 /// If the lengths differ.
 pub fn scale(into: &mut [f32], from: &[f32], by: f32) {
     assert_eq!(into.len(), from.len(), "a scaled copy is as long as its source");
-    for (into, from) in into.iter_mut().zip(from) {
-        *into = from * by;
-    }
+    vectorized(|| into.iter_mut().zip(from).for_each(|(into, from)| *into = from * by));
 }
 
 /// Appends the payload form of `from` to `into`.
@@ -78,9 +76,7 @@ pub fn encode(from: &[f32], into: &mut Vec<u8>) {
 pub fn write(from: &[f32], into: &mut [u8]) {
     let (words, rest) = into.as_chunks_mut::<ELEMENT_BYTES>();
     assert!(words.len() == from.len() && rest.is_empty(), "a payload's room is as long as the payload");
-    for (word, value) in words.iter_mut().zip(from) {
-        *word = value.to_le_bytes();
-    }
+    vectorized(|| words.iter_mut().zip(from).for_each(|(word, value)| *word = value.to_le_bytes()));
 }
 
 /// The position of the first value that is infinite or not a number.
@@ -91,32 +87,54 @@ pub fn first_non_finite(values: &[f32]) -> Option<usize> {
     values.iter().position(|value| !value.is_finite()).map(|index| block * BLOCK + index)
 }
 
+/// Runs a loop compiled for the best vector instructions that this processor has.
+///
+/// The loop must be written in the closure, or in functions that are always inlined, to be compiled that way.
+#[inline(always)]
+pub(crate) fn vectorized<R>(run: impl FnOnce() -> R) -> R {
+    macerator::AutoArch::new().dispatch(run)
+}
+
 /// Combines each element with the payload's value, a block at a time, and looks after each block whether all of its
 /// values were finite: a branch per value would keep the loop from being vectorized.
+///
+/// `decode` gives a word's value, and whether that is not finite.
 #[inline(always)]
-fn fold(into: &mut [f32], payload: &[u8], combine: impl Fn(&mut f32, f32)) -> Result<(), NonFinite> {
-    let (words, rest) = payload.as_chunks::<ELEMENT_BYTES>();
+pub(crate) fn fold<const N: usize>(
+    into: &mut [f32],
+    payload: &[u8],
+    decode: impl Fn([u8; N]) -> (f32, bool),
+    combine: impl Fn(&mut f32, f32),
+) -> Result<(), NonFinite> {
+    let (words, rest) = payload.as_chunks::<N>();
     assert!(words.len() == into.len() && rest.is_empty(), "a payload is as long as the segment it is for");
     for (block, (into, words)) in into.chunks_mut(BLOCK).zip(words.chunks(BLOCK)).enumerate() {
         let mut bad = false;
         for (mine, word) in into.iter_mut().zip(words) {
-            let bits = u32::from_le_bytes(*word);
-            bad |= bits & EXPONENT == EXPONENT;
-            combine(mine, f32::from_bits(bits));
+            let (theirs, is_bad) = decode(*word);
+            bad |= is_bad;
+            combine(mine, theirs);
         }
         if bad {
-            return Err(first_bad(words, block * BLOCK));
+            return Err(first_bad(words.iter().map(|word| decode(*word)), block * BLOCK));
         }
     }
     Ok(())
 }
 
+/// The plain form of a value.
+#[inline(always)]
+fn finite(word: [u8; ELEMENT_BYTES]) -> (f32, bool) {
+    let bits = u32::from_le_bytes(word);
+    (f32::from_bits(bits), bits & EXPONENT == EXPONENT)
+}
+
 #[cold]
-fn first_bad(words: &[[u8; ELEMENT_BYTES]], before: usize) -> NonFinite {
-    let mut words = words.iter().map(|word| u32::from_le_bytes(*word)).enumerate();
-    let found = words.find(|(_, bits)| bits & EXPONENT == EXPONENT);
-    let (index, bits) = found.expect("invariant: the block has a value that is not finite");
-    NonFinite { index: before + index, bits }
+#[inline(never)]
+fn first_bad(mut words: impl Iterator<Item = (f32, bool)>, before: usize) -> NonFinite {
+    let found = words.by_ref().zip(before..).find(|((_, is_bad), _)| *is_bad);
+    let ((value, _), index) = found.expect("invariant: the block has a value that is not finite");
+    NonFinite { index, bits: value.to_bits() }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use starling_topology::{Rank, WorldSize};
 
 use crate::segment::SegmentId;
 
-/// Bytes of one element on the wire.
+/// Bytes of one element on the wire, without a codec that shortens it.
 pub const ELEMENT_BYTES: usize = size_of::<f32>();
 
 /// How a flat buffer is cut. All members of a run use the same values.
@@ -25,15 +25,15 @@ impl Default for LayoutConfig {
     }
 }
 
-/// Cuts a flat buffer into buckets, each bucket into one chunk per rank, each chunk into segments.
+/// Cuts a flat buffer into buckets, each bucket into chunks, each chunk into segments.
 ///
 /// ```text
 ///   | bucket 0                        | bucket 1                        | bucket 2 |     the last one may be short
 ///   | chunk 0  | chunk 1  | chunk 2   |                                                  equal up to one element,
-///   | s0 s1 s2 | s0 s1 s2 | s0 s1 s2  |                                                  the first chunks the longer
+///   | s0 s1 s2 | s0 s1 s2 | s0 s1 s2  |                                                  or in proportion to weights
 /// ```
 ///
-/// A pure function of its arguments: all members compute the same one. A bucket with fewer elements than ranks has
+/// A pure function of its arguments: all members compute the same one. A bucket with fewer elements than chunks has
 /// empty chunks, which have no segments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
@@ -41,10 +41,19 @@ pub struct Layout {
     world: WorldSize,
     config: LayoutConfig,
     buckets: u32,
+    chunks: Chunks,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Chunks {
+    /// This many, equal up to one element, the first ones the longer.
+    Equal(u32),
+    /// The sum of the weights before each chunk, and of all.
+    Weighted(Vec<u64>),
 }
 
 impl Layout {
-    /// The layout of `elements` elements among `world` ranks.
+    /// The layout of `elements` elements among `world` ranks, in one chunk for each rank, equal up to one element.
     ///
     /// # Panics
     /// If the config holds a zero, or sizes that do not fit the wire's 32 bits: a config is checked where it is read.
@@ -53,8 +62,27 @@ impl Layout {
         assert!(bucket_elements > 0 && segment_elements > 0, "a bucket and a segment have at least one element");
         let buckets = u32::try_from(elements.div_ceil(bucket_elements));
         assert!(u32::try_from(bucket_elements).is_ok(), "a bucket has fewer than 2^32 elements");
-        assert!(segment_elements <= u32::MAX as usize / ELEMENT_BYTES, "a segment has fewer than 2^32 bytes");
-        Self { elements, world, config, buckets: buckets.expect("invariant: there are fewer than 2^32 buckets") }
+        assert!(segment_elements <= u32::MAX as usize / ELEMENT_BYTES / 2, "a segment has fewer than 2^31 bytes");
+        let buckets = buckets.expect("invariant: there are fewer than 2^32 buckets");
+        Self { elements, world, config, buckets, chunks: Chunks::Equal(world.get()) }
+    }
+
+    /// The layout with one chunk for each of `weights`, as large in proportion. Equal weights make equal chunks.
+    ///
+    /// # Panics
+    /// As [`Self::new`]; and if all weights are zero, or there are more chunks than ranks.
+    pub fn weighted(elements: usize, world: WorldSize, config: LayoutConfig, weights: &[u32]) -> Self {
+        assert!(weights.len() <= world.get() as usize, "a chunk has an owner of its own");
+        let chunks = u32::try_from(weights.len()).expect("invariant: there are no more chunks than ranks");
+        let before = |sum: &mut u64, weight: &u32| {
+            *sum += u64::from(*weight);
+            Some(*sum)
+        };
+        let sums: Vec<u64> = [0].into_iter().chain(weights.iter().scan(0, before)).collect();
+        assert!(sums[weights.len()] > 0, "a bucket has a chunk with elements");
+        let equal = weights.iter().all(|weight| *weight == weights[0]);
+        let chunks = if equal { Chunks::Equal(chunks) } else { Chunks::Weighted(sums) };
+        Self { chunks, ..Self::new(elements, world, config) }
     }
 
     /// How many elements the flat buffer has.
@@ -62,7 +90,7 @@ impl Layout {
         self.elements
     }
 
-    /// Among how many ranks each bucket is cut.
+    /// How many ranks reduce it.
     pub fn world_size(&self) -> WorldSize {
         self.world
     }
@@ -72,19 +100,37 @@ impl Layout {
         self.buckets
     }
 
+    /// Into how many chunks each bucket is cut.
+    pub fn chunks(&self) -> u32 {
+        match &self.chunks {
+            Chunks::Equal(chunks) => *chunks,
+            Chunks::Weighted(sums) => u32::try_from(sums.len() - 1).expect("invariant: no more chunks than ranks"),
+        }
+    }
+
     /// The elements of `bucket`; empty if there is no such bucket.
     pub fn bucket(&self, bucket: u32) -> Range<usize> {
         let at = |index: usize| index.saturating_mul(self.config.bucket_elements).min(self.elements);
         at(bucket as usize)..at(bucket as usize + 1)
     }
 
-    /// The elements of one rank's chunk of `bucket`, as positions in the flat buffer; may be empty.
+    /// The elements of one chunk of `bucket`, as positions in the flat buffer; may be empty.
     pub fn chunk(&self, bucket: u32, chunk: Rank) -> Range<usize> {
         let bucket = self.bucket(bucket);
-        let world = self.world.get() as usize;
-        let (each, longer) = (bucket.len() / world, bucket.len() % world);
-        let at = |index: usize| bucket.start + index.min(world) * each + index.min(longer);
-        at(chunk.0 as usize)..at(chunk.0 as usize + 1)
+        let at = |index: usize| match &self.chunks {
+            Chunks::Equal(chunks) => {
+                let chunks = *chunks as usize;
+                let (each, longer) = (bucket.len() / chunks, bucket.len() % chunks);
+                bucket.start + index.min(chunks) * each + index.min(longer)
+            }
+            Chunks::Weighted(sums) => {
+                let last = sums.len() - 1;
+                // Both factors have 32 and at most 39 bits: a weight for each of at most 128 ranks.
+                let before = bucket.len() as u128 * u128::from(sums[index.min(last)]) / u128::from(sums[last]);
+                bucket.start + usize::try_from(before).expect("invariant: at most the bucket")
+            }
+        };
+        at(chunk.0 as usize)..at((chunk.0 as usize).saturating_add(1))
     }
 
     /// How many segments a chunk has; none if it is empty.
@@ -101,5 +147,15 @@ impl Layout {
         let chunk = self.chunk(segment.bucket, segment.chunk);
         let start = chunk.start + segment.segment as usize * self.config.segment_elements;
         Some(start..chunk.end.min(start + self.config.segment_elements))
+    }
+
+    /// The elements of all segments, in order.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        let chunks = (0..self.buckets).flat_map(|bucket| (0..self.chunks()).map(move |chunk| (bucket, Rank(chunk))));
+        chunks.flat_map(|(bucket, chunk)| {
+            let whole = self.chunk(bucket, chunk);
+            let step = self.config.segment_elements;
+            whole.clone().step_by(step).map(move |start| start..whole.end.min(start + step))
+        })
     }
 }

@@ -1,7 +1,9 @@
-//! How the members of a ring average their buckets: layout, schedules, the all-reduce machines, kernels, wire header.
+//! How members reduce their buckets: layout, schedules, the one machine for all plans, codecs and kernels, wire header.
 //!
-//! Every member holds a flat buffer of `f32`, its *contribution*. After the all-reduce every member holds the mean of
-//! all contributions, bit for bit the same. The members stand in a ring; each sends only to the next one:
+//! Every member holds a flat buffer of `f32`, its *contribution*. After an all-reduce every member holds the mean of all
+//! contributions, bit for bit the same. A bucket is cut into chunks. Each chunk has an *owner*: contributions flow to it
+//! along one tree and are added on the way; the owner divides, and its bytes flow back to all along another tree. Which
+//! trees, is the [`Plan`](starling_topology::plan::Plan). Round a ring, for example, the trees are two paths:
 //!
 //! ```text
 //!          bucket = | chunk 0 | chunk 1 | chunk 2 | chunk 3 |        one chunk per rank
@@ -14,41 +16,50 @@
 //!
 //! # Cost
 //!
-//! With `n` ranks, a message latency of `alpha` and a transfer time of `beta` per byte, each rank sends `2 (n - 1)`
+//! With `n` ranks, a message latency of `alpha` and a transfer time of `beta` per byte, a rank of a ring sends `2 (n - 1)`
 //! chunks of `bytes / n`, so an all-reduce takes `2 (n - 1) alpha + 2 (n - 1) / n * bytes * beta`. The second term hardly
 //! grows with `n`: no all-reduce moves fewer bytes per rank (P. Patarasu and X. Yuan, "Bandwidth optimal all-reduce
-//! algorithms for clusters of workstations", 2009; gloo's `docs/algorithms.md` gives the same count). To hide `alpha` and
-//! the hop-by-hop waiting, chunks travel as *segments* and there is no barrier between rounds: a segment goes on as soon
-//! as it is reduced, and several buckets are in flight together.
+//! algorithms for clusters of workstations", 2009; gloo's `docs/algorithms.md` gives the same count). Other plans trade
+//! links for hops: `docs/collectives.md` has the table. To hide `alpha` and the waiting hop by hop, chunks travel as
+//! *segments* and there is no barrier between rounds: a segment goes on as soon as it is reduced, and several buckets are
+//! in flight together.
 //!
 //! # Why all members end with the same bits
 //!
 //! Floating-point addition is not associative, so who adds in which order matters. Here each chunk is summed along one
-//! path, in ring order, and one rank, its owner, finishes it. All others copy the owner's bytes.
+//! tree; at each rank of it the sums that meet are added in order of rank, in whatever order they arrive; and one rank, the
+//! owner, finishes it. All others copy the owner's bytes. If the codec loses something, the owner keeps what its bytes say,
+//! not what it had before.
 //!
 //! # What this crate is not
 //!
 //! It is **sans-io**: [`Session`] takes what happened ([`Session::handle`]) and says what to do next ([`Session::poll`]).
 //! It moves indices, never floats: payloads are opaque, so they are bytes in `starling-node` and contribution counts in
-//! `starling-sims`. It owns no socket, clock, task, tensor or buffer. It does not know of failures either: a driver that
-//! loses a member aborts the operation.
+//! `starling-sims`; [`Workspace`] does to a buffer what a session asks. It owns no socket, clock, task or tensor. It does
+//! not know of failures either: a driver that loses a member aborts the operation.
 //!
-//! Start reading at [`Layout`], then [`reduce_scatter`] and [`all_gather`] (the schedules), then [`Session`].
+//! Start reading at [`Layout`], then [`Schedule`], then [`Session`], then [`Codec`] and [`Workspace`].
 
-pub mod all_gather;
-mod all_reduce;
+pub mod codec;
 pub mod error;
+pub mod feedback;
 pub mod kernel;
 pub mod layout;
-pub mod reduce_scatter;
+mod reduction;
+pub mod schedule;
 pub mod segment;
 pub mod session;
+pub mod workspace;
 
 #[cfg(test)]
 mod tests;
 
+pub use codec::{BadPayload, Codec};
 pub use error::Violation;
+pub use feedback::Feedback;
 pub use kernel::NonFinite;
 pub use layout::{Layout, LayoutConfig};
+pub use schedule::{Operation, Schedule};
 pub use segment::{OperationKey, Phase, SegmentHeader, SegmentId};
 pub use session::{Input, Output, Session};
+pub use workspace::{BadSegment, Workspace};

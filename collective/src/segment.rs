@@ -5,15 +5,16 @@ use std::ops::Range;
 
 use starling_topology::Rank;
 
+use crate::codec::Codec;
 use crate::error::Violation;
-use crate::layout::{ELEMENT_BYTES, Layout};
+use crate::layout::Layout;
 
 /// Which half of the all-reduce a segment belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Contributions are added, hop by hop.
+    /// Contributions are added, on their way to the chunk's owner.
     ReduceScatter,
-    /// The owner's result is copied, hop by hop.
+    /// The owner's result is copied, on its way to all.
     AllGather,
 }
 
@@ -24,7 +25,7 @@ pub struct SegmentId {
     pub bucket: u32,
     /// The half of the all-reduce.
     pub phase: Phase,
-    /// The chunk, named by the rank that it starts at.
+    /// The chunk, counted as ranks are: a plan has one for each rank at most.
     pub chunk: Rank,
     /// The position within the chunk, in segments.
     pub segment: u32,
@@ -52,8 +53,8 @@ pub struct OperationKey {
 /// What precedes a segment's payload on the wire. The run and the view are bound once per stream, not per segment.
 ///
 /// ```text
-///   byte  0        8         12       16      17         20      24        28              32
-///         | step   | attempt | bucket | phase | reserved | chunk | segment | payload bytes |    little-endian
+///   byte  0        8         12       16      17      18         20      24        28              32
+///         | step   | attempt | bucket | phase | codec | reserved | chunk | segment | payload bytes |    little-endian
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SegmentHeader {
@@ -61,6 +62,8 @@ pub struct SegmentHeader {
     pub operation: OperationKey,
     /// The segment.
     pub segment: SegmentId,
+    /// How the payload is encoded.
+    pub codec: Codec,
     /// How many bytes follow.
     pub payload_bytes: u32,
 }
@@ -69,10 +72,15 @@ impl SegmentHeader {
     /// The length of the encoded header.
     pub const BYTES: usize = 32;
 
-    /// The header of `segment` in `layout`; `None` if there is no such segment.
+    /// The header of `segment` in `layout`, its payload plain `f32`; `None` if there is no such segment.
     pub fn new(operation: OperationKey, segment: SegmentId, layout: &Layout) -> Option<Self> {
-        let payload_bytes = payload_bytes(&layout.range(&segment)?);
-        Some(Self { operation, segment, payload_bytes })
+        Self::encoded(operation, segment, layout, Codec::F32)
+    }
+
+    /// The header of `segment` in `layout`, its payload encoded by `codec`; `None` if there is no such segment.
+    pub fn encoded(operation: OperationKey, segment: SegmentId, layout: &Layout, codec: Codec) -> Option<Self> {
+        let payload_bytes = payload_bytes(codec, &layout.range(&segment)?);
+        Some(Self { operation, segment, codec, payload_bytes })
     }
 
     /// The wire form.
@@ -85,6 +93,7 @@ impl SegmentHeader {
             Phase::ReduceScatter => 0,
             Phase::AllGather => 1,
         };
+        bytes[17] = self.codec.tag();
         bytes[20..24].copy_from_slice(&self.segment.chunk.0.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.segment.segment.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.payload_bytes.to_le_bytes());
@@ -94,35 +103,40 @@ impl SegmentHeader {
     /// Reads a header that came from another peer. Check it with [`Self::range_in`] before reading the payload.
     ///
     /// # Errors
-    /// [`Violation::MalformedHeader`] if the phase is unknown or a reserved byte is not zero.
+    /// [`Violation::MalformedHeader`] if the phase or the codec is unknown, or a reserved byte is not zero.
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Result<Self, Violation> {
-        let phase = match bytes[16..20] {
-            [0, 0, 0, 0] => Phase::ReduceScatter,
-            [1, 0, 0, 0] => Phase::AllGather,
-            [phase, a, b, c] => return Err(Violation::MalformedHeader { phase, reserved: [a, b, c] }),
-            _ => unreachable!("four bytes are four bytes"),
+        let [phase, codec, reserved @ ..] = field::<4>(bytes, 16);
+        let malformed = Violation::MalformedHeader { phase, codec, reserved };
+        let phase = match phase {
+            0 => Phase::ReduceScatter,
+            1 => Phase::AllGather,
+            _ => return Err(malformed),
         };
+        let codec = Codec::from_tag(codec).filter(|_| reserved == [0; 2]).ok_or(malformed)?;
         let operation = OperationKey { step: u64::from_le_bytes(field(bytes, 0)), attempt: word(bytes, 8) };
         let (bucket, chunk, segment) = (word(bytes, 12), Rank(word(bytes, 20)), word(bytes, 24));
         let segment = SegmentId { bucket, phase, chunk, segment };
-        Ok(Self { operation, segment, payload_bytes: word(bytes, 28) })
+        Ok(Self { operation, segment, codec, payload_bytes: word(bytes, 28) })
     }
 
     /// The elements that the payload holds, as positions in the flat buffer. Bounds what a receiver reads.
     ///
     /// # Errors
-    /// [`Violation::OutOfBounds`] if the layout has no such segment, [`Violation::PayloadLength`] if the declared length is
-    /// not the segment's.
-    pub fn range_in(&self, layout: &Layout) -> Result<Range<usize>, Violation> {
+    /// [`Violation::OutOfBounds`] if the layout has no such segment, [`Violation::WrongCodec`] if its payload is not encoded
+    /// by `codec`, [`Violation::PayloadLength`] if the declared length is not the segment's.
+    pub fn range_in(&self, layout: &Layout, codec: Codec) -> Result<Range<usize>, Violation> {
         let segment = self.segment;
         let range = layout.range(&segment).ok_or(Violation::OutOfBounds { segment })?;
-        let (declared, expected) = (self.payload_bytes, payload_bytes(&range));
+        if self.codec != codec {
+            return Err(Violation::WrongCodec { segment, declared: self.codec, expected: codec });
+        }
+        let (declared, expected) = (self.payload_bytes, payload_bytes(codec, &range));
         if declared == expected { Ok(range) } else { Err(Violation::PayloadLength { segment, declared, expected }) }
     }
 }
 
-fn payload_bytes(range: &Range<usize>) -> u32 {
-    u32::try_from(range.len() * ELEMENT_BYTES).expect("invariant: a layout's segments have fewer than 2^32 bytes")
+fn payload_bytes(codec: Codec, range: &Range<usize>) -> u32 {
+    u32::try_from(codec.payload_bytes(range.len())).expect("invariant: a layout's segments have fewer than 2^32 bytes")
 }
 
 fn field<const N: usize>(bytes: &[u8; SegmentHeader::BYTES], at: usize) -> [u8; N] {

@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 
 use starling_topology::Rank;
+use starling_topology::plan::Plan;
 
-use crate::all_reduce::AllReduce;
 use crate::error::Violation;
 use crate::layout::Layout;
+use crate::reduction::Reduction;
+use crate::schedule::{Operation, Schedule};
 use crate::segment::SegmentId;
 
 /// What happened. `P` is a segment's payload: bytes in `starling-node`, contribution counts in `starling-sims`.
@@ -32,7 +34,7 @@ pub enum Input<P> {
 pub enum Output<P> {
     /// Send what the buffer now holds of this segment.
     Send {
-        /// To which rank; always the next one.
+        /// To which rank.
         to: Rank,
         /// The segment.
         segment: SegmentId,
@@ -44,9 +46,22 @@ pub enum Output<P> {
         /// What to add.
         payload: P,
     },
+    /// Put the sum of the payloads, added in this order, before what the buffer holds: `(p0 + p1 + ...) + buffer`. There
+    /// are two at least; never asked for by a ring or a tree.
+    Prepend {
+        /// The segment.
+        segment: SegmentId,
+        /// What to add up first.
+        payloads: Vec<P>,
+    },
     /// The buffer holds the sum of all contributions: make it the mean.
     Divide {
         /// The segment.
+        segment: SegmentId,
+    },
+    /// Replace what the buffer holds by what a receiver would read of it. Nothing changes unless the codec loses something.
+    Round {
+        /// The segment: of the reduce-scatter if it holds the own contribution, of the all-gather if it holds a result.
         segment: SegmentId,
     },
     /// Overwrite what the buffer holds with the owner's result.
@@ -68,14 +83,17 @@ pub enum Output<P> {
 /// are taken in all the same, so no order of delivery can block a ring: of all unfinished buckets the lowest is begun
 /// by every rank.
 ///
-/// A rank that is done knows that all others have contributed, for each element comes back to it only after that. A layout
-/// without elements is done at once and tells nothing of the others.
+/// A rank that has done an all-reduce knows that all others have contributed, for each element comes back to it only after
+/// that. A layout without elements is done at once and tells nothing of the others, nor does another operation.
+///
+/// Between two members, segments may arrive in any order, and each arrives at most once. What comes out of turn is held:
+/// at most what all others contribute to this rank's chunks of the buckets in flight.
 #[derive(Debug)]
 pub struct Session<P> {
     layout: Layout,
-    rank: Rank,
+    schedule: Schedule,
     in_flight: u32,
-    buckets: Vec<Bucket>,
+    buckets: Vec<Bucket<P>>,
     state: State,
     /// The buckets below this one have been begun.
     begun: u32,
@@ -83,10 +101,10 @@ pub struct Session<P> {
     outputs: VecDeque<Output<P>>,
 }
 
-#[derive(Debug, Clone)]
-enum Bucket {
+#[derive(Debug)]
+enum Bucket<P> {
     Untouched,
-    Active(AllReduce),
+    Active(Reduction<P>),
     Done,
 }
 
@@ -99,22 +117,37 @@ enum State {
 }
 
 impl<P> Session<P> {
-    /// The part of `rank` in an operation over `layout`, with at most `in_flight` buckets (at least one) begun and
-    /// unfinished at a time.
+    /// The part of `rank` in an all-reduce round the ring over `layout`, with at most `in_flight` buckets (at least one)
+    /// begun and unfinished at a time.
     ///
     /// # Panics
     /// If the layout's world does not have `rank`.
     pub fn new(layout: Layout, rank: Rank, in_flight: u32) -> Self {
-        assert!(rank.0 < layout.world_size().get(), "a session's rank is one of its world");
-        let buckets = vec![Bucket::Untouched; layout.buckets() as usize];
-        let (begun, done) = (0, 0);
-        let in_flight = in_flight.max(1);
-        Self { layout, rank, in_flight, buckets, state: State::Waiting, begun, done, outputs: VecDeque::new() }
+        let schedule = Schedule::new(&Plan::Ring, layout.world_size(), Operation::AllReduce, rank);
+        Self::over(schedule, layout, in_flight)
+    }
+
+    /// The part of `schedule`'s rank in its operation over `layout`, with at most `in_flight` buckets (at least one) begun
+    /// and unfinished at a time.
+    ///
+    /// # Panics
+    /// If the layout is not cut for the schedule's plan: as many ranks, as many chunks.
+    pub fn over(schedule: Schedule, layout: Layout, in_flight: u32) -> Self {
+        assert_eq!(layout.world_size(), schedule.world_size(), "a schedule and its layout are of one world");
+        assert_eq!(layout.chunks(), schedule.chunks(), "a layout has as many chunks as the plan");
+        let buckets = (0..layout.buckets()).map(|_| Bucket::Untouched).collect();
+        let (state, begun, done, outputs) = (State::Waiting, 0, 0, VecDeque::new());
+        Self { layout, schedule, in_flight: in_flight.max(1), buckets, state, begun, done, outputs }
     }
 
     /// The layout that the operation runs over.
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// The part that this rank has.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
     }
 
     /// Whether all buckets are done. Never true after an abort.
@@ -130,7 +163,7 @@ impl<P> Session<P> {
     /// Takes in what happened. A second `Start` changes nothing.
     ///
     /// # Errors
-    /// A [`Violation`] if the segment is not one that the previous rank sends, once, at this point. The machine is
+    /// A [`Violation`] if the segment is not one that the plan brings from that rank, once, at this point. The machine is
     /// unchanged then.
     pub fn handle(&mut self, input: Input<P>) -> Result<(), Violation> {
         if self.state == State::Aborted {
@@ -158,23 +191,20 @@ impl<P> Session<P> {
     }
 
     fn receive(&mut self, from: Rank, segment: SegmentId, payload: P) -> Result<(), Violation> {
-        let (rank, previous) = (self.rank, self.layout.world_size().previous(self.rank));
-        if from != previous {
-            return Err(Violation::WrongSender { from, rank, previous, segment });
-        }
+        let Self { layout, schedule, outputs, .. } = self;
         let Some(bucket) = self.buckets.get_mut(segment.bucket as usize) else {
             return Err(Violation::OutOfBounds { segment });
         };
         match bucket {
             Bucket::Untouched => {
-                let mut machine = AllReduce::new(&self.layout, rank, segment.bucket);
-                machine.receive(&self.layout, segment, payload, &mut self.outputs)?;
+                let mut machine = Reduction::new(layout, schedule, segment.bucket);
+                machine.receive(layout, schedule, from, segment, payload, outputs)?;
                 *bucket = Bucket::Active(machine);
                 Ok(())
             }
-            Bucket::Active(machine) => machine.receive(&self.layout, segment, payload, &mut self.outputs),
-            Bucket::Done if self.layout.range(&segment).is_none() => Err(Violation::OutOfBounds { segment }),
-            Bucket::Done => Err(Violation::Duplicate { rank, segment }),
+            Bucket::Active(machine) => machine.receive(layout, schedule, from, segment, payload, outputs),
+            Bucket::Done if layout.range(&segment).is_none() => Err(Violation::OutOfBounds { segment }),
+            Bucket::Done => Err(Violation::Duplicate { rank: schedule.rank(), segment }),
         }
     }
 
@@ -188,10 +218,10 @@ impl<P> Session<P> {
             self.begun += 1;
             let bucket = &mut self.buckets[index as usize];
             if let Bucket::Untouched = bucket {
-                *bucket = Bucket::Active(AllReduce::new(&self.layout, self.rank, index));
+                *bucket = Bucket::Active(Reduction::new(&self.layout, &self.schedule, index));
             }
             if let Bucket::Active(machine) = bucket {
-                machine.start(&self.layout, &mut self.outputs);
+                machine.start(&self.schedule, &mut self.outputs);
             }
             self.settle(index);
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use libp2p::{Stream, StreamProtocol};
 use libp2p_stream::Control;
 use starling_collective::{
-    Input, Layout, LayoutConfig, OperationKey, Output, SegmentHeader, SegmentId, Session, kernel,
+    Codec, Input, Layout, LayoutConfig, OperationKey, Output, SegmentHeader, SegmentId, Session, kernel,
 };
 use starling_topology::{Gate, PeerId, Rank, Ring, View, ViewId};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -262,13 +262,13 @@ fn take(
     payload: &[u8],
 ) -> Result<(), String> {
     let header = SegmentHeader::from_bytes(header).map_err(|violation| violation.to_string())?;
-    let SegmentHeader { operation: theirs, segment, payload_bytes } = header;
+    let SegmentHeader { operation: theirs, segment, codec, payload_bytes } = header;
     if theirs != key {
         return Err(format!("sent a segment of step {}", theirs.step));
     }
-    let expected = session.layout().range(&segment).map(|range| range.len() * size_of::<f32>());
-    if expected != Some(payload.len()) || payload_bytes as usize != payload.len() {
-        return Err(format!("sent {segment:?} with a wrong length"));
+    let expected = session.layout().range(&segment).map(|range| Codec::F32.payload_bytes(range.len()));
+    if codec != Codec::F32 || expected != Some(payload.len()) || payload_bytes as usize != payload.len() {
+        return Err(format!("sent {segment:?} with a wrong length or codec"));
     }
     session.handle(Input::Received { from, segment, payload: () }).map_err(|violation| violation.to_string())
 }
@@ -294,7 +294,8 @@ fn execute(
                 kernel::store(&mut operation.buffer[range(&segment)], payload).map_err(non_finite(segment))?;
             }
             Output::Divide { segment } => kernel::divide(&mut operation.buffer[range(&segment)], operation.divisor),
-            Output::BucketDone(_) | Output::Done => {}
+            // Plain values lose nothing, and a ring never has two payloads to put before its own.
+            Output::Round { .. } | Output::Prepend { .. } | Output::BucketDone(_) | Output::Done => {}
         }
     }
     Ok(())

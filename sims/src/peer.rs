@@ -369,7 +369,11 @@ impl Peer {
                 collective::Output::Store { segment, payload } => {
                     operation.cells.insert(segment.into(), payload);
                 }
-                collective::Output::BucketDone(_) | collective::Output::Done => {}
+                // A ring has never two payloads to put before its own, and counts lose nothing.
+                collective::Output::Prepend { .. }
+                | collective::Output::Round { .. }
+                | collective::Output::BucketDone(_)
+                | collective::Output::Done => {}
             }
         }
         if operation.session.is_done() {

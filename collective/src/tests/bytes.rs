@@ -1,54 +1,79 @@
-//! With real bytes as payload: all ranks end with the same bits, and the bits are those of a sum in ring order.
+//! With real bytes as payload: all ranks end with the same bits, and the bits are those of the sum that the plan says.
 
-use starling_topology::Rank;
+use starling_topology::plan::{Plan, Route};
+use starling_topology::{Rank, WorldSize};
 
-use super::cluster::{Buffer, Cluster, Order, Rng, all_layouts, layout};
-use crate::{Layout, SegmentId, kernel};
+use super::cluster::{Buffer, Cluster, Order, Rng, layout, layout_for, plans};
+use crate::{Codec, Feedback, Layout, Operation, Output, SegmentId, Workspace, kernel};
 
-#[derive(Debug, Clone)]
-struct Floats {
-    values: Vec<f32>,
-    divisor: f32,
-}
-
-impl Buffer for Floats {
+impl Buffer for Workspace {
     type Payload = Vec<u8>;
 
     fn read(&self, layout: &Layout, segment: &SegmentId) -> Vec<u8> {
-        let mut payload = Vec::new();
-        kernel::encode(&self.values[layout.range(segment).expect("a segment of the layout")], &mut payload);
+        let range = layout.range(segment).expect("a segment of the layout");
+        let mut payload = vec![0; self.codec().payload_bytes(range.len())];
+        self.codec().encode(&self.values()[range], &mut payload);
         payload
     }
 
-    fn accumulate(&mut self, layout: &Layout, segment: &SegmentId, payload: Vec<u8>) {
-        let into = &mut self.values[layout.range(segment).expect("a segment of the layout")];
-        kernel::accumulate(into, &payload).expect("all contributions are finite");
+    fn accumulate(&mut self, _: &Layout, segment: &SegmentId, payload: Vec<u8>) {
+        self.apply(&Output::Accumulate { segment: *segment, payload }).expect("all contributions are finite");
     }
 
-    fn divide(&mut self, layout: &Layout, segment: &SegmentId) {
-        kernel::divide(&mut self.values[layout.range(segment).expect("a segment of the layout")], self.divisor);
+    fn prepend(&mut self, _: &Layout, segment: &SegmentId, payloads: Vec<Vec<u8>>) {
+        self.apply(&Output::Prepend { segment: *segment, payloads }).expect("all contributions are finite");
     }
 
-    fn store(&mut self, layout: &Layout, segment: &SegmentId, payload: Vec<u8>) {
-        let into = &mut self.values[layout.range(segment).expect("a segment of the layout")];
-        kernel::store(into, &payload).expect("all contributions are finite");
+    fn divide(&mut self, _: &Layout, segment: &SegmentId) {
+        self.apply::<Vec<u8>>(&Output::Divide { segment: *segment }).expect("nothing is read");
+    }
+
+    fn round(&mut self, _: &Layout, segment: &SegmentId) {
+        self.apply::<Vec<u8>>(&Output::Round { segment: *segment }).expect("nothing is read");
+    }
+
+    fn store(&mut self, _: &Layout, segment: &SegmentId, payload: Vec<u8>) {
+        self.apply(&Output::Store { segment: *segment, payload }).expect("all contributions are finite");
     }
 }
 
-/// The mean of `contributions`, each chunk summed from its first rank on, round the ring.
-fn oracle(layout: &Layout, contributions: &[Vec<f32>], divisor: f32) -> Vec<f32> {
+/// What a rank's subtree of a route sums up to, over one segment; recursive, where the machine is dataflow.
+fn subtree(route: &Route, rank: Rank, codec: Codec, own: &impl Fn(Rank) -> Vec<f32>) -> Vec<f32> {
+    let children = route.contributors(rank);
+    let term = |of: Rank| {
+        let mut values = if of == rank { own(of) } else { subtree(route, of, codec, own) };
+        // What comes from others has been rounded; where contributions meet directly, the own one is, too.
+        if of != rank || (route.is_direct() && !children.is_empty()) {
+            codec.round(&mut values);
+        }
+        values
+    };
+    let mut order = children.clone();
+    order.push(rank);
+    order.sort_unstable();
+    let mut terms = order.into_iter().map(term);
+    let first = terms.next().expect("the rank itself");
+    // From the left, but for a ring's and a tree's two or three terms this is any order that keeps neighbours.
+    terms.fold(first, |sum, term| sum.iter().zip(term).map(|(sum, term)| sum + term).collect())
+}
+
+/// The mean of `contributions` as the plan sums it, the same on all ranks.
+fn oracle(plan: &Plan, layout: &Layout, codec: Codec, contributions: &[Vec<f32>], divisor: f32) -> Vec<f32> {
     let world = layout.world_size();
     let mut mean = vec![0.0; layout.elements()];
     for bucket in 0..layout.buckets() {
-        for chunk in world.ranks() {
-            for element in layout.chunk(bucket, chunk) {
-                let mut sum = contributions[chunk.0 as usize][element];
-                let mut rank = world.next(chunk);
-                while rank != chunk {
-                    sum += contributions[rank.0 as usize][element];
-                    rank = world.next(rank);
+        for chunk in (0..layout.chunks()).map(Rank) {
+            let route = plan.route(world, chunk);
+            for segment in 0..layout.segments(bucket, chunk) {
+                let segment = SegmentId { bucket, phase: crate::Phase::AllGather, chunk, segment };
+                let range = layout.range(&segment).expect("a segment of the layout");
+                let own = |rank: Rank| contributions[rank.0 as usize][range.clone()].to_vec();
+                let mut sum = subtree(&route, route.owner(), codec, &own);
+                sum.iter_mut().for_each(|sum| *sum /= divisor);
+                if world.get() > 1 {
+                    codec.round(&mut sum);
                 }
-                mean[element] = sum / divisor;
+                mean[range].copy_from_slice(&sum);
             }
         }
     }
@@ -59,29 +84,121 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-fn reduce(layout: &Layout, contributions: &[Vec<f32>], divisor: f32, order: Order, seed: u64) -> Vec<Vec<f32>> {
-    let buffer = |rank: Rank| Floats { values: contributions[rank.0 as usize].clone(), divisor };
-    let mut cluster = Cluster::new(layout.clone(), 2, buffer);
+fn reduce(
+    plan: &Plan,
+    layout: &Layout,
+    codec: Codec,
+    contributions: &[Vec<f32>],
+    divisor: f32,
+    order: Order,
+    seed: u64,
+) -> Vec<Vec<f32>> {
+    let buffer = |rank: Rank| Workspace::new(layout.clone(), codec, contributions[rank.0 as usize].clone(), divisor);
+    let mut cluster = Cluster::over(plan, Operation::AllReduce, layout.clone(), 2, buffer);
     cluster.run(&mut Rng(seed), order, usize::MAX);
     cluster.assert_done();
-    cluster.buffers.into_iter().map(|buffer| buffer.values).collect()
+    cluster.buffers.into_iter().map(|buffer| buffer.finish().0).collect()
+}
+
+/// Values of very different size, so that another order of addition would give other bits, and that no codec can hold.
+fn contributions(layout: &Layout, seed: u64) -> Vec<Vec<f32>> {
+    let mut rng = Rng(seed);
+    let mut value = || (rng.below(2001) as f32 - 1000.0) * 10f32.powi(rng.below(9) as i32 - 4) / 7.0;
+    layout.world_size().ranks().map(|_| (0..layout.elements()).map(|_| value()).collect()).collect()
 }
 
 #[test]
-fn all_ranks_hold_the_bits_of_the_ring_order_sum() {
-    for (index, layout) in all_layouts().enumerate() {
-        let mut rng = Rng(index as u64);
-        // Values of very different size, so that another order of addition would give other bits.
-        let mut value = || (rng.below(2001) as f32 - 1000.0) * 10f32.powi(rng.below(9) as i32 - 4) / 7.0;
-        let world = layout.world_size();
-        let contributions: Vec<Vec<f32>> =
-            world.ranks().map(|_| (0..layout.elements()).map(|_| value()).collect()).collect();
-        let divisor = world.get() as f32;
-        let expected = bits(&oracle(&layout, &contributions, divisor));
-        for seed in 0..4 {
-            let order = if seed % 2 == 0 { Order::Fifo } else { Order::Shuffled };
-            for values in reduce(&layout, &contributions, divisor, order, seed) {
-                assert_eq!(bits(&values), expected, "seed {seed}, {order:?}, {layout:?}");
+fn all_ranks_hold_the_bits_that_the_plan_says() {
+    for world in 1..=9 {
+        for plan in plans(world) {
+            for (seed, codec) in Codec::ALL.into_iter().enumerate() {
+                let seed = seed as u64 + u64::from(world);
+                let layout = layout_for(&plan, 613, world, (300, 70), seed.is_multiple_of(2));
+                let contributions = contributions(&layout, seed);
+                let expected = bits(&oracle(&plan, &layout, codec, &contributions, world as f32));
+                for order in [Order::Fifo, Order::Shuffled] {
+                    for values in reduce(&plan, &layout, codec, &contributions, world as f32, order, seed) {
+                        assert_eq!(bits(&values), expected, "{plan}, {codec}, {order:?}, {world} ranks");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn long_segments_span_many_blocks() {
+    for codec in Codec::ALL {
+        let layout = layout(12_345, 4, 12_345, 2_500);
+        let contributions = contributions(&layout, 5);
+        let expected = bits(&oracle(&Plan::Mesh, &layout, codec, &contributions, 4.0));
+        for values in reduce(&Plan::Mesh, &layout, codec, &contributions, 4.0, Order::Shuffled, 5) {
+            assert_eq!(bits(&values), expected, "{codec}");
+        }
+    }
+}
+
+/// Values that fp16 cannot hold: too large, too precise, too small.
+const HARD: [f32; 6] = [1.0 / 3.0, 70_000.0, -1e-9, 2049.0, 65_519.9, -3.3e38];
+
+/// Each peer averaged its own exact values with what it had read of others', and no two ended alike: a way to be wrong that
+/// only shows with values that the codec can't hold, and three peers.
+#[test]
+fn own_contribution_uses_decoded_bytes() {
+    for world in 3..=6 {
+        for codec in Codec::ALL.into_iter().filter(|codec| codec.is_lossy()) {
+            let layout = layout(HARD.len(), world, HARD.len(), 2);
+            let value = |rank: u32, index: usize| HARD[(index + rank as usize) % HARD.len()] / world as f32;
+            let contributions: Vec<Vec<f32>> =
+                (0..world).map(|rank| (0..HARD.len()).map(|index| value(rank, index)).collect()).collect();
+            // By hand, without a route: every contribution is read before it is added, the owner's as well, and so is the result.
+            let mut expected = Vec::new();
+            for range in layout.ranges() {
+                let mut sum: Option<Vec<f32>> = None;
+                for contribution in &contributions {
+                    let mut read = contribution[range.clone()].to_vec();
+                    codec.round(&mut read);
+                    sum = Some(match sum {
+                        Some(sum) => sum.iter().zip(read).map(|(sum, read)| sum + read).collect(),
+                        None => read,
+                    });
+                }
+                let mut sum = sum.expect("there are contributions");
+                sum.iter_mut().for_each(|sum| *sum /= world as f32);
+                codec.round(&mut sum);
+                expected.extend(sum);
+            }
+            let exact = reduce(&Plan::Mesh, &layout, Codec::F32, &contributions, world as f32, Order::Fifo, 1);
+            assert_ne!(bits(&exact[0]), bits(&expected), "the codec can't hold these values");
+            for values in reduce(&Plan::Mesh, &layout, codec, &contributions, world as f32, Order::Shuffled, 1) {
+                assert_eq!(bits(&values), bits(&expected), "{codec} among {world}");
+            }
+            for plan in plans(world) {
+                let layout = layout_for(&plan, HARD.len(), world, (HARD.len(), 2), false);
+                let all = reduce(&plan, &layout, codec, &contributions, world as f32, Order::Shuffled, 2);
+                assert!(all.iter().all(|values| bits(values) == bits(&all[0])), "{plan}, {codec} among {world}");
+            }
+        }
+    }
+}
+
+/// Own values first, then the others' as they come, gives each peer another sum.
+#[test]
+fn sum_order_is_by_rank() {
+    for world in 3..=8 {
+        for weigh in [false, true] {
+            let layout = layout_for(&Plan::Mesh, 400, world, (150, 11), weigh);
+            let contributions = contributions(&layout, u64::from(world));
+            let by = |order: &mut dyn Iterator<Item = usize>| -> Vec<f32> {
+                let first = contributions[order.next().expect("a rank")].clone();
+                order.fold(first, |sum, rank| sum.iter().zip(&contributions[rank]).map(|(a, b)| a + b).collect())
+            };
+            let by_rank = by(&mut (0..world as usize));
+            assert_ne!(bits(&by_rank), bits(&by(&mut (0..world as usize).rev())), "the order matters for these values");
+            for seed in 0..6 {
+                for values in reduce(&Plan::Mesh, &layout, Codec::F32, &contributions, 1.0, Order::Shuffled, seed) {
+                    assert_eq!(bits(&values), bits(&by_rank), "{world} ranks, seed {seed}");
+                }
             }
         }
     }
@@ -92,26 +209,154 @@ fn a_representable_mean_is_exact() {
     // Small integers, weights that sum to a power of two: every sum and the division are exact, in any order.
     for (world, weights) in [(2, vec![1, 3]), (3, vec![1, 2, 5]), (5, vec![1, 2, 3, 4, 6]), (6, vec![4, 4, 2, 3, 2, 1])]
     {
-        let layout = layout(101, world, 40, 3);
-        let total: u32 = weights.iter().sum();
-        assert!(total.is_power_of_two());
-        let value = |rank: usize, element: usize| ((rank * 37 + element * 11) % 41) as i32 - 20;
-        let contributions: Vec<Vec<f32>> = (0..world as usize)
-            .map(|rank| {
-                let plain: Vec<f32> = (0..layout.elements()).map(|element| value(rank, element) as f32).collect();
-                let mut weighted = vec![0.0; plain.len()];
-                kernel::scale(&mut weighted, &plain, weights[rank] as f32);
-                weighted
-            })
-            .collect();
-        let expected: Vec<f32> = (0..layout.elements())
-            .map(|element| {
-                let sum: i32 = (0..world as usize).map(|rank| weights[rank] as i32 * value(rank, element)).sum();
-                (f64::from(sum) / f64::from(total)) as f32
-            })
-            .collect();
-        for values in reduce(&layout, &contributions, total as f32, Order::Shuffled, 1) {
-            assert_eq!(values, expected);
+        for plan in plans(world) {
+            let layout = layout_for(&plan, 101, world, (40, 3), false);
+            let total: u32 = weights.iter().sum();
+            assert!(total.is_power_of_two());
+            let value = |rank: usize, element: usize| ((rank * 37 + element * 11) % 41) as i32 - 20;
+            let contributions: Vec<Vec<f32>> = (0..world as usize)
+                .map(|rank| {
+                    let plain: Vec<f32> = (0..layout.elements()).map(|element| value(rank, element) as f32).collect();
+                    let mut weighted = vec![0.0; plain.len()];
+                    kernel::scale(&mut weighted, &plain, weights[rank] as f32);
+                    weighted
+                })
+                .collect();
+            let expected: Vec<f32> = (0..layout.elements())
+                .map(|element| {
+                    let sum: i32 = (0..world as usize).map(|rank| weights[rank] as i32 * value(rank, element)).sum();
+                    (f64::from(sum) / f64::from(total)) as f32
+                })
+                .collect();
+            for values in reduce(&plan, &layout, Codec::F32, &contributions, total as f32, Order::Shuffled, 1) {
+                assert_eq!(values, expected);
+            }
+        }
+    }
+}
+
+/// One step of all ranks with error feedback; what they send goes through `encode`, which books what is dropped.
+fn step(plan: &Plan, layout: &Layout, codec: Codec, workspaces: Vec<Workspace>, seed: u64) -> Vec<Workspace> {
+    let world = layout.world_size();
+    let mut sessions: Vec<crate::Session<Vec<u8>>> = world
+        .ranks()
+        .map(|rank| {
+            let schedule = crate::Schedule::new(plan, world, Operation::AllReduce, rank);
+            crate::Session::over(schedule, layout.clone(), 2)
+        })
+        .collect();
+    let (mut workspaces, mut rng) = (workspaces, Rng(seed));
+    let mut on_the_way: Vec<(Rank, Rank, SegmentId, Vec<u8>)> = Vec::new();
+    let mut inputs: Vec<(usize, crate::Input<Vec<u8>>)> =
+        (0..sessions.len()).map(|rank| (rank, crate::Input::Start)).collect();
+    while let Some((rank, input)) = inputs.pop().or_else(|| {
+        let at = (!on_the_way.is_empty()).then(|| rng.below(on_the_way.len()))?;
+        let (from, to, segment, payload) = on_the_way.swap_remove(at);
+        assert_eq!(payload.len(), codec.payload_bytes(layout.range(&segment).expect("of the layout").len()));
+        Some((to.0 as usize, crate::Input::Received { from, segment, payload }))
+    }) {
+        sessions[rank].handle(input).expect("correct peers violate nothing");
+        while let Some(output) = sessions[rank].poll() {
+            workspaces[rank].apply(&output).expect("all values are finite");
+            if let Output::Send { to, segment } = output {
+                let mut payload = Vec::new();
+                workspaces[rank].encode(&segment, &mut payload);
+                on_the_way.push((Rank(rank as u32), to, segment, payload));
+            }
+        }
+    }
+    assert!(sessions.iter().all(crate::Session::is_done));
+    workspaces
+}
+
+#[test]
+fn what_a_codec_drops_comes_back_in_the_steps_after() {
+    const STEPS: usize = 40;
+    for world in [2, 3, 5] {
+        for plan in plans(world) {
+            for codec in Codec::ALL {
+                let layout = layout_for(&plan, 300, world, (200, 64), false);
+                // Within fp16's range, so that nothing is cut off; the same gradient in each step, so that errors would add up.
+                let value = |rank: usize, index: usize| ((index * 31 + rank * 17) % 199) as f32 / 997.0 - 0.1;
+                let contribution = |rank: usize| -> Vec<f32> { (0..300).map(|index| value(rank, index)).collect() };
+                let mut feedback: Vec<Feedback> = (0..world).map(|_| Feedback::new(300)).collect();
+                let mut total = vec![0f64; 300];
+                for seed in 0..STEPS {
+                    let workspaces = feedback.into_iter().enumerate().map(|(rank, feedback)| {
+                        Workspace::new(layout.clone(), codec, contribution(rank), world as f32).with_feedback(feedback)
+                    });
+                    let done = step(&plan, &layout, codec, workspaces.collect(), seed as u64);
+                    feedback = done
+                        .into_iter()
+                        .enumerate()
+                        .map(|(rank, workspace)| {
+                            let (values, feedback) = workspace.finish();
+                            let mut feedback = feedback.expect("it was given one");
+                            feedback.commit();
+                            if rank == 0 {
+                                total.iter_mut().zip(values).for_each(|(total, value)| *total += f64::from(value));
+                            }
+                            feedback
+                        })
+                        .collect();
+                }
+                for index in 0..300 {
+                    let exact: f64 = (0..world as usize).map(|rank| f64::from(value(rank, index))).sum();
+                    let left: f64 = feedback.iter().map(|feedback| f64::from(feedback.residual()[index])).sum();
+                    let kept = total[index] * f64::from(world) + left;
+                    assert!((kept - exact * STEPS as f64).abs() < 1e-3, "{plan}, {codec}: {kept} of {exact}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_step_that_does_not_commit_drops_nothing() {
+    let layout = layout(300, 3, 300, 64);
+    let codec = Codec::Int8;
+    let contribution = |rank: usize| -> Vec<f32> { (0..300).map(|index| (index + rank) as f32 / 7.0).collect() };
+    let begin = |feedback: Vec<Feedback>| -> Vec<Workspace> {
+        let workspace = |(rank, feedback): (usize, Feedback)| {
+            Workspace::new(layout.clone(), codec, contribution(rank), 3.0).with_feedback(feedback)
+        };
+        feedback.into_iter().enumerate().map(workspace).collect()
+    };
+    let finish = |done: Vec<Workspace>| -> (Vec<Vec<f32>>, Vec<Feedback>) {
+        done.into_iter()
+            .map(|workspace| workspace.finish())
+            .map(|(values, kept)| (values, kept.expect("given")))
+            .unzip()
+    };
+    let fresh = || vec![Feedback::new(300); 3];
+    let (first, mut feedback) = finish(step(&Plan::Mesh, &layout, codec, begin(fresh()), 1));
+    assert!(feedback.iter().all(|feedback| feedback.residual().iter().all(|left| *left == 0.0)));
+    // Reduced again, from the same contributions: the same result.
+    let (second, _) = finish(step(&Plan::Mesh, &layout, codec, begin(feedback.clone()), 2));
+    assert_eq!(first, second);
+    feedback.iter_mut().for_each(Feedback::commit);
+    assert!(feedback.iter().all(|feedback| feedback.residual().iter().any(|left| *left != 0.0)));
+    let (third, _) = finish(step(&Plan::Mesh, &layout, codec, begin(feedback), 3));
+    assert_ne!(first, third, "what was dropped is in there now");
+}
+
+#[test]
+fn a_ring_sums_along_its_hops() {
+    // The order that neighbours of a ring have always summed in: from the chunk's first rank on.
+    let layout = layout(50, 4, 50, 5);
+    let contributions = contributions(&layout, 9);
+    let world = WorldSize::new(4);
+    for values in reduce(&Plan::Ring, &layout, Codec::F32, &contributions, 4.0, Order::Shuffled, 3) {
+        for chunk in world.ranks() {
+            for element in layout.chunk(0, chunk) {
+                let mut sum = contributions[chunk.0 as usize][element];
+                let mut rank = world.next(chunk);
+                while rank != chunk {
+                    sum += contributions[rank.0 as usize][element];
+                    rank = world.next(rank);
+                }
+                assert_eq!(values[element].to_bits(), (sum / 4.0).to_bits());
+            }
         }
     }
 }

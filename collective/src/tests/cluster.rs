@@ -1,11 +1,12 @@
-//! A ring of sessions over links that a seed reorders.
+//! A world of sessions over links that a seed reorders.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
+use starling_topology::plan::{Groups, Plan};
 use starling_topology::{Rank, WorldSize};
 
-use crate::{Input, Layout, LayoutConfig, Output, Phase, SegmentId, Session, reduce_scatter};
+use crate::{Codec, Input, Layout, LayoutConfig, Operation, Output, Phase, Schedule, SegmentId, Session};
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Debug)]
@@ -29,7 +30,9 @@ pub(super) trait Buffer {
     type Payload: Debug + Clone;
     fn read(&self, layout: &Layout, segment: &SegmentId) -> Self::Payload;
     fn accumulate(&mut self, layout: &Layout, segment: &SegmentId, payload: Self::Payload);
+    fn prepend(&mut self, layout: &Layout, segment: &SegmentId, payloads: Vec<Self::Payload>);
     fn divide(&mut self, layout: &Layout, segment: &SegmentId);
+    fn round(&mut self, layout: &Layout, segment: &SegmentId);
     fn store(&mut self, layout: &Layout, segment: &SegmentId, payload: Self::Payload);
 }
 
@@ -42,13 +45,19 @@ pub(super) enum Order {
     Shuffled,
 }
 
+/// What travels: from whom, what, its content.
+type Message<P> = (Rank, SegmentId, P);
+
 pub(super) struct Cluster<B: Buffer> {
     pub(super) layout: Layout,
     pub(super) sessions: Vec<Session<B::Payload>>,
     pub(super) buffers: Vec<B>,
     /// What is on its way to each rank.
-    pub(super) links: Vec<VecDeque<(SegmentId, B::Payload)>>,
+    pub(super) links: Vec<VecDeque<Message<B::Payload>>>,
+    /// Elements that all ranks have sent.
+    pub(super) sent: Vec<usize>,
     waiting: Vec<usize>,
+    plan: Plan,
     in_flight: u32,
     buckets_done: Vec<u32>,
     done: Vec<bool>,
@@ -56,13 +65,26 @@ pub(super) struct Cluster<B: Buffer> {
 
 impl<B: Buffer> Cluster<B> {
     pub(super) fn new(layout: Layout, in_flight: u32, buffer: impl Fn(Rank) -> B) -> Self {
+        Self::over(&Plan::Ring, Operation::AllReduce, layout, in_flight, buffer)
+    }
+
+    pub(super) fn over(
+        plan: &Plan,
+        operation: Operation,
+        layout: Layout,
+        in_flight: u32,
+        buffer: impl Fn(Rank) -> B,
+    ) -> Self {
         let world = layout.world_size();
         let size = world.get() as usize;
+        let schedule = |rank| Schedule::new(plan, world, operation, rank);
         Self {
-            sessions: world.ranks().map(|rank| Session::new(layout.clone(), rank, in_flight)).collect(),
+            sessions: world.ranks().map(|rank| Session::over(schedule(rank), layout.clone(), in_flight)).collect(),
             buffers: world.ranks().map(buffer).collect(),
             links: world.ranks().map(|_| VecDeque::new()).collect(),
+            sent: Vec::new(),
             waiting: (0..size).collect(),
+            plan: plan.clone(),
             in_flight: in_flight.max(1),
             buckets_done: vec![0; size],
             done: vec![false; size],
@@ -76,20 +98,52 @@ impl<B: Buffer> Cluster<B> {
             let (size, first) = (self.links.len(), rng.below(self.links.len()));
             let busy = (0..size).map(|offset| (first + offset) % size).find(|rank| !self.links[*rank].is_empty());
             let begin = !self.waiting.is_empty() && (busy.is_none() || rng.below(8) == 0);
-            let (rank, input) = match (busy, begin) {
+            match (busy, begin) {
                 (Some(rank), false) => {
-                    let link = &mut self.links[rank];
-                    let at = if order == Order::Fifo { 0 } else { rng.below(link.len()) };
-                    let (segment, payload) = link.remove(at).expect("the link is not empty");
-                    let from = self.layout.world_size().previous(Rank(rank as u32));
-                    (rank, Input::Received { from, segment, payload })
+                    let link = &self.links[rank];
+                    let mut at = rng.below(link.len());
+                    if order == Order::Fifo {
+                        let from = link[at].0;
+                        at = link.iter().position(|message| message.0 == from).expect("it is in there");
+                    }
+                    self.deliver(rank, at);
                 }
-                (_, true) => (self.waiting.remove(rng.below(self.waiting.len())), Input::Start),
+                (_, true) => {
+                    let at = rng.below(self.waiting.len());
+                    self.begin(at);
+                }
                 (None, false) => return,
-            };
-            self.sessions[rank].handle(input).expect("correct peers violate nothing");
-            self.drain(rank);
+            }
         }
+    }
+
+    /// How many different things could happen next.
+    pub(super) fn options(&self) -> usize {
+        self.waiting.len() + self.links.iter().map(VecDeque::len).sum::<usize>()
+    }
+
+    /// Lets one of [`Self::options`] happen.
+    pub(super) fn take(&mut self, option: usize) {
+        let Some(mut option) = option.checked_sub(self.waiting.len()) else { return self.begin(option) };
+        for rank in 0..self.links.len() {
+            match option.checked_sub(self.links[rank].len()) {
+                Some(rest) => option = rest,
+                None => return self.deliver(rank, option),
+            }
+        }
+    }
+
+    fn begin(&mut self, at: usize) {
+        let rank = self.waiting.remove(at);
+        self.sessions[rank].handle(Input::Start).expect("a start is always taken");
+        self.drain(rank);
+    }
+
+    fn deliver(&mut self, rank: usize, at: usize) {
+        let (from, segment, payload) = self.links[rank].remove(at).expect("something is on its way");
+        let input = Input::Received { from, segment, payload };
+        self.sessions[rank].handle(input).expect("correct peers violate nothing");
+        self.drain(rank);
     }
 
     pub(super) fn drain(&mut self, rank: usize) {
@@ -97,21 +151,29 @@ impl<B: Buffer> Cluster<B> {
         while let Some(output) = self.sessions[rank].poll() {
             assert!(!self.done[rank], "{output:?} after the operation was done");
             let buffer = &mut self.buffers[rank];
+            let schedule = self.sessions[rank].schedule();
             match output {
                 Output::Send { to, segment } => {
-                    assert_eq!(to, layout.world_size().next(Rank(rank as u32)), "a ring sends to the next rank only");
-                    if segment.phase == Phase::ReduceScatter && segment.chunk.0 as usize == rank {
+                    assert!(schedule.receivers().contains(&to), "rank {rank} has no link to {to:?}");
+                    let begins = self.plan == Plan::Ring && segment.phase == Phase::ReduceScatter;
+                    if begins && segment.chunk.0 as usize == rank {
                         let bound = self.buckets_done[rank] + self.in_flight;
                         assert!(segment.bucket < bound, "bucket {} began beyond the bound {bound}", segment.bucket);
                     }
-                    self.links[to.0 as usize].push_back((segment, buffer.read(layout, &segment)));
+                    self.sent.push(layout.range(&segment).expect("a segment of the layout").len());
+                    let message = (Rank(rank as u32), segment, buffer.read(layout, &segment));
+                    self.links[to.0 as usize].push_back(message);
                 }
                 Output::Accumulate { segment, payload } => buffer.accumulate(layout, &segment, payload),
+                Output::Prepend { segment, payloads } => {
+                    assert!(payloads.len() > 1, "a single payload is accumulated");
+                    buffer.prepend(layout, &segment, payloads);
+                }
                 Output::Divide { segment } => {
-                    let owner = reduce_scatter::owner(segment.chunk, layout.world_size());
-                    assert_eq!(owner.0 as usize, rank, "only a chunk's owner divides it");
+                    assert!(schedule.owns(segment.chunk), "only a chunk's owner divides it");
                     buffer.divide(layout, &segment);
                 }
+                Output::Round { segment } => buffer.round(layout, &segment),
                 Output::Store { segment, payload } => buffer.store(layout, &segment, payload),
                 Output::BucketDone(_) => self.buckets_done[rank] += 1,
                 Output::Done => {
@@ -120,6 +182,11 @@ impl<B: Buffer> Cluster<B> {
                 }
             }
         }
+    }
+
+    /// Payload bytes that all ranks have sent.
+    pub(super) fn sent_bytes(&self, codec: Codec) -> u64 {
+        self.sent.iter().map(|elements| codec.payload_bytes(*elements) as u64).sum()
     }
 
     pub(super) fn assert_done(&self) {
@@ -143,4 +210,22 @@ pub(super) fn all_layouts() -> impl Iterator<Item = Layout> {
             layout(elements, world, bucket, segment)
         })
     })
+}
+
+/// A layout for `plan`, its chunks as large as the weights say, or equal.
+pub(super) fn layout_for(plan: &Plan, elements: usize, world: u32, config: (usize, usize), weigh: bool) -> Layout {
+    let world = WorldSize::new(world);
+    let weight = |chunk: u32| if weigh { chunk * 5 % 7 + u32::from(chunk == 0) } else { 1 };
+    let weights: Vec<u32> = (0..plan.chunks(world)).map(weight).collect();
+    let config = LayoutConfig { bucket_elements: config.0, segment_elements: config.1 };
+    Layout::weighted(elements, world, config, &weights)
+}
+
+/// All plans for a world, grouped in several ways.
+pub(super) fn plans(world: u32) -> Vec<Plan> {
+    let grouped = |groups: u32| {
+        let labels: Vec<u32> = (0..world).map(|rank| rank * rank % groups).collect();
+        Plan::Hierarchical(Groups::from_labels(&labels))
+    };
+    [Plan::Ring, Plan::Tree, Plan::Mesh].into_iter().chain([2, 3, 5].map(grouped)).collect()
 }

@@ -1,9 +1,10 @@
 //! With contribution counts as payload, a run is a proof: each element ends with one contribution of each rank.
 
-use starling_topology::Rank;
+use starling_topology::plan::Plan;
+use starling_topology::{Rank, WorldSize};
 
-use super::cluster::{Buffer, Cluster, Order, Rng, all_layouts, layout};
-use crate::{Input, Layout, SegmentId};
+use super::cluster::{Buffer, Cluster, Order, Rng, all_layouts, layout, layout_for, plans};
+use crate::{Codec, Input, Layout, Operation, SegmentId};
 
 /// The largest world here.
 const RANKS: usize = 16;
@@ -41,6 +42,12 @@ impl Buffer for Counts {
             mine.of.iter_mut().zip(theirs.of).for_each(|(mine, theirs)| *mine += theirs);
         }
     }
+
+    fn prepend(&mut self, layout: &Layout, segment: &SegmentId, payloads: Vec<Vec<Made>>) {
+        payloads.into_iter().for_each(|payload| self.accumulate(layout, segment, payload));
+    }
+
+    fn round(&mut self, _: &Layout, _: &SegmentId) {}
 
     fn divide(&mut self, layout: &Layout, segment: &SegmentId) {
         let mine = &mut self.0[layout.range(segment).expect("machines name segments of the layout")];
@@ -122,4 +129,113 @@ fn a_second_start_changes_nothing() {
     assert_eq!(std::iter::from_fn(|| session.poll()).count(), 4, "one send per segment of the own chunk");
     session.handle(Input::Start).expect("a start is always taken");
     assert_eq!(session.poll(), None);
+}
+
+/// What an operation leaves on `rank`, element by element; `None` where it means nothing.
+fn expected(layout: &Layout, plan: &Plan, operation: Operation, rank: Rank) -> Vec<Option<Made>> {
+    let world = layout.world_size();
+    let all = Made { of: std::array::from_fn(|rank| u32::from(rank < world.get() as usize)), divided: 1 };
+    let of = |owner: Rank| Made { of: std::array::from_fn(|rank| u32::from(rank == owner.0 as usize)), divided: 0 };
+    let chunks = (0..layout.buckets()).flat_map(|bucket| (0..layout.chunks()).map(move |chunk| (bucket, Rank(chunk))));
+    let made = |(bucket, chunk): (u32, Rank)| {
+        let owner = plan.route(world, chunk).owner();
+        let made = match operation {
+            Operation::AllReduce => Some(all),
+            Operation::ReduceScatter => (owner == rank).then_some(all),
+            Operation::AllGather => Some(of(owner)),
+            Operation::Broadcast { root } => Some(of(root)),
+        };
+        vec![made; layout.chunk(bucket, chunk).len()]
+    };
+    chunks.flat_map(made).collect()
+}
+
+fn operations(world: u32) -> Vec<Operation> {
+    let broadcasts = (0..world).map(|root| Operation::Broadcast { root: Rank(root) });
+    [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather].into_iter().chain(broadcasts).collect()
+}
+
+/// That all ranks are done, hold what they should, and have sent what the formula says.
+fn assert_right(cluster: &Cluster<Counts>, plan: &Plan, operation: Operation, context: &str) {
+    cluster.assert_done();
+    for (rank, buffer) in cluster.layout.world_size().ranks().zip(&cluster.buffers) {
+        let expected = expected(&cluster.layout, plan, operation, rank);
+        let is_right = |(made, expected): (&Made, &Option<Made>)| expected.is_none_or(|expected| *made == expected);
+        assert!(buffer.0.iter().zip(&expected).all(is_right), "{plan}, {operation:?}, rank {rank:?}, {context}");
+    }
+    for codec in Codec::ALL {
+        let formula = operation.wire_bytes(&cluster.layout, codec);
+        assert_eq!(cluster.sent_bytes(codec), formula, "{plan}, {operation:?}, {codec}, {context}");
+    }
+}
+
+#[test]
+fn every_plan_and_operation_counts_every_rank_once() {
+    for world in 1..=RANKS as u32 {
+        for plan in plans(world) {
+            for (seed, operation) in operations(world).into_iter().enumerate() {
+                let elements = [0, 1, world as usize - 1, 3 * world as usize + 2, 97][seed % 5];
+                let config = [(50, 3), (17, 1), (64, 64)][seed % 3];
+                let layout = layout_for(&plan, elements, world, config, seed % 2 == 1);
+                for order in [Order::Fifo, Order::Shuffled] {
+                    let counts = |rank| Counts::of(&layout, rank);
+                    let mut cluster = Cluster::over(&plan, operation, layout.clone(), 1 + seed as u32 % 3, counts);
+                    cluster.run(&mut Rng(seed as u64), order, usize::MAX);
+                    assert_right(&cluster, &plan, operation, &format!("seed {seed}, {order:?}"));
+                }
+            }
+        }
+    }
+}
+
+/// Goes through all orders of delivery there are, and says how many.
+fn exhaust(plan: &Plan, operation: Operation, layout: &Layout) -> u64 {
+    let (mut choices, mut orders): (Vec<(usize, usize)>, u64) = (Vec::new(), 0);
+    loop {
+        let mut cluster = Cluster::over(plan, operation, layout.clone(), 1, |rank| Counts::of(layout, rank));
+        let mut depth = 0;
+        while cluster.options() > 0 {
+            if depth == choices.len() {
+                choices.push((0, cluster.options()));
+            }
+            cluster.take(choices[depth].0);
+            depth += 1;
+        }
+        assert_right(&cluster, plan, operation, &format!("{choices:?}"));
+        orders += 1;
+        while choices.last().is_some_and(|(choice, options)| choice + 1 == *options) {
+            choices.pop();
+        }
+        match choices.last_mut() {
+            Some((choice, _)) => *choice += 1,
+            None => return orders,
+        }
+    }
+}
+
+#[test]
+fn no_order_of_delivery_there_is_blocks_or_counts_twice() {
+    for (world, elements) in [(1, 2), (2, 1), (2, 2), (3, 1), (4, 1)] {
+        for plan in plans(world).into_iter().take(4) {
+            for operation in operations(world).into_iter().take(4) {
+                let orders = exhaust(&plan, operation, &layout_for(&plan, elements, world, (4, 1), false));
+                assert!(orders > 1 || world == 1, "{plan} among {world}, {operation:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sixty_four_ranks() {
+    // Too many for counts by rank: every rank contributes one to the first place, so 64 there means all.
+    let world = WorldSize::new(64);
+    for plan in plans(64) {
+        let layout = layout_for(&plan, 200, 64, (150, 2), true);
+        let one = |_| Counts(vec![Made { of: std::array::from_fn(|place| u32::from(place == 0)), divided: 0 }; 200]);
+        let mut cluster = Cluster::over(&plan, Operation::AllReduce, layout, 2, one);
+        cluster.run(&mut Rng(64), Order::Shuffled, usize::MAX);
+        cluster.assert_done();
+        let all = Made { of: std::array::from_fn(|place| if place == 0 { world.get() } else { 0 }), divided: 1 };
+        assert!(cluster.buffers.iter().all(|buffer| buffer.0.iter().all(|made| *made == all)), "{plan}");
+    }
 }

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use starling_topology::Rank;
+use starling_topology::{Rank, WorldSize};
 
 use super::cluster::layout;
-use crate::{OperationKey, Phase, SegmentHeader, SegmentId};
+use crate::{Codec, Layout, LayoutConfig, OperationKey, Phase, SegmentHeader, SegmentId};
 
 fn config() -> ProptestConfig {
     ProptestConfig { cases: 400, rng_seed: RngSeed::Fixed(7), failure_persistence: None, ..ProptestConfig::default() }
@@ -45,6 +45,32 @@ proptest! {
     }
 
     #[test]
+    fn weighted_chunks_partition_each_bucket_in_proportion(
+        elements in 0usize..3_000, bucket in 1usize..800, segment in 1usize..90,
+        weights in proptest::collection::vec(prop_oneof![0u32..100, any::<u32>()], 1..20),
+    ) {
+        prop_assume!(weights.iter().any(|weight| *weight > 0));
+        let world = WorldSize::new(20);
+        let config = LayoutConfig { bucket_elements: bucket, segment_elements: segment };
+        let layout = Layout::weighted(elements, world, config, &weights);
+        let whole: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
+        prop_assert_eq!(layout.chunks() as usize, weights.len());
+        let mut next = 0;
+        for bucket in 0..layout.buckets() {
+            for (chunk, weight) in (0..).map(Rank).zip(&weights) {
+                let range = layout.chunk(bucket, chunk);
+                prop_assert_eq!(range.start, next);
+                next = range.end;
+                let share = layout.bucket(bucket).len() as f64 * f64::from(*weight) / whole as f64;
+                prop_assert!((range.len() as f64 - share).abs() <= 1.0, "{} elements for a share of {}", range.len(), share);
+            }
+            prop_assert_eq!(layout.bucket(bucket).end, next);
+        }
+        prop_assert_eq!(next, elements);
+        prop_assert_eq!(layout.ranges().map(|range| range.len()).sum::<usize>(), elements);
+    }
+
+    #[test]
     fn nothing_lies_outside(
         elements in 0usize..300, world in 1u32..9, bucket in any::<u32>(), chunk in any::<u32>(), segment in any::<u32>(),
     ) {
@@ -57,10 +83,11 @@ proptest! {
     #[test]
     fn headers_come_back(
         step in any::<u64>(), attempt in any::<u32>(), bucket in any::<u32>(), phase in phase(),
-        chunk in any::<u32>(), segment in any::<u32>(), payload_bytes in any::<u32>(),
+        chunk in any::<u32>(), segment in any::<u32>(), codec in 0u8..4, payload_bytes in any::<u32>(),
     ) {
         let segment = SegmentId { bucket, phase, chunk: Rank(chunk), segment };
-        let header = SegmentHeader { operation: OperationKey { step, attempt }, segment, payload_bytes };
+        let codec = Codec::from_tag(codec).expect("a codec's tag");
+        let header = SegmentHeader { operation: OperationKey { step, attempt }, segment, codec, payload_bytes };
         prop_assert_eq!(SegmentHeader::from_bytes(&header.to_bytes()), Ok(header));
     }
 
@@ -69,10 +96,11 @@ proptest! {
         let mut bytes = bytes;
         if zeros {
             bytes[16] &= 1;
-            bytes[17..20].fill(0);
+            bytes[17] &= 3;
+            bytes[18..20].fill(0);
         }
         let read = SegmentHeader::from_bytes(&bytes);
-        prop_assert_eq!(read.is_ok(), bytes[16] < 2 && bytes[17..20] == [0; 3]);
+        prop_assert_eq!(read.is_ok(), bytes[16] < 2 && bytes[17] < 4 && bytes[18..20] == [0; 2]);
         if let Ok(header) = read {
             prop_assert_eq!(header.to_bytes(), bytes);
         }

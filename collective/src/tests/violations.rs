@@ -1,9 +1,13 @@
 //! Each kind of wrong segment is refused and named, and changes nothing.
 
 use starling_topology::Rank;
+use starling_topology::plan::Plan;
 
 use super::cluster::layout;
-use crate::{Input, Layout, OperationKey, Output, Phase, SegmentHeader, SegmentId, Session, Violation};
+use crate::{
+    Codec, Input, Layout, Operation, OperationKey, Output, Phase, Schedule, SegmentHeader, SegmentId, Session,
+    Violation,
+};
 
 const RANK: Rank = Rank(1);
 const PREVIOUS: Rank = Rank(0);
@@ -39,7 +43,7 @@ fn refused(session: &mut Session<u32>, from: Rank, segment: SegmentId, violation
 fn wrong_sender() {
     let segment = id(0, Phase::ReduceScatter, 0, 0);
     for from in [Rank(1), Rank(2), Rank(3), Rank(4), Rank(u32::MAX)] {
-        let violation = Violation::WrongSender { from, rank: RANK, previous: PREVIOUS, segment };
+        let violation = Violation::WrongSender { from, rank: RANK, segment };
         refused(&mut session(), from, segment, violation);
     }
 }
@@ -118,15 +122,68 @@ fn alone_nothing_may_come() {
     }
 }
 
+/// Rank 1 of 4 in a mesh: it owns chunk 1, of 4 elements in 2 segments.
+fn meshed() -> Session<u32> {
+    let schedule = Schedule::new(&Plan::Mesh, four().world_size(), Operation::AllReduce, RANK);
+    let mut session = Session::over(schedule, four(), 1);
+    session.handle(Input::Start).expect("a start is always taken");
+    while session.poll().is_some() {}
+    session
+}
+
+#[test]
+fn in_a_mesh_everybody_sends_to_the_owner_and_only_the_owner_sends_back() {
+    let own = id(0, Phase::ReduceScatter, 1, 0);
+    for from in [Rank(1), Rank(4), Rank(u32::MAX)] {
+        refused(&mut meshed(), from, own, Violation::WrongSender { from, rank: RANK, segment: own });
+    }
+    let segment = id(0, Phase::AllGather, 2, 0);
+    for from in [Rank(0), Rank(1), Rank(3), Rank(9)] {
+        refused(&mut meshed(), from, segment, Violation::WrongSender { from, rank: RANK, segment });
+    }
+    for segment in [id(0, Phase::ReduceScatter, 2, 0), id(0, Phase::AllGather, 1, 0)] {
+        refused(&mut meshed(), Rank(2), segment, Violation::Impossible { rank: RANK, segment });
+    }
+}
+
+#[test]
+fn in_a_mesh_a_contribution_counts_once_whether_it_is_held_or_added() {
+    let (mut session, segment) = (meshed(), id(0, Phase::ReduceScatter, 1, 0));
+    let twice = Violation::Duplicate { rank: RANK, segment };
+    receive(&mut session, Rank(3), segment).expect("the first time");
+    assert_eq!(session.poll(), None, "ranks 0 and 2 come before");
+    refused(&mut session, Rank(3), segment, twice);
+    receive(&mut session, Rank(0), segment).expect("the first time");
+    while session.poll().is_some() {}
+    refused(&mut session, Rank(0), segment, twice);
+    refused(&mut session, Rank(3), segment, twice);
+    receive(&mut session, Rank(2), segment).expect("the first time");
+    let outputs: Vec<Output<u32>> = std::iter::from_fn(|| session.poll()).collect();
+    assert!(outputs.contains(&Output::Divide { segment }));
+    for from in [Rank(0), Rank(2), Rank(3)] {
+        refused(&mut session, from, segment, twice);
+    }
+}
+
+#[test]
+fn a_gather_takes_no_contributions() {
+    let schedule = Schedule::new(&Plan::Ring, four().world_size(), Operation::Broadcast { root: Rank(0) }, RANK);
+    let mut session = Session::over(schedule, four(), 1);
+    let segment = id(0, Phase::ReduceScatter, 0, 0);
+    refused(&mut session, PREVIOUS, segment, Violation::Impossible { rank: RANK, segment });
+    let segment = id(0, Phase::AllGather, 0, 0);
+    receive(&mut session, PREVIOUS, segment).expect("it may come before the start: nothing is contributed");
+}
+
 #[test]
 fn malformed_header() {
     let operation = OperationKey { step: 3, attempt: 1 };
     let header = SegmentHeader::new(operation, id(1, Phase::AllGather, 2, 1), &four()).expect("in the layout");
-    for (at, byte) in [(16, 2), (16, 255), (17, 1), (18, 1), (19, 128)] {
+    for (at, byte) in [(16, 2), (16, 255), (17, 4), (17, 255), (18, 1), (19, 128)] {
         let mut bytes = header.to_bytes();
         bytes[at] = byte;
-        let reserved = [bytes[17], bytes[18], bytes[19]];
-        let violation = Violation::MalformedHeader { phase: bytes[16], reserved };
+        let (codec, reserved) = (bytes[17], [bytes[18], bytes[19]]);
+        let violation = Violation::MalformedHeader { phase: bytes[16], codec, reserved };
         assert_eq!(SegmentHeader::from_bytes(&bytes), Err(violation));
     }
 }
@@ -136,12 +193,26 @@ fn payload_length() {
     let layout = four();
     let segment = id(1, Phase::AllGather, 2, 1);
     let header = SegmentHeader::new(OperationKey { step: 3, attempt: 1 }, segment, &layout).expect("in the layout");
-    assert_eq!(header.range_in(&layout), Ok(26..28));
+    assert_eq!(header.range_in(&layout, Codec::F32), Ok(26..28));
     for declared in [0, 4, 7, 9, u32::MAX] {
         let header = SegmentHeader { payload_bytes: declared, ..header };
-        assert_eq!(header.range_in(&layout), Err(Violation::PayloadLength { segment, declared, expected: 8 }));
+        assert_eq!(
+            header.range_in(&layout, Codec::F32),
+            Err(Violation::PayloadLength { segment, declared, expected: 8 })
+        );
+    }
+    for (codec, bytes) in [(Codec::F32, 8), (Codec::Bf16, 4), (Codec::F16, 4), (Codec::Int8, 6)] {
+        let encoded = SegmentHeader::encoded(header.operation, segment, &layout, codec).expect("in the layout");
+        assert_eq!((encoded.payload_bytes, encoded.range_in(&layout, codec)), (bytes, Ok(26..28)));
+        for expected in Codec::ALL.into_iter().filter(|expected| *expected != codec) {
+            let violation = Violation::WrongCodec { segment, declared: codec, expected };
+            assert_eq!(encoded.range_in(&layout, expected), Err(violation));
+        }
     }
     let segment = id(2, Phase::AllGather, 2, 1);
-    assert_eq!(SegmentHeader { segment, ..header }.range_in(&layout), Err(Violation::OutOfBounds { segment }));
+    assert_eq!(
+        SegmentHeader { segment, ..header }.range_in(&layout, Codec::F32),
+        Err(Violation::OutOfBounds { segment })
+    );
     assert_eq!(SegmentHeader::new(header.operation, segment, &layout), None);
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use libp2p::identity::Keypair;
-use starling_collective::Phase;
+use starling_collective::{Codec, Phase};
 use starling_topology::{RunId, WorldSize};
 
 use super::*;
@@ -25,7 +25,7 @@ fn layout() -> Layout {
 /// The only segment that a neighbour owes first, of one element.
 fn header() -> SegmentHeader {
     let segment = SegmentId { bucket: 0, phase: Phase::ReduceScatter, chunk: Rank(1), segment: 0 };
-    SegmentHeader { operation: OperationKey { step: 1, attempt: 0 }, segment, payload_bytes: 4 }
+    SegmentHeader { operation: OperationKey { step: 1, attempt: 0 }, segment, codec: Codec::F32, payload_bytes: 4 }
 }
 
 fn operation() -> Operation {

@@ -19,7 +19,7 @@ impl Route {
     pub(crate) fn new(owner: Rank, up: Vec<Option<Rank>>, down: Vec<Option<Rank>>, direct: bool) -> Self {
         let route = Self { owner, up, down, direct };
         for tree in [&route.up, &route.down] {
-            assert!((0..tree.len()).all(|rank| leads_to(tree, rank, owner)), "all ways of a route end at its owner");
+            assert!(is_tree(tree, owner), "all ways of a route end at its owner");
         }
         route
     }
@@ -101,13 +101,41 @@ fn children(tree: &[Option<Rank>], of: Rank) -> Vec<Rank> {
     ranks(tree).filter(|(_, parent)| *parent == Some(of)).map(|(rank, _)| rank).collect()
 }
 
-fn leads_to(tree: &[Option<Rank>], rank: usize, owner: Rank) -> bool {
-    let mut at = rank;
-    for _ in 0..tree.len() {
-        match tree[at] {
-            Some(parent) => at = parent.0 as usize,
-            None => return at == owner.0 as usize,
+/// Whether all ways end at `root`, each rank looked at once.
+fn is_tree(tree: &[Option<Rank>], root: Rank) -> bool {
+    let mut known = vec![false; tree.len()];
+    let at = |rank: Rank| rank.0 as usize;
+    if tree[at(root)].is_some() {
+        return false;
+    }
+    known[at(root)] = true;
+    for (rank, _) in ranks(tree) {
+        let (mut way, mut next) = (Vec::new(), rank);
+        while !known[at(next)] {
+            way.push(next);
+            match tree[at(next)] {
+                Some(parent) if way.len() < tree.len() => next = parent,
+                Some(_) | None => return false,
+            }
+        }
+        way.into_iter().for_each(|rank| known[at(rank)] = true);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn circles_and_second_roots_are_found() {
+        let tree = |parents: &[i64]| -> Vec<Option<Rank>> {
+            parents.iter().map(|parent| u32::try_from(*parent).ok().map(Rank)).collect()
+        };
+        assert!(is_tree(&tree(&[-1]), Rank(0)));
+        assert!(is_tree(&tree(&[1, -1, 0, 0]), Rank(1)));
+        for wrong in [&[1i64, 0, -1][..], &[-1, -1, 0], &[0, 0, 1], &[-1, 2, 1], &[1, 2, 0]] {
+            assert!((0..3).all(|root| !is_tree(&tree(wrong), Rank(root))), "{wrong:?}");
         }
     }
-    false
 }

@@ -1,6 +1,6 @@
 //! Segments arrive as they were sent, over real sockets; bytes that are no records are errors.
 
-use starling_collective::{OperationKey, Phase, SegmentId};
+use starling_collective::{Codec, OperationKey, Phase, SegmentId};
 use starling_topology::Rank;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -28,7 +28,7 @@ fn receiver(stream: TcpStream, traffic: &Arc<Traffic>) -> Receiver {
 fn header(segment: u32, values: &[f32]) -> SegmentHeader {
     let segment = SegmentId { bucket: 0, phase: Phase::AllGather, chunk: Rank(0), segment };
     let payload_bytes = u32::try_from(size_of_val(values)).expect("short");
-    SegmentHeader { operation: OperationKey { step: 1, attempt: 0 }, segment, payload_bytes }
+    SegmentHeader { operation: OperationKey { step: 1, attempt: 0 }, segment, codec: Codec::F32, payload_bytes }
 }
 
 fn values(segment: u32) -> Vec<f32> {

@@ -1,13 +1,13 @@
 //! What a neighbour can do wrong on a ring stream.
 
-use starling_collective::{OperationKey, Phase, SegmentId};
+use starling_collective::{Codec, OperationKey, Phase, SegmentId};
 use starling_topology::Rank;
 
 use super::*;
 
 fn header(payload_bytes: u32) -> SegmentHeader {
     let segment = SegmentId { bucket: 0, phase: Phase::ReduceScatter, chunk: Rank(0), segment: 0 };
-    SegmentHeader { operation: OperationKey { step: 1, attempt: 0 }, segment, payload_bytes }
+    SegmentHeader { operation: OperationKey { step: 1, attempt: 0 }, segment, codec: Codec::F32, payload_bytes }
 }
 
 #[tokio::test]

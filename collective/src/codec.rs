@@ -1,0 +1,151 @@
+//! How values travel: as they are, or shortened.
+//!
+//! Whatever the codec, all members end with the same bits. A chunk's owner keeps what the others will read of its result
+//! ([`Codec::round`]), and what has been read encodes to the very bytes it was read from: `encode(decode(bytes)) == bytes`
+//! for all bytes that are accepted. So a result may be passed on from the buffer, and a rank cannot tell, by what it holds,
+//! whether it was the owner.
+
+mod half;
+mod int8;
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::kernel::{self, NonFinite};
+use crate::layout::ELEMENT_BYTES;
+
+/// How the elements of a segment become a payload. All members of a view use the same one for an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Codec {
+    /// Little-endian `f32`, 4 bytes. Loses nothing.
+    #[default]
+    F32,
+    /// The upper half of an `f32`, rounded to even, 2 bytes: 8 bits of precision, the whole range. What would round to
+    /// infinity becomes the largest finite value.
+    Bf16,
+    /// IEEE 754 binary16, rounded to even, 2 bytes: 11 bits of precision from 6e-5 to 65504. What is larger becomes 65504,
+    /// so sums of weighted gradients rather take [`Self::Bf16`].
+    F16,
+    /// One signed byte, with a scale for each block of 256 elements, 1.016 bytes: the error is at most 1/253 of the block's
+    /// largest value.
+    Int8,
+}
+
+/// A payload that no correct peer sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum BadPayload {
+    /// A value is infinite or not a number.
+    #[error(transparent)]
+    NonFinite(#[from] NonFinite),
+    /// The values are finite, but this is not how the codec writes them: passed on, they would change.
+    #[error("block {block} of the payload is not in the form that its codec writes: is it another version?")]
+    NotCanonical {
+        /// The block of elements, counted from 0.
+        block: usize,
+    },
+}
+
+impl Codec {
+    /// All codecs.
+    pub const ALL: [Self; 4] = [Self::F32, Self::Bf16, Self::F16, Self::Int8];
+
+    /// How many bytes `elements` elements take.
+    pub fn payload_bytes(self, elements: usize) -> usize {
+        match self {
+            Self::F32 => elements * ELEMENT_BYTES,
+            Self::Bf16 | Self::F16 => elements * half::WORD_BYTES,
+            Self::Int8 => int8::payload_bytes(elements),
+        }
+    }
+
+    /// Whether what is read may differ from what was written.
+    pub fn is_lossy(self) -> bool {
+        self != Self::F32
+    }
+
+    /// Writes the payload of `from` over `into`. A value that is not finite is written so that the receiver finds it.
+    ///
+    /// # Panics
+    /// If `into` is not as long as the payload.
+    pub fn encode(self, from: &[f32], into: &mut [u8]) {
+        assert_eq!(into.len(), self.payload_bytes(from.len()), "a payload's room is as long as the payload");
+        match self {
+            Self::F32 => kernel::write(from, into),
+            Self::Bf16 => half::encode(from, into, half::to_bf16),
+            Self::F16 => half::encode(from, into, half::to_f16),
+            Self::Int8 => int8::encode(from, into),
+        }
+    }
+
+    /// Adds the payload's values to `into`, in one pass that also checks them.
+    ///
+    /// # Errors
+    /// [`BadPayload`] for the first value or block that no correct peer sends; `into` is partly updated then and the
+    /// operation must end.
+    ///
+    /// # Panics
+    /// If the payload's length is not that of `into`: the caller has checked it against the layout.
+    pub fn accumulate(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
+        match self {
+            Self::F32 => kernel::accumulate(into, payload)?,
+            Self::Bf16 => half::fold(into, payload, half::from_bf16, |mine, theirs| *mine += theirs)?,
+            Self::F16 => half::fold(into, payload, half::from_f16, |mine, theirs| *mine += theirs)?,
+            Self::Int8 => int8::fold(into, payload, |mine, theirs| *mine += theirs)?,
+        }
+        Ok(())
+    }
+
+    /// Overwrites `into` with the payload's values, in one pass that also checks them.
+    ///
+    /// # Errors
+    /// As [`Self::accumulate`].
+    ///
+    /// # Panics
+    /// As [`Self::accumulate`].
+    pub fn store(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
+        match self {
+            Self::F32 => kernel::store(into, payload)?,
+            Self::Bf16 => half::fold(into, payload, half::from_bf16, |mine, theirs| *mine = theirs)?,
+            Self::F16 => half::fold(into, payload, half::from_f16, |mine, theirs| *mine = theirs)?,
+            Self::Int8 => int8::fold(into, payload, |mine, theirs| *mine = theirs)?,
+        }
+        Ok(())
+    }
+
+    /// Makes of `values` what a receiver would read of their payload.
+    pub fn round(self, values: &mut [f32]) {
+        match self {
+            Self::F32 => {}
+            Self::Bf16 => half::round(values, half::to_bf16, half::from_bf16),
+            Self::F16 => half::round(values, half::to_f16, half::from_f16),
+            Self::Int8 => int8::round(values),
+        }
+    }
+
+    /// The byte that stands for it on the wire.
+    pub fn tag(self) -> u8 {
+        match self {
+            Self::F32 => 0,
+            Self::Bf16 => 1,
+            Self::F16 => 2,
+            Self::Int8 => 3,
+        }
+    }
+
+    /// The codec that a byte stands for.
+    pub fn from_tag(tag: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|codec| codec.tag() == tag)
+    }
+}
+
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+            Self::Int8 => "int8",
+        })
+    }
+}

@@ -1,0 +1,196 @@
+//! One byte per element, and a scale for each block.
+//!
+//! ```text
+//!   | scale, f32 | 256 signed bytes | scale | 256 signed bytes | ... | scale | the rest |
+//! ```
+//!
+//! A value is `byte * scale`. The scale is the block's largest magnitude over 127, cut to 16 bits of precision: so the
+//! product of scale and byte is exact, the largest byte is always 127, and a block that was read is written back as the same
+//! bytes. A block of zeros, or of values too small for a scale, has the scale 0.
+
+use crate::codec::BadPayload;
+use crate::kernel::{EXPONENT, NonFinite, vectorized};
+
+/// Elements that share a scale.
+const BLOCK: usize = 256;
+
+const SCALE_BYTES: usize = size_of::<f32>();
+
+/// The largest byte.
+const MOST: f32 = 127.0;
+
+/// The bits of a scale that are zero.
+const CUT: u32 = 0xff;
+
+/// Added to a number below 2^22, it leaves that number, rounded to even, in the low bits.
+const ROUNDER: f32 = 12_582_912.0;
+
+pub(super) fn payload_bytes(elements: usize) -> usize {
+    elements + elements.div_ceil(BLOCK) * SCALE_BYTES
+}
+
+pub(super) fn encode(from: &[f32], into: &mut [u8]) {
+    vectorized(|| {
+        for (values, block) in from.chunks(BLOCK).zip(into.chunks_mut(SCALE_BYTES + BLOCK)) {
+            let (head, bytes) = block.split_at_mut(SCALE_BYTES);
+            let scale = scale_of(values);
+            head.copy_from_slice(&scale.to_le_bytes());
+            let inverse = inverse(scale);
+            bytes.iter_mut().zip(values).for_each(|(byte, value)| *byte = quantize(*value, inverse));
+        }
+    });
+}
+
+pub(super) fn round(values: &mut [f32]) {
+    vectorized(|| {
+        for values in values.chunks_mut(BLOCK) {
+            let scale = scale_of(values);
+            let inverse = inverse(scale);
+            values.iter_mut().for_each(|value| *value = dequantize(quantize(*value, inverse), scale));
+        }
+    });
+}
+
+/// Combines each element with the payload's value.
+pub(super) fn fold(into: &mut [f32], payload: &[u8], combine: impl Fn(&mut f32, f32)) -> Result<(), BadPayload> {
+    assert_eq!(payload.len(), payload_bytes(into.len()), "a payload is as long as the segment it is for");
+    vectorized(|| {
+        for (index, (into, block)) in into.chunks_mut(BLOCK).zip(payload.chunks(SCALE_BYTES + BLOCK)).enumerate() {
+            let Some((head, bytes)) = block.split_first_chunk::<SCALE_BYTES>() else { continue };
+            let scale = checked_scale(*head, index)?;
+            let mut largest = 0;
+            for (mine, byte) in into.iter_mut().zip(bytes) {
+                largest = largest.max((*byte as i8).unsigned_abs());
+                combine(mine, dequantize(*byte, scale));
+            }
+            if largest != if scale == 0.0 { 0 } else { MOST as u8 } {
+                return Err(BadPayload::NotCanonical { block: index });
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The scale of a block; infinite if a value is not finite, so that a receiver finds that.
+#[inline(always)]
+fn scale_of(values: &[f32]) -> f32 {
+    // As integers: magnitudes compare like their bits, and what is not finite is largest.
+    let largest = values.iter().fold(0, |largest: u32, value| largest.max(value.to_bits() & !(1 << 31)));
+    if largest >= EXPONENT {
+        return f32::INFINITY;
+    }
+    let scale = f32::from_bits((f32::from_bits(largest) / MOST).to_bits() & !CUT);
+    if scale < f32::MIN_POSITIVE { 0.0 } else { scale }
+}
+
+#[inline(always)]
+fn inverse(scale: f32) -> f32 {
+    if scale > 0.0 { 1.0 / scale } else { 0.0 }
+}
+
+#[inline(always)]
+fn quantize(value: f32, inverse: f32) -> u8 {
+    (value * inverse + ROUNDER).to_bits() as u8
+}
+
+#[inline(always)]
+fn dequantize(byte: u8, scale: f32) -> f32 {
+    f32::from(byte as i8) * scale
+}
+
+/// A scale as [`scale_of`] makes it.
+#[inline(always)]
+fn checked_scale(bytes: [u8; SCALE_BYTES], block: usize) -> Result<f32, BadPayload> {
+    let bits = u32::from_le_bytes(bytes);
+    let scale = f32::from_bits(bits);
+    if bits & EXPONENT == EXPONENT || !(scale * MOST).is_finite() {
+        return Err(NonFinite { index: block * BLOCK, bits }.into());
+    }
+    let is_canonical = bits == 0 || (scale >= f32::MIN_POSITIVE && bits & CUT == 0);
+    if is_canonical { Ok(scale) } else { Err(BadPayload::NotCanonical { block }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(values: &[f32]) -> Vec<u8> {
+        let mut payload = vec![0; payload_bytes(values.len())];
+        encode(values, &mut payload);
+        payload
+    }
+
+    fn decoded(payload: &[u8], elements: usize) -> Result<Vec<f32>, BadPayload> {
+        let mut values = vec![0.0; elements];
+        fold(&mut values, payload, |mine, theirs| *mine = theirs).map(|()| values)
+    }
+
+    /// Blocks of all sizes of values, ends of the range included.
+    fn samples() -> impl Iterator<Item = Vec<f32>> {
+        let wave = |index: usize| ((index * 7_919 % 1_009) as f32 - 504.0) / 504.0;
+        let scales = [1.0, 1e-30, 3.3e-7, 1e30, f32::MAX, 127.0, 1.0 / 3.0, 2e-36, 1e-38, 1e-45, 0.0];
+        let lengths = [1, 2, 255, 256, 257, 700];
+        scales.into_iter().flat_map(move |scale| {
+            lengths.map(move |length| (0..length).map(|index| wave(index + length) * scale).collect())
+        })
+    }
+
+    #[test]
+    fn values_come_back_within_half_a_step() {
+        for values in samples() {
+            let back = decoded(&encoded(&values), values.len()).expect("our own form");
+            for (values, back) in values.chunks(BLOCK).zip(back.chunks(BLOCK)) {
+                let largest = values.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+                // Where a scale would not be a normal number, nothing is left.
+                let step = f64::from(largest).max(127.5 * f64::from(f32::MIN_POSITIVE)) / 126.9;
+                for (value, back) in values.iter().zip(back) {
+                    let most = if scale_of(values) == 0.0 { step * 128.0 } else { step * 0.501 };
+                    assert!((f64::from(*value) - f64::from(*back)).abs() <= most, "{value:e} became {back:e}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_read_is_written_back_and_is_what_rounding_gives() {
+        for values in samples() {
+            let payload = encoded(&values);
+            let back = decoded(&payload, values.len()).expect("our own form");
+            assert_eq!(encoded(&back), payload);
+            let mut rounded = values.clone();
+            round(&mut rounded);
+            assert!(rounded.iter().map(|value| value.to_bits()).eq(back.iter().map(|value| value.to_bits())));
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_is_found_by_the_receiver() {
+        for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut values = vec![1.0; 600];
+            values[300] = bad;
+            let bits = f32::INFINITY.to_bits();
+            assert_eq!(decoded(&encoded(&values), 600), Err(NonFinite { index: 256, bits }.into()));
+        }
+    }
+
+    #[test]
+    fn blocks_that_we_would_not_write_are_refused() {
+        // The second block's last two values are written as 127.
+        let good = encoded(&(0..300).map(|index| index as f32).collect::<Vec<f32>>());
+        assert!(decoded(&good, 300).is_ok());
+        let with = |changes: &[(usize, u8)]| {
+            let mut payload = good.clone();
+            changes.iter().for_each(|(at, byte)| payload[*at] = *byte);
+            decoded(&payload, 300)
+        };
+        // The second block begins at byte 260: its scale, then 44 bytes.
+        assert_eq!(with(&[(260, 1)]), Err(BadPayload::NotCanonical { block: 1 }), "a scale too precise");
+        assert_eq!(with(&[(263, 0x80)]), Err(BadPayload::NotCanonical { block: 1 }), "a negative scale");
+        assert_eq!(with(&[(264, 0x80)]), Err(BadPayload::NotCanonical { block: 1 }), "a byte of -128");
+        assert_eq!(with(&[(306, 126), (307, 126)]), Err(BadPayload::NotCanonical { block: 1 }), "no byte of 127");
+        let zero = [(260, 0), (261, 0), (262, 0), (263, 0)];
+        assert_eq!(with(&zero), Err(BadPayload::NotCanonical { block: 1 }), "bytes without a scale");
+        let huge = [(260, 0), (261, 0xff), (262, 0x7f), (263, 0x7f)];
+        assert!(matches!(with(&huge), Err(BadPayload::NonFinite(_))), "products that are not finite");
+    }
+}

@@ -1,0 +1,144 @@
+//! Which operation over which plan: one rank's part in each chunk.
+
+use std::sync::Arc;
+
+use starling_topology::plan::{Plan, Route};
+use starling_topology::{Rank, WorldSize};
+
+use crate::codec::Codec;
+use crate::layout::Layout;
+
+/// What becomes of the members' buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// All hold the mean of all contributions.
+    AllReduce,
+    /// Each chunk's owner holds the mean of all contributions to it; what others hold of it afterwards means nothing.
+    ReduceScatter,
+    /// All hold what each chunk's owner brought.
+    AllGather,
+    /// All hold what one rank brought.
+    Broadcast {
+        /// That rank.
+        root: Rank,
+    },
+}
+
+impl Operation {
+    /// How many payload bytes all ranks together send: `n - 1` times the buffer for contributions, as often for results.
+    ///
+    /// Every plan sends as many, whatever its trees: a tree over `n` ranks has `n - 1` edges. What plans differ in is over
+    /// which links, and after how many hops.
+    pub fn wire_bytes(self, layout: &Layout, codec: Codec) -> u64 {
+        let once: usize = layout.ranges().map(|range| codec.payload_bytes(range.len())).sum();
+        let phases = if self == Self::AllReduce { 2 } else { 1 };
+        phases * u64::from(layout.world_size().get() - 1) * once as u64
+    }
+}
+
+/// One rank's part in an operation: whom it hears and tells, for each chunk. Cheap to clone; one serves all operations
+/// of a view over the same plan.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    rank: Rank,
+    world: WorldSize,
+    roles: Arc<[Role]>,
+}
+
+/// One rank's part in one chunk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Role {
+    /// Whose sums are added, this rank's own contribution included, in order of rank; empty if nothing is reduced.
+    pub(crate) order: Vec<Rank>,
+    /// Where in `order` this rank's own contribution is.
+    pub(crate) own: usize,
+    /// To whom the sum goes; nobody, if this rank owns the chunk.
+    pub(crate) up: Option<Rank>,
+    /// From whom the result comes, if it does.
+    pub(crate) from: Option<Rank>,
+    /// To whom the result goes.
+    pub(crate) down: Vec<Rank>,
+    /// Whether the rank's own contribution is rounded before others are added to it, as theirs have been.
+    pub(crate) rounds: bool,
+}
+
+impl Schedule {
+    /// The part of `rank` in `operation` over `plan`.
+    ///
+    /// # Panics
+    /// If the world does not have `rank`, or the operation's root, or the plan is one of another world.
+    pub fn new(plan: &Plan, world: WorldSize, operation: Operation, rank: Rank) -> Self {
+        assert!(rank.0 < world.get(), "a schedule's rank is one of its world");
+        let role = |chunk: Rank| match operation {
+            Operation::AllReduce => Role::reduce(&plan.route(world, chunk), rank, true),
+            Operation::ReduceScatter => Role::reduce(&plan.route(world, chunk), rank, false),
+            Operation::AllGather => Role::gather(&plan.route(world, chunk), rank),
+            Operation::Broadcast { root } => Role::gather(&plan.broadcast(world, root, chunk), rank),
+        };
+        Self { rank, world, roles: (0..plan.chunks(world)).map(Rank).map(role).collect() }
+    }
+
+    /// Whose part this is.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// How many ranks have a part.
+    pub fn world_size(&self) -> WorldSize {
+        self.world
+    }
+
+    /// Into how many chunks buckets are cut.
+    pub fn chunks(&self) -> u32 {
+        u32::try_from(self.roles.len()).expect("invariant: a plan has no more chunks than ranks")
+    }
+
+    /// Whether this rank finishes the chunk.
+    pub fn owns(&self, chunk: Rank) -> bool {
+        self.roles.get(chunk.0 as usize).is_some_and(|role| role.up.is_none() && role.from.is_none())
+    }
+
+    /// All to whom this rank ever sends, in order: the links that it has to open.
+    pub fn receivers(&self) -> Vec<Rank> {
+        let of_role = |role: &Role| role.up.into_iter().chain(role.down.iter().copied()).collect::<Vec<_>>();
+        sorted(self.roles.iter().flat_map(of_role))
+    }
+
+    /// All from whom this rank ever receives, in order.
+    pub fn senders(&self) -> Vec<Rank> {
+        let others = |role: &Role| role.order.iter().copied().chain(role.from).collect::<Vec<_>>();
+        sorted(self.roles.iter().flat_map(others).filter(|rank| *rank != self.rank))
+    }
+
+    pub(crate) fn roles(&self) -> &[Role] {
+        &self.roles
+    }
+}
+
+impl Role {
+    fn reduce(route: &Route, rank: Rank, gathers: bool) -> Self {
+        let mut order = route.contributors(rank);
+        let own = order.partition_point(|other| *other < rank);
+        let rounds = route.is_direct() && !order.is_empty();
+        order.insert(own, rank);
+        let (from, down) = if gathers { (route.down(rank), route.receivers(rank)) } else { (None, Vec::new()) };
+        Self { order, own, up: route.up(rank), from, down, rounds }
+    }
+
+    fn gather(route: &Route, rank: Rank) -> Self {
+        let (from, down) = (route.down(rank), route.receivers(rank));
+        Self { order: Vec::new(), own: 0, up: None, from, down, rounds: false }
+    }
+
+    /// How many times each segment of the chunk comes to this rank.
+    pub(crate) fn receptions(&self) -> u64 {
+        self.order.len().saturating_sub(1) as u64 + u64::from(self.from.is_some())
+    }
+}
+
+fn sorted(ranks: impl Iterator<Item = Rank>) -> Vec<Rank> {
+    let mut ranks: Vec<Rank> = ranks.collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks
+}
