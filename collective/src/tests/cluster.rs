@@ -58,6 +58,7 @@ pub(super) struct Cluster<B: Buffer> {
     pub(super) sent: Vec<usize>,
     waiting: Vec<usize>,
     plan: Plan,
+    receivers: Vec<Vec<Rank>>,
     in_flight: u32,
     buckets_done: Vec<u32>,
     done: Vec<bool>,
@@ -85,6 +86,7 @@ impl<B: Buffer> Cluster<B> {
             sent: Vec::new(),
             waiting: (0..size).collect(),
             plan: plan.clone(),
+            receivers: world.ranks().map(|rank| schedule(rank).receivers()).collect(),
             in_flight: in_flight.max(1),
             buckets_done: vec![0; size],
             done: vec![false; size],
@@ -154,7 +156,7 @@ impl<B: Buffer> Cluster<B> {
             let schedule = self.sessions[rank].schedule();
             match output {
                 Output::Send { to, segment } => {
-                    assert!(schedule.receivers().contains(&to), "rank {rank} has no link to {to:?}");
+                    assert!(self.receivers[rank].contains(&to), "rank {rank} has no link to {to:?}");
                     let begins = self.plan == Plan::Ring && segment.phase == Phase::ReduceScatter;
                     if begins && segment.chunk.0 as usize == rank {
                         let bound = self.buckets_done[rank] + self.in_flight;
