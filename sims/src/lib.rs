@@ -10,6 +10,7 @@
 //! Start reading at [`world`] (what happens), then [`peer`] (the driver, the same rules as in `starling-node`), then
 //! [`invariants`] and [`endings`] (what must hold).
 
+pub mod collectives;
 pub mod contribution;
 pub mod endings;
 pub mod invariants;

@@ -1,4 +1,5 @@
-//! Runs simulations: `starling-sims run --seeds 0..1000`, and tells one again: `starling-sims replay --seed 17`.
+//! Runs simulations: `starling-sims run --seeds 0..1000`, tells one again: `starling-sims replay --seed 17`, and runs
+//! collectives alone: `starling-sims collectives --worlds 1..65 --seeds 0..4`.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::ops::Range;
@@ -6,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand, ValueEnum as _};
-use starling_sims::{Outcome, Scenario, Setup, Summary, replay, simulate};
+use starling_sims::{Outcome, Scenario, Setup, Summary, collectives, replay, simulate};
 
 #[derive(Debug, Parser)]
 #[command(version, about = "Starling in virtual time: proves runs from their seeds")]
@@ -36,6 +37,21 @@ enum Verb {
         #[command(flatten)]
         shape: Shape,
     },
+    /// Runs all plans, operations and codecs of collectives; ends with 1 if anything did not hold
+    Collectives(Collectives),
+}
+
+#[derive(Debug, Args)]
+struct Collectives {
+    /// How many ranks there are, first..end
+    #[arg(long, value_parser = parse_worlds, default_value = "1..65")]
+    worlds: Range<u64>,
+    /// The seeds, first..end
+    #[arg(long, value_parser = parse_seeds, default_value = "0..1")]
+    seeds: Range<u64>,
+    /// Print only the results, as one line of JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Clone, Copy, Args)]
@@ -61,6 +77,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let good = match Cli::parse().verb {
         Verb::Run { seeds, shape, json } => run(seeds, shape, json)?,
         Verb::Replay { seed, shape } => tell(seed, shape)?,
+        Verb::Collectives(options) => reduce(options)?,
     };
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -129,6 +146,45 @@ fn tell(seed: u64, shape: Shape) -> anyhow::Result<bool> {
         explain(&outcome, shape)?;
     }
     Ok(outcome.is_good())
+}
+
+fn reduce(Collectives { worlds, seeds, json }: Collectives) -> anyhow::Result<bool> {
+    let mut tally = collectives::Tally::default();
+    let mut err = std::io::stderr().lock();
+    for world in worlds {
+        for seed in seeds.clone() {
+            collectives::check(u32::try_from(world).context("worlds are parsed small")?, seed, &mut tally);
+        }
+        if err.is_terminal() {
+            write!(err, "\r{world} ranks, {} runs, {} segments", tally.runs, tally.segments)?;
+        }
+    }
+    if err.is_terminal() {
+        writeln!(err)?;
+    }
+    let cases = collectives::cases::all();
+    let mut out = std::io::stdout().lock();
+    if json {
+        writeln!(out, "{}", serde_json::json!({ "runs": tally, "cases": cases }))?;
+    } else {
+        for case in &cases {
+            let verdict = if case.is_good() { "holds" } else { "BROKEN" };
+            writeln!(out, "{verdict}: {}: {:.3}, at most {:.3}", case.name, case.measured, case.bound)?;
+            writeln!(out, "  {}", case.why.replace('\n', "\n  "))?;
+        }
+        tally.broken.iter().try_for_each(|broken| writeln!(out, "BROKEN: {broken}"))?;
+        let collectives::Tally { runs, aborted, refused, segments, bytes, broken } = &tally;
+        writeln!(out, "{runs} runs, {segments} segments, {bytes} payload bytes: {} broken", broken.len())?;
+        writeln!(out, "{aborted} operations were aborted and done again, {refused} repeated segments refused")?;
+    }
+    Ok(tally.is_good() && cases.iter().all(collectives::cases::Case::is_good))
+}
+
+fn parse_worlds(text: &str) -> Result<Range<u64>, String> {
+    let worlds = parse_seeds(text)?;
+    let largest = starling_topology::message::MAX_MEMBERS as u64;
+    let fits = worlds.start >= 1 && worlds.end <= largest + 1;
+    if fits { Ok(worlds) } else { Err(format!("{text} is not within 1..{}", largest + 1)) }
 }
 
 fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
