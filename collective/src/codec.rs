@@ -12,7 +12,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::kernel::{self, NonFinite};
+use crate::kernel::{self, EXPONENT, NonFinite};
 use crate::layout::ELEMENT_BYTES;
 
 /// How the elements of a segment become a payload. All members of a view use the same one for an operation.
@@ -89,8 +89,8 @@ impl Codec {
     pub fn accumulate(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
         match self {
             Self::F32 => kernel::accumulate(into, payload)?,
-            Self::Bf16 => half::fold(into, payload, half::from_bf16, |mine, theirs| *mine += theirs)?,
-            Self::F16 => half::fold(into, payload, half::from_f16, |mine, theirs| *mine += theirs)?,
+            Self::Bf16 => half::fold(into, payload, EXPONENT, half::from_bf16, |mine, theirs| *mine += theirs)?,
+            Self::F16 => half::fold(into, payload, half::F16_LIMIT, half::from_f16, |mine, theirs| *mine += theirs)?,
             Self::Int8 => int8::fold(into, payload, |mine, theirs| *mine += theirs)?,
         }
         Ok(())
@@ -106,8 +106,8 @@ impl Codec {
     pub fn store(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
         match self {
             Self::F32 => kernel::store(into, payload)?,
-            Self::Bf16 => half::fold(into, payload, half::from_bf16, |mine, theirs| *mine = theirs)?,
-            Self::F16 => half::fold(into, payload, half::from_f16, |mine, theirs| *mine = theirs)?,
+            Self::Bf16 => half::fold(into, payload, EXPONENT, half::from_bf16, |mine, theirs| *mine = theirs)?,
+            Self::F16 => half::fold(into, payload, half::F16_LIMIT, half::from_f16, |mine, theirs| *mine = theirs)?,
             Self::Int8 => int8::fold(into, payload, |mine, theirs| *mine = theirs)?,
         }
         Ok(())

@@ -11,10 +11,13 @@ use thiserror::Error;
 use crate::layout::ELEMENT_BYTES;
 
 /// Elements that are worked on between two looks at whether all were finite: they fit the first-level cache.
-pub(crate) const BLOCK: usize = 1024;
+const BLOCK: usize = 1024;
 
 /// All exponent bits set: infinite, or not a number.
 pub(crate) const EXPONENT: u32 = 0x7f80_0000;
+
+/// All bits but the sign. As numbers, they compare like the magnitudes.
+pub(crate) const MAGNITUDE: u32 = 0x7fff_ffff;
 
 /// A received value that is infinite or not a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -34,7 +37,7 @@ pub struct NonFinite {
 /// # Panics
 /// If the payload's length is not that of `into`: the caller has checked it against the layout.
 pub fn accumulate(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
-    vectorized(|| fold(into, payload, finite, |mine, theirs| *mine += theirs))
+    fold(into, payload, EXPONENT, f32::from_le_bytes, |mine, theirs| *mine += theirs)
 }
 
 /// Overwrites `into` with the payload's values.
@@ -45,12 +48,12 @@ pub fn accumulate(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
 /// # Panics
 /// If the payload's length is not that of `into`: the caller has checked it against the layout.
 pub fn store(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
-    vectorized(|| fold(into, payload, finite, |mine, theirs| *mine = theirs))
+    fold(into, payload, EXPONENT, f32::from_le_bytes, |mine, theirs| *mine = theirs)
 }
 
 /// Divides each element. A division, not a product with the reciprocal: a representable mean comes out exact.
 pub fn divide(into: &mut [f32], by: f32) {
-    vectorized(|| into.iter_mut().for_each(|value| *value /= by));
+    vectorized(Each { into, change: move |value: &mut f32| *value /= by });
 }
 
 /// `into = from * by`: a contribution with its weight.
@@ -59,7 +62,7 @@ pub fn divide(into: &mut [f32], by: f32) {
 /// If the lengths differ.
 pub fn scale(into: &mut [f32], from: &[f32], by: f32) {
     assert_eq!(into.len(), from.len(), "a scaled copy is as long as its source");
-    vectorized(|| into.iter_mut().zip(from).for_each(|(into, from)| *into = from * by));
+    vectorized(Pairs { into, from, change: move |into: &mut f32, from: &f32| *into = from * by });
 }
 
 /// Appends the payload form of `from` to `into`.
@@ -76,7 +79,8 @@ pub fn encode(from: &[f32], into: &mut Vec<u8>) {
 pub fn write(from: &[f32], into: &mut [u8]) {
     let (words, rest) = into.as_chunks_mut::<ELEMENT_BYTES>();
     assert!(words.len() == from.len() && rest.is_empty(), "a payload's room is as long as the payload");
-    vectorized(|| words.iter_mut().zip(from).for_each(|(word, value)| *word = value.to_le_bytes()));
+    let change = |word: &mut [u8; ELEMENT_BYTES], value: &f32| *word = value.to_le_bytes();
+    vectorized(Pairs { into: words, from, change });
 }
 
 /// The position of the first value that is infinite or not a number.
@@ -87,54 +91,123 @@ pub fn first_non_finite(values: &[f32]) -> Option<usize> {
     values.iter().position(|value| !value.is_finite()).map(|index| block * BLOCK + index)
 }
 
-/// Runs a loop compiled for the best vector instructions that this processor has.
-///
-/// The loop must be written in the closure, or in functions that are always inlined, to be compiled that way.
-#[inline(always)]
-pub(crate) fn vectorized<R>(run: impl FnOnce() -> R) -> R {
-    macerator::AutoArch::new().dispatch(run)
+/// A loop that is compiled once for each level of vector instructions. Closures won't do: only what is inlined all the
+/// way is compiled for a level, and the compiler calls a large closure instead, once compiled for none.
+pub(crate) trait Loop {
+    type Output;
+
+    /// Marked `#[inline(always)]`, as all that it calls, if it is not small.
+    fn run(self) -> Self::Output;
+}
+
+/// Runs a loop with the best vector instructions that this processor has.
+pub(crate) fn vectorized<L: Loop>(run: L) -> L::Output {
+    struct Vectorized<L>(L);
+
+    impl<L: Loop> macerator::WithSimd for Vectorized<L> {
+        type Output = L::Output;
+
+        #[inline(always)]
+        fn with_simd<S: macerator::Simd>(self) -> L::Output {
+            self.0.run()
+        }
+    }
+
+    macerator::AutoArch::new().dispatch(Vectorized(run))
+}
+
+/// Changes each value.
+pub(crate) struct Each<'a, T, F> {
+    pub(crate) into: &'a mut [T],
+    pub(crate) change: F,
+}
+
+impl<T, F: Fn(&mut T)> Loop for Each<'_, T, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for into in self.into {
+            (self.change)(into);
+        }
+    }
+}
+
+/// Changes each value by another one.
+pub(crate) struct Pairs<'a, T, U, F> {
+    pub(crate) into: &'a mut [T],
+    pub(crate) from: &'a [U],
+    pub(crate) change: F,
+}
+
+impl<T, U, F: Fn(&mut T, &U)> Loop for Pairs<'_, T, U, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (into, from) in self.into.iter_mut().zip(self.from) {
+            (self.change)(into, from);
+        }
+    }
 }
 
 /// Combines each element with the payload's value, a block at a time, and looks after each block whether all of its
 /// values were finite: a branch per value would keep the loop from being vectorized.
 ///
-/// `decode` gives a word's value, and whether that is not finite.
-#[inline(always)]
+/// `decode` makes a value of a word; one whose magnitude has bits of `limit` or above stands for one that is not finite.
 pub(crate) fn fold<const N: usize>(
     into: &mut [f32],
     payload: &[u8],
-    decode: impl Fn([u8; N]) -> (f32, bool),
+    limit: u32,
+    decode: impl Fn([u8; N]) -> f32,
     combine: impl Fn(&mut f32, f32),
 ) -> Result<(), NonFinite> {
     let (words, rest) = payload.as_chunks::<N>();
     assert!(words.len() == into.len() && rest.is_empty(), "a payload is as long as the segment it is for");
-    for (block, (into, words)) in into.chunks_mut(BLOCK).zip(words.chunks(BLOCK)).enumerate() {
-        let mut bad = false;
-        for (mine, word) in into.iter_mut().zip(words) {
-            let (theirs, is_bad) = decode(*word);
-            bad |= is_bad;
-            combine(mine, theirs);
-        }
-        if bad {
-            return Err(first_bad(words.iter().map(|word| decode(*word)), block * BLOCK));
+    match vectorized(Fold { into, words, limit, decode: &decode, combine }) {
+        None => Ok(()),
+        Some(block) => {
+            let words = words[block * BLOCK..].iter().map(|word| decode(*word).to_bits());
+            Err(first_bad(words, limit, block * BLOCK))
         }
     }
-    Ok(())
 }
 
-/// The plain form of a value.
-#[inline(always)]
-fn finite(word: [u8; ELEMENT_BYTES]) -> (f32, bool) {
-    let bits = u32::from_le_bytes(word);
-    (f32::from_bits(bits), bits & EXPONENT == EXPONENT)
+struct Fold<'a, const N: usize, D, C> {
+    into: &'a mut [f32],
+    words: &'a [[u8; N]],
+    limit: u32,
+    decode: &'a D,
+    combine: C,
+}
+
+impl<const N: usize, D: Fn([u8; N]) -> f32, C: Fn(&mut f32, f32)> Loop for Fold<'_, N, D, C> {
+    /// The first block that has a value that is not finite.
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    fn run(self) -> Option<usize> {
+        for (block, (into, words)) in self.into.chunks_mut(BLOCK).zip(self.words.chunks(BLOCK)).enumerate() {
+            let mut largest = 0;
+            for (mine, word) in into.iter_mut().zip(words) {
+                let theirs = (self.decode)(*word);
+                largest = largest.max(theirs.to_bits() & MAGNITUDE);
+                (self.combine)(mine, theirs);
+            }
+            if largest >= self.limit {
+                return Some(block);
+            }
+        }
+        None
+    }
 }
 
 #[cold]
 #[inline(never)]
-fn first_bad(mut words: impl Iterator<Item = (f32, bool)>, before: usize) -> NonFinite {
-    let found = words.by_ref().zip(before..).find(|((_, is_bad), _)| *is_bad);
-    let ((value, _), index) = found.expect("invariant: the block has a value that is not finite");
-    NonFinite { index, bits: value.to_bits() }
+fn first_bad(words: impl Iterator<Item = u32>, limit: u32, before: usize) -> NonFinite {
+    let found = words.zip(before..).find(|(bits, _)| bits & MAGNITUDE >= limit);
+    let (bits, index) = found.expect("invariant: the block has a value that is not finite");
+    NonFinite { index, bits: bits | EXPONENT }
 }
 
 #[cfg(test)]

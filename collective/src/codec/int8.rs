@@ -9,7 +9,7 @@
 //! bytes. A block of zeros, or of values too small for a scale, has the scale 0.
 
 use crate::codec::BadPayload;
-use crate::kernel::{EXPONENT, NonFinite, vectorized};
+use crate::kernel::{EXPONENT, Loop, MAGNITUDE, NonFinite, vectorized};
 
 /// Elements that share a scale.
 const BLOCK: usize = 256;
@@ -30,52 +30,99 @@ pub(super) fn payload_bytes(elements: usize) -> usize {
 }
 
 pub(super) fn encode(from: &[f32], into: &mut [u8]) {
-    vectorized(|| {
-        for (values, block) in from.chunks(BLOCK).zip(into.chunks_mut(SCALE_BYTES + BLOCK)) {
-            let (head, bytes) = block.split_at_mut(SCALE_BYTES);
-            let scale = scale_of(values);
-            head.copy_from_slice(&scale.to_le_bytes());
-            let inverse = inverse(scale);
-            bytes.iter_mut().zip(values).for_each(|(byte, value)| *byte = quantize(*value, inverse));
-        }
-    });
+    vectorized(Encode { from, into });
 }
 
 pub(super) fn round(values: &mut [f32]) {
-    vectorized(|| {
-        for values in values.chunks_mut(BLOCK) {
-            let scale = scale_of(values);
-            let inverse = inverse(scale);
-            values.iter_mut().for_each(|value| *value = dequantize(quantize(*value, inverse), scale));
-        }
-    });
+    vectorized(Round { values });
 }
 
 /// Combines each element with the payload's value.
 pub(super) fn fold(into: &mut [f32], payload: &[u8], combine: impl Fn(&mut f32, f32)) -> Result<(), BadPayload> {
     assert_eq!(payload.len(), payload_bytes(into.len()), "a payload is as long as the segment it is for");
-    vectorized(|| {
-        for (index, (into, block)) in into.chunks_mut(BLOCK).zip(payload.chunks(SCALE_BYTES + BLOCK)).enumerate() {
+    vectorized(Fold { into, payload, combine })
+}
+
+struct Encode<'a> {
+    from: &'a [f32],
+    into: &'a mut [u8],
+}
+
+impl Loop for Encode<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (values, block) in self.from.chunks(BLOCK).zip(self.into.chunks_mut(SCALE_BYTES + BLOCK)) {
+            let (head, bytes) = block.split_at_mut(SCALE_BYTES);
+            let scale = scale_of(values);
+            head.copy_from_slice(&scale.to_le_bytes());
+            let inverse = inverse(scale);
+            for (byte, value) in bytes.iter_mut().zip(values) {
+                *byte = quantize(*value, inverse);
+            }
+        }
+    }
+}
+
+struct Round<'a> {
+    values: &'a mut [f32],
+}
+
+impl Loop for Round<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for values in self.values.chunks_mut(BLOCK) {
+            let scale = scale_of(values);
+            let inverse = inverse(scale);
+            for value in values {
+                *value = dequantize(quantize(*value, inverse), scale);
+            }
+        }
+    }
+}
+
+struct Fold<'a, C> {
+    into: &'a mut [f32],
+    payload: &'a [u8],
+    combine: C,
+}
+
+impl<C: Fn(&mut f32, f32)> Loop for Fold<'_, C> {
+    type Output = Result<(), BadPayload>;
+
+    #[inline(always)]
+    fn run(self) -> Result<(), BadPayload> {
+        let blocks = self.into.chunks_mut(BLOCK).zip(self.payload.chunks(SCALE_BYTES + BLOCK));
+        for (index, (into, block)) in blocks.enumerate() {
             let Some((head, bytes)) = block.split_first_chunk::<SCALE_BYTES>() else { continue };
             let scale = checked_scale(*head, index)?;
-            let mut largest = 0;
-            for (mine, byte) in into.iter_mut().zip(bytes) {
+            // Apart from the loop below: bytes fill vectors of their own.
+            let mut largest: u8 = 0;
+            for byte in bytes {
                 largest = largest.max((*byte as i8).unsigned_abs());
-                combine(mine, dequantize(*byte, scale));
             }
             if largest != if scale == 0.0 { 0 } else { MOST as u8 } {
                 return Err(BadPayload::NotCanonical { block: index });
             }
+            for (mine, byte) in into.iter_mut().zip(bytes) {
+                (self.combine)(mine, dequantize(*byte, scale));
+            }
         }
         Ok(())
-    })
+    }
 }
 
 /// The scale of a block; infinite if a value is not finite, so that a receiver finds that.
 #[inline(always)]
 fn scale_of(values: &[f32]) -> f32 {
     // As integers: magnitudes compare like their bits, and what is not finite is largest.
-    let largest = values.iter().fold(0, |largest: u32, value| largest.max(value.to_bits() & !(1 << 31)));
+    let mut largest = 0;
+    for value in values {
+        largest = largest.max(value.to_bits() & MAGNITUDE);
+    }
     if largest >= EXPONENT {
         return f32::INFINITY;
     }

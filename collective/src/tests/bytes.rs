@@ -300,10 +300,10 @@ fn what_a_codec_drops_comes_back_in_the_steps_after() {
                         })
                         .collect();
                 }
-                for index in 0..300 {
+                for (index, total) in total.into_iter().enumerate() {
                     let exact: f64 = (0..world as usize).map(|rank| f64::from(value(rank, index))).sum();
                     let left: f64 = feedback.iter().map(|feedback| f64::from(feedback.residual()[index])).sum();
-                    let kept = total[index] * f64::from(world) + left;
+                    let kept = total * f64::from(world) + left;
                     assert!((kept - exact * STEPS as f64).abs() < 1e-3, "{plan}, {codec}: {kept} of {exact}");
                 }
             }
