@@ -53,7 +53,7 @@ pub enum Plan {
     /// Each chunk's owner receives all contributions directly. Two hops, `n - 1` links per rank; a lossy codec rounds each
     /// contribution once; chunks may be as unequal as the ranks' bandwidths.
     Mesh,
-    /// Mesh within groups, a ring of one rank of each group across them.
+    /// Within groups a mesh, in large ones a ring; across them a ring of one rank of each group.
     Hierarchical(Groups),
 }
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use libp2p::identity::Keypair;
-use starling_collective::{Codec, Phase};
+use starling_collective::Phase;
 use starling_topology::{RunId, WorldSize};
 
 use super::*;

@@ -12,6 +12,9 @@ const GAP: u64 = 3;
 /// What distances are compared by: large enough that bandwidth counts, small enough that delay does.
 const PROBE_BYTES: u64 = 1 << 16;
 
+/// The largest group in which all send to one directly. In a larger one that would take more links than two trees do.
+const MESH_MOST: usize = 4;
+
 /// All ranks, each in one group. Ranks ascend within a group, groups by their first rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Groups {
@@ -85,29 +88,37 @@ impl Groups {
         found.expect("invariant: groups are asked for ranks of their world")
     }
 
-    /// Chunk `c` belongs to rank `c`. In each group one rank stands for the chunk: all others of the group send to it,
-    /// those that stand for it add up along the ring of groups, and the result goes back the same ways.
+    /// Chunk `c` belongs to rank `c`. In each group one rank stands for the chunk. All others of the group send to it, in a
+    /// large group along a ring that ends at it; those that stand for the chunk add up along the ring of groups; and the
+    /// result goes back the same ways.
     pub(crate) fn route(&self, world: WorldSize, chunk: Rank) -> Route {
         assert_eq!(world, self.world_size(), "groups are those of the world that is planned");
         let (home, place) = self.place(chunk);
+        let count = self.groups.len();
         // The share of a group's work is spread over its ranks, however many there are.
         let stands = |group: usize| {
             let (ours, theirs) = (self.groups[home].len(), self.groups[group].len());
-            self.groups[group][if group == home { place } else { place * theirs / ours }]
+            if group == home { place } else { place * theirs / ours }
         };
+        let gate = |group: usize| self.groups[group][stands(group)];
         let (mut up, mut down) = (vec![None; world.get() as usize], vec![None; world.get() as usize]);
-        for rank in world.ranks() {
-            let (group, _) = self.place(rank);
-            let count = self.groups.len();
-            let gate = stands(group);
-            if rank != gate {
-                (up[rank.0 as usize], down[rank.0 as usize]) = (Some(gate), Some(gate));
-            } else if group != home {
-                up[rank.0 as usize] = Some(stands((group + 1) % count));
-                down[rank.0 as usize] = Some(stands((group + count - 1) % count));
+        for (group, ranks) in self.groups.iter().enumerate() {
+            let size = ranks.len();
+            for (place, rank) in ranks.iter().enumerate() {
+                let (up, down) = (&mut up[rank.0 as usize], &mut down[rank.0 as usize]);
+                (*up, *down) = if place == stands(group) {
+                    let is_home = group == home;
+                    let (next, before) = (gate((group + 1) % count), gate((group + count - 1) % count));
+                    ((!is_home).then_some(next), (!is_home).then_some(before))
+                } else if size <= MESH_MOST {
+                    (Some(gate(group)), Some(gate(group)))
+                } else {
+                    (Some(ranks[(place + 1) % size]), Some(ranks[(place + size - 1) % size]))
+                };
             }
         }
-        Route::new(chunk, up, down, true)
+        let direct = self.groups.iter().all(|group| group.len() <= MESH_MOST);
+        Route::new(chunk, up, down, direct)
     }
 }
 

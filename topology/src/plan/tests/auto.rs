@@ -58,12 +58,24 @@ fn few_peers_take_a_mesh() {
 
 #[test]
 fn sites_take_a_hierarchy() {
-    let costs = two_sites(12);
-    let choice = Choice::new(&costs, Bucket { bytes: 1 << 24, segment_bytes: 1 << 16 }, Limits { links: 8 });
-    assert!(matches!(choice.plan(), Plan::Hierarchical(_)), "{choice:#}");
-    // A ring that knows no sites crosses the slow links with each hop; one in planned order twice for each chunk but two.
-    let ring = estimate(&costs, &Plan::Ring, 1 << 24);
-    assert!(choice.estimate().total_ns() < ring.total_ns());
+    // Up to four at a site send directly, more along a ring.
+    for size in [8, 12, 24] {
+        let costs = two_sites(size);
+        let choice = Choice::new(&costs, Bucket { bytes: 1 << 24, segment_bytes: 1 << 16 }, Limits::default());
+        assert!(matches!(choice.plan(), Plan::Hierarchical(_)), "{choice:#}");
+        assert!(choice.estimate().links <= Limits::default().links);
+        // These ranks alternate between the sites, so that a ring which knows no sites crosses with each hop.
+        assert!(choice.estimate().total_ns() < estimate(&costs, &Plan::Ring, 1 << 24).total_ns());
+    }
+}
+
+#[test]
+fn a_slow_member_takes_a_mesh_with_weights_and_says_so() {
+    let bucket = Bucket { bytes: 64 << 20, segment_bytes: 1 << 16 };
+    let choice = Choice::new(&one_slow(4, 4), bucket, Limits::default());
+    assert_eq!(choice.plan(), &Plan::Mesh, "{choice:#}");
+    assert_eq!(choice.weights(), chunk_weights(&one_slow(4, 4)));
+    assert!(choice.to_string().contains("which own 0 to 33 %"), "{choice}");
 }
 
 #[test]
