@@ -149,3 +149,83 @@ impl fmt::Display for Codec {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of all sizes, without a power function: the same on every machine.
+    fn samples(count: usize) -> Vec<f32> {
+        let mut state = 0x9e37_79b9u32;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            state
+        };
+        // Exponents around one, the sign and the fraction as they come.
+        (0..count).map(|_| next()).map(|bits| f32::from_bits(bits & 0x807f_ffff | (100 + bits % 45) << 23)).collect()
+    }
+
+    fn encoded(codec: Codec, values: &[f32]) -> Vec<u8> {
+        let mut payload = vec![0; codec.payload_bytes(values.len())];
+        codec.encode(values, &mut payload);
+        payload
+    }
+
+    /// Long slices go through vectors of whatever width, slices of one element through none.
+    #[test]
+    fn vectors_compute_what_single_elements_do() {
+        for codec in [Codec::F32, Codec::Bf16, Codec::F16] {
+            let values = samples(5_000);
+            let payload = encoded(codec, &values);
+            let single: Vec<u8> = values.iter().flat_map(|value| encoded(codec, &[*value])).collect();
+            assert_eq!(payload, single, "{codec}");
+            let (mut stored, mut sum) = (vec![0.0; 5_000], values.clone());
+            codec.store(&mut stored, &payload).expect("our own form");
+            codec.accumulate(&mut sum, &payload).expect("our own form");
+            let mut rounded = values.clone();
+            codec.round(&mut rounded);
+            let width = codec.payload_bytes(1);
+            for (index, value) in values.iter().enumerate() {
+                let mut one = [0.0];
+                codec.store(&mut one, &payload[index * width..][..width]).expect("our own form");
+                let expected = [one[0], one[0], value + one[0]].map(f32::to_bits);
+                assert_eq!(
+                    [stored[index], rounded[index], sum[index]].map(f32::to_bits),
+                    expected,
+                    "{codec}, {value:e}"
+                );
+            }
+        }
+    }
+
+    /// Members on different machines must read and write the same: these are the bytes, whatever the processor.
+    #[test]
+    fn the_bytes_are_the_same_on_every_machine() {
+        let digest = |codec| {
+            let payload = encoded(codec, &samples(10_000));
+            let mut sum = vec![1.0; 10_000];
+            codec.accumulate(&mut sum, &payload).expect("our own form");
+            let bytes = payload.into_iter().chain(sum.into_iter().flat_map(f32::to_le_bytes));
+            // FNV-1a (G. Fowler, L. C. Noll, P. Vo).
+            bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+        };
+        // As computed from the definitions by another programme, in double precision.
+        let expected = [
+            8_515_122_869_581_269_083,
+            668_102_127_689_387_296,
+            10_895_949_794_012_985_982,
+            11_521_859_214_050_760_702,
+        ];
+        assert_eq!(Codec::ALL.map(digest), expected);
+    }
+
+    #[test]
+    fn tags_come_back() {
+        for tag in 0..=u8::MAX {
+            assert!(Codec::from_tag(tag).is_none_or(|codec| codec.tag() == tag));
+        }
+        assert!(Codec::ALL.iter().all(|codec| Codec::from_tag(codec.tag()) == Some(*codec)));
+    }
+}

@@ -87,7 +87,8 @@ pub enum Output<P> {
 /// that. A layout without elements is done at once and tells nothing of the others, nor does another operation.
 ///
 /// Between two members, segments may arrive in any order, and each arrives at most once. What comes out of turn is held:
-/// at most what all others contribute to this rank's chunks of the buckets in flight.
+/// at most what all others contribute to this rank's chunks, of the buckets in flight if they are correct, and of all
+/// buckets if they are not.
 #[derive(Debug)]
 pub struct Session<P> {
     layout: Layout,

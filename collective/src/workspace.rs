@@ -47,7 +47,7 @@ impl Workspace {
         Self { layout, codec, values, divisor, feedback: None, exact: Vec::new() }
     }
 
-    /// Adds what earlier steps dropped to the contribution, and books what this one drops.
+    /// Adds what earlier steps dropped to the contribution, and books what this one drops. For operations that reduce.
     ///
     /// # Panics
     /// If the feedback is for another number of elements.

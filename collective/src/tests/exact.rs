@@ -1,5 +1,7 @@
 //! With contribution counts as payload, a run is a proof: each element ends with one contribution of each rank.
 
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use starling_topology::plan::Plan;
 use starling_topology::{Rank, WorldSize};
 
@@ -237,5 +239,27 @@ fn sixty_four_ranks() {
         cluster.assert_done();
         let all = Made { of: std::array::from_fn(|place| if place == 0 { world.get() } else { 0 }), divided: 1 };
         assert!(cluster.buffers.iter().all(|buffer| buffer.0.iter().all(|made| *made == all)), "{plan}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 300, rng_seed: RngSeed::Fixed(11), failure_persistence: None, ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn whatever_the_layout_and_the_order_every_rank_counts_once(
+        world in 1..=RANKS as u32, plan in any::<prop::sample::Index>(), operation in any::<prop::sample::Index>(),
+        elements in 0usize..400, bucket in 1usize..200, segment in 1usize..30, weigh in any::<bool>(),
+        in_flight in 0u32..5, fifo in any::<bool>(), seed in any::<u64>(),
+    ) {
+        let (plans, operations) = (plans(world), operations(world));
+        let (plan, operation) = (plan.get(&plans), *operation.get(&operations));
+        let layout = layout_for(plan, elements, world, (bucket, segment), weigh);
+        let order = if fifo { Order::Fifo } else { Order::Shuffled };
+        let counts = |rank| Counts::of(&layout, rank);
+        let mut cluster = Cluster::over(plan, operation, layout.clone(), in_flight, counts);
+        cluster.run(&mut Rng(seed), order, usize::MAX);
+        assert_right(&cluster, plan, operation, &format!("seed {seed}, {order:?}"));
     }
 }
