@@ -18,6 +18,7 @@
 mod admission;
 mod ask;
 mod behaviour;
+pub mod bench;
 pub mod cli;
 pub mod commands;
 pub mod config;

@@ -3,6 +3,7 @@
 //! Flags that set a key of the configuration stay text here. [`crate::config`] reads, checks and explains them, with
 //! the same words as for files and variables.
 
+mod bench;
 mod values;
 
 #[cfg(test)]
@@ -12,6 +13,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
+
+pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, RingFlags};
 
 use crate::settings::Resume;
 
@@ -85,6 +88,9 @@ pub enum Verb {
     /// List, verify and export checkpoints
     #[command(subcommand)]
     Checkpoint(CheckpointVerb),
+    /// Measure how fast this machine reduces
+    #[command(subcommand)]
+    Bench(BenchVerb),
     /// Print a completion script for a shell
     Completions {
         /// bash, elvish, fish, powershell or zsh

@@ -11,7 +11,7 @@ pub(crate) mod error;
 pub(crate) mod handshake;
 pub(crate) mod link;
 pub(crate) mod listener;
-mod record;
+pub(crate) mod record;
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ use starling_topology::RunId;
 use crate::identity::Identity;
 
 /// Which transports a node uses for its ring links.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataPlane {
     /// Direct connections where they can be made, libp2p streams elsewhere.
     #[default]
@@ -43,6 +43,15 @@ pub enum Transport {
     Direct,
     /// Over a libp2p stream.
     Universal,
+}
+
+impl Transport {
+    /// Whether nobody between the two members can read or change what they send.
+    pub fn is_encrypted(self) -> bool {
+        match self {
+            Self::Direct | Self::Universal => true,
+        }
+    }
 }
 
 impl std::fmt::Display for Transport {

@@ -27,11 +27,11 @@ const PAGE_BYTES: usize = 4096;
 const RECORDS_PER_KEY: u64 = 1 << 24;
 
 /// What both ends export from their TLS session: where a direction's keys come from.
-pub(super) type Secret = [u8; 32];
+pub(crate) type Secret = [u8; 32];
 
 /// Room for one record, its payload at the start of a page. Allocated once and used for all records of a connection.
 #[derive(Debug)]
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     bytes: Vec<u8>,
     /// Where the record starts.
     start: usize,
@@ -39,7 +39,7 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    pub(super) fn new(longest_payload: usize) -> Self {
+    pub(crate) fn new(longest_payload: usize) -> Self {
         let bytes = vec![0; PREFIX_BYTES + PAGE_BYTES + longest_payload + TAG_BYTES];
         // Bounded, because a platform may decline to tell; the payload is then just slower to copy.
         let start = bytes[PREFIX_BYTES..].as_ptr().align_offset(PAGE_BYTES).min(PAGE_BYTES);
@@ -47,18 +47,18 @@ impl Buffer {
     }
 
     /// The whole record of a payload of `payload_bytes`.
-    pub(super) fn record(&mut self, payload_bytes: usize) -> &mut [u8] {
+    pub(crate) fn record(&mut self, payload_bytes: usize) -> &mut [u8] {
         let end = self.start + PREFIX_BYTES + payload_bytes + TAG_BYTES;
         &mut self.bytes[self.start..end]
     }
 
     /// Room for a record's length, the first thing that is read of it.
-    pub(super) fn length(&mut self) -> &mut [u8] {
+    pub(crate) fn length(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..][..LENGTH_BYTES]
     }
 
     /// The header and payload of an opened record.
-    pub(super) fn plain(&self, payload_bytes: usize) -> (&[u8; SegmentHeader::BYTES], &[u8]) {
+    pub(crate) fn plain(&self, payload_bytes: usize) -> (&[u8; SegmentHeader::BYTES], &[u8]) {
         let (header, rest) = self.bytes[self.start + LENGTH_BYTES..]
             .split_first_chunk()
             .expect("invariant: a buffer is longer than a header");
@@ -66,7 +66,7 @@ impl Buffer {
     }
 
     /// Where header and payload lie within a record.
-    pub(super) fn parts(payload_bytes: usize) -> (Range<usize>, Range<usize>) {
+    pub(crate) fn parts(payload_bytes: usize) -> (Range<usize>, Range<usize>) {
         (LENGTH_BYTES..PREFIX_BYTES, PREFIX_BYTES..PREFIX_BYTES + payload_bytes)
     }
 
@@ -74,7 +74,7 @@ impl Buffer {
     ///
     /// # Errors
     /// [`DataError::Length`] if there is no room for a header, or more than the longest payload.
-    pub(super) fn declared_payload(&mut self) -> Result<usize, DataError> {
+    pub(crate) fn declared_payload(&mut self) -> Result<usize, DataError> {
         let longest = self.longest_payload;
         let length = self.length().first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         (length as usize)
@@ -85,7 +85,7 @@ impl Buffer {
 }
 
 /// The keys of one direction, at either end.
-pub(super) struct Keys {
+pub(crate) struct Keys {
     secret: Secret,
     key: LessSafeKey,
     /// Records under the present key: the next one's nonce.
@@ -101,7 +101,7 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Keys {
-    pub(super) fn new(secret: Secret) -> Self {
+    pub(crate) fn new(secret: Secret) -> Self {
         Self::with_records_per_key(secret, RECORDS_PER_KEY)
     }
 
@@ -110,7 +110,7 @@ impl Keys {
     }
 
     /// Seals a record in place: fills in its length and tag.
-    pub(super) fn seal(&mut self, record: &mut [u8]) {
+    pub(crate) fn seal(&mut self, record: &mut [u8]) {
         let (length, sealed) = record.split_at_mut(LENGTH_BYTES);
         let sealed_bytes = u32::try_from(sealed.len()).expect("invariant: segments are shorter than 2^32 bytes");
         length.copy_from_slice(&sealed_bytes.to_le_bytes());
@@ -127,7 +127,7 @@ impl Keys {
     ///
     /// # Errors
     /// [`DataError::Forged`] if it is not the next record that the other end sealed. The connection must end then.
-    pub(super) fn open(&mut self, record: &mut [u8]) -> Result<(), DataError> {
+    pub(crate) fn open(&mut self, record: &mut [u8]) -> Result<(), DataError> {
         let (length, sealed) = record.split_at_mut(LENGTH_BYTES);
         let nonce = self.next_nonce();
         match self.key.open_in_place(nonce, Aad::from(&*length), sealed) {
