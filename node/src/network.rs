@@ -105,7 +105,8 @@ impl Network {
         }
         listen(&mut swarm, &settings.listen).await?;
         let listened: Vec<Multiaddr> = swarm.listeners().cloned().collect();
-        let door = Arc::new(Door::new(identity, manifest.run_id(), settings.data_plane, &listened));
+        let door = Door::new(identity, manifest.run_id(), settings.data_plane, &listened);
+        let door = Arc::new(door.map_err(NodeError::Thread)?);
         let announced = settings.announce.clone();
         Ok(Self {
             swarm,

@@ -10,7 +10,7 @@ mod link;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libp2p::{Stream, StreamProtocol};
 use libp2p_stream::Control;
@@ -28,6 +28,10 @@ use crate::identity::to_libp2p;
 use crate::streams;
 pub(crate) use greeting::read_view;
 use link::{Incoming, LinkConfig, Outgoing};
+
+/// How long a ring looks for the next bytes before it sleeps. A neighbour that works at the same speed sends some within
+/// the time that a segment takes; to sleep and be woken up takes longer than that on many machines.
+const PATIENCE: Duration = Duration::from_micros(50);
 
 /// One bucket list to reduce: a step's gradient, already multiplied by this member's weight.
 #[derive(Debug)]
@@ -114,7 +118,8 @@ pub(crate) fn start(
         events,
     };
     let (view, previous) = (driver.view, driver.previous);
-    let task = tokio::spawn(driver.run(control, streams, queue)).abort_handle();
+    let thread = driver.config.door.thread.clone();
+    let task = thread.spawn(driver.run(control, streams, queue)).abort_handle();
     (RingHandle { view, previous, gate, incoming, task, _operations: operations.clone() }, operations)
 }
 
@@ -215,6 +220,7 @@ impl Driver {
         };
         session.handle(Input::Start).map_err(|violation| misbehaved(violation.to_string()))?;
         execute(&mut session, &mut operation, &[], &mut sends).map_err(misbehaved)?;
+        let mut quiet = Instant::now();
         loop {
             if !outgoing.is_busy()
                 && let Some(segment) = sends.pop_front()
@@ -229,8 +235,6 @@ impl Driver {
                 let _ = operation.reply.send(operation.buffer);
                 return Ok(());
             }
-            // Links that are always ready must not keep the event loop waiting.
-            tokio::task::consume_budget().await;
             tokio::select! {
                 biased;
                 changed = self.gate.wait_for(|gate| !gate.admits(operation.step)) => {
@@ -240,6 +244,7 @@ impl Driver {
                 }
                 sent = outgoing.flush(), if outgoing.is_busy() => {
                     sent.map_err(|reason| Blame(self.next, RingFailure::Broken(reason)))?;
+                    quiet = Instant::now();
                 }
                 // Once done, what comes belongs to the next step.
                 received = incoming.next(), if !session.is_done() => {
@@ -247,10 +252,18 @@ impl Driver {
                     let (header, payload) = incoming.segment();
                     take(&mut session, from, key, header, payload).map_err(misbehaved)?;
                     execute(&mut session, &mut operation, payload, &mut sends).map_err(misbehaved)?;
+                    quiet = Instant::now();
                 }
+                () = look_again(), if quiet.elapsed() < PATIENCE => {}
             }
         }
     }
+}
+
+/// Lets whoever shares this core go first, then looks at the sockets once more.
+async fn look_again() {
+    std::thread::yield_now();
+    tokio::task::yield_now().await;
 }
 
 /// Checks a segment and hands it to the machine, whose outputs then use its payload.

@@ -155,13 +155,14 @@ impl Member {
             let _ = self.dials.send(address).await;
         }
         let Setup { elements, bucket_elements, segment_elements, in_flight, data_plane, .. } = self.setup;
+        let door = Door::new(&self.identity, run, data_plane, std::slice::from_ref(&self.listened));
         let config = RingConfig {
             elements,
             layout: LayoutConfig { bucket_elements, segment_elements },
             in_flight,
             open_limit: LINK_LIMIT,
             protocol: self.protocols.ring.clone(),
-            door: Arc::new(Door::new(&self.identity, run, data_plane, std::slice::from_ref(&self.listened))),
+            door: Arc::new(door.map_err(BenchError::io("start a thread"))?),
             traffic: Arc::default(),
         };
         let (handle, operations) = ring::start(&view, me, config, self.control.clone(), self.events_in.clone());

@@ -12,7 +12,9 @@ pub(crate) mod handshake;
 pub(crate) mod link;
 pub(crate) mod listener;
 pub(crate) mod record;
+pub(crate) mod thread;
 
+use std::io;
 use std::net::IpAddr;
 
 use libp2p::Multiaddr;
@@ -22,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use starling_topology::RunId;
 
 use crate::identity::Identity;
+use thread::DataThread;
 
 /// Which transports a node uses for its ring links.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +74,8 @@ pub(crate) struct Door {
     pub(crate) keypair: Keypair,
     /// Where this node can be reached over TCP.
     pub(crate) ips: Vec<IpAddr>,
+    /// Where rings run.
+    pub(crate) thread: DataThread,
 }
 
 impl std::fmt::Debug for Door {
@@ -82,11 +87,14 @@ impl std::fmt::Debug for Door {
 
 impl Door {
     /// The door of a node that listens on `listened`: direct connections are taken on the same interfaces.
-    pub(crate) fn new(identity: &Identity, run: RunId, mode: DataPlane, listened: &[Multiaddr]) -> Self {
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(crate) fn new(identity: &Identity, run: RunId, mode: DataPlane, listened: &[Multiaddr]) -> io::Result<Self> {
         let mut ips: Vec<IpAddr> = listened.iter().filter_map(tcp_ip).collect();
         ips.sort_unstable();
         ips.dedup();
-        Self { mode, run, keypair: identity.keypair().clone(), ips }
+        Ok(Self { mode, run, keypair: identity.keypair().clone(), ips, thread: DataThread::start()? })
     }
 }
 
