@@ -117,6 +117,11 @@ impl<P> Session<P> {
         &self.layout
     }
 
+    /// Whose part this is.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
     /// Whether all buckets are done. Never true after an abort.
     pub fn is_done(&self) -> bool {
         self.state == State::Done

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use libp2p::{Stream, StreamProtocol};
 use libp2p_stream::Control;
 use starling_collective::{
-    Input, Layout, LayoutConfig, OperationKey, Output, SegmentHeader, SegmentId, Session, kernel,
+    Input, Layout, LayoutConfig, OperationKey, Output, Phase, SegmentHeader, SegmentId, Session, kernel,
 };
 use starling_topology::{Gate, PeerId, Rank, Ring, View, ViewId};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -29,6 +29,7 @@ use crate::streams;
 pub(crate) use greeting::read_view;
 use link::{Incoming, LinkConfig, Outgoing};
 
+const SHARED: Duration = Duration::from_micros(3);
 /// How long a ring looks for the next bytes before it sleeps. A neighbour that works at the same speed sends some within
 /// the time that a segment takes; to sleep and be woken up takes longer than that on many machines.
 const PATIENCE: Duration = Duration::from_micros(50);
@@ -213,17 +214,18 @@ impl Driver {
     ) -> Result<(), Blame> {
         let key = OperationKey { step: operation.step, attempt: 0 };
         let mut session = Session::new(self.layout.clone(), self.rank, self.config.in_flight);
-        let mut sends: VecDeque<SegmentId> = VecDeque::new();
+        let mut sends = Sends::default();
         let from = self.layout.world_size().previous(self.rank);
         let misbehaved = |violation: String| {
             Blame(self.previous, RingFailure::Misbehaved(format!("step {}: {violation}", key.step)))
         };
         session.handle(Input::Start).map_err(|violation| misbehaved(violation.to_string()))?;
-        execute(&mut session, &mut operation, &[], &mut sends).map_err(misbehaved)?;
+        execute(&mut session, &mut operation, &mut [], &mut sends, false).map_err(misbehaved)?;
         let mut quiet = Instant::now();
+        let mut alone = true;
         loop {
             if !outgoing.is_busy()
-                && let Some(segment) = sends.pop_front()
+                && let Some(segment) = sends.pop()
             {
                 let range = self.layout.range(&segment).expect("invariant: the machine names its own segments");
                 let header = SegmentHeader::new(key, segment, &self.layout);
@@ -244,25 +246,31 @@ impl Driver {
                 }
                 sent = outgoing.flush(), if outgoing.is_busy() => {
                     sent.map_err(|reason| Blame(self.next, RingFailure::Broken(reason)))?;
-                    quiet = Instant::now();
+                    (quiet, alone) = (Instant::now(), true);
                 }
                 // Once done, what comes belongs to the next step.
                 received = incoming.next(), if !session.is_done() => {
                     received.map_err(|failure| Blame(self.previous, failure))?;
+                    let may_pass_on = outgoing.can_pass_on(incoming);
                     let (header, payload) = incoming.segment();
                     take(&mut session, from, key, header, payload).map_err(misbehaved)?;
-                    execute(&mut session, &mut operation, payload, &mut sends).map_err(misbehaved)?;
-                    quiet = Instant::now();
+                    let passes = execute(&mut session, &mut operation, payload, &mut sends, may_pass_on);
+                    if passes.map_err(misbehaved)? {
+                        outgoing.pass_on(incoming);
+                    }
+                    (quiet, alone) = (Instant::now(), true);
                 }
-                () = look_again(), if quiet.elapsed() < PATIENCE => {}
+                () = look_again(&mut alone), if alone && quiet.elapsed() < PATIENCE => {}
             }
         }
     }
 }
 
 /// Lets whoever shares this core go first, then looks at the sockets once more.
-async fn look_again() {
+async fn look_again(alone: &mut bool) {
+    let began = Instant::now();
     std::thread::yield_now();
+    *alone = began.elapsed() < SHARED;
     tokio::task::yield_now().await;
 }
 
@@ -286,31 +294,67 @@ fn take(
     session.handle(Input::Received { from, segment, payload: () }).map_err(|violation| violation.to_string())
 }
 
+/// Segments that wait until the link is free.
+#[derive(Debug, Default)]
+struct Sends {
+    /// What came and goes on. First, because it is still in the cache, and the ring waits for it.
+    onward: VecDeque<SegmentId>,
+    /// This member's own chunks, which begin their way here.
+    own: VecDeque<SegmentId>,
+}
+
+impl Sends {
+    fn push(&mut self, segment: SegmentId, rank: Rank) {
+        let is_own = segment.phase == Phase::ReduceScatter && segment.chunk == rank;
+        if is_own { self.own.push_back(segment) } else { self.onward.push_back(segment) }
+    }
+
+    fn pop(&mut self) -> Option<SegmentId> {
+        self.onward.pop_front().or_else(|| self.own.pop_front())
+    }
+}
+
 /// Does to the buffer what the machine asks. The machine uses each payload at once, so it need not hold it: whatever it
 /// asks to add or store is `payload`, the segment that came last.
+///
+/// If that segment goes on as it is, or with this member's share added, then with `may_pass_on` it is not queued: the
+/// payload is what is to be sent, and the answer is true. Its sum is not kept here then; the result comes round later.
 fn execute(
     session: &mut Session<()>,
     operation: &mut Operation,
-    payload: &[u8],
-    sends: &mut VecDeque<SegmentId>,
-) -> Result<(), String> {
-    while let Some(output) = session.poll() {
+    payload: &mut [u8],
+    sends: &mut Sends,
+    may_pass_on: bool,
+) -> Result<bool, String> {
+    let mut passes_on = false;
+    let mut next = session.poll();
+    while let Some(output) = next {
+        next = session.poll();
         let layout = session.layout();
         let range = |segment: &SegmentId| layout.range(segment).expect("invariant: the machine names its own segments");
         let non_finite = |segment: SegmentId| move |_| format!("sent a value that is not finite in {segment:?}");
+        let goes_on =
+            |segment| may_pass_on && matches!(next, Some(Output::Send { segment: sent, .. }) if sent == segment);
         match output {
-            Output::Send { segment, .. } => sends.push_back(segment),
+            Output::Send { segment, .. } => sends.push(segment, session.rank()),
+            Output::Accumulate { segment, payload: () } if goes_on(segment) => {
+                kernel::contribute(payload, &operation.buffer[range(&segment)]).map_err(non_finite(segment))?;
+                (passes_on, next) = (true, session.poll());
+            }
             Output::Accumulate { segment, payload: () } => {
                 kernel::accumulate(&mut operation.buffer[range(&segment)], payload).map_err(non_finite(segment))?;
             }
             Output::Store { segment, payload: () } => {
                 kernel::store(&mut operation.buffer[range(&segment)], payload).map_err(non_finite(segment))?;
+                if goes_on(segment) {
+                    (passes_on, next) = (true, session.poll());
+                }
             }
             Output::Divide { segment } => kernel::divide(&mut operation.buffer[range(&segment)], operation.divisor),
             Output::BucketDone(_) | Output::Done => {}
         }
     }
-    Ok(())
+    Ok(passes_on)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! sent on by one core, while it is in that core's cache. Waiting for a socket can be cancelled at any point and begun
 //! again; what is half done stays in the buffer.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,6 +17,9 @@ use super::handshake::Connection;
 use super::record::{Buffer, Keys};
 use crate::ring::Traffic;
 
+/// Segments that are passed on and wait for the socket. While there is room for one, none is copied.
+const MAX_PASSED_ON: usize = 4;
+
 /// The sending end.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -26,6 +30,10 @@ pub(crate) struct Sender {
     payload_bytes: usize,
     /// How much of that record is sent; `None` if none is on its way.
     sent: Option<usize>,
+    /// Opened records that are to be sent after it, with their payloads' lengths.
+    passed_on: VecDeque<(Buffer, usize)>,
+    /// For the receiver, in exchange for those.
+    spare: Vec<Buffer>,
     traffic: Arc<Traffic>,
 }
 
@@ -33,7 +41,8 @@ impl Sender {
     pub(crate) fn new(connection: Connection, longest_payload: usize, traffic: Arc<Traffic>) -> Self {
         let Connection { stream, secret } = connection;
         let (keys, buffer) = (Keys::new(secret), Buffer::new(longest_payload));
-        Self { stream, keys, buffer, payload_bytes: 0, sent: None, traffic }
+        let spare = (0..MAX_PASSED_ON).map(|_| Buffer::new(longest_payload)).collect();
+        Self { stream, keys, buffer, payload_bytes: 0, sent: None, passed_on: VecDeque::new(), spare, traffic }
     }
 
     /// Whether a record is on its way.
@@ -47,30 +56,63 @@ impl Sender {
     /// If one is on its way already.
     pub(crate) fn load(&mut self, header: &SegmentHeader, values: &[f32]) {
         assert!(!self.is_busy(), "one record is sent at a time");
-        self.payload_bytes = size_of_val(values);
-        let record = self.buffer.record(self.payload_bytes);
-        let (head, payload) = Buffer::parts(self.payload_bytes);
+        let payload_bytes = size_of_val(values);
+        let record = self.buffer.record(payload_bytes);
+        let (head, payload) = Buffer::parts(payload_bytes);
         record[head].copy_from_slice(&header.to_bytes());
         kernel::write(values, &mut record[payload]);
-        self.keys.seal(record);
-        self.sent = Some(0);
+        self.begin(payload_bytes);
     }
 
-    /// Sends what is left of the record. Can be cancelled and called again.
-    pub(crate) async fn flush(&mut self) -> io::Result<()> {
-        let record = self.buffer.record(self.payload_bytes);
-        let Some(sent) = &mut self.sent else { return Ok(()) };
-        while *sent < record.len() {
-            match self.stream.try_write(&record[*sent..]) {
-                Ok(count) => *sent += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stream.writable().await?,
-                Err(error) => return Err(error),
-            }
+    /// Whether [`Self::pass_on`] has room.
+    pub(crate) fn can_pass_on(&self) -> bool {
+        !self.spare.is_empty()
+    }
+
+    /// Sends what the receiver got last, and its owner may have worked on, before anything that is loaded later. Nothing
+    /// is copied: the receiver gets a spare buffer for this one.
+    ///
+    /// # Panics
+    /// If there is no room.
+    pub(crate) fn pass_on(&mut self, receiver: &mut Receiver) {
+        let spare = self.spare.pop().expect("invariant: only as many are passed on as there is room for");
+        self.passed_on.push_back((std::mem::replace(&mut receiver.buffer, spare), receiver.payload_bytes));
+        if !self.is_busy() {
+            self.advance();
         }
-        self.sent = None;
-        let bytes = SegmentHeader::BYTES + self.payload_bytes;
-        self.traffic.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Sends all that is on its way. Can be cancelled and called again.
+    pub(crate) async fn flush(&mut self) -> io::Result<()> {
+        while let Some(sent) = &mut self.sent {
+            let record = self.buffer.record(self.payload_bytes);
+            while *sent < record.len() {
+                match self.stream.try_write(&record[*sent..]) {
+                    Ok(count) => *sent += count,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stream.writable().await?,
+                    Err(error) => return Err(error),
+                }
+            }
+            let bytes = SegmentHeader::BYTES + self.payload_bytes;
+            self.traffic.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+            self.sent = None;
+            self.advance();
+        }
         Ok(())
+    }
+
+    /// Begins with the next record that was passed on, if there is one.
+    fn advance(&mut self) {
+        if let Some((buffer, payload_bytes)) = self.passed_on.pop_front() {
+            self.spare.push(std::mem::replace(&mut self.buffer, buffer));
+            self.begin(payload_bytes);
+        }
+    }
+
+    fn begin(&mut self, payload_bytes: usize) {
+        self.payload_bytes = payload_bytes;
+        self.keys.seal(self.buffer.record(payload_bytes));
+        self.sent = Some(0);
     }
 }
 
@@ -111,7 +153,7 @@ impl Receiver {
     }
 
     /// The header and payload that came last.
-    pub(crate) fn segment(&self) -> (&[u8; SegmentHeader::BYTES], &[u8]) {
+    pub(crate) fn segment(&mut self) -> (&[u8; SegmentHeader::BYTES], &mut [u8]) {
         self.buffer.plain(self.payload_bytes)
     }
 }

@@ -58,11 +58,11 @@ impl Buffer {
     }
 
     /// The header and payload of an opened record.
-    pub(crate) fn plain(&self, payload_bytes: usize) -> (&[u8; SegmentHeader::BYTES], &[u8]) {
+    pub(crate) fn plain(&mut self, payload_bytes: usize) -> (&[u8; SegmentHeader::BYTES], &mut [u8]) {
         let (header, rest) = self.bytes[self.start + LENGTH_BYTES..]
-            .split_first_chunk()
+            .split_first_chunk_mut()
             .expect("invariant: a buffer is longer than a header");
-        (header, &rest[..payload_bytes])
+        (header, &mut rest[..payload_bytes])
     }
 
     /// Where header and payload lie within a record.

@@ -75,6 +75,22 @@ impl Outgoing {
         }
     }
 
+    /// Whether [`Self::pass_on`] would take a segment now.
+    pub(super) fn can_pass_on(&self, from: &Incoming) -> bool {
+        matches!((self, from), (Self::Direct(sender), Incoming::Direct(_)) if sender.can_pass_on())
+    }
+
+    /// Takes the segment that came last, with what its payload is now, to be sent by [`Self::flush`].
+    ///
+    /// # Panics
+    /// If [`Self::can_pass_on`] says no.
+    pub(super) fn pass_on(&mut self, from: &mut Incoming) {
+        match (self, from) {
+            (Self::Direct(sender), Incoming::Direct(receiver)) => sender.pass_on(receiver),
+            _ => panic!("segments are passed on between direct links only"),
+        }
+    }
+
     /// Sends what is on its way. Can be cancelled and called again.
     ///
     /// # Errors
@@ -145,10 +161,10 @@ impl Incoming {
     }
 
     /// The header and payload that came last.
-    pub(super) fn segment(&self) -> (&[u8; SegmentHeader::BYTES], &[u8]) {
+    pub(super) fn segment(&mut self) -> (&[u8; SegmentHeader::BYTES], &mut [u8]) {
         match self {
             Self::Direct(receiver) => receiver.segment(),
-            Self::Universal { current, .. } => (&current.header, &current.payload),
+            Self::Universal { current, .. } => (&current.header, &mut current.payload),
         }
     }
 }
