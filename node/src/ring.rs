@@ -21,8 +21,8 @@ use starling_topology::{Gate, PeerId, Rank, Ring, View, ViewId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::data::Door;
 use crate::data::handshake::Connection;
+use crate::data::{Door, Limits};
 use crate::event::{NetworkEvent, RingFailure};
 use crate::identity::to_libp2p;
 use crate::streams;
@@ -59,6 +59,7 @@ pub(crate) struct RingConfig {
     pub(crate) layout: LayoutConfig,
     pub(crate) in_flight: u32,
     pub(crate) open_limit: Duration,
+    pub(crate) limits: Limits,
     pub(crate) protocol: StreamProtocol,
     pub(crate) door: Arc<Door>,
     pub(crate) traffic: Arc<Traffic>,
@@ -162,7 +163,8 @@ impl Driver {
         let broken = |peer| move |reason: String| Blame(peer, RingFailure::Broken(reason));
         let (opened, accepted) = tokio::join!(self.open(control), self.accept(incoming));
         let (opened, accepted) = (opened.map_err(broken(self.next))?, accepted.map_err(broken(self.previous))?);
-        let config = LinkConfig { longest_payload: self.longest_payload(), traffic: self.config.traffic.clone() };
+        let RingConfig { limits, traffic, .. } = &self.config;
+        let config = LinkConfig { longest_payload: self.longest_payload(), limits: *limits, traffic: traffic.clone() };
         let mut outgoing = Outgoing::new(opened.0, opened.1, &config, tasks);
         let mut incoming = Incoming::new(accepted.0, accepted.1, &config, tasks);
         let (from_previous, to_next) = (incoming.transport(), outgoing.transport());
@@ -237,6 +239,7 @@ impl Driver {
                 let _ = operation.reply.send(operation.buffer);
                 return Ok(());
             }
+            let looks_again = alone && quiet.elapsed() < PATIENCE;
             tokio::select! {
                 biased;
                 changed = self.gate.wait_for(|gate| !gate.admits(operation.step)) => {
@@ -244,12 +247,12 @@ impl Driver {
                     drop(changed);
                     return Ok(());
                 }
-                sent = outgoing.flush(), if outgoing.is_busy() => {
+                sent = outgoing.flush(!looks_again), if outgoing.is_busy() => {
                     sent.map_err(|reason| Blame(self.next, RingFailure::Broken(reason)))?;
                     (quiet, alone) = (Instant::now(), true);
                 }
                 // Once done, what comes belongs to the next step.
-                received = incoming.next(), if !session.is_done() => {
+                received = incoming.next(!looks_again), if !session.is_done() => {
                     received.map_err(|failure| Blame(self.previous, failure))?;
                     let may_pass_on = outgoing.can_pass_on(incoming);
                     let (header, payload) = incoming.segment();
@@ -260,7 +263,7 @@ impl Driver {
                     }
                     (quiet, alone) = (Instant::now(), true);
                 }
-                () = look_again(&mut alone), if alone && quiet.elapsed() < PATIENCE => {}
+                () = look_again(&mut alone), if looks_again => {}
             }
         }
     }

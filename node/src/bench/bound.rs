@@ -120,6 +120,9 @@ impl Bound {
             Transport::Direct | Transport::Universal => {
                 parts.extend([("sockets", floor.socket), ("the cipher", floor.cipher)]);
             }
+            Transport::Plaintext => parts.push(("sockets", floor.socket)),
+            // Into the memory and out of it again.
+            Transport::Local => parts.push(("shared memory", floor.copy)),
         }
         let each: f64 = parts.iter().map(|(_, seconds)| seconds).sum();
         let cpu_s = each * link_bytes * f64::from(peers);

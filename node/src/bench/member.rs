@@ -17,7 +17,7 @@ use super::wire::{Answer, Ask, Place, Reduced, Setup};
 use super::{clock, values};
 use crate::admission::Admission;
 use crate::behaviour::Protocols;
-use crate::data::{Door, Transport};
+use crate::data::{Door, Limits, Transport};
 use crate::event::{NetworkEvent, RingFailure};
 use crate::identity::{Identity, from_libp2p};
 use crate::ring::{self, Operation, RingConfig, RingHandle};
@@ -155,12 +155,19 @@ impl Member {
             let _ = self.dials.send(address).await;
         }
         let Setup { elements, bucket_elements, segment_elements, in_flight, data_plane, .. } = self.setup;
-        let door = Door::new(&self.identity, run, data_plane, std::slice::from_ref(&self.listened));
+        let door = Door::new(
+            &self.identity,
+            run,
+            data_plane,
+            segment_elements * size_of::<f32>(),
+            std::slice::from_ref(&self.listened),
+        );
         let config = RingConfig {
             elements,
             layout: LayoutConfig { bucket_elements, segment_elements },
             in_flight,
             open_limit: LINK_LIMIT,
+            limits: Limits::new(LINK_LIMIT),
             protocol: self.protocols.ring.clone(),
             door: Arc::new(door.map_err(BenchError::io("start a thread"))?),
             traffic: Arc::default(),

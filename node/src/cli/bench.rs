@@ -97,6 +97,10 @@ pub enum TransportName {
     Auto,
     /// TCP connections of their own, encrypted
     Direct,
+    /// The same, without encryption
+    Plaintext,
+    /// Memory that processes on one machine share
+    Local,
     /// libp2p streams
     Libp2p,
 }
@@ -106,6 +110,8 @@ impl From<TransportName> for DataPlane {
         match name {
             TransportName::Auto => Self::Auto,
             TransportName::Direct => Self::Direct,
+            TransportName::Plaintext => Self::Plaintext,
+            TransportName::Local => Self::Local,
             TransportName::Libp2p => Self::Universal,
         }
     }

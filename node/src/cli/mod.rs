@@ -217,7 +217,8 @@ pub struct MachineFlags {
     /// Look for peers on the local network by multicast [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub mdns: Option<String>,
-    /// How gradients travel: direct (TCP of their own), universal (libp2p) or auto, the best there is [default: auto]
+    /// How gradients travel: direct (TCP of their own), local (memory within a machine), universal (libp2p), auto (the
+    /// best of these), or plaintext (direct without encryption; all members must say so) [default: auto]
     #[arg(long, value_name = "PLANE")]
     pub data_plane: Option<String>,
     /// The most members the run may have [default: 64]

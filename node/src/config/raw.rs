@@ -125,7 +125,7 @@ pub struct NetworkConfig {
     pub announce: Vec<String>,
     /// Whether to look for peers on the local network.
     pub mdns: bool,
-    /// How gradients travel: `auto`, `direct` or `universal`.
+    /// How gradients travel: `auto`, `direct`, `local`, `universal` or `plaintext`.
     pub data: String,
     /// The most members of a view.
     pub max_peers: u64,

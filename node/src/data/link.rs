@@ -8,12 +8,15 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use starling_collective::{SegmentHeader, kernel};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
 
+use super::Limits;
 use super::error::DataError;
-use super::handshake::Connection;
+use super::handshake::{Connection, Form};
 use super::record::{Buffer, Keys};
 use crate::ring::Traffic;
 
@@ -34,15 +37,26 @@ pub(crate) struct Sender {
     passed_on: VecDeque<(Buffer, usize)>,
     /// For the receiver, in exchange for those.
     spare: Vec<Buffer>,
+    /// How long the socket may take nothing.
+    limit: Duration,
+    /// Since when it has.
+    stuck: Option<Instant>,
     traffic: Arc<Traffic>,
 }
 
 impl Sender {
-    pub(crate) fn new(connection: Connection, longest_payload: usize, traffic: Arc<Traffic>) -> Self {
-        let Connection { stream, secret } = connection;
-        let (keys, buffer) = (Keys::new(secret), Buffer::new(longest_payload));
+    /// Over the socket of `connection`, whose form is not local.
+    pub(crate) fn new(connection: Connection, longest_payload: usize, limits: Limits, traffic: Arc<Traffic>) -> Self {
+        let (stream, keys) = open(connection);
+        // A far end that vanished without a word acknowledges nothing. The system notices, once it is told to.
+        #[cfg(target_os = "linux")]
+        if let Err(error) = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(limits.send)) {
+            tracing::debug!(%error, "a direct connection has the system's time limit");
+        }
+        let (buffer, limit) = (Buffer::new(longest_payload), limits.send);
         let spare = (0..MAX_PASSED_ON).map(|_| Buffer::new(longest_payload)).collect();
-        Self { stream, keys, buffer, payload_bytes: 0, sent: None, passed_on: VecDeque::new(), spare, traffic }
+        let passed_on = VecDeque::new();
+        Self { stream, keys, buffer, payload_bytes: 0, sent: None, passed_on, spare, limit, stuck: None, traffic }
     }
 
     /// Whether a record is on its way.
@@ -83,14 +97,24 @@ impl Sender {
     }
 
     /// Sends all that is on its way. Can be cancelled and called again.
-    pub(crate) async fn flush(&mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// [`DataError`] if the connection ended, or takes nothing for too long.
+    pub(crate) async fn flush(&mut self) -> Result<(), DataError> {
         while let Some(sent) = &mut self.sent {
             let record = self.buffer.record(self.payload_bytes);
             while *sent < record.len() {
                 match self.stream.try_write(&record[*sent..]) {
-                    Ok(count) => *sent += count,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stream.writable().await?,
-                    Err(error) => return Err(error),
+                    Ok(count) => {
+                        *sent += count;
+                        self.stuck = None;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        let deadline = *self.stuck.get_or_insert_with(Instant::now) + self.limit;
+                        let writable = timeout_at(deadline, self.stream.writable()).await;
+                        writable.map_err(|_| DataError::Stuck { limit: self.limit })??;
+                    }
+                    Err(error) => return Err(error.into()),
                 }
             }
             let bytes = SegmentHeader::BYTES + self.payload_bytes;
@@ -126,27 +150,33 @@ pub(crate) struct Receiver {
     filled: usize,
     /// The payload of the record that came last.
     payload_bytes: usize,
+    /// How long a record may take.
+    limit: Duration,
+    /// When the present one began.
+    begun: Option<Instant>,
     traffic: Arc<Traffic>,
 }
 
 impl Receiver {
-    pub(crate) fn new(connection: Connection, longest_payload: usize, traffic: Arc<Traffic>) -> Self {
-        let Connection { stream, secret } = connection;
-        let (keys, buffer) = (Keys::new(secret), Buffer::new(longest_payload));
-        Self { stream, keys, buffer, filled: 0, payload_bytes: 0, traffic }
+    /// Over the socket of `connection`, whose form is not local.
+    pub(crate) fn new(connection: Connection, longest_payload: usize, limits: Limits, traffic: Arc<Traffic>) -> Self {
+        let (stream, keys) = open(connection);
+        let (buffer, limit) = (Buffer::new(longest_payload), limits.record);
+        Self { stream, keys, buffer, filled: 0, payload_bytes: 0, limit, begun: None, traffic }
     }
 
     /// Waits for a whole record and opens it. Can be cancelled and called again, until it fails.
     ///
     /// # Errors
-    /// [`DataError`] if the connection ended, or brought what no correct peer sends.
+    /// [`DataError`] if the connection ended, brought what no correct peer sends, or brings it too slowly.
     pub(crate) async fn next(&mut self) -> Result<(), DataError> {
-        fill(&self.stream, self.buffer.length(), &mut self.filled).await?;
-        let payload_bytes = self.buffer.declared_payload()?;
-        let record = self.buffer.record(payload_bytes);
-        fill(&self.stream, record, &mut self.filled).await?;
+        let Self { stream, buffer, filled, limit, begun, .. } = self;
+        fill(stream, buffer.length(), filled, begun, *limit).await?;
+        let payload_bytes = buffer.declared_payload()?;
+        let record = buffer.record(payload_bytes);
+        fill(stream, record, filled, begun, *limit).await?;
         self.keys.open(record)?;
-        (self.filled, self.payload_bytes) = (0, payload_bytes);
+        (self.filled, self.begun, self.payload_bytes) = (0, None, payload_bytes);
         let bytes = SegmentHeader::BYTES + payload_bytes;
         self.traffic.received.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(())
@@ -159,16 +189,40 @@ impl Receiver {
 }
 
 /// Reads until `into` is full; `filled` counts, so that a cancelled call can be made again.
-async fn fill(stream: &TcpStream, into: &mut [u8], filled: &mut usize) -> io::Result<()> {
+///
+/// Nothing may come for as long as it likes: the neighbour may wait for its own. But what began, from `begun` on, must
+/// be whole within `limit`.
+async fn fill(
+    stream: &TcpStream,
+    into: &mut [u8],
+    filled: &mut usize,
+    begun: &mut Option<Instant>,
+    limit: Duration,
+) -> Result<(), DataError> {
     while *filled < into.len() {
         match stream.try_read(&mut into[*filled..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             Ok(count) => *filled += count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.readable().await?,
-            Err(error) => return Err(error),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && *filled == 0 => stream.readable().await?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let deadline = *begun.get_or_insert_with(Instant::now) + limit;
+                let readable = timeout_at(deadline, stream.readable()).await;
+                readable.map_err(|_| DataError::Slow { filled: *filled, limit })??;
+            }
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
+}
+
+fn open(connection: Connection) -> (TcpStream, Keys) {
+    let Connection { stream, secret, form } = connection;
+    let keys = match form {
+        Form::Sealed => Keys::new(secret),
+        Form::Plain => Keys::plain(),
+        Form::Local(_) => panic!("a local link has ends of its own"),
+    };
+    (stream, keys)
 }
 
 #[cfg(test)]

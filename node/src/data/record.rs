@@ -1,4 +1,4 @@
-//! The form of a segment on a direct connection: one AES-128-GCM record.
+//! The form of a segment on a direct connection: one AES-128-GCM record, or the same without a cipher.
 //!
 //! ```text
 //!   | length: 4 | header: 32 | payload         | tag: 16 |
@@ -9,6 +9,9 @@
 //! A key seals one direction of one connection. Its nonce counts the records and is never sent, so a record that is
 //! repeated, left out or moved can't be opened. Long before a counter could run out, both ends derive the next key
 //! from the present one and forget the present one.
+//!
+//! Where both users have switched encryption off, the record is plain and its tag holds its number, which shows mistakes
+//! and nothing more.
 
 use std::ops::Range;
 
@@ -80,14 +83,15 @@ impl Buffer {
         (length as usize)
             .checked_sub(SegmentHeader::BYTES + TAG_BYTES)
             .filter(|payload| *payload <= longest)
-            .ok_or(DataError::Length { length, longest })
+            .ok_or(DataError::Length { length: length.into(), longest })
     }
 }
 
 /// The keys of one direction, at either end.
 pub(crate) struct Keys {
     secret: Secret,
-    key: LessSafeKey,
+    /// `None` leaves records plain.
+    key: Option<LessSafeKey>,
     /// Records under the present key: the next one's nonce.
     used: u64,
     records_per_key: u64,
@@ -105,8 +109,13 @@ impl Keys {
         Self::with_records_per_key(secret, RECORDS_PER_KEY)
     }
 
+    /// For records that anybody can read and forge.
+    pub(crate) fn plain() -> Self {
+        Self { secret: [0; 32], key: None, used: 0, records_per_key: u64::MAX }
+    }
+
     fn with_records_per_key(secret: Secret, records_per_key: u64) -> Self {
-        Self { secret, key: key(&secret), used: 0, records_per_key }
+        Self { secret, key: Some(key(&secret)), used: 0, records_per_key }
     }
 
     /// Seals a record in place: fills in its length and tag.
@@ -116,8 +125,11 @@ impl Keys {
         length.copy_from_slice(&sealed_bytes.to_le_bytes());
         let (plain, tag) = sealed.split_at_mut(sealed.len() - TAG_BYTES);
         let nonce = self.next_nonce();
-        let made = self
-            .key
+        let Some(key) = &self.key else {
+            tag.copy_from_slice(&number(nonce));
+            return;
+        };
+        let made = key
             .seal_in_place_separate_tag(nonce, Aad::from(&*length), plain)
             .expect("invariant: a record is far shorter than the cipher's limit");
         tag.copy_from_slice(made.as_ref());
@@ -130,16 +142,17 @@ impl Keys {
     pub(crate) fn open(&mut self, record: &mut [u8]) -> Result<(), DataError> {
         let (length, sealed) = record.split_at_mut(LENGTH_BYTES);
         let nonce = self.next_nonce();
-        match self.key.open_in_place(nonce, Aad::from(&*length), sealed) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(DataError::Forged),
-        }
+        let is_next = match &self.key {
+            Some(key) => key.open_in_place(nonce, Aad::from(&*length), sealed).is_ok(),
+            None => sealed.ends_with(&number(nonce)),
+        };
+        if is_next { Ok(()) } else { Err(DataError::Forged) }
     }
 
     fn next_nonce(&mut self) -> Nonce {
         if self.used == self.records_per_key {
             self.secret = blake3::derive_key("starling 2026 data plane next secret", &self.secret);
-            self.key = key(&self.secret);
+            self.key = Some(key(&self.secret));
             self.used = 0;
         }
         let mut nonce = [0; NONCE_LEN];
@@ -147,6 +160,13 @@ impl Keys {
         self.used += 1;
         Nonce::assume_unique_for_key(nonce)
     }
+}
+
+/// What a plain record has for a tag.
+fn number(nonce: Nonce) -> [u8; TAG_BYTES] {
+    let mut tag = [0; TAG_BYTES];
+    tag[..NONCE_LEN].copy_from_slice(nonce.as_ref());
+    tag
 }
 
 fn key(secret: &Secret) -> LessSafeKey {
