@@ -34,6 +34,7 @@ pub mod manifest_file;
 mod network;
 pub mod node;
 pub mod output;
+mod pending;
 mod prepare;
 mod private_file;
 pub mod report;

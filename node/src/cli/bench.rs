@@ -66,7 +66,7 @@ pub struct RingFlags {
     #[arg(long, value_name = "KIB", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=262_144))]
     pub bucket_kib: u32,
     /// Unit of IO within a chunk, in KiB
-    #[arg(long, value_name = "KIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "KIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub segment_kib: u32,
     /// Buckets in flight together
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]

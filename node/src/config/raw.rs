@@ -160,7 +160,7 @@ pub struct CollectiveConfig {
 
 impl Default for CollectiveConfig {
     fn default() -> Self {
-        Self { bucket_kib: 4096, segment_kib: 64, in_flight: 4 }
+        Self { bucket_kib: 4096, segment_kib: 128, in_flight: 4 }
     }
 }
 

@@ -264,3 +264,6 @@ fn has_more(end: &End, taken: u64) -> Result<bool, DataError> {
     let waiting = end.counter(SENT).checked_sub(taken).filter(|waiting| *waiting <= SLOTS);
     waiting.map(|waiting| waiting > 0).ok_or(DataError::Counter)
 }
+
+#[cfg(test)]
+mod tests;

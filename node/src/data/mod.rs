@@ -8,6 +8,8 @@
 //! Start reading at [`listener`], then [`handshake`], [`record`] and [`link`].
 
 pub(crate) mod error;
+#[cfg(test)]
+pub(crate) mod fixture;
 pub(crate) mod handshake;
 pub(crate) mod link;
 pub(crate) mod listener;

@@ -15,8 +15,8 @@ use crate::data::link::{Receiver, Sender};
 use crate::data::{Limits, Transport, local};
 use crate::event::RingFailure;
 
-/// Segments that wait between the ring task and a libp2p stream's task: 2 MiB each way at 64 KiB.
-const MAX_WAITING: usize = 32;
+/// Segments that wait between the ring task and a libp2p stream's task: 2 MiB each way at 128 KiB.
+const MAX_WAITING: usize = 16;
 
 /// What the tasks of libp2p streams share with the ring task.
 pub(super) struct LinkConfig {
