@@ -40,6 +40,29 @@ pub fn accumulate(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
     fold(into, payload, EXPONENT, f32::from_le_bytes, |mine, theirs| *mine += theirs)
 }
 
+/// Adds `mine` to the payload's values, in place: the bits are those of [`accumulate`].
+///
+/// # Errors
+/// [`NonFinite`] for the first value that is not finite; the payload is partly updated then and the operation must end.
+///
+/// # Panics
+/// If the payload's length is not that of `mine`: the caller has checked it against the layout.
+pub fn contribute(payload: &mut [u8], mine: &[f32]) -> Result<(), NonFinite> {
+    let (words, rest) = payload.as_chunks_mut::<ELEMENT_BYTES>();
+    assert!(words.len() == mine.len() && rest.is_empty(), "a payload is as long as the segment it is for");
+    for (block, (words, mine)) in words.chunks_mut(BLOCK).zip(mine.chunks(BLOCK)).enumerate() {
+        let is_bad = |word: &[u8; ELEMENT_BYTES]| u32::from_le_bytes(*word) & EXPONENT == EXPONENT;
+        // Looked at before it is overwritten; the block is still in the first-level cache for the second loop.
+        if words.iter().fold(false, |bad, word| bad | is_bad(word)) {
+            return Err(first_bad(words, block * BLOCK));
+        }
+        for (word, mine) in words.iter_mut().zip(mine) {
+            *word = (mine + f32::from_le_bytes(*word)).to_le_bytes();
+        }
+    }
+    Ok(())
+}
+
 /// Overwrites `into` with the payload's values.
 ///
 /// # Errors
@@ -238,6 +261,9 @@ mod tests {
             let mut sum = mine.clone();
             accumulate(&mut sum, &encoded(&theirs)).expect("all values are finite");
             assert!(sum.iter().zip(mine.iter().zip(&theirs)).all(|(sum, (mine, theirs))| *sum == mine + theirs));
+            let mut payload = encoded(&theirs);
+            contribute(&mut payload, &mine).expect("all values are finite");
+            assert_eq!(payload, encoded(&sum), "the same bits");
             let mut copy = mine;
             store(&mut copy, &encoded(&theirs)).expect("all values are finite");
             assert_eq!(copy, theirs);
@@ -263,6 +289,7 @@ mod tests {
                     let error = NonFinite { index, bits: bad.to_bits() };
                     assert_eq!(accumulate(&mut vec![0.0; length], &encoded(&values)), Err(error));
                     assert_eq!(store(&mut vec![0.0; length], &encoded(&values)), Err(error));
+                    assert_eq!(contribute(&mut encoded(&values), &vec![0.0; length]), Err(error));
                     assert_eq!(first_non_finite(&values), Some(index));
                 }
             }

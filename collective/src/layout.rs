@@ -19,9 +19,9 @@ pub struct LayoutConfig {
 }
 
 impl Default for LayoutConfig {
-    /// Buckets of 4 MiB, segments of 64 KiB: large enough to hide a message's latency, small enough to stream.
+    /// Buckets of 4 MiB, segments of 128 KiB: large enough to hide a message's latency, small enough to stream.
     fn default() -> Self {
-        Self { bucket_elements: 1 << 20, segment_elements: 1 << 14 }
+        Self { bucket_elements: 1 << 20, segment_elements: 1 << 15 }
     }
 }
 

@@ -8,6 +8,7 @@ use libp2p::{StreamProtocol, connection_limits, gossipsub, identify, kad, mdns, 
 use starling_topology::RunId;
 
 use crate::identity::Identity;
+use crate::pending;
 
 /// Connections that have not been admitted yet: enough for a whole swarm to come at once, few enough to be harmless.
 const MAX_PENDING: u32 = 32;
@@ -18,6 +19,7 @@ const MAX_PER_PEER: u32 = 3;
 #[derive(NetworkBehaviour)]
 pub(crate) struct Behaviour {
     limits: connection_limits::Behaviour,
+    pending: pending::Behaviour,
     pub(crate) streams: libp2p_stream::Behaviour,
     identify: identify::Behaviour,
     ping: ping::Behaviour,
@@ -89,6 +91,7 @@ impl Behaviour {
             identify::Config::new(protocols.kademlia.to_string(), identity.keypair().public()).with_cache_size(0);
         Ok(Self {
             limits: connection_limits::Behaviour::new(limits),
+            pending: pending::Behaviour::default(),
             streams: libp2p_stream::Behaviour::new(),
             identify: identify::Behaviour::new(identify_config),
             ping: ping::Behaviour::new(ping::Config::new()),

@@ -54,7 +54,7 @@ impl Identity {
         &self.keypair
     }
 
-    #[cfg(test)]
+    /// An identity that is kept nowhere.
     pub(crate) fn generate() -> Self {
         Self { keypair: Keypair::generate_ed25519() }
     }

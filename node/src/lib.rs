@@ -18,6 +18,7 @@
 mod admission;
 mod ask;
 mod behaviour;
+pub mod bench;
 pub mod cli;
 pub mod commands;
 pub mod config;
@@ -33,6 +34,7 @@ pub mod manifest_file;
 mod network;
 pub mod node;
 pub mod output;
+mod pending;
 mod prepare;
 mod private_file;
 pub mod report;

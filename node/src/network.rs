@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::admission::{Admission, Turned};
 use crate::behaviour::{Behaviour, BehaviourEvent, Protocols, WELCOME};
-use crate::data::Door;
+use crate::data::{DataPlane, Door};
 use crate::error::NodeError;
 use crate::event::NetworkEvent;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
@@ -105,7 +105,19 @@ impl Network {
         }
         listen(&mut swarm, &settings.listen).await?;
         let listened: Vec<Multiaddr> = swarm.listeners().cloned().collect();
-        let door = Arc::new(Door::new(identity, manifest.run_id(), settings.data_plane, &listened));
+        let door = Door::new(
+            identity,
+            manifest.run_id(),
+            settings.data_plane,
+            manifest.layout.segment_bytes as usize,
+            &listened,
+        );
+        let door = Arc::new(door.map_err(NodeError::Thread)?);
+        if settings.data_plane == DataPlane::Plaintext {
+            tracing::warn!(
+                "gradients are NOT ENCRYPTED (network.data is plaintext): whoever is on the way can read and change them"
+            );
+        }
         let announced = settings.announce.clone();
         Ok(Self {
             swarm,

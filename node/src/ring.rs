@@ -10,24 +10,29 @@ mod link;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libp2p::{Stream, StreamProtocol};
 use libp2p_stream::Control;
 use starling_collective::{
-    Codec, Input, Layout, LayoutConfig, OperationKey, Output, SegmentHeader, SegmentId, Session, kernel,
+    Codec, Input, Layout, LayoutConfig, OperationKey, Output, Phase, SegmentHeader, SegmentId, Session, kernel,
 };
 use starling_topology::{Gate, PeerId, Rank, Ring, View, ViewId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::data::Door;
 use crate::data::handshake::Connection;
+use crate::data::{Door, Limits};
 use crate::event::{NetworkEvent, RingFailure};
 use crate::identity::to_libp2p;
 use crate::streams;
 pub(crate) use greeting::read_view;
 use link::{Incoming, LinkConfig, Outgoing};
+
+const SHARED: Duration = Duration::from_micros(3);
+/// How long a ring looks for the next bytes before it sleeps. A neighbour that works at the same speed sends some within
+/// the time that a segment takes; to sleep and be woken up takes longer than that on many machines.
+const PATIENCE: Duration = Duration::from_micros(50);
 
 /// One bucket list to reduce: a step's gradient, already multiplied by this member's weight.
 #[derive(Debug)]
@@ -54,6 +59,7 @@ pub(crate) struct RingConfig {
     pub(crate) layout: LayoutConfig,
     pub(crate) in_flight: u32,
     pub(crate) open_limit: Duration,
+    pub(crate) limits: Limits,
     pub(crate) protocol: StreamProtocol,
     pub(crate) door: Arc<Door>,
     pub(crate) traffic: Arc<Traffic>,
@@ -114,7 +120,8 @@ pub(crate) fn start(
         events,
     };
     let (view, previous) = (driver.view, driver.previous);
-    let task = tokio::spawn(driver.run(control, streams, queue)).abort_handle();
+    let thread = driver.config.door.thread.clone();
+    let task = thread.spawn(driver.run(control, streams, queue)).abort_handle();
     (RingHandle { view, previous, gate, incoming, task, _operations: operations.clone() }, operations)
 }
 
@@ -156,7 +163,8 @@ impl Driver {
         let broken = |peer| move |reason: String| Blame(peer, RingFailure::Broken(reason));
         let (opened, accepted) = tokio::join!(self.open(control), self.accept(incoming));
         let (opened, accepted) = (opened.map_err(broken(self.next))?, accepted.map_err(broken(self.previous))?);
-        let config = LinkConfig { longest_payload: self.longest_payload(), traffic: self.config.traffic.clone() };
+        let RingConfig { limits, traffic, .. } = &self.config;
+        let config = LinkConfig { longest_payload: self.longest_payload(), limits: *limits, traffic: traffic.clone() };
         let mut outgoing = Outgoing::new(opened.0, opened.1, &config, tasks);
         let mut incoming = Incoming::new(accepted.0, accepted.1, &config, tasks);
         let (from_previous, to_next) = (incoming.transport(), outgoing.transport());
@@ -208,16 +216,18 @@ impl Driver {
     ) -> Result<(), Blame> {
         let key = OperationKey { step: operation.step, attempt: 0 };
         let mut session = Session::new(self.layout.clone(), self.rank, self.config.in_flight);
-        let mut sends: VecDeque<SegmentId> = VecDeque::new();
+        let mut sends = Sends::default();
         let from = self.layout.world_size().previous(self.rank);
         let misbehaved = |violation: String| {
             Blame(self.previous, RingFailure::Misbehaved(format!("step {}: {violation}", key.step)))
         };
         session.handle(Input::Start).map_err(|violation| misbehaved(violation.to_string()))?;
-        execute(&mut session, &mut operation, &[], &mut sends).map_err(misbehaved)?;
+        execute(&mut session, &mut operation, &mut [], &mut sends, false).map_err(misbehaved)?;
+        let mut quiet = Instant::now();
+        let mut alone = true;
         loop {
             if !outgoing.is_busy()
-                && let Some(segment) = sends.pop_front()
+                && let Some(segment) = sends.pop()
             {
                 let range = self.layout.range(&segment).expect("invariant: the machine names its own segments");
                 let header = SegmentHeader::new(key, segment, &self.layout);
@@ -229,8 +239,7 @@ impl Driver {
                 let _ = operation.reply.send(operation.buffer);
                 return Ok(());
             }
-            // Links that are always ready must not keep the event loop waiting.
-            tokio::task::consume_budget().await;
+            let looks_again = alone && quiet.elapsed() < PATIENCE;
             tokio::select! {
                 biased;
                 changed = self.gate.wait_for(|gate| !gate.admits(operation.step)) => {
@@ -238,19 +247,34 @@ impl Driver {
                     drop(changed);
                     return Ok(());
                 }
-                sent = outgoing.flush(), if outgoing.is_busy() => {
+                sent = outgoing.flush(!looks_again), if outgoing.is_busy() => {
                     sent.map_err(|reason| Blame(self.next, RingFailure::Broken(reason)))?;
+                    (quiet, alone) = (Instant::now(), true);
                 }
                 // Once done, what comes belongs to the next step.
-                received = incoming.next(), if !session.is_done() => {
+                received = incoming.next(!looks_again), if !session.is_done() => {
                     received.map_err(|failure| Blame(self.previous, failure))?;
+                    let may_pass_on = outgoing.can_pass_on(incoming);
                     let (header, payload) = incoming.segment();
                     take(&mut session, from, key, header, payload).map_err(misbehaved)?;
-                    execute(&mut session, &mut operation, payload, &mut sends).map_err(misbehaved)?;
+                    let passes = execute(&mut session, &mut operation, payload, &mut sends, may_pass_on);
+                    if passes.map_err(misbehaved)? {
+                        outgoing.pass_on(incoming);
+                    }
+                    (quiet, alone) = (Instant::now(), true);
                 }
+                () = look_again(&mut alone), if looks_again => {}
             }
         }
     }
+}
+
+/// Lets whoever shares this core go first, then looks at the sockets once more.
+async fn look_again(alone: &mut bool) {
+    let began = Instant::now();
+    std::thread::yield_now();
+    *alone = began.elapsed() < SHARED;
+    tokio::task::yield_now().await;
 }
 
 /// Checks a segment and hands it to the machine, whose outputs then use its payload.
@@ -273,32 +297,68 @@ fn take(
     session.handle(Input::Received { from, segment, payload: () }).map_err(|violation| violation.to_string())
 }
 
+/// Segments that wait until the link is free.
+#[derive(Debug, Default)]
+struct Sends {
+    /// What came and goes on. First, because it is still in the cache, and the ring waits for it.
+    onward: VecDeque<SegmentId>,
+    /// This member's own chunks, which begin their way here.
+    own: VecDeque<SegmentId>,
+}
+
+impl Sends {
+    fn push(&mut self, segment: SegmentId, rank: Rank) {
+        let is_own = segment.phase == Phase::ReduceScatter && segment.chunk == rank;
+        if is_own { self.own.push_back(segment) } else { self.onward.push_back(segment) }
+    }
+
+    fn pop(&mut self) -> Option<SegmentId> {
+        self.onward.pop_front().or_else(|| self.own.pop_front())
+    }
+}
+
 /// Does to the buffer what the machine asks. The machine uses each payload at once, so it need not hold it: whatever it
 /// asks to add or store is `payload`, the segment that came last.
+///
+/// If that segment goes on as it is, or with this member's share added, then with `may_pass_on` it is not queued: the
+/// payload is what is to be sent, and the answer is true. Its sum is not kept here then; the result comes round later.
 fn execute(
     session: &mut Session<()>,
     operation: &mut Operation,
-    payload: &[u8],
-    sends: &mut VecDeque<SegmentId>,
-) -> Result<(), String> {
-    while let Some(output) = session.poll() {
+    payload: &mut [u8],
+    sends: &mut Sends,
+    may_pass_on: bool,
+) -> Result<bool, String> {
+    let mut passes_on = false;
+    let mut next = session.poll();
+    while let Some(output) = next {
+        next = session.poll();
         let layout = session.layout();
         let range = |segment: &SegmentId| layout.range(segment).expect("invariant: the machine names its own segments");
         let non_finite = |segment: SegmentId| move |_| format!("sent a value that is not finite in {segment:?}");
+        let goes_on =
+            |segment| may_pass_on && matches!(next, Some(Output::Send { segment: sent, .. }) if sent == segment);
         match output {
-            Output::Send { segment, .. } => sends.push_back(segment),
+            Output::Send { segment, .. } => sends.push(segment, session.schedule().rank()),
+            Output::Accumulate { segment, payload: () } if goes_on(segment) => {
+                kernel::contribute(payload, &operation.buffer[range(&segment)]).map_err(non_finite(segment))?;
+                (passes_on, next) = (true, session.poll());
+            }
             Output::Accumulate { segment, payload: () } => {
                 kernel::accumulate(&mut operation.buffer[range(&segment)], payload).map_err(non_finite(segment))?;
             }
             Output::Store { segment, payload: () } => {
                 kernel::store(&mut operation.buffer[range(&segment)], payload).map_err(non_finite(segment))?;
+                if goes_on(segment) {
+                    (passes_on, next) = (true, session.poll());
+                }
             }
             Output::Divide { segment } => kernel::divide(&mut operation.buffer[range(&segment)], operation.divisor),
             // Plain values lose nothing, and a ring never has two payloads to put before its own.
             Output::Round { .. } | Output::Prepend { .. } | Output::BucketDone(_) | Output::Done => {}
         }
     }
-    Ok(())
+    Ok(passes_on)
 }
 
 #[cfg(test)]

@@ -312,7 +312,7 @@ impl LayoutSpec {
 
 impl Default for LayoutSpec {
     fn default() -> Self {
-        Self { bucket_bytes: 4 << 20, segment_bytes: 64 << 10 }
+        Self { bucket_bytes: 4 << 20, segment_bytes: 128 << 10 }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Flags that set a key of the configuration stay text here. [`crate::config`] reads, checks and explains them, with
 //! the same words as for files and variables.
 
+mod bench;
 mod values;
 
 #[cfg(test)]
@@ -12,6 +13,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
+
+pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, RingFlags};
 
 use crate::settings::Resume;
 
@@ -85,6 +88,9 @@ pub enum Verb {
     /// List, verify and export checkpoints
     #[command(subcommand)]
     Checkpoint(CheckpointVerb),
+    /// Measure how fast this machine reduces
+    #[command(subcommand)]
+    Bench(BenchVerb),
     /// Print a completion script for a shell
     Completions {
         /// bash, elvish, fish, powershell or zsh
@@ -211,7 +217,8 @@ pub struct MachineFlags {
     /// Look for peers on the local network by multicast [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub mdns: Option<String>,
-    /// How gradients travel: direct (TCP of their own), universal (libp2p) or auto, the best there is [default: auto]
+    /// How gradients travel: direct (TCP of their own), local (memory within a machine), universal (libp2p), auto (the
+    /// best of these), or plaintext (direct without encryption; all members must say so) [default: auto]
     #[arg(long, value_name = "PLANE")]
     pub data_plane: Option<String>,
     /// The most members the run may have [default: 64]

@@ -1,5 +1,6 @@
 //! What each verb does. One file per verb.
 
+mod bench;
 mod checkpoint;
 mod completions;
 mod config;
@@ -20,6 +21,7 @@ use thiserror::Error;
 pub use lock::DataDirLock;
 pub use signals::Signals;
 
+use crate::bench::BenchError;
 use crate::cli::{CheckpointVerb, Cli, ConfigVerb, GlobalFlags, Verb};
 use crate::config::{ConfigError, FILE_NAME, FlagValue, Layers, Loaded};
 use crate::error::NodeError;
@@ -44,6 +46,9 @@ pub enum CommandError {
     /// The node failed.
     #[error(transparent)]
     Node(#[from] NodeError),
+    /// A benchmark has no result.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
     /// Checkpoints can't be read.
     #[error(transparent)]
     Train(#[from] starling_train::Error),
@@ -108,6 +113,7 @@ impl CommandError {
         match self {
             Self::Config(_) | Self::NotEmpty(_) => EXIT_USAGE,
             Self::Node(_)
+            | Self::Bench(_)
             | Self::Train(_)
             | Self::InUse { .. }
             | Self::NoStatus(_)
@@ -181,6 +187,7 @@ pub async fn dispatch(cli: Cli) -> Result<u8, CommandError> {
         Verb::Checkpoint(CheckpointVerb::Ls(flags)) => checkpoint::list(&context, &flags),
         Verb::Checkpoint(CheckpointVerb::Verify(flags)) => checkpoint::verify(&context, &flags),
         Verb::Checkpoint(CheckpointVerb::Export(flags)) => checkpoint::export(&context, &flags),
+        Verb::Bench(verb) => bench::bench(&context, &verb).await,
         Verb::Completions { shell } => completions::completions(shell),
     }
 }

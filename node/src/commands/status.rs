@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::StatusFlags;
+use crate::data::Transport;
 use crate::output::format;
 use crate::status::Status;
 
@@ -69,6 +70,9 @@ fn describe(status: &Status) -> String {
     }
     if let Some([from_previous, to_next]) = status.links {
         line("links", format!("{from_previous} from the previous member, {to_next} to the next"));
+        if [from_previous, to_next].contains(&Transport::Plaintext) {
+            line("WARNING", "gradients are NOT ENCRYPTED: whoever is on the way reads and changes them".to_owned());
+        }
     }
     for address in &status.addresses {
         line("address", address.clone());
@@ -90,6 +94,9 @@ mod tests {
             status.process.started = Some(1);
             assert!(describe(&status).contains("killed"), "{}", describe(&status));
         }
+        assert!(!describe(&status).contains("NOT ENCRYPTED"));
+        status.links = Some([Transport::Direct, Transport::Plaintext]);
+        assert!(describe(&status).contains("NOT ENCRYPTED"), "{}", describe(&status));
         status.phase = Phase::Failed;
         status.error = Some("peer x is lost".to_owned());
         let failed = describe(&status);

@@ -116,6 +116,8 @@ impl Loaded {
             mdns: network.mdns,
             data_plane: match network.data.as_str() {
                 "direct" => DataPlane::Direct,
+                "local" => DataPlane::Local,
+                "plaintext" => DataPlane::Plaintext,
                 "universal" => DataPlane::Universal,
                 // The key's kind leaves only `auto`.
                 _ => DataPlane::Auto,

@@ -161,9 +161,10 @@ pub static KEYS: &[Key] = &[
     key("network.mdns", Kind::Bool, Some("--mdns"), "Whether to look for peers on the local network by multicast."),
     key(
         "network.data",
-        Kind::Choice(&["auto", "direct", "universal"]),
+        Kind::Choice(&["auto", "direct", "local", "universal", "plaintext"]),
         Some("--data-plane"),
-        "auto, direct (TCP connections of their own) or universal (libp2p streams): how gradients travel.",
+        "How gradients travel: direct (TCP of their own), local (memory within a machine), universal (libp2p streams), \
+         auto (the best of these), or plaintext (direct without encryption; all members must say so).",
     ),
     key("network.max_peers", Kind::Integer(1, MAX_PEERS), Some("--max-peers"), "The most members a run may have."),
     key(

@@ -125,7 +125,7 @@ pub struct NetworkConfig {
     pub announce: Vec<String>,
     /// Whether to look for peers on the local network.
     pub mdns: bool,
-    /// How gradients travel: `auto`, `direct` or `universal`.
+    /// How gradients travel: `auto`, `direct`, `local`, `universal` or `plaintext`.
     pub data: String,
     /// The most members of a view.
     pub max_peers: u64,
@@ -160,7 +160,7 @@ pub struct CollectiveConfig {
 
 impl Default for CollectiveConfig {
     fn default() -> Self {
-        Self { bucket_kib: 4096, segment_kib: 64, in_flight: 4 }
+        Self { bucket_kib: 4096, segment_kib: 128, in_flight: 4 }
     }
 }
 

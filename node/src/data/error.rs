@@ -1,6 +1,7 @@
 //! Why a direct connection can't be made or used.
 
 use std::io;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -35,10 +36,30 @@ pub(crate) enum DataError {
     #[error("a record of {length} bytes where a segment has at most {longest}")]
     Length {
         /// What it declares.
-        length: u32,
+        length: u64,
         /// The longest payload.
         longest: usize,
     },
+    /// A record began and did not end.
+    #[error("{filled} bytes of a record came, and not the rest of it within {} ms", limit.as_millis())]
+    Slow {
+        /// How much came.
+        filled: usize,
+        /// How long a record may take.
+        limit: Duration,
+    },
+    /// The other end takes nothing.
+    #[error("nothing of what was sent was taken for {} ms", limit.as_millis())]
+    Stuck {
+        /// How long that may be.
+        limit: Duration,
+    },
+    /// A counter in shared memory says what can't be.
+    #[error("a counter in the memory shared with the other end makes no sense")]
+    Counter,
+    /// The link must be local, and is not.
+    #[error("the other end shares no memory with this one: it is on another machine, of another user, or not asked to")]
+    NotLocal,
     /// A record is not what the other end sealed next.
     #[error("a record that was changed, repeated or moved on the way")]
     Forged,

@@ -3,10 +3,14 @@
 //! ```text
 //!   sender (dials)                              receiver (listens)
 //!      | <== TLS 1.3, both certificates, ALPN ==>  |   each checks that the other is its ring neighbour
-//!      | -- view, direction -------------------->  |
+//!      | -- view, direction, form -------------->  |   the form: sealed or plain, as both users must have said
 //!      | <---------------------------- ready ----  |
+//!      | -- where its memory is ---------------->  |   nowhere, unless both ends are on one machine
+//!      | <----------------- mapped, or not ------  |
 //!      | == records under the exported key =====>  |   the TLS session ends here, the socket goes on
 //! ```
+//!
+//! Plain connections leave the two messages about memory out.
 //!
 //! The export is bound to run and view, so a connection made for one ring can't serve another.
 
@@ -21,14 +25,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::error::DataError;
+use super::memory::{Mapping, Place, Shared};
 use super::record::Secret;
+use super::{DataPlane, Transport, local};
 use crate::identity::to_libp2p;
 
-const ALPN: &[u8] = b"starling-data/1";
-const LABEL: &[u8] = b"EXPERIMENTAL-starling-data-1";
+const ALPN: &[u8] = b"starling-data/2";
+const LABEL: &[u8] = b"EXPERIMENTAL-starling-data-2";
 /// Segments go from the dialer to the listener. The only direction there is; named so that another can't be mistaken.
 const DIALER_TO_LISTENER: u8 = 1;
+const SEALED: u8 = 1;
+const PLAIN: u8 = 2;
 const READY: u8 = 0x2a;
+const MAPPED: u8 = 1;
+const NOT_MAPPED: u8 = 0;
+/// Process and descriptor; zeros are nowhere.
+const PLACE_BYTES: usize = 8;
 /// Read from the socket at a time. A handshake takes a few kilobytes.
 const READ_BYTES: usize = 4096;
 
@@ -39,6 +51,19 @@ pub(crate) struct Purpose {
     pub(crate) view: ViewId,
     /// The ring neighbour that must be at the other end.
     pub(crate) peer: PeerId,
+    /// What this end's user allows.
+    pub(crate) mode: DataPlane,
+    /// The longest segment.
+    pub(crate) segment_bytes: usize,
+}
+
+/// How a connection's bytes are kept.
+#[derive(Debug)]
+pub(super) enum Form {
+    Sealed,
+    Plain,
+    /// They go through this memory; the socket only wakes.
+    Local(Mapping),
 }
 
 /// A socket whose ends have proven who they are, and the secret that only they share.
@@ -46,6 +71,18 @@ pub(crate) struct Purpose {
 pub(crate) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) secret: Secret,
+    pub(super) form: Form,
+}
+
+impl Connection {
+    /// How its segments travel.
+    pub(crate) fn transport(&self) -> Transport {
+        match self.form {
+            Form::Sealed => Transport::Direct,
+            Form::Plain => Transport::Plaintext,
+            Form::Local(_) => Transport::Local,
+        }
+    }
 }
 
 /// Proves to the listener who we are and that we are to send to it. Cancelling closes the socket.
@@ -79,7 +116,14 @@ async fn connect_with(
     if ready != [READY] {
         return Err(DataError::OtherProtocol);
     }
-    session.export(purpose)
+    let secret = session.export(purpose)?;
+    let form = match purpose.mode {
+        DataPlane::Plaintext => Form::Plain,
+        DataPlane::Auto | DataPlane::Direct | DataPlane::Local | DataPlane::Universal => {
+            session.offer(purpose, &secret).await?
+        }
+    };
+    Ok(Connection { stream: session.stream, secret, form })
 }
 
 /// The listener's certificate and rules. Made once for all handshakes of a view.
@@ -115,13 +159,58 @@ pub(crate) async fn accept(
         return Err(DataError::OtherView);
     }
     session.send(&[READY]).await?;
-    session.export(purpose)
+    let secret = session.export(purpose)?;
+    let form = match purpose.mode {
+        DataPlane::Plaintext => Form::Plain,
+        DataPlane::Auto | DataPlane::Direct | DataPlane::Local | DataPlane::Universal => {
+            session.meet(purpose, &secret).await?
+        }
+    };
+    Ok(Connection { stream: session.stream, secret, form })
 }
 
-fn hello(purpose: Purpose) -> [u8; 33] {
-    let mut hello = [DIALER_TO_LISTENER; 33];
+fn hello(purpose: Purpose) -> [u8; 34] {
+    let form = if purpose.mode == DataPlane::Plaintext { PLAIN } else { SEALED };
+    let mut hello = [DIALER_TO_LISTENER; 34];
     hello[..32].copy_from_slice(&purpose.view.0);
+    hello[33] = form;
     hello
+}
+
+/// Whether two ends with this socket between them may share memory.
+fn may_share(stream: &TcpStream, purpose: Purpose) -> bool {
+    let ends = stream.local_addr().and_then(|here| Ok((here.ip(), stream.peer_addr()?.ip())));
+    purpose.mode.shares_memory() && ends.is_ok_and(|(here, there)| here == there)
+}
+
+/// Makes memory that only the other end of this handshake takes for its own.
+fn make_memory(purpose: Purpose, secret: &Secret) -> io::Result<(Shared, Mapping, Place)> {
+    let shared = Shared::make(local::memory_bytes(purpose.segment_bytes))?;
+    let (mut mapping, place) = (shared.map()?, shared.place()?);
+    local::mark(&mut mapping, secret);
+    Ok((shared, mapping, place))
+}
+
+fn open_memory(purpose: Purpose, secret: &Secret, place: Place) -> io::Result<Mapping> {
+    let mapping = Shared::open(place, local::memory_bytes(purpose.segment_bytes))?.map()?;
+    if local::is_marked(&mapping, secret) { Ok(mapping) } else { Err(io::Error::other("it is another link's memory")) }
+}
+
+/// What a link becomes without memory.
+fn without_memory(purpose: Purpose) -> Result<Form, DataError> {
+    if purpose.mode == DataPlane::Local { Err(DataError::NotLocal) } else { Ok(Form::Sealed) }
+}
+
+fn encode(place: Place) -> [u8; PLACE_BYTES] {
+    let mut bytes = [0; PLACE_BYTES];
+    bytes[..4].copy_from_slice(&place.process.to_le_bytes());
+    bytes[4..].copy_from_slice(&place.descriptor.to_le_bytes());
+    bytes
+}
+
+fn decode(bytes: [u8; PLACE_BYTES]) -> Place {
+    let [a, b, c, d, e, f, g, h] = bytes;
+    Place { process: u32::from_le_bytes([a, b, c, d]), descriptor: u32::from_le_bytes([e, f, g, h]) }
 }
 
 /// A TLS session over a socket, for as long as it takes to agree on a key.
@@ -190,11 +279,42 @@ impl Session {
         Ok(())
     }
 
-    fn export(self, purpose: Purpose) -> Result<Connection, DataError> {
+    fn export(&self, purpose: Purpose) -> Result<Secret, DataError> {
         let mut context = purpose.run.0.to_vec();
         context.extend(hello(purpose));
-        let secret = self.tls.export_keying_material(Secret::default(), LABEL, Some(&context))?;
-        Ok(Connection { stream: self.stream, secret })
+        Ok(self.tls.export_keying_material(Secret::default(), LABEL, Some(&context))?)
+    }
+
+    /// Tells the listener where memory is that both could use, and whether it has mapped it.
+    async fn offer(&mut self, purpose: Purpose, secret: &Secret) -> Result<Form, DataError> {
+        let made = may_share(&self.stream, purpose).then(|| make_memory(purpose, secret));
+        let made = made.transpose().unwrap_or_else(|error| {
+            tracing::info!(%error, "no memory for a local link");
+            None
+        });
+        let place = made.as_ref().map_or([0; PLACE_BYTES], |(_, _, place)| encode(*place));
+        self.send(&place).await?;
+        let mut answer = [0];
+        self.receive(&mut answer).await?;
+        match made {
+            Some((_, mapping, _)) if answer == [MAPPED] => Ok(Form::Local(mapping)),
+            _ if answer == [NOT_MAPPED] => without_memory(purpose),
+            _ => Err(DataError::OtherProtocol),
+        }
+    }
+
+    /// Maps the dialer's memory if there is some, and says so.
+    async fn meet(&mut self, purpose: Purpose, secret: &Secret) -> Result<Form, DataError> {
+        let mut place = [0; PLACE_BYTES];
+        self.receive(&mut place).await?;
+        let offered = place != [0; PLACE_BYTES] && may_share(&self.stream, purpose);
+        let opened = offered.then(|| open_memory(purpose, secret, decode(place)));
+        let opened = opened.transpose().unwrap_or_else(|error| {
+            tracing::info!(%error, "the previous member's memory can't be mapped");
+            None
+        });
+        self.send(&[if opened.is_some() { MAPPED } else { NOT_MAPPED }]).await?;
+        opened.map_or_else(|| without_memory(purpose), |mapping| Ok(Form::Local(mapping)))
     }
 }
 

@@ -4,17 +4,24 @@
 //! sent on by one core, while it is in that core's cache. Waiting for a socket can be cancelled at any point and begun
 //! again; what is half done stays in the buffer.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use starling_collective::{SegmentHeader, kernel};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
 
+use super::Limits;
 use super::error::DataError;
-use super::handshake::Connection;
+use super::handshake::{Connection, Form};
 use super::record::{Buffer, Keys};
 use crate::ring::Traffic;
+
+/// Segments that are passed on and wait for the socket. While there is room for one, none is copied.
+const MAX_PASSED_ON: usize = 4;
 
 /// The sending end.
 #[derive(Debug)]
@@ -26,14 +33,30 @@ pub(crate) struct Sender {
     payload_bytes: usize,
     /// How much of that record is sent; `None` if none is on its way.
     sent: Option<usize>,
+    /// Opened records that are to be sent after it, with their payloads' lengths.
+    passed_on: VecDeque<(Buffer, usize)>,
+    /// For the receiver, in exchange for those.
+    spare: Vec<Buffer>,
+    /// How long the socket may take nothing.
+    limit: Duration,
+    /// Since when it has.
+    stuck: Option<Instant>,
     traffic: Arc<Traffic>,
 }
 
 impl Sender {
-    pub(crate) fn new(connection: Connection, longest_payload: usize, traffic: Arc<Traffic>) -> Self {
-        let Connection { stream, secret } = connection;
-        let (keys, buffer) = (Keys::new(secret), Buffer::new(longest_payload));
-        Self { stream, keys, buffer, payload_bytes: 0, sent: None, traffic }
+    /// Over the socket of `connection`, whose form is not local.
+    pub(crate) fn new(connection: Connection, longest_payload: usize, limits: Limits, traffic: Arc<Traffic>) -> Self {
+        let (stream, keys) = open(connection);
+        // A far end that vanished without a word acknowledges nothing. The system notices, once it is told to.
+        #[cfg(target_os = "linux")]
+        if let Err(error) = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(limits.send)) {
+            tracing::debug!(%error, "a direct connection has the system's time limit");
+        }
+        let (buffer, limit) = (Buffer::new(longest_payload), limits.send);
+        let spare = (0..MAX_PASSED_ON).map(|_| Buffer::new(longest_payload)).collect();
+        let passed_on = VecDeque::new();
+        Self { stream, keys, buffer, payload_bytes: 0, sent: None, passed_on, spare, limit, stuck: None, traffic }
     }
 
     /// Whether a record is on its way.
@@ -47,30 +70,73 @@ impl Sender {
     /// If one is on its way already.
     pub(crate) fn load(&mut self, header: &SegmentHeader, values: &[f32]) {
         assert!(!self.is_busy(), "one record is sent at a time");
-        self.payload_bytes = size_of_val(values);
-        let record = self.buffer.record(self.payload_bytes);
-        let (head, payload) = Buffer::parts(self.payload_bytes);
+        let payload_bytes = size_of_val(values);
+        let record = self.buffer.record(payload_bytes);
+        let (head, payload) = Buffer::parts(payload_bytes);
         record[head].copy_from_slice(&header.to_bytes());
         kernel::write(values, &mut record[payload]);
-        self.keys.seal(record);
-        self.sent = Some(0);
+        self.begin(payload_bytes);
     }
 
-    /// Sends what is left of the record. Can be cancelled and called again.
-    pub(crate) async fn flush(&mut self) -> io::Result<()> {
-        let record = self.buffer.record(self.payload_bytes);
-        let Some(sent) = &mut self.sent else { return Ok(()) };
-        while *sent < record.len() {
-            match self.stream.try_write(&record[*sent..]) {
-                Ok(count) => *sent += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stream.writable().await?,
-                Err(error) => return Err(error),
-            }
+    /// Whether [`Self::pass_on`] has room.
+    pub(crate) fn can_pass_on(&self) -> bool {
+        !self.spare.is_empty()
+    }
+
+    /// Sends what the receiver got last, and its owner may have worked on, before anything that is loaded later. Nothing
+    /// is copied: the receiver gets a spare buffer for this one.
+    ///
+    /// # Panics
+    /// If there is no room.
+    pub(crate) fn pass_on(&mut self, receiver: &mut Receiver) {
+        let spare = self.spare.pop().expect("invariant: only as many are passed on as there is room for");
+        self.passed_on.push_back((std::mem::replace(&mut receiver.buffer, spare), receiver.payload_bytes));
+        if !self.is_busy() {
+            self.advance();
         }
-        self.sent = None;
-        let bytes = SegmentHeader::BYTES + self.payload_bytes;
-        self.traffic.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Sends all that is on its way. Can be cancelled and called again.
+    ///
+    /// # Errors
+    /// [`DataError`] if the connection ended, or takes nothing for too long.
+    pub(crate) async fn flush(&mut self) -> Result<(), DataError> {
+        while let Some(sent) = &mut self.sent {
+            let record = self.buffer.record(self.payload_bytes);
+            while *sent < record.len() {
+                match self.stream.try_write(&record[*sent..]) {
+                    Ok(count) => {
+                        *sent += count;
+                        self.stuck = None;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        let deadline = *self.stuck.get_or_insert_with(Instant::now) + self.limit;
+                        let writable = timeout_at(deadline, self.stream.writable()).await;
+                        writable.map_err(|_| DataError::Stuck { limit: self.limit })??;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            let bytes = SegmentHeader::BYTES + self.payload_bytes;
+            self.traffic.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+            self.sent = None;
+            self.advance();
+        }
         Ok(())
+    }
+
+    /// Begins with the next record that was passed on, if there is one.
+    fn advance(&mut self) {
+        if let Some((buffer, payload_bytes)) = self.passed_on.pop_front() {
+            self.spare.push(std::mem::replace(&mut self.buffer, buffer));
+            self.begin(payload_bytes);
+        }
+    }
+
+    fn begin(&mut self, payload_bytes: usize) {
+        self.payload_bytes = payload_bytes;
+        self.keys.seal(self.buffer.record(payload_bytes));
+        self.sent = Some(0);
     }
 }
 
@@ -84,49 +150,79 @@ pub(crate) struct Receiver {
     filled: usize,
     /// The payload of the record that came last.
     payload_bytes: usize,
+    /// How long a record may take.
+    limit: Duration,
+    /// When the present one began.
+    begun: Option<Instant>,
     traffic: Arc<Traffic>,
 }
 
 impl Receiver {
-    pub(crate) fn new(connection: Connection, longest_payload: usize, traffic: Arc<Traffic>) -> Self {
-        let Connection { stream, secret } = connection;
-        let (keys, buffer) = (Keys::new(secret), Buffer::new(longest_payload));
-        Self { stream, keys, buffer, filled: 0, payload_bytes: 0, traffic }
+    /// Over the socket of `connection`, whose form is not local.
+    pub(crate) fn new(connection: Connection, longest_payload: usize, limits: Limits, traffic: Arc<Traffic>) -> Self {
+        let (stream, keys) = open(connection);
+        let (buffer, limit) = (Buffer::new(longest_payload), limits.record);
+        Self { stream, keys, buffer, filled: 0, payload_bytes: 0, limit, begun: None, traffic }
     }
 
     /// Waits for a whole record and opens it. Can be cancelled and called again, until it fails.
     ///
     /// # Errors
-    /// [`DataError`] if the connection ended, or brought what no correct peer sends.
+    /// [`DataError`] if the connection ended, brought what no correct peer sends, or brings it too slowly.
     pub(crate) async fn next(&mut self) -> Result<(), DataError> {
-        fill(&self.stream, self.buffer.length(), &mut self.filled).await?;
-        let payload_bytes = self.buffer.declared_payload()?;
-        let record = self.buffer.record(payload_bytes);
-        fill(&self.stream, record, &mut self.filled).await?;
+        let Self { stream, buffer, filled, limit, begun, .. } = self;
+        fill(stream, buffer.length(), filled, begun, *limit).await?;
+        let payload_bytes = buffer.declared_payload()?;
+        let record = buffer.record(payload_bytes);
+        fill(stream, record, filled, begun, *limit).await?;
         self.keys.open(record)?;
-        (self.filled, self.payload_bytes) = (0, payload_bytes);
+        (self.filled, self.begun, self.payload_bytes) = (0, None, payload_bytes);
         let bytes = SegmentHeader::BYTES + payload_bytes;
         self.traffic.received.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(())
     }
 
     /// The header and payload that came last.
-    pub(crate) fn segment(&self) -> (&[u8; SegmentHeader::BYTES], &[u8]) {
+    pub(crate) fn segment(&mut self) -> (&[u8; SegmentHeader::BYTES], &mut [u8]) {
         self.buffer.plain(self.payload_bytes)
     }
 }
 
 /// Reads until `into` is full; `filled` counts, so that a cancelled call can be made again.
-async fn fill(stream: &TcpStream, into: &mut [u8], filled: &mut usize) -> io::Result<()> {
+///
+/// Nothing may come for as long as it likes: the neighbour may wait for its own. But what began, from `begun` on, must
+/// be whole within `limit`.
+async fn fill(
+    stream: &TcpStream,
+    into: &mut [u8],
+    filled: &mut usize,
+    begun: &mut Option<Instant>,
+    limit: Duration,
+) -> Result<(), DataError> {
     while *filled < into.len() {
         match stream.try_read(&mut into[*filled..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             Ok(count) => *filled += count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.readable().await?,
-            Err(error) => return Err(error),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && *filled == 0 => stream.readable().await?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let deadline = *begun.get_or_insert_with(Instant::now) + limit;
+                let readable = timeout_at(deadline, stream.readable()).await;
+                readable.map_err(|_| DataError::Slow { filled: *filled, limit })??;
+            }
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
+}
+
+fn open(connection: Connection) -> (TcpStream, Keys) {
+    let Connection { stream, secret, form } = connection;
+    let keys = match form {
+        Form::Sealed => Keys::new(secret),
+        Form::Plain => Keys::plain(),
+        Form::Local(_) => panic!("a local link has ends of its own"),
+    };
+    (stream, keys)
 }
 
 #[cfg(test)]

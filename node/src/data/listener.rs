@@ -126,15 +126,20 @@ fn tune(stream: &TcpStream, connected_in: Option<Duration>) {
     if let Err(error) = set {
         tracing::debug!(%error, "a direct connection is not tuned");
     }
-    // BBR, the default of many, halves the speed where nothing is ever lost. Far links keep the system's choice.
+    if connected_in.is_some_and(|time| time < NEAR) {
+        keep_steady(socket);
+    }
+}
+
+/// Gives a near link Reno. BBR, the default of many, halves the speed where nothing is ever lost. Far links keep the
+/// system's choice.
+pub(crate) fn keep_steady(socket: socket2::SockRef<'_>) {
     #[cfg(target_os = "linux")]
-    if connected_in.is_some_and(|time| time < NEAR)
-        && let Err(error) = socket.set_tcp_congestion(b"reno")
-    {
+    if let Err(error) = socket.set_tcp_congestion(b"reno") {
         tracing::debug!(%error, "a direct connection keeps the system's congestion control");
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = (connected_in, NEAR);
+    let _ = socket;
 }
 
 #[cfg(test)]

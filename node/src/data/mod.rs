@@ -8,49 +8,115 @@
 //! Start reading at [`listener`], then [`handshake`], [`record`] and [`link`].
 
 pub(crate) mod error;
+#[cfg(test)]
+pub(crate) mod fixture;
 pub(crate) mod handshake;
 pub(crate) mod link;
 pub(crate) mod listener;
-mod record;
+pub(crate) mod local;
+// Values lie in shared memory as they are, so the processor's order of bytes must be the wire's.
+#[cfg_attr(not(all(target_os = "linux", target_endian = "little")), path = "no_memory.rs")]
+mod memory;
+pub(crate) mod record;
+pub(crate) mod thread;
 
+use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use libp2p::Multiaddr;
 use libp2p::identity::Keypair;
 use libp2p::multiaddr::Protocol;
 use serde::{Deserialize, Serialize};
-use starling_topology::RunId;
+use starling_topology::{PeerId, RunId, ViewId};
 
 use crate::identity::Identity;
+use handshake::Purpose;
+use thread::DataThread;
 
-/// Which transports a node uses for its ring links.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Which transports a node uses for its ring links. Both ends of a link take the best that both have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataPlane {
-    /// Direct connections where they can be made, libp2p streams elsewhere.
+    /// Shared memory within a machine, direct connections where they can be made, libp2p streams elsewhere.
     #[default]
     Auto,
     /// Direct connections only: a link that can't be direct is broken.
     Direct,
+    /// Direct connections without encryption, for networks that only trusted people and machines can reach. Both ends
+    /// must say so, or the link is broken. They still prove who they are.
+    Plaintext,
+    /// Shared memory only: a link to another machine or another user's process is broken.
+    Local,
     /// libp2p streams only.
     Universal,
+}
+
+impl DataPlane {
+    /// Whether a link that is not made over TCP is broken.
+    pub(crate) fn insists(self) -> bool {
+        match self {
+            Self::Direct | Self::Plaintext | Self::Local => true,
+            Self::Auto | Self::Universal => false,
+        }
+    }
+
+    /// Whether a link may be local.
+    pub(crate) fn shares_memory(self) -> bool {
+        match self {
+            Self::Auto | Self::Local => true,
+            Self::Direct | Self::Plaintext | Self::Universal => false,
+        }
+    }
 }
 
 /// How the bytes of one ring link travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// Over a TCP connection of its own.
+    /// Over a TCP connection of its own, encrypted.
     Direct,
+    /// The same, readable by everybody on the way.
+    Plaintext,
+    /// Through memory that two processes on one machine share.
+    Local,
     /// Over a libp2p stream.
     Universal,
+}
+
+impl Transport {
+    /// Whether what the two members send is encrypted. What is local never leaves the machine, and is not.
+    pub fn is_encrypted(self) -> bool {
+        match self {
+            Self::Direct | Self::Universal => true,
+            Self::Plaintext | Self::Local => false,
+        }
+    }
 }
 
 impl std::fmt::Display for Transport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Direct => "direct",
+            Self::Plaintext => "plaintext",
+            Self::Local => "local",
             Self::Universal => "universal",
         })
+    }
+}
+
+/// How long a link may bring or take nothing before it counts as broken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// From a record's first byte to its last: the least rate.
+    pub(crate) record: Duration,
+    /// Without a byte taken of what is sent. A member that still computes reads nothing, so this is as long as one may.
+    pub(crate) send: Duration,
+}
+
+impl Limits {
+    /// The limits of a run whose longest stall is `max_stall`.
+    pub(crate) fn new(max_stall: Duration) -> Self {
+        Self { record: max_stall * 6 / 10, send: max_stall }
     }
 }
 
@@ -62,6 +128,10 @@ pub(crate) struct Door {
     pub(crate) keypair: Keypair,
     /// Where this node can be reached over TCP.
     pub(crate) ips: Vec<IpAddr>,
+    /// The longest segment of the run.
+    pub(crate) segment_bytes: usize,
+    /// Where rings run.
+    pub(crate) thread: DataThread,
 }
 
 impl std::fmt::Debug for Door {
@@ -72,12 +142,26 @@ impl std::fmt::Debug for Door {
 }
 
 impl Door {
+    /// What a connection to or from the ring neighbour `peer` is for.
+    pub(crate) fn purpose(&self, view: ViewId, peer: PeerId) -> Purpose {
+        Purpose { run: self.run, view, peer, mode: self.mode, segment_bytes: self.segment_bytes }
+    }
+
     /// The door of a node that listens on `listened`: direct connections are taken on the same interfaces.
-    pub(crate) fn new(identity: &Identity, run: RunId, mode: DataPlane, listened: &[Multiaddr]) -> Self {
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(crate) fn new(
+        identity: &Identity,
+        run: RunId,
+        mode: DataPlane,
+        segment_bytes: usize,
+        listened: &[Multiaddr],
+    ) -> io::Result<Self> {
         let mut ips: Vec<IpAddr> = listened.iter().filter_map(tcp_ip).collect();
         ips.sort_unstable();
         ips.dedup();
-        Self { mode, run, keypair: identity.keypair().clone(), ips }
+        Ok(Self { mode, run, keypair: identity.keypair().clone(), ips, segment_bytes, thread: DataThread::start()? })
     }
 }
 

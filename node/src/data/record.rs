@@ -1,4 +1,4 @@
-//! The form of a segment on a direct connection: one AES-128-GCM record.
+//! The form of a segment on a direct connection: one AES-128-GCM record, or the same without a cipher.
 //!
 //! ```text
 //!   | length: 4 | header: 32 | payload         | tag: 16 |
@@ -9,6 +9,9 @@
 //! A key seals one direction of one connection. Its nonce counts the records and is never sent, so a record that is
 //! repeated, left out or moved can't be opened. Long before a counter could run out, both ends derive the next key
 //! from the present one and forget the present one.
+//!
+//! Where both users have switched encryption off, the record is plain and its tag holds its number, which shows mistakes
+//! and nothing more.
 
 use std::ops::Range;
 
@@ -27,11 +30,11 @@ const PAGE_BYTES: usize = 4096;
 const RECORDS_PER_KEY: u64 = 1 << 24;
 
 /// What both ends export from their TLS session: where a direction's keys come from.
-pub(super) type Secret = [u8; 32];
+pub(crate) type Secret = [u8; 32];
 
 /// Room for one record, its payload at the start of a page. Allocated once and used for all records of a connection.
 #[derive(Debug)]
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     bytes: Vec<u8>,
     /// Where the record starts.
     start: usize,
@@ -39,7 +42,7 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    pub(super) fn new(longest_payload: usize) -> Self {
+    pub(crate) fn new(longest_payload: usize) -> Self {
         let bytes = vec![0; PREFIX_BYTES + PAGE_BYTES + longest_payload + TAG_BYTES];
         // Bounded, because a platform may decline to tell; the payload is then just slower to copy.
         let start = bytes[PREFIX_BYTES..].as_ptr().align_offset(PAGE_BYTES).min(PAGE_BYTES);
@@ -47,26 +50,26 @@ impl Buffer {
     }
 
     /// The whole record of a payload of `payload_bytes`.
-    pub(super) fn record(&mut self, payload_bytes: usize) -> &mut [u8] {
+    pub(crate) fn record(&mut self, payload_bytes: usize) -> &mut [u8] {
         let end = self.start + PREFIX_BYTES + payload_bytes + TAG_BYTES;
         &mut self.bytes[self.start..end]
     }
 
     /// Room for a record's length, the first thing that is read of it.
-    pub(super) fn length(&mut self) -> &mut [u8] {
+    pub(crate) fn length(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..][..LENGTH_BYTES]
     }
 
     /// The header and payload of an opened record.
-    pub(super) fn plain(&self, payload_bytes: usize) -> (&[u8; SegmentHeader::BYTES], &[u8]) {
+    pub(crate) fn plain(&mut self, payload_bytes: usize) -> (&[u8; SegmentHeader::BYTES], &mut [u8]) {
         let (header, rest) = self.bytes[self.start + LENGTH_BYTES..]
-            .split_first_chunk()
+            .split_first_chunk_mut()
             .expect("invariant: a buffer is longer than a header");
-        (header, &rest[..payload_bytes])
+        (header, &mut rest[..payload_bytes])
     }
 
     /// Where header and payload lie within a record.
-    pub(super) fn parts(payload_bytes: usize) -> (Range<usize>, Range<usize>) {
+    pub(crate) fn parts(payload_bytes: usize) -> (Range<usize>, Range<usize>) {
         (LENGTH_BYTES..PREFIX_BYTES, PREFIX_BYTES..PREFIX_BYTES + payload_bytes)
     }
 
@@ -74,20 +77,21 @@ impl Buffer {
     ///
     /// # Errors
     /// [`DataError::Length`] if there is no room for a header, or more than the longest payload.
-    pub(super) fn declared_payload(&mut self) -> Result<usize, DataError> {
+    pub(crate) fn declared_payload(&mut self) -> Result<usize, DataError> {
         let longest = self.longest_payload;
         let length = self.length().first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         (length as usize)
             .checked_sub(SegmentHeader::BYTES + TAG_BYTES)
             .filter(|payload| *payload <= longest)
-            .ok_or(DataError::Length { length, longest })
+            .ok_or(DataError::Length { length: length.into(), longest })
     }
 }
 
 /// The keys of one direction, at either end.
-pub(super) struct Keys {
+pub(crate) struct Keys {
     secret: Secret,
-    key: LessSafeKey,
+    /// `None` leaves records plain.
+    key: Option<LessSafeKey>,
     /// Records under the present key: the next one's nonce.
     used: u64,
     records_per_key: u64,
@@ -101,23 +105,31 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Keys {
-    pub(super) fn new(secret: Secret) -> Self {
+    pub(crate) fn new(secret: Secret) -> Self {
         Self::with_records_per_key(secret, RECORDS_PER_KEY)
     }
 
+    /// For records that anybody can read and forge.
+    pub(crate) fn plain() -> Self {
+        Self { secret: [0; 32], key: None, used: 0, records_per_key: u64::MAX }
+    }
+
     fn with_records_per_key(secret: Secret, records_per_key: u64) -> Self {
-        Self { secret, key: key(&secret), used: 0, records_per_key }
+        Self { secret, key: Some(key(&secret)), used: 0, records_per_key }
     }
 
     /// Seals a record in place: fills in its length and tag.
-    pub(super) fn seal(&mut self, record: &mut [u8]) {
+    pub(crate) fn seal(&mut self, record: &mut [u8]) {
         let (length, sealed) = record.split_at_mut(LENGTH_BYTES);
         let sealed_bytes = u32::try_from(sealed.len()).expect("invariant: segments are shorter than 2^32 bytes");
         length.copy_from_slice(&sealed_bytes.to_le_bytes());
         let (plain, tag) = sealed.split_at_mut(sealed.len() - TAG_BYTES);
         let nonce = self.next_nonce();
-        let made = self
-            .key
+        let Some(key) = &self.key else {
+            tag.copy_from_slice(&number(nonce));
+            return;
+        };
+        let made = key
             .seal_in_place_separate_tag(nonce, Aad::from(&*length), plain)
             .expect("invariant: a record is far shorter than the cipher's limit");
         tag.copy_from_slice(made.as_ref());
@@ -127,19 +139,20 @@ impl Keys {
     ///
     /// # Errors
     /// [`DataError::Forged`] if it is not the next record that the other end sealed. The connection must end then.
-    pub(super) fn open(&mut self, record: &mut [u8]) -> Result<(), DataError> {
+    pub(crate) fn open(&mut self, record: &mut [u8]) -> Result<(), DataError> {
         let (length, sealed) = record.split_at_mut(LENGTH_BYTES);
         let nonce = self.next_nonce();
-        match self.key.open_in_place(nonce, Aad::from(&*length), sealed) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(DataError::Forged),
-        }
+        let is_next = match &self.key {
+            Some(key) => key.open_in_place(nonce, Aad::from(&*length), sealed).is_ok(),
+            None => sealed.ends_with(&number(nonce)),
+        };
+        if is_next { Ok(()) } else { Err(DataError::Forged) }
     }
 
     fn next_nonce(&mut self) -> Nonce {
         if self.used == self.records_per_key {
             self.secret = blake3::derive_key("starling 2026 data plane next secret", &self.secret);
-            self.key = key(&self.secret);
+            self.key = Some(key(&self.secret));
             self.used = 0;
         }
         let mut nonce = [0; NONCE_LEN];
@@ -147,6 +160,13 @@ impl Keys {
         self.used += 1;
         Nonce::assume_unique_for_key(nonce)
     }
+}
+
+/// What a plain record has for a tag.
+fn number(nonce: Nonce) -> [u8; TAG_BYTES] {
+    let mut tag = [0; TAG_BYTES];
+    tag[..NONCE_LEN].copy_from_slice(nonce.as_ref());
+    tag
 }
 
 fn key(secret: &Secret) -> LessSafeKey {

@@ -6,6 +6,7 @@ use starling_topology::{Envelope, Event, Gate, Output, PeerId, Ring, View};
 
 use super::{End, EventLoop};
 use crate::control::Link;
+use crate::data::Limits;
 use crate::event::NetworkEvent;
 use crate::identity::to_libp2p;
 use crate::report::Report;
@@ -95,6 +96,7 @@ impl EventLoop {
                 layout: self.config.layout,
                 in_flight: self.config.in_flight,
                 open_limit: self.config.max_stall / 2,
+                limits: Limits::new(self.config.max_stall),
                 protocol: self.network.protocols.ring.clone(),
                 door: self.network.door.clone(),
                 traffic: self.traffic.clone(),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   opener (sends segments)                        acceptor (receives them)
-//!      | -- view, wish: direct or universal ------->  |
+//!      | -- view, wish: direct, plain, universal -->  |
 //!      | <------------------ addresses, if direct --  |   possibly none
 //!      |    ... connects, within a limit ...          |
 //!      | -- outcome: direct or universal ---------->  |   only after addresses
@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use starling_topology::{PeerId, ViewId};
 
-use crate::data::handshake::{Connection, Purpose};
+use crate::data::handshake::Connection;
 use crate::data::listener::{self, Listener, MAX_ADDRESSES};
 use crate::data::{DataPlane, Door};
 
@@ -25,6 +25,8 @@ use crate::data::{DataPlane, Door};
 const DIRECT_LIMIT: Duration = Duration::from_secs(1);
 const UNIVERSAL: u8 = 0;
 const DIRECT: u8 = 1;
+/// A direct connection without encryption. Only ever a wish: its outcome is direct.
+const PLAINTEXT: u8 = 2;
 /// An IPv6 address (IPv4 in its mapped form), then the port, big-endian.
 const ADDRESS_BYTES: usize = 18;
 
@@ -47,7 +49,7 @@ pub(super) async fn open(
     view: ViewId,
     limit: Duration,
 ) -> io::Result<Option<Connection>> {
-    let wish = if door.mode == DataPlane::Universal { UNIVERSAL } else { DIRECT };
+    let wish = wish(door.mode);
     stream.write_all(&view.0).await?;
     stream.write_all(&[wish]).await?;
     stream.flush().await?;
@@ -55,9 +57,8 @@ pub(super) async fn open(
         return Ok(None);
     }
     let addresses = read_addresses(stream).await?;
-    let purpose = Purpose { run: door.run, view, peer: next };
-    let limit = if door.mode == DataPlane::Direct { limit } else { DIRECT_LIMIT.min(limit) };
-    let dialed = listener::dial(&addresses, &door.keypair, purpose, limit).await;
+    let limit = if door.mode.insists() { limit } else { DIRECT_LIMIT.min(limit) };
+    let dialed = listener::dial(&addresses, &door.keypair, door.purpose(view, next), limit).await;
     stream.write_all(&[if dialed.is_ok() { DIRECT } else { UNIVERSAL }]).await?;
     stream.flush().await?;
     match dialed {
@@ -66,7 +67,7 @@ pub(super) async fn open(
             stream.close().await?;
             Ok(Some(connection))
         }
-        Err(error) if door.mode == DataPlane::Direct => Err(io::Error::other(error)),
+        Err(error) if door.mode.insists() => Err(io::Error::other(error)),
         Err(error) => {
             tracing::info!(%error, "the link to the next member goes over a libp2p stream");
             Ok(None)
@@ -84,11 +85,13 @@ pub(super) async fn answer(
     previous: PeerId,
     view: ViewId,
 ) -> io::Result<Option<Connection>> {
-    let connection = match read_choice(stream).await? {
-        DIRECT => meet(stream, door, previous, view).await?,
-        _ => None,
-    };
-    if connection.is_none() && door.mode == DataPlane::Direct {
+    let theirs = read_wish(stream).await?;
+    if (theirs == PLAINTEXT) != (door.mode == DataPlane::Plaintext) {
+        let sealed = "only one of the two members sends without encryption: set network.data to the same on both";
+        return Err(io::Error::other(sealed));
+    }
+    let connection = if theirs == UNIVERSAL { None } else { meet(stream, door, previous, view).await? };
+    if connection.is_none() && door.mode.insists() {
         return Err(io::Error::other("the previous member has no direct connection to this one"));
     }
     Ok(connection)
@@ -105,7 +108,7 @@ async fn meet(
     let listener = Listener::bind(ips).await;
     stream.write_all(&encode(&listener.addresses())).await?;
     stream.flush().await?;
-    let purpose = Purpose { run: door.run, view, peer: previous };
+    let purpose = door.purpose(view, previous);
     // The two are read side by side: the opener says "direct" only after its connection was taken here.
     let mut accepted = std::pin::pin!(listener.accept(&door.keypair, purpose));
     let mut taken = None;
@@ -128,6 +131,23 @@ async fn meet(
         None => accepted.await,
     };
     taken.map(Some).map_err(io::Error::other)
+}
+
+fn wish(mode: DataPlane) -> u8 {
+    match mode {
+        DataPlane::Universal => UNIVERSAL,
+        DataPlane::Auto | DataPlane::Direct | DataPlane::Local => DIRECT,
+        DataPlane::Plaintext => PLAINTEXT,
+    }
+}
+
+async fn read_wish(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<u8> {
+    let mut wish = [0];
+    stream.read_exact(&mut wish).await?;
+    match wish[0] {
+        wish @ (UNIVERSAL | DIRECT | PLAINTEXT) => Ok(wish),
+        other => Err(io::Error::other(format!("{other} names no transport"))),
+    }
 }
 
 async fn read_choice(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<u8> {

@@ -10,23 +10,25 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Traffic;
-use crate::data::Transport;
 use crate::data::handshake::Connection;
 use crate::data::link::{Receiver, Sender};
+use crate::data::{Limits, Transport, local};
 use crate::event::RingFailure;
 
-/// Segments that wait between the ring task and a libp2p stream's task: 2 MiB each way at 64 KiB.
-const MAX_WAITING: usize = 32;
+/// Segments that wait between the ring task and a libp2p stream's task: 2 MiB each way at 128 KiB.
+const MAX_WAITING: usize = 16;
 
 /// What the tasks of libp2p streams share with the ring task.
 pub(super) struct LinkConfig {
     pub(super) longest_payload: usize,
+    pub(super) limits: Limits,
     pub(super) traffic: Arc<Traffic>,
 }
 
 /// The link to the next member.
 pub(super) enum Outgoing {
-    Direct(Box<Sender>),
+    Direct(Box<Sender>, Transport),
+    Local(Box<local::Sender>),
     Universal { queue: mpsc::Sender<Vec<u8>>, waiting: Option<Vec<u8>> },
 }
 
@@ -40,7 +42,14 @@ impl Outgoing {
     ) -> Self {
         let traffic = config.traffic.clone();
         if let Some(connection) = connection {
-            return Self::Direct(Box::new(Sender::new(connection, config.longest_payload, traffic)));
+            let transport = connection.transport();
+            return match local::Sender::new(connection, config.longest_payload, &traffic) {
+                Ok(sender) => Self::Local(Box::new(sender)),
+                Err(connection) => {
+                    let sender = Sender::new(connection, config.longest_payload, config.limits, traffic);
+                    Self::Direct(Box::new(sender), transport)
+                }
+            };
         }
         let (queue, segments) = mpsc::channel(MAX_WAITING);
         tasks.spawn(write(stream, traffic, segments));
@@ -49,7 +58,8 @@ impl Outgoing {
 
     pub(super) fn transport(&self) -> Transport {
         match self {
-            Self::Direct(_) => Transport::Direct,
+            Self::Direct(_, transport) => *transport,
+            Self::Local(_) => Transport::Local,
             Self::Universal { .. } => Transport::Universal,
         }
     }
@@ -57,7 +67,8 @@ impl Outgoing {
     /// Whether a segment is on its way.
     pub(super) fn is_busy(&self) -> bool {
         match self {
-            Self::Direct(sender) => sender.is_busy(),
+            Self::Direct(sender, _) => sender.is_busy(),
+            Self::Local(sender) => sender.is_busy(),
             Self::Universal { waiting, .. } => waiting.is_some(),
         }
     }
@@ -65,7 +76,8 @@ impl Outgoing {
     /// Takes a segment, to be sent by [`Self::flush`]. None may be on its way.
     pub(super) fn load(&mut self, header: &SegmentHeader, values: &[f32]) {
         match self {
-            Self::Direct(sender) => sender.load(header, values),
+            Self::Direct(sender, _) => sender.load(header, values),
+            Self::Local(sender) => sender.load(header, values),
             Self::Universal { waiting, .. } => {
                 let mut bytes = Vec::with_capacity(SegmentHeader::BYTES + size_of_val(values));
                 bytes.extend(header.to_bytes());
@@ -75,14 +87,41 @@ impl Outgoing {
         }
     }
 
-    /// Sends what is on its way. Can be cancelled and called again.
+    /// Whether [`Self::pass_on`] would take a segment now.
+    pub(super) fn can_pass_on(&self, from: &Incoming) -> bool {
+        match (self, from) {
+            (Self::Direct(sender, _), Incoming::Direct(..)) => sender.can_pass_on(),
+            (Self::Local(sender), Incoming::Local(_)) => !sender.is_busy(),
+            (Self::Direct(..) | Self::Local(_) | Self::Universal { .. }, _) => false,
+        }
+    }
+
+    /// Takes the segment that came last, with what its payload is now, to be sent by [`Self::flush`].
+    ///
+    /// # Panics
+    /// If [`Self::can_pass_on`] says no.
+    pub(super) fn pass_on(&mut self, from: &mut Incoming) {
+        match (self, from) {
+            (Self::Direct(sender, _), Incoming::Direct(receiver, _)) => sender.pass_on(receiver),
+            (Self::Local(sender), Incoming::Local(receiver)) => {
+                let (header, payload) = receiver.segment();
+                sender.load_bytes(header, payload);
+            }
+            _ => panic!("segments are passed on between links of one kind only"),
+        }
+    }
+
+    /// Sends what is on its way. Can be cancelled and called again. Without `may_sleep` the caller looks again by itself.
     ///
     /// # Errors
     /// Why the link is broken.
-    pub(super) async fn flush(&mut self) -> Result<(), String> {
+    pub(super) async fn flush(&mut self, may_sleep: bool) -> Result<(), String> {
         match self {
-            Self::Direct(sender) => {
+            Self::Direct(sender, _) => {
                 sender.flush().await.map_err(|error| format!("its direct connection ended: {error}"))
+            }
+            Self::Local(sender) => {
+                sender.flush(may_sleep).await.map_err(|error| format!("its local link ended: {error}"))
             }
             Self::Universal { queue, waiting } => {
                 let slot = queue.reserve().await.map_err(|_| "its ring stream closed".to_owned())?;
@@ -97,7 +136,8 @@ impl Outgoing {
 
 /// The link from the previous member.
 pub(super) enum Incoming {
-    Direct(Box<Receiver>),
+    Direct(Box<Receiver>, Transport),
+    Local(Box<local::Receiver>),
     Universal { queue: mpsc::Receiver<Result<Frame, RingFailure>>, current: Frame },
 }
 
@@ -111,7 +151,13 @@ impl Incoming {
     ) -> Self {
         let (longest, traffic) = (config.longest_payload, config.traffic.clone());
         if let Some(connection) = connection {
-            return Self::Direct(Box::new(Receiver::new(connection, longest, traffic)));
+            let transport = connection.transport();
+            return match local::Receiver::new(connection, longest, &traffic) {
+                Ok(receiver) => Self::Local(Box::new(receiver)),
+                Err(connection) => {
+                    Self::Direct(Box::new(Receiver::new(connection, longest, config.limits, traffic)), transport)
+                }
+            };
         }
         let (frames, queue) = mpsc::channel(MAX_WAITING);
         tasks.spawn(read(stream, longest, traffic, frames));
@@ -120,18 +166,24 @@ impl Incoming {
 
     pub(super) fn transport(&self) -> Transport {
         match self {
-            Self::Direct(_) => Transport::Direct,
+            Self::Direct(_, transport) => *transport,
+            Self::Local(_) => Transport::Local,
             Self::Universal { .. } => Transport::Universal,
         }
     }
 
-    /// Waits for a segment. Can be cancelled and called again, until it fails.
+    /// Waits for a segment. Can be cancelled and called again, until it fails. Without `may_sleep` the caller looks again
+    /// by itself.
     ///
     /// # Errors
     /// Why the link is broken, or what the previous member did wrong.
-    pub(super) async fn next(&mut self) -> Result<(), RingFailure> {
+    pub(super) async fn next(&mut self, may_sleep: bool) -> Result<(), RingFailure> {
         match self {
-            Self::Direct(receiver) => {
+            Self::Local(receiver) => {
+                let ended = |error| RingFailure::Broken(format!("its local link ended: {error}"));
+                receiver.next(may_sleep).await.map_err(ended)
+            }
+            Self::Direct(receiver, _) => {
                 // A record that can't be opened may be a stranger's doing: it breaks the link, and accuses nobody.
                 let ended = |error| RingFailure::Broken(format!("its direct connection ended: {error}"));
                 receiver.next().await.map_err(ended)
@@ -145,10 +197,11 @@ impl Incoming {
     }
 
     /// The header and payload that came last.
-    pub(super) fn segment(&self) -> (&[u8; SegmentHeader::BYTES], &[u8]) {
+    pub(super) fn segment(&mut self) -> (&[u8; SegmentHeader::BYTES], &mut [u8]) {
         match self {
-            Self::Direct(receiver) => receiver.segment(),
-            Self::Universal { current, .. } => (&current.header, &current.payload),
+            Self::Direct(receiver, _) => receiver.segment(),
+            Self::Local(receiver) => receiver.segment(),
+            Self::Universal { current, .. } => (&current.header, &mut current.payload),
         }
     }
 }

@@ -1,20 +1,13 @@
 //! What a neighbour can do wrong on a link that is open. A direct connection brings no less evidence than a stream.
 
-use std::net::{IpAddr, Ipv4Addr};
-
-use libp2p::identity::Keypair;
 use starling_collective::Phase;
-use starling_topology::{RunId, WorldSize};
+use starling_topology::WorldSize;
 
 use super::*;
-use crate::data::DataPlane;
-use crate::data::handshake::Purpose;
+use crate::data::fixture::{LIMIT, VIEW, connection, door, limits};
 use crate::data::link::{Receiver, Sender};
-use crate::data::listener::{Listener, dial};
-use crate::identity::from_libp2p;
+use crate::data::{DataPlane, Transport};
 
-const RUN: RunId = RunId([1; 32]);
-const VIEW: ViewId = ViewId([3; 32]);
 const LAYOUT: LayoutConfig = LayoutConfig { bucket_elements: 2, segment_elements: 2 };
 const LONGEST: usize = 8;
 
@@ -32,36 +25,18 @@ fn operation() -> Operation {
     Operation { step: 1, buffer: vec![0.5; 2], divisor: 1.0, reply: oneshot::channel().0 }
 }
 
-fn somebody() -> (Keypair, PeerId) {
-    let keypair = Keypair::generate_ed25519();
-    let peer = from_libp2p(&keypair.public().to_peer_id()).expect("an Ed25519 key");
-    (keypair, peer)
-}
-
-/// A connection between two neighbours: the end that sends, and the end that receives.
-async fn connection() -> (Connection, Connection) {
-    let ((ours, our_peer), (theirs, their_peer)) = (somebody(), somebody());
-    let listener = Listener::bind(&[IpAddr::V4(Ipv4Addr::LOCALHOST)]).await;
-    let addresses = listener.addresses();
-    let purpose = |peer| Purpose { run: RUN, view: VIEW, peer };
-    let (dialed, accepted) = tokio::join!(
-        dial(&addresses, &ours, purpose(their_peer), Duration::from_secs(30)),
-        listener.accept(&theirs, purpose(our_peer)),
-    );
-    (dialed.expect("dialed"), accepted.expect("accepted"))
-}
-
 /// The first of two members reduces over direct links, of which the other sends `segment` and no more.
 async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> RingFailure {
     let traffic = Arc::new(Traffic::default());
-    let ((to_us, from_previous), (to_next, _from_us)) = tokio::join!(connection(), connection());
-    let mut neighbour = Sender::new(to_us, LONGEST, traffic.clone());
+    let connected = || connection(DataPlane::Direct, LONGEST);
+    let ((to_us, from_previous), (to_next, _from_us)) = tokio::join!(connected(), connected());
+    let mut neighbour = Sender::new(to_us, LONGEST, limits(), traffic.clone());
     if let Some((header, values)) = segment {
         neighbour.load(&header, values);
         neighbour.flush().await.expect("sent");
     }
     drop(neighbour);
-    let ((keypair, _), (_, peer)) = (somebody(), somebody());
+    let (door, peer) = door(DataPlane::Direct, &[]);
     let (_open, gate) = watch::channel(Gate::open());
     let mut driver = Driver {
         layout: layout(),
@@ -73,16 +48,19 @@ async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> RingFailure {
             elements: 2,
             layout: LAYOUT,
             in_flight: 1,
-            open_limit: Duration::from_secs(30),
+            open_limit: LIMIT,
+            limits: limits(),
             protocol: StreamProtocol::new("/test"),
-            door: Arc::new(Door { mode: DataPlane::Direct, run: RUN, keypair, ips: Vec::new() }),
+            door: Arc::new(door),
             traffic: traffic.clone(),
         },
         gate,
         events: mpsc::channel(1).0,
     };
-    let mut incoming = Incoming::Direct(Box::new(Receiver::new(from_previous, LONGEST, traffic.clone())));
-    let mut outgoing = Outgoing::Direct(Box::new(Sender::new(to_next, LONGEST, traffic)));
+    let receiver = Receiver::new(from_previous, LONGEST, limits(), traffic.clone());
+    let mut incoming = Incoming::Direct(Box::new(receiver), Transport::Direct);
+    let sender = Sender::new(to_next, LONGEST, limits(), traffic);
+    let mut outgoing = Outgoing::Direct(Box::new(sender), Transport::Direct);
     match driver.reduce(operation(), &mut incoming, &mut outgoing).await {
         Err(Blame(blamed, failure)) => {
             assert_eq!(blamed, peer);
@@ -132,9 +110,10 @@ fn a_value_that_is_not_finite_names_its_segment() {
     for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let mut session = Session::new(layout(), Rank(0), 1);
         session.handle(Input::Start).expect("the first input");
-        let (mut operation, payload) = (operation(), value.to_le_bytes());
+        let (mut operation, mut payload) = (operation(), value.to_le_bytes());
         take(&mut session, Rank(1), header().operation, &header().to_bytes(), &payload).expect("in order");
-        let error = execute(&mut session, &mut operation, &payload, &mut VecDeque::new()).expect_err("not finite");
+        let done = execute(&mut session, &mut operation, &mut payload, &mut Sends::default(), false);
+        let error = done.expect_err("not finite");
         assert!(error.contains("not finite") && error.contains("bucket: 0"), "{error}");
     }
 }

@@ -2,27 +2,9 @@
 
 use rustls::client::ResolvesClientCert;
 use rustls::sign::CertifiedKey;
-use tokio::net::TcpListener;
 
 use super::*;
-use crate::identity::from_libp2p;
-
-fn key() -> (Keypair, PeerId) {
-    let keypair = Keypair::generate_ed25519();
-    let peer = from_libp2p(&keypair.public().to_peer_id()).expect("an Ed25519 key");
-    (keypair, peer)
-}
-
-fn purpose(peer: PeerId) -> Purpose {
-    Purpose { run: RunId([1; 32]), view: ViewId([2; 32]), peer }
-}
-
-async fn sockets() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
-    let address = listener.local_addr().expect("bound");
-    let (dialed, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-    (dialed.expect("connected"), accepted.expect("accepted").0)
-}
+use crate::data::fixture::{key, purpose, sockets};
 
 type Ends = (Result<Connection, DataError>, Result<Connection, DataError>);
 
@@ -135,4 +117,51 @@ async fn bytes_that_are_no_handshake_are_refused() {
         let config = listener_config(&theirs).expect("a certificate");
         accept(accepted, config, purpose(peer)).await.expect_err("no handshake");
     }
+}
+
+fn is_local(connection: &Connection) -> bool {
+    matches!(connection.form, Form::Local(_))
+}
+
+#[tokio::test]
+async fn neighbours_on_one_machine_share_memory_if_both_may() {
+    use DataPlane::{Auto, Direct, Local};
+    for (dialer, listener, expected) in
+        [(Auto, Auto, true), (Auto, Local, true), (Auto, Direct, false), (Direct, Auto, false)]
+    {
+        let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
+        let (dialed, accepted) = shake(
+            (&ours, Purpose { mode: dialer, ..purpose(their_peer) }),
+            (&theirs, Purpose { mode: listener, ..purpose(our_peer) }),
+        )
+        .await;
+        let (dialed, accepted) = (dialed.expect("through"), accepted.expect("through"));
+        let case = format!("{dialer:?} to {listener:?}");
+        assert_eq!((is_local(&dialed), is_local(&accepted)), (expected, expected), "{case}");
+    }
+}
+
+#[tokio::test]
+async fn who_insists_on_memory_gets_nothing_else() {
+    let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
+    let (dialed, accepted) = shake(
+        (&ours, Purpose { mode: DataPlane::Local, ..purpose(their_peer) }),
+        (&theirs, Purpose { mode: DataPlane::Direct, ..purpose(our_peer) }),
+    )
+    .await;
+    assert!(matches!(dialed, Err(DataError::NotLocal)), "{dialed:?}");
+    assert_eq!(accepted.expect("no objection").transport(), Transport::Direct);
+}
+
+#[tokio::test]
+async fn both_ends_must_want_no_encryption() {
+    let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
+    let plain = |peer| Purpose { mode: DataPlane::Plaintext, ..purpose(peer) };
+    let (dialed, accepted) = shake((&ours, plain(their_peer)), (&theirs, plain(our_peer))).await;
+    assert_eq!(dialed.expect("through").transport(), Transport::Plaintext);
+    assert_eq!(accepted.expect("through").transport(), Transport::Plaintext);
+    let (dialed, accepted) = shake((&ours, plain(their_peer)), (&theirs, purpose(our_peer))).await;
+    assert!(dialed.is_err() && accepted.is_err(), "{dialed:?} {accepted:?}");
+    let (dialed, accepted) = shake((&ours, purpose(their_peer)), (&theirs, plain(our_peer))).await;
+    assert!(dialed.is_err() && accepted.is_err(), "{dialed:?} {accepted:?}");
 }

@@ -3,26 +3,16 @@
 use starling_collective::{Codec, OperationKey, Phase, SegmentId};
 use starling_topology::Rank;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpListener;
 
 use super::*;
-
-const LONGEST: usize = 64 * 1024;
-const SECRET: [u8; 32] = [5; 32];
-
-async fn sockets() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
-    let address = listener.local_addr().expect("bound");
-    let (dialed, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-    (dialed.expect("connected"), accepted.expect("accepted").0)
-}
+use crate::data::fixture::{SEGMENT_BYTES as LONGEST, limits, sealed, sockets};
 
 fn sender(stream: TcpStream, traffic: &Arc<Traffic>) -> Sender {
-    Sender::new(Connection { stream, secret: SECRET }, LONGEST, traffic.clone())
+    Sender::new(sealed(stream), LONGEST, limits(), traffic.clone())
 }
 
 fn receiver(stream: TcpStream, traffic: &Arc<Traffic>) -> Receiver {
-    Receiver::new(Connection { stream, secret: SECRET }, LONGEST, traffic.clone())
+    Receiver::new(sealed(stream), LONGEST, limits(), traffic.clone())
 }
 
 fn header(segment: u32, values: &[f32]) -> SegmentHeader {
@@ -59,12 +49,22 @@ async fn segments_go_around_two_links_unchanged() {
     let relay = async {
         for _ in 0..SEGMENTS {
             relay_in.next().await.expect("a segment");
-            let (head, payload) = relay_in.segment();
-            let mut values = vec![0.0; payload.len() / 4];
-            kernel::store(&mut values, payload).expect("finite");
-            relay_out.load(&SegmentHeader::from_bytes(head).expect("a header"), &values);
-            relay_out.flush().await.expect("sent");
+            // Some are copied, some passed on; the order is theirs.
+            if relay_in.segment().1.len() % 3 == 0 {
+                let (head, payload) = relay_in.segment();
+                let mut values = vec![0.0; payload.len() / 4];
+                kernel::store(&mut values, payload).expect("finite");
+                let header = SegmentHeader::from_bytes(head).expect("a header");
+                relay_out.flush().await.expect("sent");
+                relay_out.load(&header, &values);
+            } else {
+                if !relay_out.can_pass_on() {
+                    relay_out.flush().await.expect("sent");
+                }
+                relay_out.pass_on(&mut relay_in);
+            }
         }
+        relay_out.flush().await.expect("sent");
     };
     let receive = async {
         let mut received = blake3::Hasher::new();
@@ -147,5 +147,63 @@ async fn a_closed_link_is_seen_by_both_ends() {
         }
     };
     let error = broken.await;
+    let DataError::Io(error) = error else { panic!("{error}") };
     assert!(matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe), "{error}");
+}
+
+/// What a test waits for.
+const SHORT: Limits = Limits { record: Duration::from_millis(20), send: Duration::from_millis(20) };
+
+#[tokio::test]
+async fn a_record_that_does_not_go_on_ends_the_link() {
+    let (mut dialed, accepted) = sockets().await;
+    let mut receiver = Receiver::new(sealed(accepted), LONGEST, SHORT, Arc::default());
+    dialed.write_all(&[48, 0, 0, 0, 1, 2]).await.expect("written");
+    let error = receiver.next().await.expect_err("it does not go on");
+    assert!(matches!(error, DataError::Slow { filled: 6, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn bytes_one_by_one_do_not_stretch_a_record() {
+    let (mut dialed, accepted) = sockets().await;
+    let limits = Limits { record: Duration::from_millis(1), ..SHORT };
+    let mut receiver = Receiver::new(sealed(accepted), LONGEST, limits, Arc::default());
+    // The longest record, a byte for each look: there are far more than fit into the limit.
+    dialed.write_all(&[48, 0, 1, 0]).await.expect("written");
+    let drip = async {
+        loop {
+            dialed.write_all(&[0]).await.expect("written");
+            tokio::task::yield_now().await;
+        }
+    };
+    let error = tokio::select! {
+        received = receiver.next() => received.expect_err("too slow"),
+        () = drip => panic!("it never ends"),
+    };
+    assert!(matches!(error, DataError::Slow { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn an_end_that_never_reads_ends_the_link() {
+    let (dialed, _silent) = sockets().await;
+    let mut sender = Sender::new(sealed(dialed), LONGEST, SHORT, Arc::default());
+    let values = vec![1.0; LONGEST / 4];
+    let error = loop {
+        sender.load(&header(0, &values), &values);
+        if let Err(error) = sender.flush().await {
+            break error;
+        }
+    };
+    // The system may be the first to say so.
+    let timed_out = matches!(&error, DataError::Io(error) if error.kind() == io::ErrorKind::TimedOut);
+    assert!(timed_out || matches!(error, DataError::Stuck { .. }), "{error}");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_system_gives_up_a_far_end_that_acknowledges_nothing() {
+    let (dialed, _accepted) = sockets().await;
+    let sender = Sender::new(sealed(dialed), LONGEST, SHORT, Arc::default());
+    let limit = socket2::SockRef::from(&sender.stream).tcp_user_timeout().expect("known");
+    assert_eq!(limit, Some(SHORT.send));
 }

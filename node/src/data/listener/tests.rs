@@ -1,23 +1,9 @@
 //! One peer gets in; strangers neither do nor keep it out.
 
-use starling_topology::{PeerId, RunId, ViewId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::identity::from_libp2p;
-
-const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-const LIMIT: Duration = Duration::from_secs(30);
-
-fn key() -> (Keypair, PeerId) {
-    let keypair = Keypair::generate_ed25519();
-    let peer = from_libp2p(&keypair.public().to_peer_id()).expect("an Ed25519 key");
-    (keypair, peer)
-}
-
-fn purpose(peer: PeerId) -> Purpose {
-    Purpose { run: RunId([1; 32]), view: ViewId([2; 32]), peer }
-}
+use crate::data::fixture::{LIMIT, LOOPBACK, key, purpose};
 
 #[tokio::test]
 async fn strangers_are_dropped_and_the_neighbour_gets_in() {

@@ -77,7 +77,10 @@ fn a_length_that_no_segment_has_is_refused_before_it_is_read() {
     for length in [0, 1, least - 1, longest + 1, u32::MAX] {
         buffer.length().copy_from_slice(&length.to_le_bytes());
         let refused = buffer.declared_payload();
-        assert!(matches!(refused, Err(DataError::Length { length: shown, .. }) if shown == length), "{length}");
+        assert!(
+            matches!(refused, Err(DataError::Length { length: shown, .. }) if shown == u64::from(length)),
+            "{length}"
+        );
     }
     for (length, payload) in [(least, 0), (longest, LONGEST)] {
         buffer.length().copy_from_slice(&length.to_le_bytes());
@@ -119,4 +122,16 @@ fn payloads_start_at_a_page() {
 fn keys_are_not_shown() {
     let text = format!("{:?}", Keys::new(SECRET));
     assert_eq!(text, "Keys { used: 0, .. }");
+}
+
+#[test]
+fn plain_records_are_counted_and_not_sealed() {
+    let mut ours = Keys::plain();
+    let [first, second] = [sealed(&mut ours, b"one1"), sealed(&mut ours, b"two2")];
+    assert!(first.windows(4).any(|bytes| bytes == b"one1"), "anybody can read it");
+    let mut theirs = Keys::plain();
+    assert_eq!(opened(&mut theirs, &first).expect("the first"), b"one1");
+    assert!(matches!(opened(&mut theirs, &first), Err(DataError::Forged)), "repeated");
+    assert!(matches!(opened(&mut Keys::plain(), &second), Err(DataError::Forged)), "moved");
+    assert!(opened(&mut Keys::new(SECRET), &first).is_err(), "a plain record is not taken for a sealed one");
 }

@@ -1,25 +1,15 @@
 //! Both ends of a link always use the same transport.
 
-use libp2p::identity::Keypair;
-use starling_topology::RunId;
 use tokio_util::compat::TokioAsyncReadCompatExt;
 
 use super::*;
-use crate::data::DataPlane::{Auto, Direct, Universal};
-use crate::identity::from_libp2p;
-
-const VIEW: ViewId = ViewId([3; 32]);
-const LIMIT: Duration = Duration::from_secs(30);
-
-fn door(mode: DataPlane, ips: &[[u8; 4]]) -> (Door, PeerId) {
-    let keypair = Keypair::generate_ed25519();
-    let peer = from_libp2p(&keypair.public().to_peer_id()).expect("an Ed25519 key");
-    (Door { mode, run: RunId([1; 32]), keypair, ips: ips.iter().copied().map(IpAddr::from).collect() }, peer)
-}
+use crate::data::DataPlane::{Auto, Direct, Local, Plaintext, Universal};
+use crate::data::Transport;
+use crate::data::fixture::{self, LIMIT, LOOPBACK, VIEW, door};
 
 type End = io::Result<Option<Connection>>;
 
-async fn greet(opener: DataPlane, acceptor: DataPlane, ips: &[[u8; 4]]) -> (End, End) {
+async fn greet(opener: DataPlane, acceptor: DataPlane, ips: &[IpAddr]) -> (End, End) {
     let ((ours, our_peer), (theirs, their_peer)) = (door(opener, &[]), door(acceptor, ips));
     let (near, far) = tokio::io::duplex(64);
     let open = async move {
@@ -36,7 +26,7 @@ async fn greet(opener: DataPlane, acceptor: DataPlane, ips: &[[u8; 4]]) -> (End,
 
 #[tokio::test]
 async fn both_ends_take_the_best_that_both_have() {
-    let loopback: &[[u8; 4]] = &[[127, 0, 0, 1]];
+    let loopback: &[IpAddr] = &[LOOPBACK];
     for (opener, acceptor, ips, is_direct) in [
         (Auto, Auto, loopback, true),
         (Auto, Direct, loopback, true),
@@ -55,13 +45,46 @@ async fn both_ends_take_the_best_that_both_have() {
 
 #[tokio::test]
 async fn who_insists_on_direct_gets_nothing_else() {
-    let loopback: &[[u8; 4]] = &[[127, 0, 0, 1]];
+    let loopback: &[IpAddr] = &[LOOPBACK];
     let (opened, answered) = greet(Direct, Universal, loopback).await;
     opened.expect_err("the acceptor is universal");
     assert!(answered.expect("no objection").is_none());
     let (opened, answered) = greet(Universal, Direct, loopback).await;
     assert!(opened.expect("no objection").is_none());
     answered.expect_err("the opener is universal");
+}
+
+#[tokio::test]
+async fn the_kind_of_connection_is_the_best_that_both_allow() {
+    for (opener, acceptor, expected) in [
+        (Auto, Auto, Transport::Local),
+        (Local, Auto, Transport::Local),
+        (Auto, Direct, Transport::Direct),
+        (Plaintext, Plaintext, Transport::Plaintext),
+    ] {
+        let (opened, answered) = greet(opener, acceptor, &[LOOPBACK]).await;
+        let case = format!("{opener:?} to {acceptor:?}");
+        for end in [opened, answered] {
+            let transport = end.expect(&case).map(|connection| connection.transport());
+            // Not every system shares memory.
+            let expected =
+                if cfg!(target_os = "linux") || expected != Transport::Local { expected } else { Transport::Direct };
+            assert_eq!(transport, Some(expected), "{case}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_end_alone_does_not_switch_encryption_off() {
+    for (opener, acceptor) in
+        [(Plaintext, Auto), (Plaintext, Universal), (Auto, Plaintext), (Direct, Plaintext), (Universal, Plaintext)]
+    {
+        let (opened, answered) = greet(opener, acceptor, &[LOOPBACK]).await;
+        let case = format!("{opener:?} to {acceptor:?}");
+        let error = answered.expect_err(&case);
+        assert!(error.to_string().contains("network.data"), "{error}");
+        assert!(opener == Universal || opened.is_err(), "{case}");
+    }
 }
 
 #[tokio::test]
@@ -76,7 +99,7 @@ async fn addresses_survive_the_wire() {
 
 #[tokio::test]
 async fn nonsense_is_an_error() {
-    let (door, peer) = door(Auto, &[[127, 0, 0, 1]]);
+    let (door, peer) = door(Auto, &[LOOPBACK]);
     for count in [MAX_ADDRESSES as u8 + 1, 255] {
         let bytes = [vec![count], vec![0; 255 * ADDRESS_BYTES]].concat();
         let error = read_addresses(&mut bytes.as_slice()).await.expect_err("too many");
@@ -86,7 +109,7 @@ async fn nonsense_is_an_error() {
         read_choice(&mut &*choice).await.expect_err("no choice");
     }
     // An opener that goes away, one that says nonsense, and one that claims a connection where there can be none.
-    let (nowhere, _) = self::door(Auto, &[]);
+    let (nowhere, _) = fixture::door(Auto, &[]);
     for (door, last) in [(&door, &[][..]), (&door, &[2]), (&nowhere, &[DIRECT])] {
         let (near, far) = tokio::io::duplex(256);
         let mut near = near.compat();

@@ -46,9 +46,9 @@ async fn what_a_stream_found_reaches_the_ring_as_it_was() {
     let (frames, queue) = mpsc::channel(1);
     let mut incoming = Incoming::Universal { queue, current: Frame { header: [0; _], payload: Vec::new() } };
     frames.send(Err(RingFailure::Misbehaved("nonsense".to_owned()))).await.expect("room");
-    let failure = incoming.next().await.expect_err("misbehaviour");
+    let failure = incoming.next(true).await.expect_err("misbehaviour");
     assert!(matches!(failure, RingFailure::Misbehaved(_)), "{failure:?}");
     drop(frames);
-    let failure = incoming.next().await.expect_err("closed");
+    let failure = incoming.next(true).await.expect_err("closed");
     assert!(matches!(failure, RingFailure::Broken(_)), "{failure:?}");
 }

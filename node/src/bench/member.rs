@@ -1,0 +1,258 @@
+//! One member of a benchmark: a process with the real transport, handshakes and ring, and no trainer.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use libp2p::swarm::SwarmEvent;
+use libp2p::{Multiaddr, Swarm, swarm};
+use starling_collective::LayoutConfig;
+use starling_topology::{Ring, RunId, View};
+use starling_train::WIRE_VERSION;
+use tokio::sync::{mpsc, oneshot};
+
+use super::error::BenchError;
+use super::wire::{Answer, Ask, Place, Reduced, Setup};
+use super::{clock, values};
+use crate::admission::Admission;
+use crate::behaviour::Protocols;
+use crate::data::{Door, Limits, Transport};
+use crate::event::{NetworkEvent, RingFailure};
+use crate::identity::{Identity, from_libp2p};
+use crate::ring::{self, Operation, RingConfig, RingHandle};
+use crate::secret::Secret;
+use crate::{output, streams, transport};
+
+/// How long both links of a ring may take.
+const LINK_LIMIT: Duration = Duration::from_secs(10);
+/// Of each kind; there are few.
+const QUEUE: usize = 16;
+
+/// Does what the benchmark on stdin asks, until it ends or goes away.
+///
+/// # Errors
+/// [`BenchError`] if the network fails, or a neighbour does.
+pub async fn serve() -> Result<(), BenchError> {
+    let mut talk = Talk::start();
+    let Some(Ask::Setup(setup)) = talk.next().await? else { return Ok(()) };
+    let mut member = Member::start(setup).await?;
+    talk.answer(&Answer::Listening(member.place.clone()))?;
+    let Some(Ask::Link(places)) = talk.next().await? else { return Ok(()) };
+    let mut linked = member.link(&places).await?;
+    let (from_previous, to_next) = linked.transports;
+    talk.answer(&Answer::Linked { from_previous, to_next })?;
+    let (mut round, mut check) = (0, false);
+    while let Some(ask) = talk.next().await? {
+        match ask {
+            Ask::Prepare { round: next, check: wanted } => {
+                (round, check) = (next, wanted);
+                values::draw(&mut linked.buffer, member.setup.seed, round, member.setup.index);
+                talk.answer(&Answer::Prepared)?;
+            }
+            Ask::Reduce => {
+                let reduced = linked.reduce(&member.setup, round, check).await?;
+                talk.answer(&Answer::Reduced(reduced))?;
+            }
+            Ask::End => break,
+            Ask::Setup(_) | Ask::Link(_) => return Err(BenchError::Talk("asked for the same twice".to_owned())),
+        }
+    }
+    Ok(())
+}
+
+/// The benchmark's end of stdin and stdout.
+struct Talk {
+    lines: mpsc::Receiver<io::Result<String>>,
+}
+
+impl Talk {
+    /// Reads on a thread of its own, which ends with stdin or with the process.
+    fn start() -> Self {
+        let (sender, lines) = mpsc::channel(1);
+        std::thread::spawn(move || io::stdin().lines().try_for_each(|line| sender.blocking_send(line)));
+        Self { lines }
+    }
+
+    /// `None` once the benchmark is gone.
+    async fn next(&mut self) -> Result<Option<Ask>, BenchError> {
+        let Some(line) = self.lines.recv().await else { return Ok(None) };
+        let line = line.map_err(BenchError::io("read from stdin"))?;
+        serde_json::from_str(&line).map(Some).map_err(|error| BenchError::Talk(error.to_string()))
+    }
+
+    fn answer(&self, answer: &Answer) -> Result<(), BenchError> {
+        let line = serde_json::to_string(answer).expect("invariant: an answer is plain data");
+        output::print(&format!("{line}\n")).map_err(BenchError::io("write to stdout"))
+    }
+}
+
+struct Member {
+    setup: Setup,
+    identity: Identity,
+    place: Place,
+    listened: Multiaddr,
+    protocols: Protocols,
+    control: libp2p_stream::Control,
+    dials: mpsc::Sender<Multiaddr>,
+    events_in: mpsc::Sender<NetworkEvent>,
+    events: mpsc::Receiver<NetworkEvent>,
+}
+
+/// All members of a benchmark are in this run, to which only its secret admits.
+fn run(setup: &Setup) -> RunId {
+    RunId(blake3::derive_key("starling 2026 benchmark run", &setup.secret))
+}
+
+impl Member {
+    async fn start(setup: Setup) -> Result<Self, BenchError> {
+        let identity = Identity::generate();
+        let (turned, _) = mpsc::channel(QUEUE);
+        let secret = Secret::new(Some(setup.secret));
+        let admission = Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned };
+        let transport = transport::build(&identity, admission).map_err(BenchError::io("set up the network"))?;
+        let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(Duration::MAX);
+        let mut swarm = Swarm::new(transport, libp2p_stream::Behaviour::new(), identity.peer_id(), config);
+        let loopback: Multiaddr = "/ip4/127.0.0.1/tcp/0".parse().expect("invariant: it is a multiaddr");
+        swarm.listen_on(loopback).map_err(|error| BenchError::Talk(error.to_string()))?;
+        let listened = loop {
+            if let SwarmEvent::NewListenAddr { address, .. } = swarm.select_next_some().await {
+                break address;
+            }
+        };
+        let protocols = Protocols::new(run(&setup));
+        let control = swarm.behaviour().new_control();
+        let (events_in, events) = mpsc::channel(QUEUE);
+        let opened = events_in.clone();
+        streams::serve(control.clone(), protocols.ring.clone(), move |peer, mut stream| {
+            let opened = opened.clone();
+            async move {
+                if let (Some(peer), Ok(view)) = (from_libp2p(&peer), ring::read_view(&mut stream).await) {
+                    let _ = opened.send(NetworkEvent::RingOpened { peer, view, stream }).await;
+                }
+            }
+        });
+        let (dials, queue) = mpsc::channel(QUEUE);
+        tokio::spawn(drive(swarm, queue));
+        let peer = from_libp2p(&identity.peer_id()).expect("invariant: our keys are Ed25519");
+        let place = Place { peer: peer.0, address: listened.to_string() };
+        Ok(Self { setup, identity, place, listened, protocols, control, dials, events_in, events })
+    }
+
+    /// Joins the ring of all `places`.
+    async fn link(&mut self, places: &[Place]) -> Result<Linked, BenchError> {
+        let run = run(&self.setup);
+        let me = starling_topology::PeerId(self.place.peer);
+        let members = places.iter().map(|place| starling_topology::PeerId(place.peer));
+        let founder = members.clone().min().unwrap_or(me);
+        let view = View::found(run, founder).succeed(members);
+        let ring = Ring::plan(&view);
+        let rank = ring.rank_of(me).ok_or_else(|| BenchError::Talk("the ring has no place for us".to_owned()))?;
+        // Of two, the lower one dials: two that dial each other from the ports they listen on would meet half-way.
+        let neighbours = [ring.next(rank), ring.previous(rank)].map(|peer| peer.0);
+        for place in places.iter().filter(|place| neighbours.contains(&place.peer) && me.0 < place.peer) {
+            let address = place.address.parse().map_err(|_| BenchError::Talk(place.address.clone()))?;
+            let _ = self.dials.send(address).await;
+        }
+        let Setup { elements, bucket_elements, segment_elements, in_flight, data_plane, .. } = self.setup;
+        let door = Door::new(
+            &self.identity,
+            run,
+            data_plane,
+            segment_elements * size_of::<f32>(),
+            std::slice::from_ref(&self.listened),
+        );
+        let config = RingConfig {
+            elements,
+            layout: LayoutConfig { bucket_elements, segment_elements },
+            in_flight,
+            open_limit: LINK_LIMIT,
+            limits: Limits::new(LINK_LIMIT),
+            protocol: self.protocols.ring.clone(),
+            door: Arc::new(door.map_err(BenchError::io("start a thread"))?),
+            traffic: Arc::default(),
+        };
+        let (handle, operations) = ring::start(&view, me, config, self.control.clone(), self.events_in.clone());
+        loop {
+            match self.events.recv().await {
+                Some(NetworkEvent::RingOpened { peer, view, stream }) => {
+                    if peer == handle.previous && view == handle.view {
+                        handle.connect(stream);
+                    }
+                }
+                Some(NetworkEvent::RingLinked { from_previous, to_next, .. }) => {
+                    let buffer = vec![0.0; elements];
+                    let failures = std::mem::replace(&mut self.events, mpsc::channel(1).1);
+                    return Ok(Linked {
+                        _ring: handle,
+                        operations,
+                        failures,
+                        buffer,
+                        transports: (from_previous, to_next),
+                    });
+                }
+                Some(NetworkEvent::RingFailed { failure, .. }) => return Err(failed(failure)),
+                Some(_) => {}
+                None => return Err(BenchError::Talk("the network ended".to_owned())),
+            }
+        }
+    }
+}
+
+fn failed(failure: RingFailure) -> BenchError {
+    match failure {
+        RingFailure::Broken(reason) | RingFailure::Misbehaved(reason) => BenchError::Link(reason),
+    }
+}
+
+/// Keeps the swarm going, and dials.
+async fn drive(mut swarm: Swarm<libp2p_stream::Behaviour>, mut dials: mpsc::Receiver<Multiaddr>) {
+    loop {
+        tokio::select! {
+            Some(address) = dials.recv() => {
+                if let Err(error) = swarm.dial(address) {
+                    tracing::warn!(%error, "can't dial a neighbour");
+                }
+            }
+            _ = swarm.select_next_some() => {}
+        }
+    }
+}
+
+/// A member with both of its links.
+struct Linked {
+    _ring: RingHandle,
+    operations: mpsc::Sender<Operation>,
+    failures: mpsc::Receiver<NetworkEvent>,
+    buffer: Vec<f32>,
+    transports: (Transport, Transport),
+}
+
+impl Linked {
+    async fn reduce(&mut self, setup: &Setup, round: u64, check: bool) -> Result<Reduced, BenchError> {
+        let (reply, result) = oneshot::channel();
+        let buffer = std::mem::take(&mut self.buffer);
+        let (began, used) = (Instant::now(), clock::process_time());
+        // The ring's sum, not its mean: then what comes out is exact.
+        let operation = Operation { step: round, buffer, divisor: 1.0, reply };
+        let handed = self.operations.send(operation).await;
+        let result = match handed {
+            Ok(()) => result.await.ok(),
+            Err(_) => None,
+        };
+        let (seconds, used) = (began.elapsed().as_secs_f64(), clock::process_time() - used);
+        let Some(buffer) = result else {
+            return Err(match self.failures.recv().await {
+                Some(NetworkEvent::RingFailed { failure, .. }) => failed(failure),
+                _ => BenchError::Link("the ring ended".to_owned()),
+            });
+        };
+        self.buffer = buffer;
+        Ok(Reduced {
+            seconds,
+            cpu_seconds: used.as_secs_f64(),
+            digest: values::digest(&self.buffer),
+            wrong: check.then(|| values::first_wrong(&self.buffer, setup.seed, round, setup.peers)).flatten(),
+        })
+    }
+}

@@ -1,0 +1,184 @@
+//! What a benchmark found.
+
+use serde::Serialize;
+
+use super::Plan;
+use super::bound::{Bound, Floor};
+use crate::data::Transport;
+use crate::output::format;
+
+/// The rounds that count.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Times {
+    /// Each round's slowest member, in seconds.
+    seconds: Vec<f64>,
+    /// Each round's processor time, all members together, in seconds.
+    cpu_seconds: Vec<f64>,
+}
+
+impl Times {
+    /// Takes in a round.
+    pub(super) fn take(&mut self, seconds: f64, cpu_seconds: f64) {
+        self.seconds.push(seconds);
+        self.cpu_seconds.push(cpu_seconds);
+    }
+
+    /// How long the median round took; 0 without rounds.
+    pub(super) fn median_s(&self) -> f64 {
+        median(&self.seconds)
+    }
+}
+
+/// What `starling bench` prints. Sizes are in bytes, times in seconds, rates in 10^9 bytes per second.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// How many members reduced.
+    pub peers: u32,
+    /// What each member brought.
+    pub bytes: u64,
+    /// How the reduction was scheduled.
+    pub plan: &'static str,
+    /// How values were written.
+    pub codec: &'static str,
+    /// How the bytes travelled.
+    pub transport: Transport,
+    /// Whether nobody could read them on the way.
+    pub encrypted: bool,
+    /// Rounds that count.
+    pub rounds: u32,
+    /// The median of the rounds' slowest members.
+    pub median_s: f64,
+    /// The fastest round.
+    pub best_s: f64,
+    /// The slowest round.
+    pub worst_s: f64,
+    /// `2 (n - 1) / n * bytes / median_s`: what each link carried per second.
+    pub busbw_gbps: f64,
+    /// Processor time per round, all members together; the median.
+    pub cpu_s: f64,
+    /// What this machine could do.
+    pub bound: Bound,
+}
+
+impl Outcome {
+    pub(super) fn new(plan: &Plan, transport: Transport, times: Times, floor: &Floor) -> Self {
+        let bytes = plan.bytes();
+        let n = f64::from(plan.peers);
+        let link_bytes = 2.0 * (n - 1.0) / n * bytes as f64;
+        let median_s = times.median_s();
+        Self {
+            peers: plan.peers,
+            bytes,
+            plan: "ring",
+            codec: "f32",
+            transport,
+            encrypted: transport.is_encrypted(),
+            rounds: plan.rounds,
+            median_s,
+            best_s: times.seconds.iter().copied().fold(f64::INFINITY, f64::min),
+            worst_s: times.seconds.iter().copied().fold(0.0, f64::max),
+            busbw_gbps: link_bytes / median_s / 1e9,
+            cpu_s: median(&times.cpu_seconds),
+            bound: Bound::new(floor, transport, plan.peers, link_bytes),
+        }
+    }
+
+    /// For people.
+    pub fn describe(&self) -> String {
+        let Self { peers, median_s, best_s, worst_s, busbw_gbps, cpu_s, bound, .. } = self;
+        let cipher = if self.encrypted { "encrypted" } else { "NOT encrypted" };
+        let rounds = self.rounds;
+        let size = format::bytes(self.bytes);
+        format!(
+            "all-reduce of {size} f32 among {peers} members, {}, {cipher}\n  \
+             time      {:.1} ms median of {rounds} rounds ({:.1} to {:.1})\n  \
+             links     {busbw_gbps:.2} GB/s each (2(n-1)/n of the size per round)\n  \
+             processor {:.1} ms per round, all members\n  \
+             bound     {:.1} ms on {} cores ({:.0} % of it reached): {}\n",
+            self.transport,
+            median_s * 1e3,
+            best_s * 1e3,
+            worst_s * 1e3,
+            cpu_s * 1e3,
+            bound.seconds * 1e3,
+            bound.cores,
+            bound.seconds / median_s * 100.0,
+            bound.reason,
+        )
+    }
+}
+
+/// What `starling bench link` prints. Sizes are in bytes, times in seconds, rates in 10^9 bytes per second.
+#[derive(Debug, Clone, Serialize)]
+pub struct LinkOutcome {
+    /// How the bytes travelled.
+    pub transport: Transport,
+    /// Whether nobody could read them on the way.
+    pub encrypted: bool,
+    /// There and back, for a message of one value: from task to task, not from wire to wire.
+    pub rtt_s: f64,
+    /// What went each way, both ways at once.
+    pub bytes: u64,
+    /// How long that took.
+    pub median_s: f64,
+    /// What the link carried each way per second, both ways at once, reduction included.
+    pub gbps: f64,
+    /// Processor time of both ends.
+    pub cpu_s: f64,
+    /// What this machine could do.
+    pub bound: Bound,
+}
+
+impl LinkOutcome {
+    /// From a reduction of one value per member, and one of many.
+    pub(super) fn new(least: &Outcome, all: &Outcome) -> Self {
+        Self {
+            transport: all.transport,
+            encrypted: all.encrypted,
+            rtt_s: least.median_s,
+            bytes: all.bytes,
+            median_s: all.median_s,
+            gbps: all.busbw_gbps,
+            cpu_s: all.cpu_s,
+            bound: all.bound.clone(),
+        }
+    }
+
+    /// For people.
+    pub fn describe(&self) -> String {
+        let Self { rtt_s, median_s, gbps, bound, .. } = self;
+        let cipher = if self.encrypted { "encrypted" } else { "NOT encrypted" };
+        let size = format::bytes(self.bytes);
+        format!(
+            "link between two members on this machine, {}, {cipher}\n  \
+             latency   {:.3} ms there and back\n  \
+             carries   {gbps:.2} GB/s each way, both ways at once ({size} in {:.1} ms)\n  \
+             bound     {:.1} ms on {} cores: {}\n",
+            self.transport,
+            rtt_s * 1e3,
+            median_s * 1e3,
+            bound.seconds * 1e3,
+            bound.cores,
+            bound.reason,
+        )
+    }
+}
+
+/// The median; the upper one of two.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_one_of_the_middle() {
+        assert_eq!(median(&[]), 0.0);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), 3.0);
+    }
+}

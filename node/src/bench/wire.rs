@@ -1,0 +1,64 @@
+//! What a benchmark and its members say to each other: one JSON object per line over the members' stdin and stdout.
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::{DataPlane, Transport};
+
+/// What a member is to do, and how.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Setup {
+    /// Admits to this benchmark's swarm and nothing else.
+    pub(super) secret: [u8; 32],
+    pub(super) data_plane: DataPlane,
+    pub(super) elements: usize,
+    pub(super) bucket_elements: usize,
+    pub(super) segment_elements: usize,
+    pub(super) in_flight: u32,
+    pub(super) seed: u64,
+    /// This member's place among those that draw values.
+    pub(super) index: u32,
+    pub(super) peers: u32,
+}
+
+/// Where a member can be reached.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Place {
+    pub(super) peer: [u8; 32],
+    pub(super) address: String,
+}
+
+/// From the benchmark to a member. Each is answered once, but for [`Self::End`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Ask {
+    Setup(Setup),
+    Link(Vec<Place>),
+    /// Draw a round's values. `check` compares the result with the sum that they must have.
+    Prepare {
+        round: u64,
+        check: bool,
+    },
+    /// Reduce them, all members at once.
+    Reduce,
+    End,
+}
+
+/// From a member to the benchmark.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Listening(Place),
+    Linked { from_previous: Transport, to_next: Transport },
+    Prepared,
+    Reduced(Reduced),
+}
+
+/// One round at one member.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Reduced {
+    pub(super) seconds: f64,
+    /// Processor time of the whole process meanwhile.
+    pub(super) cpu_seconds: f64,
+    /// blake3 of the result.
+    pub(super) digest: String,
+    /// The first element that is not the sum it must be.
+    pub(super) wrong: Option<usize>,
+}

@@ -1,0 +1,118 @@
+//! `starling bench`: what is measured.
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::data::DataPlane;
+
+/// `starling bench`.
+#[derive(Debug, Clone, Subcommand)]
+pub enum BenchVerb {
+    /// Reduce among several members on this machine, over their real links
+    Allreduce(AllReduceFlags),
+    /// Measure one link between two members on this machine: latency, and bytes both ways at once
+    Link(LinkFlags),
+    /// Be one member of a benchmark, which talks to it over stdin and stdout
+    #[command(hide = true)]
+    Member,
+}
+
+/// `starling bench allreduce`.
+#[derive(Debug, Clone, Args)]
+pub struct AllReduceFlags {
+    /// How many members reduce
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub peers: u32,
+    /// How much each member brings, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub mib: u32,
+    /// How much each member brings, in KiB, for less than a MiB [default: as --mib says]
+    #[arg(long, value_name = "KIB", conflicts_with = "mib", value_parser = clap::value_parser!(u32).range(1..))]
+    pub kib: Option<u32>,
+    /// How the reduction is scheduled
+    #[arg(long, value_enum, default_value_t = PlanName::Ring)]
+    pub plan: PlanName,
+    /// How values are written
+    #[arg(long, value_enum, default_value_t = CodecName::F32)]
+    pub codec: CodecName,
+    /// Rounds that count
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub rounds: u32,
+    /// How the ring works.
+    #[command(flatten)]
+    pub ring: RingFlags,
+}
+
+/// `starling bench link`.
+#[derive(Debug, Clone, Args)]
+pub struct LinkFlags {
+    /// How much goes each way, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub mib: u32,
+    /// Rounds that count
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub rounds: u32,
+    /// How the ring works.
+    #[command(flatten)]
+    pub ring: RingFlags,
+}
+
+/// How the ring of a benchmark works.
+#[derive(Debug, Clone, Args)]
+pub struct RingFlags {
+    /// How the bytes travel
+    #[arg(long, value_enum, default_value_t = TransportName::Auto)]
+    pub transport: TransportName,
+    /// KiB that are reduced together
+    #[arg(long, value_name = "KIB", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=262_144))]
+    pub bucket_kib: u32,
+    /// Unit of IO within a chunk, in KiB
+    #[arg(long, value_name = "KIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub segment_kib: u32,
+    /// Buckets in flight together
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub in_flight: u32,
+    /// Seed of the values that are reduced
+    #[arg(long, value_name = "N", default_value_t = 42)]
+    pub seed: u64,
+}
+
+/// Schedules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PlanName {
+    /// Each member sends to the next one
+    Ring,
+}
+
+/// Forms of values on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CodecName {
+    /// As they are
+    F32,
+}
+
+/// Ways that bytes travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TransportName {
+    /// The best there is
+    Auto,
+    /// TCP connections of their own, encrypted
+    Direct,
+    /// The same, without encryption
+    Plaintext,
+    /// Memory that processes on one machine share
+    Local,
+    /// libp2p streams
+    Libp2p,
+}
+
+impl From<TransportName> for DataPlane {
+    fn from(name: TransportName) -> Self {
+        match name {
+            TransportName::Auto => Self::Auto,
+            TransportName::Direct => Self::Direct,
+            TransportName::Plaintext => Self::Plaintext,
+            TransportName::Local => Self::Local,
+            TransportName::Libp2p => Self::Universal,
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `starling bench`: how fast this machine reduces.
+
+use serde_json::json;
+
+use super::{CommandError, Context, EXIT_DONE, print};
+use crate::bench::{self, Plan};
+use crate::cli::{AllReduceFlags, BenchVerb, LinkFlags, RingFlags};
+use crate::config::Layers;
+
+pub(super) async fn bench(context: &Context, verb: &BenchVerb) -> Result<u8, CommandError> {
+    // A benchmark is of the machine: of the user's configuration, only the flags here count.
+    let mut layers = Layers::new();
+    layers.flags(&context.global.values())?;
+    context.start_logs(&layers.finish())?;
+    match verb {
+        BenchVerb::Allreduce(flags) => {
+            let outcome = bench::all_reduce(&all_reduce_plan(flags), &context.console).await?;
+            print(context.global.json, || json!(outcome), || outcome.describe())?;
+        }
+        BenchVerb::Link(flags) => {
+            let outcome = bench::link(&link_plan(flags), &context.console).await?;
+            print(context.global.json, || json!(outcome), || outcome.describe())?;
+        }
+        BenchVerb::Member => bench::serve().await?,
+    }
+    Ok(EXIT_DONE)
+}
+
+fn all_reduce_plan(flags: &AllReduceFlags) -> Plan {
+    let bytes = flags.kib.map_or_else(|| (flags.mib as usize) << 20, |kib| (kib as usize) << 10);
+    plan(flags.peers, bytes, flags.rounds, &flags.ring)
+}
+
+/// Of two members, each sends all it has once: half of it in each phase.
+fn link_plan(flags: &LinkFlags) -> Plan {
+    plan(2, (flags.mib as usize) << 20, flags.rounds, &flags.ring)
+}
+
+fn plan(peers: u32, bytes: usize, rounds: u32, ring: &RingFlags) -> Plan {
+    let elements = |kib: u32| (kib as usize) << 10 >> 2;
+    Plan {
+        peers,
+        elements: bytes / size_of::<f32>(),
+        bucket_elements: elements(ring.bucket_kib),
+        segment_elements: elements(ring.segment_kib),
+        in_flight: ring.in_flight,
+        data_plane: ring.transport.into(),
+        rounds,
+        seed: ring.seed,
+    }
+}

@@ -1,0 +1,121 @@
+//! Segments arrive as they were sent, through memory; a process that counts wrongly, or is gone, is an error.
+
+use starling_collective::{OperationKey, Phase, SegmentId};
+use starling_topology::Rank;
+
+use super::*;
+use crate::data::DataPlane;
+use crate::data::fixture::connection;
+
+const LONGEST: usize = 16 * 1024;
+
+fn header(segment: u32) -> SegmentHeader {
+    let segment = SegmentId { bucket: 0, phase: Phase::AllGather, chunk: Rank(0), segment };
+    SegmentHeader { operation: OperationKey { step: 1, attempt: 0 }, segment, payload_bytes: 4 }
+}
+
+fn values(segment: u32) -> Vec<f32> {
+    let length = (segment as usize * 977) % (LONGEST / 4 + 1);
+    (0..length).map(|index| (index as f32).mul_add(0.5, segment as f32)).collect()
+}
+
+async fn link() -> (Sender, Receiver) {
+    let (sending, receiving) = connection(DataPlane::Auto, LONGEST).await;
+    let traffic = Arc::default();
+    let sender = Sender::new(sending, LONGEST, &traffic).expect("two ends of one process are local");
+    (sender, Receiver::new(receiving, LONGEST, &traffic).expect("local as well"))
+}
+
+#[tokio::test]
+async fn segments_go_through_in_order_and_unchanged() {
+    const SEGMENTS: u32 = 300;
+    let (mut sender, mut receiver) = link().await;
+    let send = async {
+        for segment in 0..SEGMENTS {
+            sender.flush(true).await.expect("room");
+            assert!(!sender.is_busy());
+            if segment % 2 == 0 {
+                sender.load(&header(segment), &values(segment));
+            } else {
+                let bytes: Vec<u8> = values(segment).iter().flat_map(|value| value.to_le_bytes()).collect();
+                sender.load_bytes(&header(segment).to_bytes(), &bytes);
+            }
+        }
+    };
+    let receive = async {
+        for segment in 0..SEGMENTS {
+            receiver.next(true).await.expect("a segment");
+            let (head, payload) = receiver.segment();
+            assert_eq!(*head, header(segment).to_bytes());
+            let expected: Vec<u8> = values(segment).iter().flat_map(|value| value.to_le_bytes()).collect();
+            assert_eq!(payload, expected);
+        }
+    };
+    tokio::join!(send, receive);
+    let traffic = &receiver.end.traffic;
+    assert_eq!(traffic.sent.load(Ordering::Relaxed), traffic.received.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn a_full_link_waits_and_an_empty_one_too() {
+    let (mut sender, mut receiver) = link().await;
+    assert!(futures::FutureExt::now_or_never(receiver.next(true)).is_none(), "nothing is there");
+    for segment in 0..SLOTS as u32 {
+        assert!(!sender.is_busy());
+        sender.load(&header(segment), &[1.0]);
+    }
+    assert!(sender.is_busy());
+    assert!(futures::FutureExt::now_or_never(sender.flush(true)).is_none(), "no slot is free");
+    receiver.next(true).await.expect("the first");
+    sender.flush(true).await.expect("a slot is free");
+}
+
+#[tokio::test]
+async fn a_process_that_is_gone_is_noticed() {
+    let (sender, mut receiver) = link().await;
+    drop(sender);
+    receiver.next(true).await.expect_err("gone");
+    let (mut sender, receiver) = link().await;
+    drop(receiver);
+    for segment in 0..SLOTS as u32 {
+        sender.load(&header(segment), &[1.0]);
+    }
+    sender.flush(true).await.expect_err("gone");
+}
+
+#[tokio::test]
+async fn what_is_sent_before_the_end_arrives() {
+    let (mut sender, mut receiver) = link().await;
+    sender.load(&header(0), &[1.0]);
+    drop(sender);
+    receiver.next(true).await.expect("it was sent");
+    receiver.next(true).await.expect_err("gone");
+}
+
+#[tokio::test]
+async fn counters_and_lengths_that_make_no_sense_are_errors() {
+    for (sent, expected) in [(SLOTS + 1, "no sense"), (u64::MAX, "no sense")] {
+        let (sender, mut receiver) = link().await;
+        sender.end.memory.counter(SENT).store(sent, Ordering::Release);
+        let error = receiver.next(true).await.expect_err("too many");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    let (mut sender, receiver) = link().await;
+    receiver.end.memory.counter(TAKEN).store(1, Ordering::Release);
+    assert!(sender.is_busy(), "nothing is put where nobody counts right");
+    let error = sender.flush(true).await.expect_err("more than was sent");
+    assert!(matches!(error, DataError::Counter), "{error}");
+
+    let (mut sender, mut receiver) = link().await;
+    sender.load(&header(0), &[1.0]);
+    let length = sender.end.slot(0) + LENGTH;
+    sender.end.memory.write(length, &(LONGEST as u64 + 1).to_le_bytes());
+    let error = receiver.next(true).await.expect_err("too long");
+    assert!(error.to_string().contains("at most"), "{error}");
+}
+
+#[tokio::test]
+async fn memory_of_another_handshake_is_not_taken() {
+    let (sender, _receiver) = link().await;
+    assert!(!is_marked(&sender.end.memory, &[0; 32]));
+}

@@ -1,0 +1,45 @@
+//! `starling bench` on every transport: it checks its own sums, so what is tested is that it ends well and says so.
+
+use serde_json::Value;
+use starling_tests::starling;
+use tempfile::TempDir;
+
+/// The object that a benchmark prints.
+fn bench(args: &str) -> Value {
+    let dir = TempDir::new().expect("a temp dir");
+    let output = starling(dir.path()).arg("bench").args(args.split_whitespace()).arg("--json").output();
+    let output = output.expect("starling starts");
+    assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one object")
+}
+
+#[test]
+fn every_transport_reduces_exactly() {
+    let here = if cfg!(target_os = "linux") { "local" } else { "direct" };
+    for (transport, shown, encrypted) in [
+        ("auto", here, here != "local"),
+        ("direct", "direct", true),
+        ("plaintext", "plaintext", false),
+        ("libp2p", "universal", true),
+    ] {
+        // Buckets and segments of odd sizes, several of each.
+        let outcome = bench(&format!(
+            "allreduce --peers 3 --kib 300 --bucket-kib 100 --segment-kib 7 --rounds 2 --transport {transport}"
+        ));
+        assert_eq!(outcome["transport"], shown, "{outcome}");
+        assert_eq!(outcome["encrypted"], encrypted, "{outcome}");
+        assert_eq!((&outcome["peers"], &outcome["bytes"]), (&3.into(), &(300 * 1024).into()), "{outcome}");
+        for figure in ["median_s", "busbw_gbps", "cpu_s"] {
+            assert!(outcome[figure].as_f64().is_some_and(|value| value > 0.0), "{figure}: {outcome}");
+        }
+        assert!(outcome["bound"]["seconds"].as_f64().is_some_and(|value| value > 0.0), "{outcome}");
+    }
+}
+
+#[test]
+fn a_link_has_a_latency_and_a_rate() {
+    let outcome = bench("link --mib 1 --rounds 2");
+    for figure in ["rtt_s", "gbps"] {
+        assert!(outcome[figure].as_f64().is_some_and(|value| value > 0.0), "{figure}: {outcome}");
+    }
+}
