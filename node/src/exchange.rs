@@ -168,8 +168,14 @@ impl Exchange {
         inner.syncs
     }
 
-    /// Hands over the state asked for as `number`; `None` if the trainer's own is the right one.
-    pub(crate) fn arrive(&self, number: u64, state: Option<Box<ReplicatedState>>) {
+    /// Whether this member stands before the first step, with the initial state.
+    pub(crate) fn is_initial(&self) -> bool {
+        let inner = self.lock();
+        inner.step == 0 && inner.syncing.is_none()
+    }
+
+    /// Hands over the state asked for as `number`.
+    pub(crate) fn arrive(&self, number: u64, state: Box<ReplicatedState>) {
         let mut inner = self.lock();
         if let Some(syncing) = inner.syncing.as_mut().filter(|syncing| syncing.number == number) {
             syncing.arrive(state);
@@ -359,6 +365,14 @@ impl Inner {
             self.syncing = None;
             return Some(Next::Synced);
         }
+        // Until the first step is committed, it belongs to the members of the newest view.
+        if at.step == 0
+            && self.step == 0
+            && let Some(turn) = self.turn.as_ref().filter(|turn| turn.number != at.begun)
+        {
+            at.begun = turn.number;
+            return Some(Next::Begin { members: turn.members.clone() });
+        }
         if self.snapshot.take_if(|step| *step == at.step).is_some() {
             return Some(Next::Snapshot);
         }
@@ -371,7 +385,7 @@ impl Inner {
             return None;
         }
         if !at.prepared {
-            return Some(Next::Compute { members: turn.members.clone() });
+            return Some(Next::Compute);
         }
         if at.contributed == turn.number || !self.gate.admits(pending) {
             return None;

@@ -10,6 +10,7 @@ use futures::{AsyncReadExt, AsyncWriteExt};
 use libp2p::{Stream, StreamProtocol};
 use libp2p_stream::Control;
 use starling_topology::PeerId;
+use starling_topology::message::MAX_MEMBERS;
 use starling_train::ResultRecord;
 use tokio::time::timeout;
 
@@ -63,6 +64,11 @@ pub(crate) async fn fetch(
     Err(reason)
 }
 
+/// No result for so many parameters is longer, in bytes: the largest view's, with room for its head.
+fn longest(parameters: usize) -> usize {
+    64 + (size_of::<PeerId>() + size_of::<f32>()) * MAX_MEMBERS + size_of::<f32>() * (parameters + 1)
+}
+
 async fn ask(
     control: &mut Control,
     protocol: &StreamProtocol,
@@ -73,7 +79,7 @@ async fn ask(
     let mut stream = streams::open(control, to_libp2p(holder), protocol, stall).await?;
     stream.write_all(&wanted.step.to_be_bytes()).await?;
     stream.flush().await?;
-    let bytes = bulk::read(&mut stream, ResultRecord::max_encoded_len(wanted.parameters), stall).await?;
+    let bytes = bulk::read(&mut stream, longest(wanted.parameters), stall).await?;
     if bytes.is_empty() {
         return Err(io::Error::other("it does not hold the result"));
     }

@@ -4,7 +4,7 @@
 //!   joiner                                     each donor (one stream, one question at a time)
 //!      | -- the state after step S? ------------>  |
 //!      | <-- its manifest: a hash for each chunk   |   or: later; or: not here
-//!      | -- chunk i of that manifest? ---------->  |   the manifest that most donors name
+//!      | -- this chunk of that snapshot? ------->  |   the manifest that most donors name
 //!      | <----------------------------- its bytes  |   checked against the hash on arrival
 //! ```
 //!
@@ -21,11 +21,11 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use starling_topology::Digest;
 
-pub(crate) use fetch::{Fetched, Wanted, fetch};
+pub(crate) use fetch::{Wanted, fetch};
 pub(crate) use serve::serve;
 
 /// The longest question, in bytes.
-const MAX_REQUEST_BYTES: usize = 64;
+const MAX_REQUEST_BYTES: usize = 128;
 /// What a reply takes besides its payload, in bytes.
 const REPLY_OVERHEAD: usize = 64;
 
@@ -35,7 +35,7 @@ enum Request {
     /// The manifest of the state after this step.
     Manifest { step: u64 },
     /// A chunk of the snapshot with this manifest.
-    Chunk { snapshot: Digest, index: u32 },
+    Chunk { snapshot: Digest, chunk: Digest },
 }
 
 /// What a donor answers.

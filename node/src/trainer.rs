@@ -17,7 +17,7 @@ use starling_topology::{Digest, PeerId};
 use starling_train::Trainer;
 use tokio::sync::mpsc;
 
-pub(crate) use busy::Busy;
+pub(crate) use busy::{Busy, Watch};
 pub(crate) use worker::contribute_nothing;
 
 use crate::error::NodeError;
@@ -110,6 +110,7 @@ pub(crate) fn start(
         duties,
         gradient: Vec::new(),
         weight: 0,
+        began: None,
         contributed: None,
         totals: Totals::default(),
         pace: Pace::new(),

@@ -28,9 +28,9 @@ impl Syncing {
         Self { number, arrived: None, is_based: false, kept: VecDeque::new(), bytes: 0 }
     }
 
-    /// The state is here; `None` if the trainer's own is the right one.
-    pub(super) fn arrive(&mut self, state: Option<Box<ReplicatedState>>) {
-        self.arrived = state;
+    /// The state is here.
+    pub(super) fn arrive(&mut self, state: Box<ReplicatedState>) {
+        self.arrived = Some(state);
         self.is_based = true;
     }
 

@@ -45,6 +45,8 @@ pub(crate) struct At {
     pub(crate) prepared: bool,
     /// The number of the turn in which it was contributed last.
     pub(crate) contributed: u64,
+    /// The number of the turn whose members the first step was assigned to.
+    pub(crate) begun: u64,
 }
 
 /// What the trainer thread is to do.
@@ -56,12 +58,14 @@ pub(crate) enum Next {
     Load(Box<ReplicatedState>),
     /// The state is the right one, and all results after it are applied.
     Synced,
+    /// Assign the first step to these members, who may be others than before.
+    Begin { members: Members },
     /// Hand out the state, before it changes.
     Snapshot,
     /// Take the step whose result this is.
     Apply(Arc<ResultRecord>),
     /// Compute the gradient of the next step.
-    Compute { members: Members },
+    Compute,
     /// Hand the gradient to this view's ring.
     Contribute(Turn),
 }

@@ -6,8 +6,9 @@ use std::io;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
-use starling_topology::{Digest, PeerId, RunId};
-use starling_train::{CHUNK_BYTES, ReplicatedState, SnapshotManifest};
+use starling_topology::{PeerId, RunId};
+use starling_train::snapshot::{CHUNK_BYTES, MAX_SNAPSHOT_MANIFEST_BYTES};
+use starling_train::{Assembly, ReplicatedState, SnapshotManifest};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -27,21 +28,10 @@ pub(crate) struct Wanted {
     pub(crate) run: RunId,
     pub(crate) step: u64,
     /// No state of the run is longer, in bytes.
-    pub(crate) max_bytes: usize,
-    /// The digest of the state after `step` that is at hand already, if it is the right one.
-    pub(crate) ours: Option<Digest>,
+    pub(crate) max_bytes: u64,
     pub(crate) donors: Vec<PeerId>,
     /// How long one answer may take.
     pub(crate) stall: Duration,
-}
-
-/// What came of it.
-#[derive(Debug)]
-pub(crate) enum Fetched {
-    /// The donors hold the state that is at hand already.
-    Ours,
-    /// Theirs.
-    State(Box<ReplicatedState>),
 }
 
 /// Fetches a state. `open` connects to a donor; `progress` is told how many bytes are here, and of how many.
@@ -51,64 +41,62 @@ pub(crate) enum Fetched {
 pub(crate) async fn fetch<S, Open>(
     open: impl Fn(PeerId) -> Open + Clone + Send + 'static,
     wanted: Wanted,
-    progress: impl Fn(u64, u64),
-) -> Result<Fetched, String>
+    mut progress: impl FnMut(u64, u64),
+) -> Result<Box<ReplicatedState>, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     Open: Future<Output = io::Result<S>> + Send,
 {
     let (manifest, mut idle) = agree(open.clone(), &wanted).await?;
-    if wanted.ours == Some(manifest.digest) {
-        return Ok(Fetched::Ours);
-    }
-    let id = manifest.id();
-    let mut missing: VecDeque<u32> = (0..u32::try_from(manifest.chunks.len()).unwrap_or(u32::MAX)).collect();
-    let mut chunks: Vec<Vec<u8>> = vec![Vec::new(); missing.len()];
+    let (id, of) = (manifest.id(), manifest.bytes);
+    let mut assembly = Assembly::new(manifest, wanted.max_bytes).map_err(|error| error.to_string())?;
+    let mut missing = VecDeque::from(assembly.missing());
     let mut failures: BTreeMap<PeerId, u32> = BTreeMap::new();
     let (mut left, mut bytes) = (missing.len(), 0);
     let mut asked = JoinSet::new();
     let mut reason = String::new();
     while left > 0 {
-        while let (Some(index), true) = (missing.front().copied(), !idle.is_empty()) {
+        while let (Some(chunk), true) = (missing.front().copied(), !idle.is_empty()) {
             missing.pop_front();
             let (donor, stream) = idle.remove(0);
             let (open, stall) = (open.clone(), wanted.stall);
             asked.spawn(async move {
-                let chunk = async {
+                let answer = async {
                     let mut stream = match stream {
                         Some(stream) => stream,
                         None => open(donor).await?,
                     };
-                    let request = Request::Chunk { snapshot: id, index };
+                    let request = Request::Chunk { snapshot: id, chunk };
                     match ask(&mut stream, &request, CHUNK_BYTES, stall).await? {
-                        Reply::Chunk(chunk) => Ok((stream, chunk)),
+                        Reply::Chunk(bytes) if *blake3::hash(&bytes).as_bytes() == chunk.0 => Ok((stream, bytes)),
+                        Reply::Chunk(_) => Err(io::Error::other("it sent bytes that are not the chunk's")),
                         Reply::NotHere | Reply::Later | Reply::Manifest(_) => {
                             Err(io::Error::other("it does not hand out the state any more"))
                         }
                     }
                 };
-                (donor, index, chunk.await)
+                (donor, chunk, answer.await)
             });
         }
-        let Some(Ok((donor, index, outcome))) = asked.join_next().await else {
+        let Some(Ok((donor, chunk, outcome))) = asked.join_next().await else {
             return Err(format!("no donor is left: {reason}"));
         };
-        let verified = outcome.and_then(|(stream, chunk)| {
-            manifest.verify(index as usize, &chunk).map_err(io::Error::other)?;
-            Ok((stream, chunk))
+        let taken = outcome.and_then(|(stream, content)| {
+            let length = content.len() as u64;
+            assembly.insert(content).map_err(io::Error::other)?;
+            Ok((stream, length))
         });
-        match verified {
-            Ok((stream, chunk)) => {
-                bytes += chunk.len() as u64;
-                chunks[index as usize] = chunk;
+        match taken {
+            Ok((stream, length)) => {
+                bytes += length;
                 left -= 1;
                 idle.push((donor, Some(stream)));
-                progress(bytes, manifest.bytes);
+                progress(bytes, of);
             }
             Err(error) => {
                 reason = error.to_string();
-                tracing::info!(?donor, index, reason, "a chunk of the state did not come");
-                missing.push_front(index);
+                tracing::info!(?donor, %chunk, reason, "a chunk of the state did not come");
+                missing.push_front(chunk);
                 let failed = failures.entry(donor).or_default();
                 *failed += 1;
                 if *failed < MAX_FAILURES {
@@ -118,9 +106,9 @@ where
         }
     }
     // Hashing a large state takes a while; nothing else may wait for it.
-    let assembled = tokio::task::spawn_blocking(move || manifest.assemble(&chunks)).await;
+    let assembled = tokio::task::spawn_blocking(move || assembly.finish()).await;
     let state = assembled.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-    Ok(Fetched::State(Box::new(state)))
+    Ok(Box::new(state))
 }
 
 /// A donor with its stream, if one is open.
@@ -179,16 +167,13 @@ async fn manifest_of(
 ) -> io::Result<SnapshotManifest> {
     // A donor takes its snapshot between two steps, and a step may take as long as a stall.
     let deadline = Instant::now() + 2 * wanted.stall;
-    let longest = SnapshotManifest::max_encoded_len(wanted.max_bytes);
     loop {
         let request = Request::Manifest { step: wanted.step };
-        match ask(stream, &request, longest, wanted.stall).await? {
+        match ask(stream, &request, MAX_SNAPSHOT_MANIFEST_BYTES, wanted.stall).await? {
             Reply::Manifest(bytes) => {
                 let manifest = SnapshotManifest::decode(&bytes).map_err(io::Error::other)?;
-                let fits = manifest.run == wanted.run
-                    && manifest.step == wanted.step
-                    && manifest.bytes <= wanted.max_bytes as u64;
-                return if fits { Ok(manifest) } else { Err(io::Error::other("it named another state")) };
+                let is_wanted = manifest.run == wanted.run && manifest.step == wanted.step;
+                return if is_wanted { Ok(manifest) } else { Err(io::Error::other("it named another state")) };
             }
             Reply::Later if Instant::now() < deadline => sleep(ASK_AGAIN).await,
             Reply::Later => return Err(io::Error::other("its state did not become ready in time")),

@@ -28,8 +28,8 @@ pub(crate) async fn serve(
                 Found::Later => Reply::Later,
                 Found::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
             },
-            Request::Chunk { snapshot, index } => {
-                match snapshots.with_id(snapshot).as_ref().and_then(|snapshot| snapshot.chunk(index as usize)) {
+            Request::Chunk { snapshot, chunk } => {
+                match snapshots.with_id(snapshot).as_ref().and_then(|snapshot| snapshot.chunk(chunk)) {
                     Some(chunk) => {
                         snapshots.wait_for_room(chunk.len()).await;
                         Reply::Chunk(chunk.to_vec())

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use starling_topology::ledger::{MAX_SPEED, UNMEASURED};
-use starling_train::Balance;
-
-/// What one sample per second is told as: slow models need fractions of it.
-const PER_SAMPLE: f64 = 16.0;
+use starling_topology::ledger::UNMEASURED;
+use starling_train::{Balance, contribution};
 
 /// Measures computing, not waiting.
 #[derive(Debug)]
@@ -24,13 +21,8 @@ impl Speed {
 
     /// Takes in that `samples` took this long.
     pub(super) fn measure(&mut self, samples: u64, took: Duration) {
-        self.told = if samples == 0 || !self.is_warm || self.balance == Balance::Equal {
-            UNMEASURED
-        } else {
-            let speed = samples as f64 * PER_SAMPLE / took.as_secs_f64().max(1e-9);
-            // The cast saturates; the lowest speeds have meanings of their own.
-            (speed as u32).clamp(UNMEASURED + 1, MAX_SPEED)
-        };
+        let is_told = self.is_warm && self.balance == Balance::Speed;
+        self.told = if is_told { contribution::speed(samples, took) } else { UNMEASURED };
         self.is_warm |= samples > 0;
     }
 
@@ -53,13 +45,9 @@ mod tests {
         speed.measure(100, SECOND);
         assert_eq!(speed.told(), UNMEASURED);
         speed.measure(100, SECOND);
-        assert_eq!(speed.told(), 1600);
+        assert_eq!(speed.told(), contribution::speed(100, SECOND));
         speed.measure(0, SECOND);
         assert_eq!(speed.told(), UNMEASURED);
-        for (samples, took, told) in [(1, 1000 * SECOND, UNMEASURED + 1), (u64::MAX, SECOND, MAX_SPEED), (9, Duration::ZERO, MAX_SPEED)] {
-            speed.measure(samples, took);
-            assert_eq!(speed.told(), told);
-        }
     }
 
     #[test]

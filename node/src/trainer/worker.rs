@@ -28,6 +28,8 @@ pub(super) struct Worker {
     pub(super) gradient: Vec<f32>,
     /// How many samples it is the mean of.
     pub(super) weight: u64,
+    /// When the present step began.
+    pub(super) began: Option<Instant>,
     /// When the gradient was first handed to a ring.
     pub(super) contributed: Option<Instant>,
     pub(super) totals: Totals,
@@ -60,6 +62,7 @@ impl Worker {
                 Next::Stop { evaluate } => return Ok(evaluate),
                 Next::Load(state) => {
                     self.trainer.load(*state)?;
+                    (self.began, self.contributed) = (None, None);
                     self.at = At { step: self.trainer.step(), ..At::default() };
                 }
                 Next::Synced => {
@@ -71,17 +74,24 @@ impl Worker {
                 }
                 Next::Snapshot => self.company.snapshots.take(self.trainer.state()),
                 Next::Apply(record) => self.apply(&record, saver)?,
-                Next::Compute { members } => {
+                Next::Begin { members } => {
                     self.trainer.begin(&members);
-                    let began = Instant::now();
-                    self.weight = self.trainer.compute(self.company.me, &mut self.gradient)?;
-                    self.speed.measure(self.weight, began.elapsed());
-                    self.at.prepared = true;
+                    self.at.prepared = false;
                 }
+                Next::Compute => self.compute()?,
                 Next::Contribute(turn) => self.contribute(&turn),
             }
             self.busy.stop();
         }
+    }
+
+    fn compute(&mut self) -> Result<(), NodeError> {
+        let began = Instant::now();
+        self.began.get_or_insert(began);
+        self.weight = self.trainer.compute(self.company.me, &mut self.gradient)?;
+        self.speed.measure(self.weight, began.elapsed());
+        self.at.prepared = true;
+        Ok(())
     }
 
     fn contribute(&mut self, turn: &Turn) {
@@ -95,12 +105,17 @@ impl Worker {
 
     fn apply(&mut self, record: &Arc<ResultRecord>, saver: &Saver) -> Result<(), NodeError> {
         let waited = self.contributed.take().map(|since| since.elapsed()).unwrap_or_default();
+        let began = self.began.take();
         let report = self.trainer.apply(record)?;
         self.at.step = report.step;
         self.at.prepared = false;
-        self.totals.waiting += waited;
-        self.totals.samples += report.samples;
         self.totals.loss = Some(report.loss);
+        // A step that others took while the state was on its way says nothing about speed.
+        if let Some(began) = began {
+            self.totals.stepping += began.elapsed();
+            self.totals.waiting += waited;
+            self.totals.samples += report.samples;
+        }
         self.pace.count(report.samples, waited);
         if is_everybody_ready(record) {
             self.company.snapshots.clear();
@@ -179,7 +194,7 @@ pub(crate) fn contribute_nothing(exchange: &Exchange, parameters: usize, number:
     while let Some((turn, step)) = exchange.next_without_state(number) {
         let mut buffer = exchange.spare();
         buffer.clear();
-        buffer.resize(Trainer::buffer_len(parameters, turn.members.len()), 0.0);
+        buffer.resize(parameters + 1 + turn.members.len(), 0.0);
         exchange.submit(&turn, step, buffer);
     }
 }
