@@ -159,12 +159,16 @@ impl Trainer {
         self.parameters.len() + 1 + members
     }
 
-    /// Assigns the samples of step 1 to `members`, those of the first view that steps. Does nothing if it was done.
+    /// Assigns the samples of step 1 to `members`: those of the newest view, until one has committed it. Does nothing
+    /// after that.
     ///
     /// # Panics
     /// If `members` are not those of a view: sorted and distinct.
     pub fn begin(&mut self, members: &[PeerId]) {
-        self.ledger.assign(members);
+        if self.step == 0 {
+            self.ledger = Ledger::new(self.ledger.seed(), self.ledger.samples(), self.ledger.batch_size());
+            self.ledger.assign(members);
+        }
     }
 
     /// Computes the share of `me` of the pending step: replaces `into` by the mean gradient over it, then the mean loss

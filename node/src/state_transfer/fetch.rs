@@ -39,15 +39,15 @@ pub(crate) struct Wanted {
 /// # Errors
 /// Why it can't be had.
 pub(crate) async fn fetch<S, Open>(
-    open: impl Fn(PeerId) -> Open + Clone + Send + 'static,
+    open: impl Fn(PeerId) -> Open,
     wanted: Wanted,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Box<ReplicatedState>, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    Open: Future<Output = io::Result<S>> + Send,
+    Open: Future<Output = io::Result<S>> + Send + 'static,
 {
-    let (manifest, mut idle) = agree(open.clone(), &wanted).await?;
+    let (manifest, mut idle) = agree(&open, &wanted).await?;
     let (id, of) = (manifest.id(), manifest.bytes);
     let mut assembly = Assembly::new(manifest, wanted.max_bytes).map_err(|error| error.to_string())?;
     let mut missing = VecDeque::from(assembly.missing());
@@ -59,12 +59,13 @@ where
         while let (Some(chunk), true) = (missing.front().copied(), !idle.is_empty()) {
             missing.pop_front();
             let (donor, stream) = idle.remove(0);
-            let (open, stall) = (open.clone(), wanted.stall);
+            let (opening, stall) = (stream.is_none().then(|| open(donor)), wanted.stall);
             asked.spawn(async move {
                 let answer = async {
-                    let mut stream = match stream {
-                        Some(stream) => stream,
-                        None => open(donor).await?,
+                    let mut stream = match (stream, opening) {
+                        (Some(stream), _) => stream,
+                        (None, Some(opening)) => opening.await?,
+                        (None, None) => return Err(io::ErrorKind::NotConnected.into()),
                     };
                     let request = Request::Chunk { snapshot: id, chunk };
                     match ask(&mut stream, &request, CHUNK_BYTES, stall).await? {
@@ -116,19 +117,19 @@ type Donor<S> = (PeerId, Option<S>);
 
 /// Asks the donors for their manifests; the one that most of those who answered name, and who they are.
 async fn agree<S, Open>(
-    open: impl Fn(PeerId) -> Open + Clone + Send + 'static,
+    open: &impl Fn(PeerId) -> Open,
     wanted: &Wanted,
 ) -> Result<(SnapshotManifest, Vec<Donor<S>>), String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    Open: Future<Output = io::Result<S>> + Send,
+    Open: Future<Output = io::Result<S>> + Send + 'static,
 {
     let mut asked = JoinSet::new();
     for donor in wanted.donors.iter().copied().take(MAX_DONORS) {
-        let (open, wanted) = (open.clone(), wanted.clone());
+        let (opening, wanted) = (open(donor), wanted.clone());
         asked.spawn(async move {
             let answer = async {
-                let mut stream = open(donor).await?;
+                let mut stream = opening.await?;
                 let manifest = manifest_of(&mut stream, &wanted).await?;
                 io::Result::Ok((stream, manifest))
             };
