@@ -34,7 +34,7 @@ pub fn show_toml(loaded: &Loaded, origins: bool) -> Result<String, ConfigError> 
     }
     text.push_str("\n# derived from network.max_stall_ms\n");
     for (name, duration) in loaded.deadlines()?.derived() {
-        text.push_str(&format!("# {name}: {} ms\n", duration.as_millis()));
+        text.push_str(&format!("# {}: {} ms\n", name.replace('_', " "), duration.as_millis()));
     }
     Ok(text)
 }
@@ -58,7 +58,7 @@ pub fn show_json(loaded: &Loaded, origins: bool) -> Result<serde_json::Value, Co
         .deadlines()?
         .derived()
         .into_iter()
-        .map(|(name, duration)| (format!("{}_ms", name.replace(' ', "_")), json!(duration.as_millis() as u64)))
+        .map(|(name, duration)| (format!("{name}_ms"), json!(duration.as_millis() as u64)))
         .collect();
     sections.insert("derived".to_owned(), derived.into());
     Ok(serde_json::Value::Object(sections))

@@ -107,8 +107,7 @@ impl Worker {
         let waited = self.contributed.take().map(|since| since.elapsed()).unwrap_or_default();
         let began = self.began.take();
         let report = self.trainer.apply(record)?;
-        self.at.step = report.step;
-        self.at.prepared = false;
+        self.at = At { step: report.step, ..At::default() };
         self.totals.loss = Some(report.loss);
         // A step that others took while the state was on its way says nothing about speed.
         if let Some(began) = began {
