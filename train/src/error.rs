@@ -4,6 +4,7 @@ use burn::tensor::ExecutionError;
 use starling_topology::{Digest, RunId};
 use thiserror::Error;
 
+use crate::audit::AuditError;
 use crate::checkpoint::CheckpointError;
 use crate::data::DataError;
 use crate::device::DeviceError;
@@ -102,6 +103,9 @@ pub enum Error {
     /// A step before the first assignment.
     #[error("no samples are assigned yet; begin the run, or load a state, before the first step")]
     NotBegun,
+    /// An audit file cannot be written or read, or proves that something went wrong.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// A snapshot cannot be put together.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),

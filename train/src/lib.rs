@@ -10,6 +10,7 @@
 //!
 //! Start reading at [`manifest`], then [`state`] (what members hold alike), then [`trainer`].
 
+pub mod audit;
 pub mod balance;
 mod bytes;
 pub mod checkpoint;
@@ -31,6 +32,7 @@ pub mod spec;
 pub mod state;
 pub mod trainer;
 
+pub use audit::{AuditError, AuditHeader, AuditRecord, AuditReport, AuditWriter};
 pub use balance::{Balance, BalanceError};
 pub use checkpoint::{
     CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Head, Signature, Signed, Verdict,
