@@ -10,6 +10,8 @@ use crate::rng::Rng;
 pub struct Disk {
     record: Option<Vec<u8>>,
     checkpoints: BTreeMap<u64, Saved>,
+    /// Whether the state before the newest checkpoint, if there is one, belongs to a branch that was left.
+    abandoned: bool,
     full: bool,
 }
 
@@ -71,11 +73,23 @@ impl Disk {
         self.checkpoints.remove(&step);
     }
 
+    /// Whether the peer has ever left a branch.
+    pub fn has_abandoned(&self) -> bool {
+        self.abandoned
+    }
+
     /// All checkpoints are of a branch that is abandoned now.
     pub fn abandon_checkpoints(&mut self) {
+        self.abandoned = true;
         for saved in self.checkpoints.values_mut() {
             saved.abandoned = true;
         }
+    }
+
+    /// Forgets that a branch was left: what no peer may do.
+    pub fn revive_checkpoints(&mut self) {
+        self.abandoned = false;
+        self.checkpoints.values_mut().for_each(|saved| saved.abandoned = false);
     }
 
     /// Nothing is left.

@@ -116,6 +116,18 @@ impl Network {
         Sent::Arrives(at, parcel)
     }
 
+    /// Opens a connection for membership messages, if there is none and nothing blocks it.
+    pub fn connect(&mut self, from: Seat, to: Seat) {
+        if self.is_blocked(from, to) || self.is_blocked(to, from) {
+            return;
+        }
+        let (me, wire) = self.wire(from, to, Lane::Control);
+        if !wire.open[me] {
+            wire.number += 1;
+            (wire.greeted, wire.open, wire.last_arrival) = (true, [true; 2], [Time::ZERO; 2]);
+        }
+    }
+
     /// Whether `from` is still waiting on the connection of that number: then its kernel gives it up.
     pub fn is_stalled(&self, from: Seat, to: Seat, lane: Lane, number: u32) -> bool {
         let wire = self.wires.get(&key(from, to, lane));

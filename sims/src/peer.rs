@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use starling_topology::{
-    Contact, Envelope, Event, Evidence, Hold, Input, Membership, Output, PeerId, Progress, Record, Resumption, Time,
-    Timer, View,
+    Contact, Envelope, Event, Evidence, Generation, Hold, Input, Membership, Output, PeerId, Progress, Reason, Record,
+    Resumption, Time, Timer, View,
 };
 
 use crate::canary::Sabotage;
@@ -65,6 +65,10 @@ pub struct Entry {
     pub resumption: Resumption,
     /// How it stood.
     pub progress: Progress,
+    /// The state that it holds now.
+    pub state: Option<Rc<State>>,
+    /// Whether the view was installed without a quorum of the one before.
+    pub forks: bool,
 }
 
 /// A committed step.
@@ -99,6 +103,8 @@ pub struct Peer {
     operation: Option<Operation>,
     /// Tries of the step under way, for a planted fault.
     tries: u32,
+    /// The newest view that was told of, and whether it is a fork.
+    changed: Option<(Generation, bool)>,
     fetch: Option<Fetch>,
     download: Option<Download>,
     donor: Donor,
@@ -145,6 +151,7 @@ impl Peer {
             place: None,
             operation: None,
             tries: 0,
+            changed: None,
             fetch: None,
             download: None,
             donor: Donor::new(start.rots),
@@ -307,6 +314,9 @@ impl Peer {
                 Output::Event(event) => {
                     if matches!(event, Event::Evicted { .. }) {
                         self.stand_aside();
+                    }
+                    if let Event::Changed { generation, reasons, .. } = &event {
+                        self.changed = Some((*generation, reasons.contains(&Reason::Forked)));
                     }
                     if self.machine.has_ended() {
                         self.end = Some(event.clone());

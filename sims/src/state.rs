@@ -39,26 +39,30 @@ impl ResultRecord {
 impl State {
     /// The state before the first step, which every peer can draw from the run's seed.
     pub fn initial(ledger: Ledger) -> Self {
-        Self { step: 0, digest: Digest([0; 32]), ledger }
+        Self { step: 0, digest: Digest(*blake3::hash(&ledger.encode()).as_bytes()), ledger }
     }
 
-    /// Makes the first assignment, unless there is one.
-    pub fn assign(&mut self, members: &[PeerId]) {
-        if !self.ledger.is_assigned() {
-            self.ledger.assign(members);
-        }
+    /// The state before the first step with the first assignment made.
+    pub fn assigned(mut ledger: Ledger, members: &[PeerId]) -> Self {
+        ledger.assign(members);
+        Self::initial(ledger)
     }
 
-    /// The state after the step of `record`, and what the ledger says of it.
+    /// The state after the step of `record`. With `drops_returned`, a planted fault,
+    /// the samples of those who are lost are taken for done.
     ///
     /// # Panics
     /// If the record is not of the next step: the caller has checked that.
-    pub fn apply(&self, record: &ResultRecord) -> (Rc<Self>, Committed) {
+    pub fn apply(&self, record: &ResultRecord, drops_returned: bool) -> Rc<Self> {
         assert_eq!(record.step, self.step + 1, "results are applied in order");
         let mut ledger = self.ledger.clone();
-        let committed = ledger.commit(record.step, &record.members, record.speeds());
+        let committed = if drops_returned {
+            commit_without_return(&mut ledger, record)
+        } else {
+            ledger.commit(record.step, &record.members, record.speeds())
+        };
         let digest = chain(self.digest, &committed, record);
-        (Rc::new(Self { step: record.step, digest, ledger }), committed)
+        Rc::new(Self { step: record.step, digest, ledger })
     }
 
     /// The bytes of a checkpoint: this state, behind a checksum.
@@ -83,6 +87,23 @@ impl State {
         let ledger = Ledger::decode(ledger).ok()?;
         Some(Self { step: u64::from_le_bytes(*step), digest: Digest(*digest), ledger })
     }
+}
+
+/// Commits as if those who have a share had all contributed, and then tells the truth about who did.
+fn commit_without_return(ledger: &mut Ledger, record: &ResultRecord) -> Committed {
+    let speed_of = |peer: &PeerId| match record.members.binary_search(peer) {
+        Ok(at) => record.speeds()[at],
+        Err(_) => 1,
+    };
+    let sharers = ledger.shares().iter().map(|(peer, _)| *peer);
+    let all: std::collections::BTreeSet<PeerId> = record.members.iter().copied().chain(sharers).collect();
+    let all: Vec<PeerId> = all.into_iter().collect();
+    let speeds: Vec<u32> = all.iter().map(|peer| speed_of(peer).max(1)).collect();
+    let mut committed = ledger.commit(record.step, &all, &speeds);
+    committed.contributions.retain(|(peer, _)| {
+        record.members.binary_search(peer).is_ok_and(|at| record.speeds()[at] > 0)
+    });
+    committed
 }
 
 fn chain(before: Digest, committed: &Committed, record: &ResultRecord) -> Digest {
@@ -113,8 +134,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_reads_back_and_a_flipped_bit_is_noticed() {
-        let mut state = State::initial(Ledger::new(1, 50, 8));
-        state.assign(&[PeerId([1; 32]), PeerId([2; 32])]);
+        let state = State::assigned(Ledger::new(1, 50, 8), &[PeerId([1; 32]), PeerId([2; 32])]);
         let bytes = state.encode();
         assert_eq!(State::decode(&bytes, true), Some(state));
         for at in 0..bytes.len() {

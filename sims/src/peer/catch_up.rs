@@ -111,6 +111,9 @@ impl Peer {
         let (Some(_), Some(view)) = (awaited, self.view().cloned()) else { return };
         self.accept(now, record, view);
         self.keep_snapshot();
+        if self.download.is_some() {
+            self.ask(now);
+        }
         self.begin(now);
     }
 
@@ -139,6 +142,9 @@ impl Peer {
         let Some(download) = &mut self.download else { return };
         let has = |member: &PeerId| *member != self.name && !syncing.contains(member);
         download.asked = Asked::new(view.members().iter().copied().filter(has).collect());
+        if download.step() == 0 {
+            (download.snapshot, download.chunks) = (None, Vec::new());
+        }
         self.ask(now);
     }
 
@@ -167,12 +173,8 @@ impl Peer {
         self.effects.push(Effect::Downloads);
         let last = chunk.of.chunks == next + 1;
         download.chunks.push(chunk);
-        if last {
-            self.load(now);
-        } else {
-            // The next chunk comes from the next donor, if it has the same snapshot.
-            self.ask(now);
-        }
+        download.asked.turn %= download.asked.from.len().max(1);
+        if last { self.load(now) } else { self.ask(now) }
     }
 
     /// All chunks are there: the state is what they say, and what was kept meanwhile.
@@ -186,7 +188,7 @@ impl Peer {
         self.effects.push(Effect::Loaded(Rc::clone(&state)));
         let drops = self.sabotage == Some(Sabotage::DropsReturned);
         for record in download.kept.iter().filter(|record| record.step > chunk.of.step) {
-            state = state.apply(record, drops).0;
+            state = state.apply(record, drops);
         }
         self.effects.push(Effect::Loaded(Rc::clone(&state)));
         self.effects.push(Effect::Save(Rc::clone(&state)));

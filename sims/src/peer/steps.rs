@@ -10,7 +10,7 @@ use super::{Commit, Effect, Entry, Peer};
 use crate::canary::Sabotage;
 use crate::contribution::{Cell, Contributions, gradient};
 use crate::message::{Message, Segment};
-use crate::state::ResultRecord;
+use crate::state::{ResultRecord, State};
 
 /// How far the steps may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,8 +85,9 @@ impl Peer {
         let Some(rank) = ring.rank_of(self.name) else {
             return self.broken("only_members_step", format!("{:?} was told to go on in {:?}", self.name, view.id()));
         };
-        let entry = Entry { resumption: resumption.clone(), progress: self.progress() };
-        self.effects.push(Effect::Entered(Box::new(entry)));
+        let progress = self.progress();
+        let told = self.changed.filter(|(generation, _)| *generation == view.generation);
+        let forks = told.map_or(view.forked, |(_, forks)| forks);
         self.effects.push(Effect::Connect(partners(&view, self.name)));
         let layout = self.workload.layout(ring.world_size());
         let place = Place { id: view.id(), view: view.clone(), ring, rank, layout };
@@ -99,11 +100,14 @@ impl Peer {
         self.operation = None;
         self.fetch = None;
         self.gate = Gate::Open;
-        if resumption.step == 0
-            && let Some(state) = &mut self.state
-        {
-            Rc::make_mut(state).assign(view.members());
+        if resumption.step == 0 && self.state.is_some() {
+            // Before the first commit, who has which share is agreed anew with each view.
+            self.state = Some(Rc::new(State::assigned(self.workload.ledger(), view.members())));
+            self.gradient = Gradient::None;
         }
+        let state = self.state.clone();
+        let entry = Entry { resumption: resumption.clone(), progress, state, forks };
+        self.effects.push(Effect::Entered(Box::new(entry)));
         self.donor.is_asked(&resumption);
         match resumption.catch_up {
             CatchUp::Current => self.go_on_downloading(now, &resumption.view, &resumption.syncing),
@@ -264,7 +268,7 @@ impl Peer {
         }
         let Some(before) = self.state.take() else { return };
         let drops = self.sabotage == Some(Sabotage::DropsReturned);
-        let (after, _) = before.apply(&record, drops);
+        let after = before.apply(&record, drops);
         self.state = Some(Rc::clone(&after));
         self.gradient = Gradient::None;
         let step = after.step;
