@@ -20,6 +20,8 @@ pub struct Host {
     pub incarnation: u32,
     /// What it has on disk.
     pub disk: Disk,
+    /// Counts the branches that its peers were on: what was to be saved of an earlier one is dropped.
+    pub branch: u32,
     /// How far its clock is ahead of the world's.
     pub ahead: Duration,
     /// What waits for a stopped process.
@@ -52,6 +54,7 @@ impl Host {
             peer: None,
             incarnation: 0,
             disk: Disk::default(),
+            branch: 0,
             ahead,
             stopped: None,
             off: false,

@@ -18,6 +18,8 @@ use crate::cli::{One, Shape, Verb};
 const THREADS: usize = 2;
 /// How many runs it may take to shrink the first failure that a `run` finds.
 const SHRINKING: u32 = 200;
+/// How many failures are told one by one.
+const EXPLAINED: u32 = 10;
 
 /// Returns whether everything held.
 pub(crate) fn carry_out(verb: Verb) -> anyhow::Result<bool> {
@@ -34,7 +36,7 @@ fn run(seeds: Range<u64>, shape: Shape, json: bool) -> anyhow::Result<bool> {
     let setup = Setup::from(shape);
     let count = seeds.end - seeds.start;
     let mut summary = Summary::default();
-    let mut failed = None;
+    let (mut failed, mut failures) = (None, 0);
     let watch = Watch::start();
     let next = AtomicU64::new(seeds.start);
     thread::scope(|scope| -> anyhow::Result<()> {
@@ -60,7 +62,10 @@ fn run(seeds: Range<u64>, shape: Shape, json: bool) -> anyhow::Result<bool> {
                 expected += 1;
                 summary.add(&outcome);
                 if !outcome.is_good() {
-                    explain(&outcome, shape)?;
+                    failures += 1;
+                    if failures <= EXPLAINED {
+                        explain(&outcome, shape)?;
+                    }
                     failed.get_or_insert(outcome.seed);
                 }
                 progress(&summary, count)?;

@@ -126,7 +126,7 @@ pub enum Happening {
     /// A gradient is there.
     Computed(Seat, u32, u64),
     /// A checkpoint is written.
-    Saved(Seat, u32, Rc<State>),
+    Saved(Seat, u32, u32, Rc<State>),
     /// A fault of the plan.
     Strikes(usize),
     /// A fault of the plan is over.
@@ -319,7 +319,12 @@ impl World {
             Happening::Computed(seat, incarnation, id) => {
                 self.with(seat, incarnation, |peer, now| peer.computed(now, id));
             }
-            Happening::Saved(seat, incarnation, state) => self.saved(seat, incarnation, &state),
+            Happening::Saved(seat, incarnation, branch, state) => {
+                let host = &self.hosts[seat];
+                if (host.incarnation, host.branch) == (incarnation, branch) {
+                    self.saved(seat, &state);
+                }
+            }
             Happening::Strikes(fault) => self.strike(fault),
             Happening::Passes(fault) => self.pass(fault),
             Happening::Starts(seat, incarnation) => {

@@ -53,10 +53,14 @@ impl World {
             }
             Effect::Compute(computation) => self.compute(seat, computation),
             Effect::Persist(record) => self.persist(seat, &record),
-            Effect::Abandon => self.hosts[seat].disk.abandon_checkpoints(),
+            Effect::Abandon => {
+                self.hosts[seat].disk.abandon_checkpoints();
+                self.hosts[seat].branch += 1;
+            }
             Effect::Save(state) => {
                 let takes = self.rng.spread(100, 400_000);
-                self.queue.push(self.now + takes, Happening::Saved(seat, incarnation, state));
+                let branch = self.hosts[seat].branch;
+                self.queue.push(self.now + takes, Happening::Saved(seat, incarnation, branch, state));
             }
             Effect::Entered(entry) => self.entered(seat, &entry),
             Effect::Loaded(state) => {
@@ -157,10 +161,7 @@ impl World {
         }
     }
 
-    pub(super) fn saved(&mut self, seat: Seat, incarnation: u32, state: &State) {
-        if self.hosts[seat].incarnation != incarnation {
-            return;
-        }
+    pub(super) fn saved(&mut self, seat: Seat, state: &State) {
         let rotten = self.plan.rots && self.rng.one_in(6);
         let host = &mut self.hosts[seat];
         let before = LastCheckpoint::good(&host.disk);
