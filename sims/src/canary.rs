@@ -5,7 +5,7 @@
 
 use crate::report::Outcome;
 use crate::scenario::{Scenario, Setup};
-use crate::world::Simulation;
+use crate::simulation::Simulation;
 
 /// Something that a peer does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -94,11 +94,10 @@ mod tests {
 
     #[test]
     fn another_gradient_is_another_number() {
-        let peer = PeerId([1; 32]);
-        let one = gradient(peer, 3, &[0..4]);
-        for other in [gradient(PeerId([2; 32]), 3, &[0..4]), gradient(peer, 4, &[0..4]), gradient(peer, 3, &[0..5])] {
-            assert_ne!(one, other);
+        let of = |name: u8, step, end: u32| gradient(PeerId([name; 32]), step, &[0..end, 7..9]);
+        for other in [of(2, 3, 4), of(1, 4, 4), of(1, 3, 5)] {
+            assert_ne!(of(1, 3, 4), other);
         }
-        assert_eq!(gradient(peer, 3, &[]), 0);
+        assert_eq!(gradient(PeerId([1; 32]), 3, &[]), 0);
     }
 }

@@ -133,7 +133,9 @@ impl fmt::Display for Message {
             Self::Result(record) => write!(f, "result of step {}", record.step),
             Self::SnapshotAsked(step) => write!(f, "asks for a state of step {step}"),
             Self::Snapshot(snapshot) => write!(f, "offers the state of step {}", snapshot.step),
-            Self::ChunkAsked(snapshot, index) => write!(f, "asks for chunk {index} of the state of step {}", snapshot.step),
+            Self::ChunkAsked(snapshot, index) => {
+                write!(f, "asks for chunk {index} of the state of step {}", snapshot.step)
+            }
             Self::Chunk(chunk) => {
                 let intact = if chunk.intact { "" } else { ", rotten" };
                 write!(f, "chunk {} of the state of step {}{intact}", chunk.index, chunk.of.step)

@@ -163,7 +163,8 @@ impl Network {
 
     /// All machines that share an open connection with `seat`.
     pub fn neighbours(&self, seat: Seat) -> Vec<(Seat, Lane, u32)> {
-        let others = self.wires.iter().filter(|((a, b, _), wire)| (*a == seat || *b == seat) && wire.open != [false; 2]);
+        let others =
+            self.wires.iter().filter(|((a, b, _), wire)| (*a == seat || *b == seat) && wire.open != [false; 2]);
         others.map(|((a, b, lane), wire)| (if *a == seat { *b } else { *a }, *lane, wire.number)).collect()
     }
 

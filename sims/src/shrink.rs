@@ -1,6 +1,6 @@
 //! Cutting a failing run down to the faults that it takes.
 
-use crate::world::Simulation;
+use crate::simulation::Simulation;
 
 /// What is left of a run's faults.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -100,9 +100,9 @@ fn commit_without_return(ledger: &mut Ledger, record: &ResultRecord) -> Committe
     let all: Vec<PeerId> = all.into_iter().collect();
     let speeds: Vec<u32> = all.iter().map(|peer| speed_of(peer).max(1)).collect();
     let mut committed = ledger.commit(record.step, &all, &speeds);
-    committed.contributions.retain(|(peer, _)| {
-        record.members.binary_search(peer).is_ok_and(|at| record.speeds()[at] > 0)
-    });
+    committed
+        .contributions
+        .retain(|(peer, _)| record.members.binary_search(peer).is_ok_and(|at| record.speeds()[at] > 0));
     committed
 }
 

@@ -6,7 +6,7 @@ use crate::fault::{Crash, Fate, Fault, Kind, When};
 use crate::network::Seat;
 use crate::report::Outcome;
 use crate::scenario::{Scenario, Setup};
-use crate::world::Simulation;
+use crate::simulation::Simulation;
 
 /// How long a killed peer stays down: longer than the others need to go on without it.
 const DOWN: Duration = Duration::from_secs(2);

@@ -4,8 +4,8 @@ use crate::Summary;
 use crate::canary::PLANTS;
 use crate::scenario::{Scenario, Setup};
 use crate::shrink::shrink;
+use crate::simulation::Simulation;
 use crate::sweep::{kills, sweep};
-use crate::world::Simulation;
 
 const ALL: [Scenario; 9] = [
     Scenario::Steady,

@@ -22,7 +22,8 @@ use crate::picture::{Mark, What};
 use crate::queue::Queue;
 use crate::report::Outcome;
 use crate::rng::Rng;
-use crate::scenario::{Plan, Setup};
+use crate::scenario::Plan;
+use crate::simulation::Simulation;
 use crate::state::State;
 use crate::workload::Workload;
 
@@ -33,80 +34,6 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// A run has no more events than this, however long it goes on.
 const MAX_EVENTS: u64 = 200_000_000;
-
-/// What is to be simulated, and what is to be told of it.
-#[derive(Debug, Clone)]
-pub struct Simulation {
-    seed: u64,
-    setup: Setup,
-    plan: Plan,
-    sabotage: Option<Sabotage>,
-    told: bool,
-    pictured: bool,
-}
-
-impl Simulation {
-    /// The run that `seed` determines.
-    pub fn new(seed: u64, setup: Setup) -> Self {
-        let mut rng = Rng::new(seed ^ 0x5f_a017);
-        let plan = Plan::draw(&mut rng, &setup);
-        Self { seed, setup, plan, sabotage: None, told: false, pictured: false }
-    }
-
-    /// The same run with a planted fault in all its peers.
-    pub fn with_sabotage(mut self, sabotage: Sabotage) -> Self {
-        self.sabotage = Some(sabotage);
-        self
-    }
-
-    /// The same run with other faults.
-    pub fn with_faults(mut self, faults: Vec<Fault>) -> Self {
-        self.plan.faults = faults;
-        self
-    }
-
-    /// The same run with those faults only that have these places in the plan. Founders come in any case.
-    pub fn only(mut self, kept: &[usize]) -> Self {
-        let founders = self.plan.founders - 1;
-        let faults = std::mem::take(&mut self.plan.faults).into_iter().enumerate();
-        self.plan.faults =
-            faults.filter(|(at, _)| *at < founders || kept.contains(at)).map(|(_, fault)| fault).collect();
-        self
-    }
-
-    /// Tells everything that happens.
-    pub fn told(mut self) -> Self {
-        self.told = true;
-        self
-    }
-
-    /// Remembers what a picture shows.
-    pub fn pictured(mut self) -> Self {
-        self.pictured = true;
-        self
-    }
-
-    /// The seed.
-    pub fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    /// What will happen. The first ones are the founders' coming.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    /// The same run, with a change to its plan.
-    pub fn replan(mut self, change: impl FnOnce(&mut Plan)) -> Self {
-        change(&mut self.plan);
-        self
-    }
-
-    /// Runs it to its end.
-    pub fn run(self) -> Outcome {
-        World::new(self).run()
-    }
-}
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -139,7 +66,7 @@ pub enum Happening {
 
 /// Everything there is.
 #[derive(Debug)]
-struct World {
+pub(crate) struct World {
     seed: u64,
     now: Time,
     rng: Rng,
@@ -177,17 +104,13 @@ struct World {
 }
 
 impl World {
-    fn new(simulation: Simulation) -> Self {
+    pub(crate) fn new(simulation: Simulation) -> Self {
         let Simulation { seed, setup, plan, sabotage, told, pictured } = simulation;
         let mut rng = Rng::new(seed);
         let network = Network::new(rng.fork(), plan.patience);
         let workload = Workload::draw(&mut rng.fork(), setup.steps, plan.peers);
         let size = u32::try_from(plan.peers).unwrap_or(u32::MAX);
-        let config = Config {
-            min_members: plan.min_members,
-            fork_after: plan.fork_after,
-            ..Config::default()
-        };
+        let config = Config { min_members: plan.min_members, fork_after: plan.fork_after, ..Config::default() };
         let mut names = rng.fork();
         let hosts: Vec<Host> = (0..plan.peers).map(|seat| draw_host(&mut names, seat)).collect();
         Self {
@@ -222,7 +145,7 @@ impl World {
         }
     }
 
-    fn run(mut self) -> Outcome {
+    pub(crate) fn run(mut self) -> Outcome {
         self.tell(|world| format!("{:?}, {:?}", world.workload, world.config));
         self.start(0);
         self.bring_up(0);

@@ -49,7 +49,8 @@ impl ExactlyOnce {
         match wrong {
             None => Ok(()),
             Some((cell, wrong)) => {
-                let seen = format!("{peer:?} committed step {step} with {wrong:?} in {cell:?}; the sum should be {sum}");
+                let seen =
+                    format!("{peer:?} committed step {step} with {wrong:?} in {cell:?}; the sum should be {sum}");
                 Err(Broken::new(NAME, seen))
             }
         }

@@ -78,7 +78,10 @@ impl Peer {
     /// Goes on in a view.
     pub(super) fn resume(&mut self, now: Time, resumption: Resumption) {
         if self.gate != Gate::Held {
-            self.broken("views_change_at_a_boundary", format!("{:?} was told to go on while it was not held", self.name));
+            self.broken(
+                "views_change_at_a_boundary",
+                format!("{:?} was told to go on while it was not held", self.name),
+            );
         }
         let view = resumption.view.clone();
         let ring = Ring::plan(&view);

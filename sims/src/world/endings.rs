@@ -46,7 +46,9 @@ impl World {
                 None => true,
                 Some(Event::Left) => host.leaving,
                 Some(Event::Complete { step, .. }) => *step == self.workload.steps,
-                Some(Event::Refused { refusal: Refusal::RunFinished | Refusal::Withdrawn, .. }) => !self.waits_for_all(),
+                Some(Event::Refused { refusal: Refusal::RunFinished | Refusal::Withdrawn, .. }) => {
+                    !self.waits_for_all()
+                }
                 Some(_) => false,
             };
             if !expected {

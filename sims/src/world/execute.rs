@@ -5,8 +5,8 @@ use starling_topology::{CatchUp, Event, Time};
 use super::{Happening, World};
 use crate::checkpoints;
 use crate::invariants::LastCheckpoint;
-use crate::network::{Seat, Sent};
 use crate::message::Message;
+use crate::network::{Seat, Sent};
 use crate::peer::{Commit, Effect, Entry};
 use crate::picture::What;
 use crate::state::State;
@@ -182,7 +182,9 @@ impl World {
             let members: Vec<Option<&Seat>> = view.members().iter().map(|member| world.seats.get(member)).collect();
             let fork = if forks { ", a fork" } else { "" };
             let catch_up = &entry.resumption.catch_up;
-            format!("{seat} enters {id:?} of generation {generation}{fork} after step {step}, {catch_up:?}: {members:?}")
+            format!(
+                "{seat} enters {id:?} of generation {generation}{fork} after step {step}, {catch_up:?}: {members:?}"
+            )
         });
         self.mark(seat, What::Enters(view.generation.0));
         self.views.insert(id, forks);

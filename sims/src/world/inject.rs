@@ -128,11 +128,8 @@ impl World {
         let founds = seat == 0 && !host.started;
         let contacts = self.contacts(seat);
         let host = &self.hosts[seat];
-        let mut record = host.disk.record().and_then(|bytes| Record::decode(bytes.get(32..)?).ok());
-        let checked = host.disk.record().is_some_and(|bytes| is_whole(bytes));
-        if !checked {
-            record = None;
-        }
+        let sealed = host.disk.record().filter(|bytes| is_whole(bytes));
+        let mut record = sealed.and_then(|bytes| Record::decode(bytes.get(32..)?).ok());
         if self.sabotage == Some(Sabotage::ForgetsPromise)
             && let Some(record) = &mut record
         {
