@@ -1,6 +1,6 @@
 //! Catching up with the others: a result from a holder, a state from donors; and being one.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl Asked {
 pub(super) struct Download {
     /// The snapshot that is loaded must be of this step or a later one.
     base: u64,
-    kept: VecDeque<Rc<ResultRecord>>,
+    kept: Vec<(Rc<ResultRecord>, View)>,
     asked: Asked,
     snapshot: Option<Snapshot>,
     chunks: Vec<Chunk>,
@@ -64,13 +64,12 @@ pub(super) struct Download {
 impl Download {
     /// The last step whose result is kept.
     pub(super) fn step(&self) -> u64 {
-        self.kept.back().map_or(self.base, |record| record.step)
+        self.kept.last().map_or(self.base, |(record, _)| record.step)
     }
 
-    /// Keeps the result of the next step; returns how many there are.
-    pub(super) fn keep(&mut self, record: Rc<ResultRecord>) -> usize {
-        self.kept.push_back(record);
-        self.kept.len()
+    /// Keeps the result of the next step.
+    pub(super) fn keep(&mut self, record: Rc<ResultRecord>, view: View) {
+        self.kept.push((record, view));
     }
 }
 
@@ -133,7 +132,7 @@ impl Peer {
         self.gradient = super::Gradient::None;
         self.effects.push(Effect::Abandon);
         let asked = Asked::new(from);
-        self.download = Some(Download { base: step, kept: VecDeque::new(), asked, snapshot: None, chunks: Vec::new() });
+        self.download = Some(Download { base: step, kept: Vec::new(), asked, snapshot: None, chunks: Vec::new() });
         self.ask(now);
     }
 
@@ -186,11 +185,10 @@ impl Peer {
             Rc::make_mut(&mut state).digest.0[0] ^= 1;
         }
         self.effects.push(Effect::Loaded(Rc::clone(&state)));
-        let drops = self.sabotage == Some(Sabotage::DropsReturned);
-        for record in download.kept.iter().filter(|record| record.step > chunk.of.step) {
-            state = state.apply(record, drops);
+        let first = chunk.of.step + 1;
+        for (record, view) in download.kept.into_iter().filter(|(record, _)| record.step >= first) {
+            state = self.apply(state, record, view);
         }
-        self.effects.push(Effect::Loaded(Rc::clone(&state)));
         self.effects.push(Effect::Save(Rc::clone(&state)));
         self.state = Some(state);
         self.alarm += 1;

@@ -135,7 +135,9 @@ impl Peer {
                 let digest = state.digest;
                 self.input(now, Input::Finished { step, digest });
             }
-            Some(_) => match self.gradient {
+            None if step >= self.workload.steps => {}
+            // Without a state there is nothing to compute, and that takes no time.
+            Some(_) | None => match self.gradient {
                 Gradient::None => {
                     self.computation += 1;
                     self.gradient = Gradient::Computing(self.computation);
@@ -144,8 +146,6 @@ impl Peer {
                 Gradient::Computing(_) => {}
                 Gradient::Ready => self.reduce(now),
             },
-            None if step < self.workload.steps => self.reduce(now),
-            None => {}
         }
     }
 
@@ -265,23 +265,30 @@ impl Peer {
     pub(super) fn accept(&mut self, now: Time, record: Rc<ResultRecord>, view: View) {
         self.result = Some(Rc::clone(&record));
         self.tries = 0;
+        self.gradient = Gradient::None;
+        self.input(now, Input::Committed { step: record.step });
         if let Some(download) = &mut self.download {
-            let kept = download.keep(record);
-            return self.effects.push(Effect::Keeps("results", kept, usize::MAX));
+            return download.keep(record, view);
         }
         let Some(before) = self.state.take() else { return };
-        let drops = self.sabotage == Some(Sabotage::DropsReturned);
-        let after = before.apply(&record, drops);
-        self.state = Some(Rc::clone(&after));
-        self.gradient = Gradient::None;
+        let after = self.apply(before, record, view);
         let step = after.step;
+        self.state = Some(Rc::clone(&after));
         if self.workload.compares(step) {
             self.input(now, Input::Digest { step, digest: after.digest });
         }
         if step.is_multiple_of(self.workload.checkpoint_every) || step == self.workload.steps {
-            self.effects.push(Effect::Save(Rc::clone(&after)));
+            self.effects.push(Effect::Save(after));
         }
-        self.effects.push(Effect::Committed(Box::new(Commit { view, record, before, after })));
+    }
+
+    /// Applies the result of the next step to a state.
+    pub(super) fn apply(&mut self, before: Rc<State>, record: Rc<ResultRecord>, view: View) -> Rc<State> {
+        let drops = self.sabotage == Some(Sabotage::DropsReturned);
+        let after = before.apply(&record, drops);
+        let commit = Commit { view, record, before, after: Rc::clone(&after) };
+        self.effects.push(Effect::Committed(Box::new(commit)));
+        after
     }
 }
 

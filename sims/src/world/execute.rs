@@ -7,7 +7,7 @@ use crate::checkpoints;
 use crate::invariants::LastCheckpoint;
 use crate::message::Message;
 use crate::network::{Seat, Sent};
-use crate::peer::{Commit, Effect, Entry};
+use crate::peer::{Commit, Effect, Entry, Peer};
 use crate::picture::What;
 use crate::state::State;
 
@@ -117,7 +117,8 @@ impl World {
         let (least, most) = (self.workload.compute_least, self.workload.compute_most);
         let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let host = &self.hosts[seat];
-        let takes = self.rng.micros(micros(least), micros(most)) * host.slower;
+        let full = host.peer.as_ref().is_some_and(Peer::is_full);
+        let takes = self.rng.micros(micros(least), micros(most)) * if full { host.slower } else { 0 };
         let last = host.peer.as_ref().is_some_and(|peer| peer.computes() == self.workload.steps);
         let incarnation = host.incarnation;
         if self.plan.gated && last {
