@@ -168,6 +168,13 @@ impl Network {
         others.map(|((a, b, lane), wire)| (if *a == seat { *b } else { *a }, *lane, wire.number)).collect()
     }
 
+    /// When the news that this end is closed reaches the other one: after all that was sent before.
+    pub fn farewell(&mut self, now: Time, at: Seat, other: Seat, lane: Lane) -> Time {
+        let soonest = now + self.delay(at, other);
+        let (me, wire) = self.wire(at, other, lane);
+        soonest.max(wire.last_arrival[me])
+    }
+
     /// How long a word takes from one machine to another.
     pub fn delay(&mut self, from: Seat, to: Seat) -> Duration {
         let route = self.route(from, to);

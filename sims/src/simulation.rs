@@ -1,7 +1,10 @@
 //! What is to be simulated.
 
+use std::panic::AssertUnwindSafe;
+
 use crate::canary::Sabotage;
 use crate::fault::Fault;
+use crate::invariants::Broken;
 use crate::report::Outcome;
 use crate::rng::Rng;
 use crate::scenario::{Plan, Setup};
@@ -75,8 +78,14 @@ impl Simulation {
         self
     }
 
-    /// Runs it to its end.
+    /// Runs it to its end. A machine that panics breaks an invariant too: its own.
     pub fn run(self) -> Outcome {
-        World::new(self).run()
+        let seed = self.seed;
+        std::panic::catch_unwind(AssertUnwindSafe(|| World::new(self).run())).unwrap_or_else(|panic| {
+            let said = panic.downcast_ref::<String>().cloned();
+            let said = said.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+            let broken = vec![Broken::new("no_panics", said.unwrap_or_default())];
+            Outcome { seed, broken, ..Outcome::default() }
+        })
     }
 }

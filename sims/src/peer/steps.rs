@@ -271,6 +271,10 @@ impl Peer {
             return download.keep(record, view);
         }
         let Some(before) = self.state.take() else { return };
+        if before.ledger.step() != record.step {
+            let (pending, step) = (before.ledger.step(), record.step);
+            return self.broken("results_fit", format!("{:?} takes {step}, and {pending} is pending", self.name));
+        }
         let after = self.apply(before, record, view);
         let step = after.step;
         self.state = Some(Rc::clone(&after));

@@ -226,6 +226,7 @@ impl World {
         self.mark(seat, What::Ends);
         self.invariants.progress.goes_on(self.now);
         self.close_process(seat, false);
+        self.hosts[seat].died = Time::from_nanos(u64::MAX); // It ends in order: what it has said is sent.
         if event == Event::NoState {
             // Its user starts it again: the others may be back by then.
             self.hosts[seat].stranded += 1;

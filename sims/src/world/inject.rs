@@ -8,6 +8,7 @@ use super::{Happening, RUN, World};
 use crate::canary::Sabotage;
 use crate::checkpoints;
 use crate::fault::{Crash, Fate, Kind};
+use crate::host::Host;
 use crate::message::Lane;
 use crate::network::{Parcel, Seat};
 use crate::peer::{Peer, Start};
@@ -37,7 +38,11 @@ impl World {
                 }
             }
             Kind::Leave(seat) => {
-                if self.hosts[seat].peer.is_some() {
+                // A run that everybody leaves is over, and one that its founder leaves alone never begins.
+                let stays = |other: &Host| !other.leaving && other.peer.as_ref().is_some_and(Peer::is_full);
+                let others = self.hosts.iter().enumerate().filter(|(other, _)| *other != seat);
+                let goes_on = others.into_iter().any(|(_, other)| stays(other));
+                if self.hosts[seat].peer.is_some() && goes_on {
                     self.hosts[seat].leaving = true;
                     let incarnation = self.hosts[seat].incarnation;
                     self.with(seat, incarnation, Peer::leave);
@@ -195,7 +200,7 @@ impl World {
         self.mark(seat, What::Dies);
         self.close_process(seat, crash.power);
         // A run whose last copy is destroyed is lost, whatever its members do.
-        let others = (0..self.hosts.len()).filter(|other| *other != seat);
+        let others = (0..self.hosts.len()).filter(|other| *other != seat && self.hosts[*other].is_in_the_run());
         let safe = others.into_iter().any(|other| self.holds_a_copy(other));
         let fate = if safe { crash.fate } else { Fate::Kept };
         let host = &mut self.hosts[seat];
@@ -237,9 +242,10 @@ impl World {
         (host.died, host.stopped, host.doomed) = (self.now, None, None);
         for (other, lane, number) in self.network.neighbours(seat) {
             let stalled = silently || self.network.is_blocked(seat, other);
-            let takes = if stalled { self.network.patience() } else { self.network.delay(seat, other) };
+            let patient = self.now + self.network.patience();
+            let told = if stalled { patient } else { self.network.farewell(self.now, seat, other, lane) };
             self.network.close(seat, other, lane, number);
-            self.queue.push(self.now + takes, Happening::Closes(other, seat, lane, number));
+            self.queue.push(told, Happening::Closes(other, seat, lane, number));
         }
     }
 
