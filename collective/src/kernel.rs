@@ -50,17 +50,13 @@ pub fn accumulate(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
 pub fn contribute(payload: &mut [u8], mine: &[f32]) -> Result<(), NonFinite> {
     let (words, rest) = payload.as_chunks_mut::<ELEMENT_BYTES>();
     assert!(words.len() == mine.len() && rest.is_empty(), "a payload is as long as the segment it is for");
-    for (block, (words, mine)) in words.chunks_mut(BLOCK).zip(mine.chunks(BLOCK)).enumerate() {
-        let is_bad = |word: &[u8; ELEMENT_BYTES]| u32::from_le_bytes(*word) & EXPONENT == EXPONENT;
-        // Looked at before it is overwritten; the block is still in the first-level cache for the second loop.
-        if words.iter().fold(false, |bad, word| bad | is_bad(word)) {
-            return Err(first_bad(words, block * BLOCK));
-        }
-        for (word, mine) in words.iter_mut().zip(mine) {
-            *word = (mine + f32::from_le_bytes(*word)).to_le_bytes();
+    match vectorized(Contribute { words: &mut *words, mine }) {
+        None => Ok(()),
+        Some(block) => {
+            let words = words[block * BLOCK..].iter().map(|word| u32::from_le_bytes(*word));
+            Err(first_bad(words, EXPONENT, block * BLOCK))
         }
     }
-    Ok(())
 }
 
 /// Overwrites `into` with the payload's values.
@@ -219,6 +215,34 @@ impl<const N: usize, D: Fn([u8; N]) -> f32, C: Fn(&mut f32, f32)> Loop for Fold<
             }
             if largest >= self.limit {
                 return Some(block);
+            }
+        }
+        None
+    }
+}
+
+struct Contribute<'a> {
+    words: &'a mut [[u8; ELEMENT_BYTES]],
+    mine: &'a [f32],
+}
+
+impl Loop for Contribute<'_> {
+    /// The first block that has a value that is not finite. It and those behind it are as they were.
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    fn run(self) -> Option<usize> {
+        for (block, (words, mine)) in self.words.chunks_mut(BLOCK).zip(self.mine.chunks(BLOCK)).enumerate() {
+            // Looked at before it is overwritten; the block is still in the first-level cache for the second loop.
+            let mut largest = 0;
+            for word in words.iter() {
+                largest = largest.max(u32::from_le_bytes(*word) & MAGNITUDE);
+            }
+            if largest >= EXPONENT {
+                return Some(block);
+            }
+            for (word, mine) in words.iter_mut().zip(mine) {
+                *word = (mine + f32::from_le_bytes(*word)).to_le_bytes();
             }
         }
         None

@@ -34,6 +34,7 @@ pub(crate) struct Protocols {
     pub(crate) control: StreamProtocol,
     pub(crate) ring: StreamProtocol,
     pub(crate) state: StreamProtocol,
+    pub(crate) result: StreamProtocol,
     kademlia: StreamProtocol,
     pub(crate) contacts: gossipsub::IdentTopic,
 }
@@ -51,6 +52,7 @@ impl Protocols {
             control: name("control"),
             ring: name("ring"),
             state: name("state"),
+            result: name("result"),
             kademlia: name("kad"),
             contacts: gossipsub::IdentTopic::new(format!("/starling/{run}/contacts/1")),
         }

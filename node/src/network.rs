@@ -11,7 +11,7 @@ use libp2p::swarm::{self, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm};
 use starling_topology::Contact;
 use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES};
-use starling_train::{Manifest, WIRE_VERSION};
+use starling_train::WIRE_VERSION;
 use tokio::sync::mpsc;
 
 use crate::admission::{Admission, Turned};
@@ -19,11 +19,13 @@ use crate::behaviour::{Behaviour, BehaviourEvent, Protocols, WELCOME};
 use crate::data::{DataPlane, Door};
 use crate::error::NodeError;
 use crate::event::NetworkEvent;
+use crate::exchange::Exchange;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::secret::Secret;
 use crate::settings::Settings;
-use crate::welcome::{self, Mismatch};
-use crate::{control, ring, state_transfer, streams, transport};
+use crate::snapshots::Snapshots;
+use crate::welcome::{self, Mismatch, Terms};
+use crate::{control, result_transfer, ring, state_transfer, streams, transport};
 
 /// Events that wait for the event loop. Its tasks wait when it is full: backpressure down to the sockets.
 const MAX_EVENTS: usize = 256;
@@ -34,7 +36,15 @@ const LISTEN_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait for a listener's next address.
 const LISTEN_PAUSE: Duration = Duration::from_millis(50);
 /// Peers whose addresses are kept.
-const MAX_CONTACTS: usize = 1024;
+const MAX_CONTACTS: usize = 2048;
+
+/// What other members may ask for.
+#[derive(Clone)]
+pub(crate) struct Stock {
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) terms: Terms,
+}
 
 /// A swarm whose streams are served, and the queues that they are served into.
 pub(crate) struct Network {
@@ -57,9 +67,11 @@ impl Network {
     pub(crate) async fn start(
         identity: &Identity,
         secret: Secret,
-        manifest: &Manifest,
         settings: &Settings,
+        stock: Stock,
     ) -> Result<Self, NodeError> {
+        let Stock { exchange, snapshots, terms } = stock;
+        let manifest = &terms.manifest;
         let protocols = Protocols::new(manifest.run_id());
         let (turned_in, turned) = mpsc::channel(MAX_NOTICES);
         let (mismatches_in, mismatches) = mpsc::channel(MAX_NOTICES);
@@ -89,15 +101,22 @@ impl Network {
                     }
                 }
             });
-            let events = events_in.clone();
-            streams::serve(control(), protocols.state.clone(), move |peer, stream| {
-                state_transfer::serve(peer, stream, events.clone(), stall)
+            streams::serve(control(), protocols.result.clone(), move |_, stream| {
+                result_transfer::serve(stream, exchange.clone(), stall)
             });
-            let manifest = Arc::new(manifest.clone());
-            streams::serve(control(), WELCOME, move |peer, stream| {
-                let (manifest, mismatches) = (manifest.clone(), mismatches_in.clone());
+            streams::serve(control(), protocols.state.clone(), move |peer, stream| {
+                let snapshots = snapshots.clone();
                 async move {
-                    if let Err(error) = welcome::answer(peer, stream, &manifest, &mismatches).await {
+                    if let Err(error) = state_transfer::serve(stream, snapshots, stall).await {
+                        tracing::info!(%peer, %error, "a joiner stopped asking for the state");
+                    }
+                }
+            });
+            let terms = Arc::new(terms.clone());
+            streams::serve(control(), WELCOME, move |peer, stream| {
+                let (terms, mismatches) = (terms.clone(), mismatches_in.clone());
+                async move {
+                    if let Err(error) = welcome::answer(peer, stream, &terms, &mismatches).await {
                         tracing::debug!(%peer, %error, "a welcome failed");
                     }
                 }
@@ -157,9 +176,14 @@ impl Network {
     /// Remembers how to reach a peer. Addresses that are none are left out: they came from another machine.
     pub(crate) fn learn(&mut self, contact: &Contact) {
         let peer = to_libp2p(contact.peer);
-        let room = self.contacts.len() < MAX_CONTACTS || self.contacts.contains_key(&peer);
-        if peer == *self.swarm.local_peer_id() || !room {
+        if peer == *self.swarm.local_peer_id() {
             return;
+        }
+        if self.contacts.len() >= MAX_CONTACTS && !self.contacts.contains_key(&peer) {
+            // Whoever we are not connected to may never come back.
+            let gone = self.contacts.keys().find(|known| !self.swarm.is_connected(known)).copied();
+            let Some(gone) = gone else { return };
+            self.forget(gone);
         }
         let addresses: Vec<Multiaddr> = contact.addresses.iter().filter_map(|address| address.parse().ok()).collect();
         for address in &addresses {
@@ -251,6 +275,31 @@ impl Network {
     }
 }
 
+/// `wanted` with the ports of `before` where any port will do.
+pub(crate) fn with_ports_of(wanted: &[Multiaddr], before: &[String]) -> Vec<Multiaddr> {
+    let before: Vec<Multiaddr> = before.iter().filter_map(|address| address.parse().ok()).collect();
+    let filled = |address: &Multiaddr| {
+        let same = before.iter().find(|other| is_quic(other) == is_quic(address));
+        let port = same.and_then(|other| other.iter().find_map(port));
+        address
+            .iter()
+            .map(|part| match (&part, port) {
+                (Protocol::Tcp(0), Some(port)) => Protocol::Tcp(port),
+                (Protocol::Udp(0), Some(port)) => Protocol::Udp(port),
+                _ => part,
+            })
+            .collect()
+    };
+    wanted.iter().map(filled).collect()
+}
+
+fn port(part: Protocol<'_>) -> Option<u16> {
+    match part {
+        Protocol::Tcp(port) | Protocol::Udp(port) => Some(port),
+        _ => None,
+    }
+}
+
 /// Starts all listeners and waits until each has an address.
 async fn listen<B: swarm::NetworkBehaviour>(swarm: &mut Swarm<B>, wanted: &[Multiaddr]) -> Result<(), NodeError> {
     let mut pending = BTreeMap::new();
@@ -295,4 +344,19 @@ fn is_loopback(address: &Multiaddr) -> bool {
         Protocol::Ip6(ip) => ip.is_loopback(),
         _ => false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_may_listen_anywhere_listens_where_it_did() {
+        let wanted = ["/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1", "/ip4/127.0.0.1/tcp/7"];
+        let wanted = wanted.map(|address| address.parse().expect("a multiaddr"));
+        let before = ["/ip4/127.0.0.1/udp/5/quic-v1", "nonsense", "/ip4/127.0.0.1/tcp/4"].map(str::to_owned);
+        let filled = with_ports_of(&wanted, &before).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(filled, ["/ip4/0.0.0.0/tcp/4", "/ip4/0.0.0.0/udp/5/quic-v1", "/ip4/127.0.0.1/tcp/7"]);
+        assert_eq!(with_ports_of(&wanted, &[]), wanted);
+    }
 }

@@ -12,10 +12,12 @@ use starling_train::{
 use crate::ask::{Member, ask};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p};
+use crate::manifest_file;
 use crate::node::{CHECKPOINTS, blocking};
+use crate::record_file::{Kept, RecordFile};
 use crate::secret;
 use crate::settings::{Founding, Joining, Resume, Settings};
-use crate::{manifest_file, welcome};
+use crate::welcome::{self, Terms};
 
 /// A peer that is ready to take part.
 pub(crate) struct Prepared {
@@ -26,8 +28,21 @@ pub(crate) struct Prepared {
     /// The run's secret; `None` for a public run.
     pub(crate) secret: Option<[u8; 32]>,
     pub(crate) membership: MembershipConfig,
-    /// Whom to join through; `None` for the founder.
-    pub(crate) through: Option<Contact>,
+    /// How it takes part.
+    pub(crate) start: Start,
+    /// Where its place in the run is kept.
+    pub(crate) record: RecordFile,
+}
+
+/// How a peer takes part.
+#[derive(Debug)]
+pub(crate) enum Start {
+    /// As the first member.
+    Found,
+    /// By asking these members.
+    Join(Vec<Contact>),
+    /// As the member that it was before its process was gone.
+    Recover(Kept),
 }
 
 /// Prepares the founder of a run: names it, and loads a checkpoint if it goes on from one.
@@ -36,14 +51,15 @@ pub(crate) async fn founder(settings: &Settings, founding: &Founding) -> Result<
         check_export_place(path)?;
     }
     let identity = Identity::load_or_create(&settings.data_dir)?;
-    let (manifest, trainer, store) = {
+    let (manifest, trainer, store, start) = {
         let (settings, founding) = (settings.clone(), founding.clone());
         blocking(move || found(&settings, &founding)).await?
     };
     manifest_file::store(&settings.data_dir, &manifest)?;
     let secret = if founding.public { None } else { Some(own_secret(&settings.data_dir, manifest.run_id())?) };
     let membership = membership(settings, &manifest, founding.min_peers);
-    Ok(Prepared { identity, manifest, trainer, store, secret, membership, through: None })
+    let record = RecordFile::new(&settings.data_dir, manifest.run_id());
+    Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record })
 }
 
 /// Prepares a joiner: asks a member what the run is, and checks that this machine can take part in it.
@@ -53,7 +69,19 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
     }
     let identity = Identity::load_or_create(&settings.data_dir)?;
     let member = Member::of(joining)?;
-    let manifest = ask(&identity, &member, settings.mdns, None).await?;
+    // A member that was killed knows the run, and the one that it once joined through may be gone.
+    let known = member.run.and_then(|run| remembered(&settings.data_dir, run));
+    let Terms { manifest, min_members } = match known {
+        Some(terms) => terms,
+        None => match ask(&identity, &member, settings.mdns, None).await {
+            Ok(terms) => terms,
+            Err(error @ NodeError::Unreachable { .. }) => {
+                let last = RecordFile::last_run(&settings.data_dir).filter(|_| member.run.is_none());
+                last.and_then(|run| remembered(&settings.data_dir, run)).ok_or(error)?
+            }
+            Err(error) => return Err(error),
+        },
+    };
     let run = manifest.run_id();
     if let Some(ours) = member.run.filter(|ours| *ours != run) {
         let (ours, theirs) = (ours.to_string(), run.to_string());
@@ -67,13 +95,33 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
     if ours != manifest {
         // The member is shown ours, so that its user learns what differs as well.
         let theirs = ask(&identity, &member, settings.mdns, Some(&ours)).await?;
-        let differences = welcome::describe(&ours.differences(&theirs));
+        let differences = welcome::describe(&ours.differences(&theirs.manifest));
         return Err(NodeError::Manifest { peer: member.peer.to_string(), differences });
     }
+    let peer: PeerId = from_libp2p(&member.peer).ok_or_else(|| NodeError::NoPeer(member.peer.to_string()))?;
+    let through = Contact { peer, addresses: member.addresses.iter().map(ToString::to_string).collect() };
+    let record = RecordFile::new(&settings.data_dir, run);
+    let start = match record.load() {
+        None => Start::Join(vec![through]),
+        Some(mut kept) => {
+            // Of itself it knows more; of another, what the user says is newer than what was kept.
+            if through.peer != from_libp2p(&identity.peer_id()).unwrap_or(through.peer) {
+                kept.contacts.retain(|contact| contact.peer != through.peer);
+                kept.contacts.push(through);
+            }
+            Start::Recover(kept)
+        }
+    };
     let (trainer, store) = {
         let (settings, manifest) = (settings.clone(), manifest.clone());
+        let comes_back = matches!(start, Start::Recover(_));
         blocking(move || {
-            Ok((Trainer::new(&manifest, dataset, settings.device)?, open_store(&settings, manifest.run_id())?))
+            let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
+            let store = open_store(&settings, manifest.run_id())?;
+            if comes_back {
+                load_newest(&store, &mut trainer)?;
+            }
+            Ok((trainer, store))
         })
         .await?
     };
@@ -82,23 +130,36 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
         // Kept, so that `starling invite` here can print a whole ticket.
         secret::store(&settings.data_dir, run, secret)?;
     }
-    let membership = membership(settings, &manifest, 1);
-    let peer: PeerId = from_libp2p(&member.peer).ok_or_else(|| NodeError::NoPeer(member.peer.to_string()))?;
-    let through = Contact { peer, addresses: member.addresses.iter().map(ToString::to_string).collect() };
-    let (secret, through) = (member.secret, Some(through));
-    Ok(Prepared { identity, manifest, trainer, store, secret, membership, through })
+    let membership = membership(settings, &manifest, min_members);
+    let secret = member.secret;
+    Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record })
+}
+
+/// What a run is that this machine was a member of when its process was killed.
+fn remembered(data_dir: &Path, run: RunId) -> Option<Terms> {
+    let min_members = RecordFile::new(data_dir, run).load()?.min_members;
+    Some(Terms { manifest: manifest_file::load(data_dir, run).ok()?, min_members })
 }
 
 fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> MembershipConfig {
     let max_stall = Duration::from_millis(manifest.max_stall_ms);
-    MembershipConfig { max_stall, min_members, max_members: settings.max_peers }
+    MembershipConfig { max_stall, min_members, max_members: settings.max_peers, fork_after: settings.fork_after }
 }
 
-fn found(settings: &Settings, founding: &Founding) -> Result<(Manifest, Trainer, CheckpointStore), NodeError> {
+fn found(settings: &Settings, founding: &Founding) -> Result<(Manifest, Trainer, CheckpointStore, Start), NodeError> {
     let options = data_options(settings, founding.run.held_out, founding.run.seed);
     let dataset = Dataset::load(&options).map_err(starling_train::Error::from)?;
     let manifest = Manifest::found(&founding.run, &dataset)?;
     let store = open_store(settings, manifest.run_id())?;
+    let record = RecordFile::new(&settings.data_dir, manifest.run_id());
+    if let Resume::Step(_) = founding.resume {
+        // Whoever names a step wants to begin there, whatever the others do.
+        record.remove();
+    } else if let Some(kept) = record.load() {
+        let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
+        load_newest(&store, &mut trainer)?;
+        return Ok((manifest, trainer, store, Start::Recover(kept)));
+    }
     let wanted = match (founding.resume, store.steps()?.last()) {
         (Resume::Fresh, Some(step)) => {
             return Err(NodeError::CheckpointThere { dir: settings.data_dir.clone(), step: *step });
@@ -119,7 +180,20 @@ fn found(settings: &Settings, founding: &Founding) -> Result<(Manifest, Trainer,
     if let Some(step) = wanted {
         trainer.load(store.load(Some(step)).map_err(|error| damaged(&store, error))?)?;
     }
-    Ok((manifest, trainer, store))
+    Ok((manifest, trainer, store, Start::Found))
+}
+
+/// Loads the newest checkpoint that is intact, if there is one: what a killed process left may be damaged.
+fn load_newest(store: &CheckpointStore, trainer: &mut Trainer) -> Result<(), NodeError> {
+    let Some(newest) = store.steps()?.last().copied() else { return Ok(()) };
+    let state = match store.load(Some(newest)) {
+        Ok(state) => state,
+        Err(error) => match store.last_intact()? {
+            Some(intact) => store.load(Some(intact))?,
+            None => return Err(error.into()),
+        },
+    };
+    Ok(trainer.load(state)?)
 }
 
 /// Refuses to resume a run without checkpoints where other runs have some: most likely a setting was mistyped.
@@ -182,6 +256,7 @@ fn as_we_see_it(manifest: &Manifest, joining: &Joining, dataset: &Dataset) -> Ma
     ours.batch_size = expected.batch_size.unwrap_or(ours.batch_size);
     ours.steps = expected.steps.unwrap_or(ours.steps);
     ours.seed = expected.seed.unwrap_or(ours.seed);
+    ours.balance = expected.balance.unwrap_or(ours.balance);
     ours.max_stall_ms = expected.max_stall_ms.unwrap_or(ours.max_stall_ms);
     ours
 }

@@ -1,208 +1,70 @@
-//! The machine that forms a run's views: founding, joining, leaving in order, finishing, and ending together when a
-//! member is lost.
-//!
-//! A change of view, as its proposer (the view's lowest member) and the others see it:
+//! The machine that forms a run's views. Every change of view, whether a member is lost, joins or leaves or a link breaks,
+//! takes one path: a decree of Paxos among the members of the view that ends.
 //!
 //! ```text
-//!   proposer                       member                        joiner
-//!      |  <------------------------------------------------ Join --|      (or Leave from a member)
-//!      | Hold                         |                            |      stops at its next boundary, step s
-//!      |-- Propose(view, after s) --> |                            |
-//!      |-- Propose(view, after s) -------------------------------->|
-//!      |                              | Hold(s)                    | Fetch(s)   completes s / loads the state of s
-//!      |  <------------------- Accept-|                            |
-//!      |  <------------------------------------------------Accept--|
-//!      |-- Install -----------------> |-- Install ---------------->|
-//!      | Step(view)                   | Step(view)                 | Step(view)
+//!   proposer                        member                       joiner
+//!      |  <-------------------------------------------- Join ------|    or Suspect, Leave from a member,
+//!      |                               |                           |    or a loss that it sees itself
+//!      | Hold                          |                           |
+//!      |-- Prepare(ballot, boundary)-> |                           |
+//!      |                               | Hold                      |    a promise freezes: no step commits in the
+//!      |  <-- Promise(progress, ...) --|                           |    old view any more
+//!      |   a quorum has promised, and all that it trusts have, or time is up
+//!      |-- Propose(next view) -------> |                           |
+//!      |  <------------------ Accept --|                           |
+//!      |   a quorum has accepted: decided                          |
+//!      |-- Install ------------------> |-- Install --------------->|
+//!      | Resume                        | Resume                    | Resume: in the ring at once, the state follows
 //! ```
 //!
-//! No step past `s` can commit without the proposer's contribution, so a member that has begun `s + 1` drops it and
-//! begins it again in the new view. A joiner that dies half-way is left out of a second proposal, and so is one that has
-//! not accepted within [`Config::join_limit`], for all stand still meanwhile. A *member* that is lost ends the run for
-//! all: each is told who was lost and how that was seen.
+//! The lowest member that nobody has spoken against proposes; whoever hears nothing for too long takes over with a higher
+//! ballot. Only members that promised are in the next view, so all of them stand still, and the highest step that one of
+//! them has committed counts as committed by all ([`crate::Resume`]). A side without a quorum pauses, and may go on as a
+//! fork. A peer that learns that the others go on without it is an *outsider*: it votes on in its old view, so that it
+//! leaves no quorum behind it short, and asks to be let in.
 
-mod change;
-mod finish;
-mod loss;
-mod messages;
+mod agreement;
+mod asking;
+mod digests;
+mod finishing;
+mod heartbeat;
+mod installing;
+mod joining;
+mod outsiders;
+mod planning;
+mod proposing;
+mod quarantine;
+mod receiving;
+mod seat;
+mod suspecting;
+mod voting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use asking::Asking;
+use digests::Digests;
+use joining::Joiner;
+use outsiders::Probe;
+use quarantine::Quarantine;
+use seat::{Recovering, Seat};
+
 use crate::config::Config;
 use crate::error::Violation;
-use crate::failure_detector::FailureDetector;
-use crate::id::{Digest, Generation, PeerId, RunId};
-use crate::message::{Body, Contact, Envelope, Evidence, MAX_MEMBERS, Refusal};
-use crate::proposal::{Ballot, Proposal};
+use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
+use crate::interface::{CatchUp, Event, Hold, Input, Output, Resumption, Timer};
+use crate::message::{Body, Contact, Envelope, MAX_MEMBERS};
+use crate::proposal::Progress;
+use crate::record::Record;
 use crate::time::Time;
 use crate::view::View;
 
-/// How often a joiner follows "ask this member instead" before it gives up.
-const MAX_REDIRECTS: u32 = 8;
-
-/// What happened.
-#[derive(Debug, Clone)]
-pub enum Input {
-    /// A peer's message arrived.
-    Received {
-        /// The authenticated sender.
-        from: PeerId,
-        /// The message.
-        envelope: Envelope,
-    },
-    /// A timer that was asked for has expired.
-    Expired(Timer),
-    /// Something was seen that speaks for the loss of a peer.
-    Suspected {
-        /// The peer.
-        peer: PeerId,
-        /// How it was seen.
-        evidence: Evidence,
-    },
-    /// This member's steps are held at a boundary: `step` is committed and no later one is under way.
-    Held {
-        /// The last committed step; 0 before the first.
-        step: u64,
-        /// The digest of the replicated state after it.
-        digest: Digest,
-    },
-    /// This member committed the run's last step.
-    Finished {
-        /// The last step.
-        step: u64,
-        /// The digest of the replicated state after it.
-        digest: Digest,
-    },
-    /// The user wants to leave in order.
-    Leave,
-}
-
-/// What to do next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
-    /// Send a message.
-    Send {
-        /// To whom.
-        to: PeerId,
-        /// The message.
-        envelope: Envelope,
-    },
-    /// Remember how to reach a peer.
-    Learn(Contact),
-    /// Call back with [`Input::Expired`]. Replaces an earlier time for the same timer.
-    SetTimer {
-        /// What for.
-        timer: Timer,
-        /// When.
-        at: Time,
-    },
-    /// Hold the steps at a boundary and answer with [`Input::Held`]. `Some(step)`: after that step, dropping any later
-    /// one. `None`: after the step that is under way.
-    Hold {
-        /// The last step to complete.
-        after: Option<u64>,
-    },
-    /// Load the replicated state of `step` from a member and answer with [`Input::Held`].
-    Fetch {
-        /// The member that holds it.
-        from: PeerId,
-        /// The step after which it was taken.
-        step: u64,
-        /// What it must hash to.
-        digest: Digest,
-    },
-    /// Run the steps in this view.
-    Step(View),
-    /// Tell the user.
-    Event(Event),
-}
-
-/// Why the machine wants to be called back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Timer {
-    /// Say "I live", and look who has not.
-    Heartbeat,
-    /// Stop waiting for joiners that have not accepted the view on offer.
-    Proposal,
-    /// Stop waiting for goodbyes.
-    Goodbye,
-}
-
-/// What a user wants to know. The last five end the machine.
+/// Whether the driver's steps run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
-    /// The run waits until this many members are there.
-    Waiting {
-        /// Members and joiners so far.
-        present: usize,
-        /// How many it takes.
-        needed: usize,
-    },
-    /// A peer asked to join.
-    Joining(PeerId),
-    /// A joiner went away, or was too slow, before it was a member.
-    JoinerLost(PeerId),
-    /// A message of an older view was dropped.
-    Stale {
-        /// Its sender.
-        from: PeerId,
-    },
-    /// We have left in order.
-    Left,
-    /// All members have committed the last step and hold the same state.
-    Complete {
-        /// The last step.
-        step: u64,
-        /// The digest that all members hold.
-        digest: Digest,
-    },
-    /// We can't be a member.
-    Refused {
-        /// Who says so.
-        from: PeerId,
-        /// Why.
-        refusal: Refusal,
-    },
-    /// A member is lost, and the run with it.
-    Lost {
-        /// The lost member.
-        peer: PeerId,
-        /// How that was seen.
-        evidence: Evidence,
-        /// Who saw it, if not we.
-        reporter: Option<PeerId>,
-    },
-    /// A member holds another state than we do.
-    Diverged {
-        /// The member.
-        peer: PeerId,
-        /// The step after which the states differ.
-        step: u64,
-        /// Our digest.
-        ours: Digest,
-        /// Its digest.
-        theirs: Digest,
-    },
-}
-
-#[derive(Debug, Clone)]
-enum Phase {
-    /// Not a member yet; has asked this one.
-    Asking { member: PeerId },
-    /// The steps run.
-    Stepping,
-    /// Proposer: the steps are about to be held.
-    Stopping,
-    /// Proposer, before the first step: more members are needed.
-    Gathering,
-    /// Proposer: a view is on offer.
-    Proposing(Ballot),
-    /// A view was offered to us.
-    Following { proposer: PeerId, proposal: Proposal, accepted: bool },
-    /// We have committed the last step.
-    Finishing { step: u64, digest: Digest, gone: BTreeSet<PeerId>, parting: bool },
-    /// Nothing more will happen.
-    Ended,
+enum Steps {
+    Running,
+    /// We have asked for them to be held.
+    Holding,
+    Held,
 }
 
 /// One peer's part in a run. See the module's picture.
@@ -211,69 +73,139 @@ pub struct Membership {
     config: Config,
     run: RunId,
     me: Contact,
-    view: Option<View>,
-    phase: Phase,
-    /// Where our steps stand while they are held.
-    boundary: Option<(u64, Digest)>,
     contacts: BTreeMap<PeerId, Contact>,
-    joiners: BTreeMap<PeerId, Contact>,
-    leavers: BTreeSet<PeerId>,
+    /// Our place in a view; an outsider's is the one that it had.
+    seat: Option<Seat>,
+    /// We are an outsider that wants to be let in.
+    asking: Option<Asking>,
+    steps: Steps,
+    /// Where the steps stood when they were held.
+    progress: Progress,
+    /// Whether we hold the replicated state, or can compute it.
+    synced: bool,
+    /// The highest step that we know we have committed.
+    reached: u64,
     leaving: bool,
-    begun: bool,
-    redirects: u32,
-    finished: BTreeMap<PeerId, (u64, Digest)>,
-    detector: FailureDetector,
+    finished: Option<(u64, Digest)>,
+    /// We have heard everybody finish, and wait for goodbyes.
+    parting: bool,
+    joiners: BTreeMap<PeerId, Joiner>,
+    lost: BTreeMap<PeerId, Probe>,
+    quarantine: Quarantine,
+    digests: Digests,
+    /// Messages of views that we have not heard of yet.
+    early: VecDeque<(PeerId, Envelope)>,
+    /// When we last told a peer of another view where we stand.
+    answered: BTreeMap<PeerId, Time>,
+    /// When the change that is under way became necessary, as far as we saw.
+    since: Option<Time>,
+    ended: bool,
     outputs: VecDeque<Output>,
 }
 
 impl Membership {
-    /// The founder of a run. Its steps are expected to be held at a boundary already (step 0, or a checkpoint's).
-    pub fn found(config: Config, run: RunId, me: Contact, now: Time) -> Self {
-        let view = View::found(run, me.peer);
-        let mut founder = Self::new(config, run, me, Some(view), Phase::Stopping);
-        founder.arm(now);
+    /// The founder of a run. Its steps are held: at step 0 or at a checkpoint's.
+    pub fn found(config: Config, run: RunId, me: Contact, progress: Progress, now: Time) -> Self {
+        let mut founder = Self::new(config, run, me, progress, now);
+        let view = View::found(run, founder.me.peer);
+        founder.seat = Some(Seat::new(view.clone(), None, &founder.config));
+        founder.persist();
+        if founder.config.min_members > 1 {
+            founder.wait_for_members();
+        } else {
+            let (step, catch_up, syncing) = (progress.step, CatchUp::Current, Vec::new());
+            founder.resume(Resumption { view, step, catch_up, syncing });
+        }
         founder
     }
 
-    /// A peer that wants to be a member and knows one.
-    pub fn join(config: Config, run: RunId, me: Contact, member: PeerId, now: Time) -> Self {
-        let mut joiner = Self::new(config, run, me, None, Phase::Asking { member });
-        joiner.send(member, Body::Join(joiner.me.clone()));
-        joiner.arm(now);
+    /// A peer that wants to be a member and knows some. Its steps are held, at step 0.
+    pub fn join(config: Config, run: RunId, me: Contact, members: Vec<Contact>, now: Time) -> Self {
+        let progress = Progress { step: 0, has_state: false, has_result: false };
+        let mut joiner = Self::new(config, run, me, progress, now);
+        joiner.since = Some(now);
+        joiner.asking = Some(Asking::new(now));
+        for contact in members {
+            joiner.consider_asking(contact.peer);
+            joiner.learn(contact);
+        }
+        joiner.ask(now);
         joiner
     }
 
-    fn new(mut config: Config, run: RunId, me: Contact, view: Option<View>, phase: Phase) -> Self {
+    /// A member whose process is gone and that starts again from its record. Its steps are held, at a checkpoint's.
+    ///
+    /// If it meets a member that lives, it is an outsider and joins; if all have died, they go on together from the
+    /// highest step that one of them holds.
+    pub fn recover(
+        config: Config,
+        run: RunId,
+        me: Contact,
+        record: Record,
+        contacts: Vec<Contact>,
+        progress: Progress,
+        now: Time,
+    ) -> Self {
+        let mut member = Self::new(config, run, me, progress, now);
+        for contact in contacts {
+            member.learn(contact);
+        }
+        let mut seat = Seat::new(record.view, None, &member.config);
+        let attempts = [record.promised, record.accepted.as_ref().map(|(ballot, _)| *ballot)];
+        seat.attempt = attempts.into_iter().flatten().map(|ballot| ballot.attempt).max().unwrap_or(0);
+        (seat.acceptor.promised, seat.acceptor.accepted) = (record.promised, record.accepted);
+        seat.recovering = Some(Recovering { returned: BTreeSet::new(), until: now + member.config.max_stall });
+        let others = seat.others(member.me.peer);
+        seat.detector.watch(now, others.iter().copied());
+        let standing = seat.standing(progress.step);
+        member.seat = Some(seat);
+        member.since = Some(now);
+        for peer in others {
+            member.send(peer, Body::Hello(standing));
+        }
+        member.set_timer(Timer::Takeover, now + member.config.max_stall);
+        member.advance(now);
+        member
+    }
+
+    fn new(mut config: Config, run: RunId, me: Contact, progress: Progress, now: Time) -> Self {
         config.max_members = config.max_members.min(MAX_MEMBERS);
-        let detector = FailureDetector::new(config.silence_limit());
+        let at = now + config.heartbeat_interval();
         Self {
             config,
             run,
             contacts: BTreeMap::from([(me.peer, me.clone())]),
             me,
-            view,
-            phase,
-            boundary: None,
-            joiners: BTreeMap::new(),
-            leavers: BTreeSet::new(),
+            seat: None,
+            asking: None,
+            steps: Steps::Held,
+            progress,
+            synced: progress.has_state,
+            reached: progress.step,
             leaving: false,
-            begun: false,
-            redirects: 0,
-            finished: BTreeMap::new(),
-            detector,
-            outputs: VecDeque::new(),
+            finished: None,
+            parting: false,
+            joiners: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            quarantine: Quarantine::default(),
+            digests: Digests::default(),
+            early: VecDeque::new(),
+            answered: BTreeMap::new(),
+            since: None,
+            ended: false,
+            outputs: VecDeque::from([Output::SetTimer { timer: Timer::Heartbeat, at }]),
         }
     }
 
-    fn arm(&mut self, now: Time) {
-        self.rewatch(now);
-        let at = now + self.config.heartbeat_interval();
-        self.outputs.push_back(Output::SetTimer { timer: Timer::Heartbeat, at });
+    /// The current view; `None` before the first, and for an outsider.
+    pub fn view(&self) -> Option<&View> {
+        let seat = self.seat.as_ref().filter(|_| self.asking.is_none());
+        seat.map(|seat| &seat.view)
     }
 
-    /// The current view; `None` before the first.
-    pub fn view(&self) -> Option<&View> {
-        self.view.as_ref()
+    /// Whether this member is still downloading the replicated state.
+    pub fn is_syncing(&self) -> bool {
+        !self.synced
     }
 
     /// How to reach the members that we know of.
@@ -283,7 +215,7 @@ impl Membership {
 
     /// Whether the machine has come to its end.
     pub fn has_ended(&self) -> bool {
-        matches!(self.phase, Phase::Ended)
+        self.ended
     }
 
     /// What to do next; drain to `None` after every [`Self::handle`].
@@ -297,42 +229,118 @@ impl Membership {
     /// A [`Violation`] if a peer sent what no correct peer sends. The machine is unchanged then; the driver decides
     /// whether to drop the peer.
     pub fn handle(&mut self, now: Time, input: Input) -> Result<(), Violation> {
-        if self.has_ended() {
+        if self.ended {
             return Ok(());
         }
         match input {
             Input::Received { from, envelope } => self.receive(now, from, envelope)?,
-            Input::Expired(Timer::Heartbeat) => self.beat(now),
-            Input::Expired(Timer::Proposal) => self.leave_slow_joiners_out(now),
-            Input::Expired(Timer::Goodbye) => self.part(),
+            Input::Expired(timer) => self.expire(now, timer),
             Input::Suspected { peer, evidence } => self.suspect(now, peer, evidence),
-            Input::Held { step, digest } => self.held(now, step, digest),
-            Input::Finished { step, digest } => self.finish(now, step, digest),
-            Input::Leave => self.leave(now),
+            Input::Held(progress) => self.held(now, progress),
+            Input::Committed { step } => self.reached = self.reached.max(step),
+            Input::Finished { step, digest } => self.finish(step, digest),
+            Input::Digest { step, digest } => self.compute_digest(step, digest),
+            Input::Synced => self.sync(),
+            Input::Leave => self.leave(),
+            Input::Unable => self.give_up(now),
         }
+        self.advance(now);
         Ok(())
     }
 
-    fn held(&mut self, now: Time, step: u64, digest: Digest) {
-        match self.phase {
-            // A joiner's steps may stand at a boundary from the start.
-            Phase::Asking { .. } => self.boundary = Some((step, digest)),
-            Phase::Stopping | Phase::Gathering => {
-                self.boundary = Some((step, digest));
-                self.change(now);
-            }
-            Phase::Following { .. } => {
-                self.boundary = Some((step, digest));
-                self.accept_when_ready();
-            }
-            // Nobody asked: kept, it would be taken for the answer to the next question.
-            Phase::Stepping | Phase::Proposing(_) | Phase::Finishing { .. } | Phase::Ended => {}
+    fn expire(&mut self, now: Time, timer: Timer) {
+        match timer {
+            Timer::Heartbeat => self.beat(now),
+            Timer::Round => self.end_round(now),
+            Timer::Takeover => {} // Noticed by `advance`.
+            Timer::Join => self.ask(now),
+            Timer::Goodbye => self.part(),
+        }
+    }
+
+    /// Does what the state of things calls for, after each input: completes the run, drives a change, or calls for one.
+    fn advance(&mut self, now: Time) {
+        self.complete_if_done(now);
+        let alone = self.seat.as_ref().is_none_or(|seat| seat.view.members().len() == 1);
+        if !self.ended && self.leaving && (alone || self.asking.is_some()) {
+            self.withdraw();
+        }
+        if !self.ended && self.asking.is_none() && self.seat.is_some() {
+            self.seek_change(now);
+        }
+    }
+
+    fn held(&mut self, now: Time, progress: Progress) {
+        if self.steps == Steps::Running {
+            return; // Nobody asked any more.
+        }
+        self.steps = Steps::Held;
+        self.progress = progress;
+        self.reached = self.reached.max(progress.step);
+        self.synced |= progress.has_state;
+        self.answer_when_held(now);
+    }
+
+    fn hold(&mut self, hold: Hold) {
+        if self.steps != Steps::Held {
+            self.steps = Steps::Holding;
+            self.outputs.push_back(Output::Hold(hold));
+        }
+    }
+
+    fn resume(&mut self, resumption: Resumption) {
+        self.steps = Steps::Running;
+        self.outputs.push_back(Output::Resume(resumption));
+    }
+
+    fn sync(&mut self) {
+        self.synced = true;
+        self.progress.has_state = true;
+        if self.asking.is_none() {
+            self.tell_synced();
+        }
+    }
+
+    fn tell_synced(&mut self) {
+        let me = self.me.peer;
+        let Some(seat) = &mut self.seat else { return };
+        if seat.syncing.remove(&me) {
+            self.tell_members(&Body::Synced);
+        }
+    }
+
+    fn leave(&mut self) {
+        self.leaving = true; // `advance` sees to it.
+    }
+
+    fn persist(&mut self) {
+        if let Some(seat) = &self.seat {
+            self.outputs.push_back(Output::Persist(seat.record()));
+        }
+    }
+
+    fn learn(&mut self, contact: Contact) {
+        if contact.peer != self.me.peer {
+            self.contacts.insert(contact.peer, contact.clone());
+            self.outputs.push_back(Output::Learn(contact));
+        }
+    }
+
+    fn set_timer(&mut self, timer: Timer, at: Time) {
+        self.outputs.push_back(Output::SetTimer { timer, at });
+    }
+
+    fn tell_members(&mut self, body: &Body) {
+        let others = self.seat.as_ref().map(|seat| seat.others(self.me.peer)).unwrap_or_default();
+        for peer in others {
+            self.send(peer, body.clone());
         }
     }
 
     fn send(&mut self, to: PeerId, body: Body) {
-        let generation = self.view.as_ref().map_or(Generation(0), |view| view.generation);
-        self.outputs.push_back(Output::Send { to, envelope: Envelope { run: self.run, generation, body } });
+        let place = self.seat.as_ref().map(|seat| (seat.view.generation, seat.id));
+        let (generation, view) = place.unwrap_or((Generation(0), ViewId::NONE));
+        self.outputs.push_back(Output::Send { to, envelope: Envelope { run: self.run, generation, view, body } });
     }
 
     fn tell(&mut self, event: Event) {
@@ -341,6 +349,6 @@ impl Membership {
 
     fn end(&mut self, event: Event) {
         self.tell(event);
-        self.phase = Phase::Ended;
+        self.ended = true;
     }
 }

@@ -1,8 +1,6 @@
-//! Runs of pure machines over links that a seed interleaves.
+//! Runs of pure machines over links that a seed delays, breaks and mends.
 
 mod changes;
 mod cluster;
-mod formation;
-mod hostile;
-mod losses;
-mod violations;
+mod driver;
+mod faults;

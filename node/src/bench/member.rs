@@ -8,9 +8,9 @@ use futures::StreamExt;
 use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, Swarm, swarm};
 use starling_collective::LayoutConfig;
-use starling_topology::{Ring, RunId, View};
+use starling_topology::{Ring, RunId, View, ViewId};
 use starling_train::WIRE_VERSION;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, watch};
 
 use super::error::BenchError;
 use super::wire::{Answer, Ask, Place, Reduced, Setup};
@@ -19,8 +19,9 @@ use crate::admission::Admission;
 use crate::behaviour::Protocols;
 use crate::data::{Door, Limits, Transport};
 use crate::event::{NetworkEvent, RingFailure};
+use crate::exchange::Gate;
 use crate::identity::{Identity, from_libp2p};
-use crate::ring::{self, Operation, RingConfig, RingHandle};
+use crate::ring::{self, Operation, Results, RingConfig, RingHandle};
 use crate::secret::Secret;
 use crate::{output, streams, transport};
 
@@ -172,7 +173,8 @@ impl Member {
             door: Arc::new(door.map_err(BenchError::io("start a thread"))?),
             traffic: Arc::default(),
         };
-        let (handle, operations) = ring::start(&view, me, config, self.control.clone(), self.events_in.clone());
+        let (results, reduced) = Sums::new();
+        let handle = ring::start(&view, me, config, results, self.control.clone(), self.events_in.clone());
         loop {
             match self.events.recv().await {
                 Some(NetworkEvent::RingOpened { peer, view, stream }) => {
@@ -184,8 +186,8 @@ impl Member {
                     let buffer = vec![0.0; elements];
                     let failures = std::mem::replace(&mut self.events, mpsc::channel(1).1);
                     return Ok(Linked {
-                        _ring: handle,
-                        operations,
+                        ring: handle,
+                        reduced,
                         failures,
                         buffer,
                         transports: (from_previous, to_next),
@@ -219,10 +221,38 @@ async fn drive(mut swarm: Swarm<libp2p_stream::Behaviour>, mut dials: mpsc::Rece
     }
 }
 
+/// Takes the sums of a ring that nothing interrupts.
+#[derive(Debug)]
+struct Sums {
+    gate: watch::Sender<Gate>,
+    reduced: mpsc::Sender<Vec<f32>>,
+}
+
+impl Sums {
+    /// One operation is under way at a time.
+    fn new() -> (Arc<Self>, mpsc::Receiver<Vec<f32>>) {
+        let (reduced, sums) = mpsc::channel(1);
+        let gate = watch::Sender::new(Gate { view: None, last: None });
+        (Arc::new(Self { gate, reduced }), sums)
+    }
+}
+
+impl Results for Sums {
+    fn gate(&self) -> watch::Receiver<Gate> {
+        self.gate.subscribe()
+    }
+
+    fn complete(&self, _: ViewId, _: u64, sum: Vec<f32>) -> bool {
+        self.reduced.try_send(sum).is_ok()
+    }
+
+    fn interrupted(&self, _: Vec<f32>) {}
+}
+
 /// A member with both of its links.
 struct Linked {
-    _ring: RingHandle,
-    operations: mpsc::Sender<Operation>,
+    ring: RingHandle,
+    reduced: mpsc::Receiver<Vec<f32>>,
     failures: mpsc::Receiver<NetworkEvent>,
     buffer: Vec<f32>,
     transports: (Transport, Transport),
@@ -230,14 +260,13 @@ struct Linked {
 
 impl Linked {
     async fn reduce(&mut self, setup: &Setup, round: u64, check: bool) -> Result<Reduced, BenchError> {
-        let (reply, result) = oneshot::channel();
         let buffer = std::mem::take(&mut self.buffer);
         let (began, used) = (Instant::now(), clock::process_time());
         // The ring's sum, not its mean: then what comes out is exact.
-        let operation = Operation { step: round, buffer, divisor: 1.0, reply };
-        let handed = self.operations.send(operation).await;
+        let operation = Operation { step: round, buffer, divisor: 1.0 };
+        let handed = self.ring.operations.send(operation).await;
         let result = match handed {
-            Ok(()) => result.await.ok(),
+            Ok(()) => self.reduced.recv().await,
             Err(_) => None,
         };
         let (seconds, used) = (began.elapsed().as_secs_f64(), clock::process_time() - used);

@@ -68,7 +68,7 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Train with several peers on this machine, and compare what they end up with
+    /// Train with several peers on this machine; kill one, let one join, and compare what they end up with
     Demo(DemoFlags),
     /// Make a data directory with an identity, and a commented starling.toml
     Init(InitFlags),
@@ -82,6 +82,8 @@ pub enum Verb {
     Invite(DataDirFlag),
     /// Say how the run on this machine is doing
     Status(StatusFlags),
+    /// Check the files that members wrote with --audit: that no sample was lost or repeated
+    Audit(AuditFlags),
     /// Show the configuration
     #[command(subcommand)]
     Config(ConfigVerb),
@@ -157,6 +159,9 @@ pub struct ManifestFlags {
     /// The longest a run may stand still because of one peer, in ms; all deadlines derive from it [default: 10000]
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     pub max_stall_ms: Option<String>,
+    /// Share samples out by speed, so that a faster machine computes more of each step, or equal [default: speed]
+    #[arg(long, value_name = "HOW")]
+    pub balance: Option<String>,
 }
 
 /// Flags of who founds a run.
@@ -166,7 +171,7 @@ pub struct FoundingFlags {
     /// Share of the samples kept from training, to measure accuracy on [default: 0.2]
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     pub held_out: Option<String>,
-    /// Members needed before the first step [default: 1]
+    /// Members needed to take steps [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub min_peers: Option<String>,
     /// Admit anyone who knows an address, without the ticket's secret [default: false]
@@ -208,6 +213,9 @@ pub struct MachineFlags {
     /// Write the trained model to this safetensors file at the end [default: nothing is written]
     #[arg(long, value_name = "FILE")]
     pub export: Option<String>,
+    /// Write who contributed which samples to this file; `starling audit` checks it [default: nothing is written]
+    #[arg(long, value_name = "FILE")]
+    pub audit: Option<String>,
     /// Multiaddr to listen on, repeatable [default: /ip4/0.0.0.0/tcp/0, /ip4/0.0.0.0/udp/0/quic-v1]
     #[arg(long, value_name = "MULTIADDR")]
     pub listen: Vec<String>,
@@ -224,6 +232,12 @@ pub struct MachineFlags {
     /// The most members the run may have [default: 64]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_peers: Option<String>,
+    /// Go on without most of the members after this long, such as 90s, 2m or 1h, or never [default: 2m]
+    #[arg(long, value_name = "DURATION")]
+    pub fork_after: Option<String>,
+    /// MiB of state to hand out to joiners per second; 0 sets no limit [default: 64]
+    #[arg(long, value_name = "MIB", allow_negative_numbers = true)]
+    pub state_rate: Option<String>,
 }
 
 /// All flags that set keys.
@@ -285,6 +299,9 @@ pub struct DemoFlags {
     /// How many steps they take
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: u64,
+    /// Seed of the choice whom to kill
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
     /// auto, cpu, gpu or gpu:N
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: String,
@@ -313,6 +330,14 @@ pub struct StatusFlags {
     /// Go on printing what changes, until the node ends [default: print once]
     #[arg(long)]
     pub watch: bool,
+}
+
+/// `starling audit`.
+#[derive(Debug, Clone, Args)]
+pub struct AuditFlags {
+    /// Files of members of one run; what one of them missed is in another's
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
 }
 
 /// `starling config`.

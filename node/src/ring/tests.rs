@@ -7,6 +7,7 @@ use super::*;
 use crate::data::fixture::{LIMIT, VIEW, connection, door, limits};
 use crate::data::link::{Receiver, Sender};
 use crate::data::{DataPlane, Transport};
+use crate::exchange::Exchange;
 
 const LAYOUT: LayoutConfig = LayoutConfig { bucket_elements: 2, segment_elements: 2 };
 const LONGEST: usize = 8;
@@ -22,7 +23,7 @@ fn header() -> SegmentHeader {
 }
 
 fn operation() -> Operation {
-    Operation { step: 1, buffer: vec![0.5; 2], divisor: 1.0, reply: oneshot::channel().0 }
+    Operation { step: 1, buffer: vec![0.5; 2], divisor: 1.0 }
 }
 
 /// The first of two members reduces over direct links, of which the other sends `segment` and no more.
@@ -37,7 +38,8 @@ async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> RingFailure {
     }
     drop(neighbour);
     let (door, peer) = door(DataPlane::Direct, &[]);
-    let (_open, gate) = watch::channel(Gate::open());
+    let exchange = Exchange::new(0, 9, 1);
+    exchange.open(&View::found(RUN, peer), None, false);
     let mut driver = Driver {
         layout: layout(),
         rank: Rank(0),
@@ -54,7 +56,8 @@ async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> RingFailure {
             door: Arc::new(door),
             traffic: traffic.clone(),
         },
-        gate,
+        gate: exchange.gate(),
+        results: exchange,
         events: mpsc::channel(1).0,
     };
     let receiver = Receiver::new(from_previous, LONGEST, limits(), traffic.clone());

@@ -99,7 +99,7 @@ impl Fleet {
                     self.contributions[rank.0 as usize].clone(),
                     world.get() as f32,
                 ),
-                cells: Cell::all(&self.layout).map(|cell| (cell, Contributions::of(rank, world))).collect(),
+                cells: Cell::all(&self.layout).map(|cell| (cell, brought(rank, world))).collect(),
             })
             .collect();
     }
@@ -206,13 +206,25 @@ impl Fleet {
 
     /// What a rank should hold of a chunk; nothing in particular, where the operation leaves it open.
     fn expected(&self, rank: Rank, chunk: Rank, world: WorldSize) -> Option<Contributions> {
-        let all = || Contributions { counts: vec![1; world.get() as usize], divided: 1 };
+        let all = || {
+            let mut all = world.ranks().map(|rank| brought(rank, world)).reduce(|mut sum, next| {
+                sum.accumulate(&next);
+                sum
+            });
+            all.iter_mut().for_each(|all| all.divided = 1);
+            all.expect("invariant: a world has at least one rank")
+        };
         let owner = self.plan.route(world, chunk).owner();
         match self.operation {
             Operation::AllReduce => Some(all()),
             Operation::ReduceScatter => (owner == rank).then(all),
-            Operation::AllGather => Some(Contributions::of(owner, world)),
-            Operation::Broadcast { root } => Some(Contributions::of(root, world)),
+            Operation::AllGather => Some(brought(owner, world)),
+            Operation::Broadcast { root } => Some(brought(root, world)),
         }
     }
+}
+
+/// What `rank` brings, told from all others.
+fn brought(rank: Rank, world: WorldSize) -> Contributions {
+    Contributions::of(rank, world, 1 << (rank.0 % 64), Vec::new())
 }

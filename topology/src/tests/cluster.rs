@@ -1,15 +1,16 @@
-//! Many machines, FIFO links, random interleavings, and a model of the steps that they hold and let run.
-//!
-//! Time stands still while anything else can happen, so no timer expires by accident.
+//! Many machines in virtual time, over FIFO links that a seed delays.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use super::driver::{Fate, Invariants, Peer};
 use crate::{
-    Config, Contact, Digest, Envelope, Event, Evidence, Generation, Input, Membership, Output, PeerId, Refusal, RunId,
-    Time, Timer, View, ViewId,
+    Config, Contact, Digest, Envelope, Event, Evidence, Input, Membership, Output, PeerId, Progress, RunId, Time,
+    Timer, ViewId,
 };
 
 pub(super) const RUN: RunId = RunId([7; 32]);
+const START: Digest = Digest([0; 32]);
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Debug)]
@@ -30,6 +31,10 @@ impl Rng {
     pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
+
+    fn within(&mut self, least: Duration, most: Duration) -> Duration {
+        least + Duration::from_nanos(self.next() % ((most - least).as_nanos() as u64).max(1))
+    }
 }
 
 pub(super) fn peer(name: u8) -> PeerId {
@@ -40,44 +45,14 @@ pub(super) fn contact(peer: PeerId) -> Contact {
     Contact { peer, addresses: vec![format!("address of {peer}")] }
 }
 
-/// The fate of one that `from` would not have.
-pub(super) fn refused(from: PeerId, refusal: Refusal) -> Fate {
-    Fate::Ended(Event::Refused { from, refusal })
-}
-
-/// How a machine ended, or did not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    Running,
-    Ended(Event),
-    Killed,
-    /// Alive for its connections, dead for everything else.
-    Hung,
-}
-
 #[derive(Debug)]
-pub(super) struct Peer {
-    pub(super) machine: Membership,
-    pub(super) fate: Fate,
-    pub(super) events: Vec<Event>,
-    pub(super) step: u64,
-    pub(super) digest: Digest,
-    timers: BTreeMap<Timer, Time>,
-    /// In which view the steps run; `None` while they are held.
-    stepping: Option<View>,
-    /// Whether the step after `step` has this peer's contribution.
-    contributed: bool,
-    hold_after: Option<u64>,
-    fetching: Option<(PeerId, u64, Digest)>,
-    /// Its downloads never end.
-    pub(super) stalls: bool,
-}
-
-#[derive(Debug)]
-enum Wire {
-    /// An encoded envelope.
-    Message(Vec<u8>),
-    Closed,
+enum Happening {
+    Message { from: PeerId, to: PeerId, bytes: Vec<u8> },
+    Closed { from: PeerId, to: PeerId },
+    Timer { of: PeerId, timer: Timer },
+    Contribute { of: PeerId, activity: u64 },
+    Commit { of: PeerId, activity: u64 },
+    Download { of: PeerId, activity: u64 },
 }
 
 pub(super) struct Cluster {
@@ -86,12 +61,17 @@ pub(super) struct Cluster {
     pub(super) rng: Rng,
     pub(super) now: Time,
     pub(super) peers: BTreeMap<PeerId, Peer>,
-    links: BTreeMap<(PeerId, PeerId), VecDeque<Wire>>,
-    steps: u64,
-    // What the invariants remember.
-    views: BTreeMap<Generation, ViewId>,
-    contributions: BTreeSet<(u64, ViewId, PeerId)>,
-    committed: BTreeMap<u64, ViewId>,
+    pub(super) steps: u64,
+    pub(super) delivered: usize,
+    /// Links that carry nothing, each in its direction.
+    pub(super) cut: BTreeSet<(PeerId, PeerId)>,
+    queue: BTreeMap<(Time, u64), Happening>,
+    count: u64,
+    last: BTreeMap<(PeerId, PeerId), Time>,
+    contributions: BTreeSet<(ViewId, u64, PeerId)>,
+    invariants: Invariants,
+    pub(super) trace: Vec<String>,
+    pub(super) tracing: bool,
 }
 
 impl Cluster {
@@ -103,286 +83,327 @@ impl Cluster {
             rng: Rng(seed),
             now: Time::ZERO,
             peers: BTreeMap::new(),
-            links: BTreeMap::new(),
             steps,
-            views: BTreeMap::new(),
+            delivered: 0,
+            cut: BTreeSet::new(),
+            queue: BTreeMap::new(),
+            count: 0,
+            last: BTreeMap::new(),
             contributions: BTreeSet::new(),
-            committed: BTreeMap::new(),
+            invariants: Invariants::default(),
+            trace: Vec::new(),
+            tracing: std::env::var("TRACE").is_ok(),
         }
     }
 
     // --- what a test does ---------------------------------------------------------------------------------------
 
     pub(super) fn found(&mut self, founder: PeerId) {
-        let machine = Membership::found(self.config.clone(), RUN, contact(founder), self.now);
-        self.add(founder, machine);
-        let digest = self.peers[&founder].digest;
-        self.input(founder, Input::Held { step: 0, digest });
+        let progress = Progress { step: 0, has_state: true, has_result: false };
+        let machine = Membership::found(self.config.clone(), RUN, contact(founder), progress, self.now);
+        self.add(founder, Peer::new(machine, progress, Some(START)));
     }
 
-    pub(super) fn join(&mut self, joiner: PeerId, member: PeerId) {
-        // Some drivers say where their steps stand before they ask, some wait to be asked.
-        let tells = self.rng.below(2) == 0;
-        self.join_telling(joiner, member, tells);
+    pub(super) fn join(&mut self, joiner: PeerId, members: &[PeerId]) {
+        let contacts = members.iter().copied().map(contact).collect();
+        let machine = Membership::join(self.config.clone(), RUN, contact(joiner), contacts, self.now);
+        self.add(joiner, Peer::new(machine, Progress { has_state: true, ..Progress::default() }, Some(START)));
     }
 
-    /// A joiner that must load whatever state there is, and never has it.
-    pub(super) fn join_stalling(&mut self, joiner: PeerId, member: PeerId) {
-        self.join_telling(joiner, member, false);
-        self.at(joiner).stalls = true;
+    /// A killed peer starts again from its record and its state as of `step`, or of now.
+    pub(super) fn recover(&mut self, name: PeerId) {
+        let before = self.peers.remove(&name).expect("there");
+        let contacts = self.peers.keys().copied().map(contact).collect();
+        let record = before.record.clone().expect("members have records");
+        let state = before.state.expect("a member with a checkpoint");
+        let progress = Progress { step: before.step, has_state: true, has_result: false };
+        let now = self.now;
+        let machine = Membership::recover(self.config.clone(), RUN, contact(name), record, contacts, progress, now);
+        let mut peer = Peer::new(machine, progress, Some(state));
+        peer.record = before.record;
+        peer.generation = before.generation;
+        self.add(name, peer);
     }
 
-    fn join_telling(&mut self, joiner: PeerId, member: PeerId, tells: bool) {
-        let machine = Membership::join(self.config.clone(), RUN, contact(joiner), member, self.now);
-        self.add(joiner, machine);
-        if tells {
-            let digest = self.peers[&joiner].digest;
-            self.input(joiner, Input::Held { step: 0, digest });
+    /// A killed peer starts again with nothing.
+    pub(super) fn restart(&mut self, name: PeerId, members: &[PeerId]) {
+        self.peers.remove(&name);
+        self.join(name, members);
+    }
+
+    pub(super) fn leave(&mut self, name: PeerId) {
+        self.input(name, Input::Leave);
+    }
+
+    /// Ends `name` at once. What it sent last may be lost with it.
+    pub(super) fn kill(&mut self, name: PeerId) {
+        self.note(|| format!("KILL {name:?}"));
+        self.at(name).fate = Fate::Killed;
+        self.at(name).timers.clear();
+        for other in self.others(name) {
+            self.close(name, other);
         }
-        self.drain(joiner);
-        if matches!(self.peers[&member].fate, Fate::Ended(_) | Fate::Killed) {
-            self.link(member, joiner).push_back(Wire::Closed);
-        }
     }
 
-    pub(super) fn leave(&mut self, peer: PeerId) {
-        self.input(peer, Input::Leave);
+    pub(super) fn hang(&mut self, name: PeerId) {
+        self.note(|| format!("HANG {name:?}"));
+        self.at(name).fate = Fate::Hung;
     }
 
-    /// Ends `peer` at once. What it sent last may be lost with it.
-    pub(super) fn kill(&mut self, peer: PeerId) {
-        self.at(peer).fate = Fate::Killed;
-        for ((from, _), link) in &mut self.links {
-            if *from == peer && !link.is_empty() {
-                link.truncate(self.rng.below(link.len() + 1));
+    /// Loses the connection between two peers: some of what is under way is lost, both ends learn of it.
+    pub(super) fn close(&mut self, a: PeerId, b: PeerId) {
+        self.note(|| format!("CLOSE {a:?} {b:?}"));
+        for (from, to) in [(a, b), (b, a)] {
+            let arrives = self.arrival(from, to);
+            let lost_after = self.rng.within(Duration::ZERO, Duration::from_millis(40));
+            let deadline = self.now + lost_after;
+            let dropped: Vec<_> = self
+                .queue
+                .iter()
+                .filter(|((at, _), what)| {
+                    matches!(what, Happening::Message { from: f, to: t, .. } if (*f, *t) == (from, to))
+                        && *at > deadline
+                })
+                .map(|(key, _)| *key)
+                .collect();
+            for key in dropped {
+                self.queue.remove(&key);
             }
+            self.push(arrives, Happening::Closed { from, to });
         }
-        self.close(peer);
     }
 
-    pub(super) fn hang(&mut self, peer: PeerId) {
-        self.at(peer).fate = Fate::Hung;
-    }
-
-    /// Lets one random thing happen; the next timer if there is nothing else. False if nothing can happen any more.
-    pub(super) fn tick(&mut self) -> bool {
-        let mut choices = Vec::new();
-        for ((from, to), link) in &self.links {
-            if !link.is_empty() && self.peers[to].fate == Fate::Running {
-                choices.push(Choice::Deliver(*from, *to));
-            }
-        }
-        for (name, peer) in &self.peers {
-            if peer.fate != Fate::Running {
-                continue;
-            }
-            if let Some(view) = &peer.stepping {
-                let step = (peer.step + 1, view.id());
-                let all = |peer: &PeerId| self.contributions.contains(&(step.0, step.1, *peer));
-                if !peer.contributed {
-                    choices.push(Choice::Contribute(*name));
-                } else if view.members().iter().all(all) {
-                    choices.push(Choice::Commit(*name));
+    /// Cuts all links between the sides, in both directions. Half of the time the ends learn of it at once.
+    pub(super) fn split(&mut self, sides: &[&[PeerId]]) {
+        let loud = self.rng.below(2) == 0;
+        for (at, side) in sides.iter().enumerate() {
+            for other in sides[at + 1..].iter().copied().flatten() {
+                for one in *side {
+                    self.cut.insert((*one, *other));
+                    self.cut.insert((*other, *one));
+                    if loud {
+                        self.close(*one, *other);
+                    }
                 }
             }
-            if peer.fetching.is_some_and(|(donor, ..)| self.peers[&donor].fate == Fate::Running) && !peer.stalls {
-                choices.push(Choice::Fetched(*name));
-            }
         }
-        if !choices.is_empty() {
-            let choice = self.rng.pick(&choices);
-            self.perform(choice);
-            return true;
-        }
-        self.expire_next()
     }
 
-    /// Ticks until every machine has ended.
-    #[track_caller]
-    pub(super) fn run(&mut self) {
-        for _ in 0..200_000 {
-            if !self.tick() {
-                break;
-            }
-        }
-        let running: Vec<_> = self.peers.iter().filter(|(_, peer)| peer.fate == Fate::Running).collect();
-        assert!(running.is_empty(), "seed {}: still running: {running:#?}", self.seed);
+    pub(super) fn heal(&mut self) {
+        self.note(|| "HEAL".into());
+        self.cut.clear();
     }
 
-    /// Ticks until `done`.
+    /// Lets the next thing happen. False if nothing can happen any more.
+    pub(super) fn tick(&mut self) -> bool {
+        let Some(((at, _), happening)) = self.queue.pop_first() else { return false };
+        self.now = at;
+        match happening {
+            Happening::Message { from, to, bytes, .. } => {
+                self.delivered += 1;
+                if self.is_running(to) && !self.cut.contains(&(from, to)) {
+                    let envelope = Envelope::decode(&bytes).expect("what was encoded");
+                    self.input(to, Input::Received { from, envelope });
+                }
+            }
+            Happening::Closed { from, to } => {
+                if self.is_running(to) {
+                    self.input(to, Input::Suspected { peer: from, evidence: Evidence::Closed });
+                }
+            }
+            Happening::Timer { of, timer } => {
+                if self.is_running(of) && self.peers[&of].timers.get(&timer) == Some(&at) {
+                    self.at(of).timers.remove(&timer);
+                    self.input(of, Input::Expired(timer));
+                }
+            }
+            Happening::Contribute { of, activity } => self.contribute(of, activity),
+            Happening::Commit { of, activity } => self.commit(of, activity),
+            Happening::Download { of, activity } => self.download(of, activity),
+        }
+        true
+    }
+
+    /// Ticks until `done`, or until the run has not come to it in ten virtual minutes.
     #[track_caller]
     pub(super) fn run_until(&mut self, mut done: impl FnMut(&Self) -> bool) {
-        for _ in 0..200_000 {
-            if done(self) {
-                return;
+        let limit = self.now + Duration::from_secs(600);
+        while !done(self) {
+            let ticked = self.tick();
+            if !ticked || self.now > limit {
+                self.fail("it never came to that");
             }
-            assert!(self.tick(), "seed {}: nothing happens any more", self.seed);
         }
-        panic!("seed {}: it never came to that", self.seed);
+    }
+
+    #[track_caller]
+    pub(super) fn fail(&self, why: &str) -> ! {
+        for line in &self.trace {
+            eprintln!("{line}");
+        }
+        for (name, peer) in &self.peers {
+            eprintln!(
+                "{name:?} {:?} at {} step {} view {:?}",
+                peer.fate,
+                Duration::from_nanos(self.now.as_nanos()).as_secs_f32(),
+                peer.step,
+                peer.machine.view()
+            );
+            if std::env::var("DEEP").is_ok() {
+                eprintln!("{:#?}", peer.machine);
+            }
+        }
+        panic!("seed {}: {why}", self.seed);
+    }
+
+    /// Ticks until every peer that lives has ended.
+    #[track_caller]
+    pub(super) fn run(&mut self) {
+        self.run_until(|cluster| cluster.running().is_empty());
+    }
+
+    pub(super) fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.queue.first_key_value().is_some_and(|((at, _), _)| *at <= end) {
+            self.tick();
+        }
+        self.now = end;
     }
 
     // --- what a test asks ---------------------------------------------------------------------------------------
 
-    pub(super) fn fates(&self) -> BTreeMap<PeerId, Fate> {
-        self.peers.iter().map(|(name, peer)| (*name, peer.fate)).collect()
+    pub(super) fn running(&self) -> Vec<PeerId> {
+        self.peers.iter().filter(|(_, peer)| peer.is_running()).map(|(name, _)| *name).collect()
     }
 
-    pub(super) fn members(&self, of: PeerId) -> Vec<PeerId> {
-        self.peers[&of].machine.view().map(|view| view.members().to_vec()).unwrap_or_default()
+    /// Whether the steps of these run in one view of exactly them.
+    pub(super) fn is_formed(&self, members: &[PeerId]) -> bool {
+        let in_view = |name: &PeerId| {
+            self.peers.get(name).is_some_and(|peer| {
+                peer.is_running() && peer.view.as_ref().is_some_and(|view| view.members() == members)
+            })
+        };
+        members.iter().all(in_view)
     }
 
-    pub(super) fn is_stepping(&self, peer: PeerId) -> bool {
-        self.peers[&peer].stepping.is_some()
-    }
-
-    pub(super) fn is_fetching(&self, peer: PeerId) -> bool {
-        self.peers[&peer].fetching.is_some()
-    }
-
-    /// The peers that are running and step in a view.
-    pub(super) fn live_members(&self) -> Vec<PeerId> {
-        let alive = |peer: &Peer| peer.fate == Fate::Running && peer.machine.view().is_some();
-        self.peers.iter().filter(|(_, peer)| alive(peer)).map(|(name, _)| *name).collect()
+    pub(super) fn has_event(&self, of: PeerId, wanted: impl Fn(&Event) -> bool) -> bool {
+        self.peers[&of].events.iter().any(wanted)
     }
 
     #[track_caller]
     pub(super) fn assert_complete(&self, peers: impl IntoIterator<Item = PeerId>) {
         let mut digests = BTreeSet::new();
         for name in peers {
-            let fate = self.peers[&name].fate;
-            let Fate::Ended(Event::Complete { step, digest }) = fate else {
-                panic!("seed {}: {name:?} ended with {fate:?}", self.seed)
+            let Fate::Ended(Event::Complete { step, digest }) = self.peers[&name].fate else {
+                self.fail(&format!("{name:?} ended with {:?}", self.peers[&name].fate));
             };
             assert_eq!(step, self.steps);
             digests.insert(digest);
         }
-        assert!(digests.len() <= 1, "seed {}: {digests:?}", self.seed);
+        if digests.len() > 1 {
+            self.fail("they hold different states");
+        }
     }
 
     // --- how it works -------------------------------------------------------------------------------------------
 
     pub(super) fn input(&mut self, to: PeerId, input: Input) {
-        let (now, seed) = (self.now, self.seed);
+        let now = self.now;
+        self.note(|| format!("{to:?} <- {input:?}"));
         if let Err(violation) = self.at(to).machine.handle(now, input.clone()) {
-            panic!("seed {seed}: {to:?} took {input:?} for a violation: {violation}");
+            self.fail(&format!("{to:?} took {input:?} for a violation: {violation}"));
         }
         self.drain(to);
     }
 
-    fn at(&mut self, peer: PeerId) -> &mut Peer {
-        self.peers.get_mut(&peer).expect("a peer of this cluster")
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        if self.tracing {
+            let line = format!("{:>12?} {}", Duration::from_nanos(self.now.as_nanos()), line());
+            self.trace.push(line);
+        }
     }
 
-    fn add(&mut self, name: PeerId, machine: Membership) {
-        let peer = Peer {
-            machine,
-            fate: Fate::Running,
-            events: Vec::new(),
-            step: 0,
-            digest: Digest([0; 32]),
-            timers: BTreeMap::new(),
-            stepping: None,
-            contributed: false,
-            hold_after: None,
-            fetching: None,
-            stalls: false,
-        };
+    pub(super) fn at(&mut self, name: PeerId) -> &mut Peer {
+        self.peers.get_mut(&name).expect("a peer of this cluster")
+    }
+
+    fn is_running(&self, name: PeerId) -> bool {
+        self.peers.get(&name).is_some_and(Peer::is_running)
+    }
+
+    fn others(&self, name: PeerId) -> Vec<PeerId> {
+        self.peers.keys().copied().filter(|other| *other != name).collect()
+    }
+
+    fn add(&mut self, name: PeerId, peer: Peer) {
         assert!(self.peers.insert(name, peer).is_none());
         self.drain(name);
     }
 
-    fn link(&mut self, from: PeerId, to: PeerId) -> &mut VecDeque<Wire> {
-        self.links.entry((from, to)).or_default()
+    fn push(&mut self, at: Time, happening: Happening) {
+        self.count += 1;
+        self.queue.insert((at, self.count), happening);
     }
 
-    fn close(&mut self, peer: PeerId) {
-        let others: Vec<PeerId> = self.peers.keys().copied().filter(|other| *other != peer).collect();
-        for other in others {
-            self.link(peer, other).push_back(Wire::Closed);
-        }
-    }
-
-    fn perform(&mut self, choice: Choice) {
-        match choice {
-            Choice::Deliver(from, to) => match self.link(from, to).pop_front().expect("not empty") {
-                Wire::Message(bytes) => {
-                    let envelope = Envelope::decode(&bytes).expect("what was encoded");
-                    self.input(to, Input::Received { from, envelope });
-                }
-                Wire::Closed => self.input(to, Input::Suspected { peer: from, evidence: Evidence::Closed }),
-            },
-            Choice::Contribute(name) => {
-                let peer = self.at(name);
-                peer.contributed = true;
-                let (step, view) = (peer.step + 1, peer.stepping.as_ref().expect("stepping").id());
-                self.contributions.insert((step, view, name));
-            }
-            Choice::Commit(name) => self.commit(name),
-            Choice::Fetched(name) => {
-                let (donor, step, digest) = self.at(name).fetching.take().expect("fetching");
-                let given = (self.peers[&donor].step, self.peers[&donor].digest);
-                assert_eq!(given, (step, digest), "seed {}: the donor keeps still", self.seed);
-                let peer = self.at(name);
-                (peer.step, peer.digest) = (step, digest);
-                self.input(name, Input::Held { step, digest });
-            }
-        }
-    }
-
-    fn commit(&mut self, name: PeerId) {
-        let steps = self.steps;
-        let peer = self.at(name);
-        peer.step += 1;
-        peer.contributed = false;
-        let view = peer.stepping.clone().expect("stepping");
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&peer.digest.0).update(&view.id().0);
-        peer.digest = Digest(*hasher.finalize().as_bytes());
-        let (step, digest) = (peer.step, peer.digest);
-        let held = peer.hold_after.is_some_and(|last| step >= last);
-        let before = self.committed.insert(step, view.id());
-        assert!(before.is_none_or(|before| before == view.id()), "seed {}: step {step} in two views", self.seed);
-        if step == steps {
-            self.at(name).stepping = None;
-            self.input(name, Input::Finished { step, digest });
-        } else if held {
-            self.hold(name);
-        }
-    }
-
-    fn hold(&mut self, name: PeerId) {
-        let peer = self.at(name);
-        (peer.stepping, peer.contributed, peer.hold_after) = (None, false, None);
-        let (step, digest) = (peer.step, peer.digest);
-        self.input(name, Input::Held { step, digest });
-    }
-
-    fn expire_next(&mut self) -> bool {
-        let running = self.peers.iter().filter(|(_, peer)| peer.fate == Fate::Running);
-        let timers = running.flat_map(|(name, peer)| peer.timers.iter().map(|(timer, at)| (*at, *name, *timer)));
-        let Some((at, name, timer)) = timers.min() else { return false };
-        self.now = self.now.max(at);
-        self.at(name).timers.remove(&timer);
-        self.input(name, Input::Expired(timer));
-        true
+    /// When something that is sent now arrives: later than all that was sent before it.
+    fn arrival(&mut self, from: PeerId, to: PeerId) -> Time {
+        let delay = self.rng.within(Duration::from_millis(1), Duration::from_millis(40));
+        let last = self.last.get(&(from, to)).copied().unwrap_or(Time::ZERO);
+        let at = (self.now + delay).max(last);
+        self.last.insert((from, to), at);
+        at
     }
 
     fn drain(&mut self, name: PeerId) {
         while let Some(output) = self.at(name).machine.poll() {
+            if !matches!(output, Output::SetTimer { .. } | Output::Learn(_)) {
+                self.note(|| format!("{name:?} -> {output:?}"));
+            }
             match output {
                 Output::Send { to, envelope } => {
-                    assert_ne!(to, name, "seed {}: nobody sends to itself", self.seed);
-                    self.link(name, to).push_back(Wire::Message(envelope.encode()));
+                    if to == name {
+                        self.fail(&format!("{name:?} sends to itself: {envelope:?}"));
+                    }
+                    let at = self.arrival(name, to);
+                    let gone =
+                        self.peers.get(&to).is_none_or(|peer| matches!(peer.fate, Fate::Killed | Fate::Ended(_)));
+                    if gone {
+                        self.push(at, Happening::Closed { from: to, to: name });
+                    } else if !self.cut.contains(&(name, to)) {
+                        let bytes = envelope.encode();
+                        self.push(at, Happening::Message { from: name, to, bytes });
+                    }
                 }
                 Output::Learn(contact) => assert_ne!(contact.peer, name),
                 Output::SetTimer { timer, at } => {
                     self.at(name).timers.insert(timer, at);
+                    self.push(at, Happening::Timer { of: name, timer });
                 }
-                Output::Hold { after } => self.ask_to_hold(name, after),
-                Output::Fetch { from, step, digest } => self.at(name).fetching = Some((from, step, digest)),
-                Output::Step(view) => self.enter(name, view),
+                Output::Hold(hold) => {
+                    self.at(name).hold = Some(hold);
+                    self.hold_if_ready(name);
+                }
+                Output::Persist(record) => {
+                    let bytes = record.encode();
+                    self.at(name).record = Some(crate::Record::decode(&bytes).expect("what was encoded"));
+                }
+                Output::Resume(resumption) => {
+                    let peer = self.peers.get_mut(&name).expect("there");
+                    self.invariants.enter(name, peer, &resumption);
+                    if self.tracing {
+                        for line in self.trace.drain(..) {
+                            eprintln!("{line}");
+                        }
+                    }
+                    peer.resume(&resumption);
+                    if let (Some(state), None) = (peer.state, &peer.wants_result) {
+                        self.invariants.state(name, resumption.view.id(), resumption.step, state);
+                    }
+                    self.begin(name);
+                }
                 Output::Event(event) => {
-                    self.at(name).events.push(event);
+                    self.at(name).events.push(event.clone());
+                    self.at(name).outside |= matches!(event, Event::Evicted { .. });
                     if self.at(name).machine.has_ended() {
                         self.at(name).fate = Fate::Ended(event);
                     }
@@ -391,39 +412,125 @@ impl Cluster {
         }
         if matches!(self.at(name).fate, Fate::Ended(_)) && !self.at(name).timers.is_empty() {
             self.at(name).timers.clear();
-            self.close(name);
+            for other in self.others(name) {
+                let at = self.arrival(name, other);
+                self.push(at, Happening::Closed { from: name, to: other });
+            }
         }
     }
 
-    fn ask_to_hold(&mut self, name: PeerId, after: Option<u64>) {
-        let seed = self.seed;
-        let peer = self.at(name);
-        assert!(peer.stepping.is_some() || peer.machine.has_ended(), "seed {seed}: {name:?} was held already");
-        let under_way = u64::from(peer.contributed);
-        let last = after.unwrap_or(peer.step + under_way);
-        assert!(last >= peer.step, "seed {seed}: step {last} is past, {name:?} committed {}", peer.step);
-        peer.hold_after = Some(last);
-        if last == peer.step {
-            self.hold(name);
+    /// Starts whatever the peer has to do next.
+    fn begin(&mut self, name: PeerId) {
+        let peer = &self.peers[&name];
+        let (activity, steps) = (peer.activity, self.steps);
+        let downloads = peer.wants_result.is_some() || peer.wants_state.is_some();
+        let may_step = peer.view.is_some() && peer.wants_result.is_none() && peer.step < steps;
+        if downloads {
+            let delay = self.rng.within(Duration::from_millis(5), Duration::from_millis(400));
+            self.push(self.now + delay, Happening::Download { of: name, activity });
+        }
+        if may_step {
+            let delay = self.rng.within(Duration::from_millis(50), Duration::from_millis(150));
+            self.push(self.now + delay, Happening::Contribute { of: name, activity });
         }
     }
 
-    fn enter(&mut self, name: PeerId, view: View) {
-        let seed = self.seed;
-        let id = view.id();
-        assert_eq!(*self.views.entry(view.generation).or_insert(id), id, "seed {seed}: one view per generation");
-        let peer = self.at(name);
-        assert!(peer.stepping.is_none(), "seed {seed}: {name:?} was not held");
-        assert!(peer.fetching.is_none(), "seed {seed}: {name:?} steps while it loads a state");
-        assert!(view.contains(name), "seed {seed}: {name:?} steps in a view of others");
-        peer.stepping = Some(view);
+    fn hold_if_ready(&mut self, name: PeerId) {
+        if let Some(progress) = self.at(name).try_hold() {
+            self.input(name, Input::Held(progress));
+        }
     }
-}
 
-#[derive(Debug, Clone, Copy)]
-enum Choice {
-    Deliver(PeerId, PeerId),
-    Contribute(PeerId),
-    Commit(PeerId),
-    Fetched(PeerId),
+    fn contribute(&mut self, name: PeerId, activity: u64) {
+        if !self.is_running(name) || self.peers[&name].activity != activity || self.peers[&name].contributed {
+            return;
+        }
+        let peer = self.at(name);
+        let step = peer.step + 1;
+        let Some(view) = peer.view.clone() else { return };
+        peer.contributed = true;
+        self.contributions.insert((view.id(), step, name));
+        let complete = |peer: &PeerId| self.contributions.contains(&(view.id(), step, *peer));
+        if !view.members().iter().all(complete) {
+            return;
+        }
+        // The ring is closed. Each member gets the last segments on its own, or does not.
+        for member in view.members() {
+            let delay = self.rng.within(Duration::from_millis(1), Duration::from_millis(40));
+            let activity = self.peers.get(member).map_or(0, |peer| peer.activity);
+            self.push(self.now + delay, Happening::Commit { of: *member, activity });
+        }
+    }
+
+    fn commit(&mut self, name: PeerId, activity: u64) {
+        if !self.is_running(name) || self.peers[&name].activity != activity || !self.peers[&name].contributed {
+            return;
+        }
+        let peer = self.at(name);
+        let (Some(view), step) = (peer.view.as_ref().map(|view| view.id()), peer.step + 1) else { return };
+        peer.commit((step, view));
+        self.note(|| format!("{name:?} commits {step}"));
+        self.committed(name, view);
+    }
+
+    fn committed(&mut self, name: PeerId, view: ViewId) {
+        let steps = self.steps;
+        let peer = self.at(name);
+        let (step, state) = (peer.step, peer.state);
+        self.input(name, Input::Committed { step });
+        if let Some(digest) = state {
+            self.invariants.state(name, view, step, digest);
+            if step % 8 == 0 {
+                self.input(name, Input::Digest { step, digest });
+            }
+            if step == steps && self.is_running(name) {
+                self.input(name, Input::Finished { step, digest });
+            }
+        }
+        self.hold_if_ready(name);
+        self.begin(name);
+    }
+
+    fn download(&mut self, name: PeerId, activity: u64) {
+        if !self.is_running(name) {
+            return;
+        }
+        let peer = &self.peers[&name];
+        let view = peer.view.as_ref().map(|view| view.id());
+        // A result is fetched before the steps go on, the state meanwhile.
+        if let Some((of, from)) = peer.wants_result.clone().filter(|_| peer.activity == activity) {
+            let mut donors = from.iter().filter(|donor| self.reaches(name, **donor));
+            let outcome = donors.find_map(|donor| self.peers[donor].result.filter(|(step, _)| *step == of));
+            let (Some(outcome), Some(view)) = (outcome, view) else { return self.input(name, Input::Unable) };
+            let peer = self.at(name);
+            peer.wants_result = None;
+            peer.commit(outcome);
+            peer.keep_snapshot();
+            return self.committed(name, view);
+        }
+        let Some((of, from)) = peer.wants_state.clone() else { return };
+        let donors: Vec<PeerId> = from.iter().copied().filter(|donor| self.reaches(name, *donor)).collect();
+        let Some(state) = donors.iter().find_map(|donor| self.peers[donor].snapshots.get(&of).copied()) else {
+            if donors.is_empty() {
+                return self.input(name, Input::Unable);
+            }
+            let again = self.now + Duration::from_millis(300);
+            return self.push(again, Happening::Download { of: name, activity });
+        };
+        let steps = self.steps;
+        let peer = self.at(name);
+        peer.load(of, state);
+        let (step, digest) = (peer.step, peer.state.expect("loaded"));
+        if let Some(view) = view {
+            self.invariants.state(name, view, step, digest);
+        }
+        self.input(name, Input::Synced);
+        if step == steps && self.is_running(name) {
+            self.input(name, Input::Finished { step, digest });
+        }
+    }
+
+    fn reaches(&self, name: PeerId, other: PeerId) -> bool {
+        self.is_running(other) && !self.cut.contains(&(name, other)) && !self.cut.contains(&(other, name))
+    }
 }

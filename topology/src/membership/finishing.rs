@@ -1,0 +1,67 @@
+//! The end of a run: all have committed the last step, or are lost.
+
+use super::Membership;
+use crate::id::{Digest, PeerId};
+use crate::interface::{Event, Timer};
+use crate::message::{Body, Refusal};
+use crate::time::Time;
+
+impl Membership {
+    pub(super) fn finish(&mut self, step: u64, digest: Digest) {
+        if self.finished.is_some() || self.asking.is_some() {
+            return;
+        }
+        self.reached = self.reached.max(step);
+        self.finished = Some((step, digest));
+        let peer = self.me.peer;
+        self.tell_members(&Body::Finished { peer, step, digest });
+        for (peer, _) in std::mem::take(&mut self.joiners) {
+            self.send(peer, Body::Refuse(Refusal::RunFinished));
+        }
+    }
+
+    /// Notes that `peer` has finished, and tells those that can't hear it.
+    pub(super) fn receive_finished(&mut self, peer: PeerId, step: u64, digest: Digest) {
+        let me = self.me.peer;
+        let Some(seat) = &mut self.seat else { return };
+        if peer == me || !seat.view.contains(peer) || seat.finished.insert(peer, (step, digest)).is_some() {
+            return;
+        }
+        let deaf: Vec<PeerId> = seat.severed_from(peer).filter(|other| *other != me).collect();
+        for other in deaf {
+            self.send(other, Body::Finished { peer, step, digest });
+        }
+    }
+
+    /// Ends the run if all that are left have finished. Those that have not stay members, and get the last result from us.
+    pub(super) fn complete_if_done(&mut self, now: Time) {
+        let me = self.me.peer;
+        let (Some((step, ours)), Some(seat), None) = (self.finished, &self.seat, &self.asking) else { return };
+        if let Some((peer, (_, theirs))) = seat.finished.iter().find(|(_, (at, digest))| *at == step && *digest != ours)
+        {
+            let (peer, theirs) = (*peer, *theirs);
+            return self.end(Event::Diverged { peer, step, ours, theirs });
+        }
+        let others = seat.others(me);
+        let done = |peer: &PeerId| seat.finished.contains_key(peer) || seat.gone.contains(peer) || !seat.trusts(*peer);
+        if !others.iter().all(done) {
+            return;
+        }
+        let apart = |peer: &PeerId| seat.view.is_severed(me, *peer);
+        let quiet = others.iter().all(|peer| seat.gone.contains(peer) || !seat.trusts(*peer) || apart(peer));
+        if !std::mem::replace(&mut self.parting, true) {
+            self.tell_members(&Body::Goodbye);
+            self.set_timer(Timer::Goodbye, now + self.config.goodbye_limit());
+        }
+        if quiet {
+            self.part();
+        }
+    }
+
+    /// Waits for no more goodbyes.
+    pub(super) fn part(&mut self) {
+        if let (true, Some((step, digest))) = (self.parting, self.finished) {
+            self.end(Event::Complete { step, digest });
+        }
+    }
+}
