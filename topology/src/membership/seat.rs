@@ -40,6 +40,8 @@ pub(super) struct Seat {
     /// How often we have tried in vain.
     pub(super) tries: u32,
     pub(super) paused: Option<Paused>,
+    /// We have asked another member to propose in our place.
+    pub(super) deferred: bool,
     /// When we propose, if nobody else has by then.
     pub(super) takeover_at: Option<Time>,
 
@@ -115,6 +117,7 @@ impl Seat {
             attempt: 0,
             tries: 0,
             paused: None,
+            deferred: false,
             takeover_at: None,
             suspects: BTreeMap::new(),
             broken: BTreeSet::new(),

@@ -41,7 +41,7 @@ impl Membership {
 
     /// Another member has seen something.
     pub(super) fn receive_suspect(&mut self, now: Time, from: PeerId, peer: PeerId, evidence: Evidence) {
-        if peer == from {
+        if peer == from && evidence == Evidence::Elsewhere {
             return self.suspect(now, peer, Evidence::Elsewhere);
         }
         let me = self.me.peer;
