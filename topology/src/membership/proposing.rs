@@ -32,8 +32,8 @@ impl Membership {
         self.since.get_or_insert(now);
         let Some(seat) = &mut self.seat else { return };
         let promised = seat.acceptor.promised.map(|ballot| ballot.proposer);
-        let sound = |peer| peer != me && seat.trusts(peer) && !seat.hearsay.contains_key(&peer);
-        let trusted = promised.is_some_and(sound);
+        let sound = |peer| seat.trusts(peer) && (seat.overruled || seat.hearsay.of(peer).is_none());
+        let trusted = promised.is_some_and(|peer| peer != me && sound(peer));
         let is_turn = seat.proposer(me) == me && !seat.deferred;
         let due = seat.takeover_at.is_some_and(|at| now >= at);
         if let Some(decree) = &seat.decree {
@@ -43,6 +43,7 @@ impl Membership {
                 self.begin(now, None); // The boundary may be out of reach without whoever is lost.
             }
         } else if (is_turn && !trusted) || (due && urgent) {
+            seat.overruled |= promised.is_some_and(|peer| peer != me);
             if urgent || self.steps == Steps::Held {
                 self.begin(now, None);
             } else {
@@ -163,6 +164,7 @@ impl Membership {
         if !seat.is_at(ballot, Stage::Promising) {
             return;
         }
+        seat.hearsay.retract(from, &promised.unreachable);
         if recovering && seat.recovering.is_none() {
             seat.suspects.insert(from, Evidence::Restarted);
         }
@@ -385,7 +387,7 @@ impl Seat {
             None | Some(Evidence::LinkFailed) => true,
             Some(Evidence::Elsewhere | Evidence::Restarted | Evidence::Misbehaved) => false,
             Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => {
-                !self.hearsay.contains_key(&peer) && self.who_reaches(peer, decree).is_some()
+                self.hearsay.of(peer).is_none() && self.who_reaches(peer, decree).is_some()
             }
         }
     }

@@ -49,7 +49,7 @@ impl Membership {
         if peer == me || !seat.view.contains(peer) || seat.view.is_severed(from, peer) {
             return;
         }
-        if seat.hearsay.insert(peer, evidence).is_none() {
+        if seat.hearsay.report(from, peer, evidence) {
             self.tell(Event::Suspected { peer, evidence, reporter: Some(from) });
         }
         self.propose_if_promised(now);
