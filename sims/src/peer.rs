@@ -220,9 +220,6 @@ impl Peer {
 
     /// A timer has come to its time, unless it was set anew since.
     pub fn expire(&mut self, now: Time, timer: Timer, at: Time) {
-        if self.sabotage == Some(Sabotage::Sleeps) && timer == Timer::Round {
-            return;
-        }
         if self.timers.get(&timer) == Some(&at) {
             self.timers.remove(&timer);
             self.input(now, Input::Expired(timer));
