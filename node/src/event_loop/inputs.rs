@@ -33,11 +33,18 @@ impl EventLoop {
                     *open -= 1;
                     if *open == 0 {
                         self.readers.remove(&peer);
-                        self.suspect(peer, Evidence::Closed);
+                        self.suspect_if_gone(peer);
                     }
                 }
             }
-            NetworkEvent::LinkFailed { peer } => self.suspect(peer, Evidence::LinkFailed),
+            NetworkEvent::LinkFailed { peer, link } => {
+                // An earlier link may fail late: its peer has come back since.
+                if self.links.get(&peer).is_some_and(|current| current.number == link) {
+                    self.links.remove(&peer);
+                    // Messages may be lost, so that a new view must bring all to one state.
+                    self.suspect(peer, Evidence::Closed);
+                }
+            }
             NetworkEvent::Misbehaved { peer, violation } => self.misbehaved(peer, &violation),
             NetworkEvent::RingOpened { peer, view, stream } => match &self.ring {
                 Some(ring) if ring.view == view => {
@@ -79,6 +86,14 @@ impl EventLoop {
         }
     }
 
+    /// A peer is gone once its last connection is closed, and its last message read: the end of a control stream comes
+    /// after that. Either alone is none: of two connections that were made at once, one is closed again.
+    fn suspect_if_gone(&mut self, peer: PeerId) {
+        if !self.readers.contains_key(&peer) && !self.network.swarm.is_connected(&to_libp2p(peer)) {
+            self.suspect(peer, Evidence::Closed);
+        }
+    }
+
     /// Suspects a neighbour whose ring link failed, unless another view comes first.
     fn suspect_later(&self, peer: PeerId, view: ViewId) {
         let (grace, events) = (self.config.max_stall / 20, self.network.events_in.clone());
@@ -91,11 +106,8 @@ impl EventLoop {
     pub(super) fn on_swarm(&mut self, event: SwarmEvent<BehaviourEvent>) {
         match event {
             SwarmEvent::ConnectionClosed { peer_id, num_established: 0, .. } => {
-                // If its control stream is open, the end of that stream comes after its last message.
-                if let Some(peer) = from_libp2p(&peer_id)
-                    && !self.readers.contains_key(&peer)
-                {
-                    self.suspect(peer, Evidence::Closed);
+                if let Some(peer) = from_libp2p(&peer_id) {
+                    self.suspect_if_gone(peer);
                 }
             }
             SwarmEvent::OutgoingConnectionError { peer_id: Some(peer), error, .. } => {

@@ -4,7 +4,7 @@ use starling_collective::Phase;
 use starling_topology::WorldSize;
 
 use super::*;
-use crate::data::fixture::{LIMIT, VIEW, connection, door, limits};
+use crate::data::fixture::{LIMIT, RUN, VIEW, connection, door, limits};
 use crate::data::link::{Receiver, Sender};
 use crate::data::{DataPlane, Transport};
 use crate::exchange::Exchange;

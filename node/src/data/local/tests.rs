@@ -1,6 +1,6 @@
 //! Segments arrive as they were sent, through memory; a process that counts wrongly, or is gone, is an error.
 
-use starling_collective::{OperationKey, Phase, SegmentId};
+use starling_collective::{Codec, OperationKey, Phase, SegmentId};
 use starling_topology::Rank;
 
 use super::*;
@@ -11,7 +11,7 @@ const LONGEST: usize = 16 * 1024;
 
 fn header(segment: u32) -> SegmentHeader {
     let segment = SegmentId { bucket: 0, phase: Phase::AllGather, chunk: Rank(0), segment };
-    SegmentHeader { operation: OperationKey { step: 1, attempt: 0 }, segment, payload_bytes: 4 }
+    SegmentHeader { operation: OperationKey { step: 1, attempt: 0 }, segment, codec: Codec::F32, payload_bytes: 4 }
 }
 
 fn values(segment: u32) -> Vec<f32> {
