@@ -226,7 +226,8 @@ impl Driver {
         let mut quiet = Instant::now();
         let mut alone = true;
         loop {
-            if !outgoing.is_busy()
+            // Until nothing waits or the link is busy: nothing else wakes this task to send what waits.
+            while !outgoing.is_busy()
                 && let Some(segment) = sends.pop()
             {
                 let range = self.layout.range(&segment).expect("invariant: the machine names its own segments");
