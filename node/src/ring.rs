@@ -6,6 +6,7 @@
 
 mod greeting;
 mod link;
+mod sums;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use crate::identity::to_libp2p;
 use crate::streams;
 pub(crate) use greeting::read_view;
 use link::{Incoming, LinkConfig, Outgoing};
+pub(crate) use sums::Sums;
 
 const SHARED: Duration = Duration::from_micros(3);
 /// How long a ring looks for the next bytes before it sleeps. A neighbour that works at the same speed sends some within
@@ -234,7 +236,8 @@ impl Driver {
         let mut quiet = Instant::now();
         let mut alone = true;
         loop {
-            if !outgoing.is_busy()
+            // Until nothing waits or the link is busy: nothing else wakes this task to send what waits.
+            while !outgoing.is_busy()
                 && let Some(segment) = sends.pop()
             {
                 let range = self.layout.range(&segment).expect("invariant: the machine names its own segments");

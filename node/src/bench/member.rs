@@ -8,9 +8,9 @@ use futures::StreamExt;
 use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, Swarm, swarm};
 use starling_collective::LayoutConfig;
-use starling_topology::{Ring, RunId, View, ViewId};
+use starling_topology::{Ring, RunId, View};
 use starling_train::WIRE_VERSION;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::error::BenchError;
 use super::wire::{Answer, Ask, Place, Reduced, Setup};
@@ -19,9 +19,8 @@ use crate::admission::Admission;
 use crate::behaviour::Protocols;
 use crate::data::{Door, Limits, Transport};
 use crate::event::{NetworkEvent, RingFailure};
-use crate::exchange::Gate;
 use crate::identity::{Identity, from_libp2p};
-use crate::ring::{self, Operation, Results, RingConfig, RingHandle};
+use crate::ring::{self, Operation, RingConfig, RingHandle, Sums};
 use crate::secret::Secret;
 use crate::{output, streams, transport};
 
@@ -219,34 +218,6 @@ async fn drive(mut swarm: Swarm<libp2p_stream::Behaviour>, mut dials: mpsc::Rece
             _ = swarm.select_next_some() => {}
         }
     }
-}
-
-/// Takes the sums of a ring that nothing interrupts.
-#[derive(Debug)]
-struct Sums {
-    gate: watch::Sender<Gate>,
-    reduced: mpsc::Sender<Vec<f32>>,
-}
-
-impl Sums {
-    /// One operation is under way at a time.
-    fn new() -> (Arc<Self>, mpsc::Receiver<Vec<f32>>) {
-        let (reduced, sums) = mpsc::channel(1);
-        let gate = watch::Sender::new(Gate { view: None, last: None });
-        (Arc::new(Self { gate, reduced }), sums)
-    }
-}
-
-impl Results for Sums {
-    fn gate(&self) -> watch::Receiver<Gate> {
-        self.gate.subscribe()
-    }
-
-    fn complete(&self, _: ViewId, _: u64, sum: Vec<f32>) -> bool {
-        self.reduced.try_send(sum).is_ok()
-    }
-
-    fn interrupted(&self, _: Vec<f32>) {}
 }
 
 /// A member with both of its links.

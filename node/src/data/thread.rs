@@ -48,10 +48,10 @@ mod tests {
     #[tokio::test]
     async fn tasks_run_on_one_thread_that_ends_with_its_last_user() {
         let thread = DataThread::start().expect("a thread");
-        let (names, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (names, mut told) = tokio::sync::mpsc::channel(2);
         for _ in 0..2 {
             let names = names.clone();
-            thread.spawn(async move { _ = names.send(std::thread::current().name().map(str::to_owned)) });
+            thread.spawn(async move { _ = names.send(std::thread::current().name().map(str::to_owned)).await });
         }
         for _ in 0..2 {
             assert_eq!(told.recv().await.flatten().as_deref(), Some("data"));

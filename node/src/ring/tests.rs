@@ -4,10 +4,9 @@ use starling_collective::Phase;
 use starling_topology::WorldSize;
 
 use super::*;
-use crate::data::fixture::{LIMIT, RUN, VIEW, connection, door, limits};
+use crate::data::fixture::{LIMIT, VIEW, connection, door, limits};
 use crate::data::link::{Receiver, Sender};
-use crate::data::{DataPlane, Transport};
-use crate::exchange::Exchange;
+use crate::data::{DataPlane, Transport, local};
 
 const LAYOUT: LayoutConfig = LayoutConfig { bucket_elements: 2, segment_elements: 2 };
 const LONGEST: usize = 8;
@@ -26,6 +25,73 @@ fn operation() -> Operation {
     Operation { step: 1, buffer: vec![0.5; 2], divisor: 1.0 }
 }
 
+fn driver(layout: Layout, rank: Rank, results: Arc<Sums>) -> Driver {
+    let (door, peer) = door(DataPlane::Direct, &[]);
+    let config = RingConfig {
+        elements: layout.elements(),
+        layout: LAYOUT,
+        in_flight: 2,
+        open_limit: LIMIT,
+        limits: limits(),
+        protocol: StreamProtocol::new("/test"),
+        door: Arc::new(door),
+        traffic: Arc::default(),
+    };
+    let (gate, events) = (results.gate(), mpsc::channel(1).0);
+    Driver { layout, rank, next: peer, previous: peer, view: VIEW, config, gate, results, events }
+}
+
+/// Both ends of a link, over memory if `mode` allows it.
+async fn link(mode: DataPlane) -> (Outgoing, Incoming) {
+    let (sending, receiving) = connection(mode, LONGEST).await;
+    let (transport, traffic) = (sending.transport(), Arc::new(Traffic::default()));
+    let outgoing = match local::Sender::new(sending, LONGEST, &traffic) {
+        Ok(sender) => Outgoing::Local(Box::new(sender)),
+        Err(sending) => Outgoing::Direct(Box::new(Sender::new(sending, LONGEST, limits(), traffic.clone())), transport),
+    };
+    let incoming = match local::Receiver::new(receiving, LONGEST, &traffic) {
+        Ok(receiver) => Incoming::Local(Box::new(receiver)),
+        Err(receiving) => Incoming::Direct(Box::new(Receiver::new(receiving, LONGEST, limits(), traffic)), transport),
+    };
+    (outgoing, incoming)
+}
+
+#[tokio::test]
+async fn rings_reduce_over_every_kind_of_connection() {
+    /// Far more segments than any link holds.
+    const ELEMENTS: usize = 3001;
+    let ring = Layout::new(
+        ELEMENTS,
+        WorldSize::new(3),
+        LayoutConfig { bucket_elements: 500, segment_elements: LAYOUT.segment_elements },
+    );
+    for mode in [DataPlane::Auto, DataPlane::Direct, DataPlane::Plaintext] {
+        let ((out_0, in_1), (out_1, in_2), (out_2, in_0)) = tokio::join!(link(mode), link(mode), link(mode));
+        let members = [(out_0, in_0), (out_1, in_1), (out_2, in_2)];
+        let reduce = |(rank, (mut outgoing, mut incoming)): (u32, (Outgoing, Incoming))| {
+            let (sums, mut reduced) = Sums::new();
+            let mut driver = driver(ring.clone(), Rank(rank), sums);
+            async move {
+                let mut results = Vec::new();
+                for step in 1..=2 {
+                    let buffer = (0..ELEMENTS).map(|element| (element * (rank as usize + 1)) as f32).collect();
+                    let operation = Operation { step, buffer, divisor: 2.0 };
+                    let done = driver.reduce(operation, &mut incoming, &mut outgoing).await;
+                    assert!(done.is_ok(), "{mode:?}");
+                    results.push(reduced.recv().await.expect("a result"));
+                }
+                results
+            }
+        };
+        let all = futures::future::join_all((0..).zip(members).map(reduce)).await;
+        for result in all.iter().flatten() {
+            let expected = |element: usize| (element * 6) as f32 / 2.0;
+            let wrong = result.iter().enumerate().find(|(element, value)| **value != expected(*element));
+            assert_eq!(wrong, None, "{mode:?}");
+        }
+    }
+}
+
 /// The first of two members reduces over direct links, of which the other sends `segment` and no more.
 async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> RingFailure {
     let traffic = Arc::new(Traffic::default());
@@ -37,29 +103,8 @@ async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> RingFailure {
         neighbour.flush().await.expect("sent");
     }
     drop(neighbour);
-    let (door, peer) = door(DataPlane::Direct, &[]);
-    let exchange = Exchange::new(0, 9, 1);
-    exchange.open(&View::found(RUN, peer), None, false);
-    let mut driver = Driver {
-        layout: layout(),
-        rank: Rank(0),
-        next: peer,
-        previous: peer,
-        view: VIEW,
-        config: RingConfig {
-            elements: 2,
-            layout: LAYOUT,
-            in_flight: 1,
-            open_limit: LIMIT,
-            limits: limits(),
-            protocol: StreamProtocol::new("/test"),
-            door: Arc::new(door),
-            traffic: traffic.clone(),
-        },
-        gate: exchange.gate(),
-        results: exchange,
-        events: mpsc::channel(1).0,
-    };
+    let mut driver = driver(layout(), Rank(0), Sums::new().0);
+    let peer = driver.previous;
     let receiver = Receiver::new(from_previous, LONGEST, limits(), traffic.clone());
     let mut incoming = Incoming::Direct(Box::new(receiver), Transport::Direct);
     let sender = Sender::new(to_next, LONGEST, limits(), traffic);

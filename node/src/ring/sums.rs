@@ -1,0 +1,37 @@
+//! Takes what a ring reduces, outside of training: nothing interrupts it.
+
+use std::sync::Arc;
+
+use starling_topology::ViewId;
+use tokio::sync::{mpsc, watch};
+
+use super::Results;
+use crate::exchange::Gate;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Sums {
+    gate: watch::Sender<Gate>,
+    reduced: mpsc::Sender<Vec<f32>>,
+}
+
+impl Sums {
+    /// And where what the ring reduces comes out; one operation is under way at a time.
+    pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<Vec<f32>>) {
+        let (reduced, sums) = mpsc::channel(1);
+        let gate = watch::Sender::new(Gate { view: None, last: None });
+        (Arc::new(Self { gate, reduced }), sums)
+    }
+}
+
+impl Results for Sums {
+    fn gate(&self) -> watch::Receiver<Gate> {
+        self.gate.subscribe()
+    }
+
+    fn complete(&self, _: ViewId, _: u64, sum: Vec<f32>) -> bool {
+        self.reduced.try_send(sum).is_ok()
+    }
+
+    fn interrupted(&self, _: Vec<f32>) {}
+}
