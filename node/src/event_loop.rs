@@ -212,6 +212,8 @@ impl EventLoop {
                     if let Some(end) = self.stalled(since) {
                         return end;
                     }
+                    let step = self.exchange.progress().step;
+                    self.handle(Input::Committed { step });
                 }
                 () = sleep_until(wake_at) => {
                     // A process that was stopped finds its timers expired and its sockets full, in any order.
@@ -260,6 +262,7 @@ impl EventLoop {
             Input::Expired(_)
             | Input::Suspected { .. }
             | Input::Held(_)
+            | Input::Committed { .. }
             | Input::Finished { .. }
             | Input::Digest { .. }
             | Input::Synced
