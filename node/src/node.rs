@@ -144,9 +144,7 @@ async fn take_part(
     let membership = match start {
         Start::Found => Membership::found(membership, run, me, progress, now),
         Start::Join(contacts) => Membership::join(membership, run, me, contacts, now),
-        Start::Recover(record, contacts) => {
-            Membership::recover(membership, run, me, record, contacts, progress, now)
-        }
+        Start::Recover(record, contacts) => Membership::recover(membership, run, me, record, contacts, progress, now),
     };
     let observed = observer.clone();
     let company = Company { network, membership, trainer, exchange, snapshots, record, observer: observed };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use starling_topology::message::{MAX_ADDRESSES, MAX_ADDRESS_BYTES, MAX_MEMBERS};
+use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_MEMBERS};
 use starling_topology::record::MAX_RECORD_BYTES;
 use starling_topology::{Contact, Record, RunId};
 

@@ -31,7 +31,8 @@ use starling_topology::{Digest, RunId};
 use abandoned::ABANDONED;
 pub use error::CheckpointError;
 pub use folder::CheckpointFolder;
-pub use signed::{Head, Signature, Signed};
+pub use signed::Signed;
+pub use starling_topology::{Head, Signature};
 
 use crate::snapshot::{
     CHUNK_BYTES, MAX_SNAPSHOT_MANIFEST_BYTES, SnapshotError, SnapshotManifest, Splitter, hash, parse, parse_digest,

@@ -89,11 +89,9 @@ impl EventLoop {
                 self.leave_view();
                 self.observer.report(&Report::Evicted { by: name(by) });
             }
-            Event::Left
-            | Event::Complete { .. }
-            | Event::Refused { .. }
-            | Event::Diverged { .. }
-            | Event::NoState => return Some(End::Event(event)),
+            Event::Left | Event::Complete { .. } | Event::Refused { .. } | Event::Diverged { .. } | Event::NoState => {
+                return Some(End::Event(event));
+            }
         }
         None
     }

@@ -1,6 +1,5 @@
 use std::fs;
 
-use proptest::prelude::*;
 use starling_topology::{Ledger, PeerId, ViewId};
 use tempfile::TempDir;
 
@@ -464,21 +463,4 @@ fn checkpoints_are_handed_out_by_hash() {
     fs::write(&chunk, b"damaged").expect("written");
     let name = parse_digest(&chunk.file_name().expect("a name").to_string_lossy()).expect("a hash");
     assert!(matches!(store.read_chunk(name), Err(CheckpointError::Damaged { .. })));
-}
-
-proptest! {
-    #[test]
-    fn heads_have_one_form(step in any::<u64>(), bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let name = |byte| [byte; 32];
-        let head = Head {
-            run: RunId(name(1)), step, view: ViewId(name(2)), digest: Digest(name(3)), manifest: Digest(name(4)),
-        };
-        prop_assert_eq!(Head::decode(&head.encode()), Some(head));
-        let behind_magic = [&head.encode()[..8], &bytes].concat();
-        for bytes in [&bytes, &behind_magic] {
-            let decoded = Head::decode(bytes);
-            prop_assert_eq!(decoded.is_some(), bytes.len() == Head::BYTES && bytes[..8] == head.encode()[..8]);
-            prop_assert!(decoded.is_none_or(|head| head.encode()[..] == bytes[..]));
-        }
-    }
 }
