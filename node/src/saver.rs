@@ -1,70 +1,149 @@
-//! Writes checkpoints in a thread of its own, so that steps don't wait for the disk.
+//! Writes checkpoints in a thread of its own, so that steps don't wait for the disk. The only one that writes to the store
+//! while a node runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use starling_train::{CheckpointStore, ReplicatedState};
+use starling_topology::{Digest, Head, Signature};
+use starling_train::{CheckpointError, CheckpointInfo, CheckpointStore, ReplicatedState};
+use tokio::sync::mpsc;
 
 use crate::error::NodeError;
 use crate::report::{Observer, Report};
 
-/// A thread that saves what it is handed, one state at a time.
+/// Things to do that wait for the disk: one state, the last state, and what the event loop asks.
+const MAX_WAITING: usize = 32;
+/// Checkpoints that the event loop has yet to hear of.
+const MAX_TOLD: usize = 4;
+
+enum Task {
+    Save(ReplicatedState),
+    Sign(Head, Vec<Signature>),
+    Abandon { kept: Option<Digest> },
+    End(Option<ReplicatedState>),
+}
+
+/// The trainer's end: a thread that saves what it is handed, one state at a time.
 pub(crate) struct Saver {
-    states: SyncSender<ReplicatedState>,
+    tasks: SyncSender<Task>,
     /// Whether a state waits or is being written.
     busy: Arc<AtomicBool>,
     thread: JoinHandle<Result<(), starling_train::Error>>,
 }
 
+/// The event loop's end.
+pub(crate) struct Desk {
+    tasks: SyncSender<Task>,
+    /// Checkpoints that are on disk, verified.
+    pub(crate) saved: mpsc::Receiver<CheckpointInfo>,
+}
+
 impl Saver {
-    pub(crate) fn start(store: CheckpointStore, observer: Arc<dyn Observer>) -> Result<Self, NodeError> {
-        let (states, queue) = sync_channel(1);
+    pub(crate) fn start(store: CheckpointStore, observer: Arc<dyn Observer>) -> Result<(Self, Desk), NodeError> {
+        let (tasks, queue) = sync_channel(MAX_WAITING);
+        let (told, saved) = mpsc::channel(MAX_TOLD);
         let busy = Arc::new(AtomicBool::new(false));
-        let writing = busy.clone();
+        let writer = Writer { store, busy: busy.clone(), told, observer };
         let thread = std::thread::Builder::new()
             .name("saver".into())
-            .spawn(move || save_all(&store, &queue, &writing, observer.as_ref()))
+            .spawn(move || writer.run(&queue))
             .map_err(NodeError::Thread)?;
-        Ok(Self { states, busy, thread })
+        Ok((Self { tasks: tasks.clone(), busy, thread }, Desk { tasks, saved }))
     }
 
     /// Saves a state if the disk has kept up, else leaves it to the next occasion. Copies it only if it is saved.
     pub(crate) fn offer(&self, state: impl FnOnce() -> ReplicatedState) {
         if !self.busy.swap(true, Ordering::AcqRel) {
             // The send fails only if the thread has ended; `finish` tells why.
-            let _ = self.states.send(state());
+            let _ = self.tasks.send(Task::Save(state()));
         }
     }
 
     /// Saves the last state, if any, and waits until everything is on disk.
     pub(crate) fn finish(self, last: Option<ReplicatedState>) -> Result<(), NodeError> {
-        if let Some(state) = last {
-            // The send fails only if the thread has ended; its error comes from the join.
-            let _ = self.states.send(state);
-        }
-        drop(self.states);
+        // The send fails only if the thread has ended; its error comes from the join.
+        let _ = self.tasks.send(Task::End(last));
         self.thread.join().map_err(|_| NodeError::Stopped("checkpoint thread"))?.map_err(NodeError::Train)
     }
 }
 
-/// Saves what comes. The outcome is that of the last state.
-fn save_all(
-    store: &CheckpointStore,
-    states: &Receiver<ReplicatedState>,
-    busy: &AtomicBool,
-    observer: &dyn Observer,
-) -> Result<(), starling_train::Error> {
-    let mut outcome = Ok(());
-    for state in states {
+impl Desk {
+    /// Writes verified signatures of a quorum beside their checkpoint.
+    pub(crate) fn sign(&self, head: Head, signatures: Vec<Signature>) {
+        self.ask(Task::Sign(head, signatures));
+    }
+
+    /// Marks all checkpoints but `kept` as those of a branch that this member has left.
+    pub(crate) fn abandon(&self, kept: Option<Digest>) {
+        self.ask(Task::Abandon { kept });
+    }
+
+    fn ask(&self, task: Task) {
+        if self.tasks.try_send(task).is_err() {
+            tracing::warn!("the disk is so slow that a note on a checkpoint is left out");
+        }
+    }
+}
+
+/// The thread's own data.
+struct Writer {
+    store: CheckpointStore,
+    busy: Arc<AtomicBool>,
+    told: mpsc::Sender<CheckpointInfo>,
+    observer: Arc<dyn Observer>,
+}
+
+impl Writer {
+    /// Does what comes. The outcome is that of the last state.
+    fn run(&self, tasks: &Receiver<Task>) -> Result<(), starling_train::Error> {
+        let mut outcome = Ok(());
+        for task in tasks {
+            match task {
+                Task::Save(state) => {
+                    outcome = self.save(&state);
+                    self.busy.store(false, Ordering::Release);
+                }
+                Task::Sign(head, signatures) => self.sign(&head, &signatures),
+                Task::Abandon { kept } => self.warn("earlier checkpoints can't be put aside", self.store.abandon(kept)),
+                Task::End(None) => break,
+                Task::End(Some(state)) => return self.save(&state),
+            }
+        }
+        outcome
+    }
+
+    fn save(&self, state: &ReplicatedState) -> Result<(), starling_train::Error> {
         // A full disk must not end the run: the user is told, and the next state is tried again.
-        outcome = store.save(&state).map(|_| ()).map_err(starling_train::Error::from);
-        busy.store(false, Ordering::Release);
-        observer.report(&match &outcome {
-            Ok(()) => Report::Saved { step: state.step, digest: state.digest().to_string() },
+        let saved = self.store.save(state).map_err(starling_train::Error::from);
+        self.observer.report(&match &saved {
+            Ok(info) => Report::Saved { step: state.step, digest: info.digest.to_string() },
             Err(error) => Report::Warning { message: format!("no checkpoint of step {}: {error}", state.step) },
         });
+        let info = saved?;
+        // An event loop that lags or has ended can do without: the next one follows.
+        let _ = self.told.try_send(info);
+        Ok(())
     }
-    outcome
+
+    fn sign(&self, head: &Head, signatures: &[Signature]) {
+        // Each was verified when it came, and they are a quorum.
+        match self.store.sign(head, signatures, signatures.len(), |_, _, _| true) {
+            Ok(signed) => self.observer.report(&Report::Stable {
+                step: head.step,
+                digest: head.digest.to_string(),
+                signers: signed.signatures.len(),
+            }),
+            // Newer ones have taken its place.
+            Err(error @ CheckpointError::NotFound { .. }) => tracing::debug!(%error, "signed too late"),
+            Err(error) => self.warn("a checkpoint's signatures can't be kept", Err(error)),
+        }
+    }
+
+    fn warn(&self, what: &str, result: Result<(), CheckpointError>) {
+        if let Err(error) = result {
+            self.observer.report(&Report::Warning { message: format!("{what}: {error}") });
+        }
+    }
 }

@@ -17,6 +17,7 @@
 mod abandoned;
 mod error;
 mod folder;
+mod recovery;
 mod signed;
 
 use std::collections::BTreeSet;
@@ -31,6 +32,7 @@ use starling_topology::{Digest, RunId};
 use abandoned::ABANDONED;
 pub use error::CheckpointError;
 pub use folder::CheckpointFolder;
+pub use recovery::Recovered;
 pub use signed::Signed;
 pub use starling_topology::{Head, Signature};
 

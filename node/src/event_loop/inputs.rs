@@ -1,5 +1,6 @@
 //! What happens: from the trainer, the network's tasks and the swarm.
 
+use libp2p::gossipsub;
 use libp2p::swarm::SwarmEvent;
 use starling_topology::{Evidence, Input, PeerId, ViewId};
 
@@ -97,6 +98,9 @@ impl EventLoop {
                 {
                     self.suspect(peer, Evidence::Closed);
                 }
+            }
+            SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Message { message, .. })) => {
+                self.on_gossip(&message);
             }
             SwarmEvent::OutgoingConnectionError { peer_id: Some(peer), error, .. } => {
                 tracing::debug!(%peer, %error, "dial failed");
