@@ -289,6 +289,7 @@ impl EventLoop {
             | Input::Committed { .. }
             | Input::Finished { .. }
             | Input::Digest { .. }
+            | Input::Located(_)
             | Input::Synced
             | Input::Unable
             | Input::Leave => None,

@@ -256,17 +256,6 @@ impl Network {
                 }
                 None
             }
-            SwarmEvent::Behaviour(BehaviourEvent::Gossip(libp2p::gossipsub::Event::Message { message, .. }))
-                if message.topic == self.protocols.contacts.hash() =>
-            {
-                if let (Some(source), Ok(contact)) = (message.source, postcard::from_bytes::<Contact>(&message.data))
-                    && to_libp2p(contact.peer) == source
-                    && contact.is_bounded()
-                {
-                    self.learn(&contact);
-                }
-                None
-            }
             other => Some(other),
         }
     }

@@ -30,7 +30,41 @@ pub(crate) struct Saver {
     tasks: SyncSender<Task>,
     /// Whether a state waits or is being written.
     busy: Arc<AtomicBool>,
+    stride: Stride,
     thread: JoinHandle<Result<(), starling_train::Error>>,
+}
+
+/// Which occasions to save a state are taken: each, or where the disk falls behind, each second, fourth, and so on. Members
+/// whose disks differ so still save the same steps, at the rate of the slowest; else none of them might become stable.
+#[derive(Debug, Default)]
+struct Stride {
+    doublings: u32,
+    /// How often in a row the disk was ready.
+    ready: u32,
+}
+
+impl Stride {
+    /// Every 2^6th occasion at the least.
+    const MAX_DOUBLINGS: u32 = 6;
+    /// A finer stride is tried after so many occasions at which the disk was ready.
+    const PATIENCE: u32 = 8;
+
+    fn takes(&mut self, occasion: u64, is_busy: bool) -> bool {
+        if !occasion.is_multiple_of(1 << self.doublings) {
+            return false;
+        }
+        if is_busy {
+            self.doublings = (self.doublings + 1).min(Self::MAX_DOUBLINGS);
+            self.ready = 0;
+            return false;
+        }
+        self.ready += 1;
+        if self.ready > Self::PATIENCE {
+            self.doublings = self.doublings.saturating_sub(1);
+            self.ready = 0;
+        }
+        true
+    }
 }
 
 /// The event loop's end.
@@ -50,12 +84,14 @@ impl Saver {
             .name("saver".into())
             .spawn(move || writer.run(&queue))
             .map_err(NodeError::Thread)?;
-        Ok((Self { tasks: tasks.clone(), busy, thread }, Desk { tasks, saved }))
+        Ok((Self { tasks: tasks.clone(), busy, stride: Stride::default(), thread }, Desk { tasks, saved }))
     }
 
-    /// Saves a state if the disk has kept up, else leaves it to the next occasion. Copies it only if it is saved.
-    pub(crate) fn offer(&self, state: impl FnOnce() -> ReplicatedState) {
-        if !self.busy.swap(true, Ordering::AcqRel) {
+    /// Saves the state at its `occasion`, counted from 1, if the disk keeps up; else leaves it to a later one. Copies it
+    /// only if it is saved.
+    pub(crate) fn offer(&mut self, occasion: u64, state: impl FnOnce() -> ReplicatedState) {
+        if self.stride.takes(occasion, self.busy.load(Ordering::Acquire)) {
+            self.busy.store(true, Ordering::Release);
             // The send fails only if the thread has ended; `finish` tells why.
             let _ = self.tasks.send(Task::Save(state()));
         }
@@ -144,6 +180,40 @@ impl Writer {
     fn warn(&self, what: &str, result: Result<(), CheckpointError>) {
         if let Err(error) = result {
             self.observer.report(&Report::Warning { message: format!("{what}: {error}") });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The occasions that a member saves, whose disk takes `needs` occasions for each.
+    fn saved(needs: u64) -> Vec<u64> {
+        let (mut stride, mut until) = (Stride::default(), 0);
+        let takes = |occasion: &u64| {
+            let taken = stride.takes(*occasion, *occasion < until);
+            until = if taken { occasion + needs } else { until };
+            taken
+        };
+        (1..=400).filter(takes).collect()
+    }
+
+    #[test]
+    fn a_fast_disk_saves_each_time() {
+        assert_eq!(saved(1).len(), 400);
+    }
+
+    #[test]
+    fn members_with_slower_disks_save_steps_that_others_save() {
+        let fast = saved(1);
+        for needs in 2..=9 {
+            let slow = saved(needs);
+            assert!(slow.len() >= 400 / (4 * usize::try_from(needs).expect("small")), "{needs}: {slow:?}");
+            for other in (2..=9).map(saved).chain([fast.clone()]) {
+                let common = slow.iter().filter(|occasion| other.contains(occasion)).count();
+                assert!(common >= 8, "{needs}: {slow:?} and {other:?}");
+            }
         }
     }
 }

@@ -1,12 +1,11 @@
 //! Which checkpoints are stable: our heads go out, those of others come in.
 
-use libp2p::gossipsub;
 use starling_topology::heads::{Input, Output};
 use starling_topology::{Head, PeerId};
 use starling_train::CheckpointInfo;
 
 use super::EventLoop;
-use crate::identity::{from_libp2p, has_signed, to_libp2p};
+use crate::identity::{has_signed, to_libp2p};
 use crate::report::Report;
 
 /// A head on the wire: its canonical bytes, then the signature of these.
@@ -18,13 +17,9 @@ impl EventLoop {
         self.vouch(Input::Saved { step: info.step, digest: info.digest, manifest: info.id });
     }
 
-    /// A gossiped message came. Its author is proven, whoever passed it on.
-    pub(super) fn on_gossip(&mut self, message: &gossipsub::Message) {
-        let Some(from) = message.source.as_ref().and_then(from_libp2p) else { return };
-        if message.topic != self.network.protocols.heads.hash() {
-            return;
-        }
-        match read(from, &message.data) {
+    /// A peer gossiped a head.
+    pub(super) fn on_head(&mut self, from: PeerId, bytes: &[u8]) {
+        match read(from, bytes) {
             Some((head, signature)) => self.vouch(Input::Received { from, head, signature }),
             None => self.misbehaved(from, "gossiped bytes that are not a head with its signature"),
         }
@@ -71,7 +66,7 @@ mod tests {
     use starling_topology::{Digest, RunId, ViewId};
 
     use super::*;
-    use crate::identity::Identity;
+    use crate::identity::{Identity, from_libp2p};
 
     #[test]
     fn only_the_signer_can_tell_a_head() {
