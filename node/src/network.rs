@@ -11,7 +11,7 @@ use libp2p::swarm::{self, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm};
 use starling_topology::Contact;
 use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES};
-use starling_train::{Manifest, WIRE_VERSION};
+use starling_train::WIRE_VERSION;
 use tokio::sync::mpsc;
 
 use crate::admission::{Admission, Turned};
@@ -24,7 +24,7 @@ use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::secret::Secret;
 use crate::settings::Settings;
 use crate::snapshots::Snapshots;
-use crate::welcome::{self, Mismatch};
+use crate::welcome::{self, Mismatch, Terms};
 use crate::{control, result_transfer, ring, state_transfer, streams, transport};
 
 /// Events that wait for the event loop. Its tasks wait when it is full: backpressure down to the sockets.
@@ -39,9 +39,11 @@ const LISTEN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_CONTACTS: usize = 2048;
 
 /// What other members may ask for.
+#[derive(Clone)]
 pub(crate) struct Stock {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) terms: Terms,
 }
 
 /// A swarm whose streams are served, and the queues that they are served into.
@@ -65,10 +67,11 @@ impl Network {
     pub(crate) async fn start(
         identity: &Identity,
         secret: Secret,
-        manifest: &Manifest,
         settings: &Settings,
         stock: Stock,
     ) -> Result<Self, NodeError> {
+        let Stock { exchange, snapshots, terms } = stock;
+        let manifest = &terms.manifest;
         let protocols = Protocols::new(manifest.run_id());
         let (turned_in, turned) = mpsc::channel(MAX_NOTICES);
         let (mismatches_in, mismatches) = mpsc::channel(MAX_NOTICES);
@@ -98,7 +101,6 @@ impl Network {
                     }
                 }
             });
-            let Stock { exchange, snapshots } = stock;
             streams::serve(control(), protocols.result.clone(), move |_, stream| {
                 result_transfer::serve(stream, exchange.clone(), stall)
             });
@@ -110,11 +112,11 @@ impl Network {
                     }
                 }
             });
-            let manifest = Arc::new(manifest.clone());
+            let terms = Arc::new(terms.clone());
             streams::serve(control(), WELCOME, move |peer, stream| {
-                let (manifest, mismatches) = (manifest.clone(), mismatches_in.clone());
+                let (terms, mismatches) = (terms.clone(), mismatches_in.clone());
                 async move {
-                    if let Err(error) = welcome::answer(peer, stream, &manifest, &mismatches).await {
+                    if let Err(error) = welcome::answer(peer, stream, &terms, &mismatches).await {
                         tracing::debug!(%peer, %error, "a welcome failed");
                     }
                 }
@@ -261,6 +263,31 @@ impl Network {
     }
 }
 
+/// `wanted` with the ports of `before` where any port will do.
+pub(crate) fn with_ports_of(wanted: &[Multiaddr], before: &[String]) -> Vec<Multiaddr> {
+    let before: Vec<Multiaddr> = before.iter().filter_map(|address| address.parse().ok()).collect();
+    let filled = |address: &Multiaddr| {
+        let same = before.iter().find(|other| is_quic(other) == is_quic(address));
+        let port = same.and_then(|other| other.iter().find_map(port));
+        address
+            .iter()
+            .map(|part| match (&part, port) {
+                (Protocol::Tcp(0), Some(port)) => Protocol::Tcp(port),
+                (Protocol::Udp(0), Some(port)) => Protocol::Udp(port),
+                _ => part,
+            })
+            .collect()
+    };
+    wanted.iter().map(filled).collect()
+}
+
+fn port(part: Protocol<'_>) -> Option<u16> {
+    match part {
+        Protocol::Tcp(port) | Protocol::Udp(port) => Some(port),
+        _ => None,
+    }
+}
+
 /// Starts all listeners and waits until each has an address.
 async fn listen<B: swarm::NetworkBehaviour>(swarm: &mut Swarm<B>, wanted: &[Multiaddr]) -> Result<(), NodeError> {
     let mut pending = BTreeMap::new();
@@ -305,4 +332,19 @@ fn is_loopback(address: &Multiaddr) -> bool {
         Protocol::Ip6(ip) => ip.is_loopback(),
         _ => false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_may_listen_anywhere_listens_where_it_did() {
+        let wanted = ["/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1", "/ip4/127.0.0.1/tcp/7"];
+        let wanted = wanted.map(|address| address.parse().expect("a multiaddr"));
+        let before = ["/ip4/127.0.0.1/udp/5/quic-v1", "nonsense", "/ip4/127.0.0.1/tcp/4"].map(str::to_owned);
+        let filled = with_ports_of(&wanted, &before).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(filled, ["/ip4/0.0.0.0/tcp/4", "/ip4/0.0.0.0/udp/5/quic-v1", "/ip4/127.0.0.1/tcp/7"]);
+        assert_eq!(with_ports_of(&wanted, &[]), wanted);
+    }
 }

@@ -12,9 +12,10 @@ use tokio_util::sync::CancellationToken;
 use crate::error::NodeError;
 use crate::event_loop::{Company, End, Ended, EventLoop, LoopConfig};
 use crate::exchange::Exchange;
-use crate::identity::to_libp2p;
-use crate::network::{Network, Stock};
+use crate::identity::{Identity, to_libp2p};
+use crate::network::{self, Network, Stock};
 use crate::prepare::{self, Prepared, Start};
+use crate::record_file::Kept;
 use crate::report::{Observer, Outcome, Report, Summary};
 use crate::reporter::Reporter;
 use crate::saver::Saver;
@@ -23,6 +24,7 @@ use crate::settings::{Founding, Joining, Settings};
 use crate::snapshots::Snapshots;
 use crate::ticket::Ticket;
 use crate::trainer::{self, Duties, Totals};
+use crate::welcome::Terms;
 
 /// The folder of the data directory that holds checkpoints, in one folder for each run.
 pub const CHECKPOINTS: &str = "checkpoints";
@@ -107,6 +109,7 @@ async fn take_part(
     let config = LoopConfig {
         run,
         max_stall: membership.max_stall,
+        min_members: membership.min_members,
         parameters: trainer.parameters(),
         max_state_bytes: trainer.max_state_bytes(),
         layout: layout_config(manifest.layout),
@@ -115,8 +118,9 @@ async fn take_part(
     };
     let exchange = Exchange::new(trainer.step(), manifest.steps, manifest.batch_size);
     let snapshots = Snapshots::new(settings.state_rate);
-    let stock = Stock { exchange: exchange.clone(), snapshots: snapshots.clone() };
-    let mut network = Network::start(&identity, Secret::new(secret), &manifest, settings, stock).await?;
+    let terms = Terms { manifest, min_members: membership.min_members };
+    let stock = Stock { exchange: exchange.clone(), snapshots: snapshots.clone(), terms };
+    let mut network = listen_where_it_was(&identity, Secret::new(secret), settings, stock, &start).await?;
     let addresses = network.addresses();
     let ticket = Ticket { peer: identity.peer_id(), addresses: addresses.clone(), run, secret };
     observer.report(&Report::Listening {
@@ -125,7 +129,7 @@ async fn take_part(
     });
     match &start {
         Start::Found => {}
-        Start::Join(contacts) | Start::Recover { contacts, .. } => {
+        Start::Join(contacts) | Start::Recover { kept: Kept { contacts, .. }, .. } => {
             contacts.iter().for_each(|contact| network.learn(contact));
         }
     }
@@ -148,7 +152,7 @@ async fn take_part(
     let membership = match start {
         Start::Found => Membership::found(membership, run, me, progress, now),
         Start::Join(contacts) => Membership::join(membership, run, me, contacts, now),
-        Start::Recover { record, contacts, has_state, .. } => {
+        Start::Recover { kept: Kept { record, contacts, .. }, has_state, .. } => {
             let progress = Progress { has_state, ..progress };
             Membership::recover(membership, run, me, record, contacts, progress, now)
         }
@@ -191,6 +195,28 @@ async fn take_part(
     };
     observer.report(&Report::Finished(summary.clone()));
     totals.trouble.map_or(Ok(summary), Err)
+}
+
+/// Starts the network. A member that comes back takes the ports that it had, if it may take any: the others look for it
+/// there.
+async fn listen_where_it_was(
+    identity: &Identity,
+    secret: Secret,
+    settings: &Settings,
+    stock: Stock,
+    start: &Start,
+) -> Result<Network, NodeError> {
+    if let Start::Recover { kept, .. } = start {
+        let listen = network::with_ports_of(&settings.listen, &kept.listened);
+        let before = Settings { listen, ..settings.clone() };
+        match Network::start(identity, secret, &before, stock.clone()).await {
+            Err(error @ NodeError::Listen { .. }) if before.listen != settings.listen => {
+                tracing::info!(%error, "listening elsewhere than before");
+            }
+            outcome => return outcome,
+        }
+    }
+    Network::start(identity, secret, settings, stock).await
 }
 
 /// Turns an end that is no success into its error.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use starling_topology::{Config as MembershipConfig, Contact, Digest, PeerId, Record, RunId};
+use starling_topology::{Config as MembershipConfig, Contact, Digest, PeerId, RunId};
 use starling_train::{
     CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Dataset, LabelColumn, Manifest, Recovered,
     Trainer, WIRE_VERSION, check_export_place,
@@ -12,11 +12,12 @@ use starling_train::{
 use crate::ask::{Member, ask};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p};
+use crate::manifest_file;
 use crate::node::{CHECKPOINTS, blocking};
-use crate::record_file::RecordFile;
+use crate::record_file::{Kept, RecordFile};
 use crate::secret;
 use crate::settings::{Founding, Joining, Resume, Settings};
-use crate::{manifest_file, welcome};
+use crate::welcome::{self, Terms};
 
 /// A peer that is ready to take part.
 pub(crate) struct Prepared {
@@ -45,9 +46,7 @@ pub(crate) enum Start {
     /// As the member that it was before its process was gone.
     Recover {
         /// Its place in the run.
-        record: Record,
-        /// How to reach the others.
-        contacts: Vec<Contact>,
+        kept: Kept,
         /// The checkpoint that it loaded.
         checkpoint: Option<Digest>,
         /// False if there are checkpoints, but none that is intact.
@@ -88,10 +87,10 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
     let member = Member::of(joining)?;
     // A member that was killed knows the run, and the one that it once joined through may be gone.
     let known = member.run.and_then(|run| remembered(&settings.data_dir, run));
-    let manifest = match known {
-        Some(manifest) => manifest,
+    let Terms { manifest, min_members } = match known {
+        Some(terms) => terms,
         None => match ask(&identity, &member, settings.mdns, None).await {
-            Ok(manifest) => manifest,
+            Ok(terms) => terms,
             Err(error @ NodeError::Unreachable { .. }) => {
                 let last = RecordFile::last_run(&settings.data_dir).filter(|_| member.run.is_none());
                 last.and_then(|run| remembered(&settings.data_dir, run)).ok_or(error)?
@@ -112,25 +111,29 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
     if ours != manifest {
         // The member is shown ours, so that its user learns what differs as well.
         let theirs = ask(&identity, &member, settings.mdns, Some(&ours)).await?;
-        let differences = welcome::describe(&ours.differences(&theirs));
+        let differences = welcome::describe(&ours.differences(&theirs.manifest));
         return Err(NodeError::Manifest { peer: member.peer.to_string(), differences });
     }
     let peer: PeerId = from_libp2p(&member.peer).ok_or_else(|| NodeError::NoPeer(member.peer.to_string()))?;
     let through = Contact { peer, addresses: member.addresses.iter().map(ToString::to_string).collect() };
     let record = RecordFile::new(&settings.data_dir, run);
-    let kept = record.load();
+    let kept = record.load().map(|mut kept| {
+        // Of itself it knows more; of another, what the user says is newer than what was kept.
+        if through.peer != from_libp2p(&identity.peer_id()).unwrap_or(through.peer) {
+            kept.contacts.retain(|contact| contact.peer != through.peer);
+            kept.contacts.push(through.clone());
+        }
+        kept
+    });
     let (trainer, store, start, damaged) = {
         let (settings, manifest) = (settings.clone(), manifest.clone());
         blocking(move || {
             let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
             let store = open_store(&settings, manifest.run_id())?;
-            let Some((record, mut contacts)) = kept else {
+            let Some(kept) = kept else {
                 return Ok((trainer, store, Start::Join(vec![through]), Vec::new()));
             };
-            // What the user says is newer than what was kept.
-            contacts.retain(|contact| contact.peer != through.peer);
-            contacts.push(through);
-            let (start, damaged) = recover(&store, &mut trainer, record, contacts)?;
+            let (start, damaged) = recover(&store, &mut trainer, kept)?;
             Ok((trainer, store, start, damaged))
         })
         .await?
@@ -140,15 +143,15 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
         // Kept, so that `starling invite` here can print a whole ticket.
         secret::store(&settings.data_dir, run, secret)?;
     }
-    let membership = membership(settings, &manifest, 1);
+    let membership = membership(settings, &manifest, min_members);
     let secret = member.secret;
     Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record, damaged })
 }
 
-/// The manifest of a run that this machine was a member of when its process was killed.
-fn remembered(data_dir: &Path, run: RunId) -> Option<Manifest> {
-    RecordFile::new(data_dir, run).load()?;
-    manifest_file::load(data_dir, run).ok()
+/// What a run is that this machine was a member of when its process was killed.
+fn remembered(data_dir: &Path, run: RunId) -> Option<Terms> {
+    let min_members = RecordFile::new(data_dir, run).load()?.min_members;
+    Some(Terms { manifest: manifest_file::load(data_dir, run).ok()?, min_members })
 }
 
 fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> MembershipConfig {
@@ -168,9 +171,9 @@ fn found(settings: &Settings, founding: &Founding) -> Result<Founded, NodeError>
     if let Resume::Step(_) = founding.resume {
         // Whoever names a step wants to begin there, whatever the others do.
         record.remove();
-    } else if let Some((record, contacts)) = record.load() {
+    } else if let Some(kept) = record.load() {
         let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
-        let (start, damaged) = recover(&store, &mut trainer, record, contacts)?;
+        let (start, damaged) = recover(&store, &mut trainer, kept)?;
         return Ok((manifest, trainer, store, start, damaged));
     }
     let wanted = match (founding.resume, store.steps()?.last()) {
@@ -201,8 +204,7 @@ fn found(settings: &Settings, founding: &Founding) -> Result<Founded, NodeError>
 fn recover(
     store: &CheckpointStore,
     trainer: &mut Trainer,
-    record: Record,
-    contacts: Vec<Contact>,
+    kept: Kept,
 ) -> Result<(Start, Vec<CheckpointError>), NodeError> {
     let Recovered { found, damaged } = store.recover()?;
     let has_state = found.is_some() || damaged.is_empty();
@@ -210,7 +212,7 @@ fn recover(
     if let Some((_, state)) = found {
         trainer.load(state)?;
     }
-    Ok((Start::Recover { record, contacts, checkpoint, has_state }, damaged))
+    Ok((Start::Recover { kept, checkpoint, has_state }, damaged))
 }
 
 /// Refuses to resume a run without checkpoints where other runs have some: most likely a setting was mistyped.

@@ -21,7 +21,11 @@ const MAX_TOLD: usize = 4;
 enum Task {
     Save(ReplicatedState),
     Sign(Head, Vec<Signature>),
-    Abandon { kept: Option<Digest> },
+    /// Mark what is there, but `kept`, as no longer the run's; say when that is on disk.
+    Abandon {
+        kept: Option<Digest>,
+        done: Option<SyncSender<()>>,
+    },
     End(Option<ReplicatedState>),
 }
 
@@ -97,6 +101,15 @@ impl Saver {
         }
     }
 
+    /// Another state than what led to the checkpoints is about to be taken: a run that starts again must not go on from
+    /// them. On disk when this returns.
+    pub(crate) fn abandon(&self) {
+        let (done, marked) = sync_channel(1);
+        // Either fails only if the thread has ended; `finish` tells why.
+        let _ = self.tasks.send(Task::Abandon { kept: None, done: Some(done) });
+        let _ = marked.recv();
+    }
+
     /// Saves the last state, if any, and waits until everything is on disk.
     pub(crate) fn finish(self, last: Option<ReplicatedState>) -> Result<(), NodeError> {
         // The send fails only if the thread has ended; its error comes from the join.
@@ -111,9 +124,9 @@ impl Desk {
         self.ask(Task::Sign(head, signatures));
     }
 
-    /// Marks all checkpoints but `kept` as those of a branch that this member has left.
-    pub(crate) fn abandon(&self, kept: Option<Digest>) {
-        self.ask(Task::Abandon { kept });
+    /// The run goes on from `kept`: marks all other checkpoints as no longer the run's.
+    pub(crate) fn abandon(&self, kept: Digest) {
+        self.ask(Task::Abandon { kept: Some(kept), done: None });
     }
 
     fn ask(&self, task: Task) {
@@ -142,7 +155,11 @@ impl Writer {
                     self.busy.store(false, Ordering::Release);
                 }
                 Task::Sign(head, signatures) => self.sign(&head, &signatures),
-                Task::Abandon { kept } => self.warn("earlier checkpoints can't be put aside", self.store.abandon(kept)),
+                Task::Abandon { kept, done } => {
+                    self.warn("can't mark old checkpoints; don't resume from them", self.store.abandon(kept));
+                    // Nobody may be waiting.
+                    done.map(|done| done.send(()));
+                }
                 Task::End(None) => break,
                 Task::End(Some(state)) => return self.save(&state),
             }

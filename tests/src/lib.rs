@@ -9,7 +9,7 @@
 pub mod data;
 mod peer;
 
-pub use peer::{Outcome, Peer, PeerOptions, starling};
+pub use peer::{Outcome, Peer, PeerOptions, audit, starling};
 
 use std::path::PathBuf;
 

@@ -30,6 +30,14 @@ pub fn starling(dir: &Path) -> Command {
     command
 }
 
+/// What `starling audit` says of these files, which must be in order.
+pub fn audit(files: impl IntoIterator<Item = PathBuf>) -> Value {
+    let mut command = starling(Path::new("."));
+    let output = command.args(["audit", "--json"]).args(files).output().expect("starling starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
 /// How a peer is started.
 #[derive(Debug, Clone)]
 pub struct PeerOptions {

@@ -6,6 +6,7 @@ use super::{Change, End, EventLoop};
 use crate::control::Link;
 use crate::event::NetworkEvent;
 use crate::identity::to_libp2p;
+use crate::record_file::Kept;
 use crate::report::Report;
 
 impl EventLoop {
@@ -34,29 +35,35 @@ impl EventLoop {
     pub(super) fn send(&mut self, to: PeerId, envelope: &Envelope) {
         let peer = to_libp2p(to);
         self.network.connect(peer);
+        // A peer that is lost may come back, but not many are worth waiting for.
+        let limit = if self.members.contains(&to) { self.config.max_stall / 2 } else { self.config.max_stall / 8 };
         let link = self.links.entry(to).or_insert_with(|| {
+            self.link_number += 1;
             Link::open(
                 self.network.control(),
                 self.network.protocols.control.clone(),
                 to,
-                self.config.max_stall / 2,
+                self.link_number,
+                limit,
                 self.network.events_in.clone(),
             )
         });
         if !link.send(envelope) {
             // The task has ended or the peer does not read: either way its event follows, or comes now.
             let events = self.network.events_in.clone();
-            let _ = events.try_send(NetworkEvent::LinkFailed { peer: to });
+            let _ = events.try_send(NetworkEvent::LinkFailed { peer: to, link: link.number });
         }
     }
 
     /// Nothing that depends on a promise may leave before it is on disk. Nobody steps meanwhile.
     async fn persist(&mut self, record: Record) {
         let contacts = self.membership.contacts().cloned().collect();
+        let listened = self.network.swarm.listeners().map(ToString::to_string).collect();
+        let kept = Kept { record, contacts, min_members: self.config.min_members, listened };
         let file = self.record.clone();
         let stored = tokio::task::spawn_blocking(move || {
             // Without this record, a peer that comes back joins anew; with an older one, it might contradict itself.
-            file.store(&record, contacts).inspect_err(|_| file.remove())
+            file.store(kept).inspect_err(|_| file.remove())
         });
         if let Ok(Err(error)) = stored.await {
             let message = format!("{error}; if this process is killed now, it joins anew when it is started again");
@@ -82,7 +89,11 @@ impl EventLoop {
                         self.network.forget(to_libp2p(*peer));
                     }
                 }
-                self.change = Some(Change::new(&reasons, promised, of, took));
+                // Several may come before the steps go on.
+                let change = Change::new(&reasons, promised, of, took);
+                self.change = Some(change.after(self.change.take()));
+                // Also where the new view waits for members: what happens to the old ring means nothing any more.
+                self.ring = None;
             }
             Event::Paused { present, needed } => self.observer.report(&Report::Paused { present, needed }),
             Event::Evicted { by } => {

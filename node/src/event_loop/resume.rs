@@ -79,13 +79,14 @@ impl EventLoop {
         }
         self.syncing = syncing;
         match catch_up {
-            CatchUp::Current => {
+            CatchUp::Current if self.exchange.progress().step == *step => {
                 if let Some(checkpoint) = self.recovered.take() {
                     // What this member had saved after it is not what the run will be.
-                    self.desk.abandon(Some(checkpoint));
+                    self.desk.abandon(checkpoint);
                 }
                 self.open(view, snapshot);
             }
+            CatchUp::Current => self.unable("this peer does not stand where the view goes on"),
             CatchUp::Result { from } => {
                 self.result = Some(self.fetch_result(view.clone(), *step, snapshot, from.clone()));
             }
@@ -127,9 +128,7 @@ impl EventLoop {
         }
         match state {
             Ok(state) => {
-                // It may be of another branch than what this member has saved.
                 self.recovered = None;
-                self.desk.abandon(None);
                 self.exchange.arrive(number, state);
             }
             Err(reason) => self.unable(&format!("the state can't be had ({reason})")),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use starling_topology::{Generation, ViewId};
 use starling_train::{ResultRecord, StepReport, Trainer};
 use tokio::sync::mpsc;
 
@@ -62,6 +63,7 @@ impl Worker {
             match next {
                 Next::Stop { evaluate } => return Ok(evaluate),
                 Next::Load(state) => {
+                    saver.abandon();
                     self.trainer.load(*state)?;
                     (self.began, self.contributed) = (None, None);
                     self.journal.restart(self.trainer.step() + 1);
@@ -70,6 +72,9 @@ impl Worker {
                 Next::Synced => {
                     self.at.prepared = false;
                     let _ = self.events.blocking_send(TrainerEvent::Synced);
+                    if self.duties.checkpoint_every > 0 {
+                        saver.offer(|| self.trainer.state());
+                    }
                     if self.trainer.step() >= self.trainer.steps() {
                         self.tell_finished();
                     }
@@ -77,8 +82,9 @@ impl Worker {
                 Next::Snapshot => self.company.snapshots.take(self.trainer.state()),
                 Next::Apply(record) => self.apply(&record, saver)?,
                 Next::Begin { members } => {
-                    self.trainer.begin(&members);
-                    self.at.prepared = false;
+                    if self.trainer.begin(&members) {
+                        self.at.prepared = false;
+                    }
                 }
                 Next::Compute => self.compute()?,
                 Next::Contribute(turn) => self.contribute(&turn),
@@ -117,12 +123,11 @@ impl Worker {
             self.totals.waiting += waited;
             self.totals.samples += report.samples;
         }
-        self.pace.count(report.samples, waited);
-        if let Some(view) = self.company.exchange.view() {
-            self.journal.note(&report, view);
-        }
+        let (generation, view) = self.company.exchange.view().unwrap_or((Generation(0), ViewId::NONE));
+        self.pace.count(generation, report.samples, waited);
+        self.journal.note(&report, (generation, view));
         if is_everybody_ready(record) {
-            self.company.snapshots.clear();
+            self.company.snapshots.clear_before(record.step);
         }
         self.commit(&report, saver)
     }
@@ -141,7 +146,10 @@ impl Worker {
             self.evaluate()?;
         }
         if last {
-            self.tell_finished();
+            // While what was missed is being applied, the news that the state is here comes first.
+            if self.company.exchange.progress().has_state {
+                self.tell_finished();
+            }
         } else if due(DIGEST_EVERY) {
             let (step, digest) = (report.step, self.trainer.digest());
             let _ = self.events.blocking_send(TrainerEvent::Digest { step, digest });

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::agreement::Round;
-use super::planning::{Promised, Question};
+use super::planning::{Candidate, Promised, Question};
 use super::seat::{Decree, Paused, Seat, Stage};
 use super::{Membership, Steps};
 use crate::id::PeerId;
@@ -32,8 +32,9 @@ impl Membership {
         self.since.get_or_insert(now);
         let Some(seat) = &mut self.seat else { return };
         let promised = seat.acceptor.promised.map(|ballot| ballot.proposer);
-        let trusted = promised.is_some_and(|proposer| proposer != me && seat.trusts(proposer));
-        let is_turn = seat.proposer(me) == me;
+        let sound = |peer| seat.trusts(peer) && (seat.overruled || seat.hearsay.of(peer).is_none());
+        let trusted = promised.is_some_and(|peer| peer != me && sound(peer));
+        let is_turn = seat.proposer(me) == me && !seat.deferred;
         let due = seat.takeover_at.is_some_and(|at| now >= at);
         if let Some(decree) = &seat.decree {
             let planned =
@@ -42,6 +43,7 @@ impl Membership {
                 self.begin(now, None); // The boundary may be out of reach without whoever is lost.
             }
         } else if (is_turn && !trusted) || (due && urgent) {
+            seat.overruled |= promised.is_some_and(|peer| peer != me);
             if urgent || self.steps == Steps::Held {
                 self.begin(now, None);
             } else {
@@ -71,16 +73,22 @@ impl Membership {
     /// Another is to propose: it learns why, and gets time.
     fn call_proposer(&mut self, now: Time, urgent: bool) {
         let Some(seat) = &mut self.seat else { return };
-        let proposer = seat.proposer(self.me.peer);
+        let me = self.me.peer;
+        let proposer = seat.proposer(me);
         let mut news = Vec::new();
         for (peer, evidence) in &seat.suspects {
-            if *peer != proposer && seat.told.insert(*peer, proposer) != Some(proposer) {
+            if *peer != proposer && proposer != me && seat.told.insert(*peer, proposer) != Some(proposer) {
                 news.push(Body::Suspect { peer: *peer, evidence: *evidence });
             }
         }
-        let me = self.me.peer;
-        if self.leaving && seat.told.insert(me, proposer) != Some(proposer) {
+        if self.leaving && proposer != me && seat.told.insert(me, proposer) != Some(proposer) {
             news.push(Body::Leave);
+        }
+        for (peer, joiner) in &self.joiners {
+            if proposer != me && *peer != proposer && seat.told.insert(*peer, proposer) != Some(proposer) {
+                let Candidate { contact, step, generation } = joiner.candidate.clone();
+                news.push(Body::Introduce { contact, step, generation });
+            }
         }
         if urgent && seat.takeover_at.is_none() {
             self.give_time(now, Duration::ZERO);
@@ -111,11 +119,12 @@ impl Membership {
         seat.decree = Some(Decree::new(ballot, boundary, Stage::Promising));
         let again = seat.tries > 0;
         let asked: Vec<PeerId> = seat.others(me).into_iter().filter(|peer| seat.asks(*peer, again)).collect();
+        let unreachable = seat.unreachable(me);
         let limit = if boundary.is_some() { self.config.boundary_limit() } else { self.config.promise_limit() };
         self.persist();
         self.hold(Hold::Now);
         for peer in asked {
-            self.send(peer, Body::Prepare { ballot, boundary });
+            self.send(peer, Body::Prepare { ballot, boundary, unreachable: unreachable.clone() });
         }
         self.set_timer(Timer::Round, now + limit);
         self.propose_when_held(now);
@@ -125,7 +134,7 @@ impl Membership {
     pub(super) fn propose_when_held(&mut self, now: Time) {
         let (me, progress) = (self.me.peer, self.progress);
         let Some(seat) = &mut self.seat else { return };
-        let unreachable = seat.suspects.keys().copied().collect();
+        let unreachable = seat.unreachable(me);
         let accepted = seat.acceptor.accepted.clone();
         let Some(decree) = &mut seat.decree else { return };
         if self.steps != Steps::Held {
@@ -155,6 +164,7 @@ impl Membership {
         if !seat.is_at(ballot, Stage::Promising) {
             return;
         }
+        seat.hearsay.retract(from, &promised.unreachable);
         if recovering && seat.recovering.is_none() {
             seat.suspects.insert(from, Evidence::Restarted);
         }
@@ -176,13 +186,27 @@ impl Membership {
         }
         let quorum = seat.view.has_quorum(promised);
         let settled = seat.others(me).into_iter().all(|peer| promised.contains(&peer) || !seat.expects(peer, decree));
-        if quorum && (settled || (decree.late && decree.boundary.is_none())) {
+        let agent = if settled || !decree.late || seat.deferred { None } else { seat.agent(me, decree) };
+        if let (true, Some(agent)) = (quorum, agent) {
+            self.defer(now, agent);
+        } else if quorum && (settled || (decree.late && decree.boundary.is_none())) {
             self.propose(now);
         } else if decree.late && decree.boundary.is_some() {
             self.begin(now, None);
         } else if decree.late {
             self.pause(now);
         }
+    }
+
+    /// We can't reach a member that another can reach: that one proposes, so that nobody is left out for a broken link.
+    /// Once per view, because it may be wrong.
+    fn defer(&mut self, now: Time, agent: PeerId) {
+        let (peer, evidence) = (self.me.peer, Evidence::LinkFailed);
+        if let Some(seat) = &mut self.seat {
+            (seat.deferred, seat.decree) = (true, None);
+        }
+        self.send(agent, Body::Suspect { peer, evidence });
+        self.give_time(now, self.config.promise_limit());
     }
 
     fn propose(&mut self, now: Time) {
@@ -363,11 +387,22 @@ impl Seat {
             None | Some(Evidence::LinkFailed) => true,
             Some(Evidence::Elsewhere | Evidence::Restarted | Evidence::Misbehaved) => false,
             Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => {
-                let unaware = |(other, promised): (&PeerId, &Promised)| {
-                    *other != decree.ballot.proposer && !promised.leaving && !promised.unreachable.contains(&peer)
-                };
-                !self.hearsay.contains_key(&peer) && decree.promises.iter().any(unaware)
+                self.hearsay.of(peer).is_none() && self.who_reaches(peer, decree).is_some()
             }
         }
+    }
+
+    /// The first member that has promised and may reach `peer`.
+    fn who_reaches(&self, peer: PeerId, decree: &Decree) -> Option<PeerId> {
+        let mut others = decree.promises.iter().filter(|(other, _)| **other != decree.ballot.proposer);
+        let reaches = |promised: &Promised| !promised.leaving && !promised.unreachable.contains(&peer);
+        others.find(|(_, promised)| reaches(promised)).map(|(other, _)| *other)
+    }
+
+    /// The member that should propose in our place, if we suspect one that it may reach.
+    fn agent(&self, me: PeerId, decree: &Decree) -> Option<PeerId> {
+        let missing = self.others(me).into_iter().filter(|peer| !decree.promises.contains_key(peer));
+        let mut unreached = missing.filter(|peer| self.suspects.contains_key(peer) && self.expects(*peer, decree));
+        unreached.find_map(|peer| self.who_reaches(peer, decree))
     }
 }
