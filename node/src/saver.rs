@@ -91,8 +91,8 @@ impl Saver {
         Ok((Self { tasks: tasks.clone(), busy, stride: Stride::default(), thread }, Desk { tasks, saved }))
     }
 
-    /// Saves the state at its `occasion`, counted from 1, if the disk keeps up; else leaves it to a later one. Copies it
-    /// only if it is saved.
+    /// Saves the state at its `occasion`, counted from 1, if the disk keeps up; else leaves it to a later one. An occasion
+    /// of its own is 0. Copies the state only if it is saved.
     pub(crate) fn offer(&mut self, occasion: u64, state: impl FnOnce() -> ReplicatedState) {
         if self.stride.takes(occasion, self.busy.load(Ordering::Acquire)) {
             self.busy.store(true, Ordering::Release);

@@ -73,7 +73,7 @@ impl Worker {
                     self.at.prepared = false;
                     let _ = self.events.blocking_send(TrainerEvent::Synced);
                     if self.duties.checkpoint_every > 0 {
-                        saver.offer(|| self.trainer.state());
+                        saver.offer(0, || self.trainer.state());
                     }
                     if self.trainer.step() >= self.trainer.steps() {
                         self.tell_finished();
