@@ -37,6 +37,7 @@ pub(crate) struct Protocols {
     pub(crate) result: StreamProtocol,
     kademlia: StreamProtocol,
     pub(crate) contacts: gossipsub::IdentTopic,
+    pub(crate) heads: gossipsub::IdentTopic,
 }
 
 /// Hands out the manifest. The one protocol that does not name a run: a joiner learns the run by it.
@@ -55,6 +56,7 @@ impl Protocols {
             result: name("result"),
             kademlia: name("kad"),
             contacts: gossipsub::IdentTopic::new(format!("/starling/{run}/contacts/1")),
+            heads: gossipsub::IdentTopic::new(format!("/starling/{run}/heads/1")),
         }
     }
 }
@@ -86,7 +88,9 @@ impl Behaviour {
             .map_err(std::io::Error::other)?;
         let authenticity = gossipsub::MessageAuthenticity::Signed(identity.keypair().clone());
         let mut gossip = gossipsub::Behaviour::new(authenticity, gossip_config).map_err(std::io::Error::other)?;
-        gossip.subscribe(&protocols.contacts).map_err(std::io::Error::other)?;
+        for topic in [&protocols.contacts, &protocols.heads] {
+            gossip.subscribe(topic).map_err(std::io::Error::other)?;
+        }
 
         let mdns = multicast.then(|| mdns::tokio::Behaviour::new(mdns::Config::default(), me)).transpose()?;
         let identify_config =

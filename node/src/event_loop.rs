@@ -2,6 +2,7 @@
 //! asks ([`outputs`]), and goes on in new views ([`resume`]).
 
 mod change;
+mod heads;
 mod inputs;
 mod outputs;
 mod resume;
@@ -12,18 +13,21 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use starling_collective::LayoutConfig;
-use starling_topology::{Event, Evidence, Input, Membership, Output, PeerId, RunId, Time, Timer, View, ViewId};
+use starling_topology::{
+    Digest, Event, Evidence, Heads, Input, Membership, Output, PeerId, RunId, Time, Timer, View, ViewId,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::control::Link;
 use crate::error::NodeError;
 use crate::exchange::{Exchange, Notice};
-use crate::identity::to_libp2p;
+use crate::identity::{Identity, to_libp2p};
 use crate::network::Network;
 use crate::record_file::RecordFile;
 use crate::report::{Observer, Report};
 use crate::ring::{RingHandle, Traffic};
+use crate::saver::Desk;
 use crate::snapshots::Snapshots;
 use crate::trainer::{TrainerHandle, Watch};
 use change::Change;
@@ -31,6 +35,8 @@ use resume::{ResultFetch, StateFetch};
 
 /// How often we tell the swarm where we are.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);
+/// How often a checkpoint's head that not all have signed is told again.
+const HEADS_INTERVAL: Duration = Duration::from_secs(5);
 /// Ring streams that came before we knew their view.
 const MAX_EARLY: usize = 8;
 /// How long the last messages may take to go out.
@@ -63,15 +69,19 @@ pub(crate) struct LoopConfig {
     pub(crate) max_state_bytes: u64,
     pub(crate) layout: LayoutConfig,
     pub(crate) in_flight: u32,
+    /// The checkpoint that a killed member came back with.
+    pub(crate) recovered: Option<Digest>,
 }
 
 /// Whom the loop works with.
 pub(crate) struct Company {
+    pub(crate) identity: Identity,
     pub(crate) network: Network,
     pub(crate) membership: Membership,
     pub(crate) trainer: TrainerHandle,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) desk: Desk,
     pub(crate) record: RecordFile,
     pub(crate) observer: Arc<dyn Observer>,
 }
@@ -83,6 +93,12 @@ pub(crate) struct EventLoop {
     trainer: TrainerHandle,
     exchange: Arc<Exchange>,
     snapshots: Arc<Snapshots>,
+    desk: Desk,
+    /// Which checkpoints are stable.
+    heads: Heads,
+    identity: Identity,
+    /// The checkpoint that this member came back with, until it is known whether the run goes on from it.
+    recovered: Option<Digest>,
     record: RecordFile,
     observer: Arc<dyn Observer>,
     config: LoopConfig,
@@ -124,14 +140,19 @@ pub(crate) struct Ended {
 
 impl EventLoop {
     pub(crate) fn new(company: Company, config: LoopConfig) -> Self {
-        let Company { network, membership, trainer, exchange, snapshots, record, observer } = company;
+        let Company { identity, network, membership, trainer, exchange, snapshots, desk, record, observer } = company;
+        let me = network.contact().peer;
         Self {
-            me: network.contact().peer,
+            me,
             network,
             membership,
             trainer,
             exchange,
             snapshots,
+            desk,
+            heads: Heads::new(config.run, me),
+            identity,
+            recovered: config.recovered,
             record,
             observer,
             config,
@@ -176,6 +197,7 @@ impl EventLoop {
 
     async fn work(&mut self, stop: CancellationToken) -> End {
         let mut announce = tokio::time::interval(ANNOUNCE_INTERVAL);
+        let mut retell = tokio::time::interval(HEADS_INTERVAL);
         let mut look = tokio::time::interval(self.look_interval());
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut give_up: Option<Instant> = None;
@@ -202,6 +224,7 @@ impl EventLoop {
                         return end;
                     }
                 }
+                Some(info) = self.desk.saved.recv() => self.on_saved(&info),
                 Some(event) = self.network.events.recv() => self.on_network(event),
                 event = self.network.swarm.select_next_some() => {
                     if let Some(event) = self.network.absorb(event) {
@@ -242,6 +265,7 @@ impl EventLoop {
                     self.observer.report(&Report::Turned { peer, reason });
                 }
                 _ = announce.tick() => self.network.announce(),
+                _ = retell.tick() => self.vouch(starling_topology::heads::Input::Repeat),
             }
         }
     }
@@ -271,6 +295,7 @@ impl EventLoop {
             | Input::Committed { .. }
             | Input::Finished { .. }
             | Input::Digest { .. }
+            | Input::Located(_)
             | Input::Synced
             | Input::Unable
             | Input::Leave => None,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use libp2p::identity::Keypair;
+use libp2p::identity::{Keypair, ed25519};
 use libp2p::multihash::Multihash;
 
 use crate::error::NodeError;
@@ -54,10 +54,21 @@ impl Identity {
         &self.keypair
     }
 
+    /// Our signature of a message that says by its first bytes what it is.
+    pub(crate) fn sign(&self, message: &[u8]) -> [u8; 64] {
+        let signature = self.keypair.sign(message).expect("invariant: an Ed25519 key signs without fail");
+        signature.try_into().expect("invariant: an Ed25519 signature has 64 bytes")
+    }
+
     /// An identity that is kept nowhere.
     pub(crate) fn generate() -> Self {
         Self { keypair: Keypair::generate_ed25519() }
     }
+}
+
+/// Whether `signature` of `message` is `peer`'s own.
+pub(crate) fn has_signed(peer: starling_topology::PeerId, message: &[u8], signature: &[u8; 64]) -> bool {
+    ed25519::PublicKey::try_from_bytes(&peer.0).is_ok_and(|key| key.verify(message, signature))
 }
 
 /// Our name for a libp2p peer; `None` if its key is not Ed25519.
@@ -84,6 +95,15 @@ mod tests {
         let peer = Identity::generate().peer_id();
         let ours = from_libp2p(&peer).expect("an Ed25519 key");
         assert_eq!(to_libp2p(ours), peer);
+    }
+
+    #[test]
+    fn a_signature_is_of_one_peer_and_one_message() {
+        let (identity, other) = (Identity::generate(), Identity::generate());
+        let [peer, stranger] = [&identity, &other].map(|one| from_libp2p(&one.peer_id()).expect("an Ed25519 key"));
+        let signature = identity.sign(b"a message");
+        assert!(has_signed(peer, b"a message", &signature));
+        assert!(!has_signed(peer, b"another", &signature) && !has_signed(stranger, b"a message", &signature));
     }
 
     #[test]

@@ -240,6 +240,15 @@ impl Network {
         }
     }
 
+    /// Tells the swarm's peers which checkpoint we hold: what a head and our signature of it are on the wire.
+    pub(crate) fn announce_head(&mut self, bytes: Vec<u8>) {
+        let topic = self.protocols.heads.hash();
+        if let Err(error) = self.swarm.behaviour_mut().gossip.publish(topic, bytes) {
+            // Nobody to tell yet. It is told again.
+            tracing::debug!(%error, "head not gossiped");
+        }
+    }
+
     /// Takes in what concerns only the network; hands the rest on.
     pub(crate) fn absorb(&mut self, event: SwarmEvent<BehaviourEvent>) -> Option<SwarmEvent<BehaviourEvent>> {
         match event {
@@ -258,15 +267,6 @@ impl Network {
                     // Admission decides whether it is one of ours; Kademlia hands the address to the dial.
                     self.swarm.behaviour_mut().kademlia.add_address(&peer, address);
                     self.connect(peer);
-                }
-                None
-            }
-            SwarmEvent::Behaviour(BehaviourEvent::Gossip(libp2p::gossipsub::Event::Message { message, .. })) => {
-                if let (Some(source), Ok(contact)) = (message.source, postcard::from_bytes::<Contact>(&message.data))
-                    && to_libp2p(contact.peer) == source
-                    && contact.is_bounded()
-                {
-                    self.learn(&contact);
                 }
                 None
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use starling_collective::LayoutConfig;
-use starling_topology::{Event, Membership, Time};
+use starling_topology::{Event, Membership, Progress, Time};
 use starling_train::LayoutSpec;
 use tokio_util::sync::CancellationToken;
 
@@ -90,7 +90,7 @@ async fn take_part(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    let Prepared { identity, manifest, trainer, store, secret, membership, start, record } = prepared;
+    let Prepared { identity, manifest, trainer, store, secret, membership, start, record, damaged } = prepared;
     let run = manifest.run_id();
     observer.report(&Report::Started {
         peer: identity.peer_id().to_string(),
@@ -103,6 +103,9 @@ async fn take_part(
         step: trainer.step(),
         private: secret.is_some(),
     });
+    for error in damaged {
+        observer.report(&Report::Warning { message: format!("a checkpoint was passed over: {error}") });
+    }
     let config = LoopConfig {
         run,
         max_stall: membership.max_stall,
@@ -111,6 +114,7 @@ async fn take_part(
         max_state_bytes: trainer.max_state_bytes(),
         layout: layout_config(manifest.layout),
         in_flight: settings.buckets_in_flight,
+        recovered: start.checkpoint(),
     };
     let exchange = Exchange::new(trainer.step(), manifest.steps, manifest.batch_size);
     let snapshots = Snapshots::new(settings.state_rate);
@@ -125,7 +129,7 @@ async fn take_part(
     });
     match &start {
         Start::Found => {}
-        Start::Join(contacts) | Start::Recover(Kept { contacts, .. }) => {
+        Start::Join(contacts) | Start::Recover { kept: Kept { contacts, .. }, .. } => {
             contacts.iter().for_each(|contact| network.learn(contact));
         }
     }
@@ -135,7 +139,7 @@ async fn take_part(
         export: settings.export.clone(),
         audit: settings.audit.clone(),
     };
-    let saver = Saver::start(store, observer.clone())?;
+    let (saver, desk) = Saver::start(store, observer.clone())?;
     let me = network.contact();
     let company = trainer::Company {
         me: me.peer,
@@ -148,12 +152,15 @@ async fn take_part(
     let membership = match start {
         Start::Found => Membership::found(membership, run, me, progress, now),
         Start::Join(contacts) => Membership::join(membership, run, me, contacts, now),
-        Start::Recover(Kept { record, contacts, .. }) => {
+        Start::Recover { kept: Kept { record, contacts, .. }, has_state, .. } => {
+            let progress = Progress { has_state, ..progress };
             Membership::recover(membership, run, me, record, contacts, progress, now)
         }
     };
     let observed = observer.clone();
-    let company = Company { network, membership, trainer, exchange, snapshots, record, observer: observed };
+    let me = identity.clone();
+    let company =
+        Company { identity: me, network, membership, trainer, exchange, snapshots, desk, record, observer: observed };
     let event_loop = EventLoop::new(company, config);
     let Ended { end, trainer, traffic, world_size } = event_loop.run(stop).await;
     if let End::Failed(error @ NodeError::Stalled { .. }) = end {
@@ -199,7 +206,7 @@ async fn listen_where_it_was(
     stock: Stock,
     start: &Start,
 ) -> Result<Network, NodeError> {
-    if let Start::Recover(kept) = start {
+    if let Start::Recover { kept, .. } = start {
         let listen = network::with_ports_of(&settings.listen, &kept.listened);
         let before = Settings { listen, ..settings.clone() };
         match Network::start(identity, secret, &before, stock.clone()).await {

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use starling_topology::{Config as MembershipConfig, Contact, PeerId, RunId};
+use starling_topology::{Config as MembershipConfig, Contact, Digest, PeerId, RunId};
 use starling_train::{
-    CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Dataset, LabelColumn, Manifest, Trainer,
-    WIRE_VERSION, check_export_place,
+    CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Dataset, LabelColumn, Manifest, Recovered,
+    Trainer, WIRE_VERSION, check_export_place,
 };
 
 use crate::ask::{Member, ask};
@@ -32,6 +32,8 @@ pub(crate) struct Prepared {
     pub(crate) start: Start,
     /// Where its place in the run is kept.
     pub(crate) record: RecordFile,
+    /// Checkpoints that it could not go on from.
+    pub(crate) damaged: Vec<CheckpointError>,
 }
 
 /// How a peer takes part.
@@ -42,7 +44,21 @@ pub(crate) enum Start {
     /// By asking these members.
     Join(Vec<Contact>),
     /// As the member that it was before its process was gone.
-    Recover(Kept),
+    Recover {
+        /// Its place in the run.
+        kept: Kept,
+        /// The checkpoint that it loaded.
+        checkpoint: Option<Digest>,
+        /// False if there are checkpoints, but none that is intact.
+        has_state: bool,
+    },
+}
+
+impl Start {
+    /// The checkpoint that a killed member came back with.
+    pub(crate) fn checkpoint(&self) -> Option<Digest> {
+        if let Self::Recover { checkpoint, .. } = self { *checkpoint } else { None }
+    }
 }
 
 /// Prepares the founder of a run: names it, and loads a checkpoint if it goes on from one.
@@ -51,7 +67,7 @@ pub(crate) async fn founder(settings: &Settings, founding: &Founding) -> Result<
         check_export_place(path)?;
     }
     let identity = Identity::load_or_create(&settings.data_dir)?;
-    let (manifest, trainer, store, start) = {
+    let (manifest, trainer, store, start, damaged) = {
         let (settings, founding) = (settings.clone(), founding.clone());
         blocking(move || found(&settings, &founding)).await?
     };
@@ -59,7 +75,7 @@ pub(crate) async fn founder(settings: &Settings, founding: &Founding) -> Result<
     let secret = if founding.public { None } else { Some(own_secret(&settings.data_dir, manifest.run_id())?) };
     let membership = membership(settings, &manifest, founding.min_peers);
     let record = RecordFile::new(&settings.data_dir, manifest.run_id());
-    Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record })
+    Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record, damaged })
 }
 
 /// Prepares a joiner: asks a member what the run is, and checks that this machine can take part in it.
@@ -101,27 +117,24 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
     let peer: PeerId = from_libp2p(&member.peer).ok_or_else(|| NodeError::NoPeer(member.peer.to_string()))?;
     let through = Contact { peer, addresses: member.addresses.iter().map(ToString::to_string).collect() };
     let record = RecordFile::new(&settings.data_dir, run);
-    let start = match record.load() {
-        None => Start::Join(vec![through]),
-        Some(mut kept) => {
-            // Of itself it knows more; of another, what the user says is newer than what was kept.
-            if through.peer != from_libp2p(&identity.peer_id()).unwrap_or(through.peer) {
-                kept.contacts.retain(|contact| contact.peer != through.peer);
-                kept.contacts.push(through);
-            }
-            Start::Recover(kept)
+    let kept = record.load().map(|mut kept| {
+        // Of itself it knows more; of another, what the user says is newer than what was kept.
+        if through.peer != from_libp2p(&identity.peer_id()).unwrap_or(through.peer) {
+            kept.contacts.retain(|contact| contact.peer != through.peer);
+            kept.contacts.push(through.clone());
         }
-    };
-    let (trainer, store) = {
+        kept
+    });
+    let (trainer, store, start, damaged) = {
         let (settings, manifest) = (settings.clone(), manifest.clone());
-        let comes_back = matches!(start, Start::Recover(_));
         blocking(move || {
             let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
             let store = open_store(&settings, manifest.run_id())?;
-            if comes_back {
-                load_newest(&store, &mut trainer)?;
-            }
-            Ok((trainer, store))
+            let Some(kept) = kept else {
+                return Ok((trainer, store, Start::Join(vec![through]), Vec::new()));
+            };
+            let (start, damaged) = recover(&store, &mut trainer, kept)?;
+            Ok((trainer, store, start, damaged))
         })
         .await?
     };
@@ -132,7 +145,7 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
     }
     let membership = membership(settings, &manifest, min_members);
     let secret = member.secret;
-    Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record })
+    Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record, damaged })
 }
 
 /// What a run is that this machine was a member of when its process was killed.
@@ -146,7 +159,10 @@ fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> M
     MembershipConfig { max_stall, min_members, max_members: settings.max_peers, fork_after: settings.fork_after }
 }
 
-fn found(settings: &Settings, founding: &Founding) -> Result<(Manifest, Trainer, CheckpointStore, Start), NodeError> {
+/// What a founder is ready with.
+type Founded = (Manifest, Trainer, CheckpointStore, Start, Vec<CheckpointError>);
+
+fn found(settings: &Settings, founding: &Founding) -> Result<Founded, NodeError> {
     let options = data_options(settings, founding.run.held_out, founding.run.seed);
     let dataset = Dataset::load(&options).map_err(starling_train::Error::from)?;
     let manifest = Manifest::found(&founding.run, &dataset)?;
@@ -157,8 +173,8 @@ fn found(settings: &Settings, founding: &Founding) -> Result<(Manifest, Trainer,
         record.remove();
     } else if let Some(kept) = record.load() {
         let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
-        load_newest(&store, &mut trainer)?;
-        return Ok((manifest, trainer, store, Start::Recover(kept)));
+        let (start, damaged) = recover(&store, &mut trainer, kept)?;
+        return Ok((manifest, trainer, store, start, damaged));
     }
     let wanted = match (founding.resume, store.steps()?.last()) {
         (Resume::Fresh, Some(step)) => {
@@ -180,20 +196,23 @@ fn found(settings: &Settings, founding: &Founding) -> Result<(Manifest, Trainer,
     if let Some(step) = wanted {
         trainer.load(store.load(Some(step)).map_err(|error| damaged(&store, error))?)?;
     }
-    Ok((manifest, trainer, store, Start::Found))
+    Ok((manifest, trainer, store, Start::Found, Vec::new()))
 }
 
-/// Loads the newest checkpoint that is intact, if there is one: what a killed process left may be damaged.
-fn load_newest(store: &CheckpointStore, trainer: &mut Trainer) -> Result<(), NodeError> {
-    let Some(newest) = store.steps()?.last().copied() else { return Ok(()) };
-    let state = match store.load(Some(newest)) {
-        Ok(state) => state,
-        Err(error) => match store.last_intact()? {
-            Some(intact) => store.load(Some(intact))?,
-            None => return Err(error.into()),
-        },
-    };
-    Ok(trainer.load(state)?)
+/// Loads what a killed member goes on from: a stable checkpoint, if it has one. If what it has is damaged, others may hold
+/// the state.
+fn recover(
+    store: &CheckpointStore,
+    trainer: &mut Trainer,
+    kept: Kept,
+) -> Result<(Start, Vec<CheckpointError>), NodeError> {
+    let Recovered { found, damaged } = store.recover()?;
+    let has_state = found.is_some() || damaged.is_empty();
+    let checkpoint = found.as_ref().map(|(id, _)| *id);
+    if let Some((_, state)) = found {
+        trainer.load(state)?;
+    }
+    Ok((Start::Recover { kept, checkpoint, has_state }, damaged))
 }
 
 /// Refuses to resume a run without checkpoints where other runs have some: most likely a setting was mistyped.

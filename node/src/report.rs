@@ -158,6 +158,16 @@ pub enum Report {
         /// Digest of the replicated state, hex.
         digest: String,
     },
+    /// A quorum of the view has signed a checkpoint that is on this peer's disk: the run can always go on from it. Comes
+    /// again when the others have signed too.
+    Stable {
+        /// After this step.
+        step: u64,
+        /// Digest of the replicated state, hex.
+        digest: String,
+        /// How many members have signed.
+        signers: usize,
+    },
     /// Something is off, but the run goes on.
     Warning {
         /// What, and what to do.

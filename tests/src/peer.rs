@@ -129,7 +129,7 @@ impl Peer {
 
     /// Starts `starling join` with a ticket or an address.
     pub fn join(target: &str, options: &PeerOptions) -> Self {
-        Self::start(Arc::new(TempDir::new().expect("a temp dir")), &["join", target], options)
+        Self::join_in(Arc::new(TempDir::new().expect("a temp dir")), target, options)
     }
 
     /// Starts `starling join` in a directory that an earlier peer may have used.

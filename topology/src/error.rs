@@ -34,4 +34,10 @@ pub enum Violation {
     /// A join on behalf of another peer.
     #[error("asked for {0:?} to join, which is not itself")]
     NotItself(PeerId),
+    /// A head of one step of one view is signed once.
+    #[error("signed two states after step {step} in one view")]
+    TwoHeads {
+        /// The step.
+        step: u64,
+    },
 }

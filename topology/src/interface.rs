@@ -49,6 +49,8 @@ pub enum Input {
         /// The step.
         step: u64,
     },
+    /// A peer said, proven to be its own word, how it is reached now. Its contact is bounded.
+    Located(Contact),
     /// This member has the replicated state now: it caught up after [`CatchUp::State`].
     Synced,
     /// The user wants to leave in order.

@@ -241,6 +241,7 @@ impl Membership {
             Input::Committed { step } => self.reached = self.reached.max(step),
             Input::Finished { step, digest } => self.finish(step, digest),
             Input::Digest { step, digest } => self.compute_digest(step, digest),
+            Input::Located(contact) => self.locate(contact),
             Input::Synced => self.sync(),
             Input::Leave => self.leave(),
             Input::Unable => self.give_up(now),
@@ -324,6 +325,13 @@ impl Membership {
         if contact.peer != self.me.peer {
             self.contacts.insert(contact.peer, contact.clone());
             self.outputs.push_back(Output::Learn(contact));
+        }
+    }
+
+    /// A member that came back may listen elsewhere; whoever is sent to it must find it.
+    fn locate(&mut self, contact: Contact) {
+        if let Some(known) = self.contacts.get_mut(&contact.peer).filter(|known| known.peer != self.me.peer) {
+            *known = contact;
         }
     }
 

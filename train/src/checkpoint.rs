@@ -17,6 +17,7 @@
 mod abandoned;
 mod error;
 mod folder;
+mod recovery;
 mod signed;
 
 use std::collections::BTreeSet;
@@ -31,7 +32,9 @@ use starling_topology::{Digest, RunId};
 use abandoned::ABANDONED;
 pub use error::CheckpointError;
 pub use folder::CheckpointFolder;
-pub use signed::{Head, Signature, Signed};
+pub use recovery::Recovered;
+pub use signed::Signed;
+pub use starling_topology::{Head, Signature};
 
 use crate::snapshot::{
     CHUNK_BYTES, MAX_SNAPSHOT_MANIFEST_BYTES, SnapshotError, SnapshotManifest, Splitter, hash, parse, parse_digest,

@@ -35,7 +35,7 @@ pub mod trainer;
 pub use audit::{AuditError, AuditHeader, AuditRecord, AuditReport, AuditWriter};
 pub use balance::{Balance, BalanceError};
 pub use checkpoint::{
-    CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Head, Signature, Signed, Verdict,
+    CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Head, Recovered, Signature, Signed, Verdict,
 };
 pub use data::{DataDescription, DataError, DataOptions, Dataset, LabelColumn, Samples};
 pub use device::{DeviceChoice, DeviceError, OpenDevice};

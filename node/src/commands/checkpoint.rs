@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use starling_train::{
-    CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Error, Schema, Verdict, write_safetensors,
+    CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Error, Schema, Signed, Verdict,
+    write_safetensors,
 };
 
 use super::{CommandError, Context, DataDirLock, EXIT_DONE, EXIT_FAILED, print};
 use crate::cli::{DataDirFlag, ExportFlags};
+use crate::identity::{has_signed, to_libp2p};
 use crate::manifest_file;
 use crate::node::CHECKPOINTS;
 use crate::output::format;
@@ -56,22 +58,32 @@ impl Opened {
 }
 
 pub(super) fn list(context: &Context, flags: &DataDirFlag) -> Result<u8, CommandError> {
-    let checkpoints = open(context, flags)?.of_all_runs(CheckpointStore::list)?;
-    let value = || json!({ "checkpoints": checkpoints.iter().map(to_json).collect::<Vec<_>>() });
-    print(context.global.json, value, || checkpoints.iter().map(|info| format!("{}\n", describe(info))).collect())?;
+    let with_signatures = |store: &CheckpointStore| {
+        Ok(store.list()?.into_iter().map(|info| (store.signed(&info), info)).collect::<Vec<_>>())
+    };
+    let checkpoints = open(context, flags)?.of_all_runs(with_signatures)?;
+    let value = || {
+        let list: Vec<Value> = checkpoints.iter().map(|(signed, info)| to_json(info, signed.as_ref())).collect();
+        json!({ "checkpoints": list })
+    };
+    let line = |(signed, info): &(Option<Signed>, CheckpointInfo)| format!("{}\n", describe(info, signed.as_ref()));
+    print(context.global.json, value, || checkpoints.iter().map(line).collect())?;
     Ok(EXIT_DONE)
 }
 
 pub(super) fn verify(context: &Context, flags: &DataDirFlag) -> Result<u8, CommandError> {
-    let verdicts = open(context, flags)?.of_all_runs(CheckpointStore::verify)?;
+    let judged = |store: &CheckpointStore| {
+        Ok(store.verify()?.into_iter().map(|verdict| Judged::of(store, verdict)).collect::<Vec<_>>())
+    };
+    let verdicts = open(context, flags)?.of_all_runs(judged)?;
     let damaged = verdicts.iter().filter(|verdict| verdict.result.is_err()).count();
     let value = || {
-        let checkpoints: Vec<Value> = verdicts.iter().map(verdict_to_json).collect();
+        let checkpoints: Vec<Value> = verdicts.iter().map(Judged::to_json).collect();
         json!({ "checkpoints": checkpoints, "damaged": damaged })
     };
     let text = || {
         let lines = verdicts.iter().map(|verdict| match &verdict.result {
-            Ok(info) => format!("whole    {}\n", describe(info)),
+            Ok((info, signed)) => format!("whole    {}\n", describe(info, signed.as_ref())),
             Err(error) => format!("damaged  step {}: {error}\n", verdict.step),
         });
         let lines: String = lines.collect();
@@ -107,10 +119,49 @@ fn open(context: &Context, flags: &DataDirFlag) -> Result<Opened, CommandError> 
     Ok(Opened { data_dir, stores, _lock: lock })
 }
 
-fn describe(info: &CheckpointInfo) -> String {
+/// What verifying a checkpoint and the signatures beside it came to.
+struct Judged {
+    path: PathBuf,
+    step: u64,
+    result: Result<(CheckpointInfo, Option<Signed>), String>,
+}
+
+impl Judged {
+    fn of(store: &CheckpointStore, verdict: Verdict) -> Self {
+        let result = verdict.result.map_err(|error| error.to_string()).and_then(|info| {
+            let signed = store.signed(&info);
+            let forged = signed.iter().flat_map(|signed| {
+                let message = signed.head.encode();
+                signed.signatures.iter().find(move |(peer, signature)| !has_signed(*peer, &message, signature))
+            });
+            match forged.map(|(peer, _)| to_libp2p(*peer)).next() {
+                None => Ok((info, signed)),
+                Some(peer) => {
+                    Err(format!("beside `{}`, the signature of peer {peer} is not its own", info.path.display()))
+                }
+            }
+        });
+        Self { path: verdict.path, step: verdict.step, result }
+    }
+
+    fn to_json(&self) -> Value {
+        match &self.result {
+            Ok((info, signed)) => {
+                let mut value = to_json(info, signed.as_ref());
+                value["whole"] = json!(true);
+                value
+            }
+            Err(error) => json!({ "step": self.step, "path": self.path, "whole": false, "error": error }),
+        }
+    }
+}
+
+fn describe(info: &CheckpointInfo, signed: Option<&Signed>) -> String {
     let run = info.run.to_string();
+    let signers = signed.map_or(0, |signed| signed.signatures.len());
+    let stable = if is_stable(signed) { "stable" } else { "-" };
     format!(
-        "step {:>8}  digest {}  {:>10}  run {}",
+        "step {:>8}  digest {}  {:>10}  {stable:>6}  signed by {signers}  run {}",
         info.step,
         info.digest,
         format::bytes(info.bytes),
@@ -118,7 +169,12 @@ fn describe(info: &CheckpointInfo) -> String {
     )
 }
 
-fn to_json(info: &CheckpointInfo) -> Value {
+fn is_stable(signed: Option<&Signed>) -> bool {
+    signed.is_some_and(|signed| signed.stable)
+}
+
+fn to_json(info: &CheckpointInfo, signed: Option<&Signed>) -> Value {
+    let signers = signed.iter().flat_map(|signed| &signed.signatures);
     json!({
         "step": info.step,
         "digest": info.digest.to_string(),
@@ -126,28 +182,14 @@ fn to_json(info: &CheckpointInfo) -> Value {
         "id": info.id.to_string(),
         "path": info.path,
         "bytes": info.bytes,
+        "stable": is_stable(signed),
+        "signers": signers.map(|(peer, _)| to_libp2p(*peer).to_string()).collect::<Vec<_>>(),
     })
-}
-
-fn verdict_to_json(verdict: &Verdict) -> Value {
-    match &verdict.result {
-        Ok(info) => {
-            let mut value = to_json(info);
-            value["whole"] = json!(true);
-            value
-        }
-        Err(error) => json!({
-            "step": verdict.step,
-            "path": verdict.path,
-            "whole": false,
-            "error": error.to_string(),
-        }),
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use starling_topology::{Ledger, PeerId, RunId};
+    use starling_topology::{Head, Ledger, PeerId, RunId, ViewId};
     use starling_train::ReplicatedState;
 
     use super::*;
@@ -190,5 +232,43 @@ mod tests {
         }
         let none = Opened { stores: Vec::new(), ..opened };
         assert!(matches!(none.of_run(None), Err(CommandError::NoCheckpoint(_))));
+    }
+
+    #[test]
+    fn a_forged_signature_is_named() {
+        let data_dir = tempfile::tempdir().expect("a temp dir");
+        let state = ReplicatedState {
+            run: RunId([1; 32]),
+            step: 5,
+            parameters: vec![1.0],
+            moments: vec![],
+            scalars: vec![],
+            ledger: ledger_after(5),
+        };
+        let store = CheckpointFolder::new(data_dir.path()).open(state.run, 3).expect("a store");
+        let info = store.save(&state).expect("saved");
+        let head = Head { run: info.run, step: 5, view: ViewId([2; 32]), digest: info.digest, manifest: info.id };
+        let identities = [(); 2].map(|()| crate::identity::Identity::generate());
+        let [signer, forger] = &identities;
+        let peer = |identity: &crate::identity::Identity| {
+            crate::identity::from_libp2p(&identity.peer_id()).expect("an Ed25519 key")
+        };
+        let judge = || {
+            let verdict = store.verify().expect("read").pop().expect("one");
+            Judged::of(&store, verdict)
+        };
+        assert_eq!(judge().to_json()["stable"], false);
+        let own = (peer(signer), signer.sign(&head.encode()));
+        store.sign(&head, &[own], 1, |_, _, _| true).expect("signed");
+        let value = judge().to_json();
+        assert_eq!((&value["stable"], &value["whole"]), (&json!(true), &json!(true)));
+        assert_eq!(value["signers"], json!([signer.peer_id().to_string()]));
+        let (info, signed) = judge().result.expect("whole");
+        assert!(describe(&info, signed.as_ref()).contains("stable  signed by 1"));
+
+        let forged = (peer(forger), signer.sign(&head.encode()));
+        store.sign(&head, &[forged], 1, |_, _, _| true).expect("not looked at");
+        let error = judge().result.expect_err("forged");
+        assert!(error.contains(&forger.peer_id().to_string()) && error.contains("is not its own"), "{error}");
     }
 }

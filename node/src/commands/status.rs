@@ -58,6 +58,7 @@ fn describe(status: &Status) -> String {
     line("peer", status.peer.clone());
     line("run", status.run.clone());
     line("step", format!("{} of {}", status.step, status.steps));
+    line("stable", status.stable_step.map_or_else(unknown, |step| format!("checkpoint after step {step}")));
     line("loss", status.loss.map_or_else(unknown, |loss| format!("{loss:.4}")));
     line("accuracy", status.accuracy.map_or_else(unknown, format::percent));
     line("speed", format::rate(status.samples_per_s));

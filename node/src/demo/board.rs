@@ -105,6 +105,7 @@ fn show_on(bar: &ProgressBar, report: &Report) {
         | Report::Linked { .. }
         | Report::Evaluated { .. }
         | Report::Saved { .. }
+        | Report::Stable { .. }
         | Report::Warning { .. } => {}
     }
 }

@@ -203,6 +203,7 @@ fn take(peer: &mut Peer, report: &Report) {
         | Report::Progress { .. }
         | Report::Evaluated { .. }
         | Report::Saved { .. }
+        | Report::Stable { .. }
         | Report::Warning { .. } => {}
     }
 }

@@ -1,7 +1,8 @@
 //! What happens: from the trainer, the network's tasks and the swarm.
 
+use libp2p::gossipsub;
 use libp2p::swarm::SwarmEvent;
-use starling_topology::{Evidence, Input, PeerId, ViewId};
+use starling_topology::{Contact, Evidence, Input, PeerId, ViewId};
 
 use super::{End, EventLoop, MAX_EARLY};
 use crate::behaviour::BehaviourEvent;
@@ -110,14 +111,36 @@ impl EventLoop {
                     self.suspect_if_gone(peer);
                 }
             }
+            SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Message { message, .. })) => {
+                self.on_gossip(&message);
+            }
+            // Only now can it be told anything.
+            SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Subscribed { topic, .. })) => {
+                if topic == self.network.protocols.contacts.hash() {
+                    self.network.announce();
+                }
+            }
             SwarmEvent::OutgoingConnectionError { peer_id: Some(peer), error, .. } => {
                 tracing::debug!(%peer, %error, "dial failed");
                 self.network.fall_back(peer);
             }
-            SwarmEvent::ConnectionEstablished { num_established, .. } if num_established.get() == 1 => {
-                self.network.announce();
-            }
             _ => {}
+        }
+    }
+
+    /// A gossiped message came. Its author is proven, whoever passed it on.
+    fn on_gossip(&mut self, message: &gossipsub::Message) {
+        let Some(from) = message.source.as_ref().and_then(from_libp2p) else { return };
+        let protocols = &self.network.protocols;
+        if message.topic == protocols.heads.hash() {
+            self.on_head(from, &message.data);
+        } else if message.topic == protocols.contacts.hash()
+            && let Ok(contact) = postcard::from_bytes::<Contact>(&message.data)
+            && contact.peer == from
+            && contact.is_bounded()
+        {
+            self.network.learn(&contact);
+            self.handle(Input::Located(contact));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use starling_topology::{CatchUp, Hold, Input, PeerId, Resumption, Ring, View};
+use starling_topology::{CatchUp, Hold, Input, PeerId, Resumption, Ring, View, heads};
 use starling_train::{ReplicatedState, ResultRecord};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -68,6 +68,7 @@ impl EventLoop {
         self.ring = self.start_ring(view);
         self.keep_connected(view);
         self.shown = Some((view.clone(), *step));
+        self.vouch(heads::Input::View(Some(view.clone())));
 
         let syncing: BTreeSet<PeerId> = syncing.iter().copied().collect();
         let is_new = syncing.difference(&self.syncing).next().is_some();
@@ -79,7 +80,13 @@ impl EventLoop {
         }
         self.syncing = syncing;
         match catch_up {
-            CatchUp::Current if self.exchange.progress().step == *step => self.open(view, snapshot),
+            CatchUp::Current if self.exchange.progress().step == *step => {
+                if let Some(checkpoint) = self.recovered.take() {
+                    // What this member had saved after it is not what the run will be.
+                    self.desk.abandon(checkpoint);
+                }
+                self.open(view, snapshot);
+            }
             CatchUp::Current => self.unable("this peer does not stand where the view goes on"),
             CatchUp::Result { from } => {
                 self.result = Some(self.fetch_result(view.clone(), *step, snapshot, from.clone()));
@@ -121,7 +128,10 @@ impl EventLoop {
             return;
         }
         match state {
-            Ok(state) => self.exchange.arrive(number, state),
+            Ok(state) => {
+                self.recovered = None;
+                self.exchange.arrive(number, state);
+            }
             Err(reason) => self.unable(&format!("the state can't be had ({reason})")),
         }
     }
@@ -140,6 +150,7 @@ impl EventLoop {
         (self.result, self.state) = (None, None);
         self.members.clear();
         self.syncing.clear();
+        self.vouch(heads::Input::View(None));
     }
 
     fn start_ring(&mut self, view: &View) -> Option<ring::RingHandle> {

@@ -75,6 +75,11 @@ impl Narrator {
             Report::Saved { step, digest } => {
                 vec![format!("checkpoint after step {step} saved, digest {}", format::digest(digest))]
             }
+            Report::Stable { step, digest, signers } => {
+                let noun = if *signers == 1 { "member" } else { "members" };
+                let digest = format::digest(digest);
+                vec![format!("checkpoint after step {step} is stable, digest {digest}: {signers} {noun} signed")]
+            }
             Report::Warning { message } => vec![format!("warning: {message}")],
             Report::Finished(summary) => finished(summary),
         }

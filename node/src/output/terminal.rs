@@ -74,6 +74,7 @@ impl Observer for Terminal {
             | Report::Linked { .. }
             | Report::Evaluated { .. }
             | Report::Saved { .. }
+            | Report::Stable { .. }
             | Report::Warning { .. } => self.say(report),
         }
     }

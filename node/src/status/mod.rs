@@ -48,6 +48,8 @@ pub struct Status {
     pub step: u64,
     /// The run's last step.
     pub steps: u64,
+    /// The last checkpoint here that a quorum has signed; `None` before the first.
+    pub stable_step: Option<u64>,
     /// Mean loss over the last global batch; `None` before the first step.
     pub loss: Option<f32>,
     /// Samples of the global batch per second.
@@ -139,6 +141,10 @@ impl Status {
                 (self.step, self.steps, self.samples_per_s) = (*step, *steps, *samples_per_s);
                 (self.loss, self.phase) = (Some(*loss), Phase::Stepping);
                 is_first
+            }
+            Report::Stable { step, .. } => {
+                self.stable_step = Some(*step);
+                false
             }
             Report::Evaluated { accuracy, .. } => {
                 self.accuracy = Some(*accuracy);

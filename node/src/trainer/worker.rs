@@ -39,11 +39,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn run(mut self, saver: Saver) -> Totals {
+    pub(super) fn run(mut self, mut saver: Saver) -> Totals {
         if self.trainer.step() >= self.trainer.steps() {
             self.tell_finished();
         }
-        let evaluate = match self.work(&saver) {
+        let evaluate = match self.work(&mut saver) {
             Ok(evaluate) => evaluate,
             Err(error) => {
                 // The event loop outlives this thread except when it panics; then nobody needs the news.
@@ -56,7 +56,7 @@ impl Worker {
     }
 
     /// Does what comes next until told to stop; says whether to evaluate then.
-    fn work(&mut self, saver: &Saver) -> Result<bool, NodeError> {
+    fn work(&mut self, saver: &mut Saver) -> Result<bool, NodeError> {
         loop {
             let next = self.company.exchange.next(&mut self.at);
             self.busy.start();
@@ -73,7 +73,7 @@ impl Worker {
                     self.at.prepared = false;
                     let _ = self.events.blocking_send(TrainerEvent::Synced);
                     if self.duties.checkpoint_every > 0 {
-                        saver.offer(|| self.trainer.state());
+                        saver.offer(0, || self.trainer.state());
                     }
                     if self.trainer.step() >= self.trainer.steps() {
                         self.tell_finished();
@@ -111,7 +111,7 @@ impl Worker {
         exchange.submit(turn, self.at.step + 1, buffer);
     }
 
-    fn apply(&mut self, record: &Arc<ResultRecord>, saver: &Saver) -> Result<(), NodeError> {
+    fn apply(&mut self, record: &Arc<ResultRecord>, saver: &mut Saver) -> Result<(), NodeError> {
         let waited = self.contributed.take().map(|since| since.elapsed()).unwrap_or_default();
         let began = self.began.take();
         let report = self.trainer.apply(record)?;
@@ -132,7 +132,7 @@ impl Worker {
         self.commit(&report, saver)
     }
 
-    fn commit(&mut self, report: &StepReport, saver: &Saver) -> Result<(), NodeError> {
+    fn commit(&mut self, report: &StepReport, saver: &mut Saver) -> Result<(), NodeError> {
         let due = |every: u64| every > 0 && report.step.is_multiple_of(every);
         let last = report.step >= self.trainer.steps();
         if last || self.pace.is_due() {
@@ -140,7 +140,7 @@ impl Worker {
             self.company.observer.report(&progress);
         }
         if due(self.duties.checkpoint_every) && !last {
-            saver.offer(|| self.trainer.state());
+            saver.offer(report.step / self.duties.checkpoint_every, || self.trainer.state());
         }
         if due(self.duties.evaluate_every) && !last {
             self.evaluate()?;

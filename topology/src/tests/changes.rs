@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::cluster::{Cluster, peer};
+use super::cluster::{Cluster, RUN, contact, peer};
 use super::driver::Fate;
-use crate::{Event, PeerId, Reason, Refusal};
+use crate::{Contact, Event, Input, Membership, PeerId, Reason, Refusal, Time};
 
 /// A run of `names`, all of which hold the state. The first one founded it.
 pub(super) fn formed(seed: u64, steps: u64, names: &[u8]) -> Cluster {
@@ -140,4 +140,16 @@ fn a_full_run_refuses_and_so_does_a_finished_one() {
     assert_eq!(cluster.peers[&peer(3)].fate, Fate::Ended(Event::Refused { from: peer(2), refusal }));
     cluster.run();
     cluster.assert_complete([1, 2].map(peer));
+}
+
+#[test]
+fn a_peer_that_listens_elsewhere_is_looked_for_there() {
+    let elsewhere = |name| Contact { peer: peer(name), addresses: vec!["elsewhere".to_owned()] };
+    let config = Cluster::new(1, 5, 1).config;
+    let mut joiner = Membership::join(config, RUN, contact(peer(1)), vec![contact(peer(2))], Time::ZERO);
+    for name in 1..=3 {
+        joiner.handle(Time::ZERO, Input::Located(elsewhere(name))).expect("no peer's fault");
+    }
+    // Where we are we know best, and of others we know nothing else.
+    assert_eq!(joiner.contacts().cloned().collect::<Vec<_>>(), [contact(peer(1)), elsewhere(2)]);
 }

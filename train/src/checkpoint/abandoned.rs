@@ -24,14 +24,16 @@ struct Json {
 }
 
 impl CheckpointStore {
-    /// Marks all checkpoints there are as abandoned: this member is about to take another branch's state. They are not
-    /// loaded any more unless asked for by step, and go when the next one has been saved. On disk before it returns.
+    /// Marks all checkpoints there are, but `kept`, as abandoned: this member is about to take another branch's state, or
+    /// goes on from `kept`. They are not loaded any more unless asked for by step, and go when the next one has been
+    /// saved. On disk before it returns.
     ///
     /// # Errors
     /// If the directory cannot be read or written.
-    pub fn abandon(&self) -> Result<(), CheckpointError> {
-        let all: BTreeSet<Digest> = self.scan()?.into_iter().map(|(_, id, _)| id).collect();
-        if all.is_empty() { Ok(()) } else { self.write_abandoned(&all) }
+    pub fn abandon(&self, kept: Option<Digest>) -> Result<(), CheckpointError> {
+        let others = self.scan()?.into_iter().map(|(_, id, _)| id).filter(|id| Some(*id) != kept);
+        let all: BTreeSet<Digest> = others.collect();
+        if all.is_empty() && kept.is_none() { Ok(()) } else { self.write_abandoned(&all) }
     }
 
     /// The names of the abandoned checkpoints.

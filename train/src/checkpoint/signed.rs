@@ -4,35 +4,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use starling_topology::ledger::MAX_SHARES;
-use starling_topology::{Digest, PeerId, RunId, ViewId};
+use starling_topology::{Head, PeerId, Signature};
 
 use super::{CheckpointError, CheckpointInfo, CheckpointStore, write_atomically};
-use crate::bytes::Reader;
 use crate::snapshot::parse_digest;
 
-const MAGIC: &[u8; 8] = b"STRLHD01";
 /// The format's name and version.
 const FORMAT: &str = "starling-signatures-1";
 /// The longest file of signatures, in bytes: that of the largest view has 270 for each of its members.
 const MAX_FILE_BYTES: u64 = 512 << 10;
-
-/// What is signed: the state that the members of a view hold after a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
-    /// The run.
-    pub run: RunId,
-    /// The step.
-    pub step: u64,
-    /// The view whose members sign.
-    pub view: ViewId,
-    /// The state's digest.
-    pub digest: Digest,
-    /// The checkpoint's name: blake3 of its manifest.
-    pub manifest: Digest,
-}
-
-/// A member and its Ed25519 signature of a head's canonical bytes.
-pub type Signature = (PeerId, [u8; 64]);
 
 /// A head with what was collected for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,38 +23,6 @@ pub struct Signed {
     pub signatures: Vec<Signature>,
     /// Whether a quorum of the view has signed.
     pub stable: bool,
-}
-
-impl Head {
-    /// How long the canonical bytes are.
-    pub const BYTES: usize = 8 + 32 + 8 + 32 + 32 + 32;
-
-    /// The canonical bytes: what is signed.
-    pub fn encode(&self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
-        let (step, mut at) = (self.step.to_le_bytes(), 0);
-        for part in [&MAGIC[..], &self.run.0, &step, &self.view.0, &self.digest.0, &self.manifest.0] {
-            bytes[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
-        }
-        bytes
-    }
-
-    /// Reads a head from its canonical bytes; `None` if they are not exactly one.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() != Self::BYTES {
-            return None;
-        }
-        let mut rest = Reader::new(bytes);
-        (rest.array()? == *MAGIC).then_some(())?;
-        Some(Self {
-            run: RunId(rest.array()?),
-            step: rest.u64()?,
-            view: ViewId(rest.array()?),
-            digest: Digest(rest.array()?),
-            manifest: Digest(rest.array()?),
-        })
-    }
 }
 
 impl CheckpointStore {

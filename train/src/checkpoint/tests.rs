@@ -1,6 +1,5 @@
 use std::fs;
 
-use proptest::prelude::*;
 use starling_topology::{Ledger, PeerId, ViewId};
 use tempfile::TempDir;
 
@@ -392,11 +391,11 @@ fn a_stable_checkpoint_is_not_replaced_by_another_of_its_step() {
 #[test]
 fn abandoned_checkpoints_are_passed_over_and_go_with_the_next_save() {
     let (_directory, store) = store(5);
-    store.abandon().expect("nothing to abandon");
+    store.abandon(None).expect("nothing to abandon");
     assert_eq!(names(&store.directory).expect("read"), ["chunks"]);
     save_stable(&store, 4);
     store.save(&state(9)).expect("saved");
-    store.abandon().expect("marked");
+    store.abandon(None).expect("marked");
     let store = CheckpointStore::open(store.directory, 5).expect("opened again");
     assert_eq!((store.newest_stable().expect("read"), store.last_intact().expect("read")), (None, None));
     assert_eq!((store.steps().expect("read"), steps(&store)), (vec![], vec![4, 9]));
@@ -412,16 +411,61 @@ fn abandoned_checkpoints_are_passed_over_and_go_with_the_next_save() {
     assert_eq!(names(&store.directory).expect("read").len(), 2, "one manifest and the folder of chunks");
     assert_eq!(chunk_files(&store).len(), 1);
     // A state that both branches had is none of an abandoned branch.
-    store.abandon().expect("marked");
+    store.abandon(None).expect("marked");
     store.save(&state(7)).expect("saved");
     assert_eq!((store.last_intact().expect("read"), steps(&store)), (Some(7), vec![7]));
+}
+
+#[test]
+fn the_others_are_abandoned_when_a_run_goes_on_from_an_earlier_one() {
+    let (_directory, store) = store(5);
+    let stable = save_stable(&store, 4);
+    for step in [6, 8] {
+        store.save(&state(step)).expect("saved");
+    }
+    store.abandon(Some(stable.id)).expect("marked");
+    assert_eq!((store.steps().expect("read"), steps(&store)), (vec![4], vec![4, 6, 8]));
+    store.save(&state(5)).expect("saved");
+    assert_eq!(steps(&store), [4, 5]);
+}
+
+/// Flips a bit in the chunk that only this checkpoint has.
+fn damage(store: &CheckpointStore, info: &CheckpointInfo) {
+    let manifest = store.manifest(info.id).expect("read").expect("there");
+    let path = store.chunks().join(manifest.chunks[0].to_string());
+    let mut bytes = fs::read(&path).expect("read");
+    bytes[100] ^= 1;
+    fs::write(path, bytes).expect("written");
+}
+
+#[test]
+fn a_member_recovers_from_the_last_stable_checkpoint_that_is_intact() {
+    let (_directory, store) = store(9);
+    let nothing = store.recover().expect("read");
+    assert!(nothing.found.is_none() && nothing.damaged.is_empty());
+    let infos = [save_stable(&store, 1), save_stable(&store, 2)];
+    let [third, fourth] = [3, 4].map(|step| store.save(&state(step)).expect("saved"));
+    let recovered = |damaged: usize| {
+        let recovered = store.recover().expect("read");
+        assert_eq!(recovered.damaged.len(), damaged, "{:?}", recovered.damaged);
+        recovered.found.map(|(id, state)| (id, state.step))
+    };
+    assert_eq!(recovered(0), Some((infos[1].id, 2)), "stable comes before newer");
+    damage(&store, &infos[1]);
+    assert_eq!(recovered(1), Some((infos[0].id, 1)));
+    fs::write(&infos[0].path, "no manifest").expect("written");
+    assert_eq!(recovered(2), Some((fourth.id, 4)));
+    damage(&store, &fourth);
+    assert_eq!(recovered(3), Some((third.id, 3)));
+    damage(&store, &third);
+    assert_eq!(recovered(4), None);
 }
 
 #[test]
 fn a_list_of_abandoned_checkpoints_that_cannot_be_read_lets_nothing_be_used() {
     let (_directory, store) = store(5);
     store.save(&state(4)).expect("saved");
-    store.abandon().expect("marked");
+    store.abandon(None).expect("marked");
     let path = store.directory.join(ABANDONED);
     let intact = fs::read_to_string(&path).expect("read");
     for damaged in
@@ -464,21 +508,4 @@ fn checkpoints_are_handed_out_by_hash() {
     fs::write(&chunk, b"damaged").expect("written");
     let name = parse_digest(&chunk.file_name().expect("a name").to_string_lossy()).expect("a hash");
     assert!(matches!(store.read_chunk(name), Err(CheckpointError::Damaged { .. })));
-}
-
-proptest! {
-    #[test]
-    fn heads_have_one_form(step in any::<u64>(), bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let name = |byte| [byte; 32];
-        let head = Head {
-            run: RunId(name(1)), step, view: ViewId(name(2)), digest: Digest(name(3)), manifest: Digest(name(4)),
-        };
-        prop_assert_eq!(Head::decode(&head.encode()), Some(head));
-        let behind_magic = [&head.encode()[..8], &bytes].concat();
-        for bytes in [&bytes, &behind_magic] {
-            let decoded = Head::decode(bytes);
-            prop_assert_eq!(decoded.is_some(), bytes.len() == Head::BYTES && bytes[..8] == head.encode()[..8]);
-            prop_assert!(decoded.is_none_or(|head| head.encode()[..] == bytes[..]));
-        }
-    }
 }
