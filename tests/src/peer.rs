@@ -11,6 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::binary;
+use crate::feed::{Ear, Word};
 
 /// How long any one thing may take. Generous: the machine is shared, and nothing is measured here.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -19,7 +20,14 @@ const EXTRA_FLAGS: &str = "STARLING_TEST_FLAGS";
 
 /// A `starling` command that sees no user's configuration and works in `dir`.
 pub fn starling(dir: &Path) -> Command {
-    let mut command = Command::new(binary());
+    starling_behind(&[], dir)
+}
+
+/// The same behind other words, such as those that enter a namespace.
+fn starling_behind(prefix: &[String], dir: &Path) -> Command {
+    let words: Vec<PathBuf> = prefix.iter().map(PathBuf::from).chain([binary()]).collect();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("STARLING_") {
             command.env_remove(name);
@@ -36,14 +44,19 @@ pub struct PeerOptions {
     /// Flags besides the fixture's own.
     pub flags: Vec<String>,
     /// Where to listen.
-    pub listen: &'static str,
+    pub listen: String,
     /// What computes.
     pub device: &'static str,
+    /// What to put before the command, to run it elsewhere or otherwise.
+    pub prefix: Vec<String>,
+    /// Who hears every event at once.
+    pub ear: Option<Ear>,
 }
 
 impl Default for PeerOptions {
     fn default() -> Self {
-        Self { flags: Vec::new(), listen: "/ip4/127.0.0.1/tcp/0", device: "cpu" }
+        let listen = "/ip4/127.0.0.1/tcp/0".to_owned();
+        Self { flags: Vec::new(), listen, device: "cpu", prefix: Vec::new(), ear: None }
     }
 }
 
@@ -69,6 +82,8 @@ pub struct Outcome {
     pub status: ExitStatus,
     /// Its last event, if it printed any.
     pub last: Option<Value>,
+    /// All its events.
+    pub events: Vec<Value>,
     /// All that it wrote to stderr.
     pub stderr: String,
 }
@@ -121,27 +136,39 @@ impl Peer {
 
     /// Starts `starling join` with a ticket or an address.
     pub fn join(target: &str, options: &PeerOptions) -> Self {
-        Self::start(Arc::new(TempDir::new().expect("a temp dir")), &["join", target], options)
+        Self::join_in(Arc::new(TempDir::new().expect("a temp dir")), target, options)
+    }
+
+    /// Starts `starling join` in a directory that an earlier peer may have used.
+    pub fn join_in(dir: Arc<TempDir>, target: &str, options: &PeerOptions) -> Self {
+        Self::start(dir, &["join", target], options)
     }
 
     fn start(dir: Arc<TempDir>, verb: &[&str], options: &PeerOptions) -> Self {
-        let mut command = starling(dir.path());
-        command.args(verb).args(["--json", "--listen", options.listen, "--device", options.device]);
+        let mut command = starling_behind(&options.prefix, dir.path());
+        command.args(verb).args(["--json", "--listen", &options.listen, "--device", options.device]);
         command.arg("--data-dir").arg(dir.path().join("state")).args(&options.flags);
         command.args(std::env::var(EXTRA_FLAGS).unwrap_or_default().split_whitespace());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starling starts");
 
         let output = Arc::new((Mutex::new(Output::default()), Condvar::new()));
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let events = output.clone();
+        let (events, ear) = (output.clone(), options.ear.clone());
         let read_events = std::thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
-                let event = serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON ({error}): {line}"));
+                let event: Value =
+                    serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON ({error}): {line}"));
+                if let Some(ear) = &ear {
+                    ear.hear(Word::Said(event.clone()));
+                }
                 lock(&events.0).events.push(event);
                 events.1.notify_all();
             }
             lock(&events.0).ended = true;
             events.1.notify_all();
+            if let Some(ear) = &ear {
+                ear.hear(Word::Ended);
+            }
         });
         let stderr = Arc::new(Mutex::new(String::new()));
         let (pipe, text) = (BufReader::new(child.stderr.take().expect("piped")), stderr.clone());
@@ -162,6 +189,16 @@ impl Peer {
     /// The process's data directory.
     pub fn data_dir(&self) -> PathBuf {
         self.dir.path().join("state")
+    }
+
+    /// The process's number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it wrote to stderr so far.
+    pub fn stderr(&self) -> String {
+        lock(&self.stderr).clone()
     }
 
     /// Waits for the first event that `wanted` accepts, counting those that came before.
@@ -233,14 +270,14 @@ impl Peer {
             drop(stderr);
             output = self.output.1.wait_timeout(output, left).expect("no reader panicked").0;
         }
-        let last = output.events.last().cloned();
+        let (last, events) = (output.events.last().cloned(), std::mem::take(&mut output.events));
         drop(output);
         let status = self.child.wait().expect("the child is ours");
         for reader in std::mem::take(&mut self.readers) {
             reader.join().expect("no reader panicked");
         }
         let stderr = lock(&self.stderr).clone();
-        Outcome { status, last, stderr }
+        Outcome { status, last, events, stderr }
     }
 }
 
