@@ -32,6 +32,7 @@ pub(crate) struct Protocols {
     pub(crate) control: StreamProtocol,
     pub(crate) ring: StreamProtocol,
     pub(crate) state: StreamProtocol,
+    pub(crate) result: StreamProtocol,
     kademlia: StreamProtocol,
     pub(crate) contacts: gossipsub::IdentTopic,
 }
@@ -49,6 +50,7 @@ impl Protocols {
             control: name("control"),
             ring: name("ring"),
             state: name("state"),
+            result: name("result"),
             kademlia: name("kad"),
             contacts: gossipsub::IdentTopic::new(format!("/starling/{run}/contacts/1")),
         }

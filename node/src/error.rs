@@ -112,22 +112,11 @@ pub enum NodeError {
         /// Why.
         refusal: Refusal,
     },
-    /// A member is lost, and the run with it.
+    /// Nobody who is left holds the replicated state.
     #[error(
-        "peer {peer} is lost: {evidence} (seen by {seen_by}); the run ended after step {step}, which {saved}; to go on, one machine runs `starling run --resume` with the run's settings and the others join it again"
+        "nobody who is left holds the run's state; to go on from a checkpoint, one machine that has one runs `starling run --resume` with the run's settings and the others join it again"
     )]
-    PeerLost {
-        /// The lost member.
-        peer: String,
-        /// How that was seen.
-        evidence: String,
-        /// Who saw it.
-        seen_by: String,
-        /// The last step committed here.
-        step: u64,
-        /// Whether it is on disk.
-        saved: &'static str,
-    },
+    NoState,
     /// A member holds another state than we do.
     #[error(
         "peer {peer} holds another state than this one after step {step} (digest {theirs}, ours {ours}); one of the two machines computes wrongly: check its memory and its starling release"
@@ -141,14 +130,6 @@ pub enum NodeError {
         ours: String,
         /// Its digest.
         theirs: String,
-    },
-    /// A donor did not hand over the state.
-    #[error("can't load the state from {peer}: {reason}")]
-    StateTransfer {
-        /// The member that held it.
-        peer: String,
-        /// Why.
-        reason: String,
     },
     /// This machine's own step takes too long.
     #[error("this machine has been at step {step} for over {} s, so the others can't go on: its device or disk hangs, or is too slow for this run; raise --max-stall-ms where the run is founded", limit.as_secs())]

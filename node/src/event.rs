@@ -1,10 +1,8 @@
 //! What the network's tasks tell the event loop.
 
-use std::sync::Arc;
-
 use libp2p::Stream;
 use starling_topology::{Envelope, PeerId, ViewId};
-use tokio::sync::oneshot;
+use starling_train::{ReplicatedState, ResultRecord};
 
 use crate::data::Transport;
 
@@ -29,10 +27,10 @@ pub(crate) enum NetworkEvent {
     RingFailed { peer: PeerId, view: ViewId, failure: RingFailure },
     /// A neighbour whose ring link failed has had the time to say why.
     RingSuspected { peer: PeerId, view: ViewId },
-    /// A joiner asks for the state.
-    StateAsked { peer: PeerId, reply: oneshot::Sender<Arc<Vec<u8>>> },
-    /// The state of our fetch of this number is here, or why not.
-    StateFetched { number: u64, from: PeerId, state: Result<Vec<u8>, String> },
+    /// The result of our fetch of this number is here, or why not.
+    ResultFetched { number: u64, result: Result<ResultRecord, String> },
+    /// The state of our sync of this number is here, or why not.
+    StateFetched { number: u64, state: Result<Box<ReplicatedState>, String> },
 }
 
 /// Why a ring operation failed.

@@ -1,40 +1,44 @@
 //! One task that owns the swarm and the membership machine: takes in what happens ([`inputs`]), does what the machine
-//! asks ([`outputs`]).
+//! asks ([`outputs`]), and goes on in new views ([`resume`]).
 
+mod change;
 mod inputs;
 mod outputs;
+mod resume;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use starling_collective::LayoutConfig;
-use starling_topology::message::MAX_MEMBERS;
-use starling_topology::{Event, Evidence, Input, Membership, Output, PeerId, Time, Timer, ViewId};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use starling_topology::{Event, Evidence, Input, Membership, Output, PeerId, RunId, Time, Timer, View, ViewId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::control::Link;
 use crate::error::NodeError;
+use crate::exchange::{Exchange, Notice};
 use crate::identity::to_libp2p;
 use crate::network::Network;
+use crate::record_file::RecordFile;
 use crate::report::{Observer, Report};
 use crate::ring::{RingHandle, Traffic};
-use crate::trainer::{Command, TrainerHandle};
+use crate::snapshots::Snapshots;
+use crate::trainer::{TrainerHandle, Watch};
+use change::Change;
+use resume::{ResultFetch, StateFetch};
 
 /// How often we tell the swarm where we are.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);
 /// Ring streams that came before we knew their view.
 const MAX_EARLY: usize = 8;
-/// Joiners that may wait for the state at a time: as many as a view has members.
-const MAX_ASKERS: usize = MAX_MEMBERS;
 /// How long the last messages may take to go out.
 const LINGER: Duration = Duration::from_secs(2);
 /// What a closing connection gets to flush its buffers.
 const FLUSH: Duration = Duration::from_millis(100);
+/// What a process that was stopped for a while gets to read what came meanwhile, before it looks who was silent.
+const CATCH_BREATH: Duration = Duration::from_millis(200);
 
 /// How a node's time in the run ended.
 #[derive(Debug)]
@@ -43,24 +47,40 @@ pub(crate) enum End {
     Event(Event),
     /// We were asked to leave and nobody answered in time.
     LeftAlone,
-    /// Training or the state's transfer failed.
+    /// Training failed.
     Failed(NodeError),
 }
 
 /// What the loop needs to know of the run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct LoopConfig {
+    pub(crate) run: RunId,
     pub(crate) max_stall: Duration,
-    pub(crate) elements: usize,
-    pub(crate) max_state_bytes: usize,
+    pub(crate) parameters: usize,
+    pub(crate) max_state_bytes: u64,
     pub(crate) layout: LayoutConfig,
     pub(crate) in_flight: u32,
 }
 
+/// Whom the loop works with.
+pub(crate) struct Company {
+    pub(crate) network: Network,
+    pub(crate) membership: Membership,
+    pub(crate) trainer: TrainerHandle,
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) record: RecordFile,
+    pub(crate) observer: Arc<dyn Observer>,
+}
+
 pub(crate) struct EventLoop {
+    me: PeerId,
     network: Network,
     membership: Membership,
     trainer: TrainerHandle,
+    exchange: Arc<Exchange>,
+    snapshots: Arc<Snapshots>,
+    record: RecordFile,
     observer: Arc<dyn Observer>,
     config: LoopConfig,
     began: Instant,
@@ -68,18 +88,25 @@ pub(crate) struct EventLoop {
     links: BTreeMap<PeerId, Link>,
     /// Peers whose control stream to us is open, and how many they have opened.
     readers: BTreeMap<PeerId, usize>,
+    /// Of the view that was resumed last.
+    members: Vec<PeerId>,
+    /// Of these, those that were downloading the state then.
+    syncing: BTreeSet<PeerId>,
     ring: Option<RingHandle>,
     /// Ring streams of views that we have yet to install.
     early: Vec<(PeerId, ViewId, libp2p::Stream)>,
-    fetching: Option<JoinHandle<()>>,
-    /// Of the newest fetch. An older one's outcome may still be on its way.
+    result: Option<ResultFetch>,
+    /// Of the newest fetch of a result. An older one's outcome may still be on its way.
     fetch_number: u64,
-    /// Joiners that wait for the state; the trainer has been asked for it if there are any.
-    askers: Vec<oneshot::Sender<Arc<Vec<u8>>>>,
+    state: Option<StateFetch>,
+    /// Why the next view comes.
+    change: Option<Change>,
+    /// A view that was resumed and that the user has yet to be told of.
+    shown: Option<(View, u64)>,
     traffic: Arc<Traffic>,
-    /// The last committed step that the trainer told of.
-    step: u64,
     world_size: u32,
+    watch: Watch,
+    looked: Instant,
 }
 
 /// What is left when the loop has ended.
@@ -91,31 +118,35 @@ pub(crate) struct Ended {
 }
 
 impl EventLoop {
-    pub(crate) fn new(
-        network: Network,
-        membership: Membership,
-        trainer: TrainerHandle,
-        config: LoopConfig,
-        observer: Arc<dyn Observer>,
-    ) -> Self {
+    pub(crate) fn new(company: Company, config: LoopConfig) -> Self {
+        let Company { network, membership, trainer, exchange, snapshots, record, observer } = company;
         Self {
+            me: network.contact().peer,
             network,
             membership,
             trainer,
+            exchange,
+            snapshots,
+            record,
             observer,
             config,
             began: Instant::now(),
             timers: BTreeMap::new(),
             links: BTreeMap::new(),
             readers: BTreeMap::new(),
+            members: Vec::new(),
+            syncing: BTreeSet::new(),
             ring: None,
             early: Vec::new(),
-            fetching: None,
+            result: None,
             fetch_number: 0,
-            askers: Vec::new(),
+            state: None,
+            change: None,
+            shown: None,
             traffic: Arc::default(),
-            step: 0,
             world_size: 0,
+            watch: Watch::default(),
+            looked: Instant::now(),
         }
     }
 
@@ -127,53 +158,66 @@ impl EventLoop {
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Ended {
         let end = self.work(stop).await;
         // Whoever waits for the ring must see it closed, and the trainer must not wait for it either.
-        self.ring = None;
-        if let Some(fetching) = self.fetching.take() {
-            fetching.abort();
-        }
-        let evaluate = matches!(end, End::Event(Event::Complete { .. } | Event::Left) | End::LeftAlone);
-        // A trainer that hangs takes no command; nobody waits for it then.
-        let _ = tokio::time::timeout(LINGER, self.trainer.commands.send(Command::Stop { evaluate })).await;
+        (self.ring, self.result, self.state) = (None, None, None);
+        let in_order = matches!(end, End::Event(Event::Complete { .. } | Event::Left) | End::LeftAlone);
+        self.exchange.stop(in_order);
         self.linger().await;
+        if in_order {
+            self.record.remove();
+        }
         Ended { end, trainer: self.trainer, traffic: self.traffic, world_size: self.world_size }
     }
 
     async fn work(&mut self, stop: CancellationToken) -> End {
         let mut announce = tokio::time::interval(ANNOUNCE_INTERVAL);
+        let mut look = tokio::time::interval(self.look_interval());
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut give_up: Option<Instant> = None;
+        let mut breath: Option<Instant> = None;
+        let exchange = self.exchange.clone();
         loop {
             if let Some(end) = self.execute_all().await {
                 return end;
             }
             let wake = self.timers.iter().min_by_key(|(timer, at)| (**at, **timer)).map(|(timer, at)| (*timer, *at));
-            let wake_at = wake.map(|(_, at)| self.began + (at - Time::ZERO));
+            let wake_at = wake.map(|(_, at)| (self.began + (at - Time::ZERO)).max(breath.unwrap_or(self.began)));
             tokio::select! {
                 () = sleep_until(give_up) => return End::LeftAlone,
                 () = stop.cancelled(), if give_up.is_none() => {
                     give_up = Some(Instant::now() + self.config.max_stall);
                     self.handle(Input::Leave);
                 }
+                notice = exchange.noticed() => match notice {
+                    Notice::Held(progress) => self.handle(Input::Held(progress)),
+                    Notice::TooFarBehind => self.unable("the state came too slowly: no room for more results"),
+                },
                 Some(event) = self.trainer.events.recv() => {
                     if let Some(end) = self.on_trainer(event) {
                         return end;
                     }
                 }
-                Some(event) = self.network.events.recv() => {
-                    if let Some(end) = self.on_network(event).await {
-                        return end;
-                    }
-                }
+                Some(event) = self.network.events.recv() => self.on_network(event),
                 event = self.network.swarm.select_next_some() => {
                     if let Some(event) = self.network.absorb(event) {
                         self.on_swarm(event);
                     }
                 }
+                _ = look.tick() => {
+                    let since = self.looked.elapsed();
+                    self.looked = Instant::now();
+                    if since > 4 * self.look_interval() {
+                        tracing::warn!(?since, "this process stood still");
+                        breath = Some(self.looked + CATCH_BREATH);
+                    }
+                    if let Some(end) = self.stalled(since) {
+                        return end;
+                    }
+                }
                 () = sleep_until(wake_at) => {
-                    if let Some((timer, _)) = wake {
+                    // A process that was stopped finds its timers expired and its sockets full, in any order.
+                    let stood_still = self.looked.elapsed() > 4 * self.look_interval();
+                    if let Some((timer, _)) = wake.filter(|_| !stood_still) {
                         self.timers.remove(&timer);
-                        if let Some(end) = self.stalled() {
-                            return end;
-                        }
                         self.handle(Input::Expired(timer));
                     }
                 }
@@ -194,10 +238,18 @@ impl EventLoop {
         }
     }
 
+    /// How often the loop looks whether the trainer, or this whole process, hangs.
+    fn look_interval(&self) -> Duration {
+        self.config.max_stall / 40
+    }
+
     /// A device or disk that hangs leaves this loop alive and the others waiting. Better to end: they see that at once.
-    fn stalled(&self) -> Option<End> {
+    fn stalled(&mut self, since: Duration) -> Option<End> {
         let limit = self.config.max_stall * 9 / 10;
-        (self.trainer.busy.duration() > limit).then(|| End::Failed(NodeError::Stalled { step: self.step + 1, limit }))
+        let most = 2 * self.look_interval();
+        let step = self.exchange.progress().step + 1;
+        (self.watch.look(&self.trainer.busy, since, most) > limit)
+            .then_some(End::Failed(NodeError::Stalled { step, limit }))
     }
 
     /// Hands an input to the machine; a violation is told, and its peer suspected.
@@ -207,8 +259,11 @@ impl EventLoop {
             Input::Received { from, .. } => Some(*from),
             Input::Expired(_)
             | Input::Suspected { .. }
-            | Input::Held { .. }
+            | Input::Held(_)
             | Input::Finished { .. }
+            | Input::Digest { .. }
+            | Input::Synced
+            | Input::Unable
             | Input::Leave => None,
         };
         if let (Err(violation), Some(peer)) = (self.membership.handle(now, input), from) {
@@ -227,9 +282,6 @@ impl EventLoop {
     fn suspect(&mut self, peer: PeerId, evidence: Evidence) {
         self.links.remove(&peer);
         self.handle(Input::Suspected { peer, evidence });
-        if !self.membership.view().is_some_and(|view| view.contains(peer)) {
-            self.network.forget(to_libp2p(peer));
-        }
     }
 
     /// Lets the machine's last messages reach the sockets: closes all links after them and keeps the swarm going.

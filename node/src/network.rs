@@ -19,11 +19,13 @@ use crate::behaviour::{Behaviour, BehaviourEvent, Protocols, WELCOME};
 use crate::data::Door;
 use crate::error::NodeError;
 use crate::event::NetworkEvent;
+use crate::exchange::Exchange;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::secret::Secret;
 use crate::settings::Settings;
+use crate::snapshots::Snapshots;
 use crate::welcome::{self, Mismatch};
-use crate::{control, ring, state_transfer, streams, transport};
+use crate::{control, result_transfer, ring, state_transfer, streams, transport};
 
 /// Events that wait for the event loop. Its tasks wait when it is full: backpressure down to the sockets.
 const MAX_EVENTS: usize = 256;
@@ -34,7 +36,13 @@ const LISTEN_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait for a listener's next address.
 const LISTEN_PAUSE: Duration = Duration::from_millis(50);
 /// Peers whose addresses are kept.
-const MAX_CONTACTS: usize = 1024;
+const MAX_CONTACTS: usize = 2048;
+
+/// What other members may ask for.
+pub(crate) struct Stock {
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) snapshots: Arc<Snapshots>,
+}
 
 /// A swarm whose streams are served, and the queues that they are served into.
 pub(crate) struct Network {
@@ -59,6 +67,7 @@ impl Network {
         secret: Secret,
         manifest: &Manifest,
         settings: &Settings,
+        stock: Stock,
     ) -> Result<Self, NodeError> {
         let protocols = Protocols::new(manifest.run_id());
         let (turned_in, turned) = mpsc::channel(MAX_NOTICES);
@@ -89,9 +98,17 @@ impl Network {
                     }
                 }
             });
-            let events = events_in.clone();
+            let Stock { exchange, snapshots } = stock;
+            streams::serve(control(), protocols.result.clone(), move |_, stream| {
+                result_transfer::serve(stream, exchange.clone(), stall)
+            });
             streams::serve(control(), protocols.state.clone(), move |peer, stream| {
-                state_transfer::serve(peer, stream, events.clone(), stall)
+                let snapshots = snapshots.clone();
+                async move {
+                    if let Err(error) = state_transfer::serve(stream, snapshots, stall).await {
+                        tracing::info!(%peer, %error, "a joiner stopped asking for the state");
+                    }
+                }
             });
             let manifest = Arc::new(manifest.clone());
             streams::serve(control(), WELCOME, move |peer, stream| {
@@ -145,9 +162,14 @@ impl Network {
     /// Remembers how to reach a peer. Addresses that are none are left out: they came from another machine.
     pub(crate) fn learn(&mut self, contact: &Contact) {
         let peer = to_libp2p(contact.peer);
-        let room = self.contacts.len() < MAX_CONTACTS || self.contacts.contains_key(&peer);
-        if peer == *self.swarm.local_peer_id() || !room {
+        if peer == *self.swarm.local_peer_id() {
             return;
+        }
+        if self.contacts.len() >= MAX_CONTACTS && !self.contacts.contains_key(&peer) {
+            // Whoever we are not connected to may never come back.
+            let gone = self.contacts.keys().find(|known| !self.swarm.is_connected(known)).copied();
+            let Some(gone) = gone else { return };
+            self.forget(gone);
         }
         let addresses: Vec<Multiaddr> = contact.addresses.iter().filter_map(|address| address.parse().ok()).collect();
         for address in &addresses {

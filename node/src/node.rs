@@ -10,15 +10,17 @@ use starling_train::LayoutSpec;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::NodeError;
-use crate::event_loop::{End, Ended, EventLoop, LoopConfig};
+use crate::event_loop::{Company, End, Ended, EventLoop, LoopConfig};
+use crate::exchange::Exchange;
 use crate::identity::to_libp2p;
-use crate::network::Network;
-use crate::prepare::{self, Prepared};
+use crate::network::{Network, Stock};
+use crate::prepare::{self, Prepared, Start};
 use crate::report::{Observer, Outcome, Report, Summary};
 use crate::reporter::Reporter;
 use crate::saver::Saver;
 use crate::secret::Secret;
 use crate::settings::{Founding, Joining, Settings};
+use crate::snapshots::Snapshots;
 use crate::ticket::Ticket;
 use crate::trainer::{self, Duties, Totals};
 
@@ -86,7 +88,7 @@ async fn take_part(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    let Prepared { identity, manifest, trainer, store, secret, membership, through } = prepared;
+    let Prepared { identity, manifest, trainer, store, secret, membership, start, record } = prepared;
     let run = manifest.run_id();
     observer.report(&Report::Started {
         peer: identity.peer_id().to_string(),
@@ -100,21 +102,28 @@ async fn take_part(
         private: secret.is_some(),
     });
     let config = LoopConfig {
+        run,
         max_stall: membership.max_stall,
-        elements: trainer.buffer_len(),
-        max_state_bytes: trainer.state().encoded_len(),
+        parameters: trainer.parameters(),
+        max_state_bytes: trainer.max_state_bytes(),
         layout: layout_config(manifest.layout),
         in_flight: settings.buckets_in_flight,
     };
-    let mut network = Network::start(&identity, Secret::new(secret), &manifest, settings).await?;
+    let exchange = Exchange::new(trainer.step(), manifest.steps, manifest.batch_size);
+    let snapshots = Snapshots::new(settings.state_rate);
+    let stock = Stock { exchange: exchange.clone(), snapshots: snapshots.clone() };
+    let mut network = Network::start(&identity, Secret::new(secret), &manifest, settings, stock).await?;
     let addresses = network.addresses();
     let ticket = Ticket { peer: identity.peer_id(), addresses: addresses.clone(), run, secret };
     observer.report(&Report::Listening {
         addresses: addresses.iter().map(|address| format!("{address}/p2p/{}", identity.peer_id())).collect(),
         ticket: ticket.to_string(),
     });
-    if let Some(contact) = &through {
-        network.learn(contact);
+    match &start {
+        Start::Found => {}
+        Start::Join(contacts) | Start::Recover(_, contacts) => {
+            contacts.iter().for_each(|contact| network.learn(contact));
+        }
     }
     let duties = Duties {
         checkpoint_every: settings.checkpoint_every,
@@ -122,13 +131,25 @@ async fn take_part(
         export: settings.export.clone(),
     };
     let saver = Saver::start(store, observer.clone())?;
-    let trainer = trainer::start(trainer, through.is_none(), duties, saver, observer.clone())?;
     let me = network.contact();
-    let machine = match through {
-        None => Membership::found(membership, run, me, Time::ZERO),
-        Some(member) => Membership::join(membership, run, me, member.peer, Time::ZERO),
+    let company = trainer::Company {
+        me: me.peer,
+        exchange: exchange.clone(),
+        snapshots: snapshots.clone(),
+        observer: observer.clone(),
     };
-    let event_loop = EventLoop::new(network, machine, trainer, config, observer.clone());
+    let trainer = trainer::start(trainer, duties, saver, company)?;
+    let (progress, now) = (exchange.progress(), Time::ZERO);
+    let membership = match start {
+        Start::Found => Membership::found(membership, run, me, progress, now),
+        Start::Join(contacts) => Membership::join(membership, run, me, contacts, now),
+        Start::Recover(record, contacts) => {
+            Membership::recover(membership, run, me, record, contacts, progress, now)
+        }
+    };
+    let observed = observer.clone();
+    let company = Company { network, membership, trainer, exchange, snapshots, record, observer: observed };
+    let event_loop = EventLoop::new(company, config);
     let Ended { end, trainer, traffic, world_size } = event_loop.run(stop).await;
     if let End::Failed(error @ NodeError::Stalled { .. }) = end {
         // The trainer does not answer; the process ends under it.
@@ -173,17 +194,7 @@ fn failure(end: End, totals: &Totals) -> NodeError {
         End::Event(Event::Diverged { peer, step, ours, theirs }) => {
             NodeError::Diverged { peer: name(peer), step, ours: ours.to_string(), theirs: theirs.to_string() }
         }
-        End::Event(Event::Lost { peer, evidence, reporter }) => NodeError::PeerLost {
-            peer: name(peer),
-            evidence: evidence.to_string(),
-            seen_by: reporter.map_or_else(|| "this peer".into(), name),
-            step: totals.step,
-            saved: match &totals.trouble {
-                Some(_) => "could not be saved",
-                None if totals.step > 0 => "is saved",
-                None => "needs no saving",
-            },
-        },
+        End::Event(Event::NoState) => NodeError::NoState,
         End::LeftAlone => NodeError::LeftAlone { step: totals.step, saved: totals.trouble.is_none() },
         End::Event(_) => NodeError::Stopped("event loop"),
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use starling_topology::{Config as MembershipConfig, Contact, PeerId, RunId};
+use starling_topology::{Config as MembershipConfig, Contact, PeerId, Record, RunId};
 use starling_train::{
     CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Dataset, LabelColumn, Manifest, Trainer,
     WIRE_VERSION, check_export_place,
@@ -13,6 +13,7 @@ use crate::ask::{Member, ask};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p};
 use crate::node::{CHECKPOINTS, blocking};
+use crate::record_file::RecordFile;
 use crate::secret;
 use crate::settings::{Founding, Joining, Resume, Settings};
 use crate::{manifest_file, welcome};
@@ -26,8 +27,21 @@ pub(crate) struct Prepared {
     /// The run's secret; `None` for a public run.
     pub(crate) secret: Option<[u8; 32]>,
     pub(crate) membership: MembershipConfig,
-    /// Whom to join through; `None` for the founder.
-    pub(crate) through: Option<Contact>,
+    /// How it takes part.
+    pub(crate) start: Start,
+    /// Where its place in the run is kept.
+    pub(crate) record: RecordFile,
+}
+
+/// How a peer takes part.
+#[derive(Debug)]
+pub(crate) enum Start {
+    /// As the first member.
+    Found,
+    /// By asking these members.
+    Join(Vec<Contact>),
+    /// As the member that it was before its process was gone.
+    Recover(Record, Vec<Contact>),
 }
 
 /// Prepares the founder of a run: names it, and loads a checkpoint if it goes on from one.
@@ -36,14 +50,15 @@ pub(crate) async fn founder(settings: &Settings, founding: &Founding) -> Result<
         check_export_place(path)?;
     }
     let identity = Identity::load_or_create(&settings.data_dir)?;
-    let (manifest, trainer, store) = {
+    let (manifest, trainer, store, start) = {
         let (settings, founding) = (settings.clone(), founding.clone());
         blocking(move || found(&settings, &founding)).await?
     };
     manifest_file::store(&settings.data_dir, &manifest)?;
     let secret = if founding.public { None } else { Some(own_secret(&settings.data_dir, manifest.run_id())?) };
     let membership = membership(settings, &manifest, founding.min_peers);
-    Ok(Prepared { identity, manifest, trainer, store, secret, membership, through: None })
+    let record = RecordFile::new(&settings.data_dir, manifest.run_id());
+    Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record })
 }
 
 /// Prepares a joiner: asks a member what the run is, and checks that this machine can take part in it.
@@ -53,7 +68,19 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
     }
     let identity = Identity::load_or_create(&settings.data_dir)?;
     let member = Member::of(joining)?;
-    let manifest = ask(&identity, &member, settings.mdns, None).await?;
+    // A member that was killed knows the run, and the one that it once joined through may be gone.
+    let known = member.run.and_then(|run| remembered(&settings.data_dir, run));
+    let manifest = match known {
+        Some(manifest) => manifest,
+        None => match ask(&identity, &member, settings.mdns, None).await {
+            Ok(manifest) => manifest,
+            Err(error @ NodeError::Unreachable { .. }) => {
+                let last = RecordFile::last_run(&settings.data_dir).filter(|_| member.run.is_none());
+                last.and_then(|run| remembered(&settings.data_dir, run)).ok_or(error)?
+            }
+            Err(error) => return Err(error),
+        },
+    };
     let run = manifest.run_id();
     if let Some(ours) = member.run.filter(|ours| *ours != run) {
         let (ours, theirs) = (ours.to_string(), run.to_string());
@@ -70,10 +97,28 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
         let differences = welcome::describe(&ours.differences(&theirs));
         return Err(NodeError::Manifest { peer: member.peer.to_string(), differences });
     }
+    let peer: PeerId = from_libp2p(&member.peer).ok_or_else(|| NodeError::NoPeer(member.peer.to_string()))?;
+    let through = Contact { peer, addresses: member.addresses.iter().map(ToString::to_string).collect() };
+    let record = RecordFile::new(&settings.data_dir, run);
+    let start = match record.load() {
+        None => Start::Join(vec![through]),
+        Some((record, mut contacts)) => {
+            // What the user says is newer than what was kept.
+            contacts.retain(|contact| contact.peer != through.peer);
+            contacts.push(through);
+            Start::Recover(record, contacts)
+        }
+    };
     let (trainer, store) = {
         let (settings, manifest) = (settings.clone(), manifest.clone());
+        let comes_back = matches!(start, Start::Recover(..));
         blocking(move || {
-            Ok((Trainer::new(&manifest, dataset, settings.device)?, open_store(&settings, manifest.run_id())?))
+            let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
+            let store = open_store(&settings, manifest.run_id())?;
+            if comes_back {
+                load_newest(&store, &mut trainer)?;
+            }
+            Ok((trainer, store))
         })
         .await?
     };
@@ -83,22 +128,35 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
         secret::store(&settings.data_dir, run, secret)?;
     }
     let membership = membership(settings, &manifest, 1);
-    let peer: PeerId = from_libp2p(&member.peer).ok_or_else(|| NodeError::NoPeer(member.peer.to_string()))?;
-    let through = Contact { peer, addresses: member.addresses.iter().map(ToString::to_string).collect() };
-    let (secret, through) = (member.secret, Some(through));
-    Ok(Prepared { identity, manifest, trainer, store, secret, membership, through })
+    let secret = member.secret;
+    Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record })
+}
+
+/// The manifest of a run that this machine was a member of when its process was killed.
+fn remembered(data_dir: &Path, run: RunId) -> Option<Manifest> {
+    RecordFile::new(data_dir, run).load()?;
+    manifest_file::load(data_dir, run).ok()
 }
 
 fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> MembershipConfig {
     let max_stall = Duration::from_millis(manifest.max_stall_ms);
-    MembershipConfig { max_stall, min_members, max_members: settings.max_peers }
+    MembershipConfig { max_stall, min_members, max_members: settings.max_peers, fork_after: settings.fork_after }
 }
 
-fn found(settings: &Settings, founding: &Founding) -> Result<(Manifest, Trainer, CheckpointStore), NodeError> {
+fn found(settings: &Settings, founding: &Founding) -> Result<(Manifest, Trainer, CheckpointStore, Start), NodeError> {
     let options = data_options(settings, founding.run.held_out, founding.run.seed);
     let dataset = Dataset::load(&options).map_err(starling_train::Error::from)?;
     let manifest = Manifest::found(&founding.run, &dataset)?;
     let store = open_store(settings, manifest.run_id())?;
+    let record = RecordFile::new(&settings.data_dir, manifest.run_id());
+    if let Resume::Step(_) = founding.resume {
+        // Whoever names a step wants to begin there, whatever the others do.
+        record.remove();
+    } else if let Some((record, contacts)) = record.load() {
+        let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
+        load_newest(&store, &mut trainer)?;
+        return Ok((manifest, trainer, store, Start::Recover(record, contacts)));
+    }
     let wanted = match (founding.resume, store.steps()?.last()) {
         (Resume::Fresh, Some(step)) => {
             return Err(NodeError::CheckpointThere { dir: settings.data_dir.clone(), step: *step });
@@ -119,7 +177,20 @@ fn found(settings: &Settings, founding: &Founding) -> Result<(Manifest, Trainer,
     if let Some(step) = wanted {
         trainer.load(store.load(Some(step)).map_err(|error| damaged(&store, error))?)?;
     }
-    Ok((manifest, trainer, store))
+    Ok((manifest, trainer, store, Start::Found))
+}
+
+/// Loads the newest checkpoint that is intact, if there is one: what a killed process left may be damaged.
+fn load_newest(store: &CheckpointStore, trainer: &mut Trainer) -> Result<(), NodeError> {
+    let Some(newest) = store.steps()?.last().copied() else { return Ok(()) };
+    let state = match store.load(Some(newest)) {
+        Ok(state) => state,
+        Err(error) => match store.last_intact()? {
+            Some(intact) => store.load(Some(intact))?,
+            None => return Err(error.into()),
+        },
+    };
+    Ok(trainer.load(state)?)
 }
 
 /// Refuses to resume a run without checkpoints where other runs have some: most likely a setting was mistyped.
@@ -182,6 +253,7 @@ fn as_we_see_it(manifest: &Manifest, joining: &Joining, dataset: &Dataset) -> Ma
     ours.batch_size = expected.batch_size.unwrap_or(ours.batch_size);
     ours.steps = expected.steps.unwrap_or(ours.steps);
     ours.seed = expected.seed.unwrap_or(ours.seed);
+    ours.balance = expected.balance.unwrap_or(ours.balance);
     ours.max_stall_ms = expected.max_stall_ms.unwrap_or(ours.max_stall_ms);
     ours
 }

@@ -12,8 +12,13 @@ const MAX_BYTES: u64 = 64 * 1024;
 
 /// The content of `path`; `None` if there is no such file.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, NodeError> {
+    read_up_to(path, MAX_BYTES)
+}
+
+/// The same for a file that may be longer.
+pub(crate) fn read_up_to(path: &Path, max_bytes: u64) -> Result<Option<Vec<u8>>, NodeError> {
     match std::fs::metadata(path) {
-        Ok(metadata) if metadata.len() > MAX_BYTES => {
+        Ok(metadata) if metadata.len() > max_bytes => {
             let source = std::io::Error::new(ErrorKind::InvalidData, "the file is too large for what it should hold");
             return Err(NodeError::file("read", path, source));
         }

@@ -36,7 +36,7 @@ pub enum Report {
         /// What another machine passes to `starling join`. Holds the run's secret.
         ticket: String,
     },
-    /// The first step waits for more members.
+    /// Steps wait for more members.
     Waiting {
         /// Members and joiners so far.
         present: usize,
@@ -70,6 +70,51 @@ pub enum Report {
         rank: u32,
         /// The members' peer ids, in ring order.
         members: Vec<String>,
+        /// The last committed step.
+        step: u64,
+        /// Why it came; empty for a founder's first.
+        reason: String,
+        /// How many members of the view before it agreed to it.
+        promised: usize,
+        /// How many members that view had.
+        of: usize,
+        /// Milliseconds from the first sign that it would be needed to its installation, as this peer saw it.
+        took_ms: u64,
+        /// Whether it, or a view before it, was installed without a quorum.
+        forked: bool,
+    },
+    /// A member may be lost.
+    Suspected {
+        /// Its peer id.
+        peer: String,
+        /// Why.
+        evidence: String,
+        /// Who saw it; `None` if this peer did.
+        seen_by: Option<String>,
+    },
+    /// Too few members answer: steps stand still until more do.
+    Paused {
+        /// How many answer.
+        present: usize,
+        /// How many it takes.
+        needed: usize,
+    },
+    /// The other members go on without this peer, which joins again by itself.
+    Evicted {
+        /// Who told; this peer itself if it could not catch up.
+        by: String,
+    },
+    /// The state is being downloaded. At most a few per second.
+    Syncing {
+        /// The state after this step.
+        step: u64,
+        /// Bytes that are here.
+        bytes: u64,
+        /// Bytes that it has.
+        of: u64,
+    },
+    /// The state is here and up to date: this peer is a full member.
+    Synced {
         /// The last committed step.
         step: u64,
     },

@@ -1,8 +1,8 @@
 //! Drives the all-reduce machine over two links: one from the previous member of the ring, one to the next.
 //!
-//! One task owns a view's ring. The trainer thread hands it a buffer and gets it back reduced, or learns that the
-//! operation was interrupted because the view changes. What can't be sent yet waits as an index, not as bytes, and
-//! sending never keeps the task from receiving, so no order of delivery can block a ring.
+//! One task owns a view's ring. It takes a buffer from the [`Exchange`] and hands it back reduced, or interrupted because
+//! the view changes. What can't be sent yet waits as an index, not as bytes, and sending never keeps the task from
+//! receiving, so no order of delivery can block a ring.
 
 mod greeting;
 mod link;
@@ -17,13 +17,14 @@ use libp2p_stream::Control;
 use starling_collective::{
     Input, Layout, LayoutConfig, OperationKey, Output, SegmentHeader, SegmentId, Session, kernel,
 };
-use starling_topology::{Gate, PeerId, Rank, Ring, View, ViewId};
-use tokio::sync::{mpsc, oneshot, watch};
+use starling_topology::{PeerId, Rank, Ring, View, ViewId};
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::data::Door;
 use crate::data::handshake::Connection;
 use crate::event::{NetworkEvent, RingFailure};
+use crate::exchange::{Exchange, Gate};
 use crate::identity::to_libp2p;
 use crate::streams;
 pub(crate) use greeting::read_view;
@@ -34,10 +35,8 @@ use link::{Incoming, LinkConfig, Outgoing};
 pub(crate) struct Operation {
     pub(crate) step: u64,
     pub(crate) buffer: Vec<f32>,
-    /// The sum of all members' weights.
+    /// What the sum of all contributions is divided by.
     pub(crate) divisor: f32,
-    /// Gets the weighted mean; dropped if the operation is interrupted.
-    pub(crate) reply: oneshot::Sender<Vec<f32>>,
 }
 
 /// Bytes over ring links, headers included, over the node's life.
@@ -64,19 +63,14 @@ pub(crate) struct RingConfig {
 pub(crate) struct RingHandle {
     pub(crate) view: ViewId,
     pub(crate) previous: PeerId,
-    gate: watch::Sender<Gate>,
+    /// The ring's queue. It also keeps the task, and with it both streams, while no step runs: a neighbour may still be
+    /// in its last one.
+    pub(crate) operations: mpsc::Sender<Operation>,
     incoming: mpsc::Sender<Stream>,
     task: AbortHandle,
-    /// Keeps the task, and with it both streams, while no step runs: a neighbour may still be in its last one.
-    _operations: mpsc::Sender<Operation>,
 }
 
 impl RingHandle {
-    /// Interrupts operations of steps that `gate` does not admit.
-    pub(crate) fn hold(&self, gate: Gate) {
-        self.gate.send_replace(gate);
-    }
-
     /// Hands over the previous member's stream.
     pub(crate) fn connect(&self, stream: Stream) {
         // A second stream of the same view is none of a correct peer's; it is dropped.
@@ -90,17 +84,17 @@ impl Drop for RingHandle {
     }
 }
 
-/// Starts the ring of `view` for the member `me`. Operations go into the returned queue.
+/// Starts the ring of `view` for the member `me`.
 pub(crate) fn start(
     view: &View,
     me: PeerId,
     config: RingConfig,
+    exchange: Arc<Exchange>,
     control: Control,
     events: mpsc::Sender<NetworkEvent>,
-) -> (RingHandle, mpsc::Sender<Operation>) {
+) -> RingHandle {
     let ring = Ring::plan(view);
     let rank = ring.rank_of(me).expect("invariant: a member starts only its own ring");
-    let (gate, gate_watch) = watch::channel(Gate::open());
     let (incoming, streams) = mpsc::channel(1);
     let (operations, queue) = mpsc::channel(1);
     let driver = Driver {
@@ -110,12 +104,13 @@ pub(crate) fn start(
         previous: ring.previous(rank),
         view: view.id(),
         config,
-        gate: gate_watch,
+        gate: exchange.gate(),
+        exchange,
         events,
     };
     let (view, previous) = (driver.view, driver.previous);
     let task = tokio::spawn(driver.run(control, streams, queue)).abort_handle();
-    (RingHandle { view, previous, gate, incoming, task, _operations: operations.clone() }, operations)
+    RingHandle { view, previous, operations, incoming, task }
 }
 
 struct Driver {
@@ -125,6 +120,7 @@ struct Driver {
     previous: PeerId,
     view: ViewId,
     config: RingConfig,
+    exchange: Arc<Exchange>,
     gate: watch::Receiver<Gate>,
     events: mpsc::Sender<NetworkEvent>,
 }
@@ -225,8 +221,8 @@ impl Driver {
                 outgoing.load(&header, &operation.buffer[range]);
             }
             if session.is_done() && !outgoing.is_busy() {
-                // If nobody waits for it any more, the view is changing and the step will run again.
-                let _ = operation.reply.send(operation.buffer);
+                // If it is not admitted any more, the view is changing and the step will run again.
+                self.exchange.complete(self.view, operation.step, operation.buffer);
                 return Ok(());
             }
             // Links that are always ready must not keep the event loop waiting.
@@ -234,8 +230,9 @@ impl Driver {
             tokio::select! {
                 biased;
                 changed = self.gate.wait_for(|gate| !gate.admits(operation.step)) => {
-                    // An error means that the handle is gone, and this task with it.
+                    // An error means that the exchange is gone, and this task with it.
                     drop(changed);
+                    self.exchange.interrupted(operation.buffer);
                     return Ok(());
                 }
                 sent = outgoing.flush(), if outgoing.is_busy() => {

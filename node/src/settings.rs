@@ -1,6 +1,7 @@
 //! What a node is told by its user: the checked form of the configuration.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use libp2p::Multiaddr;
 use starling_train::{DeviceChoice, RunSpec};
@@ -31,6 +32,10 @@ pub struct Settings {
     pub data_plane: DataPlane,
     /// The most members that a view may have.
     pub max_peers: usize,
+    /// When a side without a quorum goes on as a fork; `None` is never.
+    pub fork_after: Option<Duration>,
+    /// Bytes of state handed out to joiners per second; 0 sets no limit.
+    pub state_rate: u64,
     /// Save a checkpoint every so many steps; 0 saves only at the end.
     pub checkpoint_every: u64,
     /// How many checkpoints to keep.
@@ -41,6 +46,8 @@ pub struct Settings {
     pub buckets_in_flight: u32,
     /// Write the trained model here at the end.
     pub export: Option<PathBuf>,
+    /// Write who contributed which samples here.
+    pub audit: Option<PathBuf>,
 }
 
 /// Founding a run.
@@ -48,7 +55,7 @@ pub struct Settings {
 pub struct Founding {
     /// What is trained and how.
     pub run: RunSpec,
-    /// Members needed before the first step.
+    /// Members needed to take steps.
     pub min_peers: usize,
     /// Whether anyone who knows an address may join, without a secret.
     pub public: bool,
@@ -102,4 +109,6 @@ pub struct Expectations {
     pub seed: Option<u64>,
     /// The longest stall, in milliseconds.
     pub max_stall_ms: Option<u64>,
+    /// How samples are shared out.
+    pub balance: Option<starling_train::Balance>,
 }

@@ -1,69 +1,62 @@
-//! Hands the replicated state from a member to a joiner.
+//! Hands the replicated state from members to a joiner, in chunks, while all of them go on with their steps.
+//!
+//! ```text
+//!   joiner                                     each donor (one stream, one question at a time)
+//!      | -- the state after step S? ------------>  |
+//!      | <-- its manifest: a hash for each chunk   |   or: later; or: not here
+//!      | -- this chunk of that snapshot? ------->  |   the manifest that most donors name
+//!      | <----------------------------- its bytes  |   checked against the hash on arrival
+//! ```
+//!
+//! Chunks are asked for from all donors at once, so a fast one hands out more of them. What a donor fails to hand out in
+//! time is asked for elsewhere; what has arrived is never asked for again.
+
+mod fetch;
+mod serve;
+#[cfg(test)]
+mod tests;
 
 use std::io;
-use std::time::Duration;
 
-use futures::{AsyncReadExt, AsyncWriteExt};
-use libp2p::{PeerId, Stream, StreamProtocol};
-use libp2p_stream::Control;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use serde::{Deserialize, Serialize};
+use starling_topology::Digest;
 
-use crate::event::NetworkEvent;
-use crate::identity::from_libp2p;
-use crate::streams;
+pub(crate) use fetch::{Wanted, fetch};
+pub(crate) use serve::serve;
 
-/// Unit of transfer. Each must arrive within the stall limit, which sets a minimum rate.
-const PIECE_BYTES: usize = 64 * 1024;
+/// The longest question, in bytes.
+const MAX_REQUEST_BYTES: usize = 128;
+/// What a reply takes besides its payload, in bytes.
+const REPLY_OVERHEAD: usize = 64;
 
-/// Answers one joiner: the state's length (u64, big-endian), then its bytes.
-pub(crate) async fn serve(peer: PeerId, mut stream: Stream, events: mpsc::Sender<NetworkEvent>, stall: Duration) {
-    let Some(peer) = from_libp2p(&peer) else { return };
-    let (reply, state) = oneshot::channel();
-    if events.send(NetworkEvent::StateAsked { peer, reply }).await.is_err() {
-        return;
-    }
-    let sent = async {
-        let bytes = timeout(stall, state).await?.map_err(io::Error::other)?;
-        stream.write_all(&(bytes.len() as u64).to_be_bytes()).await?;
-        for piece in bytes.chunks(PIECE_BYTES) {
-            timeout(stall, stream.write_all(piece)).await??;
-        }
-        stream.close().await
-    };
-    if let Err(error) = io::Result::<()>::from(sent.await) {
-        tracing::warn!(?peer, %error, "a joiner did not get the whole state");
-    }
+/// What a joiner asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Request {
+    /// The manifest of the state after this step.
+    Manifest { step: u64 },
+    /// A chunk of the snapshot with this manifest.
+    Chunk { snapshot: Digest, chunk: Digest },
 }
 
-/// Fetches the state from `donor`: at most `max` bytes.
-pub(crate) async fn fetch(
-    mut control: Control,
-    donor: PeerId,
-    protocol: StreamProtocol,
-    max: usize,
-    stall: Duration,
-) -> Result<Vec<u8>, String> {
-    let fetched = async {
-        let mut stream = streams::open(&mut control, donor, &protocol, stall).await?;
-        let mut length = [0; 8];
-        timeout(stall, stream.read_exact(&mut length)).await??;
-        let length = usize::try_from(u64::from_be_bytes(length)).unwrap_or(usize::MAX);
-        if length > max {
-            return Err(io::Error::other(format!("a state of {length} bytes where at most {max} are possible")));
-        }
-        // Memory grows with what has arrived, not with what the donor claims.
-        let mut bytes = Vec::new();
-        let mut piece = vec![0; PIECE_BYTES];
-        while bytes.len() < length {
-            let wanted = PIECE_BYTES.min(length - bytes.len());
-            let read = timeout(stall, stream.read(&mut piece[..wanted])).await??;
-            if read == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            bytes.extend_from_slice(&piece[..read]);
-        }
-        Ok(bytes)
-    };
-    fetched.await.map_err(|error: io::Error| error.to_string())
+/// What a donor answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Reply {
+    /// It has none and will have none.
+    NotHere,
+    /// It will have it; ask again.
+    Later,
+    /// The manifest's bytes.
+    Manifest(Vec<u8>),
+    /// The chunk's bytes.
+    Chunk(Vec<u8>),
+}
+
+fn encode(message: &impl Serialize) -> Vec<u8> {
+    postcard::to_allocvec(message).expect("invariant: these messages always encode")
+}
+
+fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> io::Result<T> {
+    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+    let (message, rest) = postcard::take_from_bytes(bytes).map_err(|error| invalid(error.to_string()))?;
+    if rest.is_empty() { Ok(message) } else { Err(invalid("bytes after the message".into())) }
 }

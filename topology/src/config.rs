@@ -4,20 +4,27 @@ use std::time::Duration;
 
 use crate::message::MAX_MEMBERS;
 
-/// Settings of the membership machine. All deadlines derive from `max_stall`.
+/// Settings of the membership machine. All deadlines but `fork_after` derive from `max_stall`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The longest that a run may stand still because of one peer.
     pub max_stall: Duration,
-    /// How many members must be there before the first step.
+    /// A view with fewer members stands still until enough have joined.
     pub min_members: usize,
     /// How many members a view may have.
     pub max_members: usize,
+    /// A side of a split run that has had no quorum for this long goes on as a fork. `None`: it waits for ever.
+    pub fork_after: Option<Duration>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { max_stall: Duration::from_secs(10), min_members: 1, max_members: MAX_MEMBERS }
+        Self {
+            max_stall: Duration::from_secs(10),
+            min_members: 1,
+            max_members: MAX_MEMBERS,
+            fork_after: Some(Duration::from_secs(120)),
+        }
     }
 }
 
@@ -27,21 +34,69 @@ impl Config {
         self.max_stall / 20
     }
 
-    /// A watched peer that has been silent for this long is lost: six tenths of `max_stall`, so that the news
-    /// reaches all others before `max_stall` is over.
+    /// A watched peer that has been silent for this long is suspected: six tenths of `max_stall`, so that a decree has
+    /// the rest to leave it out.
     pub fn silence_limit(&self) -> Duration {
         self.max_stall * 6 / 10
     }
 
-    /// How long a proposal waits for a joiner to load the state and accept: `max_stall`. Members stand still while a
-    /// joiner loads the state, so this bounds what one that is slow, or that only says it lives, can cost them. It is
-    /// left out then. A state that takes longer to load over the slowest link needs a longer `max_stall`.
-    pub fn join_limit(&self) -> Duration {
+    /// How long a proposer waits for the promises, and then for the acceptances, of members that it does not suspect: a
+    /// tenth of `max_stall`.
+    pub fn promise_limit(&self) -> Duration {
+        self.max_stall / 10
+    }
+
+    /// After how long without news a member takes a decree over from the proposer, per rank that stands before it: three
+    /// twentieths of `max_stall`, longer than a proposer waits for promises.
+    pub fn takeover_delay(&self) -> Duration {
+        self.max_stall * 3 / 20
+    }
+
+    /// The longest time between two attempts at one decree: half of `max_stall`. The time doubles up to it.
+    pub fn retry_limit(&self) -> Duration {
+        self.max_stall / 2
+    }
+
+    /// How often a member looks for peers that it has lost, and how often a joiner asks again: four times per
+    /// `max_stall`.
+    pub fn probe_interval(&self) -> Duration {
+        self.max_stall / 4
+    }
+
+    /// How long a planned change waits for the members to complete the step under way: half of `max_stall`. The change
+    /// freezes them where they are then.
+    pub fn boundary_limit(&self) -> Duration {
+        self.max_stall / 2
+    }
+
+    /// A peer that is lost three times within this is quarantined: six times `max_stall`.
+    pub fn quarantine_window(&self) -> Duration {
+        self.max_stall * 6
+    }
+
+    /// The first quarantine; each further one is twice as long, up to 64 times: `max_stall`.
+    pub fn quarantine(&self) -> Duration {
         self.max_stall
     }
 
     /// How long a finished member waits for the others' goodbyes.
     pub fn goodbye_limit(&self) -> Duration {
         self.max_stall / 5
+    }
+
+    /// All durations that derive from `max_stall`, by name.
+    pub fn derived(&self) -> Vec<(&'static str, Duration)> {
+        vec![
+            ("heartbeat_interval", self.heartbeat_interval()),
+            ("silence_limit", self.silence_limit()),
+            ("promise_limit", self.promise_limit()),
+            ("takeover_delay", self.takeover_delay()),
+            ("retry_limit", self.retry_limit()),
+            ("probe_interval", self.probe_interval()),
+            ("boundary_limit", self.boundary_limit()),
+            ("quarantine_window", self.quarantine_window()),
+            ("quarantine", self.quarantine()),
+            ("goodbye_limit", self.goodbye_limit()),
+        ]
     }
 }

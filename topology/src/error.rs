@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::id::{Generation, PeerId};
+use crate::id::PeerId;
 
 /// A message that no correct peer sends. The sender is at fault, not us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -19,20 +19,15 @@ pub enum Violation {
     /// The message belongs to another run.
     #[error("sent a message of another run")]
     OtherRun,
-    /// Only a view's lowest member proposes.
-    #[error("proposed a view without being the proposer")]
-    NotProposer,
-    /// The proposed view does not follow the current one.
-    #[error("proposed a view of generation {proposed} that does not follow ours, {current}")]
-    NotSuccessor {
-        /// Our generation.
-        current: Generation,
-        /// The proposed one.
-        proposed: Generation,
-    },
-    /// The accepted or installed view is not the proposed one.
-    #[error("answered for a view that was not proposed")]
-    UnknownView,
+    /// A proposal exceeds a bound, or names peers that are not in its view.
+    #[error("sent a proposal or promise that is not sorted, consistent and within bounds")]
+    MalformedProposal,
+    /// A ballot carries its proposer's name.
+    #[error("used another peer's ballot")]
+    ForeignBallot,
+    /// A decided view does not follow the view that it names as its parent.
+    #[error("sent a view that does not follow its parent")]
+    NotSuccessor,
     /// Only members may say this.
     #[error("spoke as a member without being one")]
     NotMember,

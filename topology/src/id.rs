@@ -44,6 +44,11 @@ name_of_32_bytes! {
     Digest
 }
 
+impl ViewId {
+    /// No view yet.
+    pub const NONE: Self = Self([0; 32]);
+}
+
 /// Version of the membership view. Grows by one with each installed view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Generation(pub u64);

@@ -13,26 +13,29 @@
 pub mod config;
 pub mod error;
 pub mod failure_detector;
-pub mod gate;
+pub mod generator;
 pub mod id;
+pub mod interface;
+pub mod ledger;
 pub mod membership;
 pub mod message;
-mod proposal;
+pub mod proposal;
+pub mod record;
 pub mod ring;
 pub mod time;
 pub mod view;
 
-#[cfg(test)]
-mod tests;
-
 pub use config::Config;
 pub use error::Violation;
 pub use failure_detector::FailureDetector;
-pub use gate::Gate;
+pub use generator::Generator;
 pub use id::{Digest, Generation, PeerId, Rank, RunId, ViewId, WorldSize};
-pub use membership::{Event, Input, Membership, Output, Timer};
-pub use message::{Body, Contact, Envelope, Evidence, Refusal};
-pub use proposal::Proposal;
+pub use interface::{CatchUp, Event, Hold, Input, Output, Resumption, Timer};
+pub use ledger::{Committed, Ledger, LedgerError, Order, Shares};
+pub use membership::Membership;
+pub use message::{Body, Contact, Envelope, Evidence, Refusal, Standing};
+pub use proposal::{Ballot, Progress, Proposal, Reason, Resume};
+pub use record::Record;
 pub use ring::Ring;
 pub use time::Time;
 pub use view::View;

@@ -7,16 +7,18 @@ use thiserror::Error;
 
 use crate::error::Violation;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
-use crate::proposal::Proposal;
+use crate::proposal::{Ballot, Progress, Proposal};
 
 /// The largest view. Bounds every message.
-pub const MAX_MEMBERS: usize = 128;
+pub const MAX_MEMBERS: usize = 1024;
 /// The most addresses a contact may list.
 pub const MAX_ADDRESSES: usize = 8;
 /// The longest address, in bytes.
 pub const MAX_ADDRESS_BYTES: usize = 160;
-/// The longest encoded envelope, in bytes: a proposal for the largest view, every contact full.
-pub const MAX_ENVELOPE_BYTES: usize = 256 * 1024;
+/// The most contacts that an outsider is told.
+pub const MAX_HINTS: usize = 8;
+/// The longest encoded envelope, in bytes: a decided proposal for the largest view, every contact full.
+pub const MAX_ENVELOPE_BYTES: usize = 2 * 1024 * 1024;
 
 /// Where a peer can be reached. Addresses are opaque here; the driver knows how to dial them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +35,7 @@ impl Contact {
         self.validate().is_ok()
     }
 
-    fn validate(&self) -> Result<(), Violation> {
+    pub(crate) fn validate(&self) -> Result<(), Violation> {
         let fits = self.addresses.len() <= MAX_ADDRESSES
             && self.addresses.iter().all(|address| address.len() <= MAX_ADDRESS_BYTES);
         if fits { Ok(()) } else { Err(Violation::MalformedContact) }
@@ -47,6 +49,8 @@ pub struct Envelope {
     pub run: RunId,
     /// The sender's generation; zero before it is in a view.
     pub generation: Generation,
+    /// The sender's view; [`ViewId::NONE`] before it is in one.
+    pub view: ViewId,
     /// What it says.
     pub body: Body,
 }
@@ -54,34 +58,96 @@ pub struct Envelope {
 /// What a message says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
-    /// "I want to be a member; here is where to reach me."
-    Join(Contact),
+    /// "I want to be a member."
+    Join {
+        /// Where to reach me.
+        contact: Contact,
+        /// My last committed step: 0 if I hold the run's initial state.
+        step: u64,
+    },
     /// "Ask this member instead: it proposes the next view."
     Redirect(Contact),
     /// "You can't be a member, because ..."
     Refuse(Refusal),
     /// "I want to leave in order."
     Leave,
-    /// "Complete this step, then change to this view."
-    Propose(Proposal),
-    /// "I stand at the proposal's boundary with this state and am ready for this view."
-    Accept {
-        /// The proposed view.
-        view: ViewId,
-    },
-    /// "All have accepted: go on in this view."
-    Install {
-        /// The accepted view.
-        view: ViewId,
-    },
-    /// "I live."
-    Heartbeat,
-    /// "A member is lost, so this run can't go on."
-    Lost {
-        /// The lost member.
+    /// "I can't reach this member any more."
+    Suspect {
+        /// The member.
         peer: PeerId,
         /// How that was seen.
         evidence: Evidence,
+    },
+    /// "I want to propose the next view. Take part in no lower ballot any more, and hold your steps."
+    Prepare {
+        /// The attempt.
+        ballot: Ballot,
+        /// `None`: hold at once. `Some(step)`: complete this step, drop later ones.
+        boundary: Option<u64>,
+    },
+    /// "I take part in no lower ballot any more, and my steps are held."
+    Promise {
+        /// The attempt that this answers.
+        ballot: Ballot,
+        /// What I accepted in an earlier one.
+        accepted: Option<(Ballot, Proposal)>,
+        /// Where I stand.
+        progress: Progress,
+        /// Members that I can't reach, sorted.
+        unreachable: Vec<PeerId>,
+        /// Whether I want to leave.
+        leaving: bool,
+    },
+    /// "I have promised a higher ballot."
+    Nack {
+        /// The one that I refuse.
+        ballot: Ballot,
+        /// The one that I promised.
+        promised: Ballot,
+    },
+    /// "A quorum has promised. Accept this."
+    Propose {
+        /// The attempt.
+        ballot: Ballot,
+        /// What is proposed.
+        proposal: Proposal,
+    },
+    /// "I accept."
+    Accept {
+        /// The attempt.
+        ballot: Ballot,
+    },
+    /// "This is decided: go on in this view."
+    Install {
+        /// What is decided.
+        proposal: Proposal,
+        /// How to reach the members, for those who join.
+        contacts: Vec<Contact>,
+        /// For a view without quorum: the ballot that its members promised. Whoever promised another one since stays.
+        fork: Option<Ballot>,
+    },
+    /// "I live."
+    Heartbeat {
+        /// My last committed step, as far as I know.
+        step: u64,
+    },
+    /// "I had lost you. This is where I stand."
+    Hello(Standing),
+    /// "You are not in our view. This is where we stand."
+    Outsider {
+        /// Where we stand.
+        standing: Standing,
+        /// Some of our members.
+        contacts: Vec<Contact>,
+    },
+    /// "I hold the replicated state now."
+    Synced,
+    /// "This is my state after this step."
+    Digest {
+        /// The step.
+        step: u64,
+        /// The digest of the replicated state after it.
+        digest: Digest,
     },
     /// "I have committed the run's last step and hold this state."
     Finished {
@@ -92,6 +158,20 @@ pub enum Body {
     },
     /// "I have heard everybody finish and need nothing more."
     Goodbye,
+}
+
+/// Where a peer stands: which branch of a run it follows, and how far that has come. The view and its generation are
+/// the envelope's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Its last committed step.
+    pub step: u64,
+    /// The view before its view.
+    pub parent: Option<ViewId>,
+    /// Whether its view, or one before it, was installed without a quorum.
+    pub forked: bool,
+    /// Whether its steps are held because it came back from a record, or has no quorum.
+    pub paused: bool,
 }
 
 /// Why a peer can't be a member.
@@ -106,20 +186,14 @@ pub enum Refusal {
         /// The largest allowed view.
         max_members: u32,
     },
-    /// A member with this identity is there already.
-    #[error("a member with this identity is in the run already")]
-    AlreadyMember,
     /// The other side's run differs.
     #[error("it is in another run")]
     OtherRun,
-    /// It was offered a view, and did not accept in time.
-    #[error(
-        "this peer had not loaded the state and accepted its view after {limit_ms} ms, for which the members stood \
-         still: join over a faster link, or found the run with a longer max_stall"
-    )]
-    TooSlow {
-        /// How long the members waited, in milliseconds.
-        limit_ms: u64,
+    /// It was lost too often.
+    #[error("it was lost too often; it may ask again in {for_ms} ms")]
+    Quarantined {
+        /// For how long, in milliseconds.
+        for_ms: u64,
     },
     /// The run has never begun, and never will.
     #[error("its founder left before the first step")]
@@ -127,7 +201,7 @@ pub enum Refusal {
 }
 
 /// How a loss was seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Error)]
 pub enum Evidence {
     /// Its connection closed without a leave.
     #[error("its connection closed without a leave")]
@@ -138,6 +212,12 @@ pub enum Evidence {
     /// Its ring link failed.
     #[error("its ring link failed")]
     LinkFailed,
+    /// It did not answer when the view had to change.
+    #[error("it did not answer when the view had to change")]
+    Unanswered,
+    /// Another process with its identity wants to join.
+    #[error("another process with its identity wants to join")]
+    Restarted,
     /// It sent something that no correct peer sends.
     #[error("it sent something that no correct peer sends (its name is in the log of the peer that saw it)")]
     Misbehaved,
@@ -161,24 +241,47 @@ impl Envelope {
         if !rest.is_empty() {
             return Err(Violation::Undecodable);
         }
-        match &envelope.body {
-            Body::Join(contact) | Body::Redirect(contact) => contact.validate()?,
-            Body::Propose(proposal) => {
-                proposal.view.validate()?;
-                if proposal.contacts.len() > MAX_MEMBERS {
-                    return Err(Violation::MalformedContact);
-                }
-                proposal.contacts.iter().try_for_each(Contact::validate)?;
-            }
-            Body::Refuse(_)
-            | Body::Leave
-            | Body::Accept { .. }
-            | Body::Install { .. }
-            | Body::Heartbeat
-            | Body::Lost { .. }
-            | Body::Finished { .. }
-            | Body::Goodbye => {}
-        }
+        envelope.body.validate()?;
         Ok(envelope)
     }
+}
+
+impl Body {
+    fn validate(&self) -> Result<(), Violation> {
+        match self {
+            Self::Join { contact, .. } | Self::Redirect(contact) => contact.validate(),
+            Self::Promise { accepted, unreachable, .. } => {
+                let sorted = unreachable.windows(2).all(|pair| pair[0] < pair[1]);
+                if unreachable.len() > MAX_MEMBERS || !sorted {
+                    return Err(Violation::MalformedProposal);
+                }
+                accepted.as_ref().map_or(Ok(()), |(_, proposal)| proposal.validate())
+            }
+            Self::Propose { proposal, .. } => proposal.validate(),
+            Self::Install { proposal, contacts, .. } => {
+                proposal.validate()?;
+                at_most(MAX_MEMBERS, contacts)
+            }
+            Self::Outsider { contacts, .. } => at_most(MAX_HINTS, contacts),
+            Self::Refuse(_)
+            | Self::Leave
+            | Self::Suspect { .. }
+            | Self::Prepare { .. }
+            | Self::Nack { .. }
+            | Self::Accept { .. }
+            | Self::Heartbeat { .. }
+            | Self::Hello(_)
+            | Self::Synced
+            | Self::Digest { .. }
+            | Self::Finished { .. }
+            | Self::Goodbye => Ok(()),
+        }
+    }
+}
+
+fn at_most(limit: usize, contacts: &[Contact]) -> Result<(), Violation> {
+    if contacts.len() > limit {
+        return Err(Violation::MalformedContact);
+    }
+    contacts.iter().try_for_each(Contact::validate)
 }

@@ -1,32 +1,111 @@
-//! A view on offer.
-
-use std::collections::BTreeSet;
+//! What a decree decides: the next view, and how its members go on.
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Digest, PeerId};
-use crate::message::Contact;
-use crate::time::Time;
+use crate::error::Violation;
+use crate::id::PeerId;
+use crate::message::{Contact, Evidence, MAX_MEMBERS};
 use crate::view::View;
 
-/// The next view and the boundary at which it takes effect.
+/// The most peers that a proposal names as sources of a result or of the state.
+pub const MAX_SOURCES: usize = 16;
+/// The most joiners that one decree takes in.
+pub const MAX_JOINERS: usize = 64;
+/// The most reasons that a proposal tells.
+pub const MAX_REASONS: usize = 2 * MAX_MEMBERS;
+
+/// An attempt at a decree. Ordered by attempt, then by proposer, so no two proposers ever share one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Ballot {
+    /// Counts up.
+    pub attempt: u32,
+    /// Whose attempt it is.
+    pub proposer: PeerId,
+}
+
+/// Where a member stands while its steps are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Progress {
+    /// The last committed step; 0 before the first.
+    pub step: u64,
+    /// Whether it holds the replicated state after `step`. False while the state is still being downloaded.
+    pub has_state: bool,
+    /// Whether it holds the averaged result of `step`.
+    pub has_result: bool,
+}
+
+/// How the members of the next view go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resume {
+    /// The last step that counts as committed; the next one is reduced in the new view.
+    pub step: u64,
+    /// Members that hold the averaged result of `step`, sorted.
+    pub holders: Vec<PeerId>,
+    /// Members that hold the replicated state after `step`, or will once they have applied its result. Sorted.
+    pub donors: Vec<PeerId>,
+    /// Members that need the replicated state, sorted.
+    pub syncing: Vec<PeerId>,
+}
+
+/// Why the view changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reason {
+    /// A member is lost.
+    Lost {
+        /// The member.
+        peer: PeerId,
+        /// How that was seen.
+        evidence: Evidence,
+    },
+    /// A peer joined.
+    Joined(PeerId),
+    /// A member left in order.
+    Left(PeerId),
+    /// These two members can't reach each other.
+    Severed(PeerId, PeerId),
+    /// A member's process is gone and another one with its identity wants to join.
+    Restarted(PeerId),
+    /// The members had no quorum for too long.
+    Forked,
+    /// Members came back from their records.
+    Recovered,
+}
+
+/// The next view and how its members go on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
     /// The next view.
     pub view: View,
-    /// The last step of the current view.
-    pub after_step: u64,
-    /// The digest of the replicated state after that step.
-    pub digest: Digest,
-    /// How to reach each member of the next view.
+    /// How its members go on.
+    pub resume: Resume,
+    /// Why the view changes.
+    pub reasons: Vec<Reason>,
+    /// How to reach each joiner.
     pub contacts: Vec<Contact>,
+    /// How many members of the current view promised.
+    pub promised: u32,
+    /// How many members the current view has.
+    pub of: u32,
 }
 
-/// A proposal and who has yet to accept it.
-#[derive(Debug, Clone)]
-pub(crate) struct Ballot {
-    pub(crate) proposal: Proposal,
-    pub(crate) missing: BTreeSet<PeerId>,
-    /// When joiners that are still missing are left out; `None` if it takes no joiner.
-    pub(crate) deadline: Option<Time>,
+impl Proposal {
+    /// Checks a proposal that came from another peer or from a file.
+    ///
+    /// # Errors
+    /// A [`Violation`] if it exceeds a bound, or names as source, as syncing or as joiner who is not in its view.
+    pub fn validate(&self) -> Result<(), Violation> {
+        self.view.validate()?;
+        let Resume { holders, donors, syncing, .. } = &self.resume;
+        let listed = [(holders, MAX_SOURCES), (donors, MAX_SOURCES), (syncing, MAX_MEMBERS)];
+        for (peers, limit) in listed {
+            let sorted = peers.windows(2).all(|pair| pair[0] < pair[1]);
+            if peers.len() > limit || !sorted || !peers.iter().all(|peer| self.view.contains(*peer)) {
+                return Err(Violation::MalformedProposal);
+            }
+        }
+        if self.reasons.len() > MAX_REASONS || self.contacts.len() > MAX_JOINERS {
+            return Err(Violation::MalformedProposal);
+        }
+        self.contacts.iter().try_for_each(Contact::validate)
+    }
 }

@@ -1,10 +1,15 @@
 //! What the members of one generation agree on.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::Violation;
 use crate::id::{Generation, PeerId, RunId, ViewId, WorldSize};
 use crate::message::MAX_MEMBERS;
+
+/// The most pairs of members that a view may note as severed.
+pub const MAX_SEVERED: usize = 1024;
 
 /// The agreed member set of one generation. Immutable; a change of members is a new view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,12 +22,23 @@ pub struct View {
     pub parent: Option<ViewId>,
     /// Sorted, without duplicates, never empty.
     members: Vec<PeerId>,
+    /// Pairs of members that can't reach each other, lower one first. Sorted, without duplicates.
+    severed: Vec<(PeerId, PeerId)>,
+    /// Whether this view, or one before it, was installed without a quorum.
+    pub forked: bool,
 }
 
 impl View {
     /// The first view of a run: its founder alone.
     pub fn found(run: RunId, founder: PeerId) -> Self {
-        Self { run, generation: Generation::FIRST, parent: None, members: vec![founder] }
+        Self {
+            run,
+            generation: Generation::FIRST,
+            parent: None,
+            members: vec![founder],
+            severed: Vec::new(),
+            forked: false,
+        }
     }
 
     /// The view that follows this one, with `members` in it.
@@ -34,7 +50,24 @@ impl View {
         members.sort_unstable();
         members.dedup();
         assert!(!members.is_empty(), "a view has at least one member");
-        Self { run: self.run, generation: self.generation.next(), parent: Some(self.id()), members }
+        Self {
+            run: self.run,
+            generation: self.generation.next(),
+            parent: Some(self.id()),
+            members,
+            severed: Vec::new(),
+            forked: self.forked,
+        }
+    }
+
+    /// This view with pairs of members that can't reach each other. Pairs of others are left out.
+    pub fn with_severed(mut self, pairs: impl IntoIterator<Item = (PeerId, PeerId)>) -> Self {
+        let ordered = pairs.into_iter().map(|(a, b)| (a.min(b), a.max(b)));
+        let mut severed: Vec<_> = ordered.filter(|(a, b)| a != b && self.contains(*a) && self.contains(*b)).collect();
+        severed.sort_unstable();
+        severed.dedup();
+        self.severed = severed;
+        self
     }
 
     /// blake3 of the view's canonical bytes (postcard).
@@ -53,9 +86,31 @@ impl View {
         self.members.binary_search(&peer).is_ok()
     }
 
-    /// The member that proposes the next view: the lowest one. Nobody is appointed, so nobody's loss needs a rule.
-    pub fn proposer(&self) -> PeerId {
+    /// Pairs of members that can't reach each other, lower one first, sorted.
+    pub fn severed(&self) -> &[(PeerId, PeerId)] {
+        &self.severed
+    }
+
+    /// Whether these two members can't reach each other.
+    pub fn is_severed(&self, a: PeerId, b: PeerId) -> bool {
+        self.severed.binary_search(&(a.min(b), a.max(b))).is_ok()
+    }
+
+    /// The lowest member: its word breaks ties between two halves.
+    pub fn lowest(&self) -> PeerId {
         self.members[0]
+    }
+
+    /// Whether the members among `peers` may decide the next view: a majority, or exactly half with the lowest member.
+    pub fn has_quorum(&self, peers: &BTreeSet<PeerId>) -> bool {
+        let present = self.members.iter().filter(|member| peers.contains(member)).count();
+        let tie = 2 * present == self.members.len() && peers.contains(&self.lowest());
+        tie || 2 * present > self.members.len()
+    }
+
+    /// The fewest members that are a quorum if the lowest one is among them.
+    pub fn quorum(&self) -> usize {
+        self.members.len().div_ceil(2)
     }
 
     /// How many members there are.
@@ -66,10 +121,14 @@ impl View {
     /// Checks a view that came from another peer.
     ///
     /// # Errors
-    /// [`Violation::MalformedView`] if the members are not sorted and distinct, or are none, or too many.
+    /// [`Violation::MalformedView`] if the members or the severed pairs are not sorted and distinct, there are no
+    /// members, too many of either, or a pair is not of members.
     pub fn validate(&self) -> Result<(), Violation> {
         let sorted = self.members.windows(2).all(|pair| pair[0] < pair[1]);
-        if sorted && (1..=MAX_MEMBERS).contains(&self.members.len()) { Ok(()) } else { Err(Violation::MalformedView) }
+        let within = (1..=MAX_MEMBERS).contains(&self.members.len()) && self.severed.len() <= MAX_SEVERED;
+        let ordered = self.severed.windows(2).all(|pair| pair[0] < pair[1]);
+        let paired = self.severed.iter().all(|(a, b)| a < b && self.contains(*a) && self.contains(*b));
+        if sorted && within && ordered && paired { Ok(()) } else { Err(Violation::MalformedView) }
     }
 }
 
@@ -87,7 +146,7 @@ mod tests {
         let next = first.succeed([7, 5, 6, 5].map(peer));
         assert_eq!(next.members(), [5, 6, 7].map(peer));
         assert_eq!((next.generation, next.parent), (Generation(2), Some(first.id())));
-        assert_eq!((next.proposer(), next.world_size().get()), (peer(5), 3));
+        assert_eq!((next.lowest(), next.world_size().get()), (peer(5), 3));
         assert!(next.contains(peer(6)) && !next.contains(peer(8)));
     }
 

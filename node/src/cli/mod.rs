@@ -151,6 +151,9 @@ pub struct ManifestFlags {
     /// The longest a run may stand still because of one peer, in ms; all deadlines derive from it [default: 10000]
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     pub max_stall_ms: Option<String>,
+    /// Share samples out by speed, so that a faster machine computes more of each step, or equal [default: speed]
+    #[arg(long, value_name = "HOW")]
+    pub balance: Option<String>,
 }
 
 /// Flags of who founds a run.
@@ -160,7 +163,7 @@ pub struct FoundingFlags {
     /// Share of the samples kept from training, to measure accuracy on [default: 0.2]
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     pub held_out: Option<String>,
-    /// Members needed before the first step [default: 1]
+    /// Members needed to take steps [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub min_peers: Option<String>,
     /// Admit anyone who knows an address, without the ticket's secret [default: false]
@@ -202,6 +205,9 @@ pub struct MachineFlags {
     /// Write the trained model to this safetensors file at the end [default: nothing is written]
     #[arg(long, value_name = "FILE")]
     pub export: Option<String>,
+    /// Write who contributed which samples to this file; `starling audit` checks it [default: nothing is written]
+    #[arg(long, value_name = "FILE")]
+    pub audit: Option<String>,
     /// Multiaddr to listen on, repeatable [default: /ip4/0.0.0.0/tcp/0, /ip4/0.0.0.0/udp/0/quic-v1]
     #[arg(long, value_name = "MULTIADDR")]
     pub listen: Vec<String>,
@@ -217,6 +223,12 @@ pub struct MachineFlags {
     /// The most members the run may have [default: 64]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_peers: Option<String>,
+    /// Go on without most of the members after this long, such as 90s, 2m or 1h, or never [default: 2m]
+    #[arg(long, value_name = "DURATION")]
+    pub fork_after: Option<String>,
+    /// MiB of state to hand out to joiners per second; 0 sets no limit [default: 64]
+    #[arg(long, value_name = "MIB", allow_negative_numbers = true)]
+    pub state_rate: Option<String>,
 }
 
 /// All flags that set keys.

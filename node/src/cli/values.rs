@@ -38,6 +38,7 @@ impl ManifestFlags {
             one("run.steps", "--steps", &self.steps),
             one("run.seed", "--seed", &self.seed),
             one("network.max_stall_ms", "--max-stall-ms", &self.max_stall_ms),
+            one("run.balance", "--balance", &self.balance),
         ];
         flags.into_iter().flatten().collect()
     }
@@ -69,11 +70,14 @@ impl MachineFlags {
             one("train.checkpoint_every_steps", "--checkpoint-every", &self.checkpoint_every),
             one("train.checkpoint_keep", "--checkpoint-keep", &self.checkpoint_keep),
             one("train.export", "--export", &self.export),
+            one("train.audit", "--audit", &self.audit),
             many("network.listen", "--listen", &self.listen),
             many("network.announce", "--announce", &self.announce),
             one("network.mdns", "--mdns", &self.mdns),
             one("network.data", "--data-plane", &self.data_plane),
             one("network.max_peers", "--max-peers", &self.max_peers),
+            one("network.fork_after", "--fork-after", &self.fork_after),
+            one("network.state_rate", "--state-rate", &self.state_rate),
         ];
         flags.into_iter().flatten().chain(self.data_dir.values()).collect()
     }

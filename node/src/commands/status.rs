@@ -67,6 +67,9 @@ fn describe(status: &Status) -> String {
             format!("{} in generation {generation}, rank {} is here", status.members.len(), status.rank),
         ),
     }
+    if !status.change.is_empty() {
+        line("change", status.change.clone());
+    }
     if let Some([from_previous, to_next]) = status.links {
         line("links", format!("{from_previous} from the previous member, {to_next} to the next"));
     }

@@ -10,6 +10,7 @@ use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
 use starling_train::{DeviceChoice, LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
 
+use super::duration;
 use super::error::ConfigError;
 use super::layers::Origin;
 use super::raw::Config;
@@ -87,12 +88,16 @@ impl Loaded {
     }
 
     /// The longest stall, from which all deadlines derive.
-    pub fn deadlines(&self) -> starling_topology::Config {
-        starling_topology::Config {
+    ///
+    /// # Errors
+    /// [`ConfigError::Meaning`] if `network.fork_after` is no duration.
+    pub fn deadlines(&self) -> Result<starling_topology::Config, ConfigError> {
+        Ok(starling_topology::Config {
             max_stall: Duration::from_millis(self.config.network.max_stall_ms),
             min_members: self.config.run.min_peers as usize,
             max_members: self.config.network.max_peers as usize,
-        }
+            fork_after: self.fork_after()?,
+        })
     }
 
     /// What this machine is told.
@@ -121,11 +126,14 @@ impl Loaded {
                 _ => DataPlane::Auto,
             },
             max_peers: network.max_peers as usize,
+            fork_after: self.fork_after()?,
+            state_rate: network.state_rate << 20,
             checkpoint_every: train.checkpoint_every_steps,
             checkpoint_keep: train.checkpoint_keep as usize,
             evaluate_every: train.evaluate_every_steps,
             buckets_in_flight: narrow(self.config.collective.in_flight),
             export: train.export.as_ref().map(PathBuf::from),
+            audit: train.audit.as_ref().map(PathBuf::from),
         })
     }
 
@@ -152,6 +160,7 @@ impl Loaded {
                 held_out: run.held_out as f32,
                 layout: self.layout()?,
                 max_stall_ms: self.config.network.max_stall_ms,
+                balance: self.parse("run.balance", &run.balance)?,
             },
             min_peers: run.min_peers as usize,
             public: run.public,
@@ -176,7 +185,13 @@ impl Loaded {
             steps: is_set("run.steps").then_some(run.steps),
             seed: is_set("run.seed").then_some(run.seed),
             max_stall_ms: is_set("network.max_stall_ms").then_some(self.config.network.max_stall_ms),
+            balance: is_set("run.balance").then(|| self.parse("run.balance", &run.balance)).transpose()?,
         })
+    }
+
+    fn fork_after(&self) -> Result<Option<Duration>, ConfigError> {
+        duration::parse_or_never(&self.config.network.fork_after)
+            .map_err(|reason| self.meaning("network.fork_after", reason))
     }
 
     fn batch_size(&self) -> u32 {

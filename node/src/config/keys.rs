@@ -96,7 +96,13 @@ pub static KEYS: &[Key] = &[
         Some("--held-out"),
         "Share of the samples kept from training, to measure accuracy on.",
     ),
-    key("run.min_peers", Kind::Integer(1, MAX_PEERS), Some("--min-peers"), "Members needed before the first step."),
+    key(
+        "run.balance",
+        Kind::Choice(&["speed", "equal"]),
+        Some("--balance"),
+        "speed (a faster machine computes more samples of each step) or equal.",
+    ),
+    key("run.min_peers", Kind::Integer(1, MAX_PEERS), Some("--min-peers"), "Members needed to take steps."),
     key(
         "run.public",
         Kind::Bool,
@@ -151,6 +157,13 @@ pub static KEYS: &[Key] = &[
         "nothing is written",
         "Write the trained model to this safetensors file at the end.",
     ),
+    optional(
+        "train.audit",
+        Kind::Text,
+        Some("--audit"),
+        "nothing is written",
+        "Write to this file who contributed which samples to each step; `starling audit` checks it.",
+    ),
     key("network.listen", Kind::List, Some("--listen"), "Multiaddrs to listen on; port 0 takes any free port."),
     key(
         "network.announce",
@@ -172,6 +185,18 @@ pub static KEYS: &[Key] = &[
         Some("--max-stall-ms"),
         "The longest that a run may stand still because of one peer, in milliseconds. All deadlines derive from it. \
          Joiners take it from the run.",
+    ),
+    key(
+        "network.fork_after",
+        Kind::Text,
+        Some("--fork-after"),
+        "When members that can't reach most of the others go on without them: a duration such as 90s, 2m or 1h, or never.",
+    ),
+    key(
+        "network.state_rate",
+        Kind::Integer(0, 1 << 20),
+        Some("--state-rate"),
+        "MiB of state that this machine hands out to joiners per second; 0 sets no limit.",
     ),
     key(
         "collective.bucket_kib",

@@ -6,6 +6,7 @@
 //! the one list of what there is.
 
 mod checked;
+mod duration;
 mod error;
 mod file;
 mod keys;

@@ -42,7 +42,9 @@ pub struct RunConfig {
     pub seed: u64,
     /// Share of the samples that is kept from training.
     pub held_out: f64,
-    /// Members needed before the first step.
+    /// How samples are shared out: `speed` or `equal`.
+    pub balance: String,
+    /// Members needed to take steps.
     pub min_peers: u64,
     /// Whether anyone who knows an address may join.
     pub public: bool,
@@ -60,6 +62,7 @@ impl Default for RunConfig {
             steps: 600,
             seed: 42,
             held_out: 0.2,
+            balance: "speed".to_owned(),
             min_peers: 1,
             public: false,
         }
@@ -100,6 +103,8 @@ pub struct TrainConfig {
     pub checkpoint_keep: u64,
     /// Write the trained model here at the end.
     pub export: Option<String>,
+    /// Write who contributed which samples here.
+    pub audit: Option<String>,
 }
 
 impl Default for TrainConfig {
@@ -111,6 +116,7 @@ impl Default for TrainConfig {
             checkpoint_every_steps: 100,
             checkpoint_keep: 3,
             export: None,
+            audit: None,
         }
     }
 }
@@ -131,6 +137,10 @@ pub struct NetworkConfig {
     pub max_peers: u64,
     /// The longest that a run may stand still because of one peer, in milliseconds: the founder's choice.
     pub max_stall_ms: u64,
+    /// When a side without a quorum goes on as a fork: a duration such as `2m`, or `never`.
+    pub fork_after: String,
+    /// MiB of state that this machine hands out to joiners per second; 0 sets no limit.
+    pub state_rate: u64,
 }
 
 impl Default for NetworkConfig {
@@ -142,6 +152,8 @@ impl Default for NetworkConfig {
             data: "auto".to_owned(),
             max_peers: 64,
             max_stall_ms: 10_000,
+            fork_after: "2m".to_owned(),
+            state_rate: 64,
         }
     }
 }

@@ -32,13 +32,10 @@ pub fn show_toml(loaded: &Loaded, origins: bool) -> Result<String, ConfigError> 
             text.push_str(&format!("{line}\n"));
         }
     }
-    let deadlines = loaded.deadlines();
-    text.push_str(&format!(
-        "\n# derived from network.max_stall_ms\n# heartbeat interval: {} ms\n# silence limit: {} ms\n# join limit: {} ms\n",
-        deadlines.heartbeat_interval().as_millis(),
-        deadlines.silence_limit().as_millis(),
-        deadlines.join_limit().as_millis()
-    ));
+    text.push_str("\n# derived from network.max_stall_ms\n");
+    for (name, duration) in loaded.deadlines()?.derived() {
+        text.push_str(&format!("# {}: {} ms\n", name.replace('_', " "), duration.as_millis()));
+    }
     Ok(text)
 }
 
@@ -57,13 +54,13 @@ pub fn show_json(loaded: &Loaded, origins: bool) -> Result<serde_json::Value, Co
         let table = sections.entry(section).or_insert_with(|| json!({}));
         table[name] = shown;
     }
-    let deadlines = loaded.deadlines();
-    let derived = json!({
-        "heartbeat_interval_ms": deadlines.heartbeat_interval().as_millis() as u64,
-        "silence_limit_ms": deadlines.silence_limit().as_millis() as u64,
-        "join_limit_ms": deadlines.join_limit().as_millis() as u64,
-    });
-    sections.insert("derived".to_owned(), derived);
+    let derived: serde_json::Map<_, _> = loaded
+        .deadlines()?
+        .derived()
+        .into_iter()
+        .map(|(name, duration)| (format!("{name}_ms"), json!(duration.as_millis() as u64)))
+        .collect();
+    sections.insert("derived".to_owned(), derived.into());
     Ok(serde_json::Value::Object(sections))
 }
 

@@ -91,7 +91,14 @@ fn show_on(bar: &ProgressBar, report: &Report) {
             bar.set_position(summary.steps);
             bar.set_message(format!("accuracy {}", format::percent(summary.accuracy)));
         }
+        Report::Syncing { bytes, of, .. } => {
+            bar.set_message(format!("state: {} of {}", format::bytes(*bytes), format::bytes(*of)));
+        }
+        Report::Paused { present, needed } => bar.set_message(format!("paused: {present} of {needed} answer")),
         Report::Listening { .. }
+        | Report::Suspected { .. }
+        | Report::Evicted { .. }
+        | Report::Synced { .. }
         | Report::Joining { .. }
         | Report::JoinerLost { .. }
         | Report::Turned { .. }

@@ -161,6 +161,11 @@ fn take(peer: &mut Peer, report: &Report) {
         Report::Started { .. }
         | Report::Listening { .. }
         | Report::Waiting { .. }
+        | Report::Suspected { .. }
+        | Report::Paused { .. }
+        | Report::Evicted { .. }
+        | Report::Syncing { .. }
+        | Report::Synced { .. }
         | Report::Joining { .. }
         | Report::JoinerLost { .. }
         | Report::Turned { .. }

@@ -1,39 +1,30 @@
 //! What happens: from the trainer, the network's tasks and the swarm.
 
 use libp2p::swarm::SwarmEvent;
-use starling_topology::{Evidence, Input};
+use starling_topology::{Evidence, Input, PeerId, ViewId};
 
-use super::{End, EventLoop, MAX_ASKERS, MAX_EARLY};
+use super::{End, EventLoop, MAX_EARLY};
 use crate::behaviour::BehaviourEvent;
-use crate::error::NodeError;
 use crate::event::{NetworkEvent, RingFailure};
 use crate::identity::{from_libp2p, to_libp2p};
 use crate::report::Report;
-use crate::trainer::{Command, TrainerEvent};
+use crate::trainer::TrainerEvent;
 
 impl EventLoop {
     pub(super) fn on_trainer(&mut self, event: TrainerEvent) -> Option<End> {
         match event {
-            TrainerEvent::Held { step, digest } => {
-                self.step = step;
-                self.handle(Input::Held { step, digest });
+            TrainerEvent::Synced => {
+                self.observer.report(&Report::Synced { step: self.exchange.progress().step });
+                self.handle(Input::Synced);
             }
-            TrainerEvent::Finished { step, digest } => {
-                self.step = step;
-                self.handle(Input::Finished { step, digest });
-            }
-            TrainerEvent::Snapshot(bytes) => {
-                for asker in self.askers.drain(..) {
-                    // It may have gone.
-                    let _ = asker.send(bytes.clone());
-                }
-            }
+            TrainerEvent::Digest { step, digest } => self.handle(Input::Digest { step, digest }),
+            TrainerEvent::Finished { step, digest } => self.handle(Input::Finished { step, digest }),
             TrainerEvent::Failed(error) => return Some(End::Failed(error)),
         }
         None
     }
 
-    pub(super) async fn on_network(&mut self, event: NetworkEvent) -> Option<End> {
+    pub(super) fn on_network(&mut self, event: NetworkEvent) {
         match event {
             NetworkEvent::ControlOpened { peer } => *self.readers.entry(peer).or_default() += 1,
             NetworkEvent::Received { from, envelope } => self.handle(Input::Received { from, envelope }),
@@ -70,46 +61,31 @@ impl EventLoop {
             NetworkEvent::RingFailed { peer, view, failure } => match failure {
                 RingFailure::Broken(reason) => {
                     tracing::info!(peer = %to_libp2p(peer), reason, "ring link failed");
-                    // A neighbour that ends because of *another's* loss closes its ring first and names that other on
-                    // the control stream. It gets the time to say so before it is suspected itself.
-                    let (grace, events) = (self.config.max_stall / 20, self.network.events_in.clone());
-                    tokio::spawn(async move {
-                        tokio::time::sleep(grace).await;
-                        let _ = events.send(NetworkEvent::RingSuspected { peer, view }).await;
-                    });
+                    // A neighbour that has installed the next view closes this one's ring, and says so on the control
+                    // stream. That gets the time to arrive.
+                    self.suspect_later(peer, view);
                 }
                 RingFailure::Misbehaved(violation) => self.misbehaved(peer, &violation),
             },
             NetworkEvent::RingSuspected { peer, view } => {
                 if self.ring.as_ref().is_some_and(|ring| ring.view == view) {
                     self.suspect(peer, Evidence::LinkFailed);
+                    // Without its ring this view can't go on. If it still stands then, that is said again.
+                    self.suspect_later(peer, view);
                 }
             }
-            NetworkEvent::StateAsked { peer, reply } => {
-                tracing::info!(peer = %to_libp2p(peer), "state asked for");
-                // One question to the trainer answers all; whoever comes when too many wait sees its stream end.
-                if self.askers.is_empty() {
-                    let _ = self.trainer.commands.send(Command::Snapshot).await;
-                }
-                if self.askers.len() < MAX_ASKERS {
-                    self.askers.push(reply);
-                }
-            }
-            NetworkEvent::StateFetched { number, from, state } => {
-                if number == self.fetch_number {
-                    match state {
-                        Ok(bytes) => {
-                            let _ = self.trainer.commands.send(Command::Load { bytes }).await;
-                        }
-                        Err(reason) => {
-                            let peer = to_libp2p(from).to_string();
-                            return Some(End::Failed(NodeError::StateTransfer { peer, reason }));
-                        }
-                    }
-                }
-            }
+            NetworkEvent::ResultFetched { number, result } => self.on_result(number, result),
+            NetworkEvent::StateFetched { number, state } => self.on_state(number, state),
         }
-        None
+    }
+
+    /// Suspects a neighbour whose ring link failed, unless another view comes first.
+    fn suspect_later(&self, peer: PeerId, view: ViewId) {
+        let (grace, events) = (self.config.max_stall / 20, self.network.events_in.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(grace).await;
+            let _ = events.send(NetworkEvent::RingSuspected { peer, view }).await;
+        });
     }
 
     pub(super) fn on_swarm(&mut self, event: SwarmEvent<BehaviourEvent>) {

@@ -1,17 +1,12 @@
-//! What the membership machine asks for: messages, timers, holds, fetches, steps.
+//! What the membership machine asks for: messages, timers, holds, records, new views.
 
-use std::collections::BTreeSet;
+use starling_topology::{Envelope, Event, Output, PeerId, Reason, Record};
 
-use starling_topology::{Envelope, Event, Gate, Output, PeerId, Ring, View};
-
-use super::{End, EventLoop};
+use super::{Change, End, EventLoop};
 use crate::control::Link;
 use crate::event::NetworkEvent;
 use crate::identity::to_libp2p;
 use crate::report::Report;
-use crate::ring::{self, RingConfig};
-use crate::state_transfer;
-use crate::trainer::Command;
 
 impl EventLoop {
     pub(super) async fn execute_all(&mut self) -> Option<End> {
@@ -22,14 +17,9 @@ impl EventLoop {
                 Output::SetTimer { timer, at } => {
                     self.timers.insert(timer, at);
                 }
-                Output::Hold { after } => {
-                    if let (Some(step), Some(ring)) = (after, &self.ring) {
-                        ring.hold(Gate::closed_after(step));
-                    }
-                    let _ = self.trainer.commands.send(Command::Hold { after }).await;
-                }
-                Output::Fetch { from, step, .. } => self.fetch(from, step),
-                Output::Step(view) => self.step(&view).await,
+                Output::Hold(hold) => self.hold(hold),
+                Output::Persist(record) => self.persist(record).await,
+                Output::Resume(resumption) => self.resume(&resumption),
                 Output::Event(event) => {
                     if let Some(end) = self.tell(event) {
                         return Some(end);
@@ -37,6 +27,7 @@ impl EventLoop {
                 }
             }
         }
+        self.show_view();
         None
     }
 
@@ -59,73 +50,17 @@ impl EventLoop {
         }
     }
 
-    fn fetch(&mut self, from: PeerId, step: u64) {
-        tracing::info!(peer = %to_libp2p(from), step, "fetching the state");
-        let fetch = state_transfer::fetch(
-            self.network.control(),
-            to_libp2p(from),
-            self.network.protocols.state.clone(),
-            self.config.max_state_bytes,
-            self.config.max_stall,
-        );
-        let events = self.network.events_in.clone();
-        self.fetch_number += 1;
-        let number = self.fetch_number;
-        let task = tokio::spawn(async move {
-            let state = fetch.await;
-            let _ = events.send(NetworkEvent::StateFetched { number, from, state }).await;
+    /// Nothing that depends on a promise may leave before it is on disk. Nobody steps meanwhile.
+    async fn persist(&mut self, record: Record) {
+        let contacts = self.membership.contacts().cloned().collect();
+        let file = self.record.clone();
+        let stored = tokio::task::spawn_blocking(move || {
+            // Without this record, a peer that comes back joins anew; with an older one, it might contradict itself.
+            file.store(&record, contacts).inspect_err(|_| file.remove())
         });
-        // A newer proposal's state replaces the one that is on its way.
-        if let Some(older) = self.fetching.replace(task) {
-            older.abort();
-        }
-    }
-
-    async fn step(&mut self, view: &View) {
-        let id = view.id();
-        let ring = Ring::plan(view);
-        let me = self.network.contact().peer;
-        let rank = ring.rank_of(me).expect("invariant: the machine steps only in its own views");
-        let world = ring.world_size();
-        self.world_size = world.get();
-        self.ring = None;
-        let operations = (world.get() > 1).then(|| {
-            let config = RingConfig {
-                elements: self.config.elements,
-                layout: self.config.layout,
-                in_flight: self.config.in_flight,
-                open_limit: self.config.max_stall / 2,
-                protocol: self.network.protocols.ring.clone(),
-                door: self.network.door.clone(),
-                traffic: self.traffic.clone(),
-            };
-            self.network.connect(to_libp2p(ring.next(rank)));
-            let (handle, operations) =
-                ring::start(view, me, config, self.network.control(), self.network.events_in.clone());
-            for (peer, view, stream) in std::mem::take(&mut self.early) {
-                if peer == handle.previous && view == id {
-                    handle.connect(stream);
-                }
-            }
-            self.ring = Some(handle);
-            operations
-        });
-        self.keep_connected(view, me);
-        self.observer.report(&Report::View {
-            generation: view.generation.0,
-            view: id.to_string(),
-            rank: rank.0,
-            members: world.ranks().map(|rank| to_libp2p(ring.peer(rank)).to_string()).collect(),
-            step: self.step,
-        });
-        let _ = self.trainer.commands.send(Command::Step { world, rank, ring: operations }).await;
-    }
-
-    /// Each member is connected to each other one, so that a death is seen by all at once. Of two, the lower dials.
-    fn keep_connected(&mut self, view: &View, me: PeerId) {
-        let members: BTreeSet<PeerId> = view.members().iter().copied().collect();
-        for member in members.range(me..).skip(1) {
-            self.network.connect(to_libp2p(*member));
+        if let Ok(Err(error)) = stored.await {
+            let message = format!("{error}; if this process is killed now, it joins anew when it is started again");
+            self.observer.report(&Report::Warning { message });
         }
     }
 
@@ -137,13 +72,28 @@ impl EventLoop {
             Event::Joining(peer) => self.observer.report(&Report::Joining { peer: name(peer) }),
             Event::JoinerLost(peer) => self.observer.report(&Report::JoinerLost { peer: name(peer) }),
             Event::Stale { from } => tracing::debug!(peer = name(from), "message of an older view dropped"),
+            Event::Suspected { peer, evidence, reporter } => {
+                let (peer, evidence, seen_by) = (name(peer), evidence.to_string(), reporter.map(name));
+                self.observer.report(&Report::Suspected { peer, evidence, seen_by });
+            }
+            Event::Changed { reasons, promised, of, took, .. } => {
+                for reason in &reasons {
+                    if let Reason::Left(peer) = reason {
+                        self.network.forget(to_libp2p(*peer));
+                    }
+                }
+                self.change = Some(Change::new(&reasons, promised, of, took));
+            }
+            Event::Paused { present, needed } => self.observer.report(&Report::Paused { present, needed }),
+            Event::Evicted { by } => {
+                self.leave_view();
+                self.observer.report(&Report::Evicted { by: name(by) });
+            }
             Event::Left
             | Event::Complete { .. }
             | Event::Refused { .. }
-            | Event::Lost { .. }
-            | Event::Diverged { .. } => {
-                return Some(End::Event(event));
-            }
+            | Event::Diverged { .. }
+            | Event::NoState => return Some(End::Event(event)),
         }
         None
     }

@@ -3,11 +3,10 @@
 use super::format;
 use crate::report::{Outcome, Report, Summary};
 
-/// Turns reports into lines; remembers what was said, so that it says only what is new.
+/// Turns reports into lines; remembers the ticket, so that it says it once.
 #[derive(Debug, Default)]
 pub struct Narrator {
     ticket: String,
-    members: Vec<String>,
 }
 
 impl Narrator {
@@ -41,7 +40,23 @@ impl Narrator {
             Report::Joining { peer } => vec![format!("peer {} asks to join", format::peer(peer))],
             Report::JoinerLost { peer } => vec![format!("peer {} went away before it had joined", format::peer(peer))],
             Report::Turned { peer, reason } => vec![format!("turned away peer {}: {reason}", format::peer(peer))],
-            Report::View { generation, rank, members, step, .. } => self.view(*generation, *rank, members, *step),
+            Report::View { generation, rank, members, step, reason, took_ms, .. } => {
+                view(*generation, *rank, members.len(), *step, reason, *took_ms)
+            }
+            Report::Suspected { peer, evidence, seen_by } => {
+                let seen_by = seen_by.as_ref().map_or_else(String::new, |by| format!(" (seen by {})", format::peer(by)));
+                vec![format!("peer {} may be lost: {evidence}{seen_by}", format::peer(peer))]
+            }
+            Report::Paused { present, needed } => vec![format!(
+                "paused: {present} members answer, {needed} are needed; the others go on if they are enough"
+            )],
+            Report::Evicted { by } => {
+                vec![format!("the others go on without this peer, says {}; joining again", format::peer(by))]
+            }
+            Report::Syncing { step, bytes, of } => {
+                vec![format!("state of step {step}: {} of {}", format::bytes(*bytes), format::bytes(*of))]
+            }
+            Report::Synced { step } => vec![format!("the state is here, up to date after step {step}")],
             Report::Linked { from_previous, to_next } if from_previous == to_next => {
                 vec![format!("ring links are {to_next}")]
             }
@@ -79,21 +94,16 @@ impl Narrator {
         ]);
         lines
     }
+}
 
-    fn view(&mut self, generation: u64, rank: u32, members: &[String], step: u64) -> Vec<String> {
-        let before = std::mem::replace(&mut self.members, members.to_vec());
-        let mut lines = Vec::new();
-        if !before.is_empty() {
-            let joined = members.iter().filter(|member| !before.contains(member));
-            lines.extend(joined.map(|member| format!("peer {} joined", format::peer(member))));
-            let left = before.iter().filter(|member| !members.contains(member));
-            lines.extend(left.map(|member| format!("peer {} left", format::peer(member))));
-        }
-        let count = members.len();
-        let noun = if count == 1 { "member" } else { "members" };
-        lines.push(format!("generation {generation}: {count} {noun}, rank {rank} is here, after step {step}"));
-        lines
+fn view(generation: u64, rank: u32, count: usize, step: u64, reason: &str, took_ms: u64) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !reason.is_empty() {
+        lines.push(format!("{reason} ({took_ms} ms)"));
     }
+    let noun = if count == 1 { "member" } else { "members" };
+    lines.push(format!("generation {generation}: {count} {noun}, rank {rank} is here, after step {step}"));
+    lines
 }
 
 fn finished(summary: &Summary) -> Vec<String> {
@@ -127,13 +137,18 @@ fn finished(summary: &Summary) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn view(generation: u64, members: &[&str]) -> Report {
+    fn view(generation: u64, members: &[&str], reason: &str) -> Report {
         Report::View {
             generation,
             view: "00".repeat(32),
             rank: 0,
             members: members.iter().map(|member| (*member).to_owned()).collect(),
             step: 7,
+            reason: reason.to_owned(),
+            promised: 2,
+            of: 3,
+            took_ms: 41,
+            forked: false,
         }
     }
 
@@ -148,13 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn a_view_says_who_joined_and_who_left() {
+    fn a_view_says_why_it_came() {
         let mut narrator = Narrator::new();
-        assert_eq!(narrator.lines(&view(1, &["aaaaaaaa"])), ["generation 1: 1 member, rank 0 is here, after step 7"]);
-        let lines = narrator.lines(&view(2, &["aaaaaaaa", "bbbbbbbb"]));
-        assert_eq!(lines, ["peer …bbbbbb joined", "generation 2: 2 members, rank 0 is here, after step 7"]);
-        let lines = narrator.lines(&view(3, &["bbbbbbbb"]));
-        assert_eq!(lines[0], "peer …aaaaaa left");
+        let founded = narrator.lines(&view(1, &["a"], ""));
+        assert_eq!(founded, ["generation 1: 1 member, rank 0 is here, after step 7"]);
+        let lines = narrator.lines(&view(2, &["a", "b"], "peer b joined"));
+        assert_eq!(lines, ["peer b joined (41 ms)", "generation 2: 2 members, rank 0 is here, after step 7"]);
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Terminal {
 impl Observer for Terminal {
     fn report(&self, report: &Report) {
         match report {
-            Report::Waiting { .. } => self.bar.set_message(self.lines(report).join(" ")),
+            Report::Waiting { .. } | Report::Syncing { .. } | Report::Paused { .. } => self.bar.set_message(self.lines(report).join(" ")),
             Report::Progress { step, steps, loss, samples_per_s, .. } => {
                 if self.bar.length() != Some(*steps) {
                     self.bar.set_style(stepping_style());
@@ -66,6 +66,9 @@ impl Observer for Terminal {
             | Report::JoinerLost { .. }
             | Report::Turned { .. }
             | Report::View { .. }
+            | Report::Suspected { .. }
+            | Report::Evicted { .. }
+            | Report::Synced { .. }
             | Report::Linked { .. }
             | Report::Evaluated { .. }
             | Report::Saved { .. }

@@ -29,7 +29,7 @@ fn header() -> SegmentHeader {
 }
 
 fn operation() -> Operation {
-    Operation { step: 1, buffer: vec![0.5; 2], divisor: 1.0, reply: oneshot::channel().0 }
+    Operation { step: 1, buffer: vec![0.5; 2], divisor: 1.0 }
 }
 
 fn somebody() -> (Keypair, PeerId) {
@@ -62,7 +62,8 @@ async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> RingFailure {
     }
     drop(neighbour);
     let ((keypair, _), (_, peer)) = (somebody(), somebody());
-    let (_open, gate) = watch::channel(Gate::open());
+    let exchange = Exchange::new(0, 9, 1);
+    exchange.open(&View::found(RUN, peer), None, false);
     let mut driver = Driver {
         layout: layout(),
         rank: Rank(0),
@@ -78,7 +79,8 @@ async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> RingFailure {
             door: Arc::new(Door { mode: DataPlane::Direct, run: RUN, keypair, ips: Vec::new() }),
             traffic: traffic.clone(),
         },
-        gate,
+        gate: exchange.gate(),
+        exchange,
         events: mpsc::channel(1).0,
     };
     let mut incoming = Incoming::Direct(Box::new(Receiver::new(from_previous, LONGEST, traffic.clone())));

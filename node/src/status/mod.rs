@@ -40,6 +40,8 @@ pub struct Status {
     pub members: Vec<String>,
     /// Our place among them.
     pub rank: u32,
+    /// Why the view came.
+    pub change: String,
     /// How segments come from the ring's previous member and go to its next; `None` without a ring.
     pub links: Option<[Transport; 2]>,
     /// The last committed step.
@@ -64,11 +66,15 @@ pub struct Status {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// The first step waits for members or for a place in the ring.
+    /// Steps wait for members or for a place in the ring.
     #[default]
     Waiting,
+    /// The state is being downloaded; the others' steps run.
+    Syncing,
     /// Steps run.
     Stepping,
+    /// Too few members answer.
+    Paused,
     /// All members committed the last step.
     Finished,
     /// It left in order.
@@ -81,7 +87,9 @@ impl std::fmt::Display for Phase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Waiting => "waiting",
+            Self::Syncing => "syncing",
             Self::Stepping => "stepping",
+            Self::Paused => "paused",
             Self::Finished => "finished",
             Self::Left => "left",
             Self::Failed => "failed",
@@ -93,7 +101,7 @@ impl Phase {
     /// Whether a node ends in it.
     pub fn is_last(self) -> bool {
         match self {
-            Self::Waiting | Self::Stepping => false,
+            Self::Waiting | Self::Syncing | Self::Stepping | Self::Paused => false,
             Self::Finished | Self::Left | Self::Failed => true,
         }
     }
@@ -114,9 +122,10 @@ impl Status {
                 self.ticket.clone_from(ticket);
                 true
             }
-            Report::View { generation, rank, members, step, .. } => {
+            Report::View { generation, rank, members, step, reason, .. } => {
                 (self.generation, self.rank, self.step) = (*generation, *rank, *step);
                 self.members.clone_from(members);
+                self.change.clone_from(reason);
                 // This view's links come with a report of their own.
                 self.links = None;
                 true
@@ -126,7 +135,7 @@ impl Status {
                 true
             }
             Report::Progress { step, steps, loss, samples_per_s, .. } => {
-                let is_first = self.phase == Phase::Waiting;
+                let is_first = self.phase != Phase::Stepping;
                 (self.step, self.steps, self.samples_per_s) = (*step, *steps, *samples_per_s);
                 (self.loss, self.phase) = (Some(*loss), Phase::Stepping);
                 is_first
@@ -144,13 +153,21 @@ impl Status {
                 (self.samples_per_s, self.accuracy) = (summary.samples_per_s, Some(summary.accuracy));
                 true
             }
-            Report::Waiting { .. }
+            Report::Paused { .. } => self.enter(Phase::Paused),
+            Report::Syncing { .. } => self.enter(Phase::Syncing),
+            Report::Waiting { .. } | Report::Evicted { .. } | Report::Synced { .. } => self.enter(Phase::Waiting),
+            Report::Suspected { .. }
             | Report::Joining { .. }
             | Report::JoinerLost { .. }
             | Report::Turned { .. }
             | Report::Saved { .. }
             | Report::Warning { .. } => false,
         }
+    }
+
+    /// True if this is news.
+    fn enter(&mut self, phase: Phase) -> bool {
+        std::mem::replace(&mut self.phase, phase) != phase
     }
 
     /// What the file in `data_dir` says; `None` if there is none.

@@ -42,6 +42,11 @@ fn reports() -> Vec<Report> {
             rank: 1,
             members: vec!["other".to_owned(), "peer".to_owned()],
             step: 0,
+            reason: "peer peer joined".to_owned(),
+            promised: 1,
+            of: 1,
+            took_ms: 3,
+            forked: false,
         },
         Report::Linked { from_previous: Transport::Universal, to_next: Transport::Direct },
         Report::Progress { step: 7, steps: 600, epoch: 1, loss: 2.5, samples_per_s: 10.0, waiting_share: 0.5 },
@@ -63,6 +68,7 @@ fn a_status_survives_the_file_and_is_private() {
     assert_eq!((status.loss, status.accuracy, status.phase), (Some(2.5), Some(0.25), Phase::Stepping));
     assert_eq!((status.ticket.as_str(), status.peer.as_str(), status.members.len()), ("starling1abc", "peer", 2));
     assert_eq!(status.links, Some([Transport::Universal, Transport::Direct]));
+    assert_eq!(status.change, "peer peer joined");
     assert_eq!(status.process.pid, std::process::id());
     assert!(status.updated_unix_ms > 0);
     #[cfg(unix)]
@@ -88,6 +94,25 @@ fn the_end_is_written() {
     drop(file);
     let status = Status::read(dir.path()).expect("read").expect("there");
     assert_eq!((status.phase, status.error.as_deref()), (Phase::Failed, Some("peer x is lost")));
+}
+
+#[test]
+fn it_says_what_the_steps_wait_for() {
+    let mut status = Status::default();
+    reports().iter().for_each(|report| drop(status.update(report)));
+    let progress = reports().swap_remove(4);
+    for (report, phase) in [
+        (Report::Paused { present: 1, needed: 2 }, Phase::Paused),
+        (progress.clone(), Phase::Stepping),
+        (Report::Evicted { by: "other".to_owned() }, Phase::Waiting),
+        (Report::Syncing { step: 7, bytes: 1, of: 2 }, Phase::Syncing),
+        (Report::Synced { step: 9 }, Phase::Waiting),
+        (progress, Phase::Stepping),
+    ] {
+        assert!(status.update(&report), "{report:?}");
+        assert_eq!(status.phase, phase);
+    }
+    assert!(!status.update(&reports().swap_remove(4)), "nothing new");
 }
 
 #[test]

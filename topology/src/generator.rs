@@ -1,4 +1,4 @@
-//! The only source of randomness: a small generator whose values never change.
+//! A small generator whose values never change: the only source of randomness in what a run computes.
 //!
 //! Libraries reserve the right to change their streams between versions; a run must not change with them, because its
 //! members draw the same sample order and the same initial parameters on their own. The generator is SplitMix64 (Steele,
@@ -51,13 +51,6 @@ impl Generator {
                 return (product >> 32) as u32;
             }
         }
-    }
-
-    /// A uniform number in `[-limit, limit)`, from 24 random bits.
-    pub fn symmetric(&mut self, limit: f64) -> f32 {
-        // 24 bits are a float's precision; the f64 arithmetic is exact up to the one rounding at the end.
-        let unit = (self.next_u64() >> 40) as f64 / f64::from(1_u32 << 24);
-        ((unit * 2.0 - 1.0) * limit) as f32
     }
 
     /// A uniform permutation of `0..len` (Fisher-Yates, from the end).
@@ -114,15 +107,5 @@ mod tests {
         first.sort_unstable();
         assert_eq!(first, (0..500).collect::<Vec<_>>());
         assert!(Generator::new(0).permutation(0).is_empty());
-    }
-
-    #[test]
-    fn symmetric_numbers_fill_their_interval() {
-        let mut generator = Generator::new(3);
-        let values: Vec<f32> = (0..10_000).map(|_| generator.symmetric(0.5)).collect();
-        assert!(values.iter().all(|value| (-0.5..=0.5).contains(value)));
-        assert!(values.iter().any(|value| *value < -0.49) && values.iter().any(|value| *value > 0.49));
-        let mean = values.iter().sum::<f32>() / 10_000.0;
-        assert!(mean.abs() < 0.02, "mean {mean}");
     }
 }

@@ -1,0 +1,254 @@
+//! Going on in a new view: its ring, and whatever this member has to fetch first.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use starling_topology::{CatchUp, Hold, Input, PeerId, Resumption, Ring, View};
+use starling_train::{ReplicatedState, ResultRecord};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::EventLoop;
+use crate::event::NetworkEvent;
+use crate::identity::to_libp2p;
+use crate::report::Report;
+use crate::ring::{self, RingConfig};
+use crate::{result_transfer, state_transfer, streams, trainer};
+
+/// How often the progress of a download is told.
+const REPORT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A result on its way: the view's steps begin when it is here.
+#[derive(Debug)]
+pub(super) struct ResultFetch {
+    number: u64,
+    view: View,
+    snapshot: bool,
+    task: JoinHandle<()>,
+}
+
+/// The state on its way, while steps run.
+#[derive(Debug)]
+pub(super) struct StateFetch {
+    number: u64,
+    task: JoinHandle<()>,
+}
+
+impl Drop for ResultFetch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Drop for StateFetch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl EventLoop {
+    pub(super) fn hold(&mut self, hold: Hold) {
+        // A result that arrived later would move this member past where it says that it stands.
+        self.result = None;
+        if let Some(progress) = self.exchange.hold(hold) {
+            self.handle(Input::Held(progress));
+        }
+    }
+
+    pub(super) fn resume(&mut self, resumption: &Resumption) {
+        let Resumption { view, step, catch_up, syncing } = resumption;
+        // Links to those who are gone end here, once they have said everything.
+        for gone in self.members.iter().filter(|member| !view.contains(**member)) {
+            self.links.remove(gone);
+        }
+        self.members = view.members().to_vec();
+        self.ring = None;
+        self.ring = self.start_ring(view);
+        self.keep_connected(view);
+        self.shown = Some((view.clone(), *step));
+
+        let syncing: BTreeSet<PeerId> = syncing.iter().copied().collect();
+        let is_new = syncing.difference(&self.syncing).next().is_some();
+        let snapshot = is_new && !syncing.contains(&self.me);
+        if snapshot {
+            self.snapshots.expect(*step);
+        } else if syncing.is_empty() {
+            self.snapshots.clear();
+        }
+        self.syncing = syncing;
+        match catch_up {
+            CatchUp::Current => self.open(view, snapshot),
+            CatchUp::Result { from } => {
+                self.result = Some(self.fetch_result(view.clone(), *step, snapshot, from.clone()));
+            }
+            // The initial state is the same everywhere.
+            CatchUp::State { .. } if *step == 0 && self.exchange.is_initial() => {
+                self.open(view, snapshot);
+                self.handle(Input::Synced);
+            }
+            CatchUp::State { from } => {
+                self.state = Some(self.fetch_state(*step, from.clone()));
+                self.open(view, false);
+            }
+        }
+    }
+
+    /// Lets the steps of `view` run.
+    fn open(&mut self, view: &View, snapshot: bool) {
+        let operations = self.ring.as_ref().map(|ring| ring.operations.clone());
+        self.exchange.open(view, operations, snapshot);
+    }
+
+    /// The result of a step that we lacked is here, or nobody handed it out.
+    pub(super) fn on_result(&mut self, number: u64, result: Result<ResultRecord, String>) {
+        let Some(fetch) = self.result.take_if(|fetch| fetch.number == number) else { return };
+        let delivered = result.and_then(|record| {
+            let step = record.step;
+            if self.exchange.deliver(record) { Ok(()) } else { Err(format!("step {step} is not the next one")) }
+        });
+        match delivered {
+            Ok(()) => self.open(&fetch.view, fetch.snapshot),
+            Err(reason) => self.unable(&format!("the result of a step can't be had ({reason})")),
+        }
+    }
+
+    /// The state that we lacked is here, or nobody handed it out.
+    pub(super) fn on_state(&mut self, number: u64, state: Result<Box<ReplicatedState>, String>) {
+        if self.state.take_if(|fetch| fetch.number == number).is_none() {
+            return;
+        }
+        match state {
+            Ok(state) => self.exchange.arrive(number, state),
+            Err(reason) => self.unable(&format!("the state can't be had ({reason})")),
+        }
+    }
+
+    /// We can't go on in this view: tells the machine, which joins anew.
+    pub(super) fn unable(&mut self, reason: &str) {
+        self.observer.report(&Report::Warning { message: format!("{reason}; joining again") });
+        self.leave_view();
+        self.handle(Input::Unable);
+    }
+
+    /// Nothing of the view that we were in goes on.
+    pub(super) fn leave_view(&mut self) {
+        self.exchange.close();
+        self.ring = None;
+        (self.result, self.state) = (None, None);
+        self.members.clear();
+        self.syncing.clear();
+    }
+
+    fn start_ring(&mut self, view: &View) -> Option<ring::RingHandle> {
+        let members = view.members().len();
+        if members < 2 {
+            return None;
+        }
+        let config = RingConfig {
+            elements: self.config.parameters + 1 + members,
+            layout: self.config.layout,
+            in_flight: self.config.in_flight,
+            open_limit: self.config.max_stall / 2,
+            protocol: self.network.protocols.ring.clone(),
+            door: self.network.door.clone(),
+            traffic: self.traffic.clone(),
+        };
+        let ring = Ring::plan(view);
+        let rank = ring.rank_of(self.me).expect("invariant: the machine resumes only in its own views");
+        self.network.connect(to_libp2p(ring.next(rank)));
+        let (exchange, events) = (self.exchange.clone(), self.network.events_in.clone());
+        let handle = ring::start(view, self.me, config, exchange, self.network.control(), events);
+        for (peer, early, stream) in std::mem::take(&mut self.early) {
+            if peer == handle.previous && early == handle.view {
+                handle.connect(stream);
+            }
+        }
+        Some(handle)
+    }
+
+    /// Each member is connected to each other one, so that a death is seen by all at once. Of two, the lower dials.
+    fn keep_connected(&mut self, view: &View) {
+        let me = self.me;
+        for member in view.members().iter().filter(|member| **member > me && !view.is_severed(me, **member)) {
+            self.network.connect(to_libp2p(*member));
+        }
+    }
+
+    /// Tells the user of the view that was resumed, if one was: once all is known of it.
+    pub(super) fn show_view(&mut self) {
+        let Some((view, step)) = self.shown.take() else { return };
+        let ring = Ring::plan(&view);
+        let rank = ring.rank_of(self.me).expect("invariant: the machine resumes only in its own views");
+        let world = ring.world_size();
+        self.world_size = world.get();
+        let change = self.change.take().unwrap_or_default();
+        self.observer.report(&Report::View {
+            generation: view.generation.0,
+            view: view.id().to_string(),
+            rank: rank.0,
+            members: world.ranks().map(|rank| to_libp2p(ring.peer(rank)).to_string()).collect(),
+            step,
+            reason: change.reason,
+            promised: change.promised,
+            of: change.of,
+            took_ms: change.took_ms,
+            forked: view.forked,
+        });
+    }
+
+    fn fetch_result(&mut self, view: View, step: u64, snapshot: bool, holders: Vec<PeerId>) -> ResultFetch {
+        tracing::info!(step, "fetching the result of a step");
+        self.fetch_number += 1;
+        let number = self.fetch_number;
+        let wanted = result_transfer::Wanted {
+            step,
+            parameters: self.config.parameters,
+            holders,
+            stall: self.config.max_stall / 4,
+        };
+        let fetch = result_transfer::fetch(self.network.control(), self.network.protocols.result.clone(), wanted);
+        let events = self.network.events_in.clone();
+        let task = tokio::spawn(async move {
+            let result = fetch.await;
+            let _ = events.send(NetworkEvent::ResultFetched { number, result }).await;
+        });
+        ResultFetch { number, view, snapshot, task }
+    }
+
+    fn fetch_state(&mut self, step: u64, donors: Vec<PeerId>) -> StateFetch {
+        tracing::info!(step, donors = donors.len(), "fetching the state");
+        let number = self.exchange.sync(step);
+        let (exchange, parameters) = (self.exchange.clone(), self.config.parameters);
+        let idle = move || trainer::contribute_nothing(&exchange, parameters, number);
+        if let Err(error) = std::thread::Builder::new().name("syncing".into()).spawn(idle) {
+            tracing::warn!(%error, "no thread to take part while the state is on its way; the others wait for it");
+        }
+        let wanted = state_transfer::Wanted {
+            run: self.config.run,
+            step,
+            max_bytes: self.config.max_state_bytes,
+            donors,
+            stall: self.config.max_stall,
+        };
+        let (control, protocol) = (self.network.control(), self.network.protocols.state.clone());
+        let limit = self.config.max_stall / 2;
+        let open = move |donor: PeerId| {
+            let (mut control, protocol) = (control.clone(), protocol.clone());
+            async move { streams::open(&mut control, to_libp2p(donor), &protocol, limit).await }
+        };
+        let (events, observer) = (self.network.events_in.clone(), Arc::clone(&self.observer));
+        let task = tokio::spawn(async move {
+            let mut told: Option<Instant> = None;
+            let progress = |bytes, of| {
+                if bytes == of || told.is_none_or(|told| told.elapsed() >= REPORT_INTERVAL) {
+                    told = Some(Instant::now());
+                    observer.report(&Report::Syncing { step, bytes, of });
+                }
+            };
+            let state = state_transfer::fetch(open, wanted, progress).await;
+            let _ = events.send(NetworkEvent::StateFetched { number, state }).await;
+        });
+        StateFetch { number, task }
+    }
+}

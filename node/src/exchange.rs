@@ -1,0 +1,399 @@
+//! Where trainer thread, ring task and event loop meet, and where a step is **committed**.
+//!
+//! ```text
+//!   trainer thread -- next: compute, contribute, apply, ... --+      hold, open, deliver -- event loop
+//!                                                             v      v
+//!                                                           Exchange
+//!                                                               ^
+//!                                     complete: the mean is here | gate: stop what is not admitted
+//!                                                            ring task
+//! ```
+//!
+//! A step is committed on this member in the instant in which its operation completes here while the gate admits it. So
+//! the question "where do you stand?" is answered at once, however long the trainer thread computes; it applies committed
+//! results in order, when it comes to them. Everything is behind one small mutex that nobody holds while doing work.
+
+mod syncing;
+#[cfg(test)]
+mod tests;
+mod turn;
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use starling_collective::kernel;
+use starling_topology::{Hold, PeerId, Progress, View, ViewId};
+use starling_train::{ReplicatedState, ResultRecord};
+use tokio::sync::{Notify, watch};
+
+pub(crate) use syncing::Syncing;
+pub(crate) use turn::{At, Gate, Next, Turn};
+
+use crate::ring::Operation;
+
+/// What the event loop is to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// The steps stand, as the hold asked.
+    Held(Progress),
+    /// More results wait for the state than fit in memory.
+    TooFarBehind,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    inner: Mutex<Inner>,
+    /// For the threads.
+    changed: Condvar,
+    /// For the ring tasks.
+    gate: watch::Sender<Gate>,
+    /// For the event loop.
+    noticed: Notify,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// The run's last step.
+    last_step: u64,
+    batch_size: f32,
+    /// The last step committed.
+    step: u64,
+    /// The result of `step`; `None` if the step came with a state.
+    record: Option<Arc<ResultRecord>>,
+    gate: Gate,
+    /// A hold that is answered once this step is committed.
+    awaited: Option<u64>,
+    turn: Option<Turn>,
+    turns: u64,
+    /// The step whose operation is under way in this turn.
+    submitted: Option<u64>,
+    /// While the state is being downloaded.
+    syncing: Option<Syncing>,
+    /// How many states were asked for.
+    syncs: u64,
+    /// Joiners want the state after this step.
+    snapshot: Option<u64>,
+    /// Memory of an earlier operation, for the next one.
+    spare: Vec<f32>,
+    notice: Option<Notice>,
+    stop: Option<bool>,
+}
+
+impl Exchange {
+    /// Of a member that stands after `step`, or of a joiner (`has_state` is false then).
+    pub(crate) fn new(step: u64, last_step: u64, batch_size: u32) -> Arc<Self> {
+        let gate = Gate { view: None, last: Some(step) };
+        let inner = Inner {
+            last_step,
+            batch_size: batch_size as f32,
+            step,
+            record: None,
+            gate,
+            awaited: None,
+            turn: None,
+            turns: 0,
+            submitted: None,
+            syncing: None,
+            syncs: 0,
+            snapshot: None,
+            spare: Vec::new(),
+            notice: None,
+            stop: None,
+        };
+        Arc::new(Self {
+            inner: Mutex::new(inner),
+            changed: Condvar::new(),
+            gate: watch::Sender::new(gate),
+            noticed: Notify::new(),
+        })
+    }
+
+    // --- The event loop's side. ---
+
+    /// Where this member stands.
+    pub(crate) fn progress(&self) -> Progress {
+        self.lock().progress()
+    }
+
+    /// Holds the steps. `Some` if they stand already; else [`Notice::Held`] follows, unless a newer hold replaces this one.
+    pub(crate) fn hold(&self, hold: Hold) -> Option<Progress> {
+        let mut inner = self.lock();
+        let under_way = inner.submitted.filter(|step| *step == inner.step + 1 && inner.gate.admits(*step));
+        let last = match hold {
+            Hold::Now => inner.step,
+            Hold::Boundary => under_way.unwrap_or(inner.step),
+            Hold::After(step) => step.max(inner.step),
+        };
+        inner.gate.last = Some(last);
+        inner.awaited = (last > inner.step).then_some(last);
+        // An answer to an older hold would be taken for one to this.
+        inner.notice.take_if(|notice| matches!(notice, Notice::Held(_)));
+        self.tell_gate(&inner);
+        inner.awaited.is_none().then(|| inner.progress())
+    }
+
+    /// What has happened since the last notice; waits for it. Can be cancelled.
+    pub(crate) async fn noticed(&self) -> Notice {
+        loop {
+            if let Some(notice) = self.lock().notice.take() {
+                return notice;
+            }
+            self.noticed.notified().await;
+        }
+    }
+
+    /// Takes in the result of the next step, which another member has committed. False if it is not the next one's.
+    pub(crate) fn deliver(&self, record: ResultRecord) -> bool {
+        let mut inner = self.lock();
+        if record.step != inner.step + 1 {
+            return false;
+        }
+        self.commit(&mut inner, record);
+        true
+    }
+
+    /// The state will be replaced by the one after `step`, which is yet to come: results are kept until then. Returns
+    /// the number to hand it over with.
+    pub(crate) fn sync(&self, step: u64) -> u64 {
+        let mut inner = self.lock();
+        inner.syncs += 1;
+        inner.step = step;
+        inner.record = None;
+        inner.submitted = None;
+        inner.snapshot = None;
+        inner.gate.last = Some(step);
+        inner.syncing = Some(Syncing::new(inner.syncs));
+        self.tell_gate(&inner);
+        self.changed.notify_all();
+        inner.syncs
+    }
+
+    /// Whether this member stands before the first step, with the initial state.
+    pub(crate) fn is_initial(&self) -> bool {
+        let inner = self.lock();
+        inner.step == 0 && inner.syncing.is_none()
+    }
+
+    /// Hands over the state asked for as `number`.
+    pub(crate) fn arrive(&self, number: u64, state: Box<ReplicatedState>) {
+        let mut inner = self.lock();
+        if let Some(syncing) = inner.syncing.as_mut().filter(|syncing| syncing.number == number) {
+            syncing.arrive(state);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Lets steps run in `view`. `operations` is its ring's queue, `None` in a view of one. With `snapshot`, the trainer
+    /// hands out its state before it changes.
+    pub(crate) fn open(&self, view: &View, operations: Option<tokio::sync::mpsc::Sender<Operation>>, snapshot: bool) {
+        let mut inner = self.lock();
+        inner.turns += 1;
+        let (number, members) = (inner.turns, Arc::from(view.members()));
+        inner.turn = Some(Turn { number, view: view.id(), members, operations });
+        inner.gate = Gate { view: Some(view.id()), last: None };
+        (inner.awaited, inner.submitted) = (None, None);
+        if snapshot && inner.syncing.is_none() {
+            inner.snapshot = Some(inner.step);
+        }
+        self.tell_gate(&inner);
+        self.changed.notify_all();
+    }
+
+    /// No step runs until the next [`Self::open`]: this peer is in no view.
+    pub(crate) fn close(&self) {
+        let mut inner = self.lock();
+        inner.gate = Gate { view: None, last: Some(inner.step) };
+        (inner.turn, inner.submitted, inner.awaited, inner.snapshot) = (None, None, None, None);
+        self.tell_gate(&inner);
+    }
+
+    /// Ends the trainer thread once it is through with what it is at.
+    pub(crate) fn stop(&self, evaluate: bool) {
+        let mut inner = self.lock();
+        inner.gate.last = Some(inner.step);
+        inner.stop = Some(evaluate);
+        self.tell_gate(&inner);
+        self.changed.notify_all();
+    }
+
+    /// The newest result, for a member that lacks it.
+    pub(crate) fn record(&self) -> Option<Arc<ResultRecord>> {
+        self.lock().record.clone()
+    }
+
+    // --- The ring's side. ---
+
+    /// What is admitted, as it changes.
+    pub(crate) fn gate(&self) -> watch::Receiver<Gate> {
+        self.gate.subscribe()
+    }
+
+    /// The operation of `step` in `view` is complete, and `mean` its result: commits it, if the gate still admits it.
+    pub(crate) fn complete(&self, view: ViewId, step: u64, mean: Vec<f32>) -> bool {
+        let mut inner = self.lock();
+        let members = inner.turn.as_ref().filter(|turn| turn.view == view).map(|turn| turn.members.to_vec());
+        let admitted = inner.gate.view == Some(view) && step == inner.step + 1 && inner.gate.admits(step);
+        match members.filter(|_| admitted) {
+            Some(members) => {
+                self.commit(&mut inner, ResultRecord { step, members, mean });
+                true
+            }
+            None => {
+                inner.spare = mean;
+                false
+            }
+        }
+    }
+
+    /// Takes back the memory of an operation that was interrupted.
+    pub(crate) fn interrupted(&self, buffer: Vec<f32>) {
+        self.lock().spare = buffer;
+    }
+
+    fn commit(&self, inner: &mut Inner, record: ResultRecord) {
+        inner.step = record.step;
+        inner.submitted = None;
+        let record = Arc::new(record);
+        let too_far = inner.syncing.as_mut().is_some_and(|syncing| !syncing.keep(record.clone()));
+        let older = inner.record.replace(record);
+        // With nobody reading the older one, its memory is free for the next operation.
+        if let Some(older) = older.and_then(Arc::into_inner) {
+            inner.spare = older.mean;
+        }
+        if too_far {
+            inner.notice = Some(Notice::TooFarBehind);
+            self.noticed.notify_one();
+        } else if inner.awaited.take_if(|awaited| *awaited <= inner.step).is_some() {
+            inner.notice = Some(Notice::Held(inner.progress()));
+            self.noticed.notify_one();
+        }
+        self.changed.notify_all();
+    }
+
+    // --- The threads' side. ---
+
+    /// What the trainer thread is to do next; waits until there is something.
+    pub(crate) fn next(&self, at: &mut At) -> Next {
+        let mut inner = self.lock();
+        loop {
+            if let Some(next) = inner.next(at) {
+                return next;
+            }
+            inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The next step that a member which is syncing has to contribute nothing to, so that the others can go on: once in
+    /// each turn. Waits for it; `None` once the sync of this `number` is over.
+    pub(crate) fn next_without_state(&self, number: u64) -> Option<(Turn, u64)> {
+        let mut inner = self.lock();
+        loop {
+            if inner.stop.is_some() || inner.syncing.as_ref().is_none_or(|syncing| syncing.number != number) {
+                return None;
+            }
+            let step = inner.step + 1;
+            if let Some(turn) = &inner.turn
+                && inner.submitted.is_none()
+                && inner.gate.admits(step)
+                && step <= inner.last_step
+            {
+                return Some((turn.clone(), step));
+            }
+            inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until the thread is to end.
+    pub(crate) fn wait_for_stop(&self) {
+        let inner = self.changed.wait_while(self.lock(), |inner| inner.stop.is_none());
+        drop(inner);
+    }
+
+    /// Memory for a contribution.
+    pub(crate) fn spare(&self) -> Vec<f32> {
+        std::mem::take(&mut self.lock().spare)
+    }
+
+    /// Hands a contribution to the ring of `turn`. Does nothing if the turn is over, or has this member's contribution.
+    pub(crate) fn submit(&self, turn: &Turn, step: u64, mut buffer: Vec<f32>) {
+        let mut inner = self.lock();
+        let is_current = inner.turn.as_ref().is_some_and(|current| current.number == turn.number);
+        if !is_current || inner.submitted.is_some() || step != inner.step + 1 || !inner.gate.admits(step) {
+            inner.spare = buffer;
+            return;
+        }
+        inner.submitted = Some(step);
+        let divisor = inner.batch_size;
+        drop(inner);
+        match &turn.operations {
+            // A ring that has broken takes nothing; its loss changes the view.
+            Some(operations) => drop(operations.try_send(Operation { step, buffer, divisor })),
+            None => {
+                kernel::divide(&mut buffer, divisor);
+                self.complete(turn.view, step, buffer);
+            }
+        }
+    }
+
+    fn tell_gate(&self, inner: &Inner) {
+        self.gate.send_if_modified(|gate| std::mem::replace(gate, inner.gate) != inner.gate);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A lock poisoned by a panic elsewhere still guards sound data.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn progress(&self) -> Progress {
+        let has_result = self.record.as_ref().is_some_and(|record| record.step == self.step);
+        Progress { step: self.step, has_state: self.syncing.is_none(), has_result }
+    }
+
+    fn next(&mut self, at: &mut At) -> Option<Next> {
+        if let Some(evaluate) = self.stop {
+            return Some(Next::Stop { evaluate });
+        }
+        if let Some(syncing) = &mut self.syncing {
+            if let Some(next) = syncing.next() {
+                return Some(next);
+            }
+            if !syncing.is_through() {
+                return None;
+            }
+            self.syncing = None;
+            return Some(Next::Synced);
+        }
+        // Until the first step is committed, it belongs to the members of the newest view.
+        if at.step == 0
+            && self.step == 0
+            && let Some(turn) = self.turn.as_ref().filter(|turn| turn.number != at.begun)
+        {
+            at.begun = turn.number;
+            return Some(Next::Begin { members: turn.members.clone() });
+        }
+        if self.snapshot.take_if(|step| *step == at.step).is_some() {
+            return Some(Next::Snapshot);
+        }
+        if let Some(record) = self.record.as_ref().filter(|record| record.step == at.step + 1) {
+            return Some(Next::Apply(record.clone()));
+        }
+        let turn = self.turn.as_ref()?;
+        let pending = at.step + 1;
+        if at.step != self.step || pending > self.last_step {
+            return None;
+        }
+        if !at.prepared {
+            return Some(Next::Compute);
+        }
+        if at.contributed == turn.number || !self.gate.admits(pending) {
+            return None;
+        }
+        at.contributed = turn.number;
+        Some(Next::Contribute(turn.clone()))
+    }
+}
+
+/// The peers of a view, in the order of their slots.
+pub(crate) type Members = Arc<[PeerId]>;

@@ -1,0 +1,222 @@
+//! What the exchange commits, and when.
+
+use starling_topology::{Generation, RunId};
+
+use super::*;
+
+const RUN: RunId = RunId([1; 32]);
+
+fn peer(name: u8) -> PeerId {
+    PeerId([name; 32])
+}
+
+fn view(members: &[u8]) -> View {
+    View::found(RUN, peer(1)).succeed(members.iter().map(|name| peer(*name)))
+}
+
+fn record(step: u64) -> ResultRecord {
+    ResultRecord { step, members: vec![peer(1)], mean: vec![step as f32, 0.0, 1.0] }
+}
+
+fn progress(step: u64, has_result: bool) -> Progress {
+    Progress { step, has_state: true, has_result }
+}
+
+/// A trainer thread that takes whatever it is told at once, until it has nothing to do without others.
+struct Thread {
+    exchange: Arc<Exchange>,
+    at: At,
+    applied: Vec<u64>,
+    snapshots: Vec<u64>,
+}
+
+impl Thread {
+    fn new(exchange: &Arc<Exchange>) -> Self {
+        Self { exchange: exchange.clone(), at: At::default(), applied: Vec::new(), snapshots: Vec::new() }
+    }
+
+    fn work(&mut self) {
+        loop {
+            let next = self.exchange.lock().next(&mut self.at);
+            match next {
+                None => return,
+                Some(Next::Begin { .. }) => {}
+                Some(Next::Compute) => self.at.prepared = true,
+                Some(Next::Contribute(turn)) => self.exchange.submit(&turn, self.at.step + 1, vec![1.0; 5]),
+                Some(Next::Apply(record)) => {
+                    assert_eq!(record.step, self.at.step + 1, "in order");
+                    self.applied.push(record.step);
+                    self.at = At { step: record.step, ..At::default() };
+                }
+                Some(Next::Snapshot) => self.snapshots.push(self.at.step),
+                Some(Next::Load(state)) => self.at = At { step: state.step, ..At::default() },
+                Some(Next::Synced) => self.at.prepared = false,
+                Some(Next::Stop { .. }) => return,
+            }
+        }
+    }
+}
+
+fn state(step: u64) -> Box<ReplicatedState> {
+    let ledger = starling_topology::Ledger::new(1, 10, 5);
+    let (parameters, moments, scalars) = (vec![1.0], Vec::new(), Vec::new());
+    Box::new(ReplicatedState { run: RUN, step, parameters, moments, scalars, ledger })
+}
+
+/// An exchange in a view of two with its ring's queue, and its trainer thread, which has contributed to step 1.
+fn pair() -> (Arc<Exchange>, Thread, tokio::sync::mpsc::Receiver<Operation>, ViewId) {
+    let exchange = Exchange::new(0, 9, 5);
+    let (operations, queue) = tokio::sync::mpsc::channel(1);
+    let view = view(&[1, 2]);
+    exchange.open(&view, Some(operations), false);
+    let mut thread = Thread::new(&exchange);
+    thread.work();
+    (exchange, thread, queue, view.id())
+}
+
+#[test]
+fn one_alone_takes_all_steps_by_itself() {
+    let exchange = Exchange::new(0, 9, 5);
+    exchange.open(&view(&[1]), None, false);
+    let mut thread = Thread::new(&exchange);
+    thread.work();
+    assert_eq!(thread.applied, (1..=9).collect::<Vec<_>>());
+    assert_eq!(exchange.progress(), progress(9, true));
+    let record = exchange.record().expect("the last one");
+    assert_eq!((record.step, record.mean[0]), (9, 0.2));
+}
+
+#[test]
+fn a_step_is_committed_when_its_operation_completes_and_only_while_the_gate_admits_it() {
+    let (exchange, mut thread, mut queue, view) = pair();
+    let operation = queue.try_recv().expect("contributed");
+    assert_eq!((operation.step, operation.divisor), (1, 5.0));
+    assert_eq!(exchange.progress(), progress(0, false));
+    assert!(!exchange.complete(ViewId([9; 32]), 1, vec![0.0; 5]), "another view's");
+    assert!(!exchange.complete(view, 2, vec![0.0; 5]), "another step's");
+    assert!(exchange.complete(view, 1, operation.buffer));
+    assert_eq!(exchange.progress(), progress(1, true), "before the thread knows of it");
+    thread.work();
+    assert_eq!(thread.applied, [1]);
+    let operation = queue.try_recv().expect("the next step");
+    assert_eq!(exchange.hold(Hold::Now), Some(progress(1, true)));
+    assert!(!exchange.complete(view, 2, operation.buffer), "the promise says that step 1 was the last");
+    assert_eq!(exchange.progress(), progress(1, true));
+}
+
+#[tokio::test]
+async fn a_boundary_waits_for_the_operation_under_way() {
+    let (exchange, mut thread, mut queue, view) = pair();
+    let operation = queue.try_recv().expect("contributed");
+    assert_eq!(exchange.hold(Hold::Boundary), None);
+    assert!(exchange.complete(view, 1, operation.buffer));
+    assert_eq!(exchange.noticed().await, Notice::Held(progress(1, true)));
+    thread.work();
+    assert!(queue.try_recv().is_err(), "the next step waits for the next view");
+    assert_eq!(exchange.hold(Hold::Boundary), Some(progress(1, true)), "nothing is under way");
+    assert_eq!(exchange.hold(Hold::After(1)), Some(progress(1, true)));
+}
+
+#[test]
+fn a_newer_hold_replaces_an_older_one() {
+    let (exchange, _thread, mut queue, view) = pair();
+    let operation = queue.try_recv().expect("contributed");
+    assert_eq!(exchange.hold(Hold::After(1)), None);
+    assert_eq!(exchange.hold(Hold::Now), Some(progress(0, false)));
+    assert!(!exchange.complete(view, 1, operation.buffer));
+    assert_eq!(exchange.lock().notice, None);
+}
+
+#[test]
+fn a_gradient_outlives_its_view() {
+    let (exchange, mut thread, mut queue, _) = pair();
+    drop(queue.try_recv().expect("contributed"));
+    exchange.hold(Hold::Now);
+    let (operations, mut queue) = tokio::sync::mpsc::channel(1);
+    exchange.deliver(record(1));
+    exchange.open(&view(&[1, 3]), Some(operations), true);
+    thread.work();
+    assert_eq!((thread.applied.as_slice(), thread.snapshots.as_slice()), (&[1][..], &[1][..]), "then a snapshot");
+    assert_eq!(queue.try_recv().expect("contributed").step, 2);
+    // The same step again, in another view, from the same gradient.
+    exchange.hold(Hold::Now);
+    let (operations, mut queue) = tokio::sync::mpsc::channel(1);
+    exchange.open(&view(&[1, 4]), Some(operations), false);
+    assert!(thread.at.prepared);
+    thread.work();
+    assert_eq!(queue.try_recv().expect("contributed again").step, 2);
+}
+
+#[test]
+fn only_the_next_result_is_taken() {
+    let (exchange, ..) = pair();
+    assert!(!exchange.deliver(record(2)));
+    assert!(exchange.deliver(record(1)));
+    assert!(!exchange.deliver(record(1)));
+    assert_eq!(exchange.progress(), progress(1, true));
+}
+
+#[test]
+fn who_downloads_the_state_keeps_up_without_it() {
+    let exchange = Exchange::new(0, 9, 5);
+    let number = exchange.sync(4);
+    let (operations, mut queue) = tokio::sync::mpsc::channel(1);
+    let view = view(&[1, 2]);
+    exchange.open(&view, Some(operations), true);
+    assert!(!exchange.progress().has_state);
+    let mut thread = Thread::new(&exchange);
+    for step in 5..=7 {
+        thread.work();
+        let (turn, pending) = exchange.next_without_state(number).expect("a step to take part in");
+        assert_eq!(pending, step);
+        exchange.submit(&turn, pending, vec![0.0; 5]);
+        let operation = queue.try_recv().expect("handed to the ring");
+        assert!(exchange.complete(view.id(), step, operation.buffer));
+    }
+    assert!(thread.applied.is_empty());
+    exchange.arrive(number + 1, state(9));
+    thread.work();
+    assert!(thread.applied.is_empty(), "another sync's state");
+    exchange.arrive(number, state(4));
+    thread.work();
+    assert_eq!(thread.applied, [5, 6, 7]);
+    assert_eq!(exchange.progress(), progress(7, true));
+    assert!(exchange.next_without_state(number).is_none());
+    assert_eq!(queue.try_recv().expect("its own contribution").step, 8);
+}
+
+#[test]
+fn a_newer_sync_replaces_an_older_one_and_what_it_kept() {
+    let exchange = Exchange::new(0, 9, 5);
+    let first = exchange.sync(4);
+    exchange.deliver(record(5));
+    let second = exchange.sync(8);
+    assert!(exchange.next_without_state(first).is_none());
+    exchange.arrive(first, state(4));
+    exchange.arrive(second, state(8));
+    let mut thread = Thread::new(&exchange);
+    thread.work();
+    assert_eq!((thread.at.step, thread.applied.len()), (8, 0));
+}
+
+#[test]
+fn outside_of_all_views_nothing_runs() {
+    let (exchange, mut thread, mut queue, view) = pair();
+    let operation = queue.try_recv().expect("contributed");
+    exchange.close();
+    assert!(!exchange.complete(view, 1, operation.buffer));
+    thread.work();
+    assert!(thread.applied.is_empty());
+    assert_eq!(exchange.hold(Hold::Now), Some(progress(0, false)));
+}
+
+#[test]
+fn the_first_step_is_assigned_anew_until_it_is_committed() {
+    let (exchange, mut thread, _queue, _) = pair();
+    assert!(thread.at.prepared);
+    let joined = view(&[1, 2, 3]);
+    assert_eq!(joined.generation, Generation(2));
+    exchange.open(&joined, None, false);
+    let next = exchange.lock().next(&mut thread.at);
+    assert!(matches!(next, Some(Next::Begin { members }) if members.len() == 3));
+}

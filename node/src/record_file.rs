@@ -1,0 +1,132 @@
+//! What a member keeps of a run's views, so that it can come back after its process was killed.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use starling_topology::message::{MAX_ADDRESSES, MAX_ADDRESS_BYTES, MAX_MEMBERS};
+use starling_topology::record::MAX_RECORD_BYTES;
+use starling_topology::{Contact, Record, RunId};
+
+use crate::error::NodeError;
+use crate::private_file;
+
+const PREFIX: &str = "view-";
+/// The longest file, in bytes.
+const MAX_BYTES: u64 = (MAX_RECORD_BYTES + 2 * MAX_MEMBERS * (64 + MAX_ADDRESSES * (MAX_ADDRESS_BYTES + 2))) as u64;
+
+/// The record of one run in a data directory.
+#[derive(Debug, Clone)]
+pub(crate) struct RecordFile {
+    path: PathBuf,
+    run: RunId,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Content {
+    record: Vec<u8>,
+    contacts: Vec<Contact>,
+}
+
+impl RecordFile {
+    pub(crate) fn new(data_dir: &Path, run: RunId) -> Self {
+        Self { path: data_dir.join(format!("{PREFIX}{}", &run.to_string()[..16])), run }
+    }
+
+    /// The run whose record in `data_dir` was written last.
+    pub(crate) fn last_run(data_dir: &Path) -> Option<RunId> {
+        let entries = std::fs::read_dir(data_dir).ok()?.filter_map(Result::ok);
+        let records = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+        let newest = records.max_by_key(|entry| entry.metadata().and_then(|metadata| metadata.modified()).ok())?;
+        let bytes = private_file::read_up_to(&newest.path(), MAX_BYTES).ok()??;
+        let content: Content = postcard::from_bytes(&bytes).ok()?;
+        Some(Record::decode(&content.record).ok()?.view.run)
+    }
+
+    /// Keeps `record`, and how to reach the members. On disk when this returns.
+    pub(crate) fn store(&self, record: &Record, contacts: Vec<Contact>) -> Result<(), NodeError> {
+        let content = Content { record: record.encode(), contacts };
+        let bytes = postcard::to_allocvec(&content).expect("invariant: a record always encodes");
+        private_file::write(&self.path, &bytes)
+    }
+
+    /// What is kept; `None` if nothing is, or if it can't be used. A peer without a record joins anew, so nothing is lost
+    /// but time.
+    pub(crate) fn load(&self) -> Option<(Record, Vec<Contact>)> {
+        let unusable = |reason: String| {
+            tracing::warn!(path = %self.path.display(), reason, "the record of the last view can't be used");
+        };
+        let bytes = match private_file::read_up_to(&self.path, MAX_BYTES) {
+            Ok(bytes) => bytes?,
+            Err(error) => {
+                unusable(error.to_string());
+                return None;
+            }
+        };
+        let content: Content = match postcard::from_bytes(&bytes) {
+            Ok(content) => content,
+            Err(error) => {
+                unusable(error.to_string());
+                return None;
+            }
+        };
+        match Record::decode(&content.record) {
+            Ok(record) if record.view.run == self.run => {
+                let contacts = content.contacts.into_iter().filter(Contact::is_bounded).take(2 * MAX_MEMBERS);
+                Some((record, contacts.collect()))
+            }
+            Ok(_) => {
+                unusable("it is another run's".to_owned());
+                None
+            }
+            Err(violation) => {
+                unusable(violation.to_string());
+                None
+            }
+        }
+    }
+
+    /// Forgets the run: this peer has left it, or it is complete.
+    pub(crate) fn remove(&self) {
+        if let Err(error) = std::fs::remove_file(&self.path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.path.display(), %error, "can't remove the record of the last view");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use starling_topology::{PeerId, View};
+
+    const RUN: RunId = RunId([7; 32]);
+
+    #[test]
+    fn a_record_comes_back_until_it_is_removed() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let file = RecordFile::new(dir.path(), RUN);
+        assert!(file.load().is_none());
+        let peer = PeerId([1; 32]);
+        let record = Record { view: View::found(RUN, peer), promised: None, accepted: None };
+        let contacts = vec![Contact { peer, addresses: vec!["/ip4/127.0.0.1/tcp/1".to_owned()] }];
+        file.store(&record, contacts.clone()).expect("stored");
+        assert_eq!(file.load(), Some((record, contacts)));
+        assert_eq!(RecordFile::last_run(dir.path()), Some(RUN));
+        file.remove();
+        assert_eq!(RecordFile::last_run(dir.path()), None);
+        assert!(file.load().is_none());
+        file.remove();
+    }
+
+    #[test]
+    fn what_is_damaged_or_of_another_run_is_as_good_as_none() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let file = RecordFile::new(dir.path(), RUN);
+        let record = Record { view: View::found(RunId([8; 32]), PeerId([1; 32])), promised: None, accepted: None };
+        file.store(&record, Vec::new()).expect("stored");
+        assert!(file.load().is_none(), "another run's");
+        std::fs::write(&file.path, b"nonsense").expect("written");
+        assert!(file.load().is_none(), "damaged");
+    }
+}

@@ -1,0 +1,140 @@
+//! States that joiners download: cut into chunks once, handed out from memory, dropped when nobody needs them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use starling_topology::Digest;
+use starling_train::{ReplicatedState, StateSnapshot};
+use tokio::time::Instant;
+
+/// Snapshots kept at a time. A joiner whose snapshot makes room for newer ones joins again.
+const MAX_SNAPSHOTS: usize = 3;
+
+/// What is there of a step's state.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// It will not come.
+    Nothing,
+    /// It is on its way.
+    Later,
+    /// All of it.
+    Here(Arc<StateSnapshot>),
+}
+
+/// The snapshots of this member.
+#[derive(Debug)]
+pub(crate) struct Snapshots {
+    /// By step; `None` while a snapshot is being made.
+    kept: Mutex<BTreeMap<u64, Option<Arc<StateSnapshot>>>>,
+    pace: Pace,
+}
+
+impl Snapshots {
+    /// None yet. At most `rate` bytes per second are handed out; 0 sets no limit.
+    pub(crate) fn new(rate: u64) -> Arc<Self> {
+        Arc::new(Self { kept: Mutex::default(), pace: Pace { rate, free: Mutex::new(None) } })
+    }
+
+    /// The state after `step` will be handed in.
+    pub(crate) fn expect(&self, step: u64) {
+        let mut kept = self.lock();
+        kept.entry(step).or_default();
+        while kept.len() > MAX_SNAPSHOTS {
+            kept.pop_first();
+        }
+    }
+
+    /// Takes a state that was expected. Cuts it on a thread of its own: the caller has steps to run.
+    pub(crate) fn take(self: &Arc<Self>, state: ReplicatedState) {
+        let snapshots = self.clone();
+        let cut = move || {
+            let step = state.step;
+            let snapshot = Arc::new(StateSnapshot::of(&state));
+            // Nobody may want it any more.
+            if let Some(slot) = snapshots.lock().get_mut(&step) {
+                *slot = Some(snapshot);
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("snapshot".into()).spawn(cut) {
+            tracing::warn!(%error, "no thread for a snapshot; joiners load the state elsewhere");
+            self.clear();
+        }
+    }
+
+    /// Nobody needs any.
+    pub(crate) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// The snapshot of the state after `step`.
+    pub(crate) fn after(&self, step: u64) -> Found {
+        match self.lock().get(&step) {
+            None => Found::Nothing,
+            Some(None) => Found::Later,
+            Some(Some(snapshot)) => Found::Here(snapshot.clone()),
+        }
+    }
+
+    /// The snapshot with the manifest `id`.
+    pub(crate) fn with_id(&self, id: Digest) -> Option<Arc<StateSnapshot>> {
+        self.lock().values().flatten().find(|snapshot| snapshot.id() == id).cloned()
+    }
+
+    /// Waits until so many more bytes may go out.
+    pub(crate) async fn wait_for_room(&self, bytes: usize) {
+        if let Some(at) = self.pace.reserve(Instant::now(), bytes) {
+            tokio::time::sleep_until(at).await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Option<Arc<StateSnapshot>>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Spreads bytes over time.
+#[derive(Debug)]
+struct Pace {
+    rate: u64,
+    /// When all bytes let through so far have had their time.
+    free: Mutex<Option<Instant>>,
+}
+
+impl Pace {
+    /// Reserves time for `bytes`; says when they may go if that is not now.
+    fn reserve(&self, now: Instant, bytes: usize) -> Option<Instant> {
+        let nanos = (bytes as u128 * 1_000_000_000).checked_div(u128::from(self.rate))?;
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = free.filter(|free| *free > now).unwrap_or(now);
+        *free = Some(at + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));
+        (at > now).then_some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_spreads_bytes_and_none_lets_all_through() {
+        let now = Instant::now();
+        let pace = |rate| Pace { rate, free: Mutex::new(None) };
+        let limited = pace(1000);
+        assert_eq!(limited.reserve(now, 500), None);
+        assert_eq!(limited.reserve(now, 500), Some(now + Duration::from_millis(500)));
+        assert_eq!(limited.reserve(now + Duration::from_secs(9), 500), None, "time that nobody used is gone");
+        let unlimited = pace(0);
+        assert_eq!((unlimited.reserve(now, usize::MAX), unlimited.reserve(now, 1)), (None, None));
+    }
+
+    #[test]
+    fn the_oldest_make_room_and_what_nobody_expects_is_dropped() {
+        let snapshots = Snapshots::new(0);
+        (1..=4).for_each(|step| snapshots.expect(step));
+        assert!(matches!(snapshots.after(1), Found::Nothing));
+        assert!(matches!(snapshots.after(4), Found::Later));
+        snapshots.clear();
+        assert!(matches!(snapshots.after(4), Found::Nothing));
+    }
+}

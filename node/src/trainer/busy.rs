@@ -1,0 +1,80 @@
+//! How long the trainer has been at one thing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Tells whether the trainer is at something that only this machine can end: computing, not waiting for others.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Busy {
+    /// Odd while there is work; each piece of work has a number of its own.
+    number: Arc<AtomicU64>,
+}
+
+impl Busy {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(super) fn start(&self) {
+        self.number.fetch_or(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn stop(&self) {
+        let number = self.number.load(Ordering::Relaxed);
+        self.number.store(number.next_multiple_of(2), Ordering::Relaxed);
+    }
+
+    fn work(&self) -> Option<u64> {
+        let number = self.number.load(Ordering::Relaxed);
+        (number % 2 == 1).then_some(number)
+    }
+}
+
+/// Adds up how long one piece of work takes, in time in which this process ran: a machine that sleeps does not hang.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    work: Option<u64>,
+    spent: Duration,
+}
+
+impl Watch {
+    /// Looks again, `since` after the last look; a pause of the whole process counts as `most`. Says how long the
+    /// present work has taken.
+    pub(crate) fn look(&mut self, busy: &Busy, since: Duration, most: Duration) -> Duration {
+        let work = busy.work();
+        self.spent = if work.is_some() && work == self.work { self.spent + since.min(most) } else { Duration::ZERO };
+        self.work = work;
+        self.spent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn only_one_piece_of_own_work_adds_up() {
+        let (busy, mut watch) = (Busy::new(), Watch::default());
+        assert_eq!(watch.look(&busy, TICK, TICK), Duration::ZERO);
+        busy.start();
+        assert_eq!(watch.look(&busy, TICK, TICK), Duration::ZERO, "it may have begun just now");
+        assert_eq!(watch.look(&busy, TICK, TICK), TICK);
+        assert_eq!(watch.look(&busy, TICK, TICK), 2 * TICK);
+        busy.stop();
+        busy.start();
+        assert_eq!(watch.look(&busy, TICK, TICK), Duration::ZERO, "other work");
+        busy.stop();
+        assert_eq!(watch.look(&busy, TICK, TICK), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_has_not_worked() {
+        let (busy, mut watch) = (Busy::new(), Watch::default());
+        busy.start();
+        watch.look(&busy, TICK, TICK);
+        assert_eq!(watch.look(&busy, 1000 * TICK, TICK), TICK);
+    }
+}

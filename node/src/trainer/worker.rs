@@ -1,0 +1,199 @@
+//! What the trainer thread does.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use starling_train::{ResultRecord, StepReport, Trainer};
+use tokio::sync::mpsc;
+
+use super::{Busy, Company, Duties, Pace, Speed, Totals, TrainerEvent};
+use crate::error::NodeError;
+use crate::exchange::{At, Exchange, Next, Turn};
+use crate::report::Report;
+use crate::saver::Saver;
+
+/// All members compute the state's digest after every so many steps.
+const DIGEST_EVERY: u64 = 64;
+
+/// The thread's own data.
+pub(super) struct Worker {
+    pub(super) at: At,
+    pub(super) busy: Busy,
+    pub(super) speed: Speed,
+    pub(super) trainer: Trainer,
+    pub(super) company: Company,
+    pub(super) events: mpsc::Sender<TrainerEvent>,
+    pub(super) duties: Duties,
+    /// The local gradient, kept until its step is applied.
+    pub(super) gradient: Vec<f32>,
+    /// How many samples it is the mean of.
+    pub(super) weight: u64,
+    /// When the present step began.
+    pub(super) began: Option<Instant>,
+    /// When the gradient was first handed to a ring.
+    pub(super) contributed: Option<Instant>,
+    pub(super) totals: Totals,
+    pub(super) pace: Pace,
+}
+
+impl Worker {
+    pub(super) fn run(mut self, saver: Saver) -> Totals {
+        if self.trainer.step() >= self.trainer.steps() {
+            self.tell_finished();
+        }
+        let evaluate = match self.work(&saver) {
+            Ok(evaluate) => evaluate,
+            Err(error) => {
+                // The event loop outlives this thread except when it panics; then nobody needs the news.
+                let _ = self.events.blocking_send(TrainerEvent::Failed(error));
+                self.company.exchange.wait_for_stop();
+                false
+            }
+        };
+        self.conclude(evaluate, saver)
+    }
+
+    /// Does what comes next until told to stop; says whether to evaluate then.
+    fn work(&mut self, saver: &Saver) -> Result<bool, NodeError> {
+        loop {
+            let next = self.company.exchange.next(&mut self.at);
+            self.busy.start();
+            match next {
+                Next::Stop { evaluate } => return Ok(evaluate),
+                Next::Load(state) => {
+                    self.trainer.load(*state)?;
+                    (self.began, self.contributed) = (None, None);
+                    self.at = At { step: self.trainer.step(), ..At::default() };
+                }
+                Next::Synced => {
+                    self.at.prepared = false;
+                    let _ = self.events.blocking_send(TrainerEvent::Synced);
+                    if self.trainer.step() >= self.trainer.steps() {
+                        self.tell_finished();
+                    }
+                }
+                Next::Snapshot => self.company.snapshots.take(self.trainer.state()),
+                Next::Apply(record) => self.apply(&record, saver)?,
+                Next::Begin { members } => {
+                    self.trainer.begin(&members);
+                    self.at.prepared = false;
+                }
+                Next::Compute => self.compute()?,
+                Next::Contribute(turn) => self.contribute(&turn),
+            }
+            self.busy.stop();
+        }
+    }
+
+    fn compute(&mut self) -> Result<(), NodeError> {
+        let began = Instant::now();
+        self.began.get_or_insert(began);
+        self.weight = self.trainer.compute(self.company.me, &mut self.gradient)?;
+        self.speed.measure(self.weight, began.elapsed());
+        self.at.prepared = true;
+        Ok(())
+    }
+
+    fn contribute(&mut self, turn: &Turn) {
+        let (exchange, me) = (&self.company.exchange, Some(self.company.me));
+        let mut buffer = exchange.spare();
+        let speed = self.speed.told();
+        Trainer::contribution(&self.gradient, self.weight, &turn.members, me, speed, &mut buffer);
+        self.contributed.get_or_insert_with(Instant::now);
+        exchange.submit(turn, self.at.step + 1, buffer);
+    }
+
+    fn apply(&mut self, record: &Arc<ResultRecord>, saver: &Saver) -> Result<(), NodeError> {
+        let waited = self.contributed.take().map(|since| since.elapsed()).unwrap_or_default();
+        let began = self.began.take();
+        let report = self.trainer.apply(record)?;
+        self.at = At { step: report.step, ..At::default() };
+        self.totals.loss = Some(report.loss);
+        // A step that others took while the state was on its way says nothing about speed.
+        if let Some(began) = began {
+            self.totals.stepping += began.elapsed();
+            self.totals.waiting += waited;
+            self.totals.samples += report.samples;
+        }
+        self.pace.count(report.samples, waited);
+        if is_everybody_ready(record) {
+            self.company.snapshots.clear();
+        }
+        self.commit(&report, saver)
+    }
+
+    fn commit(&mut self, report: &StepReport, saver: &Saver) -> Result<(), NodeError> {
+        let due = |every: u64| every > 0 && report.step.is_multiple_of(every);
+        let last = report.step >= self.trainer.steps();
+        if last || self.pace.is_due() {
+            let progress = self.pace.take(report, self.trainer.steps());
+            self.company.observer.report(&progress);
+        }
+        if due(self.duties.checkpoint_every) && !last {
+            saver.offer(|| self.trainer.state());
+        }
+        if due(self.duties.evaluate_every) && !last {
+            self.evaluate()?;
+        }
+        if last {
+            self.tell_finished();
+        } else if due(DIGEST_EVERY) {
+            let (step, digest) = (report.step, self.trainer.digest());
+            let _ = self.events.blocking_send(TrainerEvent::Digest { step, digest });
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> Result<(), NodeError> {
+        let evaluation = self.trainer.evaluate()?;
+        self.totals.evaluation = Some((evaluation.loss, evaluation.accuracy));
+        let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
+        self.company.observer.report(&Report::Evaluated { step: self.trainer.step(), loss, accuracy });
+        Ok(())
+    }
+
+    fn tell_finished(&mut self) {
+        let (step, digest) = (self.trainer.step(), self.trainer.digest());
+        let _ = self.events.blocking_send(TrainerEvent::Finished { step, digest });
+    }
+
+    /// Saves first: whatever goes wrong after it, nothing is lost.
+    fn conclude(mut self, evaluate: bool, saver: Saver) -> Totals {
+        self.totals.step = self.trainer.step();
+        self.totals.digest = Some(self.trainer.digest());
+        // Before the first step there is nothing to lose, and a file would only be in the way of a fresh start. A state
+        // that was about to be replaced may not be the run's.
+        let is_ours = self.company.exchange.progress().has_state;
+        let last = (self.trainer.step() > 0 && is_ours).then(|| self.trainer.state());
+        let mut outcomes = vec![saver.finish(last)];
+        if evaluate {
+            // Each is tried, also when the one before it failed.
+            outcomes.push(self.evaluate());
+            outcomes.push(self.export());
+        }
+        self.totals.trouble = outcomes.into_iter().find_map(Result::err);
+        self.totals
+    }
+
+    fn export(&self) -> Result<(), NodeError> {
+        let Some(path) = &self.duties.export else { return Ok(()) };
+        let (schema, manifest) = (self.trainer.schema(), self.trainer.manifest());
+        Ok(starling_train::write_safetensors(path, &self.trainer.state(), schema, manifest)?)
+    }
+}
+
+/// Whether no member of the view that reduced this was still downloading the state.
+fn is_everybody_ready(record: &ResultRecord) -> bool {
+    let slots = record.mean.len() - record.members.len();
+    record.mean[slots..].iter().all(|speed| *speed > 0.0)
+}
+
+/// Contributes zeros to each step while the state of sync `number` is on its way, so that nobody waits for it.
+pub(crate) fn contribute_nothing(exchange: &Exchange, parameters: usize, number: u64) {
+    while let Some((turn, step)) = exchange.next_without_state(number) {
+        let mut buffer = exchange.spare();
+        buffer.clear();
+        buffer.resize(parameters + 1 + turn.members.len(), 0.0);
+        exchange.submit(&turn, step, buffer);
+    }
+}

@@ -1,0 +1,227 @@
+//! What goes into the membership machine and what comes out of it.
+
+use std::time::Duration;
+
+use crate::id::{Digest, Generation, PeerId};
+use crate::message::{Contact, Envelope, Evidence, Refusal};
+use crate::proposal::{Progress, Reason};
+use crate::record::Record;
+use crate::time::Time;
+use crate::view::View;
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// A peer's message arrived.
+    Received {
+        /// The authenticated sender.
+        from: PeerId,
+        /// The message.
+        envelope: Envelope,
+    },
+    /// A timer that was asked for has expired.
+    Expired(Timer),
+    /// Something was seen that speaks for the loss of a peer.
+    Suspected {
+        /// The peer.
+        peer: PeerId,
+        /// How it was seen.
+        evidence: Evidence,
+    },
+    /// This member's steps are held, as [`Output::Hold`] asked; none is under way until [`Output::Resume`].
+    Held(Progress),
+    /// This member committed the run's last step.
+    Finished {
+        /// The last step.
+        step: u64,
+        /// The digest of the replicated state after it.
+        digest: Digest,
+    },
+    /// This member computed the digest of the replicated state after `step`: at agreed steps, the same on all members.
+    Digest {
+        /// The step.
+        step: u64,
+        /// The digest.
+        digest: Digest,
+    },
+    /// This member has the replicated state now: it caught up after [`CatchUp::State`].
+    Synced,
+    /// The user wants to leave in order.
+    Leave,
+    /// This member can't do what [`Output::Resume`] asked: nobody that was named answered. It joins anew.
+    Unable,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Send a message.
+    Send {
+        /// To whom.
+        to: PeerId,
+        /// The message.
+        envelope: Envelope,
+    },
+    /// Remember how to reach a peer.
+    Learn(Contact),
+    /// Call back with [`Input::Expired`]. Replaces an earlier time for the same timer.
+    SetTimer {
+        /// What for.
+        timer: Timer,
+        /// When.
+        at: Time,
+    },
+    /// Hold the steps and answer with [`Input::Held`]. A newer hold replaces an older one that is not answered yet.
+    Hold(Hold),
+    /// Write this to disk before any later output is carried out.
+    Persist(Record),
+    /// Catch up, then run the steps in this view.
+    Resume(Resumption),
+    /// Tell the user.
+    Event(Event),
+}
+
+/// Where the steps are to be held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// At once: the operation under way is aborted.
+    Now,
+    /// After the operation under way, or at once if there is none.
+    Boundary,
+    /// Once this step is committed. A later one that has begun is aborted.
+    After(u64),
+}
+
+/// How a member goes on in a new view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resumption {
+    /// The view.
+    pub view: View,
+    /// The last committed step; the next one is reduced in this view.
+    pub step: u64,
+    /// What this member does first.
+    pub catch_up: CatchUp,
+    /// Members that need the replicated state after `step`. If there are any, keep a snapshot of it to serve them.
+    pub syncing: Vec<PeerId>,
+}
+
+/// What a member does before it goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CatchUp {
+    /// Nothing. A member that was downloading the state goes on downloading.
+    Current,
+    /// It is one step behind: it fetches the averaged result of the last step and applies it.
+    Result {
+        /// Members that hold it.
+        from: Vec<PeerId>,
+    },
+    /// It enters the ring at once with zeros of weight 0, keeps all later results, downloads the replicated state after
+    /// the last step meanwhile, applies the kept results and says [`Input::Synced`].
+    State {
+        /// Members that hold it, or are about to.
+        from: Vec<PeerId>,
+    },
+}
+
+/// Why the machine wants to be called back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// Say "I live", look who has not, probe those who are lost.
+    Heartbeat,
+    /// Stop waiting for promises or acceptances; try again.
+    Round,
+    /// Take a decree over that makes no progress.
+    Takeover,
+    /// Ask again to be let in.
+    Join,
+    /// Stop waiting for goodbyes.
+    Goodbye,
+}
+
+/// What a user wants to know. The last five end the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The run waits until this many members are there.
+    Waiting {
+        /// Members and joiners so far.
+        present: usize,
+        /// How many it takes.
+        needed: usize,
+    },
+    /// A peer asked to join.
+    Joining(PeerId),
+    /// A joiner went away before it was a member.
+    JoinerLost(PeerId),
+    /// A message of an older view was dropped.
+    Stale {
+        /// Its sender.
+        from: PeerId,
+    },
+    /// A member may be lost.
+    Suspected {
+        /// The member.
+        peer: PeerId,
+        /// How that was seen.
+        evidence: Evidence,
+        /// Who saw it, if not we.
+        reporter: Option<PeerId>,
+    },
+    /// A new view is installed.
+    Changed {
+        /// Its generation.
+        generation: Generation,
+        /// How many members it has.
+        members: usize,
+        /// Why it changed.
+        reasons: Vec<Reason>,
+        /// How many members of the view before it promised.
+        promised: usize,
+        /// How many members the view before it had.
+        of: usize,
+        /// From the first evidence or request that this peer saw to now.
+        took: Duration,
+        /// Whether it, or a view before it, was installed without a quorum.
+        forked: bool,
+    },
+    /// The members that answer are no quorum: nothing can be decided until more are there.
+    Paused {
+        /// How many answer.
+        present: usize,
+        /// How many it takes.
+        needed: usize,
+    },
+    /// The others go on without us. We join anew.
+    Evicted {
+        /// Who told us so; ourselves if we could not catch up.
+        by: PeerId,
+    },
+    /// We have left in order.
+    Left,
+    /// All members have committed the last step and hold the same state.
+    Complete {
+        /// The last step.
+        step: u64,
+        /// The digest that all members hold.
+        digest: Digest,
+    },
+    /// We can't be a member.
+    Refused {
+        /// Who says so.
+        from: PeerId,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A member holds another state than we do.
+    Diverged {
+        /// The member.
+        peer: PeerId,
+        /// The step after which the states differ.
+        step: u64,
+        /// Our digest.
+        ours: Digest,
+        /// Its digest.
+        theirs: Digest,
+    },
+    /// Nobody alive holds the replicated state: restart from a checkpoint.
+    NoState,
+}

@@ -1,0 +1,187 @@
+//! The ledger's canonical bytes.
+//!
+//! ```text
+//!   seed: u64 | samples: u32 | batch size: u32 | epoch: u64 | cursor: u32 | step: u64
+//!   | shares: u32, each: peer: 32 bytes, ranges: u32, each: start: u32, end: u32
+//!   | paces: u32, each: peer: 32 bytes, smoothed: u32, planned: u32                      all little-endian, no padding
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use thiserror::Error;
+
+use super::{Ledger, MAX_BATCH_SIZE, MAX_SHARES, MAX_SPEED, Pace, Shares};
+use crate::id::PeerId;
+
+/// The longest encoded ledger, in bytes: each sample of the largest batch in a range of its own.
+pub const MAX_LEDGER_BYTES: usize = 36 + 4 + MAX_SHARES * 36 + MAX_BATCH_SIZE as usize * 8 + 4 + MAX_SHARES * 40;
+/// No run takes more steps.
+const MAX_STEP: u64 = u64::MAX >> 1;
+
+/// Bytes that are not a ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the bytes are not a ledger: {reason}")]
+pub struct LedgerError {
+    /// What is wrong, as a sentence.
+    pub reason: &'static str,
+}
+
+impl Ledger {
+    /// The canonical bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.encoded_len());
+        bytes.extend(self.seed.to_le_bytes());
+        bytes.extend(self.samples.to_le_bytes());
+        bytes.extend(self.batch_size.to_le_bytes());
+        bytes.extend(self.epoch.to_le_bytes());
+        bytes.extend(self.cursor.to_le_bytes());
+        bytes.extend(self.step.to_le_bytes());
+        bytes.extend((self.shares.len() as u32).to_le_bytes());
+        for (peer, ranges) in &self.shares {
+            bytes.extend(peer.0);
+            bytes.extend((ranges.len() as u32).to_le_bytes());
+            bytes.extend(ranges.iter().flat_map(|range| [range.start, range.end]).flat_map(u32::to_le_bytes));
+        }
+        bytes.extend((self.paces.len() as u32).to_le_bytes());
+        for (peer, pace) in &self.paces {
+            bytes.extend(peer.0);
+            bytes.extend(pace.smoothed.to_le_bytes());
+            bytes.extend(pace.planned.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// How long the canonical bytes are.
+    pub fn encoded_len(&self) -> usize {
+        let ranges: usize = self.shares.iter().map(|(_, ranges)| ranges.len()).sum();
+        36 + 4 + self.shares.len() * 36 + ranges * 8 + 4 + self.paces.len() * 40
+    }
+
+    /// Reads a ledger from its canonical bytes. Nothing is reserved on the word of the bytes.
+    ///
+    /// # Errors
+    /// If the bytes are not exactly one ledger in a state that a run can reach.
+    pub fn decode(bytes: &[u8]) -> Result<Self, LedgerError> {
+        let mut rest = Reader { bytes };
+        let ledger = Self {
+            seed: rest.u64()?,
+            samples: rest.u32()?,
+            batch_size: rest.u32()?,
+            epoch: rest.u64()?,
+            cursor: rest.u32()?,
+            step: rest.u64()?,
+            shares: rest.shares()?,
+            paces: rest.paces()?,
+        };
+        if !rest.bytes.is_empty() {
+            return Err(LedgerError { reason: "more bytes follow it" });
+        }
+        ledger.check()?;
+        Ok(ledger)
+    }
+
+    /// Checks what [`Reader`] cannot see: how the parts fit each other.
+    fn check(&self) -> Result<(), LedgerError> {
+        let fail = |reason: &'static str| Err(LedgerError { reason });
+        if self.samples == 0 || !(1..=MAX_BATCH_SIZE).contains(&self.batch_size) {
+            return fail("no run has its number of samples and batch size");
+        }
+        if self.step == 0 {
+            let is_fresh = self.epoch == 0 && self.cursor == 0 && self.shares.is_empty() && self.paces.is_empty();
+            return if is_fresh { Ok(()) } else { fail("it has a batch before the first step") };
+        }
+        if self.step > MAX_STEP || self.epoch >= self.step {
+            return fail("no run reaches its step and epoch");
+        }
+        if self.cursor > self.samples || self.shares.is_empty() || self.paces.is_empty() {
+            return fail("its batch is not of its epoch");
+        }
+        // Every step looks after all that an earlier one left, so the pending batch is full unless the epoch ends.
+        let total: u64 =
+            self.shares.iter().flat_map(|(_, ranges)| ranges).map(|range| u64::from(range.end - range.start)).sum();
+        let is_full = total == u64::from(self.batch_size);
+        if total > u64::from(self.batch_size) || !(is_full || self.cursor == self.samples) {
+            return fail("its batch is of the wrong size");
+        }
+        // Across peers, positions only ascend; within one, they also leave gaps.
+        let mut end = 0;
+        for (_, ranges) in &self.shares {
+            let ascends = ranges.first().is_some_and(|range| range.start >= end);
+            if !ascends || !ranges.is_sorted_by(|a, b| a.end < b.start) {
+                return fail("the positions of its batch do not ascend");
+            }
+            end = ranges.last().map_or(end, |range| range.end);
+        }
+        if end > self.cursor {
+            return fail("its batch has positions that were not handed out");
+        }
+        if self.shares.iter().any(|(peer, _)| !self.paces.contains_key(peer)) {
+            return fail("a peer has a share, but no pace");
+        }
+        Ok(())
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], LedgerError> {
+        let (taken, rest) = self.bytes.split_first_chunk().ok_or(LedgerError { reason: "they end too early" })?;
+        self.bytes = rest;
+        Ok(*taken)
+    }
+
+    fn u32(&mut self) -> Result<u32, LedgerError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, LedgerError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// How many entries follow.
+    fn count(&mut self, limit: usize) -> Result<usize, LedgerError> {
+        let count = self.u32()? as usize;
+        if count <= limit { Ok(count) } else { Err(LedgerError { reason: "it announces more than a run can have" }) }
+    }
+
+    /// A peer that comes after `last`.
+    fn peer(&mut self, last: Option<PeerId>) -> Result<PeerId, LedgerError> {
+        let peer = PeerId(self.array()?);
+        if last < Some(peer) { Ok(peer) } else { Err(LedgerError { reason: "its peers are not sorted and distinct" }) }
+    }
+
+    fn shares(&mut self) -> Result<Shares, LedgerError> {
+        let mut shares = Shares::new();
+        for _ in 0..self.count(MAX_SHARES)? {
+            let peer = self.peer(shares.last().map(|(peer, _)| *peer))?;
+            let mut ranges = Vec::new();
+            for _ in 0..self.count(MAX_BATCH_SIZE as usize)? {
+                ranges.push(self.range()?);
+            }
+            shares.push((peer, ranges));
+        }
+        Ok(shares)
+    }
+
+    fn range(&mut self) -> Result<Range<u32>, LedgerError> {
+        let range = self.u32()?..self.u32()?;
+        if range.is_empty() { Err(LedgerError { reason: "it has an empty range" }) } else { Ok(range) }
+    }
+
+    fn paces(&mut self) -> Result<BTreeMap<PeerId, Pace>, LedgerError> {
+        let mut paces = BTreeMap::new();
+        for _ in 0..self.count(MAX_SHARES)? {
+            let peer = self.peer(paces.last_key_value().map(|(peer, _)| *peer))?;
+            let pace = Pace { smoothed: self.u32()?, planned: self.u32()? };
+            if pace.smoothed > MAX_SPEED || !(1..=MAX_SPEED).contains(&pace.planned) {
+                return Err(LedgerError { reason: "no member has such a speed" });
+            }
+            paces.insert(peer, pace);
+        }
+        Ok(paces)
+    }
+}

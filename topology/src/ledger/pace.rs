@@ -1,0 +1,61 @@
+//! How fast members are, and by how much their shares follow.
+
+use std::collections::BTreeMap;
+
+use super::{MAX_SPEED, SYNCING, UNMEASURED};
+use crate::id::PeerId;
+
+/// What the ledger knows of a ready member's speed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pace {
+    /// The moving average of its measured speeds; 0 if it measured none yet.
+    pub(super) smoothed: u32,
+    /// Its weight in the cut of a batch: members' shares are in proportion to these.
+    pub(super) planned: u32,
+}
+
+/// The paces after a step that `members` reduced with the given speeds: those of the ready ones, or of all if none is.
+pub(super) fn follow(before: &BTreeMap<PeerId, Pace>, members: &[PeerId], speeds: &[u32]) -> BTreeMap<PeerId, Pace> {
+    let is_any_ready = speeds.iter().any(|speed| *speed != SYNCING);
+    let mut paces = BTreeMap::new();
+    for (member, speed) in members.iter().zip(speeds) {
+        let speed = if is_any_ready { *speed } else { UNMEASURED };
+        if speed != SYNCING {
+            let known = before.get(member).copied().unwrap_or(Pace { smoothed: 0, planned: 0 });
+            paces.insert(*member, Pace { smoothed: smooth(known.smoothed, speed), planned: known.planned });
+        }
+    }
+    plan(&mut paces);
+    paces
+}
+
+/// A quarter of the new measurement, three quarters of what was known: one slow step does not move a share.
+fn smooth(known: u32, measured: u32) -> u32 {
+    match (known, measured.min(MAX_SPEED)) {
+        (known, UNMEASURED) => known,
+        (0, measured) => measured,
+        (known, measured) => (3 * known + measured + 2) / 4,
+    }
+}
+
+/// Adopts the proportions that the speeds ask for, if they differ enough from those in force.
+fn plan(paces: &mut BTreeMap<PeerId, Pace>) {
+    let measured: Vec<u64> = paces.values().map(|pace| u64::from(pace.smoothed)).filter(|speed| *speed > 0).collect();
+    let typical = measured.iter().sum::<u64>().checked_div(measured.len() as u64).unwrap_or(1) as u32;
+    let speed = |pace: &Pace| if pace.smoothed == 0 { typical } else { pace.smoothed };
+    let (slowest, fastest) =
+        paces.values().map(speed).fold((u32::MAX, 0), |(min, max), speed| (min.min(speed), max.max(speed)));
+    let is_even = 2 * fastest < 3 * slowest;
+    let target = |pace: &Pace| if is_even { 1 } else { speed(pace) };
+
+    let total_target: u64 = paces.values().map(|pace| u64::from(target(pace))).sum();
+    let total_planned: u64 = paces.values().map(|pace| u64::from(pace.planned)).sum();
+    // A share is planned / total_planned now, and would be target / total_target.
+    let is_off = |pace: &Pace| {
+        let (now, then) = (u64::from(pace.planned) * total_target, u64::from(target(pace)) * total_planned);
+        pace.planned == 0 || 4 * now.abs_diff(then) >= now
+    };
+    if paces.values().any(is_off) {
+        paces.values_mut().for_each(|pace| pace.planned = target(pace));
+    }
+}

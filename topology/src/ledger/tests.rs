@@ -1,0 +1,372 @@
+// A share is a list of ranges, often of one.
+#![allow(clippy::single_range_in_vec_init)]
+
+use proptest::prelude::*;
+
+use super::shares::{cut, sizes};
+use super::*;
+
+fn peer(name: u8) -> PeerId {
+    PeerId([name; 32])
+}
+
+fn peers(names: impl IntoIterator<Item = u8>) -> Vec<PeerId> {
+    names.into_iter().map(peer).collect()
+}
+
+fn begun(samples: u32, batch_size: u32, members: u8) -> Ledger {
+    let mut ledger = Ledger::new(42, samples, batch_size);
+    ledger.assign(&peers(0..members));
+    ledger
+}
+
+/// The pending shares of the first peers, in samples.
+fn lens(ledger: &Ledger, members: u8) -> Vec<u32> {
+    (0..members).map(|name| ledger.share_len(peer(name))).collect()
+}
+
+/// Commits `steps` steps of the same members at the same speeds.
+fn settle(ledger: &mut Ledger, speeds: &[u32], steps: usize) {
+    let members = peers(0..speeds.len() as u8);
+    for _ in 0..steps {
+        ledger.commit(ledger.step(), &members, speeds);
+    }
+}
+
+#[test]
+fn the_first_assignment_is_equal_and_made_once() {
+    let mut ledger = Ledger::new(42, 100, 11);
+    assert!(!ledger.is_assigned());
+    assert_eq!((ledger.step(), ledger.share_of(peer(0))), (0, &[][..]));
+    ledger.assign(&peers(0..3));
+    assert_eq!((ledger.step(), ledger.epoch(), lens(&ledger, 3)), (1, 0, vec![4, 4, 3]));
+    assert_eq!(ledger.shares(), [(peer(0), vec![0..4]), (peer(1), vec![4..8]), (peer(2), vec![8..11])]);
+    let before = ledger.clone();
+    ledger.assign(&peers(0..2));
+    assert_eq!(ledger, before);
+}
+
+#[test]
+fn the_batch_of_whoever_is_lost_comes_first_in_the_next_step() {
+    let mut ledger = begun(100, 12, 3);
+    assert_eq!(ledger.total(&peers([0, 2]), &[1, 1]), 8);
+    let committed = ledger.commit(1, &peers([0, 2]), &[1, 1]);
+    assert_eq!(
+        committed,
+        Committed {
+            step: 1,
+            epoch: 0,
+            contributions: vec![(peer(0), vec![0..4]), (peer(2), vec![8..12])],
+            returned: 4
+        }
+    );
+    assert_eq!(committed.samples(), 8);
+    assert_eq!(ledger.shares(), [(peer(0), vec![4..8, 12..14]), (peer(2), vec![14..20])]);
+    // A peer of the new view that had no share contributes nothing and is ready for the next step.
+    let committed = ledger.commit(2, &peers([0, 2, 7]), &[1, 1, 1]);
+    assert_eq!((committed.samples(), committed.returned, ledger.share_len(peer(7))), (12, 0, 4));
+}
+
+#[test]
+fn nobody_who_was_assigned_samples_reduces_and_nothing_is_lost() {
+    let mut ledger = begun(10, 4, 2);
+    let committed = ledger.commit(1, &peers([8, 9]), &[0, 1]);
+    assert_eq!((committed.contributions, committed.returned), (vec![], 4));
+    assert_eq!(ledger.shares(), [(peer(9), vec![0..4])]);
+}
+
+#[test]
+fn an_epoch_ends_only_when_nothing_of_it_is_returned() {
+    let mut ledger = begun(10, 4, 2);
+    let both = peers([0, 1]);
+    ledger.commit(1, &both, &[1, 1]);
+    ledger.commit(2, &both, &[1, 1]);
+    assert_eq!((ledger.epoch(), lens(&ledger, 2)), (0, vec![1, 1]));
+    ledger.commit(3, &peers([1]), &[1]);
+    assert_eq!((ledger.epoch(), ledger.share_of(peer(1))), (0, &[8..9][..]));
+    ledger.commit(4, &peers([1]), &[1]);
+    assert_eq!((ledger.epoch(), ledger.share_of(peer(1))), (1, &[0..4][..]));
+}
+
+#[test]
+fn syncing_members_get_nothing_unless_all_are() {
+    let mut ledger = begun(100, 12, 2);
+    ledger.commit(1, &peers(0..3), &[1, 1, SYNCING]);
+    assert_eq!(lens(&ledger, 3), [6, 6, 0]);
+    ledger.commit(2, &peers(0..3), &[1, 1, 1]);
+    assert_eq!(lens(&ledger, 3), [4, 4, 4]);
+    ledger.commit(3, &peers(0..3), &[SYNCING; 3]);
+    assert_eq!(lens(&ledger, 3), [4, 4, 4]);
+}
+
+#[test]
+fn a_share_of_a_member_that_came_back_without_the_state_is_returned() {
+    let mut ledger = begun(100, 12, 3);
+    let speeds = [1, SYNCING, 1];
+    assert_eq!(ledger.total(&peers(0..3), &speeds), 8);
+    let committed = ledger.commit(1, &peers(0..3), &speeds);
+    assert_eq!((committed.samples(), committed.returned), (8, 4));
+    assert_eq!(ledger.share_of(peer(0)), [4..8, 12..14]);
+}
+
+#[test]
+fn shares_follow_speeds_that_stay_apart() {
+    let mut ledger = begun(100_000, 80, 3);
+    settle(&mut ledger, &[100, 200, 100], 12);
+    assert_eq!(lens(&ledger, 3), [20, 40, 20]);
+    // A newcomer that measured nothing is taken for average, then for what it is.
+    ledger.commit(13, &peers(0..4), &[100, 200, 100, UNMEASURED]);
+    let newcomer = ledger.share_len(peer(3));
+    assert!((18..=22).contains(&newcomer), "{newcomer}");
+    settle(&mut ledger, &[100, 200, 100, 400], 20);
+    assert_eq!(lens(&ledger, 4), [10, 20, 10, 40]);
+    // Back to equal ones.
+    settle(&mut ledger, &[100, 100, 100, 100], 30);
+    assert_eq!(lens(&ledger, 4), [20; 4]);
+}
+
+#[test]
+fn small_differences_and_single_slow_steps_change_nothing() {
+    let mut ledger = begun(100_000, 64, 2);
+    for speeds in [[100, 149], [149, 100], [100, 100], [100, 140], [60, 100], [100, 100]] {
+        settle(&mut ledger, &speeds, 1);
+        assert_eq!(lens(&ledger, 2), [32, 32], "{speeds:?}");
+    }
+    let mut ledger = begun(100_000, 64, 2);
+    settle(&mut ledger, &[100, 300], 1);
+    assert_eq!(lens(&ledger, 2), [16, 48]);
+    for speeds in [[100, 250], [100, 330], [110, 300], [90, 300], [UNMEASURED, UNMEASURED]] {
+        settle(&mut ledger, &speeds, 3);
+        assert_eq!(lens(&ledger, 2), [16, 48], "{speeds:?}");
+    }
+}
+
+#[test]
+fn a_loss_keeps_the_proportions_of_the_survivors() {
+    let mut ledger = begun(100_000, 60, 3);
+    settle(&mut ledger, &[100, 200, 300], 20);
+    assert_eq!(lens(&ledger, 3), [10, 20, 30]);
+    ledger.commit(ledger.step(), &peers([0, 2]), &[100, 300]);
+    assert_eq!((ledger.share_len(peer(0)), ledger.share_len(peer(2))), (15, 45));
+}
+
+#[test]
+fn everybody_gets_a_sample_if_there_are_enough() {
+    assert_eq!(sizes(64, &[1, 1, 1000]), [1, 1, 62]);
+    assert_eq!(sizes(3, &[1, 1000, 1]), [1, 1, 1]);
+    assert_eq!(sizes(2, &[1, 1000, 1]), [0, 2, 0]);
+    assert_eq!(sizes(0, &[5, 5]), [0, 0]);
+    assert_eq!(sizes(7, &[1, 1, 1]), [3, 2, 2]);
+    assert_eq!(sizes(MAX_BATCH_SIZE, &[MAX_SPEED; MAX_SHARES]), [1024; MAX_SHARES]);
+}
+
+#[test]
+fn orders_differ_by_epoch_and_seed_and_never_change() {
+    let order = |seed, epoch| Order::draw(seed, 20, epoch).indices(&[0..20]);
+    assert_ne!(order(1, 0), order(1, 1));
+    assert_ne!(order(1, 0), order(2, 0));
+    let ledger = Ledger::new(1, 20, 4);
+    assert_eq!(ledger.indices(&[17..20, 0..1]), [&order(1, 0)[17..], &order(1, 0)[..1]].concat());
+    // Pinned: members on different versions of Starling must agree.
+    assert_eq!(Order::draw(1, 10, 0).indices(&[0..10]), [8, 7, 5, 9, 3, 4, 1, 0, 6, 2]);
+}
+
+#[test]
+#[should_panic(expected = "step 2 is not the pending one, 1")]
+fn a_step_commits_once() {
+    begun(10, 4, 1).commit(2, &peers([0]), &[1]);
+}
+
+type Change = fn(&mut Ledger);
+
+#[test]
+fn bytes_that_no_run_can_reach_are_refused() {
+    let valid = {
+        let mut ledger = begun(100, 12, 3);
+        ledger.commit(1, &peers([0, 2]), &[1, 1]);
+        ledger
+    };
+    let refused = |change: Change| {
+        let mut ledger = valid.clone();
+        change(&mut ledger);
+        Ledger::decode(&ledger.encode()).expect_err("not reachable").reason
+    };
+    assert_eq!(Ledger::decode(&valid.encode()), Ok(valid.clone()));
+    let changes: [(Change, &str); 17] = [
+        (|ledger| ledger.samples = 0, "samples and batch size"),
+        (|ledger| ledger.batch_size = MAX_BATCH_SIZE + 1, "samples and batch size"),
+        (|ledger| ledger.batch_size = 0, "samples and batch size"),
+        (|ledger| ledger.step = 0, "before the first step"),
+        (|ledger| ledger.step = u64::MAX, "step and epoch"),
+        (|ledger| ledger.epoch = ledger.step, "step and epoch"),
+        (|ledger| ledger.cursor = 101, "not of its epoch"),
+        (|ledger| ledger.shares.clear(), "not of its epoch"),
+        (|ledger| ledger.batch_size = 11, "wrong size"),
+        (|ledger| ledger.batch_size = 13, "wrong size"),
+        (|ledger| ledger.cursor = 19, "not handed out"),
+        (|ledger| ledger.shares[0].1.swap(0, 1), "do not ascend"),
+        (|ledger| ledger.shares[1].1[0] = 0..6, "do not ascend"),
+        (|ledger| ledger.shares[0].1 = vec![4..6, 6..10], "do not ascend"),
+        (|ledger| ledger.shares[0].0 = peer(1), "but no pace"),
+        (|ledger| ledger.shares.swap(0, 1), "sorted and distinct"),
+        (|ledger| ledger.shares[0].1[0] = 8..8, "empty range"),
+    ];
+    for (change, reason) in changes {
+        let found = refused(change);
+        assert!(found.contains(reason), "{found} instead of {reason}");
+    }
+    for pace in [Pace { smoothed: 0, planned: 0 }, Pace { smoothed: MAX_SPEED + 1, planned: 1 }] {
+        let mut ledger = valid.clone();
+        ledger.paces.insert(peer(2), pace);
+        assert_eq!(Ledger::decode(&ledger.encode()).expect_err("no speed").reason, "no member has such a speed");
+    }
+    let bytes = valid.encode();
+    for len in 0..bytes.len() {
+        assert_eq!(Ledger::decode(&bytes[..len]).expect_err("cut").reason, "they end too early", "cut at {len}");
+    }
+    assert_eq!(Ledger::decode(&[&bytes[..], &[0]].concat()).expect_err("long").reason, "more bytes follow it");
+    let mut announced = bytes;
+    announced[36..40].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert!(Ledger::decode(&announced).expect_err("a lie").reason.contains("announces more"));
+    let fresh = Ledger::new(3, 5, 2);
+    assert_eq!(Ledger::decode(&fresh.encode()), Ok(fresh));
+}
+
+#[test]
+fn no_ledger_is_longer_than_the_longest() {
+    let mut largest = Ledger::new(0, u32::MAX, MAX_BATCH_SIZE);
+    let members: Vec<PeerId> = (0..MAX_SHARES as u32)
+        .map(|name| {
+            let mut bytes = [0; 32];
+            bytes[..4].copy_from_slice(&name.to_be_bytes());
+            PeerId(bytes)
+        })
+        .collect();
+    largest.assign(&members);
+    for (at, (_, ranges)) in (0..).zip(&mut largest.shares) {
+        *ranges = (at * 1024..(at + 1) * 1024).map(|sample| 2 * sample..2 * sample + 1).collect();
+    }
+    largest.cursor = 2 * MAX_BATCH_SIZE;
+    let bytes = largest.encode();
+    assert_eq!((bytes.len(), largest.encoded_len()), (MAX_LEDGER_BYTES, MAX_LEDGER_BYTES));
+    assert_eq!(Ledger::decode(&bytes), Ok(largest));
+}
+
+/// Some of ten peers, and what each measured.
+fn views() -> impl Strategy<Value = Vec<Vec<(u8, u32)>>> {
+    let speed = prop_oneof![Just(SYNCING), Just(UNMEASURED), 2..=MAX_SPEED, 90..110_u32];
+    let view = prop::collection::btree_map(0..10_u8, speed, 1..10).prop_map(|view| view.into_iter().collect());
+    prop::collection::vec(view, 1..60)
+}
+
+/// Takes a ledger through all of `views` and gives back what was committed.
+fn churn(ledger: &mut Ledger, views: &[Vec<(u8, u32)>]) -> Vec<Committed> {
+    let mut committed = Vec::new();
+    for view in views {
+        let (names, speeds): (Vec<u8>, Vec<u32>) = view.iter().copied().unzip();
+        committed.push(ledger.commit(ledger.step(), &peers(names), &speeds));
+    }
+    committed
+}
+
+proptest! {
+    #[test]
+    fn any_churn_visits_each_sample_exactly_once_in_each_epoch(
+        samples in 1..200_u32, batch_size in 1..70_u32, views in views(),
+    ) {
+        let mut ledger = begun(samples, batch_size, 4);
+        let committed = churn(&mut ledger, &views);
+        let mut visits = vec![vec![0; samples as usize]; ledger.epoch() as usize + 1];
+        for (step, commit) in (1..).zip(&committed) {
+            prop_assert_eq!(commit.step, step);
+            prop_assert!(commit.samples() + u64::from(commit.returned) <= u64::from(batch_size));
+            for position in commit.contributions.iter().flat_map(|(_, ranges)| ranges.iter().cloned().flatten()) {
+                visits[commit.epoch as usize][position as usize] += 1;
+            }
+        }
+        let (last, complete) = visits.split_last().expect("at least one epoch");
+        prop_assert!(complete.iter().flatten().all(|visits| *visits == 1));
+        prop_assert!(last.iter().all(|visits| *visits <= 1));
+        // Of the last epoch, what is pending is not done, and everything before the cursor is one or the other.
+        let mut accounted = last.clone();
+        for position in ledger.shares().iter().flat_map(|(_, ranges)| ranges.iter().cloned().flatten()) {
+            accounted[position as usize] += 1;
+        }
+        let (handed_out, rest) = accounted.split_at(ledger.cursor as usize);
+        prop_assert!(handed_out.iter().all(|visits| *visits == 1) && rest.iter().all(|visits| *visits == 0));
+        let mut order = ledger.indices(&[0..samples]);
+        order.sort_unstable();
+        prop_assert_eq!(order, (0..samples).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn equal_inputs_give_equal_ledgers_also_across_their_bytes(
+        samples in 1..200_u32, batch_size in 1..70_u32, views in views(), at in 0..60_usize,
+    ) {
+        let (first, second) = views.split_at(at.min(views.len()));
+        let (mut unbroken, mut restored) = (begun(samples, batch_size, 4), begun(samples, batch_size, 4));
+        churn(&mut unbroken, first);
+        churn(&mut restored, first);
+        let bytes = restored.encode();
+        prop_assert_eq!(bytes.len(), restored.encoded_len());
+        let mut restored = Ledger::decode(&bytes).expect("canonical bytes");
+        prop_assert_eq!(churn(&mut unbroken, second), churn(&mut restored, second));
+        prop_assert_eq!(unbroken.encode(), restored.encode());
+    }
+
+    #[test]
+    fn sizes_are_in_proportion_and_add_up(
+        total in 0..=MAX_BATCH_SIZE, weights in prop::collection::vec(1..=MAX_SPEED, 1..40),
+    ) {
+        let sizes = sizes(total, &weights);
+        prop_assert_eq!(sizes.iter().sum::<u32>(), total);
+        let sum: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
+        let enough = total as usize >= weights.len();
+        prop_assert!(!enough || sizes.iter().all(|size| *size > 0));
+        let lifted = sizes.iter().filter(|size| **size == 1).count() as u64;
+        for (size, weight) in sizes.iter().zip(&weights) {
+            let exact = u64::from(total) * u64::from(*weight) / sum;
+            let size = u64::from(*size);
+            prop_assert!(size + lifted >= exact && size <= exact + 1, "{} of {} instead of {}", size, total, exact);
+        }
+    }
+
+    #[test]
+    fn a_cut_leaves_nothing_out(
+        lens in prop::collection::vec((0..5_u32, 1..9_u32), 1..12), weights in prop::collection::vec(1..9_u32, 1..9),
+    ) {
+        let mut end = 0;
+        let batch = shares::merge(lens.into_iter().map(|(gap, len)| {
+            end += gap + len;
+            end - len..end
+        }));
+        let sizes = sizes(shares::count(&batch), &weights);
+        let cut = cut(batch.clone(), (0..).map(peer).zip(sizes.clone()));
+        for (peer, ranges) in &cut {
+            prop_assert_eq!(shares::count(ranges), sizes[usize::from(peer.0[0])]);
+        }
+        prop_assert_eq!(shares::merge(cut.into_iter().flat_map(|(_, ranges)| ranges)), batch);
+    }
+
+    #[test]
+    fn hostile_bytes_never_panic_and_never_decode_to_other_bytes(
+        views in views(), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        cut in any::<prop::sample::Index>(), keep in any::<bool>(), noise in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let mut ledger = begun(90, 16, 4);
+        churn(&mut ledger, &views);
+        let mut bytes = ledger.encode();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if !keep {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        for bytes in [&bytes, &noise] {
+            if let Ok(decoded) = Ledger::decode(bytes) {
+                prop_assert_eq!(&decoded.encode(), bytes);
+            }
+        }
+    }
+}

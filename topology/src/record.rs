@@ -1,0 +1,47 @@
+//! What a member keeps on disk, so that it can't promise one thing, die, and promise another.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Violation;
+use crate::proposal::{Ballot, Proposal};
+use crate::view::View;
+
+/// The longest encoded record, in bytes.
+pub const MAX_RECORD_BYTES: usize = 1024 * 1024;
+
+/// A member's part in the decree for the view after `view`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The view that it is in.
+    pub view: View,
+    /// The highest ballot that it promised.
+    pub promised: Option<Ballot>,
+    /// What it accepted last, and in which ballot.
+    pub accepted: Option<(Ballot, Proposal)>,
+}
+
+impl Record {
+    /// The canonical bytes (postcard).
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("invariant: a record always encodes")
+    }
+
+    /// Reads bytes that came from a file.
+    ///
+    /// # Errors
+    /// A [`Violation`] if the bytes are too many, are no record, have bytes after it, or exceed a bound.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Violation> {
+        if bytes.len() > MAX_RECORD_BYTES {
+            return Err(Violation::Undecodable);
+        }
+        let (record, rest) = postcard::take_from_bytes::<Self>(bytes).map_err(|_| Violation::Undecodable)?;
+        if !rest.is_empty() {
+            return Err(Violation::Undecodable);
+        }
+        record.view.validate()?;
+        if let Some((_, proposal)) = &record.accepted {
+            proposal.validate()?;
+        }
+        Ok(record)
+    }
+}
