@@ -44,6 +44,11 @@ pub enum Input {
         /// The digest.
         digest: Digest,
     },
+    /// This member committed a step. Tells others how far this branch of the run has come; decides nothing else.
+    Committed {
+        /// The step.
+        step: u64,
+    },
     /// This member has the replicated state now: it caught up after [`CatchUp::State`].
     Synced,
     /// The user wants to leave in order.

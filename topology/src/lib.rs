@@ -25,6 +25,9 @@ pub mod ring;
 pub mod time;
 pub mod view;
 
+#[cfg(test)]
+mod tests;
+
 pub use config::Config;
 pub use error::Violation;
 pub use failure_detector::FailureDetector;

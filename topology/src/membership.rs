@@ -1,24 +1,104 @@
-//! The machine that forms a run's views.
+//! The machine that forms a run's views. Every change of view, whether a member is lost, joins or leaves or a link breaks,
+//! takes one path: a decree of Paxos among the members of the view that ends.
+//!
+//! ```text
+//!   proposer                        member                       joiner
+//!      |  <-------------------------------------------- Join ------|    or Suspect, Leave from a member,
+//!      |                               |                           |    or a loss that it sees itself
+//!      | Hold                          |                           |
+//!      |-- Prepare(ballot, boundary)-> |                           |
+//!      |                               | Hold                      |    a promise freezes: no step commits in the
+//!      |  <-- Promise(progress, ...) --|                           |    old view any more
+//!      |   a quorum has promised, and all that it trusts have, or time is up
+//!      |-- Propose(next view) -------> |                           |
+//!      |  <------------------ Accept --|                           |
+//!      |   a quorum has accepted: decided                          |
+//!      |-- Install ------------------> |-- Install --------------->|
+//!      | Resume                        | Resume                    | Resume: in the ring at once, the state follows
+//! ```
+//!
+//! The lowest member that nobody has spoken against proposes; whoever hears nothing for too long takes over with a higher
+//! ballot. Only members that promised are in the next view, so all of them stand still, and the highest step that one of
+//! them has committed counts as committed by all ([`crate::Resume`]). A side without a quorum pauses, and may go on as a
+//! fork. A peer that learns that the others go on without it is an *outsider*: it votes on in its old view, so that it
+//! leaves no quorum behind it short, and asks to be let in.
 
-use std::collections::{BTreeMap, VecDeque};
+mod agreement;
+mod asking;
+mod digests;
+mod finishing;
+mod heartbeat;
+mod installing;
+mod joining;
+mod outsiders;
+mod planning;
+mod proposing;
+mod quarantine;
+mod receiving;
+mod seat;
+mod suspecting;
+mod voting;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use asking::Asking;
+use digests::Digests;
+use joining::Joiner;
+use outsiders::Probe;
+use quarantine::Quarantine;
+use seat::{Recovering, Seat};
 
 use crate::config::Config;
 use crate::error::Violation;
-use crate::id::{PeerId, RunId};
-use crate::interface::{CatchUp, Event, Input, Output, Resumption, Timer};
-use crate::message::{Contact, MAX_MEMBERS};
+use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
+use crate::interface::{CatchUp, Event, Hold, Input, Output, Resumption, Timer};
+use crate::message::{Body, Contact, Envelope, MAX_MEMBERS};
 use crate::proposal::Progress;
 use crate::record::Record;
 use crate::time::Time;
 use crate::view::View;
 
-/// One peer's part in a run.
+/// Whether the driver's steps run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Steps {
+    Running,
+    /// We have asked for them to be held.
+    Holding,
+    Held,
+}
+
+/// One peer's part in a run. See the module's picture.
 #[derive(Debug)]
 pub struct Membership {
     config: Config,
-    view: Option<View>,
+    run: RunId,
+    me: Contact,
     contacts: BTreeMap<PeerId, Contact>,
-    syncing: bool,
+    /// Our place in a view; an outsider's is the one that it had.
+    seat: Option<Seat>,
+    /// We are an outsider that wants to be let in.
+    asking: Option<Asking>,
+    steps: Steps,
+    /// Where the steps stood when they were held.
+    progress: Progress,
+    /// Whether we hold the replicated state, or can compute it.
+    synced: bool,
+    /// The highest step that we know we have committed.
+    reached: u64,
+    leaving: bool,
+    finished: Option<(u64, Digest)>,
+    /// We have heard everybody finish, and wait for goodbyes.
+    parting: bool,
+    joiners: BTreeMap<PeerId, Joiner>,
+    lost: BTreeMap<PeerId, Probe>,
+    quarantine: Quarantine,
+    digests: Digests,
+    /// Messages of views that we have not heard of yet.
+    early: VecDeque<(PeerId, Envelope)>,
+    /// When we last told a peer of another view where we stand.
+    answered: BTreeMap<PeerId, Time>,
+    /// When the change that is under way became necessary, as far as we saw.
+    since: Option<Time>,
     ended: bool,
     outputs: VecDeque<Output>,
 }
@@ -26,51 +106,106 @@ pub struct Membership {
 impl Membership {
     /// The founder of a run. Its steps are held: at step 0 or at a checkpoint's.
     pub fn found(config: Config, run: RunId, me: Contact, progress: Progress, now: Time) -> Self {
-        let view = View::found(run, me.peer);
-        let mut founder = Self::new(config, me, Some(view.clone()), now);
-        let catch_up = CatchUp::Current;
-        let resumption = Resumption { view, step: progress.step, catch_up, syncing: Vec::new() };
-        founder.outputs.push_back(Output::Resume(resumption));
+        let mut founder = Self::new(config, run, me, progress, now);
+        let view = View::found(run, founder.me.peer);
+        founder.seat = Some(Seat::new(view.clone(), None, &founder.config, now));
+        founder.persist();
+        if founder.config.min_members > 1 {
+            founder.wait_for_members();
+        } else {
+            let (step, catch_up, syncing) = (progress.step, CatchUp::Current, Vec::new());
+            founder.resume(Resumption { view, step, catch_up, syncing });
+        }
         founder
     }
 
     /// A peer that wants to be a member and knows some. Its steps are held, at step 0.
-    pub fn join(config: Config, _run: RunId, me: Contact, members: Vec<Contact>, now: Time) -> Self {
-        let mut joiner = Self::new(config, me, None, now);
-        joiner.contacts.extend(members.into_iter().map(|contact| (contact.peer, contact)));
+    pub fn join(config: Config, run: RunId, me: Contact, members: Vec<Contact>, now: Time) -> Self {
+        let progress = Progress { step: 0, has_state: false, has_result: false };
+        let mut joiner = Self::new(config, run, me, progress, now);
+        joiner.since = Some(now);
+        joiner.asking = Some(Asking::new(now));
+        for contact in members {
+            joiner.consider_asking(contact.peer);
+            joiner.learn(contact);
+        }
+        joiner.ask(now);
         joiner
     }
 
     /// A member whose process is gone and that starts again from its record. Its steps are held, at a checkpoint's.
+    ///
+    /// If it meets a member that lives, it is an outsider and joins; if all have died, they go on together from the
+    /// highest step that one of them holds.
     pub fn recover(
         config: Config,
-        _run: RunId,
+        run: RunId,
         me: Contact,
         record: Record,
         contacts: Vec<Contact>,
-        _progress: Progress,
+        progress: Progress,
         now: Time,
     ) -> Self {
-        let mut member = Self::new(config, me, Some(record.view), now);
-        member.contacts.extend(contacts.into_iter().map(|contact| (contact.peer, contact)));
+        let mut member = Self::new(config, run, me, progress, now);
+        for contact in contacts {
+            member.learn(contact);
+        }
+        let mut seat = Seat::new(record.view, None, &member.config, now);
+        let attempts = [record.promised, record.accepted.as_ref().map(|(ballot, _)| *ballot)];
+        seat.attempt = attempts.into_iter().flatten().map(|ballot| ballot.attempt).max().unwrap_or(0);
+        (seat.acceptor.promised, seat.acceptor.accepted) = (record.promised, record.accepted);
+        seat.recovering = Some(Recovering { returned: BTreeSet::new(), until: now + member.config.max_stall });
+        let others = seat.others(member.me.peer);
+        seat.detector.watch(now, others.iter().copied());
+        let standing = seat.standing(progress.step);
+        member.seat = Some(seat);
+        member.since = Some(now);
+        for peer in others {
+            member.send(peer, Body::Hello(standing));
+        }
+        member.set_timer(Timer::Takeover, now + member.config.max_stall);
+        member.advance(now);
         member
     }
 
-    fn new(mut config: Config, me: Contact, view: Option<View>, now: Time) -> Self {
+    fn new(mut config: Config, run: RunId, me: Contact, progress: Progress, now: Time) -> Self {
         config.max_members = config.max_members.min(MAX_MEMBERS);
         let at = now + config.heartbeat_interval();
-        let outputs = VecDeque::from([Output::SetTimer { timer: Timer::Heartbeat, at }]);
-        Self { config, view, contacts: BTreeMap::from([(me.peer, me)]), syncing: false, ended: false, outputs }
+        Self {
+            config,
+            run,
+            contacts: BTreeMap::from([(me.peer, me.clone())]),
+            me,
+            seat: None,
+            asking: None,
+            steps: Steps::Held,
+            progress,
+            synced: progress.has_state,
+            reached: progress.step,
+            leaving: false,
+            finished: None,
+            parting: false,
+            joiners: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            quarantine: Quarantine::default(),
+            digests: Digests::default(),
+            early: VecDeque::new(),
+            answered: BTreeMap::new(),
+            since: None,
+            ended: false,
+            outputs: VecDeque::from([Output::SetTimer { timer: Timer::Heartbeat, at }]),
+        }
     }
 
-    /// The current view; `None` before the first.
+    /// The current view; `None` before the first, and for an outsider.
     pub fn view(&self) -> Option<&View> {
-        self.view.as_ref()
+        let seat = self.seat.as_ref().filter(|_| self.asking.is_none());
+        seat.map(|seat| &seat.view)
     }
 
     /// Whether this member is still downloading the replicated state.
     pub fn is_syncing(&self) -> bool {
-        self.syncing
+        !self.synced
     }
 
     /// How to reach the members that we know of.
@@ -94,23 +229,125 @@ impl Membership {
     /// A [`Violation`] if a peer sent what no correct peer sends. The machine is unchanged then; the driver decides
     /// whether to drop the peer.
     pub fn handle(&mut self, now: Time, input: Input) -> Result<(), Violation> {
-        match input {
-            Input::Leave => {
-                self.ended = true;
-                self.outputs.push_back(Output::Event(Event::Left));
-            }
-            Input::Expired(_) => {
-                let at = now + self.config.heartbeat_interval();
-                self.outputs.push_back(Output::SetTimer { timer: Timer::Heartbeat, at });
-            }
-            Input::Synced => self.syncing = false,
-            Input::Received { .. }
-            | Input::Suspected { .. }
-            | Input::Held(_)
-            | Input::Finished { .. }
-            | Input::Digest { .. }
-            | Input::Unable => {}
+        if self.ended {
+            return Ok(());
         }
+        match input {
+            Input::Received { from, envelope } => self.receive(now, from, envelope)?,
+            Input::Expired(timer) => self.expire(now, timer),
+            Input::Suspected { peer, evidence } => self.suspect(now, peer, evidence),
+            Input::Held(progress) => self.held(now, progress),
+            Input::Committed { step } => self.reached = self.reached.max(step),
+            Input::Finished { step, digest } => self.finish(step, digest),
+            Input::Digest { step, digest } => self.compute_digest(step, digest),
+            Input::Synced => self.sync(),
+            Input::Leave => self.leave(),
+            Input::Unable => self.give_up(now),
+        }
+        self.advance(now);
         Ok(())
+    }
+
+    fn expire(&mut self, now: Time, timer: Timer) {
+        match timer {
+            Timer::Heartbeat => self.beat(now),
+            Timer::Round => self.end_round(now),
+            Timer::Takeover => {} // Noticed by `advance`.
+            Timer::Join => self.ask(now),
+            Timer::Goodbye => self.part(),
+        }
+    }
+
+    /// Does what the state of things calls for, after each input: completes the run, drives a change, or calls for one.
+    fn advance(&mut self, now: Time) {
+        self.complete_if_done(now);
+        if !self.ended && self.asking.is_none() && self.seat.is_some() {
+            self.seek_change(now);
+        }
+    }
+
+    fn held(&mut self, now: Time, progress: Progress) {
+        if self.steps == Steps::Running {
+            return; // Nobody asked any more.
+        }
+        self.steps = Steps::Held;
+        self.progress = progress;
+        self.reached = self.reached.max(progress.step);
+        self.synced |= progress.has_state;
+        self.answer_when_held(now);
+    }
+
+    fn hold(&mut self, hold: Hold) {
+        if self.steps != Steps::Held {
+            self.steps = Steps::Holding;
+            self.outputs.push_back(Output::Hold(hold));
+        }
+    }
+
+    fn resume(&mut self, resumption: Resumption) {
+        self.steps = Steps::Running;
+        self.outputs.push_back(Output::Resume(resumption));
+    }
+
+    fn sync(&mut self) {
+        self.synced = true;
+        self.progress.has_state = true;
+        if self.asking.is_none() {
+            self.tell_synced();
+        }
+    }
+
+    fn tell_synced(&mut self) {
+        let me = self.me.peer;
+        let Some(seat) = &mut self.seat else { return };
+        if seat.syncing.remove(&me) {
+            self.tell_members(&Body::Synced);
+        }
+    }
+
+    fn leave(&mut self) {
+        self.leaving = true;
+        if self.asking.is_some() || self.seat.as_ref().is_some_and(|seat| seat.view.members().len() == 1) {
+            self.withdraw();
+        }
+    }
+
+    fn persist(&mut self) {
+        if let Some(seat) = &self.seat {
+            self.outputs.push_back(Output::Persist(seat.record()));
+        }
+    }
+
+    fn learn(&mut self, contact: Contact) {
+        if contact.peer != self.me.peer {
+            self.contacts.insert(contact.peer, contact.clone());
+            self.outputs.push_back(Output::Learn(contact));
+        }
+    }
+
+    fn set_timer(&mut self, timer: Timer, at: Time) {
+        self.outputs.push_back(Output::SetTimer { timer, at });
+    }
+
+    fn tell_members(&mut self, body: &Body) {
+        let others = self.seat.as_ref().map(|seat| seat.others(self.me.peer)).unwrap_or_default();
+        for peer in others {
+            self.send(peer, body.clone());
+        }
+    }
+
+    fn send(&mut self, to: PeerId, body: Body) {
+        let place = self.seat.as_ref().map(|seat| (seat.view.generation, seat.id));
+        let (generation, view) = place.unwrap_or((Generation(0), ViewId::NONE));
+        self.outputs.push_back(Output::Send { to, envelope: Envelope { run: self.run, generation, view, body } });
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    fn end(&mut self, event: Event) {
+        self.tell(event);
+        self.ended = true;
     }
 }

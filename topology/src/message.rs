@@ -95,8 +95,10 @@ pub enum Body {
         progress: Progress,
         /// Members that I can't reach, sorted.
         unreachable: Vec<PeerId>,
-        /// Whether I want to leave.
+        /// Whether I vote only, and am to be left out.
         leaving: bool,
+        /// Whether my process came back from a record since the view was installed.
+        recovering: bool,
     },
     /// "I have promised a higher ballot."
     Nack {
@@ -170,8 +172,10 @@ pub struct Standing {
     pub parent: Option<ViewId>,
     /// Whether its view, or one before it, was installed without a quorum.
     pub forked: bool,
-    /// Whether its steps are held because it came back from a record, or has no quorum.
+    /// Whether its steps are held for want of a quorum.
     pub paused: bool,
+    /// Whether its process came back from a record since the view was installed.
+    pub recovering: bool,
 }
 
 /// Why a peer can't be a member.
@@ -218,6 +222,9 @@ pub enum Evidence {
     /// Another process with its identity wants to join.
     #[error("another process with its identity wants to join")]
     Restarted,
+    /// It follows another branch of the run, or could not catch up and joins anew.
+    #[error("it does not follow this view any more")]
+    Elsewhere,
     /// It sent something that no correct peer sends.
     #[error("it sent something that no correct peer sends (its name is in the log of the peer that saw it)")]
     Misbehaved,

@@ -5,17 +5,19 @@ use crate::view::View;
 
 /// A ring: each member sends to the next one and receives from the previous one.
 ///
-/// A pure function of the view, so all members that hold one view compute one ring. The order is the sorted order of
-/// peer ids; once views carry agreed link costs, the order comes from them.
+/// A pure function of the view, so all members that hold one view compute one ring: the sorted order of peer ids, or, if
+/// members are severed, one in which no two of those are neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ring {
     order: Vec<PeerId>,
 }
 
 impl Ring {
-    /// The ring of `view`.
+    /// The ring of `view`. The decree that decided the view saw to it that there is one; of any other view, the sorted
+    /// order.
     pub fn plan(view: &View) -> Self {
-        Self { order: view.members().to_vec() }
+        let order = ring_around(view.members(), view.severed());
+        Self { order: order.unwrap_or_else(|| view.members().to_vec()) }
     }
 
     /// How many members the ring has.
@@ -48,6 +50,55 @@ impl Ring {
     }
 }
 
+/// Up to this many members, all orders are tried.
+const FEW: usize = 9;
+
+/// A cyclic order of `members` (sorted) in which no two neighbours are `severed` (sorted pairs, lower one first).
+///
+/// Among few members it finds one if there is one. Among more, it mends the sorted order: at a severed pair `(a, b)` it
+/// looks for another pair of neighbours `(c, d)` such that `a`, `c` and `b`, `d` are not severed, and turns the stretch from `b` to `c`
+/// around, which mends at least one pair and breaks none (E. M. Palmer, "The hidden algorithm of Ore's theorem on
+/// Hamiltonian cycles", 1997). That always succeeds if each member can reach half of the others.
+pub(crate) fn ring_around(members: &[PeerId], severed: &[(PeerId, PeerId)]) -> Option<Vec<PeerId>> {
+    let apart = |a: PeerId, b: PeerId| severed.binary_search(&(a.min(b), a.max(b))).is_ok();
+    if severed.is_empty() || members.len() < 2 {
+        return Some(members.to_vec());
+    }
+    if members.len() <= FEW {
+        let mut order = vec![members[0]];
+        return extend(&mut order, members, &apart).then_some(order);
+    }
+    let mut order = members.to_vec();
+    let count = order.len();
+    while let Some(gap) = (0..count).find(|at| apart(order[*at], order[(at + 1) % count])) {
+        order.rotate_left((gap + 1) % count); // The severed pair is now the last one and the first one.
+        let (a, b) = (order[count - 1], order[0]);
+        let turn = (1..count - 1).find(|at| !apart(b, order[*at]) && !apart(a, order[at - 1]))?;
+        order[..turn].reverse();
+    }
+    let first = order.iter().position(|peer| *peer == members[0])?;
+    order.rotate_left(first);
+    Some(order)
+}
+
+/// Depth first: completes `order` with the members that it lacks.
+fn extend(order: &mut Vec<PeerId>, members: &[PeerId], apart: &impl Fn(PeerId, PeerId) -> bool) -> bool {
+    let last = order[order.len() - 1];
+    if order.len() == members.len() {
+        return !apart(last, order[0]);
+    }
+    for peer in members {
+        if !order.contains(peer) && !apart(last, *peer) {
+            order.push(*peer);
+            if extend(order, members, apart) {
+                return true;
+            }
+            order.pop();
+        }
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,5 +118,74 @@ mod tests {
             }
             assert_eq!(ring.rank_of(PeerId([99; 32])), None);
         }
+    }
+
+    fn peers(count: u8) -> Vec<PeerId> {
+        (1..=count).map(|name| PeerId([name; 32])).collect()
+    }
+
+    #[track_caller]
+    fn assert_avoids(order: &[PeerId], members: &[PeerId], severed: &[(PeerId, PeerId)]) {
+        let mut sorted = order.to_vec();
+        sorted.sort_unstable();
+        assert_eq!(sorted, members);
+        for (at, peer) in order.iter().enumerate() {
+            let next = order[(at + 1) % order.len()];
+            assert!(!severed.contains(&(*peer.min(&next), *peer.max(&next))), "{order:?} avoids {severed:?}");
+        }
+    }
+
+    #[test]
+    fn a_ring_leads_around_one_severed_pair_among_four_and_more() {
+        for count in 2..=20u8 {
+            let members = peers(count);
+            for a in 0..members.len() {
+                for b in a + 1..members.len() {
+                    let severed = [(members[a], members[b])];
+                    match ring_around(&members, &severed) {
+                        Some(order) => assert_avoids(&order, &members, &severed),
+                        None => assert!(count <= 3, "there is a ring around {severed:?} among {count}"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_ring_leads_around_any_pairs_that_leave_each_member_half_of_the_others() {
+        let mut state = 1u64;
+        let mut below = |bound: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % bound
+        };
+        for _ in 0..2_000 {
+            let members = peers(10 + below(40) as u8);
+            let mut degrees = vec![0; members.len()];
+            let mut severed = Vec::new();
+            for _ in 0..below(members.len() * 3) {
+                let (a, b) = (below(members.len()), below(members.len()));
+                let limit = members.len() / 2 - 1;
+                let pair = (members[a.min(b)], members[a.max(b)]);
+                if a != b && degrees[a] < limit && degrees[b] < limit && !severed.contains(&pair) {
+                    (degrees[a], degrees[b]) = (degrees[a] + 1, degrees[b] + 1);
+                    severed.push(pair);
+                }
+            }
+            severed.sort_unstable();
+            let order = ring_around(&members, &severed).expect("Dirac: there is one");
+            assert_avoids(&order, &members, &severed);
+        }
+    }
+
+    #[test]
+    fn the_ring_of_a_view_avoids_its_severed_pairs() {
+        let members = peers(5);
+        let pair = (members[0], members[1]);
+        let view = View::found(RunId([0; 32]), members[0]).succeed(members.clone()).with_severed([pair]);
+        let ring = Ring::plan(&view);
+        for rank in ring.world_size().ranks() {
+            assert!(!view.is_severed(ring.peer(rank), ring.peer(ring.world_size().next(rank))));
+        }
+        assert_eq!(ring.peer(Rank(0)), members[0]);
     }
 }

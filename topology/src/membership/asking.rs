@@ -1,0 +1,97 @@
+//! Being let in: the joiner's side.
+
+use super::Membership;
+use crate::id::PeerId;
+use crate::interface::{Event, Timer};
+use crate::message::{Body, Contact, Refusal};
+use crate::time::Time;
+
+/// The most peers that a joiner asks in turn.
+const MAX_ASKED: usize = 64;
+/// How often a joiner follows "ask this member instead" at once, before it waits for its timer.
+const MAX_REDIRECTS: u32 = 8;
+
+/// A joiner's search for members.
+#[derive(Debug)]
+pub(super) struct Asking {
+    /// Whom to ask, in turn.
+    candidates: Vec<PeerId>,
+    turn: usize,
+    redirects: u32,
+    /// When a member of a run that goes on last answered.
+    pub(super) answered_at: Time,
+    /// Not before.
+    until: Time,
+}
+
+impl Asking {
+    pub(super) fn new(now: Time) -> Self {
+        Self { candidates: Vec::new(), turn: 0, redirects: 0, answered_at: now, until: Time::ZERO }
+    }
+}
+
+impl Membership {
+    /// Asks `peer` too, in its turn.
+    pub(super) fn consider_asking(&mut self, peer: PeerId) {
+        let me = self.me.peer;
+        let Some(asking) = &mut self.asking else { return };
+        if peer != me && !asking.candidates.contains(&peer) && asking.candidates.len() < MAX_ASKED {
+            asking.candidates.push(peer);
+        }
+    }
+
+    /// Asks the next candidate.
+    pub(super) fn ask(&mut self, now: Time) {
+        let interval = self.config.probe_interval();
+        let Some(asking) = &mut self.asking else { return };
+        asking.redirects = 0;
+        if now >= asking.until && !asking.candidates.is_empty() {
+            let peer = asking.candidates[asking.turn % asking.candidates.len()];
+            asking.turn = (asking.turn + 1) % asking.candidates.len();
+            self.ask_now(peer);
+        }
+        self.set_timer(Timer::Join, now + interval);
+    }
+
+    fn ask_now(&mut self, peer: PeerId) {
+        let (contact, step) = (self.me.clone(), self.reached);
+        self.send(peer, Body::Join { contact, step });
+    }
+
+    /// "Ask this member instead."
+    pub(super) fn follow(&mut self, now: Time, from: PeerId, contact: Contact) {
+        let peer = contact.peer;
+        if peer == self.me.peer {
+            return;
+        }
+        let Some(asking) = &mut self.asking else { return };
+        asking.answered_at = now;
+        if asking.redirects < MAX_REDIRECTS && now >= asking.until && peer != from {
+            asking.redirects += 1;
+            self.learn(contact);
+            self.consider_asking(peer);
+            self.ask_now(peer);
+        }
+    }
+
+    pub(super) fn receive_refusal(&mut self, now: Time, from: PeerId, refusal: Refusal) {
+        let Some(asking) = &mut self.asking else { return };
+        if let Refusal::Quarantined { for_ms } = refusal {
+            let limit = self.config.quarantine() * 64;
+            let pause = std::time::Duration::from_millis(for_ms).min(limit);
+            asking.answered_at = now + pause;
+            asking.until = now + pause;
+            self.set_timer(Timer::Join, now + pause);
+        } else {
+            self.end(Event::Refused { from, refusal });
+        }
+    }
+
+    /// We want to leave and are in no view that goes on with others.
+    pub(super) fn withdraw(&mut self) {
+        for (peer, _) in std::mem::take(&mut self.joiners) {
+            self.send(peer, Body::Refuse(Refusal::Withdrawn));
+        }
+        self.end(Event::Left);
+    }
+}

@@ -1,0 +1,58 @@
+//! The end of a run: all have committed the last step, or are lost.
+
+use super::Membership;
+use crate::id::{Digest, PeerId};
+use crate::interface::{Event, Timer};
+use crate::message::{Body, Refusal};
+use crate::time::Time;
+
+impl Membership {
+    pub(super) fn finish(&mut self, step: u64, digest: Digest) {
+        if self.finished.is_some() || self.asking.is_some() {
+            return;
+        }
+        self.reached = self.reached.max(step);
+        self.finished = Some((step, digest));
+        self.tell_members(&Body::Finished { step, digest });
+        for (peer, _) in std::mem::take(&mut self.joiners) {
+            self.send(peer, Body::Refuse(Refusal::RunFinished));
+        }
+    }
+
+    pub(super) fn receive_finished(&mut self, from: PeerId, step: u64, digest: Digest) {
+        if let Some(seat) = &mut self.seat {
+            seat.finished.insert(from, (step, digest));
+        }
+    }
+
+    /// Ends the run if all that are left have finished. Those that have not stay members, and get the last result from us.
+    pub(super) fn complete_if_done(&mut self, now: Time) {
+        let me = self.me.peer;
+        let (Some((step, ours)), Some(seat), None) = (self.finished, &self.seat, &self.asking) else { return };
+        if let Some((peer, (_, theirs))) = seat.finished.iter().find(|(_, (at, digest))| *at == step && *digest != ours)
+        {
+            let (peer, theirs) = (*peer, *theirs);
+            return self.end(Event::Diverged { peer, step, ours, theirs });
+        }
+        let others = seat.others(me);
+        let done = |peer: &PeerId| seat.finished.contains_key(peer) || seat.gone.contains(peer) || !seat.trusts(*peer);
+        if !others.iter().all(done) {
+            return;
+        }
+        let quiet = others.iter().all(|peer| seat.gone.contains(peer) || !seat.trusts(*peer));
+        if !std::mem::replace(&mut self.parting, true) {
+            self.tell_members(&Body::Goodbye);
+            self.set_timer(Timer::Goodbye, now + self.config.goodbye_limit());
+        }
+        if quiet {
+            self.part();
+        }
+    }
+
+    /// Waits for no more goodbyes.
+    pub(super) fn part(&mut self) {
+        if let (true, Some((step, digest))) = (self.parting, self.finished) {
+            self.end(Event::Complete { step, digest });
+        }
+    }
+}

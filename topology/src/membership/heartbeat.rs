@@ -1,0 +1,28 @@
+//! What happens regularly.
+
+use super::Membership;
+use crate::interface::Timer;
+use crate::message::{Body, Evidence};
+use crate::time::Time;
+
+impl Membership {
+    pub(super) fn beat(&mut self, now: Time) {
+        self.set_timer(Timer::Heartbeat, now + self.config.heartbeat_interval());
+        self.probe(now);
+        self.forget_joiners(now);
+        if self.asking.is_some() {
+            return self.come_back_if_alone(now);
+        }
+        let me = self.me.peer;
+        let Some(seat) = &mut self.seat else { return };
+        let silent = seat.detector.take_silent(now);
+        let neighbours = seat.neighbours(me);
+        let step = self.reached;
+        for peer in neighbours {
+            self.send(peer, Body::Heartbeat { step });
+        }
+        for (peer, silence) in silent {
+            self.suspect(now, peer, Evidence::Silent(silence));
+        }
+    }
+}

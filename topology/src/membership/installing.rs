@@ -1,0 +1,217 @@
+//! Entering a view that is decided.
+
+use super::seat::Seat;
+use super::{Membership, Steps};
+use crate::error::Violation;
+use crate::id::PeerId;
+use crate::interface::{CatchUp, Event, Resumption};
+use crate::message::{Body, Contact, Evidence, MAX_MEMBERS};
+use crate::proposal::{Ballot, Progress, Proposal, Reason, Resume};
+use crate::time::Time;
+
+impl Membership {
+    pub(super) fn receive_install(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        proposal: Proposal,
+        contacts: Vec<Contact>,
+        fork: Option<Ballot>,
+    ) -> Result<(), Violation> {
+        let (me, view) = (self.me.peer, &proposal.view);
+        if view.run != self.run {
+            return Err(Violation::OtherRun);
+        }
+        if let Some(seat) = &self.seat {
+            if view.id() == seat.id {
+                return Ok(()); // Another has told us already.
+            }
+            if view.parent == Some(seat.id) {
+                if view.generation <= seat.view.generation {
+                    return Err(Violation::NotSuccessor);
+                }
+                // A fork binds those who promised it and nobody else since.
+                if fork.is_some() && (fork != seat.acceptor.promised || self.asking.is_some()) {
+                    return Ok(());
+                }
+                if view.contains(me) && self.steps == Steps::Held {
+                    self.enter(now, from, proposal, contacts);
+                } else if !view.contains(me) && self.leaving {
+                    self.end(Event::Left);
+                } else if !view.contains(me) {
+                    let members: Vec<PeerId> = view.members().to_vec();
+                    self.go_outside(now, from, &members);
+                }
+                return Ok(());
+            }
+        }
+        let newer = self.seat.as_ref().is_none_or(|seat| view.generation > seat.view.generation);
+        let invited = view.contains(me) && proposal.contacts.iter().any(|contact| contact.peer == me);
+        if self.asking.is_some() && newer && invited {
+            self.enter(now, from, proposal, contacts);
+        } else {
+            self.tell(Event::Stale { from });
+        }
+        Ok(())
+    }
+
+    /// Takes our place in the view of `proposal`, which is decided.
+    pub(super) fn enter(&mut self, now: Time, from: PeerId, proposal: Proposal, contacts: Vec<Contact>) {
+        let me = self.me.peer;
+        if !proposal.view.contains(me) {
+            if self.leaving {
+                return self.end(Event::Left);
+            }
+            let members = proposal.view.members().to_vec();
+            return self.go_outside(now, from, &members);
+        }
+        let old = self.seat.take();
+        let joins = old.as_ref().is_none_or(|old| proposal.view.parent != Some(old.id));
+        let paused = old.as_ref().is_some_and(|old| old.paused.is_some());
+        let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config, now);
+        seat.syncing = proposal.resume.syncing.iter().copied().collect();
+        if let Some(old) = old.filter(|_| !joins) {
+            seat.inherit(old, me);
+        }
+        self.seat = Some(seat);
+        self.asking = None;
+        self.persist();
+        self.learn_all(contacts, &proposal);
+        self.note_losses(now, &proposal);
+        let took = self.since.take().map_or(std::time::Duration::ZERO, |since| now - since);
+        self.tell(Event::Changed {
+            generation: proposal.view.generation,
+            members: proposal.view.members().len(),
+            reasons: proposal.reasons.clone(),
+            promised: proposal.promised as usize,
+            of: proposal.of as usize,
+            took,
+            forked: proposal.view.forked,
+        });
+        self.steps = Steps::Held;
+        self.redirect_joiners();
+        self.watch(now);
+        let catch_up = self.catch_up(&proposal.resume, joins);
+        if joins {
+            self.digests.clear();
+            // Nothing that we hold counts here, but for a run that has not begun.
+            let fresh = catch_up == Some(CatchUp::Current);
+            self.synced = fresh;
+            self.progress = Progress { step: 0, has_state: fresh, has_result: false };
+        }
+        if proposal.view.members().len() < self.config.min_members && self.finished.is_none() {
+            self.wait_for_members();
+        } else if let Some(catch_up) = catch_up {
+            self.go_on(proposal, catch_up);
+        } else if paused {
+            // What we hold does not fit, because we came back from a record after the promise that this follows from:
+            // still held, we ask for another decree.
+            self.since = Some(now);
+        }
+        if let Some((step, digest)) = self.finished {
+            self.tell_members(&Body::Finished { step, digest });
+        }
+        self.replay_early(now);
+    }
+
+    fn go_on(&mut self, proposal: Proposal, catch_up: CatchUp) {
+        let Resume { step, syncing, .. } = proposal.resume;
+        self.reached = step;
+        if matches!(catch_up, CatchUp::State { .. }) {
+            self.synced = false;
+            self.digests.clear();
+        }
+        let announce = self.synced;
+        self.resume(Resumption { view: proposal.view, step, catch_up, syncing });
+        if announce {
+            self.tell_synced(); // The state came while the decree was under way.
+        }
+    }
+
+    pub(super) fn wait_for_members(&mut self) {
+        let Some(seat) = &mut self.seat else { return };
+        seat.waiting = true;
+        let (present, needed) = (seat.view.members().len(), self.config.min_members);
+        self.tell(Event::Waiting { present, needed });
+    }
+
+    /// What we do to go on from there; `None` if we can't, because we are not what we promised to be.
+    fn catch_up(&self, resume: &Resume, joins: bool) -> Option<CatchUp> {
+        let me = self.me.peer;
+        let others = |peers: &[PeerId]| peers.iter().copied().filter(|peer| *peer != me).collect::<Vec<_>>();
+        let Progress { step, has_state, .. } = self.progress;
+        let needs_state = resume.syncing.binary_search(&me).is_ok();
+        let downloads = needs_state && !joins && !has_state;
+        if joins && !needs_state {
+            return Some(CatchUp::Current);
+        }
+        if !needs_state || downloads {
+            if step == resume.step {
+                return Some(CatchUp::Current);
+            }
+            if step + 1 == resume.step && !resume.holders.is_empty() {
+                return Some(CatchUp::Result { from: others(&resume.holders) });
+            }
+        }
+        needs_state.then(|| CatchUp::State { from: others(&resume.donors) })
+    }
+
+    fn learn_all(&mut self, contacts: Vec<Contact>, proposal: &Proposal) {
+        for contact in contacts.into_iter().chain(proposal.contacts.iter().cloned()) {
+            if proposal.view.contains(contact.peer) {
+                self.learn(contact);
+            }
+        }
+        let (me, lost) = (self.me.peer, &self.lost);
+        self.contacts.retain(|peer, _| *peer == me || proposal.view.contains(*peer) || lost.contains_key(peer));
+        self.answered.clear();
+        self.joiners.retain(|peer, _| !proposal.view.contains(*peer));
+        self.lost.retain(|peer, _| !proposal.view.contains(*peer));
+    }
+
+    fn note_losses(&mut self, now: Time, proposal: &Proposal) {
+        for reason in &proposal.reasons {
+            match reason {
+                Reason::Lost { peer, .. } => {
+                    self.quarantine.lose(now, *peer, &self.config);
+                    self.probe_later(now, *peer);
+                }
+                Reason::Restarted(peer) => self.quarantine.lose(now, *peer, &self.config),
+                Reason::Joined(_) | Reason::Left(_) | Reason::Severed(..) | Reason::Forked | Reason::Recovered => {}
+            }
+        }
+    }
+
+    /// Tells a member that is one view behind what was decided.
+    pub(super) fn send_install(&mut self, to: PeerId) {
+        let Some(proposal) = self.seat.as_ref().and_then(|seat| seat.origin.clone()) else { return };
+        let contacts = self.contacts_for(to, &proposal);
+        self.send(to, Body::Install { proposal, contacts, fork: None });
+    }
+
+    /// What a peer must know to take part: a joiner, how to reach the members.
+    pub(super) fn contacts_for(&self, peer: PeerId, proposal: &Proposal) -> Vec<Contact> {
+        if !proposal.contacts.iter().any(|contact| contact.peer == peer) {
+            return Vec::new();
+        }
+        let members = proposal.view.members().iter().filter(|member| **member != peer);
+        members.filter_map(|member| self.contacts.get(member)).take(MAX_MEMBERS).cloned().collect()
+    }
+}
+
+impl Seat {
+    /// Takes over what is still true in the next view.
+    fn inherit(&mut self, old: Self, me: PeerId) {
+        let stays = |peer: &PeerId| self.view.contains(*peer);
+        let severed = |peer: &PeerId| self.view.is_severed(me, *peer);
+        let mut suspects = old.suspects;
+        suspects.retain(|peer, evidence| stays(peer) && !severed(peer) && *evidence != Evidence::LinkFailed);
+        let mut leavers = old.leavers;
+        leavers.retain(stays);
+        let mut finished = old.finished;
+        finished.retain(|peer, _| stays(peer));
+        let mut gone = old.gone;
+        gone.retain(stays);
+        (self.suspects, self.leavers, self.finished, self.gone) = (suspects, leavers, finished, gone);
+    }
+}

@@ -1,0 +1,230 @@
+//! Peers that follow another view: those left behind, other branches of the run, and ourselves when the others go on
+//! without us.
+
+use super::asking::Asking;
+use super::{Membership, Steps};
+use crate::id::{Generation, PeerId, ViewId};
+use crate::interface::{Event, Hold};
+use crate::message::{Body, Contact, Evidence, MAX_HINTS, Standing};
+use crate::time::Time;
+
+/// How many lost peers are looked for.
+const MAX_PROBED: usize = 64;
+/// Of a view's members, this many look for those that are lost.
+const PROBERS: u32 = 3;
+/// The time between two probes of one peer doubles this often.
+const MAX_DOUBLINGS: u32 = 4;
+/// How many peers of other views are remembered as answered.
+const MAX_ANSWERED: usize = 1024;
+
+/// A lost peer that may come back.
+#[derive(Debug)]
+pub(super) struct Probe {
+    at: Time,
+    times: u32,
+}
+
+impl Membership {
+    /// A peer says where it stands: because it had lost us (`hints` is `None`), or because we are not in its view.
+    pub(super) fn meet(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        theirs: (Generation, ViewId, Standing),
+        hints: Option<Vec<Contact>>,
+    ) {
+        let (generation, view, standing) = theirs;
+        if self.asking.is_some() {
+            return self.meet_as_outsider(now, from, standing, hints.unwrap_or_default());
+        }
+        let step = self.reached;
+        let Some(seat) = &mut self.seat else { return };
+        let known = seat.view.contains(from);
+        let ours = seat.standing(step);
+        if view == seat.id || (Some(view) == seat.view.parent && known) {
+            match (&mut seat.recovering, standing.recovering) {
+                (Some(recovering), true) if view == seat.id => {
+                    if recovering.returned.insert(from) {
+                        self.note_alive(now, from);
+                        self.send(from, Body::Hello(ours));
+                    }
+                }
+                // Its view goes on, or has gone on: whoever comes back from a record is not a part of it any more.
+                (Some(_), false) if view == seat.id => self.evict_ourselves(now, from, hints.unwrap_or_default()),
+                (None, true) => {
+                    self.suspect(now, from, Evidence::Restarted);
+                    self.show_out(from);
+                }
+                (Some(_) | None, _) if view != seat.id => self.send_install(from),
+                (Some(_) | None, _) => self.note_alive(now, from),
+            }
+            return;
+        }
+        let after_ours = standing.parent == Some(seat.id);
+        let unforked = !standing.forked && !ours.forked;
+        let ahead = (standing.step, std::cmp::Reverse(view)) > (ours.step, std::cmp::Reverse(seat.id));
+        let before_ours = Some(view) == seat.view.parent;
+        let they_win = !before_ours
+            && (after_ours
+                || (unforked && generation > seat.view.generation)
+                || (unforked && generation == seat.view.generation && ahead)
+                || (!unforked && !standing.paused && !standing.recovering && ahead));
+        match (they_win, hints) {
+            (true, Some(hints)) => self.evict_ourselves(now, from, hints),
+            // We may be in their view without knowing it: they will tell.
+            (true, None) => self.say_hello(from),
+            (false, _) => {
+                if known {
+                    self.suspect(now, from, Evidence::Elsewhere);
+                }
+                if self.may_answer(now, from) {
+                    self.show_out(from);
+                }
+            }
+        }
+    }
+
+    fn meet_as_outsider(&mut self, now: Time, from: PeerId, standing: Standing, hints: Vec<Contact>) {
+        for contact in hints {
+            let peer = contact.peer;
+            self.learn(contact);
+            self.consider_asking(peer);
+        }
+        self.consider_asking(from);
+        if !standing.recovering
+            && let Some(asking) = &mut self.asking
+        {
+            asking.answered_at = now;
+        }
+    }
+
+    fn evict_ourselves(&mut self, now: Time, by: PeerId, hints: Vec<Contact>) {
+        let mut members = vec![by];
+        for contact in hints {
+            members.push(contact.peer);
+            self.learn(contact);
+        }
+        self.go_outside(now, by, &members);
+    }
+
+    /// The others go on without us: we vote on in our view, stand still, and ask `members` to be let in.
+    pub(super) fn go_outside(&mut self, now: Time, by: PeerId, members: &[PeerId]) {
+        if self.asking.is_none() {
+            // Those who still count on us need not wait until they miss us.
+            self.tell_members(&Body::Suspect { peer: self.me.peer, evidence: Evidence::Elsewhere });
+            self.asking = Some(Asking::new(now));
+            self.tell(Event::Evicted { by });
+            self.finished = None;
+            self.parting = false;
+            self.since = Some(now);
+            self.lost.clear();
+            if let Some(seat) = &mut self.seat {
+                (seat.decree, seat.takeover_at) = (None, None);
+            }
+            self.redirect_joiners_to(by);
+            self.hold(Hold::Now);
+        }
+        for peer in members {
+            self.consider_asking(*peer);
+        }
+        if self.leaving {
+            return self.withdraw();
+        }
+        self.ask(now);
+    }
+
+    fn redirect_joiners_to(&mut self, peer: PeerId) {
+        let contact = self.contacts.get(&peer).cloned();
+        for (joiner, _) in std::mem::take(&mut self.joiners) {
+            if let Some(contact) = contact.clone().filter(|contact| contact.peer != joiner) {
+                self.send(joiner, Body::Redirect(contact));
+            }
+        }
+    }
+
+    /// We could not do what it takes to go on: nobody had what we need.
+    pub(super) fn give_up(&mut self, now: Time) {
+        let me = self.me.peer;
+        let Some(others) = self.seat.as_ref().map(|seat| seat.others(me)) else { return };
+        if self.asking.is_none() && !others.is_empty() {
+            (self.synced, self.progress.has_state) = (false, false);
+            self.go_outside(now, me, &others);
+        }
+    }
+
+    /// Nobody that goes on has answered for long. All who could may be gone, and we may hold the state: we take our place
+    /// again. Our vote was never away, so that changes nothing that others may have decided.
+    pub(super) fn come_back_if_alone(&mut self, now: Time) {
+        let waited = self.asking.as_ref().is_some_and(|asking| now - asking.answered_at >= self.config.max_stall * 2);
+        if waited && self.seat.is_some() && self.synced && self.steps == Steps::Held {
+            self.asking = None;
+            if let Some(seat) = &mut self.seat {
+                seat.suspects.retain(|_, evidence| *evidence != Evidence::Elsewhere);
+                seat.hearsay.clear();
+                seat.tries = 0;
+                seat.waiting = false;
+            }
+            self.give_time(now, std::time::Duration::ZERO);
+            self.watch(now);
+        }
+    }
+
+    pub(super) fn probe_later(&mut self, now: Time, peer: PeerId) {
+        if self.lost.len() < MAX_PROBED {
+            self.lost.insert(peer, Probe { at: now + self.config.probe_interval(), times: 0 });
+        }
+    }
+
+    /// Looks for lost peers: a network that was split may have healed. Those who came back from a record look for others
+    /// that did.
+    pub(super) fn probe(&mut self, now: Time) {
+        let me = self.me.peer;
+        let interval = self.config.probe_interval();
+        let Some(seat) = self.seat.as_mut().filter(|_| self.asking.is_none()) else { return };
+        seat.told.retain(|peer, _| *peer != me); // A wish to leave is told again.
+        if let Some(recovering) = &seat.recovering {
+            for peer in seat.others(me).into_iter().filter(|peer| !recovering.returned.contains(peer)) {
+                self.lost.entry(peer).or_insert(Probe { at: now + interval, times: 0 });
+            }
+        } else if seat.stagger(me) >= PROBERS {
+            return;
+        }
+        let mut due = Vec::new();
+        for (peer, probe) in self.lost.iter_mut().filter(|(_, probe)| now >= probe.at) {
+            probe.at = now + interval * (1 << probe.times.min(MAX_DOUBLINGS));
+            probe.times = probe.times.saturating_add(1);
+            due.push(*peer);
+        }
+        for peer in due {
+            self.say_hello(peer);
+        }
+    }
+
+    pub(super) fn say_hello(&mut self, to: PeerId) {
+        if let Some(standing) = self.seat.as_ref().map(|seat| seat.standing(self.reached)) {
+            self.send(to, Body::Hello(standing));
+        }
+    }
+
+    /// "You are not in our view."
+    pub(super) fn show_out(&mut self, to: PeerId) {
+        let Some(seat) = &self.seat else { return };
+        let standing = seat.standing(self.reached);
+        let members = seat.view.members().iter().filter(|peer| seat.trusts(**peer) && **peer != to);
+        let contacts = members.filter_map(|peer| self.contacts.get(peer)).take(MAX_HINTS).cloned().collect();
+        self.send(to, Body::Outsider { standing, contacts });
+    }
+
+    /// Whether it is time to tell `peer` again where we stand. Two that disagree must not talk without end.
+    pub(super) fn may_answer(&mut self, now: Time, peer: PeerId) -> bool {
+        let interval = self.config.heartbeat_interval();
+        if self.answered.len() >= MAX_ANSWERED {
+            self.answered.clear();
+        }
+        let due = self.answered.get(&peer).is_none_or(|at| now - *at >= interval);
+        if due {
+            self.answered.insert(peer, now);
+        }
+        due
+    }
+}

@@ -1,0 +1,167 @@
+//! What a proposer proposes if it is free to choose: a pure function of the promises that it holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::id::{Generation, PeerId};
+use crate::message::{Contact, Evidence};
+use crate::proposal::{MAX_REASONS, MAX_SOURCES, Progress, Proposal, Reason, Resume};
+use crate::ring::ring_around;
+use crate::view::{MAX_SEVERED, View};
+
+/// What a member said of itself when it promised.
+#[derive(Debug, Clone)]
+pub(super) struct Promised {
+    pub(super) progress: Progress,
+    pub(super) unreachable: Vec<PeerId>,
+    pub(super) leaving: bool,
+}
+
+/// A peer that waits to be let in.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    pub(super) contact: Contact,
+    pub(super) step: u64,
+    pub(super) generation: Generation,
+}
+
+/// All that a proposal follows from.
+#[derive(Debug)]
+pub(super) struct Question<'a> {
+    pub(super) view: &'a View,
+    pub(super) promises: &'a BTreeMap<PeerId, Promised>,
+    /// Members that can't stay, and why.
+    pub(super) excluded: &'a BTreeMap<PeerId, Evidence>,
+    /// What others saw of members that did not promise.
+    pub(super) hearsay: &'a BTreeMap<PeerId, Evidence>,
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) forked: bool,
+    pub(super) recovered: bool,
+}
+
+impl Question<'_> {
+    /// The next view and how its members go on; `None` if nobody in it would hold the replicated state.
+    pub(super) fn answer(self) -> Option<Proposal> {
+        let mut staying: BTreeMap<PeerId, Progress> = BTreeMap::new();
+        for (peer, promised) in self.promises {
+            if !promised.leaving && !self.excluded.contains_key(peer) {
+                staying.insert(*peer, promised.progress);
+            }
+        }
+        if !staying.values().any(|progress| progress.has_state) {
+            // Whoever alone holds the state can't leave yet.
+            let (peer, promised) = self
+                .promises
+                .iter()
+                .filter(|(peer, promised)| promised.progress.has_state && !self.excluded.contains_key(*peer))
+                .max_by_key(|(peer, promised)| (promised.progress.step, std::cmp::Reverse(**peer)))?;
+            staying.insert(*peer, promised.progress);
+        }
+        let severed = self.sever(&mut staying);
+        let resume = resume(&staying, &self.candidates);
+        let reasons = self.reasons(&staying, &severed);
+        let generation =
+            self.candidates.iter().map(|candidate| candidate.generation).fold(self.view.generation, Generation::max);
+        let joiners = self.candidates.iter().map(|candidate| candidate.contact.peer);
+        let mut view = self.view.succeed(staying.keys().copied().chain(joiners)).with_severed(severed);
+        view.generation = generation.next();
+        view.forked |= self.forked;
+        Some(Proposal {
+            view,
+            resume,
+            reasons,
+            contacts: self.candidates.into_iter().map(|candidate| candidate.contact).collect(),
+            promised: count(self.promises.len()),
+            of: count(self.view.members().len()),
+        })
+    }
+
+    /// The severed pairs among those who stay. Who stands in the way of a ring does not stay: the one with most severed
+    /// pairs; of several, the highest.
+    fn sever(&self, staying: &mut BTreeMap<PeerId, Progress>) -> Vec<(PeerId, PeerId)> {
+        let told = self.promises.iter().flat_map(|(a, promised)| promised.unreachable.iter().map(|b| (*a, *b)));
+        let mut severed: Vec<(PeerId, PeerId)> = self.view.severed().to_vec();
+        severed.extend(told.map(|(a, b)| (a.min(b), a.max(b))));
+        severed.sort_unstable();
+        severed.dedup();
+        loop {
+            severed.retain(|(a, b)| a != b && staying.contains_key(a) && staying.contains_key(b));
+            let members: Vec<PeerId> = staying.keys().copied().collect();
+            if severed.len() <= MAX_SEVERED && ring_around(&members, &severed).is_some() {
+                return severed;
+            }
+            let donors = staying.values().filter(|progress| progress.has_state).count();
+            let degree = |peer: PeerId| severed.iter().filter(|(a, b)| *a == peer || *b == peer).count();
+            let worst = staying
+                .iter()
+                .filter(|(_, progress)| donors > 1 || !progress.has_state)
+                .map(|(peer, _)| (degree(*peer), *peer))
+                .max();
+            let (_, worst) = worst.expect("invariant: a ring of one needs no link, and a ring of two has one to spare");
+            staying.remove(&worst);
+        }
+    }
+
+    fn reasons(&self, staying: &BTreeMap<PeerId, Progress>, severed: &[(PeerId, PeerId)]) -> Vec<Reason> {
+        let mut reasons = Vec::new();
+        if self.forked {
+            reasons.push(Reason::Forked);
+        }
+        if self.recovered {
+            reasons.push(Reason::Recovered);
+        }
+        for peer in self.view.members().iter().copied().filter(|peer| !staying.contains_key(peer)) {
+            reasons.push(match (self.excluded.get(&peer), self.promises.get(&peer)) {
+                (Some(Evidence::Restarted), _) => Reason::Restarted(peer),
+                (_, Some(promised)) if promised.leaving => Reason::Left(peer),
+                (Some(evidence), _) => Reason::Lost { peer, evidence: *evidence },
+                (None, Some(_)) => Reason::Lost { peer, evidence: Evidence::LinkFailed },
+                (None, None) => {
+                    let evidence = self.hearsay.get(&peer).copied().unwrap_or(Evidence::Unanswered);
+                    Reason::Lost { peer, evidence }
+                }
+            });
+        }
+        let fresh = severed.iter().filter(|(a, b)| !self.view.is_severed(*a, *b));
+        reasons.extend(fresh.map(|(a, b)| Reason::Severed(*a, *b)));
+        reasons.extend(self.candidates.iter().map(|candidate| Reason::Joined(candidate.contact.peer)));
+        reasons.truncate(MAX_REASONS);
+        reasons
+    }
+}
+
+/// The highest step that the members can go on from, and who helps whom to get there.
+fn resume(staying: &BTreeMap<PeerId, Progress>, candidates: &[Candidate]) -> Resume {
+    let full = staying.values().filter(|progress| progress.has_state).map(|progress| progress.step);
+    let stated = full.max().unwrap_or(0);
+    // A member that is still syncing may be the only one left that has reduced the last step.
+    let ahead = staying.values().any(|progress| progress.has_result && progress.step == stated + 1);
+    let step = if ahead { stated + 1 } else { stated };
+    let holds = |progress: &Progress| progress.step == step && progress.has_result;
+    let holders: BTreeSet<PeerId> =
+        staying.iter().filter(|(_, progress)| holds(progress)).map(|(peer, _)| *peer).take(MAX_SOURCES).collect();
+    let reaches = |progress: &Progress| {
+        progress.has_state && (progress.step == step || (progress.step + 1 == step && !holders.is_empty()))
+    };
+    let mut donors: Vec<(bool, PeerId)> = staying
+        .iter()
+        .filter(|(_, progress)| reaches(progress))
+        .map(|(peer, progress)| (progress.step != step, *peer))
+        .collect();
+    donors.sort_unstable();
+    donors.truncate(MAX_SOURCES);
+    let donors: BTreeSet<PeerId> = donors.into_iter().map(|(_, peer)| peer).collect();
+    let behind = staying.iter().filter(|(_, progress)| !reaches(progress)).map(|(peer, _)| *peer);
+    let initial = |candidate: &&Candidate| step > 0 || candidate.step > 0;
+    let joining = candidates.iter().filter(initial).map(|candidate| candidate.contact.peer);
+    let syncing: BTreeSet<PeerId> = behind.chain(joining).collect();
+    Resume {
+        step,
+        holders: holders.into_iter().collect(),
+        donors: donors.into_iter().collect(),
+        syncing: syncing.into_iter().collect(),
+    }
+}
+
+fn count(peers: usize) -> u32 {
+    u32::try_from(peers).expect("invariant: members are bounded")
+}

@@ -1,0 +1,373 @@
+//! The proposer's part in a decree, and whose part that is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::agreement::Round;
+use super::planning::{Promised, Question};
+use super::seat::{Decree, Paused, Seat, Stage};
+use super::{Membership, Steps};
+use crate::id::PeerId;
+use crate::interface::{Event, Hold, Timer};
+use crate::message::{Body, Evidence};
+use crate::proposal::{Ballot, Proposal};
+use crate::time::Time;
+
+impl Membership {
+    /// Drives a change of view if there is reason for one: as its proposer, or by calling on the proposer.
+    pub(super) fn seek_change(&mut self, now: Time) {
+        let me = self.me.peer;
+        let Some(seat) = &self.seat else { return };
+        if seat.recovering.as_ref().is_some_and(|recovering| {
+            recovering.returned.len() + 1 < seat.view.members().len() && now < recovering.until
+        }) {
+            return; // More may come back.
+        }
+        let lost = self.misses_somebody();
+        // Who stands still for no known reason has promised, and waits for what comes of it.
+        let urgent = lost || (self.steps != Steps::Running && !seat.waiting && !self.is_stopping());
+        if !urgent && !self.plans_change() {
+            return;
+        }
+        self.since.get_or_insert(now);
+        let Some(seat) = &mut self.seat else { return };
+        let promised = seat.acceptor.promised.map(|ballot| ballot.proposer);
+        let trusted = promised.is_some_and(|proposer| proposer != me && seat.trusts(proposer));
+        let is_turn = seat.proposer(me) == me;
+        let due = seat.takeover_at.is_some_and(|at| now >= at);
+        if let Some(decree) = &seat.decree {
+            let planned =
+                decree.stage == Stage::Stopping || (decree.stage == Stage::Promising && decree.boundary.is_some());
+            if planned && lost {
+                self.begin(now, None); // The boundary may be out of reach without whoever is lost.
+            }
+        } else if (is_turn && !trusted) || (due && urgent) {
+            if urgent || self.steps == Steps::Held {
+                self.begin(now, None);
+            } else {
+                self.stop_at_boundary();
+            }
+        } else {
+            self.call_proposer(now, urgent);
+        }
+    }
+
+    /// Whether a member has to be left out, or may have to.
+    fn misses_somebody(&self) -> bool {
+        let Some(seat) = &self.seat else { return false };
+        !seat.suspects.is_empty() || !seat.hearsay.is_empty()
+    }
+
+    fn is_stopping(&self) -> bool {
+        let decree = self.seat.as_ref().and_then(|seat| seat.decree.as_ref());
+        decree.is_some_and(|decree| decree.stage == Stage::Stopping)
+    }
+
+    fn plans_change(&self) -> bool {
+        let Some(seat) = &self.seat else { return false };
+        self.leaving || !seat.leavers.is_empty() || !self.candidates().is_empty()
+    }
+
+    /// Another is to propose: it learns why, and gets time.
+    fn call_proposer(&mut self, now: Time, urgent: bool) {
+        let Some(seat) = &mut self.seat else { return };
+        let proposer = seat.proposer(self.me.peer);
+        let mut news = Vec::new();
+        for (peer, evidence) in &seat.suspects {
+            if *peer != proposer && seat.told.insert(*peer, proposer) != Some(proposer) {
+                news.push(Body::Suspect { peer: *peer, evidence: *evidence });
+            }
+        }
+        let me = self.me.peer;
+        if self.leaving && seat.told.insert(me, proposer) != Some(proposer) {
+            news.push(Body::Leave);
+        }
+        if urgent && seat.takeover_at.is_none() {
+            self.give_time(now, Duration::ZERO);
+        }
+        for body in news {
+            self.send(proposer, body);
+        }
+    }
+
+    /// A planned change takes effect between two steps. No step after ours can commit without us.
+    fn stop_at_boundary(&mut self) {
+        let Some(seat) = &mut self.seat else { return };
+        let ballot = Ballot { attempt: seat.attempt, proposer: self.me.peer };
+        seat.decree = Some(Decree::new(ballot, None, Stage::Stopping));
+        self.hold(Hold::Boundary);
+    }
+
+    /// Opens a ballot. `boundary`: the step that all complete first; `None`: all freeze where they are.
+    fn begin(&mut self, now: Time, boundary: Option<u64>) {
+        let me = self.me.peer;
+        let Some(seat) = &mut self.seat else { return };
+        seat.attempt = seat.attempt.saturating_add(1);
+        let ballot = Ballot { attempt: seat.attempt, proposer: me };
+        if seat.acceptor.prepare(ballot).is_err() {
+            return; // Attempts have run out. No correct run comes here.
+        }
+        seat.owed = false;
+        seat.decree = Some(Decree::new(ballot, boundary, Stage::Promising));
+        let again = seat.tries > 0;
+        let asked: Vec<PeerId> = seat.others(me).into_iter().filter(|peer| seat.asks(*peer, again)).collect();
+        let limit = if boundary.is_some() { self.config.boundary_limit() } else { self.config.promise_limit() };
+        self.persist();
+        self.hold(Hold::Now);
+        for peer in asked {
+            self.send(peer, Body::Prepare { ballot, boundary });
+        }
+        self.set_timer(Timer::Round, now + limit);
+        self.propose_when_held(now);
+    }
+
+    /// Our own steps are held: that is our own promise.
+    pub(super) fn propose_when_held(&mut self, now: Time) {
+        let (me, progress) = (self.me.peer, self.progress);
+        let Some(seat) = &mut self.seat else { return };
+        let unreachable = seat.suspects.keys().copied().collect();
+        let accepted = seat.acceptor.accepted.clone();
+        let Some(decree) = &mut seat.decree else { return };
+        if self.steps != Steps::Held {
+            return;
+        }
+        match decree.stage {
+            Stage::Stopping => self.begin(now, Some(progress.step)),
+            Stage::Promising => {
+                decree.round.promise(me, accepted);
+                decree.promises.insert(me, Promised { progress, unreachable, leaving: self.leaving });
+                self.propose_if_promised(now);
+            }
+            Stage::Accepting | Stage::Resting => {}
+        }
+    }
+
+    pub(super) fn receive_promise(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        ballot: Ballot,
+        accepted: Option<(Ballot, Proposal)>,
+        promised: Promised,
+        recovering: bool,
+    ) {
+        let Some(seat) = &mut self.seat else { return };
+        if !seat.is_at(ballot, Stage::Promising) {
+            return;
+        }
+        if recovering && seat.recovering.is_none() {
+            seat.suspects.insert(from, Evidence::Restarted);
+        }
+        if let Some(decree) = &mut seat.decree {
+            decree.round.promise(from, accepted);
+            decree.promises.insert(from, promised);
+        }
+        self.propose_if_promised(now);
+    }
+
+    /// Proposes once all that we trust have promised, or time is up, and a quorum has promised.
+    pub(super) fn propose_if_promised(&mut self, now: Time) {
+        let me = self.me.peer;
+        let Some(seat) = &self.seat else { return };
+        let Some(decree) = seat.decree.as_ref().filter(|decree| decree.stage == Stage::Promising) else { return };
+        let promised = decree.round.promised();
+        if !promised.contains(&me) {
+            return;
+        }
+        let quorum = seat.view.has_quorum(promised);
+        let settled = seat.others(me).into_iter().all(|peer| promised.contains(&peer) || !seat.expects(peer, decree));
+        if quorum && (settled || (decree.late && decree.boundary.is_none())) {
+            self.propose(now);
+        } else if decree.late && decree.boundary.is_some() {
+            self.begin(now, None);
+        } else if decree.late {
+            self.pause(now);
+        }
+    }
+
+    fn propose(&mut self, now: Time) {
+        let Some(seat) = &self.seat else { return };
+        let Some(decree) = &seat.decree else { return };
+        let forced = decree.round.forced().cloned();
+        let Some(proposal) = forced.or_else(|| self.plan(seat, decree, false)) else { return self.pause(now) };
+        let (ballot, promised) = (decree.ballot, decree.round.promised().clone());
+        let Some(seat) = &mut self.seat else { return };
+        if seat.acceptor.accept(ballot, proposal.clone()).is_err() {
+            return;
+        }
+        if let Some(decree) = &mut seat.decree {
+            decree.stage = Stage::Accepting;
+            decree.proposal = Some(proposal.clone());
+        }
+        self.persist();
+        let me = self.me.peer;
+        for peer in promised.into_iter().filter(|peer| *peer != me) {
+            self.send(peer, Body::Propose { ballot, proposal: proposal.clone() });
+        }
+        self.set_timer(Timer::Round, now + self.config.promise_limit());
+        self.receive_accept(now, me, ballot);
+    }
+
+    fn plan(&self, seat: &Seat, decree: &Decree, forked: bool) -> Option<Proposal> {
+        let trusted = |peer: &PeerId| seat.trusts(*peer);
+        let question = Question {
+            view: &seat.view,
+            promises: &decree.promises,
+            excluded: &seat.suspects.iter().filter(|(peer, _)| !trusted(peer)).map(|(p, e)| (*p, *e)).collect(),
+            hearsay: &seat.hearsay,
+            candidates: if forked { Vec::new() } else { self.candidates() },
+            forked,
+            recovered: seat.recovering.is_some(),
+        };
+        question.answer()
+    }
+
+    pub(super) fn receive_accept(&mut self, now: Time, from: PeerId, ballot: Ballot) {
+        let Some(seat) = &mut self.seat else { return };
+        if !seat.is_at(ballot, Stage::Accepting) {
+            return;
+        }
+        let Some(decree) = &mut seat.decree else { return };
+        decree.round.accept(from);
+        if seat.view.has_quorum(decree.round.accepted()) {
+            self.decide(now, None);
+        }
+    }
+
+    /// The proposal is decided, or all that is left of us go on without a quorum.
+    fn decide(&mut self, now: Time, fork: Option<Ballot>) {
+        let me = self.me.peer;
+        let Some(seat) = &self.seat else { return };
+        let Some((proposal, promised)) =
+            seat.decree.as_ref().and_then(|decree| Some((decree.proposal.clone()?, decree.round.promised().clone())))
+        else {
+            return;
+        };
+        let members = proposal.view.members().iter().copied();
+        let told: BTreeSet<PeerId> =
+            if fork.is_some() { members.collect() } else { promised.into_iter().chain(members).collect() };
+        for peer in told.into_iter().filter(|peer| *peer != me) {
+            let contacts = self.contacts_for(peer, &proposal);
+            self.send(peer, Body::Install { proposal: proposal.clone(), contacts, fork });
+        }
+        self.enter(now, me, proposal, Vec::new());
+    }
+
+    /// Time is up for this round.
+    pub(super) fn end_round(&mut self, now: Time) {
+        let Some(decree) = self.seat.as_mut().and_then(|seat| seat.decree.as_mut()) else { return };
+        match decree.stage {
+            Stage::Stopping => {}
+            Stage::Promising => {
+                decree.late = true;
+                self.propose_if_promised(now);
+            }
+            Stage::Accepting => self.rest(now),
+            Stage::Resting => {
+                if let Some(seat) = &mut self.seat {
+                    seat.decree = None; // `advance` begins the next one.
+                }
+            }
+        }
+    }
+
+    pub(super) fn receive_nack(&mut self, now: Time, ballot: Ballot, promised: Ballot) {
+        let Some(seat) = &mut self.seat else { return };
+        seat.attempt = seat.attempt.max(promised.attempt);
+        if !seat.is_at(ballot, Stage::Promising) && !seat.is_at(ballot, Stage::Accepting) {
+            return;
+        }
+        if promised.proposer < self.me.peer && seat.trusts(promised.proposer) {
+            seat.decree = None;
+            self.give_time(now, Duration::ZERO);
+        } else {
+            self.rest(now);
+        }
+    }
+
+    /// Tries again, after a time that doubles with each failure.
+    fn rest(&mut self, now: Time) {
+        let Some(seat) = &mut self.seat else { return };
+        if let Some(decree) = &mut seat.decree {
+            decree.stage = Stage::Resting;
+        }
+        let doubled = self.config.promise_limit() / 2 * (1 << seat.tries.min(8));
+        let stagger = self.config.heartbeat_interval() * seat.stagger(self.me.peer) / 2;
+        seat.tries = seat.tries.saturating_add(1);
+        self.set_timer(Timer::Round, now + doubled.min(self.config.retry_limit()) + stagger);
+    }
+
+    /// There is no quorum, or nobody holds the state: the run pauses, until more are back or it forks.
+    fn pause(&mut self, now: Time) {
+        let me = self.me.peer;
+        let Some(seat) = &mut self.seat else { return };
+        let Some(decree) = &seat.decree else { return };
+        let (present, needed) = (decree.round.promised().len(), seat.view.quorum());
+        let before = seat.paused;
+        let since = before.map_or(now, |paused| paused.since);
+        seat.paused = Some(Paused { since, present });
+        let over = self.config.fork_after.is_some_and(|limit| now - since >= limit);
+        let complete = present == seat.view.members().len();
+        let quorum = seat.view.has_quorum(decree.round.promised());
+        if quorum && (over || complete) {
+            return self.end(Event::NoState);
+        }
+        if before.is_none_or(|paused| paused.present != present) {
+            self.tell(Event::Paused { present, needed });
+        }
+        if over
+            && let Some(seat) = &self.seat
+            && let Some(decree) = &seat.decree
+        {
+            let ballot = decree.ballot;
+            let fork = self.plan(seat, decree, true).filter(|fork| fork.view.contains(me));
+            if let (Some(fork), Some(seat)) = (fork, &mut self.seat)
+                && let Some(decree) = &mut seat.decree
+            {
+                decree.proposal = Some(fork);
+                return self.decide(now, Some(ballot));
+            }
+        }
+        self.rest(now);
+    }
+}
+
+impl Decree {
+    fn new(ballot: Ballot, boundary: Option<u64>, stage: Stage) -> Self {
+        let (round, promises) = (Round::new(ballot), BTreeMap::new());
+        Self { ballot, boundary, stage, round, promises, proposal: None, late: false }
+    }
+}
+
+impl Seat {
+    /// Whether a ballot is put to this member: to those we can reach, to those who only vote, and after a failure to all
+    /// that may have come back.
+    fn asks(&self, peer: PeerId, again: bool) -> bool {
+        if let Some(recovering) = &self.recovering {
+            return recovering.returned.contains(&peer);
+        }
+        match self.suspects.get(&peer) {
+            None | Some(Evidence::LinkFailed | Evidence::Elsewhere | Evidence::Restarted) => true,
+            Some(Evidence::Misbehaved) => false,
+            Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => again,
+        }
+    }
+
+    /// Whether it is worth waiting for this member's promise. If we can't reach it ourselves but somebody else can, it
+    /// is: that one will propose instead, and evict nobody.
+    fn expects(&self, peer: PeerId, decree: &Decree) -> bool {
+        if self.recovering.as_ref().is_some_and(|recovering| !recovering.returned.contains(&peer)) {
+            return false;
+        }
+        match self.suspects.get(&peer) {
+            None | Some(Evidence::LinkFailed) => true,
+            Some(Evidence::Elsewhere | Evidence::Restarted | Evidence::Misbehaved) => false,
+            Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => {
+                let unaware = |(other, promised): (&PeerId, &Promised)| {
+                    *other != decree.ballot.proposer && !promised.leaving && !promised.unreachable.contains(&peer)
+                };
+                !self.hearsay.contains_key(&peer) && decree.promises.iter().any(unaware)
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Peers that are lost again and again wait before they are let in again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::id::PeerId;
+use crate::time::Time;
+
+/// How many peers are remembered.
+const MAX_REMEMBERED: usize = 256;
+/// How many losses within the window lead to quarantine.
+const LOSSES: usize = 3;
+/// A quarantine is at most the first one times two to this power.
+const MAX_DOUBLINGS: u32 = 6;
+
+/// Who was lost when.
+#[derive(Debug, Default)]
+pub(super) struct Quarantine {
+    peers: BTreeMap<PeerId, Past>,
+}
+
+#[derive(Debug, Default)]
+struct Past {
+    losses: Vec<Time>,
+    times: u32,
+    until: Time,
+}
+
+impl Quarantine {
+    /// `peer` is lost.
+    pub(super) fn lose(&mut self, now: Time, peer: PeerId, config: &Config) {
+        if self.peers.len() >= MAX_REMEMBERED && !self.peers.contains_key(&peer) {
+            let oldest = self.peers.iter().min_by_key(|(_, past)| past.losses.last().copied()).map(|(peer, _)| *peer);
+            oldest.and_then(|peer| self.peers.remove(&peer));
+        }
+        let past = self.peers.entry(peer).or_default();
+        past.losses.retain(|loss| now - *loss < config.quarantine_window());
+        past.losses.push(now);
+        if past.losses.len() >= LOSSES {
+            past.losses.clear();
+            past.losses.push(now);
+            past.until = now + config.quarantine() * (1 << past.times.min(MAX_DOUBLINGS));
+            past.times += 1;
+        }
+    }
+
+    /// For how much longer `peer` may not join.
+    pub(super) fn remaining(&self, now: Time, peer: PeerId) -> Option<Duration> {
+        let past = self.peers.get(&peer)?;
+        Some(past.until - now).filter(|remaining| !remaining.is_zero())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn three_losses_in_a_short_time_lead_to_a_quarantine_that_doubles() {
+        let config = Config::default();
+        let peer = PeerId([1; 32]);
+        let mut quarantine = Quarantine::default();
+        for second in [0, 10] {
+            quarantine.lose(at(second), peer, &config);
+            assert_eq!(quarantine.remaining(at(second), peer), None);
+        }
+        quarantine.lose(at(20), peer, &config);
+        assert_eq!(quarantine.remaining(at(20), peer), Some(Duration::from_secs(10)));
+        assert_eq!(quarantine.remaining(at(30), peer), None);
+        for second in [31, 32] {
+            quarantine.lose(at(second), peer, &config);
+        }
+        assert_eq!(quarantine.remaining(at(32), peer), Some(Duration::from_secs(20)));
+        assert_eq!(quarantine.remaining(at(32), PeerId([2; 32])), None);
+    }
+
+    #[test]
+    fn losses_long_ago_do_not_count_and_memory_is_bounded() {
+        let config = Config::default();
+        let mut quarantine = Quarantine::default();
+        for second in [0, 100, 200, 300] {
+            quarantine.lose(at(second), PeerId([1; 32]), &config);
+        }
+        assert_eq!(quarantine.remaining(at(300), PeerId([1; 32])), None);
+        for name in 0..1_000u32 {
+            let mut bytes = [0; 32];
+            bytes[..4].copy_from_slice(&name.to_be_bytes());
+            quarantine.lose(at(300), PeerId(bytes), &config);
+        }
+        assert_eq!(quarantine.peers.len(), MAX_REMEMBERED);
+    }
+}

@@ -1,0 +1,142 @@
+//! Where a message belongs: to our view, to one before it or after it, or to another branch of the run.
+
+use super::Membership;
+use crate::error::Violation;
+use crate::id::PeerId;
+use crate::interface::Event;
+use crate::message::{Body, Envelope, Refusal};
+use crate::time::Time;
+
+/// The most messages of later views that are kept.
+const MAX_EARLY: usize = 256;
+
+impl Membership {
+    pub(super) fn receive(&mut self, now: Time, from: PeerId, envelope: Envelope) -> Result<(), Violation> {
+        if from == self.me.peer {
+            return Ok(()); // Another process has our identity; whoever it joins will find out.
+        }
+        if envelope.run != self.run {
+            return match envelope.body {
+                Body::Join { .. } => {
+                    self.send(from, Body::Refuse(Refusal::OtherRun));
+                    Ok(())
+                }
+                _ => Err(Violation::OtherRun),
+            };
+        }
+        let Envelope { generation, view, body, .. } = envelope;
+        match body {
+            Body::Join { contact, step } => self.receive_join(now, from, generation, contact, step),
+            Body::Redirect(contact) => {
+                self.follow(now, from, contact);
+                Ok(())
+            }
+            Body::Refuse(refusal) => {
+                self.receive_refusal(now, from, refusal);
+                Ok(())
+            }
+            Body::Install { proposal, contacts, fork } => self.receive_install(now, from, proposal, contacts, fork),
+            Body::Hello(standing) => {
+                self.meet(now, from, (generation, view, standing), None);
+                Ok(())
+            }
+            Body::Outsider { standing, contacts } => {
+                self.meet(now, from, (generation, view, standing), Some(contacts));
+                Ok(())
+            }
+            body => self.receive_in_view(now, from, Envelope { run: self.run, generation, view, body }),
+        }
+    }
+
+    fn receive_in_view(&mut self, now: Time, from: PeerId, envelope: Envelope) -> Result<(), Violation> {
+        let Some(seat) = &self.seat else { return Ok(()) };
+        let known = seat.view.contains(from);
+        if envelope.view == seat.id && known {
+            return self.receive_from_member(now, from, envelope.body);
+        }
+        let urgent = matches!(envelope.body, Body::Prepare { .. });
+        if Some(envelope.view) == seat.view.parent && known && self.asking.is_none() {
+            self.tell(Event::Stale { from });
+            if urgent || self.may_answer(now, from) {
+                self.send_install(from);
+            }
+        } else if envelope.generation > seat.view.generation {
+            if !matches!(envelope.body, Body::Heartbeat { .. }) {
+                self.early.push_back((from, envelope));
+                if self.early.len() > MAX_EARLY {
+                    self.early.pop_front();
+                }
+            }
+            if self.may_answer(now, from) {
+                self.say_hello(from);
+            }
+        } else if self.asking.is_none() && (urgent || self.may_answer(now, from)) {
+            self.show_out(from);
+        }
+        Ok(())
+    }
+
+    /// Handles what came too early for the view before.
+    pub(super) fn replay_early(&mut self, now: Time) {
+        for (from, envelope) in std::mem::take(&mut self.early) {
+            // What is wrong with it was wrong when it came; its sender has had the benefit of the doubt.
+            let _refused = self.receive_in_view(now, from, envelope);
+        }
+    }
+
+    fn receive_from_member(&mut self, now: Time, from: PeerId, body: Body) -> Result<(), Violation> {
+        if self.asking.is_some() && !matches!(body, Body::Prepare { .. } | Body::Propose { .. }) {
+            return Ok(());
+        }
+        self.note_alive(now, from);
+        let Some(seat) = &mut self.seat else { return Ok(()) };
+        match body {
+            Body::Prepare { ballot, boundary } => self.receive_prepare(now, from, ballot, boundary),
+            Body::Promise { ballot, accepted, progress, unreachable, leaving, recovering } => {
+                let promised = super::planning::Promised { progress, unreachable, leaving };
+                self.receive_promise(now, from, ballot, accepted, promised, recovering);
+                Ok(())
+            }
+            Body::Nack { ballot, promised } => {
+                self.receive_nack(now, ballot, promised);
+                Ok(())
+            }
+            Body::Propose { ballot, proposal } => self.receive_propose(now, from, ballot, proposal),
+            Body::Accept { ballot } => {
+                self.receive_accept(now, from, ballot);
+                Ok(())
+            }
+            Body::Leave => {
+                seat.leavers.insert(from);
+                Ok(())
+            }
+            Body::Suspect { peer, evidence } => {
+                self.receive_suspect(now, from, peer, evidence);
+                Ok(())
+            }
+            Body::Synced => {
+                seat.syncing.remove(&from);
+                Ok(())
+            }
+            Body::Digest { step, digest } => {
+                self.compare_digest(from, step, digest);
+                Ok(())
+            }
+            Body::Finished { step, digest } => {
+                self.receive_finished(from, step, digest);
+                Ok(())
+            }
+            Body::Goodbye => {
+                seat.gone.insert(from);
+                Ok(())
+            }
+            Body::Heartbeat { .. }
+            | Body::Join { .. }
+            | Body::Redirect(_)
+            | Body::Refuse(_)
+            | Body::Install { .. }
+            | Body::Hello(_)
+            | Body::Outsider { .. } => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A member's place in a view, and what it knows of the others in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::agreement::{Acceptor, Round};
+use super::planning::Promised;
+use crate::config::Config;
+use crate::failure_detector::FailureDetector;
+use crate::id::{Digest, PeerId, ViewId};
+use crate::message::{Evidence, Standing};
+use crate::proposal::{Ballot, Proposal};
+use crate::record::Record;
+use crate::time::Time;
+use crate::view::View;
+
+/// How many members on each side a member watches, and tells that it lives.
+const NEIGHBOURS: usize = 4;
+/// Takeovers are staggered by rank up to this one.
+const MAX_STAGGER: usize = 8;
+
+/// A member's place in a view. Made anew with each view.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) view: View,
+    pub(super) id: ViewId,
+    /// What made the view; kept for those who have not heard of it.
+    pub(super) origin: Option<Proposal>,
+    pub(super) installed_at: Time,
+    /// Too few members: steps are held until more have joined.
+    pub(super) waiting: bool,
+    pub(super) recovering: Option<Recovering>,
+
+    /// Our part as one who votes.
+    pub(super) acceptor: Acceptor<Proposal>,
+    /// Whether the ballot that we have promised awaits our answer.
+    pub(super) owed: bool,
+    /// Our part as one who proposes.
+    pub(super) decree: Option<Decree>,
+    /// The highest attempt that we have heard of.
+    pub(super) attempt: u32,
+    /// How often we have tried in vain.
+    pub(super) tries: u32,
+    pub(super) paused: Option<Paused>,
+    /// When we propose, if nobody else has by then.
+    pub(super) takeover_at: Option<Time>,
+
+    /// Members that we can't reach, or that can't stay.
+    pub(super) suspects: BTreeMap<PeerId, Evidence>,
+    /// Members that others can't reach.
+    pub(super) hearsay: BTreeMap<PeerId, Evidence>,
+    /// Of whom we have told whom.
+    pub(super) told: BTreeMap<PeerId, PeerId>,
+    pub(super) leavers: BTreeSet<PeerId>,
+    pub(super) syncing: BTreeSet<PeerId>,
+    /// Who has spoken in this view.
+    pub(super) heard: BTreeSet<PeerId>,
+    pub(super) finished: BTreeMap<PeerId, (u64, Digest)>,
+    pub(super) gone: BTreeSet<PeerId>,
+    pub(super) detector: FailureDetector,
+}
+
+/// No quorum, since when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Paused {
+    pub(super) since: Time,
+    pub(super) present: usize,
+}
+
+/// We came back from a record, and wait for others that did.
+#[derive(Debug)]
+pub(super) struct Recovering {
+    pub(super) returned: BTreeSet<PeerId>,
+    /// When we stop waiting for more.
+    pub(super) until: Time,
+}
+
+/// An attempt to have the next view decided.
+#[derive(Debug)]
+pub(super) struct Decree {
+    pub(super) ballot: Ballot,
+    pub(super) boundary: Option<u64>,
+    pub(super) stage: Stage,
+    pub(super) round: Round<Proposal>,
+    pub(super) promises: BTreeMap<PeerId, Promised>,
+    pub(super) proposal: Option<Proposal>,
+    /// Whether all the time that promises may take has passed.
+    pub(super) late: bool,
+}
+
+/// How far it has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Our own steps are about to be held at a boundary.
+    Stopping,
+    Promising,
+    Accepting,
+    /// It failed; the next one follows.
+    Resting,
+}
+
+impl Seat {
+    pub(super) fn new(view: View, origin: Option<Proposal>, config: &Config, now: Time) -> Self {
+        Self {
+            id: view.id(),
+            view,
+            origin,
+            installed_at: now,
+            waiting: false,
+            recovering: None,
+            acceptor: Acceptor::new(),
+            owed: false,
+            decree: None,
+            attempt: 0,
+            tries: 0,
+            paused: None,
+            takeover_at: None,
+            suspects: BTreeMap::new(),
+            hearsay: BTreeMap::new(),
+            told: BTreeMap::new(),
+            leavers: BTreeSet::new(),
+            syncing: BTreeSet::new(),
+            heard: BTreeSet::new(),
+            finished: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            detector: FailureDetector::new(config.silence_limit()),
+        }
+    }
+
+    pub(super) fn record(&self) -> Record {
+        let (promised, accepted) = (self.acceptor.promised, self.acceptor.accepted.clone());
+        Record { view: self.view.clone(), promised, accepted }
+    }
+
+    pub(super) fn standing(&self, step: u64) -> Standing {
+        Standing {
+            step,
+            parent: self.view.parent,
+            forked: self.view.forked,
+            paused: self.paused.is_some(),
+            recovering: self.recovering.is_some(),
+        }
+    }
+
+    /// The other members.
+    pub(super) fn others(&self, me: PeerId) -> Vec<PeerId> {
+        self.view.members().iter().copied().filter(|peer| *peer != me).collect()
+    }
+
+    /// Whether we believe that this member can take part: a broken ring link does not keep it from that.
+    pub(super) fn trusts(&self, peer: PeerId) -> bool {
+        matches!(self.suspects.get(&peer), None | Some(Evidence::LinkFailed))
+    }
+
+    /// The member that is to propose: the lowest one that nobody has spoken against, as far as we know.
+    pub(super) fn proposer(&self, me: PeerId) -> PeerId {
+        let sound = |peer: &&PeerId| self.trusts(**peer) && !self.hearsay.contains_key(*peer);
+        self.view.members().iter().find(|peer| **peer == me || sound(peer)).copied().unwrap_or(me)
+    }
+
+    /// How many trusted members stand before us.
+    pub(super) fn stagger(&self, me: PeerId) -> u32 {
+        let before = self.view.members().iter().take_while(|peer| **peer < me).filter(|peer| self.trusts(**peer));
+        u32::try_from(before.count().min(MAX_STAGGER)).expect("invariant: bounded above")
+    }
+
+    /// Whom we tell that we live, and who tells us.
+    pub(super) fn neighbours(&self, me: PeerId) -> BTreeSet<PeerId> {
+        let members = self.view.members();
+        let Ok(place) = members.binary_search(&me) else { return BTreeSet::new() };
+        let reach = NEIGHBOURS.min(members.len());
+        let around = (0..=2 * reach).map(|offset| members[(place + members.len() + offset - reach) % members.len()]);
+        around.filter(|peer| *peer != me && !self.view.is_severed(me, *peer)).collect()
+    }
+
+    /// Whether the decree at hand is ours and of this ballot, at this stage.
+    pub(super) fn is_at(&self, ballot: Ballot, stage: Stage) -> bool {
+        self.decree.as_ref().is_some_and(|decree| decree.ballot == ballot && decree.stage == stage)
+    }
+}

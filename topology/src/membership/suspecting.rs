@@ -1,0 +1,91 @@
+//! What speaks for the loss of a member, and what speaks against it.
+
+use super::Membership;
+use super::seat::Stage;
+use crate::id::PeerId;
+use crate::interface::Event;
+use crate::message::{Body, Evidence};
+use crate::time::Time;
+
+impl Membership {
+    /// We have seen something ourselves.
+    pub(super) fn suspect(&mut self, now: Time, peer: PeerId, evidence: Evidence) {
+        if matches!(evidence, Evidence::Closed | Evidence::Misbehaved) && self.joiners.remove(&peer).is_some() {
+            self.tell(Event::JoinerLost(peer));
+        }
+        if self.asking.is_some() || peer == self.me.peer {
+            return;
+        }
+        let finished = self.finished.is_some();
+        let me = self.me.peer;
+        let Some(seat) = &mut self.seat else { return };
+        if !seat.view.contains(peer) || seat.view.is_severed(me, peer) {
+            return;
+        }
+        if finished && seat.gone.contains(&peer) {
+            return; // It has said goodbye, and so may go.
+        }
+        let before = seat.suspects.get(&peer).copied();
+        if before.is_some_and(|before| before.outlasts_messages() && !evidence.outlasts_messages()) {
+            return;
+        }
+        seat.suspects.insert(peer, evidence);
+        if before.is_none() {
+            self.tell(Event::Suspected { peer, evidence, reporter: None });
+        }
+        self.propose_if_promised(now);
+    }
+
+    /// Another member has seen something.
+    pub(super) fn receive_suspect(&mut self, now: Time, from: PeerId, peer: PeerId, evidence: Evidence) {
+        if peer == from {
+            return self.suspect(now, peer, Evidence::Elsewhere);
+        }
+        let me = self.me.peer;
+        let Some(seat) = &mut self.seat else { return };
+        if peer == me || !seat.view.contains(peer) || seat.view.is_severed(from, peer) {
+            return;
+        }
+        if seat.hearsay.insert(peer, evidence).is_none() {
+            self.tell(Event::Suspected { peer, evidence, reporter: Some(from) });
+        }
+        self.propose_if_promised(now);
+    }
+
+    /// A member has spoken in our view: it lives, and we can hear it.
+    pub(super) fn note_alive(&mut self, now: Time, from: PeerId) {
+        let Some(seat) = &mut self.seat else { return };
+        seat.heard.insert(from);
+        seat.detector.heard(now, from);
+        if seat.suspects.get(&from).is_none_or(|evidence| evidence.outlasts_messages()) {
+            return;
+        }
+        seat.suspects.remove(&from);
+        seat.told.remove(&from);
+        if let Some(decree) = seat.decree.as_ref().filter(|decree| decree.stage == Stage::Promising) {
+            let (ballot, boundary) = (decree.ballot, decree.boundary);
+            self.send(from, Body::Prepare { ballot, boundary });
+        }
+        self.watch(now);
+    }
+
+    /// Watches our neighbours, but for those that we suspect already.
+    pub(super) fn watch(&mut self, now: Time) {
+        let me = self.me.peer;
+        let Some(seat) = &mut self.seat else { return };
+        let mut watched = seat.neighbours(me);
+        watched.retain(|peer| !seat.suspects.contains_key(peer));
+        seat.detector.watch(now, watched);
+    }
+}
+
+impl Evidence {
+    /// Whether it holds even if the peer is heard again: a broken ring link does not mend within a view, and what a
+    /// process has lost or done stays so.
+    fn outlasts_messages(self) -> bool {
+        match self {
+            Self::LinkFailed | Self::Restarted | Self::Elsewhere | Self::Misbehaved => true,
+            Self::Closed | Self::Silent(_) | Self::Unanswered => false,
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A member's part in a decree that another proposes: promise, stand still, accept.
+
+use super::{Membership, Steps};
+use crate::error::Violation;
+use crate::id::PeerId;
+use crate::interface::{Hold, Timer};
+use crate::message::{Body, Evidence};
+use crate::proposal::{Ballot, Proposal};
+use crate::time::Time;
+
+impl Membership {
+    pub(super) fn receive_prepare(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        ballot: Ballot,
+        boundary: Option<u64>,
+    ) -> Result<(), Violation> {
+        let Some(seat) = &mut self.seat else { return Ok(()) };
+        if ballot.proposer != from {
+            return Err(Violation::ForeignBallot);
+        }
+        if matches!(seat.suspects.get(&from), Some(Evidence::Restarted | Evidence::Elsewhere)) {
+            self.show_out(from);
+            return Ok(());
+        }
+        seat.attempt = seat.attempt.max(ballot.attempt);
+        let known = seat.acceptor.promised == Some(ballot);
+        if let Err(promised) = seat.acceptor.prepare(ballot) {
+            self.send(from, Body::Nack { ballot, promised });
+            return Ok(());
+        }
+        seat.owed = true;
+        if !known {
+            seat.decree = None;
+            self.since.get_or_insert(now);
+            self.persist();
+        }
+        self.hold(boundary.map_or(Hold::Now, Hold::After));
+        let patience = boundary.map_or(std::time::Duration::ZERO, |_| self.config.boundary_limit());
+        self.give_time(now, patience);
+        self.answer_when_held(now);
+        Ok(())
+    }
+
+    /// Answers for the ballot that we promised, once our steps are held.
+    pub(super) fn answer_when_held(&mut self, now: Time) {
+        if self.steps != Steps::Held {
+            return;
+        }
+        let Some(seat) = &mut self.seat else { return };
+        if std::mem::take(&mut seat.owed)
+            && let Some(ballot) = seat.acceptor.promised
+        {
+            let promise = Body::Promise {
+                ballot,
+                accepted: seat.acceptor.accepted.clone(),
+                progress: self.progress,
+                unreachable: seat.suspects.keys().copied().collect(),
+                leaving: self.leaving || self.asking.is_some(),
+                recovering: seat.recovering.is_some(),
+            };
+            self.send(ballot.proposer, promise);
+        }
+        self.propose_when_held(now);
+    }
+
+    pub(super) fn receive_propose(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        ballot: Ballot,
+        proposal: Proposal,
+    ) -> Result<(), Violation> {
+        let Some(seat) = &mut self.seat else { return Ok(()) };
+        if ballot.proposer != from {
+            return Err(Violation::ForeignBallot);
+        }
+        if proposal.view.run != self.run
+            || proposal.view.parent != Some(seat.id)
+            || proposal.view.generation <= seat.view.generation
+        {
+            return Err(Violation::NotSuccessor);
+        }
+        match seat.acceptor.accept(ballot, proposal) {
+            Ok(()) => {
+                self.persist();
+                self.give_time(now, std::time::Duration::ZERO);
+                self.send(from, Body::Accept { ballot });
+            }
+            Err(promised) => self.send(from, Body::Nack { ballot, promised }),
+        }
+        Ok(())
+    }
+
+    /// Gives the proposer time before we take over.
+    pub(super) fn give_time(&mut self, now: Time, patience: std::time::Duration) {
+        let Some(seat) = &mut self.seat else { return };
+        let at = now + patience + self.config.takeover_delay() * (1 + seat.stagger(self.me.peer));
+        seat.takeover_at = Some(at);
+        self.set_timer(Timer::Takeover, at);
+    }
+}

@@ -1,0 +1,6 @@
+//! Runs of pure machines over links that a seed delays, breaks and mends.
+
+mod changes;
+mod cluster;
+mod driver;
+mod faults;

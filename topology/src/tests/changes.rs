@@ -1,0 +1,145 @@
+//! Founding, joining, leaving, finishing.
+
+use std::time::Duration;
+
+use super::cluster::{Cluster, peer};
+use super::driver::Fate;
+use crate::{Event, PeerId, Reason, Refusal};
+
+/// A run in which all of `names` have joined before the first step.
+pub(super) fn formed(seed: u64, steps: u64, names: &[u8]) -> Cluster {
+    let members: Vec<PeerId> = names.iter().copied().map(peer).collect();
+    let mut cluster = Cluster::new(seed, steps, members.len());
+    cluster.found(members[0]);
+    for joiner in &members[1..] {
+        cluster.join(*joiner, &members[..1]);
+    }
+    let mut sorted = members;
+    sorted.sort_unstable();
+    cluster.run_until(|cluster| cluster.is_formed(&sorted));
+    cluster.config.min_members = 1;
+    cluster
+}
+
+#[test]
+fn a_founder_alone_steps_and_completes() {
+    let mut cluster = Cluster::new(1, 5, 1);
+    cluster.found(peer(5));
+    cluster.run();
+    cluster.assert_complete([peer(5)]);
+}
+
+#[test]
+fn a_run_begins_when_enough_are_there() {
+    for seed in 0..100 {
+        let names = [4, 7, 2, 9, 1];
+        let mut cluster = formed(seed, 10, &names);
+        assert!(cluster.has_event(peer(4), |event| matches!(event, Event::Waiting { needed: 5, .. })));
+        cluster.run();
+        cluster.assert_complete(names.map(peer));
+    }
+}
+
+#[test]
+fn joiners_are_taken_in_together_and_stop_nobody() {
+    for seed in 0..100 {
+        let mut cluster = formed(seed, 60, &[4, 7, 2]);
+        cluster.run_for(Duration::from_secs(1));
+        let asked = [4, 7, 2].map(peer);
+        for name in [1, 5, 9] {
+            let member = cluster.rng.pick(&asked);
+            cluster.join(peer(name), &[member]);
+        }
+        cluster.run();
+        cluster.assert_complete([1, 2, 4, 5, 7, 9].map(peer));
+        let joins = |event: &Event| match event {
+            Event::Changed { reasons, .. } => reasons.iter().filter(|r| matches!(r, Reason::Joined(_))).count(),
+            _ => 0,
+        };
+        let lost = |event: &Event| matches!(event, Event::Suspected { .. } | Event::Evicted { .. });
+        for name in [2, 4, 7] {
+            if cluster.has_event(peer(name), lost) {
+                cluster.fail("somebody was suspected");
+            }
+        }
+        let changes = cluster.peers[&peer(4)].events.iter().filter(|event| joins(event) > 0).count();
+        assert!((3..=5).contains(&changes), "seed {seed}: {changes}"); // Two of them formed the run.
+    }
+}
+
+#[test]
+fn members_leave_in_order_and_the_others_go_on() {
+    for seed in 0..100 {
+        let mut cluster = formed(seed, 40, &[1, 2, 3, 4]);
+        cluster.run_for(Duration::from_secs(1));
+        let leaver = peer(1 + (seed % 4) as u8);
+        cluster.leave(leaver);
+        cluster.run();
+        assert_eq!(cluster.peers[&leaver].fate, Fate::Ended(Event::Left), "seed {seed}");
+        cluster.assert_complete([1, 2, 3, 4].map(peer).into_iter().filter(|peer| *peer != leaver));
+    }
+}
+
+#[test]
+fn all_leave_at_once() {
+    for seed in 0..50 {
+        let mut cluster = formed(seed, 1_000_000, &[1, 2, 3]);
+        for name in [1, 2, 3] {
+            cluster.leave(peer(name));
+        }
+        cluster.run();
+        for name in [1, 2, 3] {
+            assert_eq!(cluster.peers[&peer(name)].fate, Fate::Ended(Event::Left), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_founder_that_leaves_before_the_first_step_withdraws_the_run() {
+    let mut cluster = Cluster::new(1, 5, 3);
+    cluster.found(peer(5));
+    cluster.leave(peer(5));
+    assert_eq!(cluster.peers[&peer(5)].fate, Fate::Ended(Event::Left));
+}
+
+#[test]
+fn a_view_below_its_minimum_waits_for_joiners() {
+    for seed in 0..50 {
+        let mut cluster = Cluster::new(seed, 40, 3);
+        cluster.found(peer(1));
+        cluster.join(peer(2), &[peer(1)]);
+        cluster.join(peer(3), &[peer(1)]);
+        cluster.run_until(|cluster| cluster.is_formed(&[1, 2, 3].map(peer)));
+        cluster.run_for(Duration::from_secs(1));
+        cluster.kill(peer(1 + (seed % 3) as u8));
+        cluster.run_for(Duration::from_secs(20));
+        let living = cluster.running();
+        assert_eq!(living.len(), 2);
+        assert!(living.iter().all(|name| cluster.peers[name].view.is_none()), "seed {seed}: they wait");
+        assert!(cluster.has_event(living[0], |event| matches!(event, Event::Waiting { present: 2, needed: 3 })));
+        cluster.join(peer(9), &living);
+        cluster.run();
+        cluster.assert_complete(living.into_iter().chain([peer(9)]));
+    }
+}
+
+#[test]
+fn a_full_run_refuses_and_so_does_a_finished_one() {
+    let mut cluster = formed(1, 40, &[1, 2]);
+    cluster.config.max_members = 2;
+    cluster.join(peer(3), &[peer(1)]);
+    cluster.run_for(Duration::from_secs(1));
+    assert!(cluster.running().contains(&peer(3)), "the members' own limit counts, and theirs is high");
+
+    let mut cluster = Cluster::new(2, 40, 1);
+    cluster.config.max_members = 2;
+    cluster.found(peer(1));
+    cluster.join(peer(2), &[peer(1)]);
+    cluster.run_until(|cluster| cluster.is_formed(&[1, 2].map(peer)));
+    cluster.join(peer(3), &[peer(2)]);
+    cluster.run_until(|cluster| cluster.peers[&peer(3)].fate != Fate::Running);
+    let refusal = Refusal::Full { max_members: 2 };
+    assert_eq!(cluster.peers[&peer(3)].fate, Fate::Ended(Event::Refused { from: peer(1), refusal }));
+    cluster.run();
+    cluster.assert_complete([1, 2].map(peer));
+}

@@ -1,0 +1,203 @@
+//! A model of what drives a machine: steps that it holds and lets run, results, states, downloads.
+//!
+//! The replicated state is a hash over all results so far, so two members that applied different results differ for ever.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    CatchUp, Digest, Event, Hold, Membership, PeerId, Progress, Record, Resumption, Time, Timer, View, ViewId,
+};
+
+/// What a step came to: which view reduced it.
+pub(super) type Outcome = (u64, ViewId);
+
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) machine: Membership,
+    pub(super) fate: Fate,
+    pub(super) events: Vec<Event>,
+    pub(super) timers: BTreeMap<Timer, Time>,
+    /// The last step that it has committed, with or without the state.
+    pub(super) step: u64,
+    /// The state after `step`; `None` while it is being downloaded.
+    pub(super) state: Option<Digest>,
+    /// The averaged result of the newest step.
+    pub(super) result: Option<Outcome>,
+    /// Results that wait for the state.
+    pub(super) kept: Vec<Outcome>,
+    /// The states that it serves to those who sync, by step.
+    pub(super) snapshots: BTreeMap<u64, Digest>,
+    pub(super) record: Option<Record>,
+    /// In which view the steps run; `None` while they are held.
+    pub(super) view: Option<View>,
+    pub(super) hold: Option<Hold>,
+    /// Whether the step after `step` has this peer's contribution.
+    pub(super) contributed: bool,
+    /// The step whose result it must fetch before it goes on, and from whom.
+    pub(super) wants_result: Option<(u64, Vec<PeerId>)>,
+    /// The step whose state it downloads meanwhile, and from whom.
+    pub(super) wants_state: Option<(u64, Vec<PeerId>)>,
+    /// Whether others may have gone on without it.
+    pub(super) outside: bool,
+    /// Counts what it began, so that what was dropped is not taken for what replaced it.
+    pub(super) activity: u64,
+    pub(super) generation: u64,
+}
+
+/// How a peer ended, or did not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fate {
+    Running,
+    Ended(Event),
+    Killed,
+    /// Alive for its connections, dead for everything else.
+    Hung,
+}
+
+impl Peer {
+    pub(super) fn new(machine: Membership, progress: Progress, state: Option<Digest>) -> Self {
+        Self {
+            machine,
+            fate: Fate::Running,
+            events: Vec::new(),
+            timers: BTreeMap::new(),
+            step: progress.step,
+            state,
+            result: None,
+            kept: Vec::new(),
+            snapshots: BTreeMap::new(),
+            record: None,
+            view: None,
+            hold: None,
+            contributed: false,
+            wants_result: None,
+            wants_state: None,
+            outside: true,
+            activity: 0,
+            generation: 0,
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.fate == Fate::Running
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        let has_result = self.result.is_some_and(|(step, _)| step == self.step);
+        Progress { step: self.step, has_state: self.state.is_some(), has_result }
+    }
+
+    /// Where the steps stand if they can be held now.
+    pub(super) fn try_hold(&mut self) -> Option<Progress> {
+        let ready = match self.hold? {
+            Hold::Now => true,
+            Hold::Boundary => !self.contributed,
+            Hold::After(step) => self.step >= step || self.view.is_none(),
+        };
+        ready.then(|| {
+            (self.view, self.hold, self.contributed) = (None, None, false);
+            self.activity += 1;
+            self.progress()
+        })
+    }
+
+    /// Applies a resumption. Says whether the peer may go on.
+    pub(super) fn resume(&mut self, resumption: &Resumption) {
+        let step = resumption.step;
+        self.hold = None;
+        self.contributed = false;
+        self.activity += 1;
+        self.view = Some(resumption.view.clone());
+        self.wants_result = None;
+        match &resumption.catch_up {
+            CatchUp::Current => assert_eq!(self.step, step, "current, but not there"),
+            CatchUp::Result { from } => {
+                assert_eq!(self.step + 1, step, "one step behind, but not there");
+                self.wants_result = Some((step, from.clone()));
+            }
+            CatchUp::State { from } => {
+                assert!(self.outside || self.state.is_none(), "a member has to throw its state away");
+                (self.step, self.state, self.result) = (step, None, None);
+                self.kept.clear();
+                self.wants_state = Some((step, from.clone()));
+            }
+        }
+        self.outside = false;
+        if !resumption.syncing.is_empty() {
+            self.keep_snapshot();
+        }
+    }
+
+    /// Keeps the state for those who sync.
+    pub(super) fn keep_snapshot(&mut self) {
+        if let Some(state) = self.state {
+            self.snapshots.insert(self.step, state);
+        }
+        while self.snapshots.len() > 4 {
+            self.snapshots.pop_first();
+        }
+    }
+
+    /// Takes the result of the next step in.
+    pub(super) fn commit(&mut self, outcome: Outcome) {
+        assert_eq!(outcome.0, self.step + 1);
+        self.step = outcome.0;
+        self.result = Some(outcome);
+        self.contributed = false;
+        self.activity += 1;
+        match &mut self.state {
+            Some(state) => *state = apply(*state, outcome),
+            None => self.kept.push(outcome),
+        }
+    }
+
+    /// The state of `of` has come.
+    pub(super) fn load(&mut self, of: u64, state: Digest) {
+        assert_eq!(self.kept.first().map_or(self.step, |kept| kept.0 - 1), of, "nothing is missing in between");
+        self.state = Some(self.kept.drain(..).fold(state, apply));
+        self.wants_state = None;
+    }
+}
+
+pub(super) fn apply(state: Digest, outcome: Outcome) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&state.0).update(&outcome.0.to_le_bytes()).update(&outcome.1.0);
+    Digest(*hasher.finalize().as_bytes())
+}
+
+/// What must be true of all peers together.
+#[derive(Debug, Default)]
+pub(super) struct Invariants {
+    /// The next view, by the view before it: one, if it has a quorum.
+    successors: BTreeMap<ViewId, ViewId>,
+    /// The state after a step that was committed in a view.
+    states: BTreeMap<(ViewId, u64), Digest>,
+}
+
+impl Invariants {
+    /// `peer` has entered a view.
+    pub(super) fn enter(&mut self, name: PeerId, peer: &mut Peer, resumption: &Resumption) {
+        let view = &resumption.view;
+        assert!(view.contains(name), "{name:?} entered a view that it is not in");
+        assert!(view.generation.0 > peer.generation, "{name:?} went back to generation {}", view.generation);
+        peer.generation = view.generation.0;
+        if let Some(parent) = view.parent
+            && !view.forked
+        {
+            let before = self.successors.insert(parent, view.id());
+            assert!(before.is_none_or(|before| before == view.id()), "two views follow {parent:?}");
+        }
+        assert!(
+            peer.outside || resumption.step >= peer.step,
+            "{name:?} was put back from {} to {}",
+            peer.step,
+            resumption.step
+        );
+    }
+
+    /// A member holds this state after a step of this view.
+    pub(super) fn state(&mut self, name: PeerId, view: ViewId, step: u64, state: Digest) {
+        let before = self.states.insert((view, step), state);
+        assert!(before.is_none_or(|before| before == state), "{name:?} diverged in {view:?} at step {step}");
+    }
+}

@@ -1,0 +1,303 @@
+//! Members die, hang, lose links, and come back.
+
+use std::time::Duration;
+
+use super::changes::formed;
+use super::cluster::{Cluster, peer};
+use super::driver::Fate;
+use crate::{Event, Evidence, Input, PeerId, Reason};
+
+fn everybody(cluster: &Cluster) -> Vec<PeerId> {
+    cluster.peers.keys().copied().collect()
+}
+
+#[test]
+fn any_member_may_die_at_any_moment() {
+    for seed in 0..400 {
+        let mut cluster = formed(seed, 30, &[1, 2, 3, 4]);
+        let time = Duration::from_millis(cluster.rng.below(2_500) as u64);
+        cluster.run_for(time);
+        let victim = peer(1 + cluster.rng.below(4) as u8);
+        cluster.kill(victim);
+        let died = cluster.now;
+        let rest: Vec<PeerId> = everybody(&cluster).into_iter().filter(|name| *name != victim).collect();
+        let formed = |cluster: &Cluster| cluster.is_formed(&rest) || cluster.running().is_empty();
+        cluster.run_until(formed);
+        let took = cluster.now - died;
+        if took > cluster.config.promise_limit() * 3 {
+            cluster.fail(&format!("it took {took:?}"));
+        }
+        cluster.run();
+        cluster.assert_complete(rest);
+    }
+}
+
+#[test]
+fn two_die_at_once_and_more_while_the_view_changes() {
+    for seed in 0..400 {
+        let mut cluster = formed(seed, 30, &[1, 2, 3, 4, 5, 6, 7]);
+        let time = Duration::from_millis(cluster.rng.below(2_000) as u64);
+        cluster.run_for(time);
+        for _ in 0..3 {
+            let living = cluster.running();
+            let victim = cluster.rng.pick(&living);
+            cluster.kill(victim);
+            let time = Duration::from_millis(cluster.rng.below(120) as u64);
+            cluster.run_for(time);
+        }
+        let living = cluster.running();
+        cluster.run();
+        cluster.assert_complete(living);
+    }
+}
+
+#[test]
+fn a_hung_member_is_left_out_within_max_stall() {
+    for seed in 0..100 {
+        let mut cluster = formed(seed, 30, &[1, 2, 3, 4, 5]);
+        cluster.run_for(Duration::from_millis(500));
+        let victim = peer(1 + (seed % 5) as u8);
+        cluster.hang(victim);
+        let hung = cluster.now;
+        let rest: Vec<PeerId> = everybody(&cluster).into_iter().filter(|name| *name != victim).collect();
+        cluster.run_until(|cluster| cluster.is_formed(&rest));
+        assert!(cluster.now - hung <= cluster.config.max_stall, "seed {seed}: {:?}", cluster.now - hung);
+        cluster.run();
+        cluster.assert_complete(rest);
+    }
+}
+
+#[test]
+fn of_two_members_the_lower_goes_on_and_the_higher_forks() {
+    for seed in 0..30 {
+        for (victim, other) in [(2, 1), (1, 2)] {
+            let mut cluster = formed(seed, 30, &[1, 2]);
+            cluster.run_for(Duration::from_millis(700));
+            cluster.kill(peer(victim));
+            cluster.run();
+            cluster.assert_complete([peer(other)]);
+            let forked = cluster.has_event(peer(other), |event| matches!(event, Event::Changed { forked: true, .. }));
+            let paused = cluster.has_event(peer(other), |event| matches!(event, Event::Paused { .. }));
+            assert_eq!((forked, paused), (other == 2, other == 2), "seed {seed}");
+        }
+    }
+}
+
+/// Breaks the link between two members, as their drivers would see it.
+fn sever(cluster: &mut Cluster, a: PeerId, b: PeerId) {
+    cluster.cut.extend([(a, b), (b, a)]);
+    cluster.close(a, b);
+}
+
+#[test]
+fn a_broken_link_evicts_nobody() {
+    for seed in 0..300 {
+        let mut cluster = formed(seed, 30, &[1, 2, 3, 4, 5]);
+        cluster.run_for(Duration::from_millis(500));
+        let (a, b) = (peer(1 + cluster.rng.below(5) as u8), peer(1 + cluster.rng.below(5) as u8));
+        if a == b {
+            continue;
+        }
+        sever(&mut cluster, a, b);
+        cluster.run();
+        cluster.assert_complete([1, 2, 3, 4, 5].map(peer));
+        for name in everybody(&cluster) {
+            if cluster.has_event(name, |event| matches!(event, Event::Evicted { .. })) {
+                cluster.fail("somebody was evicted");
+            }
+            let severed = Reason::Severed(a.min(b), a.max(b));
+            let told = |event: &Event| matches!(event, Event::Changed { reasons, .. } if reasons.contains(&severed));
+            assert!(cluster.has_event(name, told), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_broken_ring_link_evicts_nobody() {
+    for seed in 0..100 {
+        let mut cluster = formed(seed, 30, &[1, 2, 3, 4]);
+        cluster.run_for(Duration::from_millis(500));
+        let a = 1 + cluster.rng.below(4) as u8;
+        let b = 1 + a % 4;
+        cluster.input(peer(a), Input::Suspected { peer: peer(b), evidence: Evidence::LinkFailed });
+        cluster.run();
+        cluster.assert_complete([1, 2, 3, 4].map(peer));
+        assert!(!cluster.has_event(peer(a), |event| matches!(event, Event::Evicted { .. })), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_link_that_is_cut_in_one_direction_evicts_nobody() {
+    for seed in 0..100 {
+        let mut cluster = formed(seed, 300, &[1, 2, 3, 4, 5]);
+        cluster.run_for(Duration::from_millis(500));
+        let (a, b) = (peer(1 + cluster.rng.below(5) as u8), peer(1 + cluster.rng.below(5) as u8));
+        if a != b {
+            cluster.cut.insert((a, b));
+            cluster.run();
+            cluster.assert_complete([1, 2, 3, 4, 5].map(peer));
+        }
+    }
+}
+
+#[test]
+fn the_side_with_a_quorum_goes_on_and_the_other_comes_back_when_the_split_heals() {
+    for seed in 0..100 {
+        for sides in [&[&[1, 2, 3][..], &[4, 5][..]], &[&[3, 4, 5][..], &[1, 2][..]], &[&[1, 2][..], &[3, 4][..]]] {
+            let names: Vec<u8> = sides.concat();
+            let mut cluster = formed(seed, 600, &names);
+            cluster.run_for(Duration::from_millis(500));
+            let sides: Vec<Vec<PeerId>> = sides.iter().map(|side| side.iter().copied().map(peer).collect()).collect();
+            cluster.split(&[&sides[0], &sides[1]]);
+            cluster.run_for(Duration::from_secs(30));
+            assert!(cluster.is_formed(&sides[0]), "seed {seed}: {:?}", sides[0]);
+            for name in &sides[1] {
+                assert!(cluster.peers[name].view.is_none(), "seed {seed}: no split brain");
+                assert!(cluster.has_event(*name, |event| matches!(event, Event::Paused { .. })));
+            }
+            cluster.heal();
+            let mut all = sides.concat();
+            all.sort_unstable();
+            cluster.run_until(|cluster| cluster.is_formed(&all));
+            cluster.run();
+            cluster.assert_complete(all);
+            for name in &sides[1] {
+                assert!(cluster.has_event(*name, |event| matches!(event, Event::Evicted { .. })), "seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_side_without_a_quorum_forks_in_time_and_the_branches_become_one() {
+    for seed in 0..60 {
+        let mut cluster = formed(seed, 4_000, &[1, 2, 3, 4, 5]);
+        let (left, right) = ([1, 2].map(peer), [3, 4, 5].map(peer));
+        cluster.run_for(Duration::from_millis(500));
+        cluster.split(&[&left, &right]);
+        cluster.run_for(Duration::from_secs(150));
+        assert!(cluster.is_formed(&right), "seed {seed}");
+        if !cluster.is_formed(&left) {
+            cluster.fail("it did not fork");
+        }
+        let forked = |event: &Event| matches!(event, Event::Changed { forked: true, .. });
+        assert!(cluster.has_event(peer(1), forked) && !cluster.has_event(peer(3), forked), "seed {seed}");
+        cluster.heal();
+        cluster.run_until(|cluster| cluster.is_formed(&[1, 2, 3, 4, 5].map(peer)));
+        cluster.run();
+        cluster.assert_complete([1, 2, 3, 4, 5].map(peer));
+    }
+}
+
+#[test]
+fn a_restarted_process_is_evicted_and_let_in_again() {
+    for seed in 0..100 {
+        let mut cluster = formed(seed, 100, &[1, 2, 3, 4]);
+        cluster.run_for(Duration::from_millis(500));
+        let victim = peer(1 + cluster.rng.below(4) as u8);
+        let rest: Vec<PeerId> = everybody(&cluster).into_iter().filter(|name| *name != victim).collect();
+        cluster.kill(victim);
+        // Sometimes it is back before the others have seen that it was gone.
+        let pause = Duration::from_millis(cluster.rng.below(100) as u64);
+        cluster.run_for(pause);
+        cluster.restart(victim, &rest);
+        cluster.run();
+        cluster.assert_complete([1, 2, 3, 4].map(peer));
+    }
+}
+
+#[test]
+fn a_peer_that_is_lost_again_and_again_waits() {
+    let mut cluster = formed(3, 2_000, &[1, 2, 3]);
+    for _ in 0..3 {
+        cluster.run_for(Duration::from_secs(2));
+        cluster.kill(peer(3));
+        cluster.run_for(Duration::from_secs(2));
+        assert!(cluster.is_formed(&[1, 2].map(peer)));
+        cluster.restart(peer(3), &[1, 2].map(peer));
+    }
+    cluster.run_for(Duration::from_secs(3));
+    assert!(cluster.is_formed(&[1, 2].map(peer)), "it is in quarantine");
+    cluster.run_for(Duration::from_secs(15));
+    assert!(cluster.is_formed(&[1, 2, 3].map(peer)), "it is let in by itself afterwards");
+}
+
+#[test]
+fn all_are_killed_and_go_on_from_their_records() {
+    for seed in 0..200 {
+        let mut cluster = formed(seed, 40, &[1, 2, 3, 4]);
+        let time = Duration::from_millis(200 + cluster.rng.below(2_000) as u64);
+        cluster.run_for(time);
+        let names = everybody(&cluster);
+        for name in &names {
+            cluster.kill(*name);
+            let time = Duration::from_millis(cluster.rng.below(60) as u64);
+            cluster.run_for(time);
+        }
+        if names.iter().any(|name| cluster.peers[name].state.is_none()) {
+            continue;
+        }
+        for name in &names {
+            cluster.recover(*name);
+            let time = Duration::from_millis(cluster.rng.below(500) as u64);
+            cluster.run_for(time);
+        }
+        cluster.run();
+        cluster.assert_complete(names);
+    }
+}
+
+#[test]
+fn some_of_them_come_back_from_their_records() {
+    for seed in 0..100 {
+        let mut cluster = formed(seed, 40, &[1, 2, 3, 4, 5]);
+        cluster.run_for(Duration::from_millis(500));
+        let names = everybody(&cluster);
+        for name in &names {
+            cluster.kill(*name);
+        }
+        let back: Vec<PeerId> = names.iter().copied().filter(|_| cluster.rng.below(4) > 0).collect();
+        if back.len() < 3 {
+            continue;
+        }
+        for name in &back {
+            cluster.recover(*name);
+        }
+        cluster.run();
+        cluster.assert_complete(back);
+    }
+}
+
+#[test]
+fn a_member_that_comes_back_from_its_record_finds_the_others_alive() {
+    for seed in 0..100 {
+        let mut cluster = formed(seed, 60, &[1, 2, 3]);
+        cluster.run_for(Duration::from_millis(500));
+        let victims: Vec<PeerId> = if seed % 2 == 0 { vec![peer(1)] } else { vec![peer(1), peer(3)] };
+        for victim in &victims {
+            cluster.kill(*victim);
+        }
+        let pause = Duration::from_millis(cluster.rng.below(1_000) as u64);
+        cluster.run_for(pause);
+        for victim in &victims {
+            cluster.recover(*victim);
+        }
+        cluster.run();
+        cluster.assert_complete([1, 2, 3].map(peer));
+    }
+}
+
+#[test]
+fn a_member_dies_while_all_finish() {
+    for seed in 0..300 {
+        let mut cluster = formed(seed, 10, &[1, 2, 3, 4]);
+        let last = |cluster: &Cluster| cluster.peers.values().any(|peer| peer.step == 10);
+        cluster.run_until(last);
+        let victim = peer(1 + cluster.rng.below(4) as u8);
+        if cluster.peers[&victim].fate == Fate::Running {
+            cluster.kill(victim);
+        }
+        cluster.run();
+        cluster.assert_complete(everybody(&cluster).into_iter().filter(|name| *name != victim));
+    }
+}
