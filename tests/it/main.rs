@@ -1,6 +1,9 @@
 //! Tests of the real binary, and of the house rules. One test binary, so that it links once.
 
+mod churn;
 mod members;
+mod partitions;
 mod refusals;
+mod restarts;
 mod tidy;
 mod training;

@@ -83,6 +83,7 @@ impl Fleet {
             Some(lan) => Ok(format!("/ip4/{}/tcp/{PORT}", lan.host(number).address)),
             None => free_port().map(|port| format!("/ip4/127.0.0.1/tcp/{port}")),
         };
+        let folder = TempDir::with_prefix("starling-chaos-")?;
         let slot = |number| {
             Ok(Slot {
                 dir: new_dir()?,
@@ -91,7 +92,7 @@ impl Fleet {
                 life: 0,
                 is_stopped: false,
                 said: Said::default(),
-                audits: Vec::new(),
+                audit: folder.path().join(format!("audit-{number}")),
             })
         };
         let slots = (0..plan.peers).map(slot).collect::<Result<_>>()?;
@@ -103,7 +104,7 @@ impl Fleet {
             slots,
             feed: Feed::default(),
             lan,
-            folder: TempDir::with_prefix("starling-chaos-")?,
+            folder,
             began: Instant::now(),
             pulse: Pulse::new(),
             saved: BTreeMap::new(),
@@ -161,8 +162,6 @@ impl Fleet {
         let slot = &mut self.slots[number];
         slot.said = Said::default();
         slot.is_stopped = false;
-        let audit = self.folder.path().join(format!("audit-{number}-{}", slot.life));
-        slot.audits.push(audit.clone());
         // Whatever happens to this process, its children end with it.
         let mut prefix: Vec<String> = ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).into();
         prefix.extend(self.lan.as_ref().map(|lan| lan.host(number).prefix).unwrap_or_default());
@@ -172,7 +171,7 @@ impl Fleet {
             ear: Some(self.feed.ear(number, slot.life)),
             ..PeerOptions::flags(&self.plan.machine)
         };
-        options.with("--audit", audit)
+        options.with("--audit", &self.slots[number].audit)
     }
 
     /// Kills a process with SIGKILL; nobody may have the place.
@@ -280,7 +279,7 @@ impl Fleet {
     /// # Errors
     /// If it can't be run or read. Offences are no error; they are in the report.
     pub fn audit(&self) -> Result<(bool, Value)> {
-        let files = self.slots.iter().flat_map(|slot| &slot.audits).filter(|file| file.is_file());
+        let files = self.slots.iter().map(|slot| &slot.audit).filter(|file| file.is_file());
         let output = starling(self.folder.path()).args(["audit", "--json"]).args(files).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         let line = text.lines().last().with_context(|| {

@@ -23,8 +23,8 @@ pub struct Slot {
     pub(super) is_stopped: bool,
     /// What its process said.
     pub(super) said: Said,
-    /// Audit files of all its lives.
-    pub(super) audits: Vec<PathBuf>,
+    /// Where all its processes tell who contributed which samples.
+    pub(super) audit: PathBuf,
 }
 
 /// What a process last said of itself.
