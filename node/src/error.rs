@@ -153,6 +153,9 @@ pub enum NodeError {
     /// Training failed.
     #[error(transparent)]
     Train(#[from] starling_train::Error),
+    /// The audit file can't be written.
+    #[error(transparent)]
+    Audit(#[from] starling_train::audit::AuditError),
     /// One of our threads ended without a word.
     #[error("the {0} stopped unexpectedly; this is a bug in starling")]
     Stopped(&'static str),

@@ -21,7 +21,7 @@ mod turn;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use starling_collective::kernel;
-use starling_topology::{Hold, PeerId, Progress, View, ViewId};
+use starling_topology::{Generation, Hold, PeerId, Progress, View, ViewId};
 use starling_train::{ReplicatedState, ResultRecord};
 use tokio::sync::{Notify, watch};
 
@@ -189,7 +189,7 @@ impl Exchange {
         let mut inner = self.lock();
         inner.turns += 1;
         let (number, members) = (inner.turns, Arc::from(view.members()));
-        inner.turn = Some(Turn { number, view: view.id(), members, operations });
+        inner.turn = Some(Turn { number, generation: view.generation, view: view.id(), members, operations });
         inner.gate = Gate { view: Some(view.id()), last: None };
         (inner.awaited, inner.submitted) = (None, None);
         if snapshot && inner.syncing.is_none() {
@@ -214,6 +214,11 @@ impl Exchange {
         inner.stop = Some(evaluate);
         self.tell_gate(&inner);
         self.changed.notify_all();
+    }
+
+    /// The view in which steps run, or ran last.
+    pub(crate) fn view(&self) -> Option<(Generation, ViewId)> {
+        self.lock().turn.as_ref().map(|turn| (turn.generation, turn.view))
     }
 
     /// The newest result, for a member that lacks it.

@@ -129,6 +129,7 @@ async fn take_part(
         checkpoint_every: settings.checkpoint_every,
         evaluate_every: settings.evaluate_every,
         export: settings.export.clone(),
+        audit: settings.audit.clone(),
     };
     let saver = Saver::start(store, observer.clone())?;
     let me = network.contact();

@@ -4,6 +4,7 @@
 //! next, and is the only one that touches the state. With one member it meets nobody else.
 
 mod busy;
+mod journal;
 mod pace;
 mod speed;
 mod worker;
@@ -25,6 +26,7 @@ use crate::exchange::{At, Exchange};
 use crate::report::Observer;
 use crate::saver::Saver;
 use crate::snapshots::Snapshots;
+use journal::Journal;
 use pace::Pace;
 use speed::Speed;
 use worker::Worker;
@@ -65,6 +67,7 @@ pub(crate) struct Duties {
     pub(crate) checkpoint_every: u64,
     pub(crate) evaluate_every: u64,
     pub(crate) export: Option<PathBuf>,
+    pub(crate) audit: Option<PathBuf>,
 }
 
 /// Whom the trainer works with.
@@ -100,6 +103,7 @@ pub(crate) fn start(
 ) -> Result<TrainerHandle, NodeError> {
     let (event_queue, events) = mpsc::channel(MAX_EVENTS);
     let busy = Busy::new();
+    let journal = Journal::open(duties.audit.as_deref(), &trainer, company.observer.clone())?;
     let worker = Worker {
         at: At { step: trainer.step(), ..At::default() },
         busy: busy.clone(),
@@ -112,6 +116,7 @@ pub(crate) fn start(
         weight: 0,
         began: None,
         contributed: None,
+        journal,
         totals: Totals::default(),
         pace: Pace::new(),
     };

@@ -79,6 +79,8 @@ pub enum Verb {
     Invite(DataDirFlag),
     /// Say how the run on this machine is doing
     Status(StatusFlags),
+    /// Check the files that members wrote with --audit: that no sample was lost or repeated
+    Audit(AuditFlags),
     /// Show the configuration
     #[command(subcommand)]
     Config(ConfigVerb),
@@ -318,6 +320,14 @@ pub struct StatusFlags {
     /// Go on printing what changes, until the node ends [default: print once]
     #[arg(long)]
     pub watch: bool,
+}
+
+/// `starling audit`.
+#[derive(Debug, Clone, Args)]
+pub struct AuditFlags {
+    /// Files of members of one run; what one of them missed is in another's
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
 }
 
 /// `starling config`.

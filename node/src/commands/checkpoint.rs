@@ -163,6 +163,7 @@ mod tests {
                 parameters: vec![1.0],
                 moments: vec![],
                 scalars: vec![],
+                ledger: starling_topology::Ledger::new(1, 10, 5),
             };
             folder.open(state.run, 3).expect("a store").save(&state).expect("saved");
         }

@@ -1,5 +1,6 @@
 //! What each verb does. One file per verb.
 
+mod audit;
 mod checkpoint;
 mod completions;
 mod config;
@@ -97,6 +98,9 @@ pub enum CommandError {
         /// Why.
         source: io::Error,
     },
+    /// An audit found something.
+    #[error(transparent)]
+    Audit(#[from] starling_train::audit::AuditError),
     /// A demo did not end well.
     #[error("the demo failed: {0}")]
     Demo(String),
@@ -116,6 +120,7 @@ impl CommandError {
             | Self::NoCheckpoint(_)
             | Self::NotOneRun { .. }
             | Self::Io { .. }
+            | Self::Audit(_)
             | Self::Demo(_) => EXIT_FAILED,
         }
     }
@@ -177,6 +182,7 @@ pub async fn dispatch(cli: Cli) -> Result<u8, CommandError> {
         Verb::Join(flags) => join::join(&context, &flags).await,
         Verb::Invite(flags) => invite::invite(&context, &flags),
         Verb::Status(flags) => status::status(&context, &flags).await,
+        Verb::Audit(flags) => audit::audit(&context, &flags),
         Verb::Config(ConfigVerb::Show(flags)) => config::show(&context, &flags),
         Verb::Checkpoint(CheckpointVerb::Ls(flags)) => checkpoint::list(&context, &flags),
         Verb::Checkpoint(CheckpointVerb::Verify(flags)) => checkpoint::verify(&context, &flags),

@@ -1,6 +1,6 @@
 //! What the exchange commits, and when.
 
-use starling_topology::{Generation, RunId};
+use starling_topology::RunId;
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use starling_topology::ViewId;
+use starling_topology::{Generation, ViewId};
 use starling_train::{ReplicatedState, ResultRecord};
 use tokio::sync::mpsc;
 
@@ -30,6 +30,7 @@ impl Gate {
 pub(crate) struct Turn {
     /// Counts from 1.
     pub(crate) number: u64,
+    pub(crate) generation: Generation,
     pub(crate) view: ViewId,
     pub(crate) members: Members,
     /// The ring's queue; `None` in a view of one.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use starling_train::{ResultRecord, StepReport, Trainer};
 use tokio::sync::mpsc;
 
-use super::{Busy, Company, Duties, Pace, Speed, Totals, TrainerEvent};
+use super::{Busy, Company, Duties, Journal, Pace, Speed, Totals, TrainerEvent};
 use crate::error::NodeError;
 use crate::exchange::{At, Exchange, Next, Turn};
 use crate::report::Report;
@@ -32,6 +32,7 @@ pub(super) struct Worker {
     pub(super) began: Option<Instant>,
     /// When the gradient was first handed to a ring.
     pub(super) contributed: Option<Instant>,
+    pub(super) journal: Journal,
     pub(super) totals: Totals,
     pub(super) pace: Pace,
 }
@@ -63,6 +64,7 @@ impl Worker {
                 Next::Load(state) => {
                     self.trainer.load(*state)?;
                     (self.began, self.contributed) = (None, None);
+                    self.journal.restart(self.trainer.step() + 1);
                     self.at = At { step: self.trainer.step(), ..At::default() };
                 }
                 Next::Synced => {
@@ -116,6 +118,9 @@ impl Worker {
             self.totals.samples += report.samples;
         }
         self.pace.count(report.samples, waited);
+        if let Some(view) = self.company.exchange.view() {
+            self.journal.note(&report, view);
+        }
         if is_everybody_ready(record) {
             self.company.snapshots.clear();
         }
@@ -165,12 +170,16 @@ impl Worker {
         // that was about to be replaced may not be the run's.
         let is_ours = self.company.exchange.progress().has_state;
         let last = (self.trainer.step() > 0 && is_ours).then(|| self.trainer.state());
+        if evaluate && self.trainer.step() >= self.trainer.steps() {
+            self.journal.confirm();
+        }
         let mut outcomes = vec![saver.finish(last)];
         if evaluate {
             // Each is tried, also when the one before it failed.
             outcomes.push(self.evaluate());
             outcomes.push(self.export());
         }
+        self.journal.finish();
         self.totals.trouble = outcomes.into_iter().find_map(Result::err);
         self.totals
     }

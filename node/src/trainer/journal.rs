@@ -1,0 +1,84 @@
+//! Who contributed which samples, in a file: what `starling audit` reads.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use starling_topology::{Generation, ViewId};
+use starling_train::audit::{AuditError, AuditHeader, AuditRecord, AuditWriter};
+use starling_train::{StepReport, Trainer};
+
+use crate::error::NodeError;
+use crate::report::{Observer, Report};
+
+/// Writes a step once a later one proves that all members have committed it.
+pub(super) struct Journal {
+    /// `None` if nobody asked for it, or the file can't be written any more.
+    writer: Option<AuditWriter>,
+    /// The newest step. A member that dies with the view may have been the only one to commit it.
+    unconfirmed: Option<AuditRecord>,
+    observer: Arc<dyn Observer>,
+}
+
+impl Journal {
+    /// Writes to `path`, if there is one, from the trainer's next step on.
+    ///
+    /// # Errors
+    /// If the file can't be written: whoever asks for it wants to know at once.
+    pub(super) fn open(
+        path: Option<&Path>,
+        trainer: &Trainer,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, NodeError> {
+        let ledger = trainer.ledger();
+        let header = AuditHeader {
+            run: trainer.run(),
+            samples: ledger.samples(),
+            batch_size: ledger.batch_size(),
+            seed: ledger.seed(),
+            first_step: trainer.step() + 1,
+        };
+        let writer = path.map(|path| AuditWriter::open(path, header)).transpose()?;
+        Ok(Self { writer, unconfirmed: None, observer })
+    }
+
+    /// Notes a step, which confirms the one before it. `view` is where this member is.
+    pub(super) fn note(&mut self, report: &StepReport, view: (Generation, ViewId)) {
+        self.confirm();
+        self.unconfirmed = self.writer.is_some().then(|| AuditRecord {
+            step: report.step,
+            generation: view.0,
+            view: view.1,
+            epoch: report.epoch,
+            contributions: report.contributions.clone(),
+            digest: None,
+        });
+    }
+
+    /// The newest step is committed by all.
+    pub(super) fn confirm(&mut self) {
+        if let Some(record) = self.unconfirmed.take() {
+            self.write(|writer| writer.record(&record));
+        }
+    }
+
+    /// Another state came: the next step is `first_step`.
+    pub(super) fn restart(&mut self, first_step: u64) {
+        self.unconfirmed = None;
+        self.write(|writer| writer.restart(first_step));
+    }
+
+    /// Writes what is left.
+    pub(super) fn finish(mut self) {
+        self.write(AuditWriter::flush);
+    }
+
+    /// A full disk must not end the run: the user is told, once.
+    fn write(&mut self, write: impl FnOnce(&mut AuditWriter) -> Result<(), AuditError>) {
+        if let Some(writer) = &mut self.writer
+            && let Err(error) = write(writer)
+        {
+            self.observer.report(&Report::Warning { message: format!("the audit ends here: {error}") });
+            self.writer = None;
+        }
+    }
+}
