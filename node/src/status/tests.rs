@@ -99,7 +99,9 @@ fn the_end_is_written() {
 #[test]
 fn it_says_what_the_steps_wait_for() {
     let mut status = Status::default();
-    reports().iter().for_each(|report| drop(status.update(report)));
+    for report in reports() {
+        status.update(&report);
+    }
     let progress = reports().swap_remove(4);
     for (report, phase) in [
         (Report::Paused { present: 1, needed: 2 }, Phase::Paused),
