@@ -234,8 +234,10 @@ impl Fleet {
     pub fn wait(&mut self, what: &str, limit: Duration, is_so: impl Fn(&Self) -> bool) -> Result<()> {
         let deadline = Instant::now() + limit;
         while !is_so(self) {
-            if self.pump(deadline).is_none() {
-                bail!("no {what} within {limit:?}; {}", self.describe());
+            let nobody_left = self.slots.iter().all(|slot| slot.peer.is_none());
+            if nobody_left || self.pump(deadline).is_none() {
+                let limit = if nobody_left { "before all ended".to_owned() } else { format!("within {limit:?}") };
+                bail!("no {what} {limit}; {}", self.describe());
             }
         }
         Ok(())
