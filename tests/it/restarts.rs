@@ -10,7 +10,7 @@ use starling_tests::{Peer, PeerOptions};
 fn all_killed_and_one_disk_lost_they_go_on_from_the_newest_checkpoint() {
     let restart = Restart {
         peers: 4,
-        kill_at: 300,
+        more_steps: 150,
         checkpoint_every: 100,
         max_stall: Duration::from_secs(2),
         seed: 6,

@@ -170,9 +170,9 @@ struct RestartFlags {
     /// How many processes.
     #[arg(long, default_value_t = 4)]
     peers: usize,
-    /// Kill all when they have reached this step.
-    #[arg(long, default_value_t = 1000)]
-    kill_at: u64,
+    /// Kill all so many steps after a checkpoint of all of them.
+    #[arg(long, default_value_t = 250)]
+    more_steps: u64,
     /// Steps between checkpoints.
     #[arg(long, default_value_t = 100)]
     checkpoint_every: u64,
@@ -269,7 +269,7 @@ fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
         }
         Experiment::Restart(flags) => Restart {
             peers: flags.peers,
-            kill_at: flags.kill_at,
+            more_steps: flags.more_steps,
             checkpoint_every: flags.checkpoint_every,
             max_stall: Duration::from_millis(flags.max_stall_ms),
             seed: flags.common.seed(),

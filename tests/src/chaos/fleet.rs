@@ -54,6 +54,7 @@ pub struct Fleet {
     saved: BTreeMap<u64, (String, BTreeSet<usize>)>,
     broken: Vec<String>,
     has_diverged: bool,
+    is_going_back: bool,
     is_leaving: bool,
 }
 
@@ -92,7 +93,7 @@ impl Fleet {
                 life: 0,
                 is_stopped: false,
                 said: Said::default(),
-                audit: folder.path().join(format!("audit-{number}")),
+                audits: Vec::new(),
             })
         };
         let slots = (0..plan.peers).map(slot).collect::<Result<_>>()?;
@@ -110,6 +111,7 @@ impl Fleet {
             saved: BTreeMap::new(),
             broken: Vec::new(),
             has_diverged: false,
+            is_going_back: false,
             is_leaving: false,
         })
     }
@@ -171,7 +173,21 @@ impl Fleet {
             ear: Some(self.feed.ear(number, slot.life)),
             ..PeerOptions::flags(&self.plan.machine)
         };
-        options.with("--audit", &self.slots[number].audit)
+        let audit = self.audit_of(number);
+        options.with("--audit", audit)
+    }
+
+    /// Where the next process of a place tells who contributed what: in a file of its own, unless the whole run goes on
+    /// from a checkpoint. Then it is the file of the one before, and what that said of later steps is void.
+    fn audit_of(&mut self, number: usize) -> PathBuf {
+        let folder = self.plan.logs.as_deref().unwrap_or(self.folder.path());
+        let slot = &mut self.slots[number];
+        if let (true, Some(last)) = (self.is_going_back, slot.audits.last()) {
+            return last.clone();
+        }
+        let file = folder.join(format!("audit-{number}-{}", slot.life));
+        slot.audits.push(file.clone());
+        file
     }
 
     /// Kills a process with SIGKILL; nobody may have the place.
@@ -281,7 +297,7 @@ impl Fleet {
     /// # Errors
     /// If it can't be run or read. Offences are no error; they are in the report.
     pub fn audit(&self) -> Result<(bool, Value)> {
-        let files = self.slots.iter().map(|slot| &slot.audit).filter(|file| file.is_file());
+        let files = self.slots.iter().flat_map(|slot| &slot.audits).filter(|file| file.is_file());
         let output = starling(self.folder.path()).args(["audit", "--json"]).args(files).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         let line = text.lines().last().with_context(|| {
@@ -323,10 +339,13 @@ impl Fleet {
         self.has_diverged
     }
 
-    /// Forgets digests after later steps: the run goes on from a checkpoint after this one.
-    pub fn forget_after(&mut self, step: u64) {
+    /// Says that the run goes on from the checkpoint after this step, so that later ones are taken anew. Those without
+    /// their disks can't take back what they told of them.
+    pub fn go_back(&mut self, step: u64, wiped: &[usize]) {
         self.saved.split_off(&(step + 1));
         self.pulse = Pulse::new();
+        self.is_going_back = true;
+        wiped.iter().for_each(|slot| self.slots[*slot].audits.clear());
     }
 
     /// The digest that somebody saved after a step.

@@ -19,8 +19,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub struct Restart {
     /// How many processes.
     pub peers: usize,
-    /// All are killed when somebody has reached this step.
-    pub kill_at: u64,
+    /// How many steps after a checkpoint of all of them they are killed.
+    pub more_steps: u64,
     /// Steps between checkpoints.
     pub checkpoint_every: u64,
     /// The run's longest stall.
@@ -52,7 +52,9 @@ impl Restart {
         })?;
         let tickets: Vec<String> = fleet.slots().iter().filter_map(|slot| slot.said().ticket.clone()).collect();
         ensure!(tickets.len() == self.peers, "a member has no ticket");
-        let kill_at = self.kill_at;
+        // Each of them has something to go on from, and steps behind it that will be lost.
+        let saved = fleet.settle(LIMIT)?;
+        let kill_at = saved + self.more_steps;
         fleet.wait(&format!("step {kill_at}"), LIMIT, |fleet| {
             fleet.slots().iter().all(|slot| slot.said().step >= kill_at)
         })?;
@@ -72,14 +74,16 @@ impl Restart {
         // Whoever holds the newest one, all can have it: it was loaded and its hashes are right.
         let (step, digest) = checkpoints.iter().max().context("somebody kept a disk")?.clone();
         fleet.say(&format!("newest checkpoint is of step {step}; start {order:?}, {wiped} without its disk"));
-        fleet.forget_after(step);
-        for slot in &order {
-            if *slot == 0 {
+        fleet.go_back(step, &[wiped]);
+        for slot in order.into_iter().filter(|slot| *slot != wiped) {
+            if slot == 0 {
                 fleet.found_with(0, "--resume")?;
             } else {
-                fleet.join_with(*slot, &tickets[0]);
+                fleet.join_with(slot, &tickets[0]);
             }
         }
+        // Without a disk it needs somebody to ask.
+        fleet.start(wiped)?;
         let all = self.peers;
         let resumed = |fleet: &Fleet| {
             fleet
@@ -89,17 +93,16 @@ impl Restart {
                 .max()
                 .filter(|_| fleet.slots().iter().all(|slot| slot.said().started.is_some()))
         };
-        fleet.wait("start of all", LIMIT, |fleet| resumed(fleet).is_some())?;
+        fleet.wait("all members after the restart", LIMIT, |fleet| resumed(fleet).is_some())?;
         let from = resumed(&fleet).context("it was there just now")?;
         verdict.promise(from == step, format!("the newest checkpoint is of step {step}; the run went on from {from}"));
-        fleet.wait("all members after the restart", LIMIT, |fleet| fleet.are_full(all))?;
         let before = fleet.digest_after(step).map(str::to_owned);
         verdict.promise(
             before.as_ref().is_none_or(|before| *before == digest),
             format!("the checkpoint of step {step} has digest {digest}, but {before:?} was told"),
         );
         verdict.figure("peers", self.peers);
-        verdict.figure("killed_at_step", self.kill_at);
+        verdict.figure("killed_at_step", kill_at);
         verdict.figure("resumed_at_step", from);
         verdict.figure("resumed_digest", digest);
         verdict.figure("wiped", wiped);

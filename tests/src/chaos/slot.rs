@@ -23,8 +23,8 @@ pub struct Slot {
     pub(super) is_stopped: bool,
     /// What its process said.
     pub(super) said: Said,
-    /// Where all its processes tell who contributed which samples.
-    pub(super) audit: PathBuf,
+    /// Where each of its processes tells who contributed which samples.
+    pub(super) audits: Vec<PathBuf>,
 }
 
 /// What a process last said of itself.
