@@ -20,7 +20,8 @@ use crate::network::is_quic;
 use crate::secret::Secret;
 use crate::settings::{Joining, Target};
 use crate::ticket::Ticket;
-use crate::{streams, transport, welcome};
+use crate::welcome::{self, Terms};
+use crate::{streams, transport};
 
 /// How long the member that we join through may take to answer.
 const ASK_LIMIT: Duration = Duration::from_secs(15);
@@ -59,13 +60,13 @@ struct Asker {
     mdns: Toggle<mdns::tokio::Behaviour>,
 }
 
-/// Asks a member for its manifest over a connection made for that alone.
+/// Asks a member what the run is, over a connection made for that alone.
 pub(crate) async fn ask(
     identity: &Identity,
     member: &Member,
     multicast: bool,
     ours: Option<&Manifest>,
-) -> Result<Manifest, NodeError> {
+) -> Result<Terms, NodeError> {
     let peer = member.peer;
     let unreachable = |reason: String| NodeError::Unreachable { peer: peer.to_string(), reason };
     let (turned_in, mut turned) = mpsc::channel(8);
@@ -97,8 +98,8 @@ pub(crate) async fn ask(
             return Err(error);
         }
         tokio::select! {
-            manifest = &mut exchange, if connected => {
-                return manifest.map_err(|error| unreachable(format!("it did not hand out its manifest ({error})")));
+            terms = &mut exchange, if connected => {
+                return terms.map_err(|error| unreachable(format!("it did not hand out its manifest ({error})")));
             }
             event = swarm.select_next_some() => match event {
                 SwarmEvent::ConnectionEstablished { .. } => connected = true,

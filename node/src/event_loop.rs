@@ -56,6 +56,7 @@ pub(crate) enum End {
 pub(crate) struct LoopConfig {
     pub(crate) run: RunId,
     pub(crate) max_stall: Duration,
+    pub(crate) min_members: usize,
     pub(crate) parameters: usize,
     pub(crate) max_state_bytes: u64,
     pub(crate) layout: LayoutConfig,
@@ -212,6 +213,8 @@ impl EventLoop {
                     if let Some(end) = self.stalled(since) {
                         return end;
                     }
+                    let step = self.exchange.progress().step;
+                    self.handle(Input::Committed { step });
                 }
                 () = sleep_until(wake_at) => {
                     // A process that was stopped finds its timers expired and its sockets full, in any order.
@@ -260,6 +263,7 @@ impl EventLoop {
             Input::Expired(_)
             | Input::Suspected { .. }
             | Input::Held(_)
+            | Input::Committed { .. }
             | Input::Finished { .. }
             | Input::Digest { .. }
             | Input::Synced

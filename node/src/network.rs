@@ -11,7 +11,7 @@ use libp2p::swarm::{self, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm};
 use starling_topology::Contact;
 use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES};
-use starling_train::{Manifest, WIRE_VERSION};
+use starling_train::WIRE_VERSION;
 use tokio::sync::mpsc;
 
 use crate::admission::{Admission, Turned};
@@ -24,7 +24,7 @@ use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::secret::Secret;
 use crate::settings::Settings;
 use crate::snapshots::Snapshots;
-use crate::welcome::{self, Mismatch};
+use crate::welcome::{self, Mismatch, Terms};
 use crate::{control, result_transfer, ring, state_transfer, streams, transport};
 
 /// Events that wait for the event loop. Its tasks wait when it is full: backpressure down to the sockets.
@@ -42,6 +42,7 @@ const MAX_CONTACTS: usize = 2048;
 pub(crate) struct Stock {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) terms: Terms,
 }
 
 /// A swarm whose streams are served, and the queues that they are served into.
@@ -65,10 +66,11 @@ impl Network {
     pub(crate) async fn start(
         identity: &Identity,
         secret: Secret,
-        manifest: &Manifest,
         settings: &Settings,
         stock: Stock,
     ) -> Result<Self, NodeError> {
+        let Stock { exchange, snapshots, terms } = stock;
+        let manifest = &terms.manifest;
         let protocols = Protocols::new(manifest.run_id());
         let (turned_in, turned) = mpsc::channel(MAX_NOTICES);
         let (mismatches_in, mismatches) = mpsc::channel(MAX_NOTICES);
@@ -98,7 +100,6 @@ impl Network {
                     }
                 }
             });
-            let Stock { exchange, snapshots } = stock;
             streams::serve(control(), protocols.result.clone(), move |_, stream| {
                 result_transfer::serve(stream, exchange.clone(), stall)
             });
@@ -110,11 +111,11 @@ impl Network {
                     }
                 }
             });
-            let manifest = Arc::new(manifest.clone());
+            let terms = Arc::new(terms.clone());
             streams::serve(control(), WELCOME, move |peer, stream| {
-                let (manifest, mismatches) = (manifest.clone(), mismatches_in.clone());
+                let (terms, mismatches) = (terms.clone(), mismatches_in.clone());
                 async move {
-                    if let Err(error) = welcome::answer(peer, stream, &manifest, &mismatches).await {
+                    if let Err(error) = welcome::answer(peer, stream, &terms, &mismatches).await {
                         tracing::debug!(%peer, %error, "a welcome failed");
                     }
                 }

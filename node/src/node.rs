@@ -23,6 +23,7 @@ use crate::settings::{Founding, Joining, Settings};
 use crate::snapshots::Snapshots;
 use crate::ticket::Ticket;
 use crate::trainer::{self, Duties, Totals};
+use crate::welcome::Terms;
 
 /// The folder of the data directory that holds checkpoints, in one folder for each run.
 pub const CHECKPOINTS: &str = "checkpoints";
@@ -104,6 +105,7 @@ async fn take_part(
     let config = LoopConfig {
         run,
         max_stall: membership.max_stall,
+        min_members: membership.min_members,
         parameters: trainer.parameters(),
         max_state_bytes: trainer.max_state_bytes(),
         layout: layout_config(manifest.layout),
@@ -111,8 +113,9 @@ async fn take_part(
     };
     let exchange = Exchange::new(trainer.step(), manifest.steps, manifest.batch_size);
     let snapshots = Snapshots::new(settings.state_rate);
-    let stock = Stock { exchange: exchange.clone(), snapshots: snapshots.clone() };
-    let mut network = Network::start(&identity, Secret::new(secret), &manifest, settings, stock).await?;
+    let terms = Terms { manifest, min_members: membership.min_members };
+    let stock = Stock { exchange: exchange.clone(), snapshots: snapshots.clone(), terms };
+    let mut network = Network::start(&identity, Secret::new(secret), settings, stock).await?;
     let addresses = network.addresses();
     let ticket = Ticket { peer: identity.peer_id(), addresses: addresses.clone(), run, secret };
     observer.report(&Report::Listening {

@@ -13,10 +13,11 @@ use crate::ask::{Member, ask};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p};
 use crate::node::{CHECKPOINTS, blocking};
-use crate::record_file::RecordFile;
+use crate::record_file::{Kept, RecordFile};
 use crate::secret;
 use crate::settings::{Founding, Joining, Resume, Settings};
-use crate::{manifest_file, welcome};
+use crate::welcome::{self, Terms};
+use crate::manifest_file;
 
 /// A peer that is ready to take part.
 pub(crate) struct Prepared {
@@ -70,10 +71,10 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
     let member = Member::of(joining)?;
     // A member that was killed knows the run, and the one that it once joined through may be gone.
     let known = member.run.and_then(|run| remembered(&settings.data_dir, run));
-    let manifest = match known {
-        Some(manifest) => manifest,
+    let Terms { manifest, min_members } = match known {
+        Some(terms) => terms,
         None => match ask(&identity, &member, settings.mdns, None).await {
-            Ok(manifest) => manifest,
+            Ok(terms) => terms,
             Err(error @ NodeError::Unreachable { .. }) => {
                 let last = RecordFile::last_run(&settings.data_dir).filter(|_| member.run.is_none());
                 last.and_then(|run| remembered(&settings.data_dir, run)).ok_or(error)?
@@ -94,7 +95,7 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
     if ours != manifest {
         // The member is shown ours, so that its user learns what differs as well.
         let theirs = ask(&identity, &member, settings.mdns, Some(&ours)).await?;
-        let differences = welcome::describe(&ours.differences(&theirs));
+        let differences = welcome::describe(&ours.differences(&theirs.manifest));
         return Err(NodeError::Manifest { peer: member.peer.to_string(), differences });
     }
     let peer: PeerId = from_libp2p(&member.peer).ok_or_else(|| NodeError::NoPeer(member.peer.to_string()))?;
@@ -102,7 +103,7 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
     let record = RecordFile::new(&settings.data_dir, run);
     let start = match record.load() {
         None => Start::Join(vec![through]),
-        Some((record, mut contacts)) => {
+        Some(Kept { record, mut contacts, .. }) => {
             // What the user says is newer than what was kept.
             contacts.retain(|contact| contact.peer != through.peer);
             contacts.push(through);
@@ -127,15 +128,15 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
         // Kept, so that `starling invite` here can print a whole ticket.
         secret::store(&settings.data_dir, run, secret)?;
     }
-    let membership = membership(settings, &manifest, 1);
+    let membership = membership(settings, &manifest, min_members);
     let secret = member.secret;
     Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record })
 }
 
-/// The manifest of a run that this machine was a member of when its process was killed.
-fn remembered(data_dir: &Path, run: RunId) -> Option<Manifest> {
-    RecordFile::new(data_dir, run).load()?;
-    manifest_file::load(data_dir, run).ok()
+/// What a run is that this machine was a member of when its process was killed.
+fn remembered(data_dir: &Path, run: RunId) -> Option<Terms> {
+    let min_members = RecordFile::new(data_dir, run).load()?.min_members;
+    Some(Terms { manifest: manifest_file::load(data_dir, run).ok()?, min_members })
 }
 
 fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> MembershipConfig {
@@ -152,7 +153,7 @@ fn found(settings: &Settings, founding: &Founding) -> Result<(Manifest, Trainer,
     if let Resume::Step(_) = founding.resume {
         // Whoever names a step wants to begin there, whatever the others do.
         record.remove();
-    } else if let Some((record, contacts)) = record.load() {
+    } else if let Some(Kept { record, contacts, .. }) = record.load() {
         let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
         load_newest(&store, &mut trainer)?;
         return Ok((manifest, trainer, store, Start::Recover(record, contacts)));

@@ -21,10 +21,20 @@ pub(crate) struct RecordFile {
     run: RunId,
 }
 
+/// What is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) record: Record,
+    pub(crate) contacts: Vec<Contact>,
+    /// Members needed to take steps.
+    pub(crate) min_members: usize,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Content {
     record: Vec<u8>,
     contacts: Vec<Contact>,
+    min_members: u32,
 }
 
 impl RecordFile {
@@ -42,16 +52,18 @@ impl RecordFile {
         Some(Record::decode(&content.record).ok()?.view.run)
     }
 
-    /// Keeps `record`, and how to reach the members. On disk when this returns.
-    pub(crate) fn store(&self, record: &Record, contacts: Vec<Contact>) -> Result<(), NodeError> {
-        let content = Content { record: record.encode(), contacts };
+    /// Keeps it. On disk when this returns.
+    pub(crate) fn store(&self, kept: Kept) -> Result<(), NodeError> {
+        let Kept { record, contacts, min_members } = kept;
+        let min_members = u32::try_from(min_members).unwrap_or(u32::MAX);
+        let content = Content { record: record.encode(), contacts, min_members };
         let bytes = postcard::to_allocvec(&content).expect("invariant: a record always encodes");
         private_file::write(&self.path, &bytes)
     }
 
     /// What is kept; `None` if nothing is, or if it can't be used. A peer without a record joins anew, so nothing is lost
     /// but time.
-    pub(crate) fn load(&self) -> Option<(Record, Vec<Contact>)> {
+    pub(crate) fn load(&self) -> Option<Kept> {
         let unusable = |reason: String| {
             tracing::warn!(path = %self.path.display(), reason, "the record of the last view can't be used");
         };
@@ -72,7 +84,7 @@ impl RecordFile {
         match Record::decode(&content.record) {
             Ok(record) if record.view.run == self.run => {
                 let contacts = content.contacts.into_iter().filter(Contact::is_bounded).take(2 * MAX_MEMBERS);
-                Some((record, contacts.collect()))
+                Some(Kept { record, contacts: contacts.collect(), min_members: content.min_members as usize })
             }
             Ok(_) => {
                 unusable("it is another run's".to_owned());
@@ -110,8 +122,9 @@ mod tests {
         let peer = PeerId([1; 32]);
         let record = Record { view: View::found(RUN, peer), promised: None, accepted: None };
         let contacts = vec![Contact { peer, addresses: vec!["/ip4/127.0.0.1/tcp/1".to_owned()] }];
-        file.store(&record, contacts.clone()).expect("stored");
-        assert_eq!(file.load(), Some((record, contacts)));
+        let kept = Kept { record, contacts, min_members: 3 };
+        file.store(kept.clone()).expect("stored");
+        assert_eq!(file.load(), Some(kept));
         assert_eq!(RecordFile::last_run(dir.path()), Some(RUN));
         file.remove();
         assert_eq!(RecordFile::last_run(dir.path()), None);
@@ -124,7 +137,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temp dir");
         let file = RecordFile::new(dir.path(), RUN);
         let record = Record { view: View::found(RunId([8; 32]), PeerId([1; 32])), promised: None, accepted: None };
-        file.store(&record, Vec::new()).expect("stored");
+        file.store(Kept { record, contacts: Vec::new(), min_members: 1 }).expect("stored");
         assert!(file.load().is_none(), "another run's");
         std::fs::write(&file.path, b"nonsense").expect("written");
         assert!(file.load().is_none(), "damaged");

@@ -125,10 +125,12 @@ pub enum Report {
         /// How segments go to the next member.
         to_next: Transport,
     },
-    /// Steps were committed. At most a few per second.
+    /// Steps were committed. At most a few per second, and the first of each view.
     Progress {
         /// The last committed step.
         step: u64,
+        /// The version of the view that it was committed in.
+        generation: u64,
         /// The run's last step.
         steps: u64,
         /// Passes over the data that have begun.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::{AsyncRead, AsyncWrite};
 use libp2p::PeerId;
 use serde::{Deserialize, Serialize};
+use starling_topology::message::MAX_MEMBERS;
 use starling_train::Manifest;
 use tokio::sync::mpsc;
 
@@ -23,10 +24,20 @@ struct Request {
     manifest: Option<Vec<u8>>,
 }
 
-/// What a member answers: its manifest's canonical bytes.
+/// What a member answers.
 #[derive(Debug, Serialize, Deserialize)]
 struct Reply {
+    /// Its manifest's canonical bytes.
     manifest: Vec<u8>,
+    min_members: u32,
+}
+
+/// What a member hands out: what the run is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Terms {
+    pub(crate) manifest: Manifest,
+    /// Members needed to take steps. Not part of the run's identity: whoever resumes it may need fewer.
+    pub(crate) min_members: usize,
 }
 
 /// A joiner whose manifest differs from ours.
@@ -36,16 +47,19 @@ pub(crate) struct Mismatch {
     pub(crate) differences: String,
 }
 
-/// Asks a member for its manifest, showing it ours if that differs from what we heard before.
+/// Asks a member what the run is, showing it ours if that differs from what we heard before.
 pub(crate) async fn ask(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     ours: Option<&Manifest>,
-) -> io::Result<Manifest> {
+) -> io::Result<Terms> {
     let exchange = async {
         let request = Request { manifest: ours.map(Manifest::encode) };
         frame::write(&mut stream, &encode(&request)).await?;
         let reply: Reply = decode(&frame::read(&mut stream, MAX_BYTES).await?)?;
-        Manifest::decode(&reply.manifest).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        let manifest = Manifest::decode(&reply.manifest);
+        let manifest = manifest.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let min_members = (reply.min_members as usize).clamp(1, MAX_MEMBERS);
+        Ok(Terms { manifest, min_members })
     };
     tokio::time::timeout(DEADLINE, exchange).await?
 }
@@ -54,18 +68,19 @@ pub(crate) async fn ask(
 pub(crate) async fn answer(
     peer: PeerId,
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    manifest: &Manifest,
+    terms: &Terms,
     mismatches: &mpsc::Sender<Mismatch>,
 ) -> io::Result<()> {
     let exchange = async {
         let request: Request = decode(&frame::read(&mut stream, MAX_BYTES).await?)?;
         let theirs = request.manifest.map(|bytes| Manifest::decode(&bytes));
         if let Some(Ok(theirs)) = theirs {
-            let differences = describe(&manifest.differences(&theirs));
+            let differences = describe(&terms.manifest.differences(&theirs));
             // The queue is for the log: a flood of strangers' manifests must not fill memory.
             let _ = mismatches.try_send(Mismatch { peer, differences });
         }
-        frame::write(&mut stream, &encode(&Reply { manifest: manifest.encode() })).await
+        let min_members = u32::try_from(terms.min_members).unwrap_or(u32::MAX);
+        frame::write(&mut stream, &encode(&Reply { manifest: terms.manifest.encode(), min_members })).await
     };
     tokio::time::timeout(DEADLINE, exchange).await?
 }

@@ -82,8 +82,8 @@ pub struct Outcome {
     pub status: ExitStatus,
     /// Its last event, if it printed any.
     pub last: Option<Value>,
-    /// All its events.
-    pub events: Vec<Value>,
+    /// All its events, and how long after its start they were heard.
+    pub events: Vec<(Duration, Value)>,
     /// All that it wrote to stderr.
     pub stderr: String,
 }
@@ -109,7 +109,7 @@ impl Outcome {
 
 #[derive(Debug, Default)]
 struct Output {
-    events: Vec<Value>,
+    events: Vec<(Duration, Value)>,
     ended: bool,
 }
 
@@ -153,7 +153,7 @@ impl Peer {
 
         let output = Arc::new((Mutex::new(Output::default()), Condvar::new()));
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let (events, ear) = (output.clone(), options.ear.clone());
+        let (events, ear, began) = (output.clone(), options.ear.clone(), Instant::now());
         let read_events = std::thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
                 let event: Value =
@@ -161,7 +161,7 @@ impl Peer {
                 if let Some(ear) = &ear {
                     ear.hear(Word::Said(event.clone()));
                 }
-                lock(&events.0).events.push(event);
+                lock(&events.0).events.push((began.elapsed(), event));
                 events.1.notify_all();
             }
             lock(&events.0).ended = true;
@@ -206,7 +206,7 @@ impl Peer {
         let deadline = Instant::now() + PATIENCE;
         let mut output = lock(&self.output.0);
         loop {
-            if let Some(event) = output.events.iter().find(|event| wanted(event)) {
+            if let Some(event) = output.events.iter().map(|(_, event)| event).find(|event| wanted(event)) {
                 return event.clone();
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -270,7 +270,8 @@ impl Peer {
             drop(stderr);
             output = self.output.1.wait_timeout(output, left).expect("no reader panicked").0;
         }
-        let (last, events) = (output.events.last().cloned(), std::mem::take(&mut output.events));
+        let events = std::mem::take(&mut output.events);
+        let last = events.last().map(|(_, event)| event.clone());
         drop(output);
         let status = self.child.wait().expect("the child is ours");
         for reader in std::mem::take(&mut self.readers) {

@@ -108,7 +108,7 @@ impl Membership {
     pub fn found(config: Config, run: RunId, me: Contact, progress: Progress, now: Time) -> Self {
         let mut founder = Self::new(config, run, me, progress, now);
         let view = View::found(run, founder.me.peer);
-        founder.seat = Some(Seat::new(view.clone(), None, &founder.config, now));
+        founder.seat = Some(Seat::new(view.clone(), None, &founder.config));
         founder.persist();
         if founder.config.min_members > 1 {
             founder.wait_for_members();
@@ -150,7 +150,7 @@ impl Membership {
         for contact in contacts {
             member.learn(contact);
         }
-        let mut seat = Seat::new(record.view, None, &member.config, now);
+        let mut seat = Seat::new(record.view, None, &member.config);
         let attempts = [record.promised, record.accepted.as_ref().map(|(ballot, _)| *ballot)];
         seat.attempt = attempts.into_iter().flatten().map(|ballot| ballot.attempt).max().unwrap_or(0);
         (seat.acceptor.promised, seat.acceptor.accepted) = (record.promised, record.accepted);
@@ -261,6 +261,10 @@ impl Membership {
     /// Does what the state of things calls for, after each input: completes the run, drives a change, or calls for one.
     fn advance(&mut self, now: Time) {
         self.complete_if_done(now);
+        let alone = self.seat.as_ref().is_none_or(|seat| seat.view.members().len() == 1);
+        if !self.ended && self.leaving && (alone || self.asking.is_some()) {
+            self.withdraw();
+        }
         if !self.ended && self.asking.is_none() && self.seat.is_some() {
             self.seek_change(now);
         }
@@ -306,10 +310,7 @@ impl Membership {
     }
 
     fn leave(&mut self) {
-        self.leaving = true;
-        if self.asking.is_some() || self.seat.as_ref().is_some_and(|seat| seat.view.members().len() == 1) {
-            self.withdraw();
-        }
+        self.leaving = true; // `advance` sees to it.
     }
 
     fn persist(&mut self) {

@@ -65,8 +65,15 @@ pub enum Body {
         /// My last committed step: 0 if I hold the run's initial state.
         step: u64,
     },
-    /// "Ask this member instead: it proposes the next view."
-    Redirect(Contact),
+    /// "This peer has asked me to let it in."
+    Introduce {
+        /// Where to reach it.
+        contact: Contact,
+        /// Its last committed step.
+        step: u64,
+        /// Its generation.
+        generation: Generation,
+    },
     /// "You can't be a member, because ..."
     Refuse(Refusal),
     /// "I want to leave in order."
@@ -84,6 +91,8 @@ pub enum Body {
         ballot: Ballot,
         /// `None`: hold at once. `Some(step)`: complete this step, drop later ones.
         boundary: Option<u64>,
+        /// Members that I can't reach, sorted. If one of them says the same of me, another should propose.
+        unreachable: Vec<PeerId>,
     },
     /// "I take part in no lower ballot any more, and my steps are held."
     Promise {
@@ -151,8 +160,10 @@ pub enum Body {
         /// The digest of the replicated state after it.
         digest: Digest,
     },
-    /// "I have committed the run's last step and hold this state."
+    /// "This member has committed the run's last step and holds this state." Told of others to those that can't hear it.
     Finished {
+        /// The member.
+        peer: PeerId,
         /// The last step.
         step: u64,
         /// The digest of the replicated state after it.
@@ -256,12 +267,10 @@ impl Envelope {
 impl Body {
     fn validate(&self) -> Result<(), Violation> {
         match self {
-            Self::Join { contact, .. } | Self::Redirect(contact) => contact.validate(),
+            Self::Join { contact, .. } | Self::Introduce { contact, .. } => contact.validate(),
+            Self::Prepare { unreachable, .. } => sorted(unreachable),
             Self::Promise { accepted, unreachable, .. } => {
-                let sorted = unreachable.windows(2).all(|pair| pair[0] < pair[1]);
-                if unreachable.len() > MAX_MEMBERS || !sorted {
-                    return Err(Violation::MalformedProposal);
-                }
+                sorted(unreachable)?;
                 accepted.as_ref().map_or(Ok(()), |(_, proposal)| proposal.validate())
             }
             Self::Propose { proposal, .. } => proposal.validate(),
@@ -273,7 +282,6 @@ impl Body {
             Self::Refuse(_)
             | Self::Leave
             | Self::Suspect { .. }
-            | Self::Prepare { .. }
             | Self::Nack { .. }
             | Self::Accept { .. }
             | Self::Heartbeat { .. }
@@ -284,6 +292,11 @@ impl Body {
             | Self::Goodbye => Ok(()),
         }
     }
+}
+
+fn sorted(peers: &[PeerId]) -> Result<(), Violation> {
+    let sorted = peers.len() <= MAX_MEMBERS && peers.windows(2).all(|pair| pair[0] < pair[1]);
+    if sorted { Ok(()) } else { Err(Violation::MalformedProposal) }
 }
 
 fn at_most(limit: usize, contacts: &[Contact]) -> Result<(), Violation> {

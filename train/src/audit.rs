@@ -72,11 +72,15 @@ impl AuditWriter {
     /// cut short by a crash is removed.
     ///
     /// # Errors
-    /// If the file cannot be read or written.
+    /// If the file cannot be read or written, or what is there is not the beginning of an audit file.
     pub fn open(path: impl Into<PathBuf>, header: AuditHeader) -> Result<Self, AuditError> {
         let path = path.into();
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = file.map_err(AuditError::io("open", &path))?;
+        if !begins_as_audit(&mut file).map_err(AuditError::io("read", &path))? {
+            let reason = "it is something else; name another file".to_owned();
+            return Err(AuditError::Malformed { path, line: 1, reason });
+        }
         let end = end_of_last_line(&mut file).map_err(AuditError::io("read", &path))?;
         file.set_len(end).map_err(AuditError::io("write", &path))?;
         file.seek(SeekFrom::End(0)).map_err(AuditError::io("write", &path))?;
@@ -123,6 +127,14 @@ impl AuditWriter {
     fn write(&mut self, line: &[u8]) -> Result<(), AuditError> {
         self.file.write_all(line).map_err(AuditError::io("write", &self.path))
     }
+}
+
+/// Whether the file is empty or begins with a header, perhaps one that was cut short.
+fn begins_as_audit(file: &mut File) -> std::io::Result<bool> {
+    let start = line::header_start();
+    let mut found = Vec::new();
+    file.take(start.len() as u64).read_to_end(&mut found)?;
+    Ok(start.starts_with(&found))
 }
 
 /// The offset behind the last line break; 0 if there is none. Leaves the file's position anywhere.

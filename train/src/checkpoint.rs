@@ -5,6 +5,7 @@
 //!     chunks/<blake3 of the chunk>                               at most 1 MiB each, shared between checkpoints
 //!     step-000000000120-<blake3 of this file>.json               {run, step, digest, bytes, chunks: [..]}
 //!     step-000000000120-<blake3 of that file>.signed.json        who vouches for it, and whether that makes it stable
+//!     abandoned.json                                             which of them are of a branch that was left
 //! ```
 //!
 //! Manifest and chunks are those of a [snapshot](crate::snapshot), so that a checkpoint can be handed to other peers.
@@ -13,6 +14,7 @@
 //! manifest comes last, so a manifest's chunks are there. Names are hashes, so what is read is what was written, or is
 //! refused. One process at a time owns a directory.
 
+mod abandoned;
 mod error;
 mod folder;
 mod signed;
@@ -26,6 +28,7 @@ use atomic_write_file::AtomicWriteFile;
 use signed::signatures_path;
 use starling_topology::{Digest, RunId};
 
+use abandoned::ABANDONED;
 pub use error::CheckpointError;
 pub use folder::CheckpointFolder;
 pub use signed::{Head, Signature, Signed};
@@ -82,7 +85,10 @@ impl CheckpointStore {
         fs::create_dir_all(&chunks).map_err(CheckpointError::io("make", &chunks))?;
         for directory in [&store.directory, &chunks] {
             for name in names(directory)? {
-                if is_leftover(&name) {
+                let is_orphan = name.strip_suffix(".signed.json").is_some_and(|checkpoint| {
+                    checkpoint.starts_with("step-") && !directory.join(format!("{checkpoint}.json")).exists()
+                });
+                if is_leftover(&name) || is_orphan {
                     remove(&directory.join(name))?;
                 }
             }
@@ -91,8 +97,8 @@ impl CheckpointStore {
     }
 
     /// Writes a checkpoint, reads it back, and only then removes those beyond the last `keep`, but never the last stable
-    /// one that is intact. Saving a state that is
-    /// there already repairs it if it is damaged, and changes nothing else.
+    /// one that is intact, and all that were [abandoned](CheckpointStore::abandon). Saving a state that is there already
+    /// repairs it if it is damaged.
     ///
     /// # Errors
     /// If the directory holds checkpoints of another run, a file cannot be written, or what was written does not read
@@ -132,12 +138,12 @@ impl CheckpointStore {
         Ok(info)
     }
 
-    /// The steps of all checkpoints, ascending, by their file names alone.
+    /// The steps of all checkpoints that were not abandoned, ascending, by their file names alone.
     ///
     /// # Errors
     /// If the directory cannot be read.
     pub fn steps(&self) -> Result<Vec<u64>, CheckpointError> {
-        Ok(self.scan()?.into_iter().map(|(step, _, _)| step).collect())
+        Ok(self.usable()?.into_iter().map(|(step, _, _)| step).collect())
     }
 
     /// The run whose checkpoints these are: `None` if no manifest is intact.
@@ -148,7 +154,8 @@ impl CheckpointStore {
         Ok(self.intact()?.last().map(|(info, _)| info.run))
     }
 
-    /// The step of the last checkpoint that is intact, every byte read and hashed. `None` if there is none.
+    /// The step of the last checkpoint that is intact, every byte read and hashed, and was not abandoned. `None` if there
+    /// is none.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -156,7 +163,7 @@ impl CheckpointStore {
         let is_intact = |(step, id, path): &(u64, Digest, PathBuf)| {
             self.read_manifest(path, *step, *id).and_then(|(_, manifest)| self.read_state(&manifest, path)).is_ok()
         };
-        Ok(self.scan()?.iter().rev().find(|found| is_intact(found)).map(|(step, _, _)| *step))
+        Ok(self.usable()?.iter().rev().find(|found| is_intact(found)).map(|(step, _, _)| *step))
     }
 
     /// All checkpoints, by ascending step. Reads manifests, not chunks: [`CheckpointStore::verify`] reads everything.
@@ -167,12 +174,14 @@ impl CheckpointStore {
         self.scan()?.iter().map(|(step, id, path)| Ok(self.read_manifest(path, *step, *id)?.0)).collect()
     }
 
-    /// Reads the checkpoint of `step`, or of the last step there is. Every byte is hashed before it is looked at.
+    /// Reads the checkpoint of `step`, or of the last step there is. Every byte is hashed before it is looked at. One
+    /// that was abandoned is read only if it is the only one of `step`.
     ///
     /// # Errors
     /// If there is no such checkpoint, or it is damaged: the error names the file and both hashes.
     pub fn load(&self, step: Option<u64>) -> Result<ReplicatedState, CheckpointError> {
-        let found = self.scan()?;
+        let mut found = if step.is_some() { self.scan()? } else { Vec::new() };
+        found.extend(self.usable()?);
         let wanted = found.iter().rev().find(|(candidate, _, _)| step.is_none_or(|step| step == *candidate));
         let Some((step, id, path)) = wanted else { return Err(self.not_found(step)?) };
         let (_, manifest) = self.read_manifest(path, *step, *id)?;
@@ -224,6 +233,13 @@ impl CheckpointStore {
             })
             .collect();
         found.sort();
+        Ok(found)
+    }
+
+    /// As [`CheckpointStore::scan`], without those that were abandoned.
+    fn usable(&self) -> Result<Vec<(u64, Digest, PathBuf)>, CheckpointError> {
+        let (mut found, abandoned) = (self.scan()?, self.abandoned()?);
+        found.retain(|(_, id, _)| !abandoned.contains(id));
         Ok(found)
     }
 
@@ -291,7 +307,12 @@ impl CheckpointStore {
 
     /// Removes all but the last checkpoints, and the chunks that none of the rest needs. `saved` is verified.
     fn prune(&self, saved: &CheckpointInfo) -> Result<(), CheckpointError> {
+        let mut abandoned = self.abandoned()?;
+        // The state that another branch gave us may be one that we had.
+        abandoned.remove(&saved.id);
         let mut kept = self.intact()?;
+        let is_abandoned = |(info, _): &mut (CheckpointInfo, SnapshotManifest)| abandoned.contains(&info.id);
+        let left: Vec<_> = kept.extract_if(.., is_abandoned).collect();
         // A step has one checkpoint: the one saved last.
         let mut old: Vec<_> = kept.extract_if(.., |(info, _)| info.step == saved.step && info.id != saved.id).collect();
         let surplus = kept.len().saturating_sub(self.keep);
@@ -308,10 +329,12 @@ impl CheckpointStore {
             info.id == saved.id || (self.is_stable(info) && !is_superseded(info.step))
         };
         kept.extend(old.extract_if(.., is_needed));
-        for (info, _) in &old {
+        for (info, _) in old.iter().chain(&left) {
             remove(&signatures_path(&info.path))?;
             remove(&info.path)?;
+            abandoned.remove(&info.id);
         }
+        self.write_abandoned(&abandoned)?;
         let needed: BTreeSet<String> =
             kept.iter().flat_map(|(_, manifest)| manifest.chunks.iter().map(Digest::to_string)).collect();
         let chunks = self.chunks();
@@ -356,7 +379,8 @@ fn names(directory: &Path) -> Result<Vec<String>, CheckpointError> {
 /// Whether a name is that of a temporary file of an interrupted write: `.` name `.` six letters or digits.
 fn is_leftover(name: &str) -> bool {
     let Some((ours, suffix)) = name.strip_prefix('.').and_then(|name| name.rsplit_once('.')) else { return false };
-    let is_ours = parse_digest(ours).is_some() || (ours.starts_with("step-") && ours.ends_with(".json"));
+    let is_ours =
+        parse_digest(ours).is_some() || (ours.ends_with(".json") && (ours.starts_with("step-") || ours == ABANDONED));
     is_ours && suffix.len() == 6 && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 

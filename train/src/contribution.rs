@@ -50,7 +50,7 @@ pub(crate) fn fill(
     let weight = weight as f32;
     into.reserve_exact(gradient.len() + members.len());
     into.extend(gradient.iter().map(|value| value * weight));
-    into.extend(members.iter().map(|member| if *member == me { speed.min(MAX_SPEED) as f32 } else { 0.0 }));
+    into.extend(members.iter().map(|member| if *member == me { slot(speed) } else { 0.0 }));
 }
 
 /// The record of a step that a member alone in its view takes: `gradient` becomes what a ring of one would leave.
@@ -66,8 +66,13 @@ pub(crate) fn alone(
         let share = weight as f32 / batch_size as f32;
         gradient.iter_mut().for_each(|value| *value *= share);
     }
-    gradient.push(speed.min(MAX_SPEED) as f32 / batch_size as f32);
+    gradient.push(slot(speed) / batch_size as f32);
     ResultRecord { step, members: vec![me], mean: gradient }
+}
+
+/// What a member that is not syncing writes into its slot. Zero would say that it gave zeros.
+fn slot(speed: u32) -> f32 {
+    speed.clamp(UNMEASURED, MAX_SPEED) as f32
 }
 
 /// The speeds that were reduced in `slots`, divided by the batch size.
@@ -107,6 +112,8 @@ mod tests {
         let mut buffer = vec![9.0; 2];
         fill(&[0.5, -1.0, 2.0], 4, &members, Some(members[1]), 77, &mut buffer);
         assert_eq!(buffer, [2.0, -4.0, 8.0, 0.0, 77.0, 0.0]);
+        fill(&[0.5], 4, &members, Some(members[2]), SYNCING, &mut buffer);
+        assert_eq!(buffer, [2.0, 0.0, 0.0, UNMEASURED as f32], "it gave its share, so it is ready");
         fill(&[0.5, f32::NAN, 2.0], 4, &members, None, 77, &mut buffer);
         assert_eq!(buffer, [0.0; 6]);
     }

@@ -159,16 +159,21 @@ impl Trainer {
         self.parameters.len() + 1 + members
     }
 
-    /// Assigns the samples of step 1 to `members`: those of the newest view, until one has committed it. Does nothing
-    /// after that.
+    /// Assigns the samples of step 1 to `members`, those of the view that is about to take it: all of them have to begin
+    /// with the same ones. Until that step is committed, each view begins anew; after it, nothing happens. Says whether
+    /// shares have changed: a gradient that was computed before is then of no use, and so is a snapshot of step 0.
     ///
     /// # Panics
     /// If `members` are not those of a view: sorted and distinct.
-    pub fn begin(&mut self, members: &[PeerId]) {
-        if self.step == 0 {
-            self.ledger = Ledger::new(self.ledger.seed(), self.ledger.samples(), self.ledger.batch_size());
-            self.ledger.assign(members);
+    pub fn begin(&mut self, members: &[PeerId]) -> bool {
+        if self.step > 0 {
+            return false;
         }
+        let mut ledger = Ledger::new(self.ledger.seed(), self.ledger.samples(), self.ledger.batch_size());
+        ledger.assign(members);
+        let has_changed = ledger != self.ledger;
+        self.ledger = ledger;
+        has_changed
     }
 
     /// Computes the share of `me` of the pending step: replaces `into` by the mean gradient over it, then the mean loss

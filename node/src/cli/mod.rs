@@ -65,7 +65,7 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Train with several peers on this machine, and compare what they end up with
+    /// Train with several peers on this machine; kill one, let one join, and compare what they end up with
     Demo(DemoFlags),
     /// Make a data directory with an identity, and a commented starling.toml
     Init(InitFlags),
@@ -292,6 +292,9 @@ pub struct DemoFlags {
     /// How many steps they take
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: u64,
+    /// Seed of the choice whom to kill
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
     /// auto, cpu, gpu or gpu:N
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: String,

@@ -147,10 +147,20 @@ fn verdict_to_json(verdict: &Verdict) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use starling_topology::RunId;
+    use starling_topology::{Ledger, PeerId, RunId};
     use starling_train::ReplicatedState;
 
     use super::*;
+
+    /// A ledger that has seen so many steps.
+    fn ledger_after(steps: u64) -> Ledger {
+        let (mut ledger, peer) = (Ledger::new(1, 10, 5), PeerId([1; 32]));
+        ledger.assign(&[peer]);
+        for step in 1..=steps {
+            ledger.commit(step, &[peer], &[1]);
+        }
+        ledger
+    }
 
     #[test]
     fn a_run_is_found_by_the_start_of_its_id() {
@@ -163,7 +173,7 @@ mod tests {
                 parameters: vec![1.0],
                 moments: vec![],
                 scalars: vec![],
-                ledger: starling_topology::Ledger::new(1, 10, 5),
+                ledger: ledger_after(step),
             };
             folder.open(state.run, 3).expect("a store").save(&state).expect("saved");
         }

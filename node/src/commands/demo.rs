@@ -17,6 +17,7 @@ pub(super) async fn demo(context: &Context, flags: &DemoFlags) -> Result<u8, Com
     let plan = Plan {
         peers: usize::from(flags.peers),
         steps: flags.steps,
+        seed: flags.seed,
         device: flags.device.clone(),
         keep: flags.keep.clone(),
     };

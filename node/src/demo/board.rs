@@ -36,7 +36,7 @@ impl Board {
                     bar.set_message("starting");
                     bar
                 };
-                Self::Bars((0..plan.peers).map(bar).collect())
+                Self::Bars((0..plan.started()).map(bar).collect())
             }
         }
     }

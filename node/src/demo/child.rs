@@ -1,7 +1,7 @@
 //! One peer of a demo: a process, what it reports, what it complains about.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,6 +21,15 @@ const MAX_LINE: u64 = 1 << 20;
 const KEPT_ERRORS: usize = 64 * 1024;
 /// How long the rest of a dead child's stderr may take to arrive.
 const REST_LIMIT: Duration = Duration::from_secs(2);
+
+/// Large enough that a step takes a few milliseconds.
+const MODEL: &str = "mlp:256,256";
+const BATCH_SIZE: &str = "256";
+
+/// Where peer `index` writes who contributed what.
+pub(super) fn audit_file(root: &Path, index: usize) -> PathBuf {
+    root.join(format!("peer-{index}")).join("audit.jsonl")
+}
 
 /// What a child does.
 pub(super) enum Event {
@@ -52,13 +61,14 @@ impl Child {
         let mut command = Command::new(std::env::current_exe()?);
         match ticket {
             None => command
-                .args(["run", "--min-peers", &plan.peers.to_string()])
+                .args(["run", "--min-peers", &plan.min_peers().to_string()])
                 .args(["--steps", &plan.steps.to_string()])
-                .args(["--max-peers", &plan.peers.to_string()]),
+                .args(["--model", MODEL, "--batch-size", BATCH_SIZE])
+                .args(["--max-peers", &(plan.peers + 1).to_string()]),
             Some(ticket) => command.args(["join", ticket]),
         };
         command.arg("--json").args(["--device", &plan.device]).args(["--listen", "/ip4/127.0.0.1/tcp/0"]);
-        command.arg("--data-dir").arg(&dir);
+        command.arg("--data-dir").arg(&dir).arg("--audit").arg(audit_file(root, index));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("STARLING_") {
                 command.env_remove(name);

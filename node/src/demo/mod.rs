@@ -1,11 +1,12 @@
 //! `starling demo`: several peers on this machine train one model, as separate processes over real sockets.
 //!
-//! The first child founds a run, the others join it by its ticket. Each has its own data directory and speaks JSON on
-//! stdout, which this process shows, compares and sums up.
+//! The first child founds a run, the others join it by its ticket. Then one of them is killed, and another one joins: see
+//! [`story`]. Each has its own data directory and speaks JSON on stdout, which this process shows, compares and sums up.
 
 mod board;
 mod child;
 mod outcome;
+mod story;
 mod table;
 mod tail;
 
@@ -22,6 +23,8 @@ use crate::output::{self, Console, Style};
 use crate::report::{Report, Summary};
 use board::Board;
 use child::{Child, Event};
+use starling_train::audit::{self, AuditError};
+use story::{Act, Story};
 
 /// A child that says nothing for this long has failed.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
@@ -37,6 +40,8 @@ pub struct Plan {
     pub peers: usize,
     /// How many steps they take.
     pub steps: u64,
+    /// Of the choice whom to kill.
+    pub seed: u64,
     /// What computes, as `--device` takes it.
     pub device: String,
     /// Where the peers' data directories stay; `None` removes them at the end.
@@ -49,6 +54,7 @@ struct Peer {
     rank: Option<u32>,
     summary: Option<Summary>,
     has_ended: bool,
+    was_killed: bool,
     heard: Instant,
 }
 
@@ -115,8 +121,12 @@ async fn drive(
     let start = |index: usize, ticket: Option<&str>| {
         let child = Child::start(index, plan, root, ticket, sender.clone())
             .map_err(CommandError::io(format!("start peer {index}")))?;
-        Ok::<_, CommandError>(Peer { child, rank: None, summary: None, has_ended: false, heard: Instant::now() })
+        let heard = Instant::now();
+        let (has_ended, was_killed) = (false, false);
+        Ok::<_, CommandError>(Peer { child, rank: None, summary: None, has_ended, was_killed, heard })
     };
+    let mut story = Story::new(plan);
+    let mut founded = String::new();
     peers.push(start(0, None)?);
     while peers.len() < plan.peers || peers.iter().any(|peer| !peer.has_ended) {
         let waiting = peers.iter().enumerate().filter(|(_, peer)| !peer.has_ended);
@@ -134,9 +144,22 @@ async fn drive(
                         board.show(index, &report);
                         take(&mut peers[index], &report);
                         if let (Report::Listening { ticket, .. }, 0, 1) = (&*report, index, peers.len()) {
+                            founded.clone_from(ticket);
                             for index in 1..plan.peers {
                                 peers.push(start(index, Some(ticket))?);
                             }
+                        }
+                        match story.hear(index, &report, Instant::now()) {
+                            Some(Act::Kill(victim)) => {
+                                peers[victim].was_killed = true;
+                                story.killed(victim, Instant::now());
+                                peers[victim].child.kill().await;
+                            }
+                            Some(Act::Join) => {
+                                story.started(peers.len(), Instant::now());
+                                peers.push(start(peers.len(), Some(&founded))?);
+                            }
+                            None => {}
                         }
                     }
                     Event::Ended => end(index, &mut peers[index]).await?,
@@ -149,8 +172,15 @@ async fn drive(
             }
         }
     }
+    let elapsed = started.elapsed();
     let finished = peers.iter().filter_map(|peer| Some((peer.rank, peer.summary.clone()?))).collect();
-    Ok(End::Outcome(Outcome::new(finished, started.elapsed())))
+    let files: Vec<_> = (0..peers.len()).map(|index| child::audit_file(root, index)).collect();
+    let samples = match audit::check(&files) {
+        Ok(report) => (report.samples_lost, report.samples_repeated),
+        Err(AuditError::Samples { lost, repeated, .. }) => (lost, repeated),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(End::Outcome(Outcome::new(finished, elapsed, story.figures(), samples)))
 }
 
 /// Notes what a report says of a peer.
@@ -180,6 +210,9 @@ fn take(peer: &mut Peer, report: &Report) {
 /// Notes that a peer's process is over; an error if it should not be.
 async fn end(index: usize, peer: &mut Peer) -> Result<(), CommandError> {
     peer.has_ended = true;
+    if peer.was_killed {
+        return Ok(());
+    }
     let status = peer.child.wait().await.map_err(CommandError::io(format!("wait for peer {index}")))?;
     if status.success() && peer.summary.is_some() {
         return Ok(());

@@ -7,6 +7,23 @@ use serde_json::{Value, json};
 use crate::output::format;
 use crate::report::{self, Summary};
 
+/// What happened on the way. Times are milliseconds, as this process saw them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Peers that were killed.
+    pub killed: usize,
+    /// Peers that joined while the others trained.
+    pub joined: usize,
+    /// From the kill until a member suspected the killed one.
+    pub detect_ms: Option<u64>,
+    /// From the kill until the first peer was in a view without it.
+    pub rering_ms: Option<u64>,
+    /// From the kill until the next step was committed.
+    pub recovery_ms: Option<u64>,
+    /// From the start of the process that joined until it was a full member.
+    pub join_ms: Option<u64>,
+}
+
 /// All peers' ends.
 #[derive(Debug, Clone)]
 pub struct Outcome {
@@ -14,12 +31,21 @@ pub struct Outcome {
     pub peers: Vec<(Option<u32>, Summary)>,
     /// From the first child's start to the last one's end.
     pub elapsed: Duration,
+    /// What happened on the way.
+    pub figures: Figures,
+    /// Samples of whole epochs that nobody contributed, and contributions of samples that had been contributed before.
+    pub samples: (u64, u64),
 }
 
 impl Outcome {
     /// Of peers in the order in which they were started; there is at least one.
-    pub fn new(peers: Vec<(Option<u32>, Summary)>, elapsed: Duration) -> Self {
-        Self { peers, elapsed }
+    pub fn new(
+        peers: Vec<(Option<u32>, Summary)>,
+        elapsed: Duration,
+        figures: Figures,
+        samples: (u64, u64),
+    ) -> Self {
+        Self { peers, elapsed, figures, samples }
     }
 
     /// Whether all peers ended with the same replicated state.
@@ -28,9 +54,9 @@ impl Outcome {
         digests.next().is_some_and(|first| !first.is_empty() && digests.all(|digest| digest == first))
     }
 
-    /// Whether all peers took all steps, and ended with the same replicated state.
+    /// Whether all peers took all steps and ended with the same replicated state, and each sample counted once.
     pub fn is_good(&self) -> bool {
-        self.summaries().all(|summary| summary.outcome == report::Outcome::Complete) && self.digests_equal()
+        self.samples == (0, 0) && self.summaries().all(|summary| summary.outcome == report::Outcome::Complete) && self.digests_equal()
     }
 
     /// The figures as one JSON object.
@@ -46,11 +72,19 @@ impl Outcome {
             "waiting_share": self.mean(|summary| summary.waiting_share),
             "bytes_sent": self.summaries().map(|summary| summary.bytes_sent).sum::<u64>(),
             "elapsed_s": self.elapsed.as_secs_f64(),
+            "killed": self.figures.killed,
+            "joined": self.figures.joined,
+            "detect_ms": self.figures.detect_ms,
+            "rering_ms": self.figures.rering_ms,
+            "recovery_ms": self.figures.recovery_ms,
+            "join_ms": self.figures.join_ms,
+            "samples_lost": self.samples.0,
+            "samples_repeated": self.samples.1,
             "digests": digests,
         })
     }
 
-    /// The figures as two lines.
+    /// The figures as a few lines.
     pub fn verdict(&self) -> String {
         let peers = format::peers(self.peers.len());
         let first = format!(
@@ -63,7 +97,28 @@ impl Outcome {
             (true, Some((_, summary))) => format!("all digests are equal: {}", summary.digest),
             (true, None) | (false, _) => "the digests DIFFER: the peers do not hold the same model".to_owned(),
         };
-        format!("{first}\n{second}")
+        let lines = [first, self.events(), second];
+        lines.into_iter().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// What happened on the way, as two lines; nothing if nothing did.
+    fn events(&self) -> String {
+        let Figures { killed, detect_ms, rering_ms, recovery_ms, join_ms, .. } = self.figures;
+        if killed == 0 {
+            return String::new();
+        }
+        let ms = |figure: Option<u64>| figure.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms"));
+        let samples = match self.samples {
+            (0, 0) => "no sample was lost, none was repeated".to_owned(),
+            (lost, repeated) => format!("{lost} samples were LOST, {repeated} REPEATED"),
+        };
+        format!(
+            "one was killed: seen after {}, a new ring after {}, the next step after {}; one joined within {}\n{samples}",
+            ms(detect_ms),
+            ms(rering_ms),
+            ms(recovery_ms),
+            ms(join_ms)
+        )
     }
 
     fn summaries(&self) -> impl Iterator<Item = &Summary> {
@@ -108,7 +163,15 @@ pub(super) mod tests {
         };
         let peers = digests.iter().enumerate().map(summary).enumerate();
         let peers = peers.map(|(index, summary)| (Some(1 - index as u32 % 2), summary)).collect();
-        Outcome::new(peers, Duration::from_secs(3))
+        let figures = Figures {
+            killed: 1,
+            joined: 1,
+            detect_ms: Some(2),
+            rering_ms: Some(40),
+            recovery_ms: Some(60),
+            join_ms: Some(700),
+        };
+        Outcome::new(peers, Duration::from_secs(3), figures, (0, 0))
     }
 
     #[test]
@@ -125,6 +188,11 @@ pub(super) mod tests {
         assert_eq!(json["waiting_share"], 0.25);
         assert_eq!(json["bytes_sent"], 2 << 20);
         assert_eq!(json["elapsed_s"], 3.0);
+        assert_eq!((&json["killed"], &json["joined"]), (&json!(1), &json!(1)));
+        assert_eq!((&json["detect_ms"], &json["rering_ms"], &json["recovery_ms"]), (&json!(2), &json!(40), &json!(60)));
+        assert_eq!((&json["join_ms"], &json["samples_lost"], &json["samples_repeated"]), (&json!(700), &json!(0), &json!(0)));
+        let verdict = outcome.verdict();
+        assert!(verdict.contains("the next step after 60 ms") && verdict.contains("no sample was lost"), "{verdict}");
         assert_eq!(json["digests"], json!(["abc", "abc"]));
         assert!(outcome.verdict().contains("all digests are equal: abc"), "{}", outcome.verdict());
     }
@@ -139,5 +207,9 @@ pub(super) mod tests {
         let mut left = outcome(&["abc", "abc"]);
         left.peers[1].1.outcome = report::Outcome::Left;
         assert!(!left.is_good());
+        let lossy = Outcome { samples: (1, 0), ..outcome(&["abc", "abc"]) };
+        assert!(!lossy.is_good() && lossy.verdict().contains("1 samples were LOST"), "{}", lossy.verdict());
+        let quiet = Outcome { figures: Figures::default(), ..outcome(&["abc", "abc"]) };
+        assert_eq!(quiet.verdict().lines().count(), 2, "{}", quiet.verdict());
     }
 }

@@ -6,6 +6,7 @@ use super::{Change, End, EventLoop};
 use crate::control::Link;
 use crate::event::NetworkEvent;
 use crate::identity::to_libp2p;
+use crate::record_file::Kept;
 use crate::report::Report;
 
 impl EventLoop {
@@ -53,10 +54,11 @@ impl EventLoop {
     /// Nothing that depends on a promise may leave before it is on disk. Nobody steps meanwhile.
     async fn persist(&mut self, record: Record) {
         let contacts = self.membership.contacts().cloned().collect();
+        let kept = Kept { record, contacts, min_members: self.config.min_members };
         let file = self.record.clone();
         let stored = tokio::task::spawn_blocking(move || {
             // Without this record, a peer that comes back joins anew; with an older one, it might contradict itself.
-            file.store(&record, contacts).inspect_err(|_| file.remove())
+            file.store(kept).inspect_err(|_| file.remove())
         });
         if let Ok(Err(error)) = stored.await {
             let message = format!("{error}; if this process is killed now, it joins anew when it is started again");
@@ -83,6 +85,8 @@ impl EventLoop {
                     }
                 }
                 self.change = Some(Change::new(&reasons, promised, of, took));
+                // Also where the new view waits for members: what happens to the old ring means nothing any more.
+                self.ring = None;
             }
             Event::Paused { present, needed } => self.observer.report(&Report::Paused { present, needed }),
             Event::Evicted { by } => {

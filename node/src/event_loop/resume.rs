@@ -78,7 +78,8 @@ impl EventLoop {
         }
         self.syncing = syncing;
         match catch_up {
-            CatchUp::Current => self.open(view, snapshot),
+            CatchUp::Current if self.exchange.progress().step == *step => self.open(view, snapshot),
+            CatchUp::Current => self.unable("this peer does not stand where the view goes on"),
             CatchUp::Result { from } => {
                 self.result = Some(self.fetch_result(view.clone(), *step, snapshot, from.clone()));
             }

@@ -63,7 +63,7 @@ impl Narrator {
             Report::Linked { from_previous, to_next } => {
                 vec![format!("ring links are {from_previous} from the previous member, {to_next} to the next")]
             }
-            Report::Progress { step, steps, epoch, loss, samples_per_s, waiting_share } => vec![format!(
+            Report::Progress { step, steps, epoch, loss, samples_per_s, waiting_share, .. } => vec![format!(
                 "step {step}/{steps}  epoch {epoch}  loss {loss:.4}  {}  waiting {}",
                 format::rate(*samples_per_s),
                 format::percent(*waiting_share)

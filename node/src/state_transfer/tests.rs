@@ -25,7 +25,11 @@ fn peer(name: u8) -> PeerId {
 /// Of a little more than three chunks.
 fn state(seed: f32) -> ReplicatedState {
     let parameters = (0..800_000).map(|at| at as f32 + seed).collect();
-    let ledger = Ledger::new(1, 10, 5);
+    let mut ledger = Ledger::new(1, 10, 5);
+    ledger.assign(&[peer(1)]);
+    for step in 1..=STEP {
+        ledger.commit(step, &[peer(1)], &[1]);
+    }
     ReplicatedState { run: RUN, step: STEP, parameters, moments: Vec::new(), scalars: Vec::new(), ledger }
 }
 

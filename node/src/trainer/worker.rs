@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use starling_topology::{Generation, ViewId};
 use starling_train::{ResultRecord, StepReport, Trainer};
 use tokio::sync::mpsc;
 
@@ -117,10 +118,9 @@ impl Worker {
             self.totals.waiting += waited;
             self.totals.samples += report.samples;
         }
-        self.pace.count(report.samples, waited);
-        if let Some(view) = self.company.exchange.view() {
-            self.journal.note(&report, view);
-        }
+        let (generation, view) = self.company.exchange.view().unwrap_or((Generation(0), ViewId::NONE));
+        self.pace.count(generation, report.samples, waited);
+        self.journal.note(&report, (generation, view));
         if is_everybody_ready(record) {
             self.company.snapshots.clear();
         }

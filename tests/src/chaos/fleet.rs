@@ -412,10 +412,11 @@ impl Fleet {
         let outcome = peer.finish();
         if let Some(logs) = &self.plan.logs {
             let name = format!("peer-{number}-{}", self.slots[number].life);
-            let events: String = outcome.events.iter().map(|event| format!("{event}\n")).collect();
+            let events: String =
+                outcome.events.iter().map(|(at, event)| format!("{:.3} {event}\n", at.as_secs_f64())).collect();
             // They are there to look at; the experiment does not need them.
             let _ = std::fs::write(logs.join(format!("{name}.log")), &outcome.stderr);
-            let _ = std::fs::write(logs.join(format!("{name}.jsonl")), events);
+            let _ = std::fs::write(logs.join(format!("{name}.events")), events);
         }
         self.slots[number].life += 1;
         let lines: Vec<&str> = outcome.stderr.lines().collect();

@@ -86,12 +86,7 @@ impl Restart {
         fleet.start(wiped)?;
         let all = self.peers;
         let resumed = |fleet: &Fleet| {
-            fleet
-                .slots()
-                .iter()
-                .filter_map(|slot| slot.said().started)
-                .max()
-                .filter(|_| fleet.slots().iter().all(|slot| slot.said().started.is_some()))
+            fleet.slots().iter().filter_map(|slot| slot.said().started).max().filter(|_| fleet.are_full(all))
         };
         fleet.wait("all members after the restart", LIMIT, |fleet| resumed(fleet).is_some())?;
         let from = resumed(&fleet).context("it was there just now")?;

@@ -3,21 +3,17 @@
 use super::Membership;
 use crate::id::PeerId;
 use crate::interface::{Event, Timer};
-use crate::message::{Body, Contact, Refusal};
+use crate::message::{Body, Refusal};
 use crate::time::Time;
 
 /// The most peers that a joiner asks in turn.
 const MAX_ASKED: usize = 64;
-/// How often a joiner follows "ask this member instead" at once, before it waits for its timer.
-const MAX_REDIRECTS: u32 = 8;
-
 /// A joiner's search for members.
 #[derive(Debug)]
 pub(super) struct Asking {
     /// Whom to ask, in turn.
     candidates: Vec<PeerId>,
     turn: usize,
-    redirects: u32,
     /// When a member of a run that goes on last answered.
     pub(super) answered_at: Time,
     /// Not before.
@@ -26,7 +22,7 @@ pub(super) struct Asking {
 
 impl Asking {
     pub(super) fn new(now: Time) -> Self {
-        Self { candidates: Vec::new(), turn: 0, redirects: 0, answered_at: now, until: Time::ZERO }
+        Self { candidates: Vec::new(), turn: 0, answered_at: now, until: Time::ZERO }
     }
 }
 
@@ -44,34 +40,13 @@ impl Membership {
     pub(super) fn ask(&mut self, now: Time) {
         let interval = self.config.probe_interval();
         let Some(asking) = &mut self.asking else { return };
-        asking.redirects = 0;
         if now >= asking.until && !asking.candidates.is_empty() {
             let peer = asking.candidates[asking.turn % asking.candidates.len()];
             asking.turn = (asking.turn + 1) % asking.candidates.len();
-            self.ask_now(peer);
+            let (contact, step) = (self.me.clone(), self.reached);
+            self.send(peer, Body::Join { contact, step });
         }
         self.set_timer(Timer::Join, now + interval);
-    }
-
-    fn ask_now(&mut self, peer: PeerId) {
-        let (contact, step) = (self.me.clone(), self.reached);
-        self.send(peer, Body::Join { contact, step });
-    }
-
-    /// "Ask this member instead."
-    pub(super) fn follow(&mut self, now: Time, from: PeerId, contact: Contact) {
-        let peer = contact.peer;
-        if peer == self.me.peer {
-            return;
-        }
-        let Some(asking) = &mut self.asking else { return };
-        asking.answered_at = now;
-        if asking.redirects < MAX_REDIRECTS && now >= asking.until && peer != from {
-            asking.redirects += 1;
-            self.learn(contact);
-            self.consider_asking(peer);
-            self.ask_now(peer);
-        }
     }
 
     pub(super) fn receive_refusal(&mut self, now: Time, from: PeerId, refusal: Refusal) {

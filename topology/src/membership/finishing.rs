@@ -13,15 +13,23 @@ impl Membership {
         }
         self.reached = self.reached.max(step);
         self.finished = Some((step, digest));
-        self.tell_members(&Body::Finished { step, digest });
+        let peer = self.me.peer;
+        self.tell_members(&Body::Finished { peer, step, digest });
         for (peer, _) in std::mem::take(&mut self.joiners) {
             self.send(peer, Body::Refuse(Refusal::RunFinished));
         }
     }
 
-    pub(super) fn receive_finished(&mut self, from: PeerId, step: u64, digest: Digest) {
-        if let Some(seat) = &mut self.seat {
-            seat.finished.insert(from, (step, digest));
+    /// Notes that `peer` has finished, and tells those that can't hear it.
+    pub(super) fn receive_finished(&mut self, peer: PeerId, step: u64, digest: Digest) {
+        let me = self.me.peer;
+        let Some(seat) = &mut self.seat else { return };
+        if peer == me || !seat.view.contains(peer) || seat.finished.insert(peer, (step, digest)).is_some() {
+            return;
+        }
+        let deaf: Vec<PeerId> = seat.severed_from(peer).filter(|other| *other != me).collect();
+        for other in deaf {
+            self.send(other, Body::Finished { peer, step, digest });
         }
     }
 
@@ -39,7 +47,8 @@ impl Membership {
         if !others.iter().all(done) {
             return;
         }
-        let quiet = others.iter().all(|peer| seat.gone.contains(peer) || !seat.trusts(*peer));
+        let apart = |peer: &PeerId| seat.view.is_severed(me, *peer);
+        let quiet = others.iter().all(|peer| seat.gone.contains(peer) || !seat.trusts(*peer) || apart(peer));
         if !std::mem::replace(&mut self.parting, true) {
             self.tell_members(&Body::Goodbye);
             self.set_timer(Timer::Goodbye, now + self.config.goodbye_limit());

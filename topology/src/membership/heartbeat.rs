@@ -13,6 +13,7 @@ impl Membership {
         if self.asking.is_some() {
             return self.come_back_if_alone(now);
         }
+        self.try_severed(now);
         let me = self.me.peer;
         let Some(seat) = &mut self.seat else { return };
         let silent = seat.detector.take_silent(now);

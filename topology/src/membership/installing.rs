@@ -67,8 +67,8 @@ impl Membership {
         }
         let old = self.seat.take();
         let joins = old.as_ref().is_none_or(|old| proposal.view.parent != Some(old.id));
-        let paused = old.as_ref().is_some_and(|old| old.paused.is_some());
-        let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config, now);
+        let recovering = old.as_ref().is_some_and(|old| old.recovering.is_some());
+        let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config);
         seat.syncing = proposal.resume.syncing.iter().copied().collect();
         if let Some(old) = old.filter(|_| !joins) {
             seat.inherit(old, me);
@@ -89,9 +89,11 @@ impl Membership {
             forked: proposal.view.forked,
         });
         self.steps = Steps::Held;
-        self.redirect_joiners();
         self.watch(now);
-        let catch_up = self.catch_up(&proposal.resume, joins);
+        // What follows from promises that we gave before we came back from a record is not true of us any more: we stay
+        // held, and so ask for another decree.
+        let outdated = !joins && recovering && !proposal.reasons.contains(&Reason::Recovered);
+        let catch_up = self.catch_up(&proposal.resume, joins).filter(|_| !outdated);
         if joins {
             self.digests.clear();
             // Nothing that we hold counts here, but for a run that has not begun.
@@ -103,13 +105,10 @@ impl Membership {
             self.wait_for_members();
         } else if let Some(catch_up) = catch_up {
             self.go_on(proposal, catch_up);
-        } else if paused {
-            // What we hold does not fit, because we came back from a record after the promise that this follows from:
-            // still held, we ask for another decree.
-            self.since = Some(now);
         }
         if let Some((step, digest)) = self.finished {
-            self.tell_members(&Body::Finished { step, digest });
+            let peer = me;
+            self.tell_members(&Body::Finished { peer, step, digest });
         }
         self.replay_early(now);
     }
@@ -206,12 +205,13 @@ impl Seat {
         let severed = |peer: &PeerId| self.view.is_severed(me, *peer);
         let mut suspects = old.suspects;
         suspects.retain(|peer, evidence| stays(peer) && !severed(peer) && *evidence != Evidence::LinkFailed);
+        let mut broken = old.broken;
+        broken.retain(severed);
         let mut leavers = old.leavers;
         leavers.retain(stays);
-        let mut finished = old.finished;
-        finished.retain(|peer, _| stays(peer));
         let mut gone = old.gone;
         gone.retain(stays);
-        (self.suspects, self.leavers, self.finished, self.gone) = (suspects, leavers, finished, gone);
+        (self.suspects, self.broken, self.leavers) = (suspects, broken, leavers);
+        self.gone = gone; // Who has finished says so again.
     }
 }

@@ -15,7 +15,7 @@ const PATIENCE: u32 = 6;
 /// A peer that waits to be let in.
 #[derive(Debug)]
 pub(super) struct Joiner {
-    candidate: Candidate,
+    pub(super) candidate: Candidate,
     asked_at: Time,
 }
 
@@ -31,7 +31,6 @@ impl Membership {
         if contact.peer != from {
             return Err(Violation::NotItself(from));
         }
-        let me = self.me.peer;
         let (Some(seat), None) = (&self.seat, &self.asking) else { return Ok(()) };
         if self.finished.is_some() {
             self.send(from, Body::Refuse(Refusal::RunFinished));
@@ -46,34 +45,34 @@ impl Membership {
             }
             self.suspect(now, from, Evidence::Restarted);
         }
-        if let Some(remaining) = self.quarantine.remaining(now, from) {
+        let candidate = Candidate { contact, step, generation };
+        self.admit(now, candidate);
+        if let Some(seat) = &mut self.seat {
+            seat.told.remove(&from); // Whoever proposes hears of it again.
+        }
+        Ok(())
+    }
+
+    /// Has a peer wait to be let in, unless it can't be.
+    pub(super) fn admit(&mut self, now: Time, candidate: Candidate) {
+        let peer = candidate.contact.peer;
+        let Some(seat) = self.seat.as_ref().filter(|_| peer != self.me.peer) else { return };
+        if let Some(remaining) = self.quarantine.remaining(now, peer) {
             let for_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-            self.send(from, Body::Refuse(Refusal::Quarantined { for_ms }));
-            return Ok(());
+            return self.send(peer, Body::Refuse(Refusal::Quarantined { for_ms }));
         }
-        let Some(seat) = &self.seat else { return Ok(()) };
-        let proposer = seat.proposer(me);
-        if proposer != me {
-            if let Some(contact) = self.contacts.get(&proposer).cloned() {
-                self.send(from, Body::Redirect(contact));
-            }
-            return Ok(());
-        }
-        let known = self.joiners.contains_key(&from);
-        let present = seat.view.members().iter().filter(|peer| **peer != from && seat.trusts(**peer)).count();
+        let known = self.joiners.contains_key(&peer);
+        let present = seat.view.members().iter().filter(|member| **member != peer && seat.trusts(**member)).count();
         let waiting = self.joiners.len() - usize::from(known);
         if present + waiting >= self.config.max_members {
             let max_members = u32::try_from(self.config.max_members).unwrap_or(u32::MAX);
-            self.joiners.remove(&from);
-            self.send(from, Body::Refuse(Refusal::Full { max_members }));
-            return Ok(());
+            self.joiners.remove(&peer);
+            return self.send(peer, Body::Refuse(Refusal::Full { max_members }));
         }
-        let candidate = Candidate { contact, step, generation };
-        self.joiners.insert(from, Joiner { candidate, asked_at: now });
+        self.joiners.insert(peer, Joiner { candidate, asked_at: now });
         if !known {
-            self.tell(Event::Joining(from));
+            self.tell(Event::Joining(peer));
         }
-        Ok(())
     }
 
     /// The joiners that the next view may take in. None while a member is still syncing, so that those who serve the state
@@ -94,18 +93,6 @@ impl Membership {
             self.joiners.extract_if(.., |_, joiner| now - joiner.asked_at > limit).map(|(peer, _)| peer).collect();
         for peer in gone {
             self.tell(Event::JoinerLost(peer));
-        }
-    }
-
-    /// Joiners that wait for us learn who proposes now.
-    pub(super) fn redirect_joiners(&mut self) {
-        let me = self.me.peer;
-        let Some(proposer) = self.seat.as_ref().map(|seat| seat.proposer(me)).filter(|proposer| *proposer != me) else {
-            return;
-        };
-        let Some(contact) = self.contacts.get(&proposer).cloned() else { return };
-        for (peer, _) in std::mem::take(&mut self.joiners) {
-            self.send(peer, Body::Redirect(contact.clone()));
         }
     }
 }

@@ -51,10 +51,11 @@ impl Membership {
                 }
                 // Its view goes on, or has gone on: whoever comes back from a record is not a part of it any more.
                 (Some(_), false) if view == seat.id => self.evict_ourselves(now, from, hints.unwrap_or_default()),
-                (None, true) => {
+                (None, true) if view == seat.id => {
                     self.suspect(now, from, Evidence::Restarted);
                     self.show_out(from);
                 }
+                // It has not taken part in our view yet, in no process: whoever does writes that down first.
                 (Some(_) | None, _) if view != seat.id => self.send_install(from),
                 (Some(_) | None, _) => self.note_alive(now, from),
             }
@@ -121,7 +122,7 @@ impl Membership {
             if let Some(seat) = &mut self.seat {
                 (seat.decree, seat.takeover_at) = (None, None);
             }
-            self.redirect_joiners_to(by);
+            self.joiners.clear(); // They ask the others.
             self.hold(Hold::Now);
         }
         for peer in members {
@@ -131,15 +132,6 @@ impl Membership {
             return self.withdraw();
         }
         self.ask(now);
-    }
-
-    fn redirect_joiners_to(&mut self, peer: PeerId) {
-        let contact = self.contacts.get(&peer).cloned();
-        for (joiner, _) in std::mem::take(&mut self.joiners) {
-            if let Some(contact) = contact.clone().filter(|contact| contact.peer != joiner) {
-                self.send(joiner, Body::Redirect(contact));
-            }
-        }
     }
 
     /// We could not do what it takes to go on: nobody had what we need.
@@ -197,6 +189,18 @@ impl Membership {
         }
         for peer in due {
             self.say_hello(peer);
+        }
+    }
+
+    /// Tries the links that the view says are broken.
+    pub(super) fn try_severed(&mut self, now: Time) {
+        let (me, step) = (self.me.peer, self.reached);
+        let interval = self.config.probe_interval();
+        let Some(seat) = self.seat.as_mut().filter(|seat| now - seat.tried_at >= interval) else { return };
+        seat.tried_at = now;
+        let apart: Vec<PeerId> = seat.severed_from(me).filter(|peer| !seat.heard.contains(peer)).collect();
+        for peer in apart {
+            self.send(peer, Body::Heartbeat { step });
         }
     }
 

@@ -79,8 +79,7 @@ impl Question<'_> {
     /// pairs; of several, the highest.
     fn sever(&self, staying: &mut BTreeMap<PeerId, Progress>) -> Vec<(PeerId, PeerId)> {
         let told = self.promises.iter().flat_map(|(a, promised)| promised.unreachable.iter().map(|b| (*a, *b)));
-        let mut severed: Vec<(PeerId, PeerId)> = self.view.severed().to_vec();
-        severed.extend(told.map(|(a, b)| (a.min(b), a.max(b))));
+        let mut severed: Vec<(PeerId, PeerId)> = told.map(|(a, b)| (a.min(b), a.max(b))).collect();
         severed.sort_unstable();
         severed.dedup();
         loop {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::agreement::Round;
-use super::planning::{Promised, Question};
+use super::planning::{Candidate, Promised, Question};
 use super::seat::{Decree, Paused, Seat, Stage};
 use super::{Membership, Steps};
 use crate::id::PeerId;
@@ -32,7 +32,8 @@ impl Membership {
         self.since.get_or_insert(now);
         let Some(seat) = &mut self.seat else { return };
         let promised = seat.acceptor.promised.map(|ballot| ballot.proposer);
-        let trusted = promised.is_some_and(|proposer| proposer != me && seat.trusts(proposer));
+        let sound = |peer| peer != me && seat.trusts(peer) && !seat.hearsay.contains_key(&peer);
+        let trusted = promised.is_some_and(sound);
         let is_turn = seat.proposer(me) == me;
         let due = seat.takeover_at.is_some_and(|at| now >= at);
         if let Some(decree) = &seat.decree {
@@ -71,16 +72,22 @@ impl Membership {
     /// Another is to propose: it learns why, and gets time.
     fn call_proposer(&mut self, now: Time, urgent: bool) {
         let Some(seat) = &mut self.seat else { return };
-        let proposer = seat.proposer(self.me.peer);
+        let me = self.me.peer;
+        let proposer = seat.proposer(me);
         let mut news = Vec::new();
         for (peer, evidence) in &seat.suspects {
-            if *peer != proposer && seat.told.insert(*peer, proposer) != Some(proposer) {
+            if *peer != proposer && proposer != me && seat.told.insert(*peer, proposer) != Some(proposer) {
                 news.push(Body::Suspect { peer: *peer, evidence: *evidence });
             }
         }
-        let me = self.me.peer;
-        if self.leaving && seat.told.insert(me, proposer) != Some(proposer) {
+        if self.leaving && proposer != me && seat.told.insert(me, proposer) != Some(proposer) {
             news.push(Body::Leave);
+        }
+        for (peer, joiner) in &self.joiners {
+            if proposer != me && *peer != proposer && seat.told.insert(*peer, proposer) != Some(proposer) {
+                let Candidate { contact, step, generation } = joiner.candidate.clone();
+                news.push(Body::Introduce { contact, step, generation });
+            }
         }
         if urgent && seat.takeover_at.is_none() {
             self.give_time(now, Duration::ZERO);
@@ -111,11 +118,12 @@ impl Membership {
         seat.decree = Some(Decree::new(ballot, boundary, Stage::Promising));
         let again = seat.tries > 0;
         let asked: Vec<PeerId> = seat.others(me).into_iter().filter(|peer| seat.asks(*peer, again)).collect();
+        let unreachable = seat.unreachable(me);
         let limit = if boundary.is_some() { self.config.boundary_limit() } else { self.config.promise_limit() };
         self.persist();
         self.hold(Hold::Now);
         for peer in asked {
-            self.send(peer, Body::Prepare { ballot, boundary });
+            self.send(peer, Body::Prepare { ballot, boundary, unreachable: unreachable.clone() });
         }
         self.set_timer(Timer::Round, now + limit);
         self.propose_when_held(now);
@@ -125,7 +133,7 @@ impl Membership {
     pub(super) fn propose_when_held(&mut self, now: Time) {
         let (me, progress) = (self.me.peer, self.progress);
         let Some(seat) = &mut self.seat else { return };
-        let unreachable = seat.suspects.keys().copied().collect();
+        let unreachable = seat.unreachable(me);
         let accepted = seat.acceptor.accepted.clone();
         let Some(decree) = &mut seat.decree else { return };
         if self.steps != Steps::Held {

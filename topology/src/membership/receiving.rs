@@ -27,10 +27,6 @@ impl Membership {
         let Envelope { generation, view, body, .. } = envelope;
         match body {
             Body::Join { contact, step } => self.receive_join(now, from, generation, contact, step),
-            Body::Redirect(contact) => {
-                self.follow(now, from, contact);
-                Ok(())
-            }
             Body::Refuse(refusal) => {
                 self.receive_refusal(now, from, refusal);
                 Ok(())
@@ -57,7 +53,9 @@ impl Membership {
         let urgent = matches!(envelope.body, Body::Prepare { .. });
         if Some(envelope.view) == seat.view.parent && known && self.asking.is_none() {
             self.tell(Event::Stale { from });
-            if urgent || self.may_answer(now, from) {
+            // What has arrived after its own decree was decided is late, and its sender not behind for long.
+            let late = matches!(envelope.body, Body::Accept { .. } | Body::Promise { .. });
+            if urgent || (!late && self.may_answer(now, from)) {
                 self.send_install(from);
             }
         } else if envelope.generation > seat.view.generation {
@@ -91,7 +89,9 @@ impl Membership {
         self.note_alive(now, from);
         let Some(seat) = &mut self.seat else { return Ok(()) };
         match body {
-            Body::Prepare { ballot, boundary } => self.receive_prepare(now, from, ballot, boundary),
+            Body::Prepare { ballot, boundary, unreachable } => {
+                self.receive_prepare(now, from, ballot, boundary, &unreachable)
+            }
             Body::Promise { ballot, accepted, progress, unreachable, leaving, recovering } => {
                 let promised = super::planning::Promised { progress, unreachable, leaving };
                 self.receive_promise(now, from, ballot, accepted, promised, recovering);
@@ -104,6 +104,10 @@ impl Membership {
             Body::Propose { ballot, proposal } => self.receive_propose(now, from, ballot, proposal),
             Body::Accept { ballot } => {
                 self.receive_accept(now, from, ballot);
+                Ok(())
+            }
+            Body::Introduce { contact, step, generation } => {
+                self.admit(now, super::planning::Candidate { contact, step, generation });
                 Ok(())
             }
             Body::Leave => {
@@ -122,8 +126,8 @@ impl Membership {
                 self.compare_digest(from, step, digest);
                 Ok(())
             }
-            Body::Finished { step, digest } => {
-                self.receive_finished(from, step, digest);
+            Body::Finished { peer, step, digest } => {
+                self.receive_finished(peer, step, digest);
                 Ok(())
             }
             Body::Goodbye => {
@@ -132,7 +136,6 @@ impl Membership {
             }
             Body::Heartbeat { .. }
             | Body::Join { .. }
-            | Body::Redirect(_)
             | Body::Refuse(_)
             | Body::Install { .. }
             | Body::Hello(_)

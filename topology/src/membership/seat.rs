@@ -25,7 +25,6 @@ pub(super) struct Seat {
     pub(super) id: ViewId,
     /// What made the view; kept for those who have not heard of it.
     pub(super) origin: Option<Proposal>,
-    pub(super) installed_at: Time,
     /// Too few members: steps are held until more have joined.
     pub(super) waiting: bool,
     pub(super) recovering: Option<Recovering>,
@@ -46,6 +45,8 @@ pub(super) struct Seat {
 
     /// Members that we can't reach, or that can't stay.
     pub(super) suspects: BTreeMap<PeerId, Evidence>,
+    /// Members to which our ring link failed in this view or an earlier one: no message speaks against that.
+    pub(super) broken: BTreeSet<PeerId>,
     /// Members that others can't reach.
     pub(super) hearsay: BTreeMap<PeerId, Evidence>,
     /// Of whom we have told whom.
@@ -57,6 +58,8 @@ pub(super) struct Seat {
     pub(super) finished: BTreeMap<PeerId, (u64, Digest)>,
     pub(super) gone: BTreeSet<PeerId>,
     pub(super) detector: FailureDetector,
+    /// When we last tried the links that the view says are broken.
+    pub(super) tried_at: Time,
 }
 
 /// No quorum, since when.
@@ -99,12 +102,11 @@ pub(super) enum Stage {
 }
 
 impl Seat {
-    pub(super) fn new(view: View, origin: Option<Proposal>, config: &Config, now: Time) -> Self {
+    pub(super) fn new(view: View, origin: Option<Proposal>, config: &Config) -> Self {
         Self {
             id: view.id(),
             view,
             origin,
-            installed_at: now,
             waiting: false,
             recovering: None,
             acceptor: Acceptor::new(),
@@ -115,6 +117,7 @@ impl Seat {
             paused: None,
             takeover_at: None,
             suspects: BTreeMap::new(),
+            broken: BTreeSet::new(),
             hearsay: BTreeMap::new(),
             told: BTreeMap::new(),
             leavers: BTreeSet::new(),
@@ -123,6 +126,7 @@ impl Seat {
             finished: BTreeMap::new(),
             gone: BTreeSet::new(),
             detector: FailureDetector::new(config.silence_limit()),
+            tried_at: Time::ZERO,
         }
     }
 
@@ -151,16 +155,43 @@ impl Seat {
         matches!(self.suspects.get(&peer), None | Some(Evidence::LinkFailed))
     }
 
-    /// The member that is to propose: the lowest one that nobody has spoken against, as far as we know.
+    /// The member that is to propose: the first one that nobody has spoken against, as far as we know.
     pub(super) fn proposer(&self, me: PeerId) -> PeerId {
-        let sound = |peer: &&PeerId| self.trusts(**peer) && !self.hearsay.contains_key(*peer);
-        self.view.members().iter().find(|peer| **peer == me || sound(peer)).copied().unwrap_or(me)
+        let sound = |peer: &PeerId| self.trusts(*peer) && !self.hearsay.contains_key(peer);
+        self.precedence().into_iter().find(|peer| *peer == me || sound(peer)).unwrap_or(me)
     }
 
     /// How many trusted members stand before us.
     pub(super) fn stagger(&self, me: PeerId) -> u32 {
-        let before = self.view.members().iter().take_while(|peer| **peer < me).filter(|peer| self.trusts(**peer));
+        let order = self.precedence();
+        let before = order.iter().take_while(|peer| **peer != me).filter(|peer| self.trusts(**peer));
         u32::try_from(before.count().min(MAX_STAGGER)).expect("invariant: bounded above")
+    }
+
+    /// In which order members propose: those first that can reach most, and of these the lowest.
+    fn precedence(&self) -> Vec<PeerId> {
+        let mut severed: BTreeMap<PeerId, usize> = BTreeMap::new();
+        for (a, b) in self.view.severed() {
+            *severed.entry(*a).or_default() += 1;
+            *severed.entry(*b).or_default() += 1;
+        }
+        let mut order = self.view.members().to_vec();
+        order.sort_by_key(|peer| severed.get(peer).copied().unwrap_or(0));
+        order
+    }
+
+    /// The members that we can't reach, sorted: those that we suspect, and those that the view says we can't, unless we
+    /// have heard from them since.
+    pub(super) fn unreachable(&self, me: PeerId) -> Vec<PeerId> {
+        let apart = self.severed_from(me).filter(|peer| !self.heard.contains(peer) || self.broken.contains(peer));
+        let unreachable: BTreeSet<PeerId> = apart.chain(self.suspects.keys().copied()).collect();
+        unreachable.into_iter().collect()
+    }
+
+    /// The members that the view says `peer` can't reach.
+    pub(super) fn severed_from(&self, peer: PeerId) -> impl Iterator<Item = PeerId> + '_ {
+        let pairs = self.view.severed().iter();
+        pairs.filter_map(move |(a, b)| if *a == peer { Some(*b) } else { (*b == peer).then_some(*a) })
     }
 
     /// Whom we tell that we live, and who tells us.

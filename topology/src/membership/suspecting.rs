@@ -30,6 +30,9 @@ impl Membership {
             return;
         }
         seat.suspects.insert(peer, evidence);
+        if evidence == Evidence::LinkFailed {
+            seat.broken.insert(peer);
+        }
         if before.is_none() {
             self.tell(Event::Suspected { peer, evidence, reporter: None });
         }
@@ -63,10 +66,22 @@ impl Membership {
         seat.suspects.remove(&from);
         seat.told.remove(&from);
         if let Some(decree) = seat.decree.as_ref().filter(|decree| decree.stage == Stage::Promising) {
-            let (ballot, boundary) = (decree.ballot, decree.boundary);
-            self.send(from, Body::Prepare { ballot, boundary });
+            let (ballot, boundary, unreachable) = (decree.ballot, decree.boundary, seat.unreachable(self.me.peer));
+            self.send(from, Body::Prepare { ballot, boundary, unreachable });
         }
         self.watch(now);
+        self.tell_again(from);
+    }
+
+    /// What we said while the connection was gone is lost.
+    fn tell_again(&mut self, to: PeerId) {
+        if let Some((step, digest)) = self.finished {
+            let peer = self.me.peer;
+            self.send(to, Body::Finished { peer, step, digest });
+        }
+        if self.synced {
+            self.send(to, Body::Synced);
+        }
     }
 
     /// Watches our neighbours, but for those that we suspect already.

@@ -15,6 +15,7 @@ impl Membership {
         from: PeerId,
         ballot: Ballot,
         boundary: Option<u64>,
+        unreachable: &[PeerId],
     ) -> Result<(), Violation> {
         let Some(seat) = &mut self.seat else { return Ok(()) };
         if ballot.proposer != from {
@@ -25,6 +26,12 @@ impl Membership {
             return Ok(());
         }
         seat.attempt = seat.attempt.max(ballot.attempt);
+        let me = self.me.peer;
+        let view = &seat.view;
+        let news = |peer: &&PeerId| **peer != me && view.contains(**peer) && !view.is_severed(from, **peer);
+        for peer in unreachable.iter().filter(news) {
+            seat.hearsay.entry(*peer).or_insert(Evidence::Unanswered);
+        }
         let known = seat.acceptor.promised == Some(ballot);
         if let Err(promised) = seat.acceptor.prepare(ballot) {
             self.send(from, Body::Nack { ballot, promised });
@@ -56,7 +63,7 @@ impl Membership {
                 ballot,
                 accepted: seat.acceptor.accepted.clone(),
                 progress: self.progress,
-                unreachable: seat.suspects.keys().copied().collect(),
+                unreachable: seat.unreachable(self.me.peer),
                 leaving: self.leaving || self.asking.is_some(),
                 recovering: seat.recovering.is_some(),
             };

@@ -242,8 +242,8 @@ impl Cluster {
             eprintln!("{line}");
         }
         for (name, peer) in &self.peers {
-            eprintln!("{name:?} {:?} step {} view {:?}", peer.fate, peer.step, peer.machine.view());
-            if self.tracing {
+            eprintln!("{name:?} {:?} at {} step {} view {:?}", peer.fate, Duration::from_nanos(self.now.as_nanos()).as_secs_f32(), peer.step, peer.machine.view());
+            if std::env::var("DEEP").is_ok() {
                 eprintln!("{:#?}", peer.machine);
             }
         }
@@ -268,10 +268,6 @@ impl Cluster {
 
     pub(super) fn running(&self) -> Vec<PeerId> {
         self.peers.iter().filter(|(_, peer)| peer.is_running()).map(|(name, _)| *name).collect()
-    }
-
-    pub(super) fn members(&self, of: PeerId) -> Vec<PeerId> {
-        self.peers[&of].machine.view().map(|view| view.members().to_vec()).unwrap_or_default()
     }
 
     /// Whether the steps of these run in one view of exactly them.
@@ -359,7 +355,7 @@ impl Cluster {
             }
             match output {
                 Output::Send { to, envelope } => {
-                    assert_ne!(to, name, "nobody sends to itself");
+                    if to == name { self.fail(&format!("{name:?} sends to itself: {envelope:?}")); }
                     let at = self.arrival(name, to);
                     let gone =
                         self.peers.get(&to).is_none_or(|peer| matches!(peer.fate, Fate::Killed | Fate::Ended(_)));
@@ -386,6 +382,11 @@ impl Cluster {
                 Output::Resume(resumption) => {
                     let peer = self.peers.get_mut(&name).expect("there");
                     self.invariants.enter(name, peer, &resumption);
+                    if self.tracing {
+                        for line in self.trace.drain(..) {
+                            eprintln!("{line}");
+                        }
+                    }
                     peer.resume(&resumption);
                     if let (Some(state), None) = (peer.state, &peer.wants_result) {
                         self.invariants.state(name, resumption.view.id(), resumption.step, state);

@@ -116,13 +116,12 @@ impl Peer {
                 self.wants_result = Some((step, from.clone()));
             }
             CatchUp::State { from } => {
-                assert!(self.outside || self.state.is_none(), "a member has to throw its state away");
+                assert!(self.outside || self.state.is_none(), "a member has to throw its state away: {resumption:?} at {}", self.step);
                 (self.step, self.state, self.result) = (step, None, None);
                 self.kept.clear();
                 self.wants_state = Some((step, from.clone()));
             }
         }
-        self.outside = false;
         if !resumption.syncing.is_empty() {
             self.keep_snapshot();
         }
@@ -142,6 +141,7 @@ impl Peer {
     pub(super) fn commit(&mut self, outcome: Outcome) {
         assert_eq!(outcome.0, self.step + 1);
         self.step = outcome.0;
+        self.outside = false;
         self.result = Some(outcome);
         self.contributed = false;
         self.activity += 1;

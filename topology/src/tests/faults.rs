@@ -14,7 +14,7 @@ fn everybody(cluster: &Cluster) -> Vec<PeerId> {
 #[test]
 fn any_member_may_die_at_any_moment() {
     for seed in 0..400 {
-        let mut cluster = formed(seed, 30, &[1, 2, 3, 4]);
+        let mut cluster = formed(seed, 50, &[1, 2, 3, 4]);
         let time = Duration::from_millis(cluster.rng.below(2_500) as u64);
         cluster.run_for(time);
         let victim = peer(1 + cluster.rng.below(4) as u8);
@@ -35,7 +35,7 @@ fn any_member_may_die_at_any_moment() {
 #[test]
 fn two_die_at_once_and_more_while_the_view_changes() {
     for seed in 0..400 {
-        let mut cluster = formed(seed, 30, &[1, 2, 3, 4, 5, 6, 7]);
+        let mut cluster = formed(seed, 50, &[1, 2, 3, 4, 5, 6, 7]);
         let time = Duration::from_millis(cluster.rng.below(2_000) as u64);
         cluster.run_for(time);
         for _ in 0..3 {
@@ -54,7 +54,7 @@ fn two_die_at_once_and_more_while_the_view_changes() {
 #[test]
 fn a_hung_member_is_left_out_within_max_stall() {
     for seed in 0..100 {
-        let mut cluster = formed(seed, 30, &[1, 2, 3, 4, 5]);
+        let mut cluster = formed(seed, 50, &[1, 2, 3, 4, 5]);
         cluster.run_for(Duration::from_millis(500));
         let victim = peer(1 + (seed % 5) as u8);
         cluster.hang(victim);
@@ -71,7 +71,7 @@ fn a_hung_member_is_left_out_within_max_stall() {
 fn of_two_members_the_lower_goes_on_and_the_higher_forks() {
     for seed in 0..30 {
         for (victim, other) in [(2, 1), (1, 2)] {
-            let mut cluster = formed(seed, 30, &[1, 2]);
+            let mut cluster = formed(seed, 50, &[1, 2]);
             cluster.run_for(Duration::from_millis(700));
             cluster.kill(peer(victim));
             cluster.run();
@@ -92,7 +92,7 @@ fn sever(cluster: &mut Cluster, a: PeerId, b: PeerId) {
 #[test]
 fn a_broken_link_evicts_nobody() {
     for seed in 0..300 {
-        let mut cluster = formed(seed, 30, &[1, 2, 3, 4, 5]);
+        let mut cluster = formed(seed, 50, &[1, 2, 3, 4, 5]);
         cluster.run_for(Duration::from_millis(500));
         let (a, b) = (peer(1 + cluster.rng.below(5) as u8), peer(1 + cluster.rng.below(5) as u8));
         if a == b {
@@ -115,7 +115,7 @@ fn a_broken_link_evicts_nobody() {
 #[test]
 fn a_broken_ring_link_evicts_nobody() {
     for seed in 0..100 {
-        let mut cluster = formed(seed, 30, &[1, 2, 3, 4]);
+        let mut cluster = formed(seed, 50, &[1, 2, 3, 4]);
         cluster.run_for(Duration::from_millis(500));
         let a = 1 + cluster.rng.below(4) as u8;
         let b = 1 + a % 4;
@@ -290,8 +290,8 @@ fn a_member_that_comes_back_from_its_record_finds_the_others_alive() {
 #[test]
 fn a_member_dies_while_all_finish() {
     for seed in 0..300 {
-        let mut cluster = formed(seed, 10, &[1, 2, 3, 4]);
-        let last = |cluster: &Cluster| cluster.peers.values().any(|peer| peer.step == 10);
+        let mut cluster = formed(seed, 30, &[1, 2, 3, 4]);
+        let last = |cluster: &Cluster| cluster.peers.values().any(|peer| peer.step == 30);
         cluster.run_until(last);
         let victim = peer(1 + cluster.rng.below(4) as u8);
         if cluster.peers[&victim].fate == Fate::Running {

@@ -258,20 +258,20 @@ impl Books {
             self.turn(path, *line);
         }
         let mut batch = 0;
-        for (peer, ranges) in &record.contributions {
-            self.peers.insert(*peer);
-            for range in ranges {
-                if range.start >= range.end || range.end > self.header.samples {
-                    let (start, end) = (range.start, range.end);
-                    return Err(malformed(path, *line, format!("[{start},{end}] is not a range of samples")));
-                }
-                batch += u64::from(range.end - range.start);
-                self.visit(range.clone(), &entry);
+        for range in record.contributions.iter().flat_map(|(_, ranges)| ranges) {
+            if range.start >= range.end || range.end > self.header.samples {
+                let (start, end) = (range.start, range.end);
+                return Err(malformed(path, *line, format!("[{start},{end}] is not a range of samples")));
             }
+            batch += u64::from(range.end - range.start);
         }
         if batch > u64::from(self.header.batch_size) {
             let reason = format!("its batch has {batch} samples, but at most {} are possible", self.header.batch_size);
             return Err(malformed(path, *line, reason));
+        }
+        for (peer, ranges) in &record.contributions {
+            self.peers.insert(*peer);
+            ranges.iter().for_each(|range| self.visit(range.clone(), &entry));
         }
         Ok(())
     }

@@ -63,6 +63,11 @@ pub(super) fn encode_record(record: &AuditRecord) -> Vec<u8> {
     })
 }
 
+/// The first bytes of every audit file.
+pub(super) fn header_start() -> Vec<u8> {
+    [HEADER_START, b":\"", FORMAT.as_bytes()].concat()
+}
+
 /// Whether a line is a header, by its beginning alone.
 pub(super) fn is_header(line: &[u8]) -> bool {
     line.starts_with(HEADER_START)

@@ -1,5 +1,6 @@
 use std::fs;
 
+use proptest::prelude::*;
 use starling_topology::Ledger;
 use tempfile::TempDir;
 
@@ -127,11 +128,13 @@ fn every_offence_is_caught_at_its_line() {
     let AuditError::Missing { from: 11, to: 13, line: 12, .. } = missing else { panic!("{missing}") };
 
     let repeated_in_last = offence(|records| {
-        let again = records[28].contributions[0].1.clone();
         records[29].epoch = records[28].epoch;
-        records[29].contributions[0].1 = again;
+        records[29].contributions = records[28].contributions[..1].to_vec();
     });
-    assert!(matches!(repeated_in_last, AuditError::Samples { repeated: 3, line: 31, .. }), "{repeated_in_last}");
+    assert!(
+        matches!(repeated_in_last, AuditError::Samples { lost: 0, repeated: 1, line: 31, .. }),
+        "{repeated_in_last}"
+    );
 
     for (change, line, reason) in [
         ((|records| records[8].epoch = 5) as fn(&mut Vec<AuditRecord>), 10, "epoch 5 comes after epoch"),
@@ -234,6 +237,17 @@ fn a_line_cut_short_by_a_crash_is_none() {
 }
 
 #[test]
+fn a_file_of_another_kind_is_left_alone() {
+    let folder = Folder::new();
+    for text in ["a letter without an end", "{\"format\":\"starling-signatures-1\"}", "\n"] {
+        fs::write(folder.path("a"), text).expect("written");
+        let message = AuditWriter::open(folder.path("a"), header(1)).expect_err("not ours").to_string();
+        assert!(message.contains("a:1 is not a line of an audit file: it is something else"), "{message}");
+        assert_eq!(fs::read_to_string(folder.path("a")).expect("read"), text);
+    }
+}
+
+#[test]
 fn records_reach_the_file_while_the_run_goes_on() {
     let folder = Folder::new();
     let mut writer = AuditWriter::open(folder.path("a"), header(1)).expect("opened");
@@ -269,4 +283,26 @@ fn what_is_no_audit_file_is_refused_by_line() {
     assert!(matches!(check(&[folder.write("b", &[])]), Err(AuditError::Empty)));
     assert!(matches!(check(&[folder.path("gone")]), Err(AuditError::Io { .. })));
     assert!(matches!(check(&[] as &[&Path]), Err(AuditError::Empty)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn changed_bytes_are_refused_or_prove_the_same(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let folder = Folder::new();
+        let (path, good) = (folder.write("a", &records(12)), folder.write("good", &records(12)));
+        let mut text = fs::read(&path).expect("read");
+        for (at, byte) in changes {
+            let at = at.index(text.len());
+            text[at] = byte;
+        }
+        text.truncate(cut.map_or(text.len(), |cut| cut.index(text.len())));
+        fs::write(&path, text).expect("written");
+        if let Ok(report) = check(&[&path, &good]) {
+            prop_assert_eq!(report, check(&[&good]).expect("clean"));
+        }
+    }
 }

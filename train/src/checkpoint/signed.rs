@@ -140,13 +140,14 @@ impl CheckpointStore {
         is_its_own.then_some(signed)
     }
 
-    /// The last checkpoint that is stable and intact, every byte read and hashed. `None` if there is none.
+    /// The last checkpoint that is stable and intact, every byte read and hashed, and was not abandoned. `None` if there is
+    /// none.
     ///
     /// # Errors
     /// If the directory cannot be read.
     pub fn newest_stable(&self) -> Result<Option<CheckpointInfo>, CheckpointError> {
-        let mut candidates = self.intact()?;
-        candidates.retain(|(info, _)| self.is_stable(info));
+        let (mut candidates, abandoned) = (self.intact()?, self.abandoned()?);
+        candidates.retain(|(info, _)| !abandoned.contains(&info.id) && self.is_stable(info));
         let found = candidates.into_iter().rev().find(|(info, manifest)| self.read_state(manifest, &info.path).is_ok());
         Ok(found.map(|(info, _)| info))
     }

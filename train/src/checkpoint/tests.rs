@@ -390,6 +390,64 @@ fn a_stable_checkpoint_is_not_replaced_by_another_of_its_step() {
 }
 
 #[test]
+fn abandoned_checkpoints_are_passed_over_and_go_with_the_next_save() {
+    let (_directory, store) = store(5);
+    store.abandon().expect("nothing to abandon");
+    assert_eq!(names(&store.directory).expect("read"), ["chunks"]);
+    save_stable(&store, 4);
+    store.save(&state(9)).expect("saved");
+    store.abandon().expect("marked");
+    let store = CheckpointStore::open(store.directory, 5).expect("opened again");
+    assert_eq!((store.newest_stable().expect("read"), store.last_intact().expect("read")), (None, None));
+    assert_eq!((store.steps().expect("read"), steps(&store)), (vec![], vec![4, 9]));
+    assert!(matches!(store.load(None), Err(CheckpointError::NotFound { .. })));
+    assert_eq!(store.load(Some(4)).expect("asked for by step"), state(4));
+    // A save that fails leaves them where they are.
+    let other_run = ReplicatedState { run: RunId([2; 32]), ..state(5) };
+    store.save(&other_run).expect_err("another run");
+    assert_eq!(steps(&store), [4, 9]);
+    // The branch that went on is at a lower step.
+    store.save(&state(7)).expect("saved");
+    assert_eq!((steps(&store), store.load(None).expect("loaded")), (vec![7], state(7)));
+    assert_eq!(names(&store.directory).expect("read").len(), 2, "one manifest and the folder of chunks");
+    assert_eq!(chunk_files(&store).len(), 1);
+    // A state that both branches had is none of an abandoned branch.
+    store.abandon().expect("marked");
+    store.save(&state(7)).expect("saved");
+    assert_eq!((store.last_intact().expect("read"), steps(&store)), (Some(7), vec![7]));
+}
+
+#[test]
+fn a_list_of_abandoned_checkpoints_that_cannot_be_read_lets_nothing_be_used() {
+    let (_directory, store) = store(5);
+    store.save(&state(4)).expect("saved");
+    store.abandon().expect("marked");
+    let path = store.directory.join(ABANDONED);
+    let intact = fs::read_to_string(&path).expect("read");
+    for damaged in
+        ["", "{}", &intact.replace("starling-abandoned-1", "starling-abandoned-2"), &intact.replace('a', "A")]
+    {
+        assert_ne!(damaged, intact);
+        fs::write(&path, damaged).expect("written");
+        let message = store.load(None).expect_err("damaged").to_string();
+        assert!(message.contains("abandoned.json") && message.contains("remove it only if"), "{message}");
+        assert!(store.last_intact().is_err() && store.newest_stable().is_err() && store.save(&state(5)).is_err());
+    }
+}
+
+#[test]
+fn signatures_without_their_checkpoint_are_swept() {
+    let (_directory, store) = store(5);
+    let info = save_stable(&store, 4);
+    fs::remove_file(&info.path).expect("removed");
+    let store = CheckpointStore::open(store.directory, 5).expect("opened again");
+    assert!(!signatures_path(&info.path).exists());
+    let info = save_stable(&store, 5);
+    CheckpointStore::open(store.directory, 5).expect("opened again");
+    assert!(signatures_path(&info.path).exists());
+}
+
+#[test]
 fn checkpoints_are_handed_out_by_hash() {
     let (_directory, store) = store(3);
     let info = store.save(&state(5)).expect("saved");

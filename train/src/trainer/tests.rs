@@ -20,7 +20,7 @@ const ME: PeerId = PeerId([1; 32]);
 
 /// Takes one step alone.
 fn advance(trainer: &mut Trainer, buffer: &mut Vec<f32>) -> StepReport {
-    trainer.begin(&[ME]);
+    let _ = trainer.begin(&[ME]);
     let weight = trainer.compute(ME, buffer).expect("computed");
     assert_eq!(weight, u64::from(trainer.ledger().share_len(ME)));
     let record = trainer.reduce_alone(std::mem::take(buffer), weight, ME, UNMEASURED);
@@ -150,8 +150,13 @@ fn a_step_needs_an_assignment_and_the_record_of_that_step() {
         assert!(matches!(trainer.apply(&wrong), Err(Error::Record(_))), "{:?}", wrong.members);
     }
     assert_eq!((trainer.digest(), trainer.step()), (digest, 0));
-    trainer.begin(&[stranger]);
-    assert_eq!(trainer.ledger().share_len(ME), 16, "a run begins once");
+    // Until the first step is committed, each view begins anew.
+    assert!(trainer.begin(&[stranger, ME]) && !trainer.begin(&[stranger, ME]));
+    assert_eq!((trainer.ledger().share_len(ME), trainer.ledger().step()), (8, 1));
+    assert!(trainer.begin(&[ME]));
+    trainer.apply(&record).expect("applied");
+    assert!(!trainer.begin(&[stranger]));
+    assert_eq!(trainer.ledger().share_len(stranger), 0, "the run has begun");
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Swarm {
             |speed: &u32| Member { trainer: trainer("mlp:32", optimizer, batch_size), speed: *speed, queue: None };
         let mut members: BTreeMap<_, _> = (1..).map(peer).zip(speeds.iter().map(member)).collect();
         let names: Vec<PeerId> = members.keys().copied().collect();
-        members.values_mut().for_each(|member| member.trainer.begin(&names));
+        members.values_mut().for_each(|member| assert!(member.trainer.begin(&names)));
         Self { members, batch_size }
     }
 
