@@ -39,6 +39,7 @@ const LISTEN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_CONTACTS: usize = 2048;
 
 /// What other members may ask for.
+#[derive(Clone)]
 pub(crate) struct Stock {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) snapshots: Arc<Snapshots>,
@@ -262,6 +263,31 @@ impl Network {
     }
 }
 
+/// `wanted` with the ports of `before` where any port will do.
+pub(crate) fn with_ports_of(wanted: &[Multiaddr], before: &[String]) -> Vec<Multiaddr> {
+    let before: Vec<Multiaddr> = before.iter().filter_map(|address| address.parse().ok()).collect();
+    let filled = |address: &Multiaddr| {
+        let same = before.iter().find(|other| is_quic(other) == is_quic(address));
+        let port = same.and_then(|other| other.iter().find_map(port));
+        address
+            .iter()
+            .map(|part| match (&part, port) {
+                (Protocol::Tcp(0), Some(port)) => Protocol::Tcp(port),
+                (Protocol::Udp(0), Some(port)) => Protocol::Udp(port),
+                _ => part,
+            })
+            .collect()
+    };
+    wanted.iter().map(filled).collect()
+}
+
+fn port(part: Protocol<'_>) -> Option<u16> {
+    match part {
+        Protocol::Tcp(port) | Protocol::Udp(port) => Some(port),
+        _ => None,
+    }
+}
+
 /// Starts all listeners and waits until each has an address.
 async fn listen<B: swarm::NetworkBehaviour>(swarm: &mut Swarm<B>, wanted: &[Multiaddr]) -> Result<(), NodeError> {
     let mut pending = BTreeMap::new();
@@ -306,4 +332,19 @@ fn is_loopback(address: &Multiaddr) -> bool {
         Protocol::Ip6(ip) => ip.is_loopback(),
         _ => false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_may_listen_anywhere_listens_where_it_did() {
+        let wanted = ["/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1", "/ip4/127.0.0.1/tcp/7"];
+        let wanted = wanted.map(|address| address.parse().expect("a multiaddr"));
+        let before = ["/ip4/127.0.0.1/udp/5/quic-v1", "nonsense", "/ip4/127.0.0.1/tcp/4"].map(str::to_owned);
+        let filled = with_ports_of(&wanted, &before).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(filled, ["/ip4/0.0.0.0/tcp/4", "/ip4/0.0.0.0/udp/5/quic-v1", "/ip4/127.0.0.1/tcp/7"]);
+        assert_eq!(with_ports_of(&wanted, &[]), wanted);
+    }
 }

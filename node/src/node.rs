@@ -12,9 +12,10 @@ use tokio_util::sync::CancellationToken;
 use crate::error::NodeError;
 use crate::event_loop::{Company, End, Ended, EventLoop, LoopConfig};
 use crate::exchange::Exchange;
-use crate::identity::to_libp2p;
-use crate::network::{Network, Stock};
+use crate::identity::{Identity, to_libp2p};
+use crate::network::{self, Network, Stock};
 use crate::prepare::{self, Prepared, Start};
+use crate::record_file::Kept;
 use crate::report::{Observer, Outcome, Report, Summary};
 use crate::reporter::Reporter;
 use crate::saver::Saver;
@@ -115,7 +116,7 @@ async fn take_part(
     let snapshots = Snapshots::new(settings.state_rate);
     let terms = Terms { manifest, min_members: membership.min_members };
     let stock = Stock { exchange: exchange.clone(), snapshots: snapshots.clone(), terms };
-    let mut network = Network::start(&identity, Secret::new(secret), settings, stock).await?;
+    let mut network = listen_where_it_was(&identity, Secret::new(secret), settings, stock, &start).await?;
     let addresses = network.addresses();
     let ticket = Ticket { peer: identity.peer_id(), addresses: addresses.clone(), run, secret };
     observer.report(&Report::Listening {
@@ -124,7 +125,7 @@ async fn take_part(
     });
     match &start {
         Start::Found => {}
-        Start::Join(contacts) | Start::Recover(_, contacts) => {
+        Start::Join(contacts) | Start::Recover(Kept { contacts, .. }) => {
             contacts.iter().for_each(|contact| network.learn(contact));
         }
     }
@@ -147,7 +148,7 @@ async fn take_part(
     let membership = match start {
         Start::Found => Membership::found(membership, run, me, progress, now),
         Start::Join(contacts) => Membership::join(membership, run, me, contacts, now),
-        Start::Recover(record, contacts) => {
+        Start::Recover(Kept { record, contacts, .. }) => {
             Membership::recover(membership, run, me, record, contacts, progress, now)
         }
     };
@@ -187,6 +188,28 @@ async fn take_part(
     };
     observer.report(&Report::Finished(summary.clone()));
     totals.trouble.map_or(Ok(summary), Err)
+}
+
+/// Starts the network. A member that comes back takes the ports that it had, if it may take any: the others look for it
+/// there.
+async fn listen_where_it_was(
+    identity: &Identity,
+    secret: Secret,
+    settings: &Settings,
+    stock: Stock,
+    start: &Start,
+) -> Result<Network, NodeError> {
+    if let Start::Recover(kept) = start {
+        let listen = network::with_ports_of(&settings.listen, &kept.listened);
+        let before = Settings { listen, ..settings.clone() };
+        match Network::start(identity, secret, &before, stock.clone()).await {
+            Err(error @ NodeError::Listen { .. }) if before.listen != settings.listen => {
+                tracing::info!(%error, "listening elsewhere than before");
+            }
+            outcome => return outcome,
+        }
+    }
+    Network::start(identity, secret, settings, stock).await
 }
 
 /// Turns an end that is no success into its error.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use starling_topology::{Config as MembershipConfig, Contact, PeerId, Record, RunId};
+use starling_topology::{Config as MembershipConfig, Contact, PeerId, RunId};
 use starling_train::{
     CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Dataset, LabelColumn, Manifest, Trainer,
     WIRE_VERSION, check_export_place,
@@ -12,12 +12,12 @@ use starling_train::{
 use crate::ask::{Member, ask};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p};
+use crate::manifest_file;
 use crate::node::{CHECKPOINTS, blocking};
 use crate::record_file::{Kept, RecordFile};
 use crate::secret;
 use crate::settings::{Founding, Joining, Resume, Settings};
 use crate::welcome::{self, Terms};
-use crate::manifest_file;
 
 /// A peer that is ready to take part.
 pub(crate) struct Prepared {
@@ -42,7 +42,7 @@ pub(crate) enum Start {
     /// By asking these members.
     Join(Vec<Contact>),
     /// As the member that it was before its process was gone.
-    Recover(Record, Vec<Contact>),
+    Recover(Kept),
 }
 
 /// Prepares the founder of a run: names it, and loads a checkpoint if it goes on from one.
@@ -103,16 +103,18 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
     let record = RecordFile::new(&settings.data_dir, run);
     let start = match record.load() {
         None => Start::Join(vec![through]),
-        Some(Kept { record, mut contacts, .. }) => {
-            // What the user says is newer than what was kept.
-            contacts.retain(|contact| contact.peer != through.peer);
-            contacts.push(through);
-            Start::Recover(record, contacts)
+        Some(mut kept) => {
+            // Of itself it knows more; of another, what the user says is newer than what was kept.
+            if through.peer != from_libp2p(&identity.peer_id()).unwrap_or(through.peer) {
+                kept.contacts.retain(|contact| contact.peer != through.peer);
+                kept.contacts.push(through);
+            }
+            Start::Recover(kept)
         }
     };
     let (trainer, store) = {
         let (settings, manifest) = (settings.clone(), manifest.clone());
-        let comes_back = matches!(start, Start::Recover(..));
+        let comes_back = matches!(start, Start::Recover(_));
         blocking(move || {
             let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
             let store = open_store(&settings, manifest.run_id())?;
@@ -153,10 +155,10 @@ fn found(settings: &Settings, founding: &Founding) -> Result<(Manifest, Trainer,
     if let Resume::Step(_) = founding.resume {
         // Whoever names a step wants to begin there, whatever the others do.
         record.remove();
-    } else if let Some(Kept { record, contacts, .. }) = record.load() {
+    } else if let Some(kept) = record.load() {
         let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
         load_newest(&store, &mut trainer)?;
-        return Ok((manifest, trainer, store, Start::Recover(record, contacts)));
+        return Ok((manifest, trainer, store, Start::Recover(kept)));
     }
     let wanted = match (founding.resume, store.steps()?.last()) {
         (Resume::Fresh, Some(step)) => {

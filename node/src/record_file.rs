@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use starling_topology::message::{MAX_ADDRESSES, MAX_ADDRESS_BYTES, MAX_MEMBERS};
+use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_MEMBERS};
 use starling_topology::record::MAX_RECORD_BYTES;
 use starling_topology::{Contact, Record, RunId};
 
@@ -28,6 +28,8 @@ pub(crate) struct Kept {
     pub(crate) contacts: Vec<Contact>,
     /// Members needed to take steps.
     pub(crate) min_members: usize,
+    /// Where others can reach this one, if it comes back to where it was.
+    pub(crate) listened: Vec<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,6 +37,7 @@ struct Content {
     record: Vec<u8>,
     contacts: Vec<Contact>,
     min_members: u32,
+    listened: Vec<String>,
 }
 
 impl RecordFile {
@@ -54,9 +57,9 @@ impl RecordFile {
 
     /// Keeps it. On disk when this returns.
     pub(crate) fn store(&self, kept: Kept) -> Result<(), NodeError> {
-        let Kept { record, contacts, min_members } = kept;
+        let Kept { record, contacts, min_members, listened } = kept;
         let min_members = u32::try_from(min_members).unwrap_or(u32::MAX);
-        let content = Content { record: record.encode(), contacts, min_members };
+        let content = Content { record: record.encode(), contacts, min_members, listened };
         let bytes = postcard::to_allocvec(&content).expect("invariant: a record always encodes");
         private_file::write(&self.path, &bytes)
     }
@@ -84,7 +87,8 @@ impl RecordFile {
         match Record::decode(&content.record) {
             Ok(record) if record.view.run == self.run => {
                 let contacts = content.contacts.into_iter().filter(Contact::is_bounded).take(2 * MAX_MEMBERS);
-                Some(Kept { record, contacts: contacts.collect(), min_members: content.min_members as usize })
+                let (contacts, min_members) = (contacts.collect(), content.min_members as usize);
+                Some(Kept { record, contacts, min_members, listened: content.listened })
             }
             Ok(_) => {
                 unusable("it is another run's".to_owned());
@@ -122,7 +126,8 @@ mod tests {
         let peer = PeerId([1; 32]);
         let record = Record { view: View::found(RUN, peer), promised: None, accepted: None };
         let contacts = vec![Contact { peer, addresses: vec!["/ip4/127.0.0.1/tcp/1".to_owned()] }];
-        let kept = Kept { record, contacts, min_members: 3 };
+        let listened = vec!["/ip4/127.0.0.1/tcp/2".to_owned()];
+        let kept = Kept { record, contacts, min_members: 3, listened };
         file.store(kept.clone()).expect("stored");
         assert_eq!(file.load(), Some(kept));
         assert_eq!(RecordFile::last_run(dir.path()), Some(RUN));
@@ -137,7 +142,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temp dir");
         let file = RecordFile::new(dir.path(), RUN);
         let record = Record { view: View::found(RunId([8; 32]), PeerId([1; 32])), promised: None, accepted: None };
-        file.store(Kept { record, contacts: Vec::new(), min_members: 1 }).expect("stored");
+        let (contacts, listened) = (Vec::new(), Vec::new());
+        file.store(Kept { record, contacts, min_members: 1, listened }).expect("stored");
         assert!(file.load().is_none(), "another run's");
         std::fs::write(&file.path, b"nonsense").expect("written");
         assert!(file.load().is_none(), "damaged");

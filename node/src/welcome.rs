@@ -48,10 +48,7 @@ pub(crate) struct Mismatch {
 }
 
 /// Asks a member what the run is, showing it ours if that differs from what we heard before.
-pub(crate) async fn ask(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    ours: Option<&Manifest>,
-) -> io::Result<Terms> {
+pub(crate) async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, ours: Option<&Manifest>) -> io::Result<Terms> {
     let exchange = async {
         let request = Request { manifest: ours.map(Manifest::encode) };
         frame::write(&mut stream, &encode(&request)).await?;

@@ -170,13 +170,17 @@ fn a_killed_run_resumes_with_the_bits_of_an_unbroken_one() {
 }
 
 #[test]
-fn the_demo_trains_four_processes() {
+fn the_demo_survives_a_kill_and_takes_one_in() {
     let folder = TempDir::new().expect("a temp dir");
     let output = starling(folder.path()).args(["demo", "--json"]).stderr(Stdio::piped()).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("text");
     let last: Value = serde_json::from_str(text.lines().last().expect("a last line")).expect("JSON");
-    assert_eq!(last["peers"], 4);
+    assert_eq!((&last["peers"], &last["killed"], &last["joined"]), (&4.into(), &1.into(), &1.into()), "{last}");
+    assert_eq!((&last["samples_lost"], &last["samples_repeated"]), (&0.into(), &0.into()), "{last}");
+    for figure in ["rering_ms", "recovery_ms", "join_ms"] {
+        assert!(last[figure].is_u64(), "{figure}: {last}");
+    }
     assert_eq!(last["digests_equal"], true);
     assert!(last["accuracy"].as_f64().is_some_and(|accuracy| accuracy >= 0.95), "{last}");
     assert!(last["steps"].as_u64().is_some_and(|steps| steps > 0), "{last}");

@@ -15,7 +15,7 @@ mod peer;
 
 pub use feed::{Ear, Feed, Heard, Word};
 pub use lan::{Host, Lan};
-pub use peer::{Outcome, Peer, PeerOptions, starling};
+pub use peer::{Outcome, Peer, PeerOptions, audit, starling};
 
 use std::path::PathBuf;
 

@@ -38,6 +38,14 @@ fn starling_behind(prefix: &[String], dir: &Path) -> Command {
     command
 }
 
+/// What `starling audit` says of these files, which must be in order.
+pub fn audit(files: impl IntoIterator<Item = PathBuf>) -> Value {
+    let mut command = starling(Path::new("."));
+    let output = command.args(["audit", "--json"]).args(files).output().expect("starling starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
 /// How a peer is started.
 #[derive(Debug, Clone)]
 pub struct PeerOptions {
@@ -137,6 +145,11 @@ impl Peer {
     /// Starts `starling join` with a ticket or an address.
     pub fn join(target: &str, options: &PeerOptions) -> Self {
         Self::join_in(Arc::new(TempDir::new().expect("a temp dir")), target, options)
+    }
+
+    /// Starts `starling join` in a directory that an earlier peer may have used.
+    pub fn join_in(dir: Arc<TempDir>, target: &str, options: &PeerOptions) -> Self {
+        Self::start(dir, &["join", target], options)
     }
 
     /// Starts `starling join` in a directory that an earlier peer may have used.

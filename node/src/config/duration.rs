@@ -37,7 +37,9 @@ mod tests {
 
     #[test]
     fn durations_have_units() {
-        for (text, milliseconds) in [("500ms", 500), ("90s", 90_000), ("2m", 120_000), (" 1h ", 3_600_000), ("366d", 31_622_400_000)] {
+        for (text, milliseconds) in
+            [("500ms", 500), ("90s", 90_000), ("2m", 120_000), (" 1h ", 3_600_000), ("366d", 31_622_400_000)]
+        {
             assert_eq!(parse_or_never(text), Ok(Some(Duration::from_millis(milliseconds))), "{text}");
         }
         assert_eq!(parse_or_never("never"), Ok(None));

@@ -39,12 +39,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Of peers in the order in which they were started; there is at least one.
-    pub fn new(
-        peers: Vec<(Option<u32>, Summary)>,
-        elapsed: Duration,
-        figures: Figures,
-        samples: (u64, u64),
-    ) -> Self {
+    pub fn new(peers: Vec<(Option<u32>, Summary)>, elapsed: Duration, figures: Figures, samples: (u64, u64)) -> Self {
         Self { peers, elapsed, figures, samples }
     }
 
@@ -56,7 +51,9 @@ impl Outcome {
 
     /// Whether all peers took all steps and ended with the same replicated state, and each sample counted once.
     pub fn is_good(&self) -> bool {
-        self.samples == (0, 0) && self.summaries().all(|summary| summary.outcome == report::Outcome::Complete) && self.digests_equal()
+        self.samples == (0, 0)
+            && self.summaries().all(|summary| summary.outcome == report::Outcome::Complete)
+            && self.digests_equal()
     }
 
     /// The figures as one JSON object.
@@ -190,7 +187,10 @@ pub(super) mod tests {
         assert_eq!(json["elapsed_s"], 3.0);
         assert_eq!((&json["killed"], &json["joined"]), (&json!(1), &json!(1)));
         assert_eq!((&json["detect_ms"], &json["rering_ms"], &json["recovery_ms"]), (&json!(2), &json!(40), &json!(60)));
-        assert_eq!((&json["join_ms"], &json["samples_lost"], &json["samples_repeated"]), (&json!(700), &json!(0), &json!(0)));
+        assert_eq!(
+            (&json["join_ms"], &json["samples_lost"], &json["samples_repeated"]),
+            (&json!(700), &json!(0), &json!(0))
+        );
         let verdict = outcome.verdict();
         assert!(verdict.contains("the next step after 60 ms") && verdict.contains("no sample was lost"), "{verdict}");
         assert_eq!(json["digests"], json!(["abc", "abc"]));

@@ -179,15 +179,7 @@ mod tests {
     }
 
     fn progress(step: u64, generation: u64) -> Report {
-        Report::Progress {
-            step,
-            generation,
-            steps: 100,
-            epoch: 0,
-            loss: 1.0,
-            samples_per_s: 1.0,
-            waiting_share: 0.0,
-        }
+        Report::Progress { step, generation, steps: 100, epoch: 0, loss: 1.0, samples_per_s: 1.0, waiting_share: 0.0 }
     }
 
     fn view(generation: u64, members: usize) -> Report {

@@ -54,7 +54,8 @@ impl EventLoop {
     /// Nothing that depends on a promise may leave before it is on disk. Nobody steps meanwhile.
     async fn persist(&mut self, record: Record) {
         let contacts = self.membership.contacts().cloned().collect();
-        let kept = Kept { record, contacts, min_members: self.config.min_members };
+        let listened = self.network.swarm.listeners().map(ToString::to_string).collect();
+        let kept = Kept { record, contacts, min_members: self.config.min_members, listened };
         let file = self.record.clone();
         let stored = tokio::task::spawn_blocking(move || {
             // Without this record, a peer that comes back joins anew; with an older one, it might contradict itself.
@@ -93,11 +94,9 @@ impl EventLoop {
                 self.leave_view();
                 self.observer.report(&Report::Evicted { by: name(by) });
             }
-            Event::Left
-            | Event::Complete { .. }
-            | Event::Refused { .. }
-            | Event::Diverged { .. }
-            | Event::NoState => return Some(End::Event(event)),
+            Event::Left | Event::Complete { .. } | Event::Refused { .. } | Event::Diverged { .. } | Event::NoState => {
+                return Some(End::Event(event));
+            }
         }
         None
     }

@@ -44,7 +44,8 @@ impl Narrator {
                 view(*generation, *rank, members.len(), *step, reason, *took_ms)
             }
             Report::Suspected { peer, evidence, seen_by } => {
-                let seen_by = seen_by.as_ref().map_or_else(String::new, |by| format!(" (seen by {})", format::peer(by)));
+                let seen_by =
+                    seen_by.as_ref().map_or_else(String::new, |by| format!(" (seen by {})", format::peer(by)));
                 vec![format!("peer {} may be lost: {evidence}{seen_by}", format::peer(peer))]
             }
             Report::Paused { present, needed } => vec![format!(

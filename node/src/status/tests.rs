@@ -49,7 +49,15 @@ fn reports() -> Vec<Report> {
             forked: false,
         },
         Report::Linked { from_previous: Transport::Universal, to_next: Transport::Direct },
-        Report::Progress { step: 7, generation: 2, steps: 600, epoch: 1, loss: 2.5, samples_per_s: 10.0, waiting_share: 0.5 },
+        Report::Progress {
+            step: 7,
+            generation: 2,
+            steps: 600,
+            epoch: 1,
+            loss: 2.5,
+            samples_per_s: 10.0,
+            waiting_share: 0.5,
+        },
         Report::Evaluated { step: 7, loss: 2.5, accuracy: 0.25 },
     ]
 }

@@ -24,11 +24,7 @@ impl Journal {
     ///
     /// # Errors
     /// If the file can't be written: whoever asks for it wants to know at once.
-    pub(super) fn open(
-        path: Option<&Path>,
-        trainer: &Trainer,
-        observer: Arc<dyn Observer>,
-    ) -> Result<Self, NodeError> {
+    pub(super) fn open(path: Option<&Path>, trainer: &Trainer, observer: Arc<dyn Observer>) -> Result<Self, NodeError> {
         let ledger = trainer.ledger();
         let header = AuditHeader {
             run: trainer.run(),

@@ -63,6 +63,7 @@ impl Worker {
             match next {
                 Next::Stop { evaluate } => return Ok(evaluate),
                 Next::Load(state) => {
+                    saver.abandon();
                     self.trainer.load(*state)?;
                     (self.began, self.contributed) = (None, None);
                     self.journal.restart(self.trainer.step() + 1);
@@ -71,6 +72,9 @@ impl Worker {
                 Next::Synced => {
                     self.at.prepared = false;
                     let _ = self.events.blocking_send(TrainerEvent::Synced);
+                    if self.duties.checkpoint_every > 0 {
+                        saver.offer(|| self.trainer.state());
+                    }
                     if self.trainer.step() >= self.trainer.steps() {
                         self.tell_finished();
                     }
@@ -78,8 +82,9 @@ impl Worker {
                 Next::Snapshot => self.company.snapshots.take(self.trainer.state()),
                 Next::Apply(record) => self.apply(&record, saver)?,
                 Next::Begin { members } => {
-                    self.trainer.begin(&members);
-                    self.at.prepared = false;
+                    if self.trainer.begin(&members) {
+                        self.at.prepared = false;
+                    }
                 }
                 Next::Compute => self.compute()?,
                 Next::Contribute(turn) => self.contribute(&turn),

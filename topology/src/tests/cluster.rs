@@ -242,7 +242,13 @@ impl Cluster {
             eprintln!("{line}");
         }
         for (name, peer) in &self.peers {
-            eprintln!("{name:?} {:?} at {} step {} view {:?}", peer.fate, Duration::from_nanos(self.now.as_nanos()).as_secs_f32(), peer.step, peer.machine.view());
+            eprintln!(
+                "{name:?} {:?} at {} step {} view {:?}",
+                peer.fate,
+                Duration::from_nanos(self.now.as_nanos()).as_secs_f32(),
+                peer.step,
+                peer.machine.view()
+            );
             if std::env::var("DEEP").is_ok() {
                 eprintln!("{:#?}", peer.machine);
             }
@@ -355,7 +361,9 @@ impl Cluster {
             }
             match output {
                 Output::Send { to, envelope } => {
-                    if to == name { self.fail(&format!("{name:?} sends to itself: {envelope:?}")); }
+                    if to == name {
+                        self.fail(&format!("{name:?} sends to itself: {envelope:?}"));
+                    }
                     let at = self.arrival(name, to);
                     let gone =
                         self.peers.get(&to).is_none_or(|peer| matches!(peer.fate, Fate::Killed | Fate::Ended(_)));

@@ -116,7 +116,11 @@ impl Peer {
                 self.wants_result = Some((step, from.clone()));
             }
             CatchUp::State { from } => {
-                assert!(self.outside || self.state.is_none(), "a member has to throw its state away: {resumption:?} at {}", self.step);
+                assert!(
+                    self.outside || self.state.is_none(),
+                    "a member has to throw its state away: {resumption:?} at {}",
+                    self.step
+                );
                 (self.step, self.state, self.result) = (step, None, None);
                 self.kept.clear();
                 self.wants_state = Some((step, from.clone()));
