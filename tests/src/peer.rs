@@ -152,11 +152,6 @@ impl Peer {
         Self::start(dir, &["join", target], options)
     }
 
-    /// Starts `starling join` in a directory that an earlier peer may have used.
-    pub fn join_in(dir: Arc<TempDir>, target: &str, options: &PeerOptions) -> Self {
-        Self::start(dir, &["join", target], options)
-    }
-
     fn start(dir: Arc<TempDir>, verb: &[&str], options: &PeerOptions) -> Self {
         let mut command = starling_behind(&options.prefix, dir.path());
         command.args(verb).args(["--json", "--listen", &options.listen, "--device", options.device]);
