@@ -20,6 +20,8 @@ const MAX_WAITING: usize = 256;
 /// Our direction: messages to one peer, in order. Dropping it closes the stream after the last message.
 #[derive(Debug)]
 pub(crate) struct Link {
+    /// Tells its failure from that of an earlier one.
+    pub(crate) number: u64,
     queue: mpsc::Sender<Vec<u8>>,
     pub(crate) task: JoinHandle<()>,
 }
@@ -30,6 +32,7 @@ impl Link {
         mut control: Control,
         protocol: StreamProtocol,
         peer: PeerId,
+        number: u64,
         limit: Duration,
         events: mpsc::Sender<NetworkEvent>,
     ) -> Self {
@@ -44,10 +47,10 @@ impl Link {
             };
             if let Err(error) = written.await {
                 tracing::debug!(?peer, %error, "control link failed");
-                let _ = events.send(NetworkEvent::LinkFailed { peer }).await;
+                let _ = events.send(NetworkEvent::LinkFailed { peer, link: number }).await;
             }
         });
-        Self { queue, task }
+        Self { number, queue, task }
     }
 
     /// Queues a message; `false` if the peer has stopped reading.

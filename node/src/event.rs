@@ -16,7 +16,7 @@ pub(crate) enum NetworkEvent {
     /// A peer's control stream ended, after its last message.
     ControlClosed { peer: PeerId },
     /// Our messages don't reach a peer.
-    LinkFailed { peer: PeerId },
+    LinkFailed { peer: PeerId, link: u64 },
     /// A peer sent what no correct peer sends.
     Misbehaved { peer: PeerId, violation: String },
     /// A peer opened its ring stream for a view.

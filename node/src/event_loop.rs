@@ -37,6 +37,8 @@ const MAX_EARLY: usize = 8;
 const LINGER: Duration = Duration::from_secs(2);
 /// What a closing connection gets to flush its buffers.
 const FLUSH: Duration = Duration::from_millis(100);
+/// A process that misses so many looks in a row stood still.
+const LOOKS_MISSED: u32 = 8;
 /// What a process that was stopped for a while gets to read what came meanwhile, before it looks who was silent.
 const CATCH_BREATH: Duration = Duration::from_millis(200);
 
@@ -87,6 +89,8 @@ pub(crate) struct EventLoop {
     began: Instant,
     timers: BTreeMap<Timer, Time>,
     links: BTreeMap<PeerId, Link>,
+    /// Of the newest link.
+    link_number: u64,
     /// Peers whose control stream to us is open, and how many they have opened.
     readers: BTreeMap<PeerId, usize>,
     /// Of the view that was resumed last.
@@ -134,6 +138,7 @@ impl EventLoop {
             began: Instant::now(),
             timers: BTreeMap::new(),
             links: BTreeMap::new(),
+            link_number: 0,
             readers: BTreeMap::new(),
             members: Vec::new(),
             syncing: BTreeSet::new(),
@@ -206,7 +211,7 @@ impl EventLoop {
                 _ = look.tick() => {
                     let since = self.looked.elapsed();
                     self.looked = Instant::now();
-                    if since > 4 * self.look_interval() {
+                    if since > self.look_interval() * LOOKS_MISSED {
                         tracing::warn!(?since, "this process stood still");
                         breath = Some(self.looked + CATCH_BREATH);
                     }
@@ -218,7 +223,7 @@ impl EventLoop {
                 }
                 () = sleep_until(wake_at) => {
                     // A process that was stopped finds its timers expired and its sockets full, in any order.
-                    let stood_still = self.looked.elapsed() > 4 * self.look_interval();
+                    let stood_still = self.looked.elapsed() > self.look_interval() * LOOKS_MISSED;
                     if let Some((timer, _)) = wake.filter(|_| !stood_still) {
                         self.timers.remove(&timer);
                         self.handle(Input::Expired(timer));

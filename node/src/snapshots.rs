@@ -67,6 +67,11 @@ impl Snapshots {
         self.lock().clear();
     }
 
+    /// Nobody needs those of earlier steps. One of `step` may have been asked for since.
+    pub(crate) fn clear_before(&self, step: u64) {
+        self.lock().retain(|kept, _| *kept >= step);
+    }
+
     /// The snapshot of the state after `step`.
     pub(crate) fn after(&self, step: u64) -> Found {
         match self.lock().get(&step) {
@@ -133,6 +138,8 @@ mod tests {
         let snapshots = Snapshots::new(0);
         (1..=4).for_each(|step| snapshots.expect(step));
         assert!(matches!(snapshots.after(1), Found::Nothing));
+        snapshots.clear_before(4);
+        assert!(matches!(snapshots.after(3), Found::Nothing));
         assert!(matches!(snapshots.after(4), Found::Later));
         snapshots.clear();
         assert!(matches!(snapshots.after(4), Found::Nothing));

@@ -34,8 +34,6 @@ pub enum Sabotage {
     DropsReturned,
     /// Starts again without what it promised and accepted.
     ForgetsPromise,
-    /// Ignores one of its timers for ever.
-    Sleeps,
 }
 
 /// A planted fault and what should find it.
@@ -76,7 +74,6 @@ pub const PLANTS: &[Plant] = &[
     plant(Sabotage::DeletesLastCheckpoint, Scenario::Disk, &["last_checkpoint"]),
     plant(Sabotage::DropsReturned, Scenario::Crash, &["every_sample_once"]),
     plant(Sabotage::ForgetsPromise, Scenario::Crash, &["one_decision", "nothing_undone", "no_split_brain"]),
-    plant(Sabotage::Sleeps, Scenario::Crash, &["progress"]),
 ];
 
 const fn plant(sabotage: Sabotage, scenario: Scenario, found_by: &'static [&'static str]) -> Plant {

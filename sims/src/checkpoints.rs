@@ -18,22 +18,22 @@ pub fn save(disk: &mut Disk, state: &State, rotten: bool, sabotage: Option<Sabot
     if rotten && let Some(byte) = bytes.last_mut() {
         *byte ^= 1; // The disk wrote something else than it was told.
     }
+    let trusts = sabotage == Some(Sabotage::DeletesLastCheckpoint);
+    if !trusts && State::decode(&bytes, true).is_none() {
+        return Ok(()); // Read back before it gets its name, so it replaces nothing.
+    }
     disk.write_checkpoint(state.step, bytes)?;
-    if sabotage == Some(Sabotage::DeletesLastCheckpoint) {
+    if trusts {
         let older: Vec<u64> = disk.checkpoints().keys().copied().filter(|step| *step != state.step).collect();
         older.into_iter().for_each(|step| disk.delete_checkpoint(step));
-        return Ok(());
-    }
-    let good = |saved: &Saved| State::decode(&saved.bytes, true).is_some();
-    if !disk.checkpoints().get(&state.step).is_some_and(good) {
-        disk.delete_checkpoint(state.step);
         return Ok(());
     }
     let abandoned: Vec<u64> =
         disk.checkpoints().iter().filter(|(_, saved)| saved.abandoned).map(|(step, _)| *step).collect();
     abandoned.into_iter().for_each(|step| disk.delete_checkpoint(step));
     while disk.checkpoints().len() > KEPT {
-        let Some(oldest) = disk.checkpoints().keys().next().copied() else { break };
+        // An older one may be verified last: it is the only one that is known to be good.
+        let Some(oldest) = disk.checkpoints().keys().copied().find(|step| *step != state.step) else { break };
         disk.delete_checkpoint(oldest);
     }
     Ok(())

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum as _};
+use starling_sims::sweep::Kill;
 use starling_sims::{Scenario, Setup};
 
 #[derive(Debug, Parser)]
@@ -60,6 +61,9 @@ pub(crate) enum Verb {
         /// Kill pairs at each so many messages
         #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
         pairs_every: u64,
+        /// Show one of the runs instead: PEERS:DELIVERY:VICTIM or PEERS:DELIVERY:VICTIM:OTHER
+        #[arg(long, value_name = "KILL")]
+        show: Option<Kill>,
     },
 }
 

@@ -2,6 +2,9 @@
 
 use crate::simulation::Simulation;
 
+/// How many events all runs together may have, about.
+const MAX_EVENTS: u64 = 20_000_000;
+
 /// What is left of a run's faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shrunk {
@@ -19,7 +22,10 @@ pub struct Shrunk {
 /// first, then smaller parts, then single ones (A. Zeller and R. Hildebrandt, "Simplifying and isolating
 /// failure-inducing input", 2002). `None` if nothing fails.
 pub fn shrink(simulation: &Simulation, most: u32) -> Option<Shrunk> {
-    let failure = simulation.clone().run().failure()?;
+    let first_run = simulation.clone().run();
+    let failure = first_run.failure()?;
+    // A run without an end is too long to be tried often.
+    let most = most.min(u32::try_from(MAX_EVENTS / first_run.events.max(1)).unwrap_or(u32::MAX));
     let (first, end) = (simulation.plan().founders - 1, simulation.plan().faults.len());
     let mut kept: Vec<usize> = (first..end).collect();
     let mut runs = 1;

@@ -1,5 +1,7 @@
 //! Kill-anywhere: a short run with a join, a few steps and a leave, in which peers die at each single message.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use crate::fault::{Crash, Fate, Fault, Kind, When};
@@ -66,7 +68,7 @@ pub fn sweep(kills: &[Kill]) -> Swept {
         swept.runs += 1;
         if let Some(failure) = outcome.failure() {
             let seen = outcome.broken.first().map(ToString::to_string).unwrap_or_else(|| failure.to_owned());
-            swept.failures.push(format!("{kill:?}: {seen}"));
+            swept.failures.push(format!("--show {kill}: {seen}"));
         }
     }
     swept
@@ -74,10 +76,45 @@ pub fn sweep(kills: &[Kill]) -> Swept {
 
 /// Does one of them.
 pub fn run(kill: &Kill) -> Outcome {
+    prepare(kill).run()
+}
+
+/// The run of one of them.
+pub fn prepare(kill: &Kill) -> Simulation {
     let crash = Crash { down: DOWN, power: false, fate: Fate::Kept, at_record: None };
     let victims = [Some(kill.victim), kill.other];
     let dies = |seat| Fault { when: When::Delivery(kill.delivery), kind: Kind::Crash(seat, crash) };
-    simulation(kill.peers, victims.into_iter().flatten().map(dies).collect()).run()
+    simulation(kill.peers, victims.into_iter().flatten().map(dies).collect())
+}
+
+impl fmt::Display for Kill {
+    /// As the command line takes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { peers, victim, other, delivery } = self;
+        write!(f, "{peers}:{delivery}:{victim}")?;
+        other.map_or(Ok(()), |other| write!(f, ":{other}"))
+    }
+}
+
+impl FromStr for Kill {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let numbers: Result<Vec<u64>, _> = text.split(':').map(str::parse).collect();
+        let numbers = numbers.map_err(|error| format!("{text:?} has something else than numbers in it: {error}"))?;
+        let (peers, delivery, victims) = match numbers[..] {
+            [peers, delivery, victim] => (peers, delivery, [Some(victim), None]),
+            [peers, delivery, victim, other] => (peers, delivery, [Some(victim), Some(other)]),
+            _ => return Err("write PEERS:DELIVERY:VICTIM, or PEERS:DELIVERY:VICTIM:OTHER".into()),
+        };
+        if !(2..=16).contains(&peers) || victims.into_iter().flatten().any(|victim| victim >= peers) {
+            return Err("there are 2 to 16 peers, and the victims are among them".into());
+        }
+        let seat = |victim: u64| usize::try_from(victim).expect("invariant: it is among a few peers");
+        let peers = u32::try_from(peers).expect("invariant: there are few");
+        let victim = victims[0].map(seat).expect("invariant: there is one");
+        Ok(Self { peers, victim, other: victims[1].map(seat), delivery })
+    }
 }
 
 fn simulation(peers: u32, deaths: Vec<Fault>) -> Simulation {

@@ -28,7 +28,8 @@ pub(crate) fn carry_out(verb: Verb) -> anyhow::Result<bool> {
         Verb::Replay { one, svg, quiet } => replay(&one, svg.as_deref(), quiet),
         Verb::Shrink { one, runs } => shrink_one(&one, runs),
         Verb::Canary { seeds } => canary(seeds),
-        Verb::Sweep { peers, pairs_every } => sweep_all(peers, pairs_every),
+        Verb::Sweep { show: Some(kill), .. } => show(&kill),
+        Verb::Sweep { peers, pairs_every, show: None } => sweep_all(peers, pairs_every),
     }
 }
 
@@ -216,6 +217,12 @@ fn sweep_all(peers: u32, pairs_every: u64) -> anyhow::Result<bool> {
     let failures = total.failures.len();
     writeln!(std::io::stdout().lock(), "{{\"runs\":{},\"failures\":{failures}}}", total.runs)?;
     Ok(failures == 0)
+}
+
+fn show(kill: &sweep::Kill) -> anyhow::Result<bool> {
+    let outcome = sweep::prepare(kill).told().run();
+    std::io::stdout().lock().write_all(outcome.trace.as_bytes())?;
+    Ok(outcome.is_good())
 }
 
 #[expect(clippy::disallowed_types, reason = "how fast the simulator itself is, is no part of any run")]

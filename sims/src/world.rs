@@ -4,7 +4,7 @@ mod endings;
 mod execute;
 mod inject;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,8 +32,8 @@ const RUN: RunId = RunId([7; 32]);
 /// How often the world looks whether anything goes on.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A run has no more events than this, however long it goes on.
-const MAX_EVENTS: u64 = 200_000_000;
+/// A run has no more events than this for each of its peers, however long it goes on: a hundred times what they need.
+const MAX_EVENTS: u64 = 200_000;
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -90,6 +90,8 @@ pub(crate) struct World {
     /// The generation of each view, to count them and to tell them apart.
     views: BTreeMap<ViewId, bool>,
     completed: BTreeMap<Seat, Digest>,
+    /// The views that they completed it in.
+    final_views: BTreeSet<ViewId>,
     /// Whether the last step is held back until all are members.
     gated: bool,
     /// Whether those who still run have nobody left to talk to.
@@ -135,6 +137,7 @@ impl World {
             broken: Vec::new(),
             views: BTreeMap::new(),
             completed: BTreeMap::new(),
+            final_views: BTreeSet::new(),
             forked: false,
             events: 0,
             deliveries: 0,
@@ -155,7 +158,10 @@ impl World {
             self.now = at;
             self.events += 1;
             self.happen(happening);
-            if !self.broken.is_empty() || self.events > MAX_EVENTS {
+            if self.events > MAX_EVENTS * self.hosts.len() as u64 {
+                self.breaks(Err(Broken::new("progress", format!("there is no end after {} events", self.events))));
+            }
+            if !self.broken.is_empty() {
                 break;
             }
             if self.is_over() {

@@ -4,8 +4,8 @@ use starling_tests::{Peer, PeerOptions, audit};
 
 /// Steps that take a few milliseconds each, and more of them than any test waits for.
 const LONG: &str = "--model mlp:256,256 --batch-size 256 --steps 1000000 --checkpoint-every 0";
-/// As many as it takes to lose one and to take one in.
-const SOME: &str = "--model mlp:256,256 --batch-size 256 --steps 1200";
+/// As many as it takes to lose one and to take one in, of a model that keeps any machine busy for some seconds.
+const SOME: &str = "--model mlp:512,512 --batch-size 512 --steps 400";
 
 fn founder(flags: &str) -> Peer {
     Peer::run(&audited(flags))

@@ -117,7 +117,7 @@ pub enum CatchUp {
     Current,
     /// It is one step behind: it fetches the averaged result of the last step and applies it.
     Result {
-        /// Members that hold it.
+        /// Members that hold it, then members that will as soon as they have fetched it themselves.
         from: Vec<PeerId>,
     },
     /// It enters the ring at once with zeros of weight 0, keeps all later results, downloads the replicated state after

@@ -27,6 +27,7 @@ mod agreement;
 mod asking;
 mod digests;
 mod finishing;
+mod hearsay;
 mod heartbeat;
 mod installing;
 mod joining;

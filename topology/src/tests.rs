@@ -3,4 +3,5 @@
 mod changes;
 mod cluster;
 mod driver;
+mod exploration;
 mod faults;

@@ -23,7 +23,7 @@ const KEPT_ERRORS: usize = 64 * 1024;
 const REST_LIMIT: Duration = Duration::from_secs(2);
 
 /// Large enough that a step takes a few milliseconds.
-const MODEL: &str = "mlp:256,256";
+const MODEL: &str = "mlp:128,128";
 const BATCH_SIZE: &str = "256";
 
 /// Where peer `index` writes who contributed what.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-pub use outcome::Outcome;
+pub use outcome::{Figures, Outcome};
 pub use table::render;
 
 use crate::commands::{CommandError, EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Signals};

@@ -20,6 +20,13 @@ impl Change {
         let reason = reasons.iter().map(describe).collect::<Vec<_>>().join("; ");
         Self { reason, promised, of, took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX) }
     }
+
+    /// This change, with the reasons of one before it that nobody was told of.
+    pub(super) fn after(self, earlier: Option<Self>) -> Self {
+        let reasons = earlier.map(|earlier| earlier.reason).into_iter().chain([self.reason]);
+        let reason = reasons.filter(|reason| !reason.is_empty()).collect::<Vec<_>>().join("; ");
+        Self { reason, ..self }
+    }
 }
 
 fn describe(reason: &Reason) -> String {
@@ -48,6 +55,8 @@ mod tests {
         let change = Change::new(&reasons, 3, 4, Duration::from_millis(41));
         let name = to_libp2p(peer).to_string();
         let expected = format!("peer {name} lost: its connection closed without a leave; peer {name} joined");
-        assert_eq!((change.reason, change.promised, change.of, change.took_ms), (expected, 3, 4, 41));
+        assert_eq!((&change.reason, change.promised, change.of, change.took_ms), (&expected, 3, 4, 41));
+        let next = Change::new(&[Reason::Left(peer)], 2, 2, Duration::ZERO).after(Some(change));
+        assert_eq!((next.reason, next.of), (format!("{expected}; peer {name} left"), 2));
     }
 }

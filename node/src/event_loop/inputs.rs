@@ -37,7 +37,12 @@ impl EventLoop {
                     }
                 }
             }
-            NetworkEvent::LinkFailed { peer } => self.suspect(peer, Evidence::LinkFailed),
+            NetworkEvent::LinkFailed { peer, link } => {
+                // An earlier link may fail late: its peer has come back since.
+                if self.links.get(&peer).is_some_and(|current| current.number == link) {
+                    self.suspect(peer, Evidence::LinkFailed);
+                }
+            }
             NetworkEvent::Misbehaved { peer, violation } => self.misbehaved(peer, &violation),
             NetworkEvent::RingOpened { peer, view, stream } => match &self.ring {
                 Some(ring) if ring.view == view => {

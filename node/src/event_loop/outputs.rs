@@ -35,19 +35,23 @@ impl EventLoop {
     pub(super) fn send(&mut self, to: PeerId, envelope: &Envelope) {
         let peer = to_libp2p(to);
         self.network.connect(peer);
+        // A peer that is lost may come back, but not many are worth waiting for.
+        let limit = if self.members.contains(&to) { self.config.max_stall / 2 } else { self.config.max_stall / 8 };
         let link = self.links.entry(to).or_insert_with(|| {
+            self.link_number += 1;
             Link::open(
                 self.network.control(),
                 self.network.protocols.control.clone(),
                 to,
-                self.config.max_stall / 2,
+                self.link_number,
+                limit,
                 self.network.events_in.clone(),
             )
         });
         if !link.send(envelope) {
             // The task has ended or the peer does not read: either way its event follows, or comes now.
             let events = self.network.events_in.clone();
-            let _ = events.try_send(NetworkEvent::LinkFailed { peer: to });
+            let _ = events.try_send(NetworkEvent::LinkFailed { peer: to, link: link.number });
         }
     }
 
@@ -85,7 +89,9 @@ impl EventLoop {
                         self.network.forget(to_libp2p(*peer));
                     }
                 }
-                self.change = Some(Change::new(&reasons, promised, of, took));
+                // Several may come before the steps go on.
+                let change = Change::new(&reasons, promised, of, took);
+                self.change = Some(change.after(self.change.take()));
                 // Also where the new view waits for members: what happens to the old ring means nothing any more.
                 self.ring = None;
             }

@@ -127,7 +127,7 @@ impl Worker {
         self.pace.count(generation, report.samples, waited);
         self.journal.note(&report, (generation, view));
         if is_everybody_ready(record) {
-            self.company.snapshots.clear();
+            self.company.snapshots.clear_before(record.step);
         }
         self.commit(&report, saver)
     }
@@ -146,7 +146,10 @@ impl Worker {
             self.evaluate()?;
         }
         if last {
-            self.tell_finished();
+            // While what was missed is being applied, the news that the state is here comes first.
+            if self.company.exchange.progress().has_state {
+                self.tell_finished();
+            }
         } else if due(DIGEST_EVERY) {
             let (step, digest) = (report.step, self.trainer.digest());
             let _ = self.events.blocking_send(TrainerEvent::Digest { step, digest });

@@ -14,9 +14,9 @@ use crate::state::{ResultRecord, State};
 /// How long it waits for an answer before it asks the next one.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 /// How long it waits before it asks again somebody who is not ready.
-const AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// How often it asks each of those who should have it.
-const ROUNDS: usize = 8;
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// How long it goes on asking those who should have it, if none of them gives it anything.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Snapshots that a donor keeps at a time.
 const MAX_SNAPSHOTS: usize = 2;
 
@@ -32,21 +32,23 @@ pub(super) struct Fetch {
 struct Asked {
     from: Vec<PeerId>,
     turn: usize,
+    /// When it last got something.
+    since: Time,
 }
 
 impl Asked {
-    fn new(from: Vec<PeerId>) -> Self {
-        Self { from, turn: 0 }
+    fn new(from: Vec<PeerId>, since: Time) -> Self {
+        Self { from, turn: 0, since }
     }
 
     fn current(&self) -> Option<PeerId> {
         self.from.get(self.turn % self.from.len().max(1)).copied()
     }
 
-    /// Whether there is still somebody to ask.
-    fn next(&mut self) -> bool {
+    /// Whether to go on asking.
+    fn next(&mut self, now: Time) -> bool {
         self.turn += 1;
-        self.turn < self.from.len() * ROUNDS
+        now - self.since < PATIENCE
     }
 }
 
@@ -59,6 +61,8 @@ pub(super) struct Download {
     asked: Asked,
     snapshot: Option<Snapshot>,
     chunks: Vec<Chunk>,
+    /// How many in a row did not have what was asked for.
+    missed: usize,
 }
 
 impl Download {
@@ -101,7 +105,7 @@ impl Peer {
     // --- a result -----------------------------------------------------------------------------------------------
 
     pub(super) fn fetch_result(&mut self, now: Time, step: u64, from: Vec<PeerId>) {
-        self.fetch = Some(Fetch { step, asked: Asked::new(from) });
+        self.fetch = Some(Fetch { step, asked: Asked::new(from, now) });
         self.ask(now);
     }
 
@@ -131,8 +135,9 @@ impl Peer {
         self.result = None;
         self.gradient = super::Gradient::None;
         self.effects.push(Effect::Abandon);
-        let asked = Asked::new(from);
-        self.download = Some(Download { base: step, kept: Vec::new(), asked, snapshot: None, chunks: Vec::new() });
+        let asked = Asked::new(from, now);
+        let (kept, chunks) = (Vec::new(), Vec::new());
+        self.download = Some(Download { base: step, kept, asked, snapshot: None, chunks, missed: 0 });
         self.ask(now);
     }
 
@@ -140,7 +145,7 @@ impl Peer {
     pub(super) fn go_on_downloading(&mut self, now: Time, view: &View, syncing: &[PeerId]) {
         let Some(download) = &mut self.download else { return };
         let has = |member: &PeerId| *member != self.name && !syncing.contains(member);
-        download.asked = Asked::new(view.members().iter().copied().filter(has).collect());
+        download.asked = Asked::new(view.members().iter().copied().filter(has).collect(), now);
         if download.step() == 0 {
             (download.snapshot, download.chunks) = (None, Vec::new());
         }
@@ -172,7 +177,8 @@ impl Peer {
         self.effects.push(Effect::Downloads);
         let last = chunk.of.chunks == next + 1;
         download.chunks.push(chunk);
-        download.asked.turn %= download.asked.from.len().max(1);
+        download.missed = 0;
+        download.asked.since = now;
         if last { self.load(now) } else { self.ask(now) }
     }
 
@@ -253,12 +259,12 @@ impl Peer {
 
     fn ask_next(&mut self, now: Time) {
         let goes_on = match (&mut self.fetch, &mut self.download) {
-            (Some(fetch), _) => fetch.asked.next(),
+            (Some(fetch), _) => fetch.asked.next(now),
             (None, Some(download)) => {
                 if download.chunks.is_empty() {
                     download.snapshot = None;
                 }
-                download.asked.next()
+                download.asked.next(now)
             }
             (None, None) => return,
         };
@@ -280,10 +286,13 @@ impl Peer {
         if !self.awaits(from) {
             return;
         }
-        // Somebody who does not have this snapshot may have another one; chunks of two don't mix.
+        // When nobody has this snapshot any more, there may be another one; chunks of two don't mix.
         if let (None, Some(download)) = (&self.fetch, &mut self.download) {
-            download.snapshot = None;
-            download.chunks.clear();
+            download.missed += 1;
+            if download.missed > download.asked.from.len() {
+                (download.snapshot, download.missed) = (None, 0);
+                download.chunks.clear();
+            }
         }
         self.set_alarm(now + AGAIN_AFTER);
     }

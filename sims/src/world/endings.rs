@@ -7,6 +7,7 @@ use starling_topology::{Digest, Event, Refusal};
 use super::World;
 use crate::invariants::Broken;
 use crate::network::Seat;
+use crate::peer::Peer;
 
 const NAME: &str = "endings";
 
@@ -25,11 +26,12 @@ impl World {
     }
 
     /// Those who still run and should not: all, if nobody completed the run, or if it waited for them. Else those who
-    /// are members; one that came back too late finds nobody, and that is how it is.
+    /// are in a view that completed it; one that came back too late finds nobody, and that is how it is.
     pub(super) fn stuck(&self) -> Vec<Seat> {
         let excused = !self.completed.is_empty() && !self.waits_for_all();
         let running = self.hosts.iter().enumerate().filter(|(_, host)| host.is_in_the_run());
-        let stuck = running.filter(|(_, host)| !excused || host.peer.as_ref().is_some_and(|peer| peer.is_full()));
+        let final_view = |peer: &Peer| peer.view().is_some_and(|view| self.final_views.contains(&view.id()));
+        let stuck = running.filter(|(_, host)| !excused || host.peer.as_ref().is_some_and(final_view));
         stuck.map(|(seat, _)| seat).collect()
     }
 

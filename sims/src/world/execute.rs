@@ -1,6 +1,6 @@
 //! What peers want, and what the invariants say to it.
 
-use starling_topology::{CatchUp, Event, Time};
+use starling_topology::{CatchUp, Event, Time, View};
 
 use super::{Happening, World};
 use crate::checkpoints;
@@ -225,6 +225,7 @@ impl World {
         self.tell(|_| format!("{seat} ends: {event:?}"));
         self.mark(seat, What::Ends);
         self.invariants.progress.goes_on(self.now);
+        let view = self.hosts[seat].peer.as_ref().and_then(|peer| peer.view().map(View::id));
         self.close_process(seat, false);
         self.hosts[seat].died = Time::from_nanos(u64::MAX); // It ends in order: what it has said is sent.
         if event == Event::NoState {
@@ -236,6 +237,7 @@ impl World {
         }
         if let Event::Complete { digest, .. } = &event {
             self.completed.insert(seat, *digest);
+            self.final_views.extend(view);
         }
         self.hosts[seat].ended = Some(event);
     }

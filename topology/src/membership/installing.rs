@@ -137,7 +137,10 @@ impl Membership {
     /// What we do to go on from there; `None` if we can't, because we are not what we promised to be.
     fn catch_up(&self, resume: &Resume, joins: bool) -> Option<CatchUp> {
         let me = self.me.peer;
-        let others = |peers: &[PeerId]| peers.iter().copied().filter(|peer| *peer != me).collect::<Vec<_>>();
+        let apart = |peer: PeerId| self.seat.as_ref().is_some_and(|seat| seat.view.is_severed(me, peer));
+        let reached = |peers: &[PeerId]| -> Vec<PeerId> {
+            peers.iter().copied().filter(|peer| *peer != me && !apart(*peer)).collect()
+        };
         let Progress { step, has_state, .. } = self.progress;
         let needs_state = resume.syncing.binary_search(&me).is_ok();
         let downloads = needs_state && !joins && !has_state;
@@ -149,10 +152,13 @@ impl Membership {
                 return Some(CatchUp::Current);
             }
             if step + 1 == resume.step && !resume.holders.is_empty() {
-                return Some(CatchUp::Result { from: others(&resume.holders) });
+                // Donors hold the result too, as soon as they have caught up.
+                let mut from = reached(&resume.holders);
+                from.extend(reached(&resume.donors).into_iter().filter(|peer| !resume.holders.contains(peer)));
+                return Some(CatchUp::Result { from });
             }
         }
-        needs_state.then(|| CatchUp::State { from: others(&resume.donors) })
+        needs_state.then(|| CatchUp::State { from: reached(&resume.donors) })
     }
 
     fn learn_all(&mut self, contacts: Vec<Contact>, proposal: &Proposal) {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::hearsay::Hearsay;
 use crate::id::{Generation, PeerId};
 use crate::message::{Contact, Evidence};
 use crate::proposal::{MAX_REASONS, MAX_SOURCES, Progress, Proposal, Reason, Resume};
@@ -32,7 +33,7 @@ pub(super) struct Question<'a> {
     /// Members that can't stay, and why.
     pub(super) excluded: &'a BTreeMap<PeerId, Evidence>,
     /// What others saw of members that did not promise.
-    pub(super) hearsay: &'a BTreeMap<PeerId, Evidence>,
+    pub(super) hearsay: &'a Hearsay,
     pub(super) candidates: Vec<Candidate>,
     pub(super) forked: bool,
     pub(super) recovered: bool,
@@ -115,7 +116,7 @@ impl Question<'_> {
                 (Some(evidence), _) => Reason::Lost { peer, evidence: *evidence },
                 (None, Some(_)) => Reason::Lost { peer, evidence: Evidence::LinkFailed },
                 (None, None) => {
-                    let evidence = self.hearsay.get(&peer).copied().unwrap_or(Evidence::Unanswered);
+                    let evidence = self.hearsay.of(peer).unwrap_or(Evidence::Unanswered);
                     Reason::Lost { peer, evidence }
                 }
             });

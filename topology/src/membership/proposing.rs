@@ -32,9 +32,9 @@ impl Membership {
         self.since.get_or_insert(now);
         let Some(seat) = &mut self.seat else { return };
         let promised = seat.acceptor.promised.map(|ballot| ballot.proposer);
-        let sound = |peer| peer != me && seat.trusts(peer) && !seat.hearsay.contains_key(&peer);
-        let trusted = promised.is_some_and(sound);
-        let is_turn = seat.proposer(me) == me;
+        let sound = |peer| seat.trusts(peer) && (seat.overruled || seat.hearsay.of(peer).is_none());
+        let trusted = promised.is_some_and(|peer| peer != me && sound(peer));
+        let is_turn = seat.proposer(me) == me && !seat.deferred;
         let due = seat.takeover_at.is_some_and(|at| now >= at);
         if let Some(decree) = &seat.decree {
             let planned =
@@ -43,6 +43,7 @@ impl Membership {
                 self.begin(now, None); // The boundary may be out of reach without whoever is lost.
             }
         } else if (is_turn && !trusted) || (due && urgent) {
+            seat.overruled |= promised.is_some_and(|peer| peer != me);
             if urgent || self.steps == Steps::Held {
                 self.begin(now, None);
             } else {
@@ -163,6 +164,7 @@ impl Membership {
         if !seat.is_at(ballot, Stage::Promising) {
             return;
         }
+        seat.hearsay.retract(from, &promised.unreachable);
         if recovering && seat.recovering.is_none() {
             seat.suspects.insert(from, Evidence::Restarted);
         }
@@ -184,13 +186,27 @@ impl Membership {
         }
         let quorum = seat.view.has_quorum(promised);
         let settled = seat.others(me).into_iter().all(|peer| promised.contains(&peer) || !seat.expects(peer, decree));
-        if quorum && (settled || (decree.late && decree.boundary.is_none())) {
+        let agent = if settled || !decree.late || seat.deferred { None } else { seat.agent(me, decree) };
+        if let (true, Some(agent)) = (quorum, agent) {
+            self.defer(now, agent);
+        } else if quorum && (settled || (decree.late && decree.boundary.is_none())) {
             self.propose(now);
         } else if decree.late && decree.boundary.is_some() {
             self.begin(now, None);
         } else if decree.late {
             self.pause(now);
         }
+    }
+
+    /// We can't reach a member that another can reach: that one proposes, so that nobody is left out for a broken link.
+    /// Once per view, because it may be wrong.
+    fn defer(&mut self, now: Time, agent: PeerId) {
+        let (peer, evidence) = (self.me.peer, Evidence::LinkFailed);
+        if let Some(seat) = &mut self.seat {
+            (seat.deferred, seat.decree) = (true, None);
+        }
+        self.send(agent, Body::Suspect { peer, evidence });
+        self.give_time(now, self.config.promise_limit());
     }
 
     fn propose(&mut self, now: Time) {
@@ -371,11 +387,22 @@ impl Seat {
             None | Some(Evidence::LinkFailed) => true,
             Some(Evidence::Elsewhere | Evidence::Restarted | Evidence::Misbehaved) => false,
             Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => {
-                let unaware = |(other, promised): (&PeerId, &Promised)| {
-                    *other != decree.ballot.proposer && !promised.leaving && !promised.unreachable.contains(&peer)
-                };
-                !self.hearsay.contains_key(&peer) && decree.promises.iter().any(unaware)
+                self.hearsay.of(peer).is_none() && self.who_reaches(peer, decree).is_some()
             }
         }
+    }
+
+    /// The first member that has promised and may reach `peer`.
+    fn who_reaches(&self, peer: PeerId, decree: &Decree) -> Option<PeerId> {
+        let mut others = decree.promises.iter().filter(|(other, _)| **other != decree.ballot.proposer);
+        let reaches = |promised: &Promised| !promised.leaving && !promised.unreachable.contains(&peer);
+        others.find(|(_, promised)| reaches(promised)).map(|(other, _)| *other)
+    }
+
+    /// The member that should propose in our place, if we suspect one that it may reach.
+    fn agent(&self, me: PeerId, decree: &Decree) -> Option<PeerId> {
+        let missing = self.others(me).into_iter().filter(|peer| !decree.promises.contains_key(peer));
+        let mut unreached = missing.filter(|peer| self.suspects.contains_key(peer) && self.expects(*peer, decree));
+        unreached.find_map(|peer| self.who_reaches(peer, decree))
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::agreement::{Acceptor, Round};
+use super::hearsay::Hearsay;
 use super::planning::Promised;
 use crate::config::Config;
 use crate::failure_detector::FailureDetector;
@@ -40,6 +41,10 @@ pub(super) struct Seat {
     /// How often we have tried in vain.
     pub(super) tries: u32,
     pub(super) paused: Option<Paused>,
+    /// We have proposed although another had, because somebody can't reach that one.
+    pub(super) overruled: bool,
+    /// We have asked another member to propose in our place.
+    pub(super) deferred: bool,
     /// When we propose, if nobody else has by then.
     pub(super) takeover_at: Option<Time>,
 
@@ -48,7 +53,7 @@ pub(super) struct Seat {
     /// Members to which our ring link failed in this view or an earlier one: no message speaks against that.
     pub(super) broken: BTreeSet<PeerId>,
     /// Members that others can't reach.
-    pub(super) hearsay: BTreeMap<PeerId, Evidence>,
+    pub(super) hearsay: Hearsay,
     /// Of whom we have told whom.
     pub(super) told: BTreeMap<PeerId, PeerId>,
     pub(super) leavers: BTreeSet<PeerId>,
@@ -115,10 +120,12 @@ impl Seat {
             attempt: 0,
             tries: 0,
             paused: None,
+            deferred: false,
             takeover_at: None,
             suspects: BTreeMap::new(),
             broken: BTreeSet::new(),
-            hearsay: BTreeMap::new(),
+            hearsay: Hearsay::default(),
+            overruled: false,
             told: BTreeMap::new(),
             leavers: BTreeSet::new(),
             syncing: BTreeSet::new(),
@@ -157,7 +164,7 @@ impl Seat {
 
     /// The member that is to propose: the first one that nobody has spoken against, as far as we know.
     pub(super) fn proposer(&self, me: PeerId) -> PeerId {
-        let sound = |peer: &PeerId| self.trusts(*peer) && !self.hearsay.contains_key(peer);
+        let sound = |peer: &PeerId| self.trusts(*peer) && self.hearsay.of(*peer).is_none();
         self.precedence().into_iter().find(|peer| *peer == me || sound(peer)).unwrap_or(me)
     }
 

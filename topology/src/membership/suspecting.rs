@@ -41,7 +41,7 @@ impl Membership {
 
     /// Another member has seen something.
     pub(super) fn receive_suspect(&mut self, now: Time, from: PeerId, peer: PeerId, evidence: Evidence) {
-        if peer == from {
+        if peer == from && evidence == Evidence::Elsewhere {
             return self.suspect(now, peer, Evidence::Elsewhere);
         }
         let me = self.me.peer;
@@ -49,7 +49,7 @@ impl Membership {
         if peer == me || !seat.view.contains(peer) || seat.view.is_severed(from, peer) {
             return;
         }
-        if seat.hearsay.insert(peer, evidence).is_none() {
+        if seat.hearsay.report(from, peer, evidence) {
             self.tell(Event::Suspected { peer, evidence, reporter: Some(from) });
         }
         self.propose_if_promised(now);

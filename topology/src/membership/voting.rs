@@ -29,8 +29,9 @@ impl Membership {
         let me = self.me.peer;
         let view = &seat.view;
         let news = |peer: &&PeerId| **peer != me && view.contains(**peer) && !view.is_severed(from, **peer);
+        seat.hearsay.retract(from, unreachable);
         for peer in unreachable.iter().filter(news) {
-            seat.hearsay.entry(*peer).or_insert(Evidence::Unanswered);
+            seat.hearsay.report(from, *peer, Evidence::Unanswered);
         }
         let known = seat.acceptor.promised == Some(ballot);
         if let Err(promised) = seat.acceptor.prepare(ballot) {

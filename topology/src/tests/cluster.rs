@@ -499,9 +499,15 @@ impl Cluster {
         let view = peer.view.as_ref().map(|view| view.id());
         // A result is fetched before the steps go on, the state meanwhile.
         if let Some((of, from)) = peer.wants_result.clone().filter(|_| peer.activity == activity) {
-            let mut donors = from.iter().filter(|donor| self.reaches(name, **donor));
-            let outcome = donors.find_map(|donor| self.peers[donor].result.filter(|(step, _)| *step == of));
-            let (Some(outcome), Some(view)) = (outcome, view) else { return self.input(name, Input::Unable) };
+            let donors: Vec<PeerId> = from.iter().copied().filter(|donor| self.reaches(name, *donor)).collect();
+            let serves = |donor: &PeerId| self.peers[donor].result.filter(|(step, _)| *step == of);
+            let (Some(outcome), Some(view)) = (donors.iter().find_map(serves), view) else {
+                if donors.iter().all(|donor| self.peers[donor].step >= of) {
+                    return self.input(name, Input::Unable); // Whoever held it is gone or has gone on.
+                }
+                let again = self.now + Duration::from_millis(50);
+                return self.push(again, Happening::Download { of: name, activity });
+            };
             let peer = self.at(name);
             peer.wants_result = None;
             peer.commit(outcome);
