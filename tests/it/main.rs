@@ -2,7 +2,10 @@
 
 mod bench;
 mod checkpoints;
+mod churn;
 mod members;
+mod partitions;
 mod refusals;
+mod restarts;
 mod tidy;
 mod training;

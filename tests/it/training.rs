@@ -76,7 +76,8 @@ fn links_are_universal_where_all_ask_for_it() {
 
 #[test]
 fn over_quic_alone() {
-    let quic = |flags: &str| PeerOptions { listen: "/ip4/127.0.0.1/udp/0/quic-v1", ..PeerOptions::flags(flags) };
+    let listen = "/ip4/127.0.0.1/udp/0/quic-v1";
+    let quic = |flags: &str| PeerOptions { listen: listen.into(), ..PeerOptions::flags(flags) };
     let founder = Peer::run(&quic("--min-peers 3 --steps 40"));
     let ticket = founder.ticket();
     assert!(founder.address().contains("quic-v1"));

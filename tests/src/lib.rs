@@ -4,29 +4,33 @@
 //! a thread reads; tests wait for events, with a deadline, never for a time. Every process is killed when its fixture
 //! is dropped.
 //!
-//! [`data`] makes small data sets in the formats that users have.
+//! [`data`] makes small data sets in the formats that users have. A [`Lan`] is a network of its own, with links that
+//! can be cut and slowed down. [`chaos`] holds experiments with many processes that are killed, stopped and cut off.
 
+pub mod chaos;
 pub mod data;
+mod feed;
+mod lan;
 mod peer;
 
+pub use feed::{Ear, Feed, Heard, Word};
+pub use lan::{Host, Lan};
 pub use peer::{Outcome, Peer, PeerOptions, audit, starling};
 
 use std::path::PathBuf;
 
-/// The `starling` binary that was built beside this test.
+/// The `starling` binary that was built beside this program, which is a test or a binary.
 ///
 /// # Panics
 /// If it is not there.
 pub fn binary() -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its own path");
-    let profile = test.ancestors().nth(2).expect("tests run from <profile>/deps");
-    let binary = profile.join(format!("starling{}", std::env::consts::EXE_SUFFIX));
-    assert!(
-        binary.exists(),
-        "{} is not built; run `tests/run`, or `cargo build --release` before `cargo test --release`",
-        binary.display()
-    );
-    binary
+    let program = std::env::current_exe().expect("a program knows its own path");
+    let name = format!("starling{}", std::env::consts::EXE_SUFFIX);
+    // Tests run from <profile>/deps, binaries from <profile>.
+    let mut places = program.ancestors().skip(1).take(2).map(|folder| folder.join(&name));
+    places.find(|place| place.is_file()).unwrap_or_else(|| {
+        panic!("{name} is not built beside {}; run `tests/run`, or `cargo build --release` first", program.display())
+    })
 }
 
 /// The checkout.

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::binary;
+use crate::feed::{Ear, Word};
 
 /// How long any one thing may take. Generous: the machine is shared, and nothing is measured here.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -19,7 +20,14 @@ const EXTRA_FLAGS: &str = "STARLING_TEST_FLAGS";
 
 /// A `starling` command that sees no user's configuration and works in `dir`.
 pub fn starling(dir: &Path) -> Command {
-    let mut command = Command::new(binary());
+    starling_behind(&[], dir)
+}
+
+/// The same behind other words, such as those that enter a namespace.
+fn starling_behind(prefix: &[String], dir: &Path) -> Command {
+    let words: Vec<PathBuf> = prefix.iter().map(PathBuf::from).chain([binary()]).collect();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("STARLING_") {
             command.env_remove(name);
@@ -44,14 +52,19 @@ pub struct PeerOptions {
     /// Flags besides the fixture's own.
     pub flags: Vec<String>,
     /// Where to listen.
-    pub listen: &'static str,
+    pub listen: String,
     /// What computes.
     pub device: &'static str,
+    /// What to put before the command, to run it elsewhere or otherwise.
+    pub prefix: Vec<String>,
+    /// Who hears every event at once.
+    pub ear: Option<Ear>,
 }
 
 impl Default for PeerOptions {
     fn default() -> Self {
-        Self { flags: Vec::new(), listen: "/ip4/127.0.0.1/tcp/0", device: "cpu" }
+        let listen = "/ip4/127.0.0.1/tcp/0".to_owned();
+        Self { flags: Vec::new(), listen, device: "cpu", prefix: Vec::new(), ear: None }
     }
 }
 
@@ -77,6 +90,8 @@ pub struct Outcome {
     pub status: ExitStatus,
     /// Its last event, if it printed any.
     pub last: Option<Value>,
+    /// All its events, and how long after its start they were heard.
+    pub events: Vec<(Duration, Value)>,
     /// All that it wrote to stderr.
     pub stderr: String,
 }
@@ -102,7 +117,7 @@ impl Outcome {
 
 #[derive(Debug, Default)]
 struct Output {
-    events: Vec<Value>,
+    events: Vec<(Duration, Value)>,
     ended: bool,
 }
 
@@ -138,23 +153,30 @@ impl Peer {
     }
 
     fn start(dir: Arc<TempDir>, verb: &[&str], options: &PeerOptions) -> Self {
-        let mut command = starling(dir.path());
-        command.args(verb).args(["--json", "--listen", options.listen, "--device", options.device]);
+        let mut command = starling_behind(&options.prefix, dir.path());
+        command.args(verb).args(["--json", "--listen", &options.listen, "--device", options.device]);
         command.arg("--data-dir").arg(dir.path().join("state")).args(&options.flags);
         command.args(std::env::var(EXTRA_FLAGS).unwrap_or_default().split_whitespace());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starling starts");
 
         let output = Arc::new((Mutex::new(Output::default()), Condvar::new()));
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let events = output.clone();
+        let (events, ear, began) = (output.clone(), options.ear.clone(), Instant::now());
         let read_events = std::thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
-                let event = serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON ({error}): {line}"));
-                lock(&events.0).events.push(event);
+                let event: Value =
+                    serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON ({error}): {line}"));
+                if let Some(ear) = &ear {
+                    ear.hear(Word::Said(event.clone()));
+                }
+                lock(&events.0).events.push((began.elapsed(), event));
                 events.1.notify_all();
             }
             lock(&events.0).ended = true;
             events.1.notify_all();
+            if let Some(ear) = &ear {
+                ear.hear(Word::Ended);
+            }
         });
         let stderr = Arc::new(Mutex::new(String::new()));
         let (pipe, text) = (BufReader::new(child.stderr.take().expect("piped")), stderr.clone());
@@ -177,12 +199,22 @@ impl Peer {
         self.dir.path().join("state")
     }
 
+    /// The process's number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it wrote to stderr so far.
+    pub fn stderr(&self) -> String {
+        lock(&self.stderr).clone()
+    }
+
     /// Waits for the first event that `wanted` accepts, counting those that came before.
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         let mut output = lock(&self.output.0);
         loop {
-            if let Some(event) = output.events.iter().find(|event| wanted(event)) {
+            if let Some(event) = output.events.iter().map(|(_, event)| event).find(|event| wanted(event)) {
                 return event.clone();
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -246,14 +278,15 @@ impl Peer {
             drop(stderr);
             output = self.output.1.wait_timeout(output, left).expect("no reader panicked").0;
         }
-        let last = output.events.last().cloned();
+        let events = std::mem::take(&mut output.events);
+        let last = events.last().map(|(_, event)| event.clone());
         drop(output);
         let status = self.child.wait().expect("the child is ours");
         for reader in std::mem::take(&mut self.readers) {
             reader.join().expect("no reader panicked");
         }
         let stderr = lock(&self.stderr).clone();
-        Outcome { status, last, stderr }
+        Outcome { status, last, events, stderr }
     }
 }
 

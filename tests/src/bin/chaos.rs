@@ -1,0 +1,304 @@
+//! `chaos`: experiments with real processes that are killed, stopped, cut off and started again.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use starling_tests::chaos::{Churn, Goodput, Joining, Overhead, Partition, Restart, Verdict};
+
+/// A small model, and more steps than any experiment takes.
+const MODEL: &str = "--model mlp:64 --steps 100000000";
+
+/// Experiments with real `starling` processes that are killed, stopped, cut off and started again.
+///
+/// Each experiment tells on stderr what it does, and ends with one line of JSON on stdout: its figures, the seed that
+/// repeats its choices, and the promises that were broken. The exit code is 1 if there are any, and 2 if the experiment
+/// could not be carried out. No process, network namespace or directory is left behind.
+///
+/// Build first: cargo build --release --workspace. Partitions and slow links need root, or user namespaces.
+#[derive(Debug, Parser)]
+#[command(after_help = "Examples:\n  \
+    chaos churn                                  three minutes of kills and starts, one every 500 ms\n  \
+    chaos churn --seconds 30 --seed 7            a shorter one, with choices that can be repeated\n  \
+    chaos partition --sides 2,2                  a network that breaks in two halves, and heals\n  \
+    chaos join --mib 10 --kill-donor             a donor dies while a peer joins\n  \
+    chaos goodput --chaos-seconds 120 --logs /tmp/logs")]
+struct Flags {
+    #[command(subcommand)]
+    experiment: Experiment,
+}
+
+#[derive(Debug, Subcommand)]
+enum Experiment {
+    /// A kill or a start every so often: steps go on, digests stay equal, memory stays flat.
+    Churn(ChurnFlags),
+    /// Kills, stops and partitions among many processes: what they cost, against a time without.
+    Goodput(GoodputFlags),
+    /// A peer joins over slow links: the members' steps take as long as before.
+    Join(JoinFlags),
+    /// A network that breaks in two and heals: one side goes on, the other joins it again.
+    Partition(PartitionFlags),
+    /// All are killed and come back in another order, one without its disk.
+    Restart(RestartFlags),
+    /// What agreement costs when nothing happens.
+    Overhead(OverheadFlags),
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Seed of all choices; drawn and shown if not given.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Keep what each process says and logs in this folder.
+    #[arg(long)]
+    logs: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct ChurnFlags {
+    #[command(flatten)]
+    common: Common,
+    /// The run's longest stall, in milliseconds.
+    #[arg(long, default_value_t = 2000)]
+    max_stall_ms: u64,
+    /// Flags of `starling run`: what is trained.
+    #[arg(long, default_value = MODEL, allow_hyphen_values = true)]
+    run: String,
+    /// The most processes.
+    #[arg(long, default_value_t = 8)]
+    peers: usize,
+    /// Time from one kill or start to the next, in milliseconds.
+    #[arg(long, default_value_t = 500)]
+    interval_ms: u64,
+    /// How long, in seconds.
+    #[arg(long, default_value_t = 180)]
+    seconds: u64,
+    /// How much longer than the longest stall nobody may have committed a step, in milliseconds.
+    #[arg(long, default_value_t = 1000)]
+    slack_ms: u64,
+}
+
+#[derive(Debug, Args)]
+struct GoodputFlags {
+    #[command(flatten)]
+    common: Common,
+    /// The run's longest stall, in milliseconds.
+    #[arg(long, default_value_t = 1500)]
+    max_stall_ms: u64,
+    /// Flags of `starling run`: what is trained.
+    #[arg(long, default_value = MODEL, allow_hyphen_values = true)]
+    run: String,
+    /// How many processes.
+    #[arg(long, default_value_t = 16)]
+    peers: usize,
+    /// How long with faults, in seconds.
+    #[arg(long, default_value_t = 600)]
+    chaos_seconds: u64,
+    /// How long without faults, in seconds: half of it before, half of it after.
+    #[arg(long, default_value_t = 300)]
+    calm_seconds: u64,
+    /// Time from one fault to the next, in milliseconds.
+    #[arg(long, default_value_t = 15_000)]
+    interval_ms: u64,
+    /// The share of the fault-free samples per second that must be kept.
+    #[arg(long, default_value_t = 0.95)]
+    keep: f64,
+    /// Samples of one step.
+    #[arg(long, default_value_t = 256)]
+    batch_size: u64,
+}
+
+#[derive(Debug, Args)]
+struct JoinFlags {
+    #[command(flatten)]
+    common: Common,
+    /// The run's longest stall, in milliseconds.
+    #[arg(long, default_value_t = 120_000)]
+    max_stall_ms: u64,
+    /// How many members before the join.
+    #[arg(long, default_value_t = 3)]
+    members: usize,
+    /// Size of the model, in MiB.
+    #[arg(long, default_value_t = 100)]
+    mib: u32,
+    /// What each host can send and receive, in millions of bits per second; 0 sets no limit.
+    #[arg(long, default_value_t = 100)]
+    mbit: u32,
+    /// Kill a donor when half of the state is there.
+    #[arg(long)]
+    kill_donor: bool,
+    /// Steps that are timed before the join.
+    #[arg(long, default_value_t = 5)]
+    steps: u64,
+    /// How much longer steps may take during the join, as a factor.
+    #[arg(long, default_value_t = 1.15)]
+    slower: f64,
+    /// More flags of every process, in one string.
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    machine: String,
+}
+
+#[derive(Debug, Args)]
+struct PartitionFlags {
+    #[command(flatten)]
+    common: Common,
+    /// The run's longest stall, in milliseconds.
+    #[arg(long, default_value_t = 2000)]
+    max_stall_ms: u64,
+    /// Flags of `starling run`: what is trained.
+    #[arg(long, default_value = MODEL, allow_hyphen_values = true)]
+    run: String,
+    /// How many processes on each side.
+    #[arg(long, value_delimiter = ',', default_value = "3,2", num_args = 1)]
+    sides: Vec<usize>,
+    /// Let a side without a quorum go on as a fork after so long, in milliseconds; it never does if not given.
+    #[arg(long)]
+    fork_after_ms: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+struct RestartFlags {
+    #[command(flatten)]
+    common: Common,
+    /// The run's longest stall, in milliseconds.
+    #[arg(long, default_value_t = 2000)]
+    max_stall_ms: u64,
+    /// Flags of `starling run`: what is trained.
+    #[arg(long, default_value = MODEL, allow_hyphen_values = true)]
+    run: String,
+    /// How many processes.
+    #[arg(long, default_value_t = 4)]
+    peers: usize,
+    /// Kill all so many steps after a checkpoint of all of them.
+    #[arg(long, default_value_t = 250)]
+    more_steps: u64,
+    /// Steps between checkpoints.
+    #[arg(long, default_value_t = 100)]
+    checkpoint_every: u64,
+}
+
+#[derive(Debug, Args)]
+struct OverheadFlags {
+    #[command(flatten)]
+    common: Common,
+    /// The run's longest stall, in milliseconds.
+    #[arg(long, default_value_t = 10_000)]
+    max_stall_ms: u64,
+    /// Flags of `starling run`: what is trained.
+    #[arg(long, default_value = MODEL, allow_hyphen_values = true)]
+    run: String,
+    /// How many processes.
+    #[arg(long, default_value_t = 4)]
+    peers: usize,
+    /// How often each of the two is measured.
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// How long each time, in seconds.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// The share of a step that agreement may take.
+    #[arg(long, default_value_t = 0.02)]
+    limit: f64,
+}
+
+fn main() -> ExitCode {
+    match run(Flags::parse().experiment) {
+        Ok(verdict) => {
+            println!("{}", verdict.to_json());
+            ExitCode::from(u8::from(!verdict.broken().is_empty()))
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
+    match experiment {
+        Experiment::Churn(flags) => Churn {
+            peers: flags.peers,
+            interval: Duration::from_millis(flags.interval_ms),
+            length: Duration::from_secs(flags.seconds),
+            max_stall: Duration::from_millis(flags.max_stall_ms),
+            slack: Duration::from_millis(flags.slack_ms),
+            seed: flags.common.seed(),
+            run: flags.run,
+            logs: flags.common.logs,
+        }
+        .run(),
+        Experiment::Goodput(flags) => Goodput {
+            peers: flags.peers,
+            calm: Duration::from_secs(flags.calm_seconds),
+            chaos: Duration::from_secs(flags.chaos_seconds),
+            interval: Duration::from_millis(flags.interval_ms),
+            max_stall: Duration::from_millis(flags.max_stall_ms),
+            keep: flags.keep,
+            seed: flags.common.seed(),
+            run: flags.run,
+            batch_size: flags.batch_size,
+            logs: flags.common.logs,
+        }
+        .run(),
+        Experiment::Join(flags) => Joining {
+            members: flags.members,
+            mib: flags.mib,
+            mbit: (flags.mbit > 0).then_some(flags.mbit),
+            kill_donor: flags.kill_donor,
+            steps: flags.steps,
+            slower: flags.slower,
+            max_stall: Duration::from_millis(flags.max_stall_ms),
+            seed: flags.common.seed(),
+            machine: flags.machine,
+            logs: flags.common.logs,
+        }
+        .run(),
+        Experiment::Partition(flags) => {
+            let sides = <[usize; 2]>::try_from(flags.sides)
+                .map_err(|sides| anyhow::anyhow!("--sides takes two numbers, such as 3,2, not {sides:?}"))?;
+            Partition {
+                sides,
+                fork_after: flags.fork_after_ms.map(Duration::from_millis),
+                max_stall: Duration::from_millis(flags.max_stall_ms),
+                seed: flags.common.seed(),
+                run: flags.run,
+                logs: flags.common.logs,
+            }
+            .run()
+        }
+        Experiment::Restart(flags) => Restart {
+            peers: flags.peers,
+            more_steps: flags.more_steps,
+            checkpoint_every: flags.checkpoint_every,
+            max_stall: Duration::from_millis(flags.max_stall_ms),
+            seed: flags.common.seed(),
+            run: flags.run,
+            logs: flags.common.logs,
+        }
+        .run(),
+        Experiment::Overhead(flags) => Overhead {
+            peers: flags.peers,
+            rounds: flags.rounds,
+            length: Duration::from_secs(flags.seconds),
+            max_stall: Duration::from_millis(flags.max_stall_ms),
+            limit: flags.limit,
+            seed: flags.common.seed(),
+            run: flags.run,
+            logs: flags.common.logs,
+        }
+        .run(),
+    }
+}
+
+impl Common {
+    fn seed(&self) -> u64 {
+        let drawn = || {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            now.map_or(0, |time| u64::from(time.subsec_nanos()))
+        };
+        let seed = self.seed.unwrap_or_else(drawn);
+        eprintln!("seed {seed}");
+        seed
+    }
+}

@@ -1,0 +1,31 @@
+//! Experiments with real processes that are killed, stopped, cut off and started again, for as long as one likes.
+//!
+//! Each experiment is a plain value with its settings and a `run` that returns a [`Verdict`]: figures, and the promises
+//! that were broken, if any. The `chaos` binary runs them at full length; tests run short ones.
+//!
+//! All processes of an experiment are a [`Fleet`]. It hears every event of every process and checks what must be true
+//! of any run at any time: equal digests after equal steps, and no process that ends by itself.
+
+mod churn;
+mod dice;
+mod fleet;
+mod goodput;
+mod joining;
+mod overhead;
+mod partition;
+mod process;
+mod pulse;
+mod restart;
+mod slot;
+mod verdict;
+
+pub use churn::Churn;
+pub use dice::Dice;
+pub use fleet::{Fleet, Plan};
+pub use goodput::Goodput;
+pub use joining::Joining;
+pub use overhead::Overhead;
+pub use partition::Partition;
+pub use pulse::Pulse;
+pub use restart::Restart;
+pub use verdict::Verdict;

@@ -1,0 +1,200 @@
+//! What faults cost.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::churn::conclude;
+use super::{Dice, Fleet, Plan, Verdict};
+
+/// How long the run may take to come together at the end.
+const SETTLE_LIMIT: Duration = Duration::from_secs(120);
+/// How long a killed process stays away.
+const AWAY: Duration = Duration::from_secs(2);
+/// The most hosts that a partition cuts off.
+const MAX_CUT_OFF: usize = 3;
+
+/// A fault every so often, between two halves of a time without any. Promised: nearly all of the fault-free samples per
+/// second are kept, and all hold the same state at the end.
+#[derive(Debug, Clone)]
+pub struct Goodput {
+    /// How many processes.
+    pub peers: usize,
+    /// How long without faults; half of it before, half of it after the faults.
+    pub calm: Duration,
+    /// How long with faults.
+    pub chaos: Duration,
+    /// Time from one fault to the next.
+    pub interval: Duration,
+    /// The run's longest stall.
+    pub max_stall: Duration,
+    /// The share of the fault-free samples per second that must be kept.
+    pub keep: f64,
+    /// Seed of which, whom and how long.
+    pub seed: u64,
+    /// Flags of the run besides.
+    pub run: String,
+    /// Samples of one step.
+    pub batch_size: u64,
+    /// Where to keep logs.
+    pub logs: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Kill,
+    Stop,
+    Cut,
+}
+
+/// Half of the faults are kills, a quarter are stops, a quarter are partitions.
+const MIX: [Fault; 4] = [Fault::Kill, Fault::Kill, Fault::Stop, Fault::Cut];
+
+/// What ends a fault.
+#[derive(Debug)]
+enum Remedy {
+    Start(usize),
+    Cont(usize),
+    Heal(Vec<usize>, Vec<usize>),
+}
+
+impl Goodput {
+    /// Runs the experiment.
+    ///
+    /// # Errors
+    /// If it could not be carried out. A broken promise is no error.
+    pub fn run(&self) -> Result<Verdict> {
+        let mut verdict = Verdict::new("goodput", self.seed);
+        let mut fleet = Fleet::found(Plan {
+            peers: self.peers,
+            run: format!("--max-stall-ms {} --batch-size {} {}", self.max_stall.as_millis(), self.batch_size, self.run),
+            machine: "--fork-after never".to_owned(),
+            seed: self.seed,
+            hosts: true,
+            logs: self.logs.clone(),
+        })?;
+        let before = self.calm(&mut fleet);
+        let (steps, faults) = self.chaos(&mut fleet)?;
+        fleet.wait("all members after the faults", SETTLE_LIMIT, |fleet| fleet.are_full(self.peers))?;
+        let after = self.calm(&mut fleet);
+
+        let per_second = |steps: u64, time: Duration| (steps * self.batch_size) as f64 / time.as_secs_f64();
+        let (calm, chaos) = (per_second(before + after, self.calm), per_second(steps, self.chaos));
+        let ratio = chaos / calm.max(f64::MIN_POSITIVE);
+        verdict.figure("peers", self.peers);
+        for (name, fault) in [("kills", Fault::Kill), ("stops", Fault::Stop), ("partitions", Fault::Cut)] {
+            verdict.figure(name, faults.iter().filter(|other| **other == fault).count());
+        }
+        verdict.figure("max_stall_ms", self.max_stall.as_millis() as u64);
+        verdict.decimal("calm_samples_per_s", calm);
+        verdict.decimal("calm_before_samples_per_s", per_second(before, self.calm / 2));
+        verdict.decimal("calm_after_samples_per_s", per_second(after, self.calm / 2));
+        verdict.decimal("chaos_samples_per_s", chaos);
+        verdict.figure("ratio", (ratio * 1000.0).round() / 1000.0);
+        verdict.decimal("longest_gap_s", fleet.pulse().longest_gap().0.as_secs_f64());
+        verdict.promise(ratio >= self.keep, format!("only {ratio:.3} of the samples per second were kept"));
+        conclude(&mut fleet, SETTLE_LIMIT, &mut verdict);
+        Ok(verdict)
+    }
+
+    /// Half of the time without faults; returns the steps.
+    fn calm(&self, fleet: &mut Fleet) -> u64 {
+        fleet.say("without faults");
+        let first = fleet.pulse().step();
+        fleet.run_until(Instant::now() + self.calm / 2);
+        fleet.pulse().step() - first
+    }
+
+    /// The time with faults; returns the steps and what was done.
+    fn chaos(&self, fleet: &mut Fleet) -> Result<(u64, Vec<Fault>)> {
+        let mut dice = Dice::new(self.seed);
+        let (mut faults, mut coming) = (Vec::new(), Vec::new());
+        let mut remedies: Vec<(Instant, Remedy)> = Vec::new();
+        let first = fleet.pulse().step();
+        let began = Instant::now();
+        let mut next_fault = began;
+        while began.elapsed() < self.chaos {
+            let until = remedies.iter().map(|(at, _)| *at).chain([next_fault, began + self.chaos]).min();
+            fleet.run_until(until.unwrap_or(next_fault));
+            let now = Instant::now();
+            let (due, later) = remedies.into_iter().partition(|(at, _)| *at <= now);
+            remedies = later;
+            for (_, remedy) in due {
+                self.apply(fleet, remedy)?;
+            }
+            if now < next_fault || now >= began + self.chaos {
+                continue;
+            }
+            next_fault += self.interval;
+            if coming.is_empty() {
+                coming = MIX.into();
+                dice.shuffle(&mut coming);
+            }
+            if let Some(fault) = coming.pop()
+                && let Some((after, remedy)) = self.strike(fleet, fault, &mut dice)?
+            {
+                faults.push(fault);
+                remedies.push((now + after, remedy));
+            }
+        }
+        let steps = fleet.pulse().step() - first;
+        for (_, remedy) in remedies {
+            self.apply(fleet, remedy)?;
+        }
+        Ok((steps, faults))
+    }
+
+    /// Makes a fault happen to somebody whom the run can lose; returns what ends it, and when.
+    fn strike(&self, fleet: &mut Fleet, fault: Fault, dice: &mut Dice) -> Result<Option<(Duration, Remedy)>> {
+        let mut victims: Vec<usize> = (0..self.peers).filter(|slot| fleet.slots()[*slot].is_awake()).collect();
+        dice.shuffle(&mut victims);
+        let count = if fault == Fault::Cut { 1 + dice.below(MAX_CUT_OFF.min(self.peers / 3).max(1)) } else { 1 };
+        victims.truncate(count);
+        victims.sort_unstable();
+        if !fleet.can_lose(&victims) {
+            fleet.say(&format!("no {fault:?}: the run can't lose {victims:?} now"));
+            return Ok(None);
+        }
+        let victim = victims[0];
+        Ok(Some(match fault {
+            Fault::Kill => {
+                fleet.say(&format!("kill {victim}"));
+                fleet.kill(victim);
+                (AWAY, Remedy::Start(victim))
+            }
+            Fault::Stop => {
+                // Some of them are too short to be noticed.
+                let pause = dice.between(self.max_stall / 4, self.max_stall * 3);
+                fleet.say(&format!("stop {victim} for {pause:?}"));
+                fleet.stop(victim);
+                (pause, Remedy::Cont(victim))
+            }
+            Fault::Cut => {
+                let pause = dice.between(self.max_stall, self.max_stall * 3);
+                let others: Vec<usize> = (0..self.peers).filter(|slot| !victims.contains(slot)).collect();
+                fleet.say(&format!("cut off {victims:?} for {pause:?}"));
+                fleet.lan()?.split(&victims, &others)?;
+                (pause, Remedy::Heal(victims, others))
+            }
+        }))
+    }
+
+    fn apply(&self, fleet: &mut Fleet, remedy: Remedy) -> Result<()> {
+        match remedy {
+            Remedy::Start(slot) => {
+                fleet.say(&format!("start {slot}"));
+                fleet.start(slot)?;
+            }
+            Remedy::Cont(slot) => {
+                fleet.say(&format!("{slot} goes on"));
+                fleet.cont(slot);
+            }
+            Remedy::Heal(one, other) => {
+                fleet.say(&format!("heal {one:?}"));
+                fleet.lan()?.heal(&one, &other)?;
+            }
+        }
+        Ok(())
+    }
+}
