@@ -90,6 +90,7 @@ impl Membership {
         });
         self.steps = Steps::Held;
         self.watch(now);
+        self.digests.keep_to(proposal.resume.step);
         // What follows from promises that we gave before we came back from a record is not true of us any more: we stay
         // held, and so ask for another decree.
         let outdated = !joins && recovering && !proposal.reasons.contains(&Reason::Recovered);
@@ -141,13 +142,13 @@ impl Membership {
         let reached = |peers: &[PeerId]| -> Vec<PeerId> {
             peers.iter().copied().filter(|peer| *peer != me && !apart(*peer)).collect()
         };
-        let Progress { step, has_state, .. } = self.progress;
+        let step = self.progress.step;
         let needs_state = resume.syncing.binary_search(&me).is_ok();
-        let downloads = needs_state && !joins && !has_state;
         if joins && !needs_state {
             return Some(CatchUp::Current);
         }
-        if !needs_state || downloads {
+        if !joins {
+            // Who is downloading the state goes on with that, and may have it by now.
             if step == resume.step {
                 return Some(CatchUp::Current);
             }

@@ -339,18 +339,20 @@ impl Membership {
         if before.is_none_or(|paused| paused.present != present) {
             self.tell(Event::Paused { present, needed });
         }
-        if over
-            && let Some(seat) = &self.seat
-            && let Some(decree) = &seat.decree
-        {
-            let ballot = decree.ballot;
-            let fork = self.plan(seat, decree, true).filter(|fork| fork.view.contains(me));
-            if let (Some(fork), Some(seat)) = (fork, &mut self.seat)
-                && let Some(decree) = &mut seat.decree
-            {
-                decree.proposal = Some(fork);
-                return self.decide(now, Some(ballot));
-            }
+        if over {
+            let fork = self.seat.as_ref().and_then(|seat| {
+                let decree = seat.decree.as_ref()?;
+                Some((decree.ballot, self.plan(seat, decree, true)?)).filter(|(_, fork)| fork.view.contains(me))
+            });
+            let decree = self.seat.as_mut().and_then(|seat| seat.decree.as_mut());
+            return match (fork, decree) {
+                (Some((ballot, fork)), Some(decree)) => {
+                    decree.proposal = Some(fork);
+                    self.decide(now, Some(ballot));
+                }
+                // Nobody here has the state: the others may have.
+                (None, _) | (_, None) => self.give_up(now),
+            };
         }
         self.rest(now);
     }
