@@ -99,6 +99,7 @@ impl Membership {
             // Nothing that we hold counts here, but for a run that has not begun.
             let fresh = catch_up == Some(CatchUp::Current);
             self.synced = fresh;
+            self.downloading = false; // Not before the driver is told to.
             self.progress = Progress { step: 0, has_state: fresh, has_result: false };
         }
         if proposal.view.members().len() < self.config.min_members && self.finished.is_none() {
@@ -118,6 +119,7 @@ impl Membership {
         self.reached = step;
         if matches!(catch_up, CatchUp::State { .. }) {
             self.synced = false;
+            self.downloading = true;
             self.digests.clear();
         }
         let announce = self.synced;
@@ -143,7 +145,7 @@ impl Membership {
         };
         let Progress { step, has_state, .. } = self.progress;
         let needs_state = resume.syncing.binary_search(&me).is_ok();
-        let downloads = needs_state && !joins && !has_state;
+        let downloads = needs_state && !joins && !has_state && self.downloading;
         if joins && !needs_state {
             return Some(CatchUp::Current);
         }
