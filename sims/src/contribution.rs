@@ -1,22 +1,29 @@
 //! The simulator's payload: not numbers, but who they came from.
 
-use starling_collective::{Layout, Phase, SegmentId};
-use starling_topology::{Rank, WorldSize};
+use std::ops::Range;
 
-/// How often each rank was added into a segment, and how often the sum was divided. An all-reduce over these is a proof:
-/// it is right if and only if every count ends as one.
+use starling_collective::{Layout, Phase, SegmentId};
+use starling_topology::{PeerId, Rank, WorldSize};
+
+/// What was added into a segment, and how often the sum was divided. An all-reduce over these is a proof: it is right if
+/// and only if every count ends as one and the sum is that of the gradients that the ledger asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contributions {
-    /// Contributions by rank.
+    /// How often each rank was added.
     pub counts: Vec<u32>,
     /// Divisions.
     pub divided: u32,
+    /// The sum, modulo 2^64, of what stands for each rank's gradient (see [`gradient`]); 0 for one that brings none.
+    pub sum: u64,
+    /// In the cell that carries the speed slots, one per member in their sorted order; else empty.
+    pub speeds: Vec<u32>,
 }
 
 impl Contributions {
-    /// What `rank` brings.
-    pub fn of(rank: Rank, world: WorldSize) -> Self {
-        Self { counts: world.ranks().map(|other| u32::from(other == rank)).collect(), divided: 0 }
+    /// What `rank` brings: `gradient`, and, in the cell for it, the members' speeds as far as it knows them: its own.
+    pub fn of(rank: Rank, world: WorldSize, gradient: u64, speeds: Vec<u32>) -> Self {
+        let counts = world.ranks().map(|other| u32::from(other == rank)).collect();
+        Self { counts, divided: 0, sum: gradient, speeds }
     }
 
     /// Adds another rank's sum.
@@ -24,8 +31,28 @@ impl Contributions {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine += theirs;
         }
+        for (mine, theirs) in self.speeds.iter_mut().zip(&other.speeds) {
+            *mine += theirs;
+        }
         self.divided += other.divided;
+        self.sum = self.sum.wrapping_add(other.sum);
     }
+}
+
+/// A number that stands for the gradient of `peer` over these positions in `step`: another peer, step or share has
+/// another one. No positions have no gradient: zero.
+pub fn gradient(peer: PeerId, step: u64, share: &[Range<u32>]) -> u64 {
+    if share.is_empty() {
+        return 0;
+    }
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&peer.0).update(&step.to_le_bytes());
+    for range in share {
+        hasher.update(&range.start.to_le_bytes()).update(&range.end.to_le_bytes());
+    }
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+    u64::from_le_bytes(bytes)
 }
 
 /// The place of a segment in the flat buffer, in either phase.
@@ -40,7 +67,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// All cells of `layout`, in order.
+    /// All cells of `layout`, in order. The first one carries the speed slots.
     pub fn all(layout: &Layout) -> impl Iterator<Item = Self> + '_ {
         (0..layout.buckets()).flat_map(move |bucket| {
             layout.world_size().ranks().flat_map(move |chunk| {
@@ -58,5 +85,19 @@ impl Cell {
 impl From<SegmentId> for Cell {
     fn from(segment: SegmentId) -> Self {
         Self { bucket: segment.bucket, chunk: segment.chunk, segment: segment.segment }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_gradient_is_another_number() {
+        let of = |name: u8, step, end: u32| gradient(PeerId([name; 32]), step, &[0..end, 7..9]);
+        for other in [of(2, 3, 4), of(1, 4, 4), of(1, 3, 5)] {
+            assert_ne!(of(1, 3, 4), other);
+        }
+        assert_eq!(gradient(PeerId([1; 32]), 3, &[]), 0);
     }
 }

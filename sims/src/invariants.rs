@@ -2,17 +2,29 @@
 
 mod bitwise_agreement;
 mod bounded_queues;
+mod every_sample_once;
 mod exactly_once;
+mod last_checkpoint;
 mod monotonic_generation;
-mod one_view_per_generation;
+mod no_split_brain;
+mod nothing_undone;
+mod one_decision;
+mod progress;
+mod verified_checkpoints;
 
 use std::fmt;
 
 pub use bitwise_agreement::BitwiseAgreement;
 pub use bounded_queues::BoundedQueues;
+pub use every_sample_once::EverySampleOnce;
 pub use exactly_once::ExactlyOnce;
+pub use last_checkpoint::LastCheckpoint;
 pub use monotonic_generation::MonotonicGeneration;
-pub use one_view_per_generation::OneViewPerGeneration;
+pub use no_split_brain::NoSplitBrain;
+pub use nothing_undone::NothingUndone;
+pub use one_decision::OneDecision;
+pub use progress::Progressing;
+pub use verified_checkpoints::VerifiedCheckpoints;
 
 /// An invariant that did not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,14 +51,26 @@ impl fmt::Display for Broken {
 /// All invariants with what they remember of one run.
 #[derive(Debug, Default)]
 pub struct Invariants {
-    /// Each rank once in each step, each step once.
+    /// Each contribution that the ledger asked for once in each step.
     pub exactly_once: ExactlyOnce,
-    /// One state after each step.
+    /// One state after each step of a branch.
     pub bitwise_agreement: BitwiseAgreement,
-    /// One view per generation.
-    pub one_view_per_generation: OneViewPerGeneration,
+    /// Each sample once in each epoch.
+    pub every_sample_once: EverySampleOnce,
+    /// One decree per view.
+    pub one_decision: OneDecision,
     /// No way back.
     pub monotonic_generation: MonotonicGeneration,
+    /// One branch goes on, unless it says that it is a fork.
+    pub no_split_brain: NoSplitBrain,
+    /// What a member has committed stays committed.
+    pub nothing_undone: NothingUndone,
     /// Nothing grows without end.
     pub bounded_queues: BoundedQueues,
+    /// Nothing is loaded unverified.
+    pub verified_checkpoints: VerifiedCheckpoints,
+    /// The last good checkpoint is never deleted.
+    pub last_checkpoint: LastCheckpoint,
+    /// Nobody waits for ever.
+    pub progress: Progressing,
 }

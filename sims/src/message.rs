@@ -1,33 +1,79 @@
 //! What simulated peers send each other.
 
+use std::fmt;
+use std::rc::Rc;
+
 use starling_collective::{SegmentHeader, SegmentId};
-use starling_topology::{Digest, Generation, ViewId};
+use starling_topology::{Digest, Envelope, Generation, ViewId};
 
 use crate::contribution::Contributions;
-use crate::network::Lane;
+use crate::state::{ResultRecord, State};
+
+/// Each lane between two peers is a connection of its own: it keeps its order, and it closes alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    /// Membership messages.
+    Control,
+    /// Segments.
+    Ring,
+    /// Results and replicated state, for those who need them.
+    State,
+}
+
+impl Lane {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Control, Self::Ring, Self::State];
+}
 
 /// A message on a link.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Message {
     /// An encoded membership envelope.
-    Control(Vec<u8>),
+    Control(Rc<[u8]>),
     /// A segment of a step in a view.
     Segment(Segment),
-    /// "Send me your replicated state."
-    StateAsked,
-    /// The replicated state.
-    State {
-        /// The last committed step.
-        step: u64,
-        /// The digest after it.
-        digest: Digest,
-    },
-    /// The sender's side of the connection has closed.
-    Closed,
+    /// "Send me the averaged result of this step."
+    ResultAsked(u64),
+    /// The averaged result of a step.
+    Result(Rc<ResultRecord>),
+    /// "Send me the list of the chunks of a state, of this step if you have that, else of a later one."
+    SnapshotAsked(u64),
+    /// What a snapshot consists of.
+    Snapshot(Snapshot),
+    /// "Send me a chunk of that snapshot."
+    ChunkAsked(Snapshot, u32),
+    /// A chunk.
+    Chunk(Chunk),
+    /// "I don't have what you asked for."
+    NotHeld,
+}
+
+/// A state that is on offer, as its manifest describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The step after which it was taken.
+    pub step: u64,
+    /// The digest of the whole.
+    pub digest: Digest,
+    /// How many chunks it has.
+    pub chunks: u32,
+}
+
+/// A chunk of a snapshot.
+#[derive(Debug, Clone)]
+pub struct Chunk {
+    /// The snapshot that it is said to belong to.
+    pub of: Snapshot,
+    /// Which chunk it is.
+    pub index: u32,
+    /// What it is a chunk of.
+    pub state: Rc<State>,
+    /// Whether its bytes still hash to what the manifest says.
+    pub intact: bool,
 }
 
 /// A segment and where it belongs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Segment {
     /// The sender's generation.
     pub generation: Generation,
@@ -47,20 +93,54 @@ impl Message {
     /// The lane that it takes.
     pub fn lane(&self) -> Lane {
         match self {
-            Self::Control(_) | Self::Closed => Lane::Control,
+            Self::Control(_) => Lane::Control,
             Self::Segment(_) => Lane::Ring,
-            Self::StateAsked | Self::State { .. } => Lane::State,
+            Self::ResultAsked(_)
+            | Self::Result(_)
+            | Self::SnapshotAsked(_)
+            | Self::Snapshot(_)
+            | Self::ChunkAsked(..)
+            | Self::Chunk(_)
+            | Self::NotHeld => Lane::State,
         }
     }
 
-    /// How many bytes it takes on the wire, the state being `state_bytes` long.
-    pub fn bytes(&self, state_bytes: u64) -> u64 {
+    /// How many bytes it takes on the wire, a result having `result_bytes` and a chunk of a state `chunk_bytes`.
+    pub fn bytes(&self, result_bytes: u64, chunk_bytes: u64) -> u64 {
         let length = match self {
             Self::Control(bytes) => bytes.len(),
             Self::Segment(segment) => SegmentHeader::BYTES + segment.elements * size_of::<f32>(),
-            Self::StateAsked | Self::Closed => 1,
-            Self::State { .. } => return state_bytes,
+            Self::ResultAsked(_) | Self::SnapshotAsked(_) | Self::ChunkAsked(..) | Self::NotHeld => 16,
+            Self::Snapshot(_) => 64,
+            Self::Result(_) => return result_bytes,
+            Self::Chunk(_) => return chunk_bytes,
         };
         u64::try_from(length).unwrap_or(u64::MAX)
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Control(bytes) => match Envelope::decode(bytes) {
+                Ok(envelope) => write!(f, "generation {}: {:?}", envelope.generation, envelope.body),
+                Err(violation) => violation.fmt(f),
+            },
+            Self::Segment(segment) => {
+                write!(f, "generation {}, step {}: {}", segment.generation, segment.step, segment.id)
+            }
+            Self::ResultAsked(step) => write!(f, "asks for the result of step {step}"),
+            Self::Result(record) => write!(f, "result of step {}", record.step),
+            Self::SnapshotAsked(step) => write!(f, "asks for a state of step {step}"),
+            Self::Snapshot(snapshot) => write!(f, "offers the state of step {}", snapshot.step),
+            Self::ChunkAsked(snapshot, index) => {
+                write!(f, "asks for chunk {index} of the state of step {}", snapshot.step)
+            }
+            Self::Chunk(chunk) => {
+                let intact = if chunk.intact { "" } else { ", rotten" };
+                write!(f, "chunk {} of the state of step {}{intact}", chunk.index, chunk.of.step)
+            }
+            Self::NotHeld => f.write_str("does not have it"),
+        }
     }
 }

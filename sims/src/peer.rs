@@ -1,159 +1,210 @@
-//! A simulated peer: the production machines, and a driver that obeys them.
+//! A simulated peer: the production machines, and a driver that obeys them by the same rules as `starling-node`.
+//!
+//! A peer is one process. It dies with its memory; what it wrote to its [`Disk`](crate::disk::Disk) stays, and the
+//! process that starts after it is another [`Peer`].
+
+mod catch_up;
+mod steps;
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use starling_collective as collective;
-use starling_collective::{Layout, Session};
 use starling_topology::{
-    Digest, Envelope, Event, Evidence, Gate, Input, Membership, Output, PeerId, Rank, Ring, Time, Timer, View, ViewId,
+    Contact, Envelope, Event, Evidence, Generation, Hold, Input, Membership, Output, PeerId, Progress, Reason, Record,
+    Resumption, Time, Timer, View,
 };
 
-use crate::contribution::{Cell, Contributions};
+use crate::canary::Sabotage;
 use crate::invariants::Broken;
-use crate::message::{Message, Segment};
-use crate::oracle;
+use crate::message::{Lane, Message, Segment};
+use crate::state::{ResultRecord, State};
 use crate::workload::Workload;
 
-/// What a peer wants from its world.
+use catch_up::{Donor, Download, Fetch};
+use steps::{Gate, Gradient, Operation, Place};
+
+/// What a peer wants from its world, or tells it.
 #[derive(Debug)]
 pub enum Effect {
     /// Put a message on a link.
     Send(PeerId, Message),
+    /// Keep connections to these peers.
+    Connect(Vec<PeerId>),
     /// Call [`Peer::expire`] at that time.
     Timer(Timer, Time),
+    /// Call [`Peer::ring`] with this number at that time.
+    Alarm(u64, Time),
     /// Call [`Peer::computed`] with this number once the gradient is there.
     Compute(u64),
-    /// It entered a view.
-    Entered(View),
-    /// It loaded a state.
-    Loaded(u64, Digest),
+    /// Write this record to the disk before anything that comes after.
+    Persist(Box<Record>),
+    /// Checkpoints so far belong to a branch that was left.
+    Abandon,
+    /// Write this state to the disk, some time.
+    Save(Rc<State>),
+    /// It goes on in a view.
+    Entered(Box<Entry>),
+    /// It loaded a state from others: with this digest it was offered.
+    Loaded(Rc<State>),
     /// It committed a step.
-    Committed(Commit),
-    /// It keeps this many segments, of at most so many, for later.
-    Keeps(usize, usize),
+    Committed(Box<Commit>),
+    /// It keeps so many things, of at most so many, for later.
+    Keeps(&'static str, usize, usize),
+    /// It got a part of a state.
+    Downloads,
     /// Its machine told the user.
     Told(Event),
     /// Something that no correct peer does.
     Broken(Broken),
 }
 
+/// How a peer stood when it was told to go on in a view.
+#[derive(Debug)]
+pub struct Entry {
+    /// What it was told.
+    pub resumption: Resumption,
+    /// How it stood.
+    pub progress: Progress,
+    /// The state that it holds now.
+    pub state: Option<Rc<State>>,
+    /// Whether the view was installed without a quorum of the one before.
+    pub forks: bool,
+}
+
 /// A committed step.
 #[derive(Debug)]
 pub struct Commit {
-    /// The step.
-    pub step: u64,
-    /// The view that committed it.
+    /// The view that it was committed in.
     pub view: View,
-    /// What it came to.
-    pub result: BTreeMap<Cell, Contributions>,
-    /// The digest of the replicated state after it.
-    pub digest: Digest,
+    /// What the reduction came to.
+    pub record: Rc<ResultRecord>,
+    /// The state before it.
+    pub before: Rc<State>,
+    /// The state after it.
+    pub after: Rc<State>,
 }
 
-/// One peer.
+/// One process.
 #[derive(Debug)]
 pub struct Peer {
     name: PeerId,
     machine: Membership,
-    workload: Workload,
-    step: u64,
-    digest: Digest,
+    workload: Rc<Workload>,
+    early_limit: usize,
+    speed: u32,
+    sabotage: Option<Sabotage>,
+    /// The replicated state; none while it is still to be loaded.
+    state: Option<Rc<State>>,
+    /// The averaged result of the newest step that was reduced here.
+    result: Option<Rc<ResultRecord>>,
+    gradient: Gradient,
     gate: Gate,
     place: Option<Place>,
-    task: Task,
-    /// Counts computations, so that one that was dropped is not taken for the one that replaced it.
-    computation: u64,
+    operation: Option<Operation>,
+    /// Tries of the step under way, for a planted fault.
+    tries: u32,
+    /// The newest view that was told of, and whether it is a fork.
+    changed: Option<(Generation, bool)>,
+    fetch: Option<Fetch>,
+    download: Option<Download>,
+    donor: Donor,
     early: Vec<(PeerId, Segment)>,
-    early_limit: usize,
-    fetching: Option<(PeerId, u64, Digest)>,
     timers: BTreeMap<Timer, Time>,
+    alarm: u64,
+    computation: u64,
     stale: u64,
-    founder: bool,
     end: Option<Event>,
     effects: Vec<Effect>,
 }
 
-/// Where it stands in its view.
-#[derive(Debug, Clone)]
-struct Place {
-    view: View,
-    id: ViewId,
-    ring: Ring,
-    rank: Rank,
-    layout: Layout,
-}
-
-/// What its step loop does.
+/// How a peer begins.
 #[derive(Debug)]
-enum Task {
-    Held,
-    Computing,
-    Reducing(Operation),
-    Finished,
-}
-
-#[derive(Debug)]
-struct Operation {
-    session: Session<Contributions>,
-    cells: BTreeMap<Cell, Contributions>,
+pub struct Start {
+    /// Its name and addresses.
+    pub contact: Contact,
+    /// Its machine, newly made.
+    pub machine: Membership,
+    /// The state that it holds.
+    pub state: Option<Rc<State>>,
+    /// How many samples it computes per second, as far as the ledger is concerned.
+    pub speed: u32,
+    /// What it does wrong, on purpose.
+    pub sabotage: Option<Sabotage>,
+    /// Whether it serves a rotten chunk now and then.
+    pub rots: bool,
 }
 
 impl Peer {
-    /// A peer whose steps are held before the first one, and that may keep `early_limit` segments for later.
-    pub fn new(name: PeerId, machine: Membership, workload: Workload, early_limit: usize) -> Self {
-        let founder = machine.view().is_some();
+    /// A process whose steps are held before the first one, and that may keep `early_limit` segments for later.
+    pub fn new(start: Start, workload: Rc<Workload>, early_limit: usize) -> Self {
         Self {
-            name,
-            machine,
+            name: start.contact.peer,
+            machine: start.machine,
             workload,
-            step: 0,
-            digest: oracle::INITIAL,
-            gate: Gate::open(),
-            place: None,
-            task: Task::Held,
-            computation: 0,
-            early: Vec::new(),
             early_limit,
-            fetching: None,
+            speed: start.speed,
+            sabotage: start.sabotage,
+            state: start.state,
+            result: None,
+            gradient: Gradient::None,
+            gate: Gate::Held,
+            place: None,
+            operation: None,
+            tries: 0,
+            changed: None,
+            fetch: None,
+            download: None,
+            donor: Donor::new(start.rots),
+            early: Vec::new(),
             timers: BTreeMap::new(),
+            alarm: 0,
+            computation: 0,
             stale: 0,
-            founder,
             end: None,
             effects: Vec::new(),
         }
     }
 
-    /// It begins. `tells` says whether it reports its boundary now: a founder must, a joiner may.
-    pub fn begin_held(&mut self, now: Time, tells: bool) {
-        if tells {
-            self.tell_held(now);
-        }
+    /// It begins.
+    pub fn begin_held(&mut self, now: Time) {
         self.obey(now);
     }
 
     /// How it ended, if it did.
-    pub fn end(&self) -> Option<Event> {
-        self.end
+    pub fn end(&self) -> Option<&Event> {
+        self.end.as_ref()
     }
 
-    /// The last committed step.
-    pub fn step(&self) -> u64 {
-        self.step
+    /// The view that it steps in.
+    pub fn view(&self) -> Option<&View> {
+        self.place.as_ref().map(|place| &place.view)
     }
 
-    /// Whether it ever stepped in a view.
-    pub fn is_member(&self) -> bool {
-        self.place.is_some()
+    /// Whether it holds the state of its step, and steps in a view.
+    pub fn is_full(&self) -> bool {
+        self.place.is_some() && self.state.is_some()
     }
 
-    /// Whether it founded the run.
-    pub fn founded(&self) -> bool {
-        self.founder
+    /// The state that it holds.
+    pub fn state(&self) -> Option<&Rc<State>> {
+        self.state.as_ref()
     }
 
     /// Segments of older views that it dropped.
     pub fn stale(&self) -> u64 {
         self.stale
+    }
+
+    /// The step that its gradient is for, if one is ready or on its way.
+    pub fn computes(&self) -> u64 {
+        self.step() + 1
+    }
+
+    /// Where it stands.
+    pub fn progress(&self) -> Progress {
+        let step = self.step();
+        let has_result = self.result.as_ref().is_some_and(|result| result.step == step);
+        Progress { step, has_state: self.state.is_some(), has_result }
     }
 
     /// What it wants done, in order.
@@ -168,20 +219,44 @@ impl Peer {
     }
 
     /// A timer has come to its time, unless it was set anew since.
-    pub fn expire(&mut self, now: Time, timer: Timer) {
-        if self.timers.get(&timer) == Some(&now) {
+    pub fn expire(&mut self, now: Time, timer: Timer, at: Time) {
+        if self.timers.get(&timer) == Some(&at) {
             self.timers.remove(&timer);
             self.input(now, Input::Expired(timer));
             self.obey(now);
         }
     }
 
-    /// The gradient of a computation is there.
-    pub fn computed(&mut self, now: Time, computation: u64) {
-        if computation == self.computation && matches!(self.task, Task::Computing) {
-            self.reduce(now);
+    /// An alarm rings, unless a later one replaced it.
+    pub fn ring(&mut self, now: Time, alarm: u64) {
+        if alarm == self.alarm {
+            self.ask_again(now);
             self.obey(now);
         }
+    }
+
+    /// The gradient of a computation is there.
+    pub fn computed(&mut self, now: Time, computation: u64) {
+        if self.gradient == Gradient::Computing(computation) {
+            self.gradient = Gradient::Ready;
+            self.begin(now);
+            self.obey(now);
+        }
+    }
+
+    /// A connection has closed at our end.
+    pub fn closed(&mut self, now: Time, other: PeerId, lane: Lane) {
+        match lane {
+            Lane::Control => self.input(now, Input::Suspected { peer: other, evidence: Evidence::Closed }),
+            Lane::Ring => {
+                let beside = self.place.as_ref().is_some_and(|place| place.is_beside(other));
+                if beside && self.gate != Gate::Held {
+                    self.input(now, Input::Suspected { peer: other, evidence: Evidence::LinkFailed });
+                }
+            }
+            Lane::State => self.asked_is_gone(now, other),
+        }
+        self.obey(now);
     }
 
     /// A message arrived.
@@ -192,19 +267,13 @@ impl Peer {
                 Err(violation) => self.blame(from, &violation),
             },
             Message::Segment(segment) => self.receive_segment(now, from, segment),
-            Message::StateAsked => {
-                let state = Message::State { step: self.step, digest: self.digest };
-                self.effects.push(Effect::Send(from, state));
-            }
-            Message::State { step, digest } => {
-                // A newer proposal's state replaces the one that was on its way.
-                if self.fetching.take_if(|fetching| *fetching == (from, step, digest)).is_some() {
-                    (self.step, self.digest) = (step, digest);
-                    self.effects.push(Effect::Loaded(step, digest));
-                    self.tell_held(now);
-                }
-            }
-            Message::Closed => self.input(now, Input::Suspected { peer: from, evidence: Evidence::Closed }),
+            Message::ResultAsked(step) => self.give_result(from, step),
+            Message::SnapshotAsked(step) => self.give_snapshot(from, step),
+            Message::ChunkAsked(snapshot, index) => self.give_chunk(from, snapshot, index),
+            Message::Result(record) => self.take_result(now, from, record),
+            Message::Snapshot(snapshot) => self.take_snapshot(now, from, snapshot),
+            Message::Chunk(chunk) => self.take_chunk(now, from, chunk),
+            Message::NotHeld => self.take_no(now, from),
         }
         self.obey(now);
     }
@@ -219,176 +288,81 @@ impl Peer {
     }
 
     fn blame(&mut self, from: PeerId, violation: &dyn std::error::Error) {
-        let seen = format!("{:?} says that {from:?} {violation}", self.name);
-        self.effects.push(Effect::Broken(Broken::new("no violations among correct peers", seen)));
+        self.broken("no_violations", format!("{:?} says that {from:?} {violation}", self.name));
+    }
+
+    fn broken(&mut self, invariant: &'static str, seen: String) {
+        self.effects.push(Effect::Broken(Broken::new(invariant, seen)));
+    }
+
+    fn send(&mut self, to: PeerId, message: Message) {
+        self.effects.push(Effect::Send(to, message));
     }
 
     fn obey(&mut self, now: Time) {
         while let Some(output) = self.machine.poll() {
             match output {
-                Output::Send { to, envelope } => {
-                    self.effects.push(Effect::Send(to, Message::Control(envelope.encode())))
-                }
+                Output::Send { to, envelope } => self.send(to, Message::Control(envelope.encode().into())),
                 Output::Learn(_) => {}
                 Output::SetTimer { timer, at } => {
                     self.timers.insert(timer, at);
                     self.effects.push(Effect::Timer(timer, at));
                 }
-                Output::Hold { after } => self.hold(now, after),
-                Output::Fetch { from, step, digest } => {
-                    self.fetching = Some((from, step, digest));
-                    self.effects.push(Effect::Send(from, Message::StateAsked));
-                }
-                Output::Step(view) => self.enter(now, view),
+                Output::Hold(hold) => self.hold(now, hold),
+                Output::Persist(record) => self.effects.push(Effect::Persist(Box::new(record))),
+                Output::Resume(resumption) => self.resume(now, resumption),
                 Output::Event(event) => {
-                    self.effects.push(Effect::Told(event));
-                    if self.machine.has_ended() {
-                        self.end = Some(event);
+                    if matches!(event, Event::Evicted { .. }) {
+                        self.stand_aside();
                     }
+                    if let Event::Changed { generation, reasons, .. } = &event {
+                        self.changed = Some((*generation, reasons.contains(&Reason::Forked)));
+                    }
+                    if self.machine.has_ended() {
+                        self.end = Some(event.clone());
+                    }
+                    self.effects.push(Effect::Told(event));
                 }
             }
         }
     }
 
-    fn hold(&mut self, now: Time, after: Option<u64>) {
-        let under_way = matches!(self.task, Task::Computing | Task::Reducing(_));
-        let boundary = self.step + u64::from(under_way);
-        let last = after.unwrap_or(boundary);
-        self.gate = Gate::closed_after(last);
-        if !self.gate.admits(self.step + 1) {
-            self.tell_held(now); // Drops the step that is under way: no proposer has contributed to it.
+    fn hold(&mut self, now: Time, hold: Hold) {
+        match hold {
+            Hold::Now => self.tell_held(now),
+            Hold::Boundary if self.operation.is_some() => self.gate = Gate::Boundary,
+            Hold::Boundary => self.tell_held(now),
+            Hold::After(last) if self.step() >= last => self.tell_held(now),
+            Hold::After(last) => {
+                self.gate = Gate::After(last);
+                if self.operation.is_none() {
+                    self.begin(now);
+                }
+            }
         }
     }
 
+    /// Drops what is under way, and says where it stands.
     fn tell_held(&mut self, now: Time) {
-        self.task = Task::Held;
-        self.input(now, Input::Held { step: self.step, digest: self.digest });
-    }
-
-    fn enter(&mut self, now: Time, view: View) {
-        if !matches!(self.task, Task::Held) || self.fetching.is_some() {
-            let seen = format!("{:?} was told to step in {:?} while it was not held", self.name, view.id());
-            self.effects.push(Effect::Broken(Broken::new("views change at a boundary", seen)));
-        }
-        let ring = Ring::plan(&view);
-        let Some(rank) = ring.rank_of(self.name) else {
-            let seen = format!("{:?} was told to step in {:?}", self.name, view.id());
-            return self.effects.push(Effect::Broken(Broken::new("peers step in their own views only", seen)));
-        };
-        let layout = self.workload.layout(ring.world_size());
-        let place = Place { id: view.id(), view: view.clone(), ring, rank, layout };
-        let before = self.early.len();
-        self.early.retain(|(_, segment)| segment.generation >= view.generation);
-        self.stale += (before - self.early.len()) as u64;
-        self.place = Some(place);
-        self.gate = Gate::open();
-        self.effects.push(Effect::Entered(view));
-        self.begin(now);
-    }
-
-    // --- the steps ----------------------------------------------------------------------------------------------
-
-    fn begin(&mut self, now: Time) {
-        if self.step >= self.workload.steps {
-            self.task = Task::Finished;
-            self.input(now, Input::Finished { step: self.step, digest: self.digest });
-        } else if self.gate.admits(self.step + 1) {
-            self.computation += 1;
-            self.task = Task::Computing;
-            self.effects.push(Effect::Compute(self.computation));
-        } else {
-            self.tell_held(now);
-        }
-    }
-
-    fn reduce(&mut self, now: Time) {
-        let Some(place) = self.place.clone() else { return };
-        let world = place.ring.world_size();
-        let mine = Contributions::of(place.rank, world);
-        let cells = Cell::all(&place.layout).map(|cell| (cell, mine.clone())).collect();
-        let session = Session::new(place.layout.clone(), place.rank, self.workload.in_flight);
-        self.task = Task::Reducing(Operation { session, cells });
-        self.feed(now, place.ring.peer(place.rank), collective::Input::Start);
-        let step = self.step + 1;
-        let due = |(_, segment): &(PeerId, Segment)| segment.view == place.id && segment.step == step;
-        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.early).into_iter().partition(due);
-        self.early = later;
-        for (from, segment) in due {
-            self.receive_segment(now, from, segment);
-        }
-    }
-
-    fn receive_segment(&mut self, now: Time, from: PeerId, segment: Segment) {
-        let current = self.place.as_ref().map(|place| (place.view.generation, place.id));
-        let next = self.step + 1;
-        let reducing = matches!(self.task, Task::Reducing(_));
-        match current {
-            Some((generation, id))
-                if segment.generation < generation || (id == segment.view && segment.step < next) =>
-            {
-                self.stale += 1;
-            }
-            Some((_, id)) if id == segment.view && !self.gate.admits(segment.step) => self.stale += 1,
-            Some((_, id)) if id == segment.view && segment.step == next && reducing => {
-                let rank = self.place.as_ref().and_then(|place| place.ring.rank_of(from));
-                let Some(rank) = rank else {
-                    let seen = format!("{from:?} sent {} to {:?}, in whose ring it is not", segment.id, self.name);
-                    return self.effects.push(Effect::Broken(Broken::new("only members send segments", seen)));
-                };
-                let input = collective::Input::Received { from: rank, segment: segment.id, payload: segment.payload };
-                self.feed(now, from, input);
-            }
-            // Of a step that has not begun here, or of a view that we are about to enter.
-            Some(_) | None => {
-                self.early.push((from, segment));
-                self.effects.push(Effect::Keeps(self.early.len(), self.early_limit));
-            }
-        }
-    }
-
-    fn feed(&mut self, now: Time, from: PeerId, input: collective::Input<Contributions>) {
-        let (Some(place), Task::Reducing(operation)) = (&self.place, &mut self.task) else { return };
-        if let Err(violation) = operation.session.handle(input) {
-            return self.blame(from, &violation);
-        }
-        while let Some(output) = operation.session.poll() {
-            match output {
-                collective::Output::Send { to, segment } => {
-                    let payload = operation.cells[&Cell::from(segment)].clone();
-                    let elements = place.layout.range(&segment).map_or(0, |range| range.len());
-                    let (generation, view, step) = (place.view.generation, place.id, self.step + 1);
-                    let segment = Segment { generation, view, step, id: segment, payload, elements };
-                    self.effects.push(Effect::Send(place.ring.peer(to), Message::Segment(segment)));
-                }
-                collective::Output::Accumulate { segment, payload } => {
-                    operation.cells.entry(segment.into()).and_modify(|mine| mine.accumulate(&payload));
-                }
-                collective::Output::Divide { segment } => {
-                    operation.cells.entry(segment.into()).and_modify(|mine| mine.divided += 1);
-                }
-                collective::Output::Store { segment, payload } => {
-                    operation.cells.insert(segment.into(), payload);
-                }
-                collective::Output::BucketDone(_) | collective::Output::Done => {}
-            }
-        }
-        if operation.session.is_done() {
+        if self.sabotage == Some(Sabotage::AppliesAborted) && self.operation.is_some() {
             self.commit(now);
         }
+        self.gate = Gate::Held;
+        if self.sabotage != Some(Sabotage::CommitsAfterPromise) {
+            self.operation = None;
+        }
+        self.fetch = None;
+        let mut progress = self.progress();
+        if self.sabotage == Some(Sabotage::HeldAhead) && progress.has_state {
+            progress.step += 1;
+        }
+        self.input(now, Input::Held(progress));
     }
 
-    fn commit(&mut self, now: Time) {
-        let Task::Reducing(operation) = std::mem::replace(&mut self.task, Task::Held) else { return };
-        let Some(place) = &self.place else { return };
-        self.step += 1;
-        self.digest = oracle::chain(self.digest, self.step, place.id, &operation.cells);
-        let view = place.view.clone();
-        self.effects.push(Effect::Committed(Commit {
-            step: self.step,
-            view,
-            result: operation.cells,
-            digest: self.digest,
-        }));
-        self.begin(now);
+    /// It is no member any more, as far as it knows.
+    fn stand_aside(&mut self) {
+        self.gate = Gate::Held;
+        (self.operation, self.fetch, self.download, self.place) = (None, None, None, None);
+        self.early.clear();
     }
 }

@@ -3,37 +3,56 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use starling_topology::PeerId;
 
 use crate::invariants::Broken;
+use crate::network::Seat;
+use crate::picture::Mark;
 
 /// One simulated run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
     /// Its seed.
     pub seed: u64,
     /// How many events happened.
     pub events: u64,
+    /// How many messages were delivered.
+    pub deliveries: u64,
     /// How much time passed in it.
     pub simulated: Duration,
     /// The highest committed step.
     pub steps: u64,
+    /// How many views there were.
+    pub views: u64,
+    /// How many of the faults happened.
+    pub faults: u64,
+    /// How many peers completed the run.
+    pub completed: u64,
     /// Segments of older views, and of dropped steps, that were dropped.
     pub stale: u64,
-    /// The longest that a peer's queue of early segments ever was.
+    /// The longest that a peer's queue ever was.
     pub longest_queue: usize,
+    /// The longest that nothing went on after all faults were over.
+    pub longest_stall: Duration,
     /// The invariants that did not hold.
     pub broken: Vec<Broken>,
     /// If the run hung: who was still running.
-    pub stuck: Option<Vec<PeerId>>,
+    pub stuck: Option<Vec<Seat>>,
     /// All that happened, if that was asked for.
     pub trace: String,
+    /// What a picture shows, if that was asked for.
+    pub marks: Vec<Mark>,
 }
 
 impl Outcome {
     /// Whether everything held.
     pub fn is_good(&self) -> bool {
         self.broken.is_empty() && self.stuck.is_none()
+    }
+
+    /// What to call the failure, if it is one: the first invariant that did not hold.
+    pub fn failure(&self) -> Option<&'static str> {
+        let hung = self.stuck.is_some().then_some("progress");
+        self.broken.first().map(|broken| broken.invariant).or(hung)
     }
 }
 
@@ -50,8 +69,16 @@ pub struct Summary {
     pub events: u64,
     /// Events per second of real time; zero until somebody with a clock says it.
     pub events_per_s: f64,
-    /// Simulated seconds, over all runs.
-    pub sim_seconds: f64,
+    /// Simulated hours, over all runs.
+    pub sim_hours: f64,
+    /// Committed steps, over all runs.
+    pub steps: u64,
+    /// Views, over all runs.
+    pub views: u64,
+    /// Faults that happened, over all runs.
+    pub faults: u64,
+    /// The longest that any run stood still after its faults were over, in seconds.
+    pub longest_stall_s: f64,
 }
 
 impl Summary {
@@ -61,7 +88,11 @@ impl Summary {
         self.violations += outcome.broken.len() as u64;
         self.hangs += u64::from(outcome.stuck.is_some());
         self.events += outcome.events;
-        self.sim_seconds += outcome.simulated.as_secs_f64();
+        self.sim_hours += outcome.simulated.as_secs_f64() / 3_600.0;
+        self.steps += outcome.steps;
+        self.views += outcome.views;
+        self.faults += outcome.faults;
+        self.longest_stall_s = self.longest_stall_s.max(outcome.longest_stall.as_secs_f64());
     }
 
     /// Whether everything held in all runs.

@@ -46,6 +46,17 @@ impl Rng {
         Duration::from_micros(self.between(low, high))
     }
 
+    /// A duration in `low..=high` microseconds, each order of magnitude as likely as the others.
+    ///
+    /// # Panics
+    /// If `low` is zero, or greater than `high`.
+    pub fn spread(&mut self, low: u64, high: u64) -> Duration {
+        assert!(0 < low && low <= high, "an empty range");
+        let doublings = u64::from((high / low).ilog2());
+        let least = low << self.between(0, doublings);
+        self.micros(least, least.saturating_mul(2).min(high))
+    }
+
     /// One of `from`, or `None` if it is empty.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
         let last = u64::try_from(from.len()).ok()?.checked_sub(1)?;
@@ -70,5 +81,9 @@ mod tests {
         let drawn: Vec<u64> = (0..200).map(|_| rng.between(3, 6)).collect();
         assert_eq!((drawn.iter().min(), drawn.iter().max()), (Some(&3), Some(&6)));
         assert_eq!(rng.pick::<u8>(&[]), None);
+        let spread: Vec<Duration> = (0..200).map(|_| rng.spread(1_000, 5_000_000)).collect();
+        assert!(spread.iter().all(|drawn| (1_000..=5_000_000).contains(&drawn.as_micros())));
+        assert!(spread.iter().any(|drawn| drawn.as_micros() < 4_000));
+        assert!(spread.iter().any(|drawn| drawn.as_micros() > 1_000_000));
     }
 }

@@ -1,129 +1,283 @@
-//! What happens to a run besides training.
+//! What happens to a run besides training: drawn from its seed, before it begins.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::fault::{Crash, Fate, Fault, Kind, When};
+use crate::message::Lane;
+use crate::network::Seat;
 use crate::rng::Rng;
 
 /// A kind of run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scenario {
-    /// All found the run together and finish it.
+    /// Nothing happens.
     Steady,
     /// Half of the peers join while the others train.
     Join,
-    /// Some peers leave in order, perhaps all.
+    /// Some peers leave in order.
     Leave,
-    /// One member dies or hangs, and the run with it.
+    /// Processes and machines die, alone and together, and come back.
     Crash,
-    /// All of these, at once and on top of each other.
+    /// Processes stop for a while, or run slow.
+    Pause,
+    /// Links break, stall and split the run.
+    Partition,
+    /// Peers join, leave and die all the time.
+    Churn,
+    /// Machines die, and their disks lose, tear, flip and fill.
+    Disk,
+    /// Some of all of these, on top of each other.
     Mixed,
 }
 
 /// What one simulation is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup {
-    /// How many peers there will be.
-    pub peers: u32,
+    /// How many peers there will be; `None`: the seed says it.
+    pub peers: Option<u32>,
     /// The last step.
     pub steps: u64,
     /// What happens to them.
     pub scenario: Scenario,
 }
 
-/// Something that happens to a run from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// A new peer asks some peer of the run.
-    Join,
-    /// Some member leaves in order.
-    Leave,
-    /// Some member dies; its connections close.
-    Kill,
-    /// Some member stops doing anything; its connections stay open.
-    Hang,
-}
-
-/// When an action happens: so long after the first peer has committed that step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Planned {
-    /// The step; zero is the start.
-    pub after_step: u64,
-    /// The time after it.
-    pub delay: Duration,
-    /// The action.
-    pub action: Action,
+impl Default for Setup {
+    fn default() -> Self {
+        Self { peers: None, steps: 24, scenario: Scenario::Mixed }
+    }
 }
 
 /// How a run begins, and what comes after.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// How many members the founder waits for.
-    pub min_members: u32,
+    /// How many peers there will be.
+    pub peers: usize,
+    /// How many of them are there from the start, and waited for.
+    pub founders: usize,
+    /// A view with fewer members stands still.
+    pub min_members: usize,
+    /// What their kernels do with a peer that does not answer.
+    pub patience: Duration,
+    /// When a side without quorum goes on.
+    pub fork_after: Option<Duration>,
+    /// Whether the last step waits until all faults are over and all are members again.
+    pub gated: bool,
+    /// Whether donors serve a rotten chunk now and then.
+    pub rots: bool,
     /// What happens.
-    pub actions: Vec<Planned>,
+    pub faults: Vec<Fault>,
 }
+
+const MAX_STALL: Duration = Duration::from_secs(10);
 
 impl Plan {
     /// Draws what happens in `setup`.
     pub fn draw(rng: &mut Rng, setup: &Setup) -> Self {
-        let peers = setup.peers.max(1);
-        let mut plan = Self { min_members: peers, actions: Vec::new() };
-        match setup.scenario {
-            Scenario::Steady => plan.found_with(rng, peers),
-            Scenario::Join => {
-                plan.found_with(rng, peers.div_ceil(2));
-                plan.add(rng, setup, Action::Join, peers / 2);
+        let drawn = rng.between(3, 8);
+        let peers = setup.peers.map_or(drawn, u64::from).max(1);
+        let founders = match setup.scenario {
+            Scenario::Steady | Scenario::Leave | Scenario::Crash | Scenario::Pause | Scenario::Partition => peers,
+            Scenario::Join => peers.div_ceil(2),
+            Scenario::Disk => peers,
+            Scenario::Churn => (peers * 3).div_ceil(4),
+            Scenario::Mixed => rng.between(1, peers),
+        };
+        let size = |number: u64| usize::try_from(number).expect("invariant: there are few peers");
+        let plan = Self {
+            peers: size(peers),
+            founders: size(founders),
+            min_members: 1,
+            patience: rng.micros(3_000_000, 25_000_000),
+            fork_after: [None, Some(MAX_STALL * 3), Some(MAX_STALL * 12)][size(rng.between(0, 2))],
+            gated: rng.one_in(2),
+            rots: rng.one_in(6),
+            faults: Vec::new(),
+        };
+        let mut draft = Draft { rng, plan, steps: setup.steps.max(2), moment: (1, Duration::ZERO) };
+        draft.draw(setup.scenario);
+        draft.need();
+        draft.plan
+    }
+}
+
+struct Draft<'a> {
+    rng: &'a mut Rng,
+    plan: Plan,
+    steps: u64,
+    /// Faults come in clusters, so that one finds another under way.
+    moment: (u64, Duration),
+}
+
+impl Draft<'_> {
+    fn draw(&mut self, scenario: Scenario) {
+        for seat in 1..self.plan.founders {
+            let delay = self.rng.micros(1, 300_000);
+            self.plan.faults.push(Fault { when: When::After { step: 0, delay }, kind: Kind::Join(seat) });
+        }
+        for seat in self.plan.founders..self.plan.peers {
+            self.at_some_time(Kind::Join(seat));
+        }
+        let some = |draft: &mut Self, odds| draft.rng.one_in(odds);
+        match scenario {
+            Scenario::Steady | Scenario::Join => {}
+            Scenario::Leave => self.leaves(),
+            Scenario::Crash => self.crashes(4, false),
+            Scenario::Pause => self.pauses(),
+            Scenario::Partition => self.partitions(),
+            Scenario::Churn => {
+                self.crashes(6, false);
+                self.leaves();
             }
-            Scenario::Leave => {
-                plan.found_with(rng, peers);
-                plan.add_some(rng, setup, Action::Leave, peers);
-            }
-            Scenario::Crash => {
-                plan.found_with(rng, peers);
-                plan.add_crash(rng, setup);
-            }
+            Scenario::Disk => self.crashes(4, true),
             Scenario::Mixed => {
-                let founders = u32::try_from(rng.between(1, u64::from(peers))).unwrap_or(1);
-                plan.found_with(rng, founders);
-                plan.add(rng, setup, Action::Join, peers - founders);
-                plan.add_some(rng, setup, Action::Leave, peers);
-                if rng.one_in(3) {
-                    plan.add_crash(rng, setup);
+                // Which kinds of faults there are at all is drawn too: what happens to everybody all the time hides
+                // what would happen else (A. Groce et al., "Swarm testing", 2012).
+                if some(self, 2) {
+                    let disks = some(self, 3);
+                    self.crashes(3, disks);
+                }
+                if some(self, 3) {
+                    self.pauses();
+                }
+                if some(self, 2) {
+                    self.partitions();
+                }
+                if some(self, 4) {
+                    self.leaves();
+                }
+                if some(self, 12) {
+                    self.all_die();
                 }
             }
         }
-        plan
     }
 
-    /// Members that come before the first step.
-    fn found_with(&mut self, rng: &mut Rng, members: u32) {
-        self.min_members = members;
-        for _ in 1..members {
-            let delay = rng.micros(1, 300_000);
-            self.actions.push(Planned { after_step: 0, delay, action: Action::Join });
+    /// How many members it takes: never more than there will be once all leavers have left.
+    fn need(&mut self) {
+        let leavers: BTreeSet<Seat> = self.plan.faults.iter().filter_map(|fault| fault.kind.leaver()).collect();
+        let most = self.plan.founders.min(self.plan.peers - leavers.len().min(self.plan.peers - 1));
+        let few = if self.rng.one_in(2) { 1 } else { self.rng.between(1, most as u64) };
+        self.plan.min_members = usize::try_from(few).unwrap_or(1);
+    }
+
+    fn leaves(&mut self) {
+        let most = self.plan.peers.saturating_sub(1).min(64) as u64;
+        for _ in 0..self.rng.between(0, most) {
+            let seat = self.seat();
+            self.at_some_time(Kind::Leave(seat));
         }
     }
 
-    fn add(&mut self, rng: &mut Rng, setup: &Setup, action: Action, times: u32) {
-        // Often together, so that one change finds another under way.
-        let mut after_step = rng.between(1, setup.steps.max(1));
-        for _ in 0..times {
-            if rng.one_in(2) {
-                after_step = rng.between(1, setup.steps.max(1));
+    fn crashes(&mut self, most: u64, disks: bool) {
+        for _ in 0..self.rng.between(1, most) {
+            let (seat, crash) = (self.seat(), self.crash(disks));
+            self.at_some_time(Kind::Crash(seat, crash));
+            if self.rng.one_in(4) {
+                let (seat, crash) = (self.seat(), self.crash(disks));
+                self.again(Kind::Crash(seat, crash));
             }
-            let delay = rng.micros(0, 50_000);
-            self.actions.push(Planned { after_step, delay, action });
+        }
+        if disks && self.rng.one_in(2) {
+            let (seat, lasts) = (self.seat(), self.long());
+            self.at_some_time(Kind::DiskFull(seat, lasts));
+        }
+        if self.rng.one_in(6) {
+            self.all_die();
         }
     }
 
-    fn add_some(&mut self, rng: &mut Rng, setup: &Setup, action: Action, most: u32) {
-        let times = u32::try_from(rng.between(0, u64::from(most))).unwrap_or(0);
-        self.add(rng, setup, action, times);
+    fn all_die(&mut self) {
+        self.next_moment();
+        for seat in 0..self.plan.peers.min(16) {
+            let crash = Crash { fate: Fate::Kept, ..self.crash(false) };
+            self.again(Kind::Crash(seat, crash));
+        }
     }
 
-    fn add_crash(&mut self, rng: &mut Rng, setup: &Setup) {
-        let action = if rng.one_in(2) { Action::Kill } else { Action::Hang };
-        self.add(rng, setup, action, 1);
+    fn crash(&mut self, disks: bool) -> Crash {
+        let down = self.long();
+        let power = self.rng.one_in(3);
+        let fate = match self.rng.between(0, 7) {
+            0 if disks => Fate::Wiped,
+            1 | 2 if disks => Fate::Flipped,
+            3 if disks => Fate::Torn,
+            _ => Fate::Kept,
+        };
+        let at_record = if self.rng.one_in(4) { Some(self.rng.one_in(2)) } else { None };
+        Crash { down, power, fate, at_record }
+    }
+
+    fn pauses(&mut self) {
+        for _ in 0..self.rng.between(1, 4) {
+            let (seat, lasts) = (self.seat(), self.long());
+            if self.rng.one_in(4) {
+                let factor = u32::try_from(self.rng.between(2, 200)).unwrap_or(2);
+                self.at_some_time(Kind::Slow(seat, factor, lasts));
+            } else {
+                self.at_some_time(Kind::Pause(seat, lasts));
+            }
+        }
+    }
+
+    fn partitions(&mut self) {
+        for _ in 0..self.rng.between(1, 4) {
+            let (one, other, lasts) = (self.seat(), self.seat(), self.long());
+            match self.rng.between(0, 4) {
+                0 | 1 if one != other => {
+                    let lane = self.rng.pick(&Lane::ALL).unwrap_or(Lane::Ring);
+                    self.at_some_time(Kind::Break(one, other, lane));
+                }
+                2 if one != other => self.at_some_time(Kind::Cut(one, other, lasts)),
+                3 => self.swizzle_clog(),
+                _ => {
+                    let side = (0..self.plan.peers).filter(|_| self.rng.one_in(2)).collect();
+                    self.at_some_time(Kind::Partition(side, lasts));
+                }
+            }
+        }
+    }
+
+    /// Clogs some machines one after the other, and frees them in another order (FoundationDB's "swizzle-clogging").
+    fn swizzle_clog(&mut self) {
+        self.next_moment();
+        for seat in 0..self.plan.peers.min(16) {
+            if self.rng.one_in(2) {
+                let lasts = self.long();
+                self.again(Kind::Clog(seat, lasts));
+            }
+        }
+    }
+
+    fn seat(&mut self) -> Seat {
+        let last = (self.plan.peers - 1) as u64;
+        usize::try_from(self.rng.between(0, last)).unwrap_or(0)
+    }
+
+    /// From a millisecond to three times `max_stall`; half of the time too short to be noticed as silence.
+    fn long(&mut self) -> Duration {
+        if self.rng.one_in(2) { self.rng.spread(1_000, 5_000_000) } else { self.rng.spread(5_000_000, 30_000_000) }
+    }
+
+    fn at_some_time(&mut self, kind: Kind) {
+        if self.rng.one_in(2) {
+            self.next_moment();
+        }
+        self.again(kind);
+    }
+
+    fn next_moment(&mut self) {
+        let step = if self.rng.one_in(12) { 0 } else { self.rng.between(1, self.steps - 1) };
+        self.moment = (step, Duration::ZERO);
+    }
+
+    /// At about the same time as the fault before.
+    fn again(&mut self, kind: Kind) {
+        let (step, so_far) = self.moment;
+        let gap = if self.rng.one_in(4) { self.rng.spread(1_000, 20_000_000) } else { self.rng.spread(10, 200_000) };
+        let delay = if self.rng.one_in(2) { gap } else { so_far + gap };
+        self.moment.1 = delay;
+        self.plan.faults.push(Fault { when: When::After { step, delay }, kind });
     }
 }
 
@@ -131,18 +285,44 @@ impl Plan {
 mod tests {
     use super::*;
 
+    const ALL: [Scenario; 9] = [
+        Scenario::Steady,
+        Scenario::Join,
+        Scenario::Leave,
+        Scenario::Crash,
+        Scenario::Pause,
+        Scenario::Partition,
+        Scenario::Churn,
+        Scenario::Disk,
+        Scenario::Mixed,
+    ];
+
     #[test]
-    fn a_plan_never_has_more_peers_than_its_setup() {
-        for scenario in [Scenario::Steady, Scenario::Join, Scenario::Leave, Scenario::Crash, Scenario::Mixed] {
+    fn every_peer_comes_once() {
+        for scenario in ALL {
             for seed in 0..200 {
-                let setup = Setup { peers: 1 + (seed % 7) as u32, steps: 10, scenario };
+                let setup = Setup { peers: Some(1 + (seed % 7) as u32), steps: 10, scenario };
                 let plan = Plan::draw(&mut Rng::new(seed), &setup);
-                let count = |action| plan.actions.iter().filter(|planned| planned.action == action).count();
-                assert_eq!(1 + count(Action::Join), setup.peers as usize, "{scenario:?}, seed {seed}");
-                assert!(count(Action::Kill) + count(Action::Hang) <= 1);
-                let before = plan.actions.iter().filter(|planned| planned.after_step == 0).count();
-                assert_eq!(before + 1, plan.min_members as usize, "the run can begin");
+                let mut joins: Vec<Seat> = Vec::new();
+                joins.extend(plan.faults.iter().filter_map(|fault| match fault.kind {
+                    Kind::Join(seat) => Some(seat),
+                    _ => None,
+                }));
+                joins.sort_unstable();
+                assert_eq!(joins, (1..plan.peers).collect::<Vec<_>>(), "{scenario:?}, seed {seed}");
+                assert!((1..=plan.peers).contains(&plan.founders));
+                let seats = plan.faults.iter().filter_map(|fault| fault.kind.seat());
+                assert!(seats.into_iter().all(|seat| seat < plan.peers));
             }
+        }
+    }
+
+    #[test]
+    fn a_seed_draws_one_plan() {
+        for seed in 0..20 {
+            let draw = |seed| Plan::draw(&mut Rng::new(seed), &Setup::default());
+            assert_eq!(draw(seed), draw(seed));
+            assert_ne!(draw(seed), draw(seed + 1));
         }
     }
 }

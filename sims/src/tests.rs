@@ -1,15 +1,29 @@
 //! The simulator's own promises: seeds hold, seeds replay, and what is broken is noticed.
 
 use crate::Summary;
+use crate::canary::PLANTS;
 use crate::scenario::{Scenario, Setup};
-use crate::world::{replay, simulate};
+use crate::shrink::shrink;
+use crate::simulation::Simulation;
+use crate::sweep::{kills, sweep};
+
+const ALL: [Scenario; 9] = [
+    Scenario::Steady,
+    Scenario::Join,
+    Scenario::Leave,
+    Scenario::Crash,
+    Scenario::Pause,
+    Scenario::Partition,
+    Scenario::Churn,
+    Scenario::Disk,
+    Scenario::Mixed,
+];
 
 #[track_caller]
-fn check(scenario: Scenario, peers: u32, steps: u64, seeds: std::ops::Range<u64>) -> Summary {
-    let setup = Setup { peers, steps, scenario };
+fn check(setup: Setup, seeds: std::ops::Range<u64>) -> Summary {
     let mut summary = Summary::default();
     for seed in seeds {
-        let outcome = simulate(seed, &setup);
+        let outcome = Simulation::new(seed, setup).run();
         assert!(outcome.is_good(), "{setup:?}, seed {seed}: {:?}, stuck {:?}", outcome.broken, outcome.stuck);
         summary.add(&outcome);
     }
@@ -18,44 +32,115 @@ fn check(scenario: Scenario, peers: u32, steps: u64, seeds: std::ops::Range<u64>
 
 #[test]
 fn mixed_runs_hold() {
-    assert_eq!(check(Scenario::Mixed, 6, 12, 0..200).seeds, 200);
+    let summary = check(Setup::default(), 0..150);
+    assert_eq!(summary.seeds, 150);
+    assert!(summary.faults > 150 && summary.views > 450, "there is something to hold against: {summary:?}");
 }
 
 #[test]
 fn every_scenario_holds_in_every_world() {
-    for scenario in [Scenario::Steady, Scenario::Join, Scenario::Leave, Scenario::Crash, Scenario::Mixed] {
-        for peers in 1..=8 {
-            check(scenario, peers, 8, 1_000..1_010);
+    for scenario in ALL {
+        for peers in 1..=7 {
+            check(Setup { peers: Some(peers), steps: 12, scenario }, 1_000..1_004);
         }
     }
 }
 
 #[test]
-fn a_steady_run_commits_all_its_steps() {
-    let setup = Setup { peers: 4, steps: 9, scenario: Scenario::Steady };
+fn a_large_world_holds() {
+    check(Setup { peers: Some(60), steps: 6, scenario: Scenario::Churn }, 0..1);
+}
+
+#[test]
+fn a_steady_run_commits_all_its_steps_and_all_complete_it() {
     for seed in 0..10 {
-        let outcome = simulate(seed, &setup);
-        assert_eq!(outcome.steps, 9, "seed {seed}");
+        let setup = Setup { peers: Some(4), steps: 9, scenario: Scenario::Steady };
+        // Else those who come first may be done before the others come.
+        let outcome = Simulation::new(seed, setup).replan(|plan| plan.gated = true).run();
+        assert_eq!((outcome.steps, outcome.completed), (9, 4), "seed {seed}: {:?}", outcome.broken);
     }
 }
 
 #[test]
 fn a_seed_replays_byte_for_byte() {
-    for seed in 0..20 {
-        let setup = Setup { peers: 5, steps: 8, scenario: Scenario::Mixed };
-        let (first, trace) = replay(seed, &setup);
-        let (second, again) = replay(seed, &setup);
-        assert!(!trace.is_empty());
-        assert_eq!(trace, again, "seed {seed}");
-        assert_eq!((first.events, first.simulated), (second.events, second.simulated));
+    for seed in 0..10 {
+        let simulation = Simulation::new(seed, Setup::default());
+        let first = simulation.clone().told().run();
+        assert!(!first.trace.is_empty());
+        assert_eq!(first, simulation.clone().told().run(), "seed {seed}");
         // Telling changes nothing.
-        let untold = simulate(seed, &setup);
+        let untold = simulation.run();
         assert_eq!((untold.events, untold.simulated), (first.events, first.simulated));
     }
 }
 
 #[test]
 fn other_seeds_are_other_runs() {
-    let setup = Setup { peers: 5, steps: 8, scenario: Scenario::Mixed };
-    assert_ne!(replay(1, &setup).1, replay(2, &setup).1);
+    let trace = |seed| Simulation::new(seed, Setup::default()).told().run().trace;
+    assert_ne!(trace(1), trace(2));
+}
+
+#[test]
+fn regressions_stay_fixed() {
+    let mut replayed = 0;
+    for line in include_str!("../regressions.txt").lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let simulation = regression(line);
+        let outcome = simulation.run();
+        assert!(outcome.is_good(), "{line}: {:?}, stuck {:?}", outcome.broken, outcome.stuck);
+        replayed += 1;
+    }
+    assert!(replayed > 0, "the file has regressions in it");
+}
+
+/// The run of a line like `--seed 17 --peers 4 --scenario crash --only 3,5  # why`.
+fn regression(line: &str) -> Simulation {
+    let (arguments, why) = line.split_once('#').expect("a line says why");
+    assert!(!why.trim().is_empty(), "{line}");
+    let words: Vec<&str> = arguments.split_whitespace().collect();
+    let value = |name: &str| words.iter().position(|word| *word == name).map(|at| words[at + 1]);
+    let number = |name: &str| value(name).map(|text| text.parse::<u64>().expect("a number"));
+    let scenario = value("--scenario").map(|text| clap::ValueEnum::from_str(text, false).expect("a scenario"));
+    let default = Setup::default();
+    let setup = Setup {
+        peers: number("--peers").map(|peers| u32::try_from(peers).expect("there are few")),
+        steps: number("--steps").unwrap_or(default.steps),
+        scenario: scenario.unwrap_or(default.scenario),
+    };
+    let simulation = Simulation::new(number("--seed").expect("a line has a seed"), setup);
+    match value("--only") {
+        Some(places) => {
+            let kept: Vec<usize> = places.split(',').map(|place| place.parse().expect("a place")).collect();
+            simulation.only(&kept)
+        }
+        None => simulation,
+    }
+}
+
+#[test]
+fn whoever_is_killed_at_any_message_of_a_small_world_the_run_goes_on() {
+    for peers in 2..=3 {
+        let all = kills(peers, Some(16));
+        let swept = sweep(&all);
+        assert_eq!((swept.runs, swept.failures), (all.len() as u64, Vec::<String>::new()), "{peers} peers");
+    }
+}
+
+#[test]
+fn planted_faults_are_found() {
+    for plant in PLANTS {
+        let catch = plant.find(400);
+        assert!(catch.caught.is_some(), "{:?} got by in {} seeds", catch.sabotage, catch.seeds);
+    }
+}
+
+#[test]
+fn a_failing_run_is_cut_down() {
+    let plant = PLANTS.iter().find(|plant| plant.scenario == Scenario::Crash).expect("one of them is");
+    let (seed, _) = plant.find(400).caught.expect("it is found");
+    let setup = Setup { scenario: plant.scenario, ..Setup::default() };
+    let simulation = Simulation::new(seed, setup).with_sabotage(plant.sabotage);
+    let shrunk = shrink(&simulation, 100).expect("it fails");
+    let again = simulation.only(&shrunk.kept).run();
+    assert_eq!(again.failure(), Some(shrunk.failure));
+    assert!(shrunk.kept.len() <= shrunk.of);
 }

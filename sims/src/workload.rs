@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use starling_collective::{Layout, LayoutConfig};
 use starling_topology::WorldSize;
+use starling_topology::ledger::Ledger;
 
 use crate::contribution::Cell;
 use crate::rng::Rng;
@@ -19,31 +20,58 @@ pub struct Workload {
     pub layout: LayoutConfig,
     /// How many buckets are in flight together.
     pub in_flight: u32,
+    /// Training samples.
+    pub samples: u32,
+    /// Samples of a step.
+    pub batch_size: u32,
+    /// The seed of their order.
+    pub seed: u64,
     /// The shortest time that a peer computes before it reduces.
     pub compute_least: Duration,
     /// The longest.
     pub compute_most: Duration,
-    /// Bytes of the replicated state that a joiner loads.
-    pub state_bytes: u64,
+    /// Chunks of the replicated state that a joiner loads.
+    pub chunks: u32,
+    /// Bytes of each.
+    pub chunk_bytes: u64,
+    /// A checkpoint is written each so many steps.
+    pub checkpoint_every: u64,
+    /// Digests are compared each so many steps.
+    pub digest_every: u64,
 }
 
 impl Workload {
-    /// Draws a workload of `steps` steps: from less than one element per rank to dozens of segments.
-    pub fn draw(rng: &mut Rng, steps: u64) -> Self {
-        let elements = if rng.one_in(8) { rng.between(1, 5) } else { rng.between(6, 400) };
+    /// Draws a workload of `steps` steps for up to `peers` peers: from less than one element per rank to dozens of
+    /// segments, from a part of an epoch to many.
+    pub fn draw(rng: &mut Rng, steps: u64, peers: usize) -> Self {
+        let large = peers > 32;
+        let elements = if large || rng.one_in(6) { rng.between(1, 6) } else { rng.between(4, 64) };
         let segment = rng.between(1, 16);
-        let bucket = rng.between(segment, 128);
+        let bucket = rng.between(segment, 64);
         let compute = rng.between(100, 20_000);
         let size = |number: u64| usize::try_from(number).expect("invariant: drawn small");
+        let count = |number: u64| u32::try_from(number).expect("invariant: drawn small");
+        let batch_size = rng.between(1, 64);
         Self {
             steps,
             elements: size(elements),
             layout: LayoutConfig { bucket_elements: size(bucket), segment_elements: size(segment) },
             in_flight: if rng.one_in(2) { 1 } else { 4 },
+            samples: count(batch_size * rng.between(1, 12) + rng.between(0, 7)),
+            batch_size: count(batch_size),
+            seed: rng.bits(),
             compute_least: Duration::from_micros(compute),
             compute_most: Duration::from_micros(compute * rng.between(1, 4)),
-            state_bytes: rng.between(100, 1_000_000),
+            chunks: count(rng.between(1, 12)),
+            chunk_bytes: rng.between(100, 1_000_000),
+            checkpoint_every: rng.between(1, 9),
+            digest_every: rng.between(1, 8),
         }
+    }
+
+    /// The ledger before the first assignment.
+    pub fn ledger(&self) -> Ledger {
+        Ledger::new(self.seed, self.samples, self.batch_size)
     }
 
     /// The layout among `world` ranks.
@@ -52,13 +80,20 @@ impl Workload {
     }
 
     /// How many segments a peer may have to keep for a step that it has not begun, in worlds of up to `most` ranks: each
-    /// segment of one operation's reduce-scatter, in the view that it is in and in the one that it is about to enter.
-    /// The all-gather can't come to a peer that has not contributed.
+    /// segment of one operation's reduce-scatter, in the view that it is in and in the newest that it has heard of. The
+    /// all-gather can't come to a peer that has not contributed.
     pub fn early_limit(&self, most: WorldSize) -> usize {
-        let segments = |size| {
-            let layout = self.layout(WorldSize::new(size));
-            Cell::all(&layout).count()
-        };
+        let segments = |size| Cell::all(&self.layout(WorldSize::new(size))).count();
         2 * (1..=most.get()).map(segments).max().unwrap_or_default()
+    }
+
+    /// Bytes of one averaged result.
+    pub fn result_bytes(&self) -> u64 {
+        u64::try_from(self.elements * size_of::<f32>()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the digest of this step is compared.
+    pub fn compares(&self, step: u64) -> bool {
+        step.is_multiple_of(self.digest_every) || step == self.steps
     }
 }

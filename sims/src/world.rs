@@ -1,80 +1,120 @@
-//! One simulated run, from its seed to its end.
+//! One simulated run, from its seed to its end: first with faults, then, when all is healed, to its completion.
+
+mod endings;
+mod execute;
+mod inject;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::rc::Rc;
 use std::time::Duration;
 
-use starling_topology::{Config, Contact, Event, Membership, PeerId, RunId, Time, Timer, WorldSize};
+use starling_topology::{Config, Contact, Digest, PeerId, RunId, Time, Timer, ViewId, WorldSize};
 
-use crate::endings;
-use crate::invariants::{Broken, Invariants};
-use crate::message::Message;
-use crate::network::{Lane, Network};
-use crate::peer::{Effect, Peer};
+use crate::canary::Sabotage;
+use crate::fault::{Fault, When};
+use crate::host::Host;
+use crate::invariants::{Broken, Invariants, Progressing};
+use crate::message::Lane;
+use crate::network::{Network, Parcel, Seat};
+use crate::peer::Peer;
+use crate::picture::{Mark, What};
 use crate::queue::Queue;
 use crate::report::Outcome;
 use crate::rng::Rng;
-use crate::scenario::{Action, Plan, Planned, Setup};
+use crate::scenario::Plan;
+use crate::simulation::Simulation;
+use crate::state::State;
 use crate::workload::Workload;
 
 const RUN: RunId = RunId([7; 32]);
 
-/// A run in which nothing but heartbeats moves for this many times `max_stall` hangs.
-const PATIENCE: u32 = 5;
+/// How often the world looks whether anything goes on.
+const LOOK: Duration = Duration::from_secs(1);
 
-/// Runs `seed` to its end.
-pub fn simulate(seed: u64, setup: &Setup) -> Outcome {
-    World::new(seed, setup, None).run()
-}
-
-/// Runs `seed` to its end and tells everything that happens: the same text each time.
-pub fn replay(seed: u64, setup: &Setup) -> (Outcome, String) {
-    let mut outcome = World::new(seed, setup, Some(String::new())).run();
-    let trace = std::mem::take(&mut outcome.trace);
-    (outcome, trace)
-}
+/// A run has no more events than this for each of its peers, however long it goes on: a hundred times what they need.
+const MAX_EVENTS: u64 = 200_000;
 
 /// Something that will happen.
 #[derive(Debug)]
-enum Happening {
-    Arrives { from: PeerId, to: PeerId, departed: Time, message: Message },
-    Expires { peer: PeerId, timer: Timer },
-    Computed { peer: PeerId, computation: u64 },
-    Act(Action),
+pub enum Happening {
+    /// A message arrives, sent by that process of its sender.
+    Arrives(Parcel, u32),
+    /// A connection closes at the first machine's end.
+    Closes(Seat, Seat, Lane, u32),
+    /// A new connection could not be opened.
+    Refused(Seat, u32, Seat, Lane),
+    /// A sender's kernel looks whether it has waited too long.
+    Stalled(Seat, Seat, Lane, u32),
+    /// A timer of the machine's clock.
+    Expires(Seat, u32, Timer, Time),
+    /// An alarm of the driver.
+    Rings(Seat, u32, u64),
+    /// A gradient is there.
+    Computed(Seat, u32, u64),
+    /// A checkpoint is written.
+    Saved(Seat, u32, u32, Rc<State>),
+    /// A fault of the plan.
+    Strikes(usize),
+    /// A fault of the plan is over.
+    Passes(usize),
+    /// A process starts.
+    Starts(Seat, u32),
+    /// The world looks whether anything goes on.
+    Looks,
 }
 
+/// Everything there is.
 #[derive(Debug)]
-struct World {
+pub(crate) struct World {
     seed: u64,
     now: Time,
     rng: Rng,
     queue: Queue<Happening>,
     network: Network,
     config: Config,
-    workload: Workload,
+    workload: Rc<Workload>,
     early_limit: usize,
-    planned: Vec<Planned>,
-    peers: BTreeMap<PeerId, Peer>,
-    /// Asked to leave.
-    leaving: BTreeSet<PeerId>,
-    crash: Option<endings::Crash>,
-    ended: BTreeMap<PeerId, Time>,
+    plan: Plan,
+    sabotage: Option<Sabotage>,
+    /// Faults of the plan that have not come to their time.
+    ahead: Vec<usize>,
+    /// Faults of the plan that are not over.
+    active: usize,
+    hosts: Vec<Host>,
+    seats: BTreeMap<PeerId, Seat>,
+    /// Gradients of the last step that are held back.
+    withheld: Vec<(Seat, u32, u64)>,
     invariants: Invariants,
     broken: Vec<Broken>,
-    highest_step: u64,
-    last_progress: Time,
+    /// The generation of each view, to count them and to tell them apart.
+    views: BTreeMap<ViewId, bool>,
+    completed: BTreeMap<Seat, Digest>,
+    /// The views that they completed it in.
+    final_views: BTreeSet<ViewId>,
+    /// Whether the last step is held back until all are members.
+    gated: bool,
+    /// Whether those who still run have nobody left to talk to.
+    over: bool,
+    forked: bool,
     events: u64,
+    deliveries: u64,
+    faults: u64,
+    stale: u64,
     trace: Option<String>,
+    marks: Option<Vec<Mark>>,
 }
 
 impl World {
-    fn new(seed: u64, setup: &Setup, trace: Option<String>) -> Self {
+    pub(crate) fn new(simulation: Simulation) -> Self {
+        let Simulation { seed, setup, plan, sabotage, told, pictured } = simulation;
         let mut rng = Rng::new(seed);
-        let network = Network::new(rng.fork());
-        let workload = Workload::draw(&mut rng.fork(), setup.steps);
-        let plan = Plan::draw(&mut rng.fork(), setup);
-        let early_limit = workload.early_limit(WorldSize::new(setup.peers.max(1)));
-        let config = Config { min_members: plan.min_members as usize, ..Config::default() };
+        let network = Network::new(rng.fork(), plan.patience);
+        let workload = Workload::draw(&mut rng.fork(), setup.steps, plan.peers);
+        let size = u32::try_from(plan.peers).unwrap_or(u32::MAX);
+        let config = Config { min_members: plan.min_members, fork_after: plan.fork_after, ..Config::default() };
+        let mut names = rng.fork();
+        let hosts: Vec<Host> = (0..plan.peers).map(|seat| draw_host(&mut names, seat)).collect();
         Self {
             seed,
             now: Time::ZERO,
@@ -82,246 +122,256 @@ impl World {
             queue: Queue::new(),
             network,
             config,
-            workload,
-            early_limit,
-            planned: plan.actions,
-            peers: BTreeMap::new(),
-            leaving: BTreeSet::new(),
-            crash: None,
-            ended: BTreeMap::new(),
+            early_limit: workload.early_limit(WorldSize::new(size.max(1))),
+            workload: Rc::new(workload),
+            ahead: (0..plan.faults.len()).collect(),
+            gated: plan.gated,
+            over: false,
+            plan,
+            sabotage,
+            active: 0,
+            seats: hosts.iter().enumerate().map(|(seat, host)| (host.name(), seat)).collect(),
+            hosts,
+            withheld: Vec::new(),
             invariants: Invariants::default(),
             broken: Vec::new(),
-            highest_step: 0,
-            last_progress: Time::ZERO,
+            views: BTreeMap::new(),
+            completed: BTreeMap::new(),
+            final_views: BTreeSet::new(),
+            forked: false,
             events: 0,
-            trace,
+            deliveries: 0,
+            faults: 0,
+            stale: 0,
+            trace: told.then(String::new),
+            marks: pictured.then(Vec::new),
         }
     }
 
-    fn run(mut self) -> Outcome {
-        self.tell(|world| format!("{:?}, {:?}", world.workload, world.planned));
-        self.found();
-        self.plan_after(0);
-        let mut hung = false;
+    pub(crate) fn run(mut self) -> Outcome {
+        self.tell(|world| format!("{:?}, {:?}", world.workload, world.config));
+        self.start(0);
+        self.bring_up(0);
+        self.queue.push(self.now + LOOK, Happening::Looks);
+        let mut stuck = None;
         while let Some((at, happening)) = self.queue.pop() {
             self.now = at;
-            if self.now - self.last_progress > self.config.max_stall * PATIENCE {
-                hung = true;
-                break;
-            }
             self.events += 1;
             self.happen(happening);
+            if self.events > MAX_EVENTS * self.hosts.len() as u64 {
+                self.breaks(Err(Broken::new("progress", format!("there is no end after {} events", self.events))));
+            }
+            if !self.broken.is_empty() {
+                break;
+            }
+            if self.is_over() {
+                break;
+            }
+            if let Some(running) = self.hung() {
+                stuck = Some(running);
+                break;
+            }
         }
-        let peers = self.peers.iter().map(|(name, peer)| (*name, peer)).collect();
-        let (leaving, ended) = (&self.leaving, &self.ended);
-        let endings = endings::Endings { peers, leaving, ended, crash: self.crash.as_ref(), config: &self.config };
-        self.broken.extend(endings.check());
-        let stuck = hung.then(|| endings.running());
-        let stale = self.peers.values().map(Peer::stale).sum();
-        let longest_queue = self.invariants.bounded_queues.longest();
+        if stuck.is_none() && self.broken.is_empty() {
+            self.check_endings();
+        }
+        self.outcome(stuck)
+    }
+
+    fn outcome(mut self, stuck: Option<Vec<Seat>>) -> Outcome {
         if let Some(running) = &stuck {
             self.tell(|_| format!("hung: still running: {running:?}"));
         }
+        let running: u64 = self.hosts.iter().filter_map(|host| host.peer.as_ref()).map(Peer::stale).sum();
         Outcome {
             seed: self.seed,
             events: self.events,
+            deliveries: self.deliveries,
             simulated: self.now - Time::ZERO,
-            steps: self.highest_step,
-            stale,
-            longest_queue,
+            steps: self.invariants.progress.highest(),
+            views: self.views.len() as u64,
+            faults: self.faults,
+            completed: self.completed.len() as u64,
+            stale: self.stale + running,
+            longest_queue: self.invariants.bounded_queues.longest(),
+            longest_stall: self.invariants.progress.longest(),
             broken: self.broken,
             stuck,
             trace: self.trace.unwrap_or_default(),
+            marks: self.marks.unwrap_or_default(),
         }
     }
 
     fn happen(&mut self, happening: Happening) {
-        let now = self.now;
-        match happening {
-            Happening::Arrives { from, to, departed, message } => self.deliver(from, to, departed, message),
-            Happening::Expires { peer, timer } => self.with(peer, |peer| peer.expire(now, timer)),
-            Happening::Computed { peer, computation } => self.with(peer, |peer| peer.computed(now, computation)),
-            Happening::Act(action) => self.act(action),
-        }
-    }
-
-    fn deliver(&mut self, from: PeerId, to: PeerId, departed: Time, message: Message) {
-        // What had not left a peer when it died, never will. That its connections are closed, its kernel says.
-        let dead = |crash: &endings::Crash| crash.victim == from && departed > crash.at;
-        if self.crash.as_ref().is_some_and(dead) && message != Message::Closed {
-            return;
-        }
-        if self.ended.contains_key(&to) {
-            // Nobody listens there any more, and the sender learns it, unless it is gone too.
-            if message != Message::Closed {
-                self.send(to, from, Message::Closed);
-            }
-            return;
-        }
-        self.tell(|_| format!("{to:?} <- {from:?}: {}", describe(&message)));
-        let now = self.now;
-        if message.lane() != Lane::Control {
-            self.last_progress = now; // Of these, a step and a download take a bounded number each.
-        }
-        self.with(to, |peer| peer.receive(now, from, message));
-    }
-
-    // --- what happens from outside ------------------------------------------------------------------------------
-
-    fn found(&mut self) {
-        let me = self.next_contact();
-        let machine = Membership::found(self.config.clone(), RUN, me.clone(), self.now);
-        self.tell(|_| format!("{:?} founds the run", me.peer));
-        self.add(me.peer, machine, true);
-    }
-
-    fn act(&mut self, action: Action) {
-        let members: Vec<PeerId> = self.running().filter(|(_, peer)| peer.is_member()).map(|(name, _)| name).collect();
-        match action {
-            Action::Join => {
-                // Before the first step there is one to ask: the founder, who was there first.
-                let asked = if self.highest_step == 0 && members.is_empty() {
-                    self.running().find(|(_, peer)| peer.founded()).map(|(name, _)| name)
-                } else {
-                    self.rng.pick(&members)
-                };
-                let Some(asked) = asked else { return };
-                let me = self.next_contact();
-                self.tell(|_| format!("{:?} wants to join and asks {asked:?}", me.peer));
-                let tells = self.rng.one_in(2);
-                let machine = Membership::join(self.config.clone(), RUN, me.clone(), asked, self.now);
-                self.add(me.peer, machine, tells);
-            }
-            Action::Leave => {
-                let Some(leaver) = self.rng.pick(&members) else { return };
-                self.tell(|_| format!("{leaver:?} is told to leave"));
-                self.leaving.insert(leaver);
-                let now = self.now;
-                self.with(leaver, |peer| peer.leave(now));
-            }
-            Action::Kill | Action::Hang => {
-                let Some(victim) = self.rng.pick(&members) else { return };
-                let kill = action == Action::Kill;
-                self.tell(|_| format!("{victim:?} {}", if kill { "dies" } else { "hangs" }));
-                let dispensable = self.peers[&victim].step() == self.workload.steps || self.leaving.contains(&victim);
-                self.crash = Some(endings::Crash { victim, at: self.now, members, dispensable });
-                if kill {
-                    self.close(victim);
-                }
-            }
-        }
-    }
-
-    fn next_contact(&mut self) -> Contact {
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&self.rng.bits().to_be_bytes());
-        bytes[8] = u8::try_from(self.peers.len()).unwrap_or(u8::MAX);
-        Contact { peer: PeerId(bytes), addresses: Vec::new() }
-    }
-
-    fn add(&mut self, name: PeerId, machine: Membership, tells: bool) {
-        let peer = Peer::new(name, machine, self.workload.clone(), self.early_limit);
-        self.peers.insert(name, peer);
-        let now = self.now;
-        self.with(name, |peer| peer.begin_held(now, tells));
-    }
-
-    /// Brings up what is planned after `step`.
-    fn plan_after(&mut self, step: u64) {
-        let now = self.now;
-        let (due, later): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.planned).into_iter().partition(|planned| planned.after_step <= step);
-        self.planned = later;
-        for planned in due {
-            self.queue.push(now + planned.delay, Happening::Act(planned.action));
-        }
-    }
-
-    // --- what the peers want ------------------------------------------------------------------------------------
-
-    /// Lets something happen to a peer that can still do anything, and does what it wants then.
-    fn with(&mut self, name: PeerId, happens: impl FnOnce(&mut Peer)) {
-        let crashed = self.crash.as_ref().is_some_and(|crash| crash.victim == name);
-        if crashed || self.ended.contains_key(&name) {
-            return;
-        }
-        let Some(peer) = self.peers.get_mut(&name) else { return };
-        happens(peer);
-        let (effects, ended) = (peer.take_effects(), peer.end().is_some());
-        for effect in effects {
-            self.execute(name, effect);
-        }
-        if ended {
-            self.ended.insert(name, self.now);
-            self.last_progress = self.now;
-            self.close(name);
-        }
-    }
-
-    fn execute(&mut self, name: PeerId, effect: Effect) {
-        let held = match effect {
-            Effect::Send(to, message) => return self.send(name, to, message),
-            Effect::Timer(timer, at) => return self.queue.push(at, Happening::Expires { peer: name, timer }),
-            Effect::Compute(computation) => {
-                let (least, most) = (self.workload.compute_least, self.workload.compute_most);
-                let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-                let takes = self.rng.micros(micros(least), micros(most));
-                return self.queue.push(self.now + takes, Happening::Computed { peer: name, computation });
-            }
-            Effect::Entered(view) => {
-                self.tell(|_| format!("{name:?} enters generation {}: {:?}", view.generation, view.members()));
-                self.last_progress = self.now;
-                let generations = self.invariants.monotonic_generation.entered(name, view.generation);
-                generations.and_then(|()| self.invariants.one_view_per_generation.entered(name, &view))
-            }
-            Effect::Loaded(step, digest) => {
-                self.tell(|_| format!("{name:?} loads the state of step {step}"));
-                self.invariants.exactly_once.loaded(name, step);
-                self.invariants.bitwise_agreement.holds(name, step, digest)
-            }
-            Effect::Committed(commit) => {
-                let (step, view, digest) = (commit.step, commit.view, commit.digest);
-                self.tell(|_| format!("{name:?} commits step {step}: {digest:?}"));
-                self.last_progress = self.now;
-                if step > self.highest_step {
-                    self.highest_step = step;
-                    self.plan_after(step);
-                }
-                let invariants = &mut self.invariants;
-                let once = invariants.exactly_once.committed(name, step, view.id(), view.world_size(), &commit.result);
-                once.and_then(|()| invariants.bitwise_agreement.committed(name, step, &view, digest, &self.workload))
-            }
-            Effect::Keeps(length, limit) => self.invariants.bounded_queues.keeps(name, length, limit),
-            Effect::Told(event) => {
-                self.tell(|_| format!("{name:?}: {event:?}"));
-                Ok(())
-            }
-            Effect::Broken(broken) => Err(broken),
+        let seat = match &happening {
+            Happening::Arrives(parcel, _) => Some(parcel.to),
+            Happening::Closes(seat, ..)
+            | Happening::Refused(seat, ..)
+            | Happening::Expires(seat, ..)
+            | Happening::Rings(seat, ..)
+            | Happening::Computed(seat, ..)
+            | Happening::Saved(seat, ..) => Some(*seat),
+            Happening::Stalled(..)
+            | Happening::Strikes(_)
+            | Happening::Passes(_)
+            | Happening::Starts(..)
+            | Happening::Looks => None,
         };
-        if let Err(broken) = held {
+        if let Some(stopped) = seat.and_then(|seat| self.hosts[seat].stopped.as_mut()) {
+            return stopped.push(happening); // The kernel takes it; the process will see it.
+        }
+        match happening {
+            Happening::Arrives(parcel, incarnation) => self.deliver(parcel, incarnation),
+            Happening::Closes(at, other, lane, number) => {
+                if self.network.close(at, other, lane, number) {
+                    self.lose_connection(at, other, lane);
+                }
+            }
+            Happening::Refused(at, incarnation, other, lane) => {
+                if self.hosts[at].incarnation == incarnation {
+                    self.lose_connection(at, other, lane);
+                }
+            }
+            Happening::Stalled(from, to, lane, number) => {
+                if self.network.is_stalled(from, to, lane, number) {
+                    self.queue.push(self.now, Happening::Closes(from, to, lane, number));
+                    let later = self.now + self.rng.micros(1_000, 2_000_000);
+                    self.queue.push(later, Happening::Closes(to, from, lane, number));
+                }
+            }
+            Happening::Expires(seat, incarnation, timer, at) => {
+                self.with(seat, incarnation, |peer, now| peer.expire(now, timer, at));
+            }
+            Happening::Rings(seat, incarnation, alarm) => {
+                self.with(seat, incarnation, |peer, now| peer.ring(now, alarm));
+            }
+            Happening::Computed(seat, incarnation, id) => {
+                self.with(seat, incarnation, |peer, now| peer.computed(now, id));
+            }
+            Happening::Saved(seat, incarnation, branch, state) => {
+                let host = &self.hosts[seat];
+                if (host.incarnation, host.branch) == (incarnation, branch) {
+                    self.saved(seat, &state);
+                }
+            }
+            Happening::Strikes(fault) => self.strike(fault),
+            Happening::Passes(fault) => self.pass(fault),
+            Happening::Starts(seat, incarnation) => {
+                if self.hosts[seat].incarnation == incarnation && self.hosts[seat].peer.is_none() {
+                    self.start(seat);
+                }
+            }
+            Happening::Looks => self.look(),
+        }
+    }
+
+    fn deliver(&mut self, parcel: Parcel, incarnation: u32) {
+        let Parcel { from, to, number, departed, message, .. } = parcel;
+        let lane = message.lane();
+        let sender = &self.hosts[from];
+        if sender.incarnation != incarnation && departed > sender.died {
+            return; // What had not left a process when it died, never will.
+        }
+        let heard = self.hosts[to].peer.is_some() && self.network.accepts(to, from, lane, number);
+        if !heard {
+            // Nobody listens on this connection, and the sender learns it, if anything gets back to it.
+            let gone = self.hosts[to].off || self.network.is_blocked(to, from);
+            let takes = if gone { self.network.patience() } else { self.network.delay(to, from) };
+            return self.queue.push(self.now + takes, Happening::Closes(from, to, lane, number));
+        }
+        self.deliveries += 1;
+        self.bring_up_at_delivery();
+        if self.hosts[to].peer.is_none() {
+            return; // That was the fault.
+        }
+        self.tell(|_| format!("{to} <- {from}: {message}"));
+        let (name, incarnation) = (self.hosts[from].name(), self.hosts[to].incarnation);
+        self.with(to, incarnation, |peer, now| peer.receive(now, name, message));
+    }
+
+    fn lose_connection(&mut self, at: Seat, other: Seat, lane: Lane) {
+        self.tell(|_| format!("{at}: the {lane:?} connection to {other} is closed"));
+        let (name, incarnation) = (self.hosts[other].name(), self.hosts[at].incarnation);
+        self.with(at, incarnation, |peer, now| peer.closed(now, name, lane));
+    }
+
+    /// Lets something happen to a process, if it is still that one, and does what it wants then.
+    fn with(&mut self, seat: Seat, incarnation: u32, happens: impl FnOnce(&mut Peer, Time)) {
+        let host = &mut self.hosts[seat];
+        let now = host.clock(self.now);
+        let Some(peer) = host.peer.as_mut().filter(|_| host.incarnation == incarnation) else { return };
+        happens(peer, now);
+        let effects = peer.take_effects();
+        self.execute_all(seat, incarnation, effects);
+    }
+
+    // --- when faults come ---------------------------------------------------------------------------------------
+
+    /// Brings up the faults that are planned after `step`.
+    fn bring_up(&mut self, step: u64) {
+        let due = |fault: &Fault| match fault.when {
+            When::After { step: after, delay } if after <= step => Some(delay),
+            When::After { .. } | When::Delivery(_) => None,
+        };
+        let mut later = Vec::new();
+        for index in std::mem::take(&mut self.ahead) {
+            match due(&self.plan.faults[index]) {
+                Some(delay) => {
+                    self.active += 1;
+                    self.queue.push(self.now + delay, Happening::Strikes(index));
+                }
+                None => later.push(index),
+            }
+        }
+        self.ahead = later;
+    }
+
+    fn bring_up_at_delivery(&mut self) {
+        let count = self.deliveries;
+        let now = |world: &Self, index: &usize| world.plan.faults[*index].when == When::Delivery(count);
+        while let Some(at) = self.ahead.iter().position(|index| now(self, index)) {
+            let index = self.ahead.remove(at);
+            self.active += 1;
+            self.strike(index);
+        }
+    }
+
+    fn look(&mut self) {
+        if !self.invariants.progress.is_healed() {
+            let limit = self.config.fork_after.unwrap_or_default() + self.config.max_stall * 6;
+            let stands_still = self.invariants.progress.check(self.now, limit).is_err();
+            if stands_still || (self.ahead.is_empty() && self.active == 0) {
+                self.heal();
+            }
+        }
+        self.release();
+        self.over = self.is_abandoned();
+        self.queue.push(self.now + LOOK, Happening::Looks);
+    }
+
+    fn hung(&mut self) -> Option<Vec<Seat>> {
+        let limit = Progressing::limit(&self.config);
+        if !self.invariants.progress.is_healed() || self.invariants.progress.check(self.now, limit).is_ok() {
+            return None;
+        }
+        let stuck = self.stuck();
+        (!stuck.is_empty()).then_some(stuck)
+    }
+
+    // --- telling ------------------------------------------------------------------------------------------------
+
+    fn breaks(&mut self, broken: Result<(), Broken>) {
+        if let Err(broken) = broken {
             self.tell(|_| format!("BROKEN {broken}"));
             self.broken.push(broken);
         }
     }
 
-    fn send(&mut self, from: PeerId, to: PeerId, message: Message) {
-        let bytes = message.bytes(self.workload.state_bytes);
-        let passage = self.network.send(self.now, from, to, message.lane(), bytes);
-        let departed = passage.departs;
-        self.queue.push(passage.arrives, Happening::Arrives { from, to, departed, message });
-    }
-
-    fn close(&mut self, name: PeerId) {
-        let others: Vec<PeerId> = self.running().map(|(other, _)| other).filter(|other| *other != name).collect();
-        for other in others {
-            self.send(name, other, Message::Closed);
+    fn mark(&mut self, seat: Seat, what: What) {
+        let at = self.now;
+        if let Some(marks) = &mut self.marks {
+            marks.push(Mark { at, seat, what });
         }
-    }
-
-    fn running(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
-        let crashed = self.crash.as_ref().map(|crash| crash.victim);
-        let runs = move |name: &PeerId| !self.ended.contains_key(name) && crashed != Some(*name);
-        self.peers.iter().filter(move |(name, _)| runs(name)).map(|(name, peer)| (*name, peer))
     }
 
     fn tell(&mut self, line: impl FnOnce(&Self) -> String) {
@@ -337,51 +387,11 @@ impl World {
     }
 }
 
-fn describe(message: &Message) -> String {
-    match message {
-        Message::Control(bytes) => match starling_topology::Envelope::decode(bytes) {
-            Ok(envelope) => format!("generation {}: {:?}", envelope.generation, envelope.body),
-            Err(violation) => violation.to_string(),
-        },
-        Message::Segment(segment) => {
-            format!("generation {}, step {}: {}", segment.generation, segment.step, segment.id)
-        }
-        Message::StateAsked => "asks for the state".into(),
-        Message::State { step, digest } => format!("state of step {step}: {digest:?}"),
-        Message::Closed => "closed".into(),
-    }
-}
-
-/// Whether an event ends a machine because a peer was lost, and which one.
-pub(crate) fn lost(event: Event) -> Option<PeerId> {
-    if let Event::Lost { peer, .. } = event { Some(peer) } else { None }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::scenario::Scenario;
-
-    fn world(scenario: Scenario) -> World {
-        World::new(3, &Setup { peers: 4, steps: 8, scenario }, None)
-    }
-
-    #[test]
-    fn a_run_that_waits_forever_hangs() {
-        let mut world = world(Scenario::Steady);
-        world.planned.clear(); // Nobody comes, and the founder waits for three more.
-        let outcome = world.run();
-        assert_eq!(outcome.stuck.map(|running| running.len()), Some(1));
-        assert!(outcome.broken.is_empty());
-    }
-
-    #[test]
-    fn a_run_that_ends_for_no_reason_is_noticed() {
-        let mut world = world(Scenario::Steady);
-        // Peers that lose patience within a microsecond lose each other.
-        world.config.max_stall = Duration::from_micros(1);
-        let outcome = world.run();
-        assert!(outcome.broken.iter().all(|broken| broken.invariant == "endings"));
-        assert!(!outcome.is_good());
-    }
+fn draw_host(rng: &mut Rng, seat: Seat) -> Host {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&rng.bits().to_be_bytes());
+    bytes[8..16].copy_from_slice(&seat.to_be_bytes());
+    let contact = Contact { peer: PeerId(bytes), addresses: Vec::new() };
+    let speed = u32::try_from(rng.between(50, 1_000)).unwrap_or(50);
+    Host::new(contact, rng.micros(0, 3_600_000_000), speed)
 }

@@ -156,8 +156,12 @@ impl Ledger {
     }
 
     /// How many samples of the pending step the members of `reduced_by` contribute together: the weight of its mean.
-    pub fn total(&self, reduced_by: &[PeerId]) -> u64 {
-        reduced_by.iter().map(|peer| u64::from(self.share_len(*peer))).sum()
+    /// One whose speed is [`SYNCING`] gave zeros, even if it was assigned a share: before it was lost and came back.
+    ///
+    /// # Panics
+    /// If `speeds` is not as long as `reduced_by`.
+    pub fn total(&self, reduced_by: &[PeerId], speeds: &[u32]) -> u64 {
+        contributors(reduced_by, speeds).map(|peer| u64::from(self.share_len(peer))).sum()
     }
 
     /// The sample order of the pending step's epoch.
@@ -176,7 +180,8 @@ impl Ledger {
     /// Commits the pending step, which was reduced by a view with the members `reduced_by`, and assigns the next one.
     ///
     /// `speeds` has the speed of each of them in this step, in samples per unit of time, all on one scale;
-    /// [`SYNCING`] for a member that is not ready for samples, [`UNMEASURED`] for one that is and cannot tell; those
+    /// [`SYNCING`] for a member that is not ready for samples and gave zeros, so that a share which was assigned to it
+    /// before it was lost and came back is returned, [`UNMEASURED`] for one that is and cannot tell; those
     /// above [`MAX_SPEED`] are taken for it. The next batch is cut for the ready members among them, in proportion to
     /// their smoothed speeds; equally while the fastest is less than 1.5 times as fast as the slowest, and as before
     /// while no share would change by a quarter. If none is ready, all get equal shares.
@@ -185,11 +190,10 @@ impl Ledger {
     /// If `step` is not the pending one, `reduced_by` is not sorted and distinct, or `speeds` is not as long as it.
     pub fn commit(&mut self, step: u64, reduced_by: &[PeerId], speeds: &[u32]) -> Committed {
         assert!(self.step > 0 && step == self.step, "step {step} is not the pending one, {}", self.step);
-        assert_eq!(reduced_by.len(), speeds.len(), "one speed per member");
         check_members(reduced_by);
-        let has_reduced = |peer: &PeerId| reduced_by.binary_search(peer).is_ok();
+        let contributed: Vec<PeerId> = contributors(reduced_by, speeds).collect();
         let (contributions, lost): (Shares, Shares) =
-            std::mem::take(&mut self.shares).into_iter().partition(|(peer, _)| has_reduced(peer));
+            std::mem::take(&mut self.shares).into_iter().partition(|(peer, _)| contributed.binary_search(peer).is_ok());
         let returned = shares::merge(lost.into_iter().flat_map(|(_, ranges)| ranges));
         let committed = Committed { step, epoch: self.epoch, contributions, returned: shares::count(&returned) };
         if returned.is_empty() && self.cursor == self.samples {
@@ -212,6 +216,12 @@ impl Ledger {
         let sizes = shares::sizes(shares::count(&batch), &weights);
         self.shares = shares::cut(batch, self.paces.keys().copied().zip(sizes));
     }
+}
+
+/// Those members that gave their share, if they had one.
+fn contributors(reduced_by: &[PeerId], speeds: &[u32]) -> impl Iterator<Item = PeerId> {
+    assert_eq!(reduced_by.len(), speeds.len(), "one speed per member");
+    reduced_by.iter().zip(speeds).filter(|(_, speed)| **speed != SYNCING).map(|(peer, _)| *peer)
 }
 
 fn check_members(members: &[PeerId]) {

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use starling_topology::{Rank, WorldSize};
+use starling_topology::ledger::UNMEASURED;
+use starling_topology::{Generator, Order, PeerId};
 use starling_train::{
-    DataOptions, Dataset, DeviceChoice, Ledger, Manifest, ModelSpec, Network, OptimizerSpec, RunSpec, Trainer,
+    DataOptions, Dataset, DeviceChoice, Manifest, ModelSpec, Network, OptimizerSpec, RunSpec, Trainer,
 };
 
 const BATCH: u32 = 64;
@@ -48,10 +49,14 @@ fn report(case: &Case, json: bool) {
     };
     let manifest = Manifest::found(&spec, &dataset).expect("a run");
     let mut trainer = Trainer::new(&manifest, dataset.clone(), DeviceChoice::Cpu).expect("a trainer");
+    let me = PeerId([1; 32]);
+    trainer.begin(&[me]);
     let mut buffer = Vec::new();
     let mut member = || {
-        trainer.compute(WorldSize::new(1), Rank(0), &mut buffer).expect("computed");
-        trainer.apply(&buffer).expect("applied");
+        let weight = trainer.compute(me, &mut buffer).expect("computed");
+        let record = trainer.reduce_alone(std::mem::take(&mut buffer), weight, me, UNMEASURED);
+        trainer.apply(&record).expect("applied");
+        buffer = record.mean;
     };
     let mut bare = bare_loop(dataset, &spec.model, &manifest);
 
@@ -84,15 +89,20 @@ fn bare_loop(dataset: Dataset, model: &ModelSpec, manifest: &Manifest) -> impl F
     let loss = CrossEntropyLossConfig::new().init(&device);
     let mut optimizer = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01).init();
     let samples = u32::try_from(dataset.training().len()).expect("few samples");
-    let mut ledger = Ledger::new(manifest.seed, samples, BATCH);
-    let mut step = 0;
+    let (mut epoch, mut done) = (0, 0);
+    let mut order = Order::draw(manifest.seed, samples, epoch);
     move || {
-        step += 1;
+        if done == samples {
+            (epoch, done) = (epoch + 1, 0);
+            order = Order::draw(manifest.seed, samples, epoch);
+        }
+        let next = done..samples.min(done + BATCH);
+        done = next.end;
         // Taken out, not cloned: with a second owner, the optimizer could not update in place.
         let network = current.take().expect("put back after each step");
-        let indices = ledger.slice(step, WorldSize::new(1), Rank(0));
+        let indices = order.indices(std::slice::from_ref(&next));
         let training = dataset.training();
-        let rows = TensorData::new(training.gather(indices), [indices.len(), training.features()]);
+        let rows = TensorData::new(training.gather(&indices), [indices.len(), training.features()]);
         let labels: Vec<i64> = indices.iter().map(|index| i64::from(training.labels()[*index as usize])).collect();
         let targets: Tensor<1, Int> = Tensor::from_data(TensorData::new(labels, [indices.len()]), &inner);
         let mean = loss.forward(network.forward(Tensor::from_data(rows, &inner)), targets);
@@ -119,7 +129,7 @@ fn median(values: &mut [f64]) -> f64 {
 /// IDX files of 2,048 random images of 28x28 pixels: the shape of MNIST without its download.
 fn images(directory: &std::path::Path) -> String {
     const COUNT: u32 = 2048;
-    let mut generator = starling_train::generator::Generator::new(1);
+    let mut generator = Generator::new(1);
     let header = |magic: u8, sizes: &[u32]| -> Vec<u8> {
         [0, 0, 8, magic].into_iter().chain(sizes.iter().flat_map(|size| size.to_be_bytes())).collect()
     };

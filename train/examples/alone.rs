@@ -4,7 +4,8 @@
 
 use std::error::Error;
 
-use starling_topology::{Rank, WorldSize};
+use starling_topology::PeerId;
+use starling_topology::ledger::UNMEASURED;
 use starling_train::{DataOptions, Dataset, DeviceChoice, Manifest, RunSpec, Trainer};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -25,11 +26,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut trainer = Trainer::new(&manifest, dataset, DeviceChoice::Auto)?;
     println!("run {} on {}, {} parameters", manifest.run_id(), trainer.device_name(), trainer.parameters());
 
-    // With more members, the buffer would be averaged between `compute` and `apply`.
-    let (alone, mut buffer) = (WorldSize::new(1), Vec::new());
+    // With more members, each would put its `contribution` into one sum, and all would apply the result.
+    let (me, mut buffer) = (PeerId([0; 32]), Vec::new());
+    trainer.begin(&[me]);
     while trainer.step() < trainer.steps() {
-        trainer.compute(alone, Rank(0), &mut buffer)?;
-        let report = trainer.apply(&buffer)?;
+        let weight = trainer.compute(me, &mut buffer)?;
+        let record = trainer.reduce_alone(std::mem::take(&mut buffer), weight, me, UNMEASURED);
+        let report = trainer.apply(&record)?;
+        buffer = record.mean;
         if report.step.is_multiple_of(100) {
             let held_out = trainer.evaluate()?;
             println!(

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!   <directory>/
-//!     chunks/<blake3 of the chunk>                               at most 4 MiB each, shared between checkpoints
+//!     chunks/<blake3 of the chunk>                               at most 1 MiB each, shared between checkpoints
 //!     step-000000000120-<blake3 of this file>.json               {run, step, digest, bytes, chunks: [..]}
+//!     step-000000000120-<blake3 of that file>.signed.json        who vouches for it, and whether that makes it stable
 //! ```
+//!
+//! Manifest and chunks are those of a [snapshot](crate::snapshot), so that a checkpoint can be handed to other peers.
 //!
 //! A file appears whole or not at all: it is written beside its place, synced, renamed, and its directory synced. The
 //! manifest comes last, so a manifest's chunks are there. Names are hashes, so what is read is what was written, or is
@@ -12,7 +15,7 @@
 
 mod error;
 mod folder;
-mod record;
+mod signed;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,18 +23,17 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use atomic_write_file::AtomicWriteFile;
+use signed::signatures_path;
 use starling_topology::{Digest, RunId};
 
 pub use error::CheckpointError;
 pub use folder::CheckpointFolder;
-use record::{Record, parse_digest};
+pub use signed::{Head, Signature, Signed};
 
+use crate::snapshot::{
+    CHUNK_BYTES, MAX_SNAPSHOT_MANIFEST_BYTES, SnapshotError, SnapshotManifest, Splitter, hash, parse, parse_digest,
+};
 use crate::state::ReplicatedState;
-
-/// The longest chunk, in bytes.
-pub const CHUNK_BYTES: usize = 4 << 20;
-/// The longest manifest file, in bytes: enough for the 9,216 chunks of the largest state, at 72 bytes each.
-const MAX_RECORD_BYTES: u64 = 1 << 20;
 
 /// A directory of checkpoints of one run.
 #[derive(Debug)]
@@ -70,7 +72,7 @@ pub struct Verdict {
 
 impl CheckpointStore {
     /// Opens the store in `directory`, which is made if it is not there, and removes what interrupted writes left.
-    /// Saving keeps the last `keep` checkpoints, at least one.
+    /// Saving keeps the last `keep` checkpoints, at least one, and the last stable one.
     ///
     /// # Errors
     /// If the directory cannot be made or read.
@@ -88,7 +90,8 @@ impl CheckpointStore {
         Ok(store)
     }
 
-    /// Writes a checkpoint, reads it back, and only then removes those beyond the last `keep`. Saving a state that is
+    /// Writes a checkpoint, reads it back, and only then removes those beyond the last `keep`, but never the last stable
+    /// one that is intact. Saving a state that is
     /// there already repairs it if it is damaged, and changes nothing else.
     ///
     /// # Errors
@@ -105,24 +108,26 @@ impl CheckpointStore {
                 ours: state.run,
             });
         }
-        let mut splitter =
-            Splitter { store: self, pending: Vec::with_capacity(CHUNK_BYTES), chunks: Vec::new(), error: None };
-        if let Err(source) = state.write(&mut splitter).and_then(|()| splitter.finish()) {
-            return Err(splitter.error.unwrap_or_else(|| CheckpointError::io("write", &self.chunks())(source)));
-        }
-        let record = Record {
-            run: state.run,
-            step: state.step,
-            digest: state.digest(),
-            bytes: state.encoded_len() as u64,
-            chunks: splitter.chunks,
+        // Why a chunk could not be stored: `Write` can only say that it could not.
+        let mut trouble = None;
+        let mut splitter = Splitter::new(|name, chunk: &[u8]| {
+            self.store_chunk(name, chunk).map_err(|error| {
+                trouble = Some(error);
+                io::Error::other("a chunk could not be stored")
+            })
+        });
+        let written = state.write(&mut splitter).and_then(|()| splitter.finish(state.run, state.step));
+        let manifest = match (written, trouble) {
+            (Ok(manifest), _) => manifest,
+            (Err(_), Some(error)) => return Err(error),
+            (Err(source), None) => return Err(CheckpointError::io("write", &self.chunks())(source)),
         };
-        let encoded = record.encode();
-        let id = Digest(*blake3::hash(&encoded).as_bytes());
+        let encoded = manifest.encode();
+        let id = hash(&encoded);
         let path = self.directory.join(format!("step-{:012}-{id}.json", state.step));
         write_atomically(&path, &encoded)?;
-        let (info, record) = self.read_record(&path, state.step, id)?;
-        self.read_state(&record, &info.path)?;
+        let (info, manifest) = self.read_manifest(&path, state.step, id)?;
+        self.read_state(&manifest, &info.path)?;
         self.prune(&info)?;
         Ok(info)
     }
@@ -149,7 +154,7 @@ impl CheckpointStore {
     /// If the directory cannot be read.
     pub fn last_intact(&self) -> Result<Option<u64>, CheckpointError> {
         let is_intact = |(step, id, path): &(u64, Digest, PathBuf)| {
-            self.read_record(path, *step, *id).and_then(|(_, record)| self.read_state(&record, path)).is_ok()
+            self.read_manifest(path, *step, *id).and_then(|(_, manifest)| self.read_state(&manifest, path)).is_ok()
         };
         Ok(self.scan()?.iter().rev().find(|found| is_intact(found)).map(|(step, _, _)| *step))
     }
@@ -159,7 +164,7 @@ impl CheckpointStore {
     /// # Errors
     /// If the directory cannot be read, or a manifest is damaged.
     pub fn list(&self) -> Result<Vec<CheckpointInfo>, CheckpointError> {
-        self.scan()?.iter().map(|(step, id, path)| Ok(self.read_record(path, *step, *id)?.0)).collect()
+        self.scan()?.iter().map(|(step, id, path)| Ok(self.read_manifest(path, *step, *id)?.0)).collect()
     }
 
     /// Reads the checkpoint of `step`, or of the last step there is. Every byte is hashed before it is looked at.
@@ -169,12 +174,25 @@ impl CheckpointStore {
     pub fn load(&self, step: Option<u64>) -> Result<ReplicatedState, CheckpointError> {
         let found = self.scan()?;
         let wanted = found.iter().rev().find(|(candidate, _, _)| step.is_none_or(|step| step == *candidate));
-        let Some((step, id, path)) = wanted else {
-            let steps = found.iter().map(|(step, _, _)| *step).collect();
-            return Err(CheckpointError::NotFound { directory: self.directory.clone(), step, steps });
-        };
-        let (_, record) = self.read_record(path, *step, *id)?;
-        self.read_state(&record, path)
+        let Some((step, id, path)) = wanted else { return Err(self.not_found(step)?) };
+        let (_, manifest) = self.read_manifest(path, *step, *id)?;
+        self.read_state(&manifest, path)
+    }
+
+    /// The manifest of the checkpoint with this name, for peers that want to fetch it. `None` if it is not here.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn manifest(&self, id: Digest) -> Result<Option<SnapshotManifest>, CheckpointError> {
+        Ok(self.find(id)?.map(|(_, manifest)| manifest))
+    }
+
+    /// A chunk of any of the checkpoints, by its hash, which is verified.
+    ///
+    /// # Errors
+    /// If it is not here, or damaged.
+    pub fn read_chunk(&self, chunk: Digest) -> Result<Vec<u8>, CheckpointError> {
+        read_verified(&self.chunks().join(chunk.to_string()), CHUNK_BYTES as u64, chunk)
     }
 
     /// Reads and hashes every byte of every checkpoint, by ascending step.
@@ -183,8 +201,8 @@ impl CheckpointStore {
     /// If the directory cannot be read.
     pub fn verify(&self) -> Result<Vec<Verdict>, CheckpointError> {
         let verdict = |(step, id, path): (u64, Digest, PathBuf)| {
-            let result = self.read_record(&path, step, id).and_then(|(info, record)| {
-                self.read_state(&record, &path)?;
+            let result = self.read_manifest(&path, step, id).and_then(|(info, manifest)| {
+                self.read_state(&manifest, &path)?;
                 Ok(info)
             });
             Verdict { path, step, result }
@@ -210,112 +228,98 @@ impl CheckpointStore {
     }
 
     /// The checkpoints whose manifests are intact, by ascending step.
-    fn intact(&self) -> Result<Vec<(CheckpointInfo, Record)>, CheckpointError> {
-        Ok(self.scan()?.iter().filter_map(|(step, id, path)| self.read_record(path, *step, *id).ok()).collect())
+    fn intact(&self) -> Result<Vec<(CheckpointInfo, SnapshotManifest)>, CheckpointError> {
+        Ok(self.scan()?.iter().filter_map(|(step, id, path)| self.read_manifest(path, *step, *id).ok()).collect())
+    }
+
+    /// The checkpoint with this name, if its manifest is here and intact.
+    fn find(&self, name: Digest) -> Result<Option<(CheckpointInfo, SnapshotManifest)>, CheckpointError> {
+        let found = self.scan()?;
+        let found = found.iter().find(|(_, id, _)| *id == name);
+        Ok(found.and_then(|(step, id, path)| self.read_manifest(path, *step, *id).ok()))
+    }
+
+    fn not_found(&self, step: Option<u64>) -> Result<CheckpointError, CheckpointError> {
+        Ok(CheckpointError::NotFound { directory: self.directory.clone(), step, steps: self.steps()? })
     }
 
     /// Reads the manifest at `path` and checks it against its name.
-    fn read_record(&self, path: &Path, step: u64, id: Digest) -> Result<(CheckpointInfo, Record), CheckpointError> {
-        let bytes = read_verified(path, MAX_RECORD_BYTES, id)?;
+    fn read_manifest(
+        &self,
+        path: &Path,
+        step: u64,
+        id: Digest,
+    ) -> Result<(CheckpointInfo, SnapshotManifest), CheckpointError> {
+        let bytes = read_verified(path, MAX_SNAPSHOT_MANIFEST_BYTES as u64, id)?;
         let malformed = |reason: String| CheckpointError::Malformed { path: path.to_owned(), reason };
-        let record = Record::decode(&bytes).map_err(malformed)?;
-        if record.step != step {
-            return Err(malformed(format!("it is of step {}, but its name says {step}", record.step)));
+        let manifest = SnapshotManifest::decode(&bytes).map_err(|error| malformed(error.to_string()))?;
+        if manifest.step != step {
+            return Err(malformed(format!("it is of step {}, but its name says {step}", manifest.step)));
         }
         let info = CheckpointInfo {
-            run: record.run,
+            run: manifest.run,
             step,
-            digest: record.digest,
+            digest: manifest.digest,
             id,
             path: path.to_owned(),
-            bytes: record.bytes,
+            bytes: manifest.bytes,
         };
-        Ok((info, record))
+        Ok((info, manifest))
     }
 
-    /// Reads the chunks of a record and puts its state together.
-    fn read_state(&self, record: &Record, path: &Path) -> Result<ReplicatedState, CheckpointError> {
+    /// Reads the chunks of a checkpoint and puts its state together.
+    fn read_state(&self, manifest: &SnapshotManifest, path: &Path) -> Result<ReplicatedState, CheckpointError> {
         let mut bytes = Vec::new();
-        for chunk in &record.chunks {
-            bytes.extend(read_verified(&self.chunks().join(chunk.to_string()), CHUNK_BYTES as u64, *chunk)?);
+        for chunk in &manifest.chunks {
+            bytes.extend(self.read_chunk(*chunk)?);
         }
-        let found = Digest(*blake3::hash(&bytes).as_bytes());
-        if found != record.digest {
-            return Err(CheckpointError::Damaged { path: path.to_owned(), expected: record.digest, found });
+        parse(manifest, &bytes).map_err(|error| match error {
+            SnapshotError::Digest { expected, found } => {
+                CheckpointError::Damaged { path: path.to_owned(), expected, found }
+            }
+            error => CheckpointError::Malformed { path: path.to_owned(), reason: error.to_string() },
+        })
+    }
+
+    fn store_chunk(&self, name: Digest, chunk: &[u8]) -> Result<(), CheckpointError> {
+        // An intact chunk of an earlier checkpoint is shared; a damaged one is replaced.
+        match self.read_chunk(name) {
+            Ok(_) => Ok(()),
+            Err(_) => write_atomically(&self.chunks().join(name.to_string()), chunk),
         }
-        let malformed = |reason: String| CheckpointError::Malformed { path: path.to_owned(), reason };
-        let state = ReplicatedState::decode(&bytes).map_err(|error| malformed(error.to_string()))?;
-        if (state.run, state.step) != (record.run, record.step) {
-            return Err(malformed(format!("its state is of run {} and step {}", state.run, state.step)));
-        }
-        Ok(state)
     }
 
     /// Removes all but the last checkpoints, and the chunks that none of the rest needs. `saved` is verified.
     fn prune(&self, saved: &CheckpointInfo) -> Result<(), CheckpointError> {
         let mut kept = self.intact()?;
         // A step has one checkpoint: the one saved last.
-        let replaced: Vec<_> =
-            kept.extract_if(.., |(info, _)| info.step == saved.step && info.id != saved.id).collect();
+        let mut old: Vec<_> = kept.extract_if(.., |(info, _)| info.step == saved.step && info.id != saved.id).collect();
         let surplus = kept.len().saturating_sub(self.keep);
-        // The one just saved stays, even where later steps of an abandoned branch are there.
-        let mut old: Vec<_> = kept.drain(..surplus).collect();
-        kept.extend(old.extract_if(.., |(info, _)| info.id == saved.id));
-        for (info, _) in replaced.iter().chain(&old) {
+        old.extend(kept.drain(..surplus));
+        // The one just saved stays, even where later steps of an abandoned branch are there. So does a stable one, until
+        // a later one that is stable turns out to be intact.
+        let is_stable = |(info, _): &&(CheckpointInfo, SnapshotManifest)| self.is_stable(info);
+        let stable: Vec<_> = kept.iter().chain(&old).filter(is_stable).cloned().collect();
+        let is_superseded = |step: u64| {
+            let mut later = stable.iter().filter(|(info, _)| info.step > step);
+            later.any(|(info, manifest)| self.read_state(manifest, &info.path).is_ok())
+        };
+        let is_needed = |(info, _): &mut (CheckpointInfo, SnapshotManifest)| {
+            info.id == saved.id || (self.is_stable(info) && !is_superseded(info.step))
+        };
+        kept.extend(old.extract_if(.., is_needed));
+        for (info, _) in &old {
+            remove(&signatures_path(&info.path))?;
             remove(&info.path)?;
         }
         let needed: BTreeSet<String> =
-            kept.iter().flat_map(|(_, record)| record.chunks.iter().map(Digest::to_string)).collect();
+            kept.iter().flat_map(|(_, manifest)| manifest.chunks.iter().map(Digest::to_string)).collect();
         let chunks = self.chunks();
         for name in names(&chunks)? {
             if parse_digest(&name).is_some() && !needed.contains(&name) {
                 remove(&chunks.join(name))?;
             }
         }
-        Ok(())
-    }
-}
-
-/// Cuts what is written to it into chunks and stores them.
-struct Splitter<'a> {
-    store: &'a CheckpointStore,
-    pending: Vec<u8>,
-    chunks: Vec<Digest>,
-    /// Why a chunk could not be stored: `Write` can only say that it could not.
-    error: Option<CheckpointError>,
-}
-
-impl Splitter<'_> {
-    fn finish(&mut self) -> io::Result<()> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        let digest = Digest(*blake3::hash(&self.pending).as_bytes());
-        let path = self.store.chunks().join(digest.to_string());
-        // An intact chunk of an earlier checkpoint is shared; a damaged one is replaced.
-        if read_verified(&path, CHUNK_BYTES as u64, digest).is_err()
-            && let Err(error) = write_atomically(&path, &self.pending)
-        {
-            self.error = Some(error);
-            return Err(io::Error::other("a chunk could not be stored"));
-        }
-        self.pending.clear();
-        self.chunks.push(digest);
-        Ok(())
-    }
-}
-
-impl Write for Splitter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = bytes.len().min(CHUNK_BYTES - self.pending.len());
-        self.pending.extend_from_slice(&bytes[..taken]);
-        if self.pending.len() == CHUNK_BYTES {
-            self.finish()?;
-        }
-        Ok(taken)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
@@ -329,7 +333,7 @@ fn read_verified(path: &Path, limit: u64, expected: Digest) -> Result<Vec<u8>, C
         let reason = format!("it is longer than {limit} bytes");
         return Err(CheckpointError::Malformed { path: path.to_owned(), reason });
     }
-    let found = Digest(*blake3::hash(&bytes).as_bytes());
+    let found = hash(&bytes);
     if found == expected { Ok(bytes) } else { Err(CheckpointError::Damaged { path: path.to_owned(), expected, found }) }
 }
 

@@ -4,10 +4,13 @@ use burn::tensor::ExecutionError;
 use starling_topology::{Digest, RunId};
 use thiserror::Error;
 
+use crate::audit::AuditError;
 use crate::checkpoint::CheckpointError;
 use crate::data::DataError;
 use crate::device::DeviceError;
 use crate::manifest::{Difference, ManifestError};
+use crate::record::RecordError;
+use crate::snapshot::SnapshotError;
 use crate::state::StateError;
 
 /// An error of this crate.
@@ -81,21 +84,31 @@ pub enum Error {
         step: u64,
         /// `gradient`, `mean gradient` or `parameter`.
         what: &'static str,
-        /// The parameter's path, or `loss`.
+        /// The parameter's path, `loss`, or `speed`.
         path: String,
         /// The number.
         value: f32,
     },
-    /// A buffer of the wrong length.
-    #[error("step {step}: the buffer has {found} numbers, expected {expected}")]
-    BufferLength {
-        /// The step being applied.
-        step: u64,
-        /// What it must have.
-        expected: usize,
-        /// What it has.
-        found: usize,
+    /// A result that no view of this run can have reduced.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// A result of another step than the next one.
+    #[error("the result is of step {found}, but step {expected} is the next one to apply")]
+    OtherStep {
+        /// The step that is pending.
+        expected: u64,
+        /// The result's step.
+        found: u64,
     },
+    /// A step before the first assignment.
+    #[error("no samples are assigned yet; begin the run, or load a state, before the first step")]
+    NotBegun,
+    /// An audit file cannot be written or read, or proves that something went wrong.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    /// A snapshot cannot be put together.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
     /// The device failed in the middle of a computation.
     #[error("the device `{device}` failed to compute step {step}: {source}")]
     Execution {

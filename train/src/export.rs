@@ -6,11 +6,12 @@ use std::path::Path;
 use atomic_write_file::AtomicWriteFile;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 
+use crate::bytes::write_numbers;
 use crate::checkpoint::write_atomically;
 use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::schema::Schema;
-use crate::state::{ReplicatedState, write_numbers};
+use crate::state::ReplicatedState;
 
 /// Writes the parameters of `state` as a [safetensors](https://github.com/huggingface/safetensors) file: one `F32`
 /// tensor per parameter, named by its path, in Burn's layout (a linear weight is `[inputs, outputs]`). The metadata says
@@ -80,7 +81,7 @@ pub fn check_export_place(path: &Path) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use safetensors::SafeTensors;
-    use starling_topology::RunId;
+    use starling_topology::{Ledger, RunId};
 
     use super::*;
     use crate::data::{DataOptions, Dataset};
@@ -99,6 +100,7 @@ mod tests {
             parameters: parameters.clone(),
             moments: Vec::new(),
             scalars: Vec::new(),
+            ledger: Ledger::new(1, 1, 1),
         };
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("model.safetensors");

@@ -3,9 +3,8 @@
 //! Burn's own initializers draw lazily, from a seed shared by the whole process, and differently on each backend, so two
 //! members would start from different parameters. Here every member draws the same bits.
 
-use starling_topology::Digest;
+use starling_topology::{Digest, Generator};
 
-use crate::generator::Generator;
 use crate::schema::Schema;
 
 /// Draws the initial parameters in visit order: uniform in `[-k, k)` with `k = sqrt(1 / fan_in)`, the default of Burn's
@@ -21,9 +20,16 @@ pub fn draw(schema: &Schema, seed: u64) -> Vec<f32> {
             _ => fan_in,
         };
         let limit = (1.0 / fan_in as f64).sqrt();
-        parameters.extend((0..entry.elements()).map(|_| generator.symmetric(limit)));
+        parameters.extend((0..entry.elements()).map(|_| symmetric(&mut generator, limit)));
     }
     parameters
+}
+
+/// A uniform number in `[-limit, limit)`, from 24 random bits.
+pub(crate) fn symmetric(generator: &mut Generator, limit: f64) -> f32 {
+    // 24 bits are a float's precision; the f64 arithmetic is exact up to the one rounding at the end.
+    let unit = (generator.next_u64() >> 40) as f64 / f64::from(1_u32 << 24);
+    ((unit * 2.0 - 1.0) * limit) as f32
 }
 
 /// blake3 of the parameters as little-endian bytes.
@@ -60,6 +66,16 @@ mod tests {
         assert_eq!(digest(&parameters), digest(&draw(&schema, 1)));
         assert_ne!(digest(&parameters), digest(&draw(&schema, 2)));
         assert_eq!(digest(&parameters).to_string(), PINNED_DIGEST);
+    }
+
+    #[test]
+    fn symmetric_numbers_fill_their_interval() {
+        let mut generator = Generator::new(3);
+        let values: Vec<f32> = (0..10_000).map(|_| symmetric(&mut generator, 0.5)).collect();
+        assert!(values.iter().all(|value| (-0.5..=0.5).contains(value)));
+        assert!(values.iter().any(|value| *value < -0.49) && values.iter().any(|value| *value > 0.49));
+        let mean = values.iter().sum::<f32>() / 10_000.0;
+        assert!(mean.abs() < 0.02, "mean {mean}");
     }
 
     const PINNED_DIGEST: &str = "7e9f8e834eeb99f2a5ac1436fe01f05b9532c81e9acb1dfcf0e243e2afdaebc9";

@@ -5,39 +5,49 @@
 //! and backward passes run on Burn, on the CPU or any GPU that wgpu reaches; the update runs on the CPU, so that all
 //! members of a run hold the same bits.
 //!
-//! This crate deliberately knows nothing of peers, sockets and tasks: how gradients are averaged is not its concern.
+//! This crate deliberately knows nothing of sockets and tasks: how gradients are averaged is not its concern. Who
+//! computes which samples is the concern of [`starling_topology::Ledger`], which the replicated state holds.
 //!
-//! Start reading at [`manifest`], then [`ledger`] (who computes which samples), then [`trainer`].
+//! Start reading at [`manifest`], then [`state`] (what members hold alike), then [`trainer`].
 
+pub mod audit;
+pub mod balance;
+mod bytes;
 pub mod checkpoint;
+pub mod contribution;
 pub mod data;
 pub mod device;
 pub mod error;
 pub mod evaluation;
 pub mod export;
 mod flatten;
-pub mod generator;
 pub mod initial;
-pub mod ledger;
 pub mod manifest;
 pub mod network;
 pub mod optimizer;
+pub mod record;
 pub mod schema;
+pub mod snapshot;
 pub mod spec;
 pub mod state;
 pub mod trainer;
 
-pub use checkpoint::{CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Verdict};
+pub use audit::{AuditError, AuditHeader, AuditRecord, AuditReport, AuditWriter};
+pub use balance::{Balance, BalanceError};
+pub use checkpoint::{
+    CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Head, Signature, Signed, Verdict,
+};
 pub use data::{DataDescription, DataError, DataOptions, Dataset, LabelColumn, Samples};
 pub use device::{DeviceChoice, DeviceError, OpenDevice};
 pub use error::Error;
 pub use evaluation::Evaluation;
 pub use export::{check_export_place, write_safetensors};
-pub use ledger::Ledger;
 pub use manifest::{Difference, MAX_STALL_MS, Manifest, ManifestError, WIRE_VERSION};
 pub use network::Network;
 pub use optimizer::Optimizer;
+pub use record::{RecordError, ResultRecord};
 pub use schema::Schema;
+pub use snapshot::{Assembly, SnapshotError, SnapshotManifest, StateSnapshot};
 pub use spec::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
 pub use state::{ReplicatedState, StateError};
 pub use trainer::{StepReport, Trainer};

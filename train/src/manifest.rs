@@ -5,9 +5,11 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+pub use starling_topology::ledger::MAX_BATCH_SIZE;
 use starling_topology::{Digest, RunId};
 use thiserror::Error;
 
+use crate::balance::Balance;
 use crate::data::{DataDescription, Dataset};
 use crate::error::Error;
 use crate::initial;
@@ -15,13 +17,11 @@ use crate::schema::Schema;
 use crate::spec::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 1;
+pub const WIRE_VERSION: u32 = 2;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
 pub const MAX_PARAMETERS: u64 = 1 << 30;
-/// The largest batch.
-pub const MAX_BATCH_SIZE: u32 = 1 << 20;
 /// The most features a sample may have.
 pub const MAX_FEATURES: u32 = 1 << 24;
 /// The most classes a label may have.
@@ -43,6 +43,8 @@ pub struct Manifest {
     pub optimizer: OptimizerSpec,
     /// Samples per step, over all members.
     pub batch_size: u32,
+    /// How a batch is divided among members.
+    pub balance: Balance,
     /// How many steps the run takes.
     pub steps: u64,
     /// Seed of the initial parameters, the sample order and the held-out split.
@@ -106,6 +108,7 @@ impl Manifest {
             data,
             optimizer: spec.optimizer,
             batch_size: spec.batch_size,
+            balance: spec.balance,
             steps: spec.steps,
             seed: spec.seed,
             layout: spec.layout,
@@ -287,9 +290,10 @@ fn show(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use starling_topology::Generator;
+
     use super::*;
     use crate::data::DataOptions;
-    use crate::generator::Generator;
 
     fn manifest() -> Manifest {
         let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
@@ -346,11 +350,11 @@ mod tests {
         let message = Manifest::decode(&trailing).expect_err("trailing").to_string();
         assert!(message.contains("1 bytes follow it"), "{message}");
         let mut later = valid.clone();
-        later[0] = 2;
+        later[0] = 3;
         let message = Manifest::decode(&later).expect_err("later").to_string();
-        assert!(message.contains("speaks wire version 2, this program speaks 1"), "{message}");
-        // 1 as a varint of two bytes: the same value, but not the canonical bytes.
-        let longer = [&[0x81, 0x00], &valid[1..]].concat();
+        assert!(message.contains("speaks wire version 3, this program speaks 2"), "{message}");
+        // 2 as a varint of two bytes: the same value, but not the canonical bytes.
+        let longer = [&[0x82, 0x00], &valid[1..]].concat();
         let message = Manifest::decode(&longer).expect_err("not canonical").to_string();
         assert!(message.contains("canonical"), "{message}");
         for len in 0..valid.len() {
@@ -380,7 +384,7 @@ mod tests {
     #[test]
     fn a_length_in_the_bytes_reserves_nothing() {
         // A hidden layer list that claims 2^40 entries.
-        let mut bytes = vec![1, 1];
+        let mut bytes = vec![WIRE_VERSION as u8, 1];
         bytes.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0x1f]);
         assert!(matches!(Manifest::decode(&bytes), Err(ManifestError::Undecodable { .. })));
     }
@@ -395,6 +399,7 @@ mod tests {
         };
         assert_eq!(lines(|_| {}), Vec::<String>::new());
         assert_eq!(lines(|manifest| manifest.batch_size = 32), ["batch_size: ours 64, theirs 32"]);
+        assert_eq!(lines(|manifest| manifest.balance = Balance::Equal), ["balance: ours speed, theirs equal"]);
         assert_eq!(lines(|manifest| manifest.max_stall_ms = 500), ["max_stall_ms: ours 10000, theirs 500"]);
         assert_eq!(
             lines(|manifest| manifest.model = ModelSpec::Mlp { hidden: vec![128, 32] }),

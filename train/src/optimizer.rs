@@ -46,24 +46,26 @@ impl Optimizer {
         &self.scalars
     }
 
-    /// Updates `parameters` by one step along `gradients`.
+    /// Updates `parameters` by one step along `gradients` times `scale`. A factor of 1 changes no bit, and the product is
+    /// part of the one pass over the vectors in any case.
     ///
     /// # Panics
     /// If the lengths differ.
-    pub fn step(&mut self, parameters: &mut [f32], gradients: &[f32]) {
+    pub fn step(&mut self, parameters: &mut [f32], gradients: &[f32], scale: f32) {
         assert_eq!(parameters.len(), gradients.len(), "one gradient per parameter");
         match self.spec {
             OptimizerSpec::Sgd { learning_rate, weight_decay } => {
-                sgd(parameters, gradients, learning_rate, weight_decay);
+                sgd(parameters, gradients, scale, learning_rate, weight_decay);
             }
             OptimizerSpec::Momentum { learning_rate, momentum, nesterov, weight_decay } => {
-                let velocity = &mut self.moments[0];
-                momentum_step(parameters, gradients, velocity, learning_rate, momentum, nesterov, weight_decay);
+                let constants = Momentum { scale, learning_rate, momentum, nesterov, weight_decay };
+                constants.step(parameters, gradients, &mut self.moments[0]);
             }
             OptimizerSpec::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } => {
                 self.scalars[0] *= f64::from(beta1);
                 self.scalars[1] *= f64::from(beta2);
                 let constants = AdamW {
+                    scale,
                     beta1,
                     rest1: 1.0 - beta1,
                     beta2,
@@ -83,33 +85,39 @@ impl Optimizer {
 }
 
 /// `p -= lr * (g + wd * p)`.
-fn sgd(parameters: &mut [f32], gradients: &[f32], learning_rate: f32, weight_decay: f32) {
+fn sgd(parameters: &mut [f32], gradients: &[f32], scale: f32, learning_rate: f32, weight_decay: f32) {
     for (parameter, gradient) in parameters.iter_mut().zip(gradients) {
-        *parameter -= learning_rate * (gradient + weight_decay * *parameter);
+        *parameter -= learning_rate * (scale * gradient + weight_decay * *parameter);
     }
 }
 
-/// `v = mu * v + g`, then `p -= lr * v`, or with Nesterov `p -= lr * (g + mu * v)`; `g` includes weight decay
-/// (Sutskever et al. 2013, in PyTorch's form without dampening).
-fn momentum_step(
-    parameters: &mut [f32],
-    gradients: &[f32],
-    velocity: &mut [f32],
+/// Momentum's constants.
+struct Momentum {
+    /// What gradients are multiplied by first.
+    scale: f32,
     learning_rate: f32,
     momentum: f32,
     nesterov: bool,
     weight_decay: f32,
-) {
-    for ((parameter, gradient), velocity) in parameters.iter_mut().zip(gradients).zip(velocity) {
-        let gradient = gradient + weight_decay * *parameter;
-        *velocity = momentum * *velocity + gradient;
-        let direction = if nesterov { gradient + momentum * *velocity } else { *velocity };
-        *parameter -= learning_rate * direction;
+}
+
+impl Momentum {
+    /// `v = mu * v + g`, then `p -= lr * v`, or with Nesterov `p -= lr * (g + mu * v)`; `g` includes weight decay
+    /// (Sutskever et al. 2013, in PyTorch's form without dampening).
+    fn step(&self, parameters: &mut [f32], gradients: &[f32], velocity: &mut [f32]) {
+        for ((parameter, gradient), velocity) in parameters.iter_mut().zip(gradients).zip(velocity) {
+            let gradient = self.scale * gradient + self.weight_decay * *parameter;
+            *velocity = self.momentum * *velocity + gradient;
+            let direction = if self.nesterov { gradient + self.momentum * *velocity } else { *velocity };
+            *parameter -= self.learning_rate * direction;
+        }
     }
 }
 
 /// AdamW's constants of one step (Loshchilov, Hutter: "Decoupled Weight Decay Regularization", 2019, algorithm 2).
 struct AdamW {
+    /// What gradients are multiplied by first.
+    scale: f32,
     beta1: f32,
     rest1: f32,
     beta2: f32,
@@ -126,6 +134,7 @@ struct AdamW {
 impl AdamW {
     fn step(&self, parameters: &mut [f32], gradients: &[f32], first: &mut [f32], second: &mut [f32]) {
         for (((parameter, gradient), first), second) in parameters.iter_mut().zip(gradients).zip(first).zip(second) {
+            let gradient = self.scale * gradient;
             *first = self.beta1 * *first + self.rest1 * gradient;
             *second = self.beta2 * *second + self.rest2 * (gradient * gradient);
             let scale = (*second * self.unbias2).sqrt() + self.epsilon;
@@ -147,8 +156,9 @@ pub(crate) fn first_not_finite(numbers: &[f32]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use starling_topology::Generator;
+
     use super::*;
-    use crate::generator::Generator;
 
     const PARAMETERS: usize = 1003;
     const STEPS: usize = 40;
@@ -166,7 +176,7 @@ mod tests {
 
     fn numbers(seed: u64, limit: f64) -> Vec<f32> {
         let mut generator = Generator::new(seed);
-        (0..PARAMETERS).map(|_| generator.symmetric(limit)).collect()
+        (0..PARAMETERS).map(|_| crate::initial::symmetric(&mut generator, limit)).collect()
     }
 
     /// The textbook, one parameter at a time, in f64, with the powers computed by `powi`.
@@ -208,7 +218,7 @@ mod tests {
             let mut parameters = start.clone();
             let mut optimizer = Optimizer::new(spec, PARAMETERS);
             for gradients in &gradients {
-                optimizer.step(&mut parameters, gradients);
+                optimizer.step(&mut parameters, gradients, 1.0);
             }
             for (at, (ours, theirs)) in parameters.iter().zip(reference(spec, &start, &gradients)).enumerate() {
                 let difference = (f64::from(*ours) - theirs).abs();
@@ -221,7 +231,7 @@ mod tests {
     fn the_first_step_has_its_closed_form() {
         let check = |spec, parameter: f32, gradient: f32, expected: f32| {
             let mut parameters = [parameter];
-            Optimizer::new(spec, 1).step(&mut parameters, &[gradient]);
+            Optimizer::new(spec, 1).step(&mut parameters, &[gradient], 1.0);
             assert!((parameters[0] - expected).abs() < 1e-6, "{spec:?}: {} instead of {expected}", parameters[0]);
         };
         check(OptimizerSpec::sgd(0.5), 2.0, 3.0, 0.5);
@@ -243,7 +253,7 @@ mod tests {
                 let mut parameters = parameters.to_vec();
                 let mut optimizer = Optimizer::new(spec, parameters.len());
                 for _ in 0..STEPS {
-                    optimizer.step(&mut parameters, gradients);
+                    optimizer.step(&mut parameters, gradients, 1.0);
                 }
                 parameters.iter().map(|parameter| parameter.to_bits()).collect::<Vec<_>>()
             };
@@ -261,6 +271,21 @@ mod tests {
     }
 
     #[test]
+    fn a_scaled_gradient_is_the_product() {
+        for spec in specs() {
+            let (mut scaled, mut multiplied) = (numbers(8, 1.0), numbers(8, 1.0));
+            let (mut ours, mut theirs) = (Optimizer::new(spec, PARAMETERS), Optimizer::new(spec, PARAMETERS));
+            for step in 0..STEPS as u64 {
+                let gradients = numbers(300 + step, 1.0);
+                ours.step(&mut scaled, &gradients, 64.0 / 37.0);
+                let gradients: Vec<f32> = gradients.iter().map(|gradient| 64.0 / 37.0 * gradient).collect();
+                theirs.step(&mut multiplied, &gradients, 1.0);
+            }
+            assert_eq!((scaled, ours), (multiplied, theirs));
+        }
+    }
+
+    #[test]
     fn the_bits_are_pinned() {
         // Another compiler, release or processor must come to the same: members may differ in all three. The same loop
         // written in another language, rounding each operation to f32, gave these bits.
@@ -268,7 +293,7 @@ mod tests {
             let mut parameters = numbers(7, 1.0);
             let mut optimizer = Optimizer::new(spec, PARAMETERS);
             for step in 0..STEPS as u64 {
-                optimizer.step(&mut parameters, &numbers(200 + step, 1.0));
+                optimizer.step(&mut parameters, &numbers(200 + step, 1.0), 1.0);
             }
             assert_eq!(&crate::initial::digest(&parameters).to_string()[..16], expected, "{spec:?}");
         }

@@ -57,14 +57,15 @@ impl Schema {
         self.entries.iter().map(Entry::elements).sum()
     }
 
-    /// The path of the parameter that the flat index `at` lies in; `loss` for the element after the last parameter.
+    /// The path of the parameter that the flat index `at` lies in; `loss` for the element after the last parameter,
+    /// `speed` for those after it.
     pub fn path_at(&self, at: usize) -> &str {
         let mut end = 0;
         let entry = self.entries.iter().find(|entry| {
             end += entry.elements();
             at < end
         });
-        entry.map_or("loss", |entry| &entry.path)
+        entry.map_or(if at == end { "loss" } else { "speed" }, |entry| &entry.path)
     }
 
     /// blake3 of the list of (path, shape, dtype): two models with equal fingerprints have the same flat vector.
@@ -158,12 +159,12 @@ mod tests {
     #[test]
     fn a_flat_index_is_named_by_its_parameter() {
         let schema = Schema::of(&"mlp:2".parse().expect("a model"), [1, 1, 3], 2);
-        let names: Vec<&str> = (0..=schema.parameters()).map(|at| schema.path_at(at)).collect();
+        let names: Vec<&str> = (0..schema.parameters() + 3).map(|at| schema.path_at(at)).collect();
         assert_eq!(names[..6], ["hidden.0.weight"; 6]);
         assert_eq!(names[6..8], ["hidden.0.bias"; 2]);
         assert_eq!(names[8..12], ["output.weight"; 4]);
         assert_eq!(names[12..14], ["output.bias"; 2]);
-        assert_eq!(names[14..], ["loss"]);
+        assert_eq!(names[14..], ["loss", "speed", "speed"]);
     }
 
     const PINNED_FINGERPRINT: &str = "b5e5e0bfa40decfd15f8afb08024df466a5521bc76ded4541232b0651c0a696e";

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::balance::Balance;
+
 /// The most layers a model may have.
 pub const MAX_LAYERS: usize = 16;
 /// The widest hidden layer.
@@ -325,6 +327,8 @@ pub struct RunSpec {
     pub optimizer: OptimizerSpec,
     /// Samples per step, over all members.
     pub batch_size: u32,
+    /// How a batch is divided among members.
+    pub balance: Balance,
     /// How many steps the run takes.
     pub steps: u64,
     /// Seed of the initial parameters, the sample order and the held-out split.
@@ -343,6 +347,7 @@ impl Default for RunSpec {
             model: ModelSpec::default(),
             optimizer: OptimizerSpec::default(),
             batch_size: 64,
+            balance: Balance::default(),
             steps: 1_000,
             seed: 42,
             held_out: 0.2,

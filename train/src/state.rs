@@ -1,26 +1,28 @@
 //! What all members hold alike after a step: the replicated state, in one canonical form.
 //!
 //! ```text
-//!   "STRLST01" | run: 32 bytes | step: u64 | parameters P: u64 | moments M: u32 | scalars S: u32
-//!   | P x f32 parameters | M x P x f32 moments | S x f64 scalars           all little-endian, no padding
+//!   "STRLST02" | run: 32 bytes | step: u64 | parameters P: u64 | moments M: u32 | scalars S: u32 | ledger L: u32
+//!   | P x f32 parameters | M x P x f32 moments | S x f64 scalars | L bytes of ledger    all little-endian, no padding
 //! ```
 
 use std::io::{self, Write};
 
-use starling_topology::{Digest, RunId};
+use starling_topology::ledger::MAX_LEDGER_BYTES;
+use starling_topology::{Digest, Ledger, LedgerError, RunId};
 use thiserror::Error;
 
+use crate::bytes::{Reader, write_numbers};
 use crate::manifest::MAX_PARAMETERS;
 use crate::optimizer::first_not_finite;
 
-const MAGIC: &[u8; 8] = b"STRLST01";
-const HEADER_BYTES: usize = 8 + 32 + 8 + 8 + 4 + 4;
+const MAGIC: &[u8; 8] = b"STRLST02";
+const HEADER_BYTES: usize = 8 + 32 + 8 + 8 + 4 + 4 + 4;
 /// The most vectors an optimizer keeps.
 const MAX_MOMENTS: u32 = 8;
 /// The most scalars an optimizer keeps.
 const MAX_SCALARS: u32 = 64;
 
-/// Parameters, optimizer state and step of a run. The sample order follows from the step and the manifest's seed.
+/// Parameters, optimizer state, step and ledger of a run: all that the next step depends on, besides the manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplicatedState {
     /// The run it belongs to.
@@ -33,6 +35,8 @@ pub struct ReplicatedState {
     pub moments: Vec<Vec<f32>>,
     /// The optimizer's scalars.
     pub scalars: Vec<f64>,
+    /// Which samples are done, and who computes those of the next step.
+    pub ledger: Ledger,
 }
 
 /// Bytes that are not a replicated state.
@@ -67,6 +71,17 @@ pub enum StateError {
         /// Its index.
         at: u64,
     },
+    /// The ledger in it cannot be read.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The ledger belongs to another step.
+    #[error("the state is of step {step}, but its ledger waits for step {pending} to commit")]
+    LedgerStep {
+        /// The state's step.
+        step: u64,
+        /// The ledger's pending step.
+        pending: u64,
+    },
 }
 
 impl ReplicatedState {
@@ -82,7 +97,10 @@ impl ReplicatedState {
 
     /// How long the canonical bytes are.
     pub fn encoded_len(&self) -> usize {
-        HEADER_BYTES + 4 * self.parameters.len() * (1 + self.moments.len()) + 8 * self.scalars.len()
+        HEADER_BYTES
+            + 4 * self.parameters.len() * (1 + self.moments.len())
+            + 8 * self.scalars.len()
+            + self.ledger.encoded_len()
     }
 
     /// blake3 of the canonical bytes: it covers everything.
@@ -99,33 +117,35 @@ impl ReplicatedState {
     /// If the bytes are not exactly one state with finite numbers. Nothing is reserved on the word of the header.
     pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
         let length = |expected: u64| StateError::Length { expected, found: bytes.len() as u64 };
-        let mut rest = Reader { bytes };
-        let mut take = |count: usize| rest.take(count).ok_or_else(|| length(HEADER_BYTES as u64));
-        if take(8)? != MAGIC {
+        let short = || length(HEADER_BYTES as u64);
+        let mut rest = Reader::new(bytes);
+        if rest.take(8).ok_or_else(short)? != MAGIC {
             return Err(StateError::Magic);
         }
-        let run = RunId(array(take(32)?));
-        let step = u64::from_le_bytes(array(take(8)?));
-        let parameters = u64::from_le_bytes(array(take(8)?));
-        let moments = u32::from_le_bytes(array(take(4)?));
-        let scalars = u32::from_le_bytes(array(take(4)?));
+        let run = RunId(rest.array().ok_or_else(short)?);
+        let step = rest.u64().ok_or_else(short)?;
+        let parameters = rest.u64().ok_or_else(short)?;
+        let moments = rest.u32().ok_or_else(short)?;
+        let scalars = rest.u32().ok_or_else(short)?;
+        let ledger = rest.u32().ok_or_else(short)?;
         for (what, found, limit) in [
             ("parameters", parameters, MAX_PARAMETERS),
             ("moments", u64::from(moments), u64::from(MAX_MOMENTS)),
             ("scalars", u64::from(scalars), u64::from(MAX_SCALARS)),
+            ("bytes of ledger", u64::from(ledger), MAX_LEDGER_BYTES as u64),
         ] {
             if found > limit {
                 return Err(StateError::TooMany { what, found, limit });
             }
         }
         // Within the limits above, nothing here overflows.
-        let expected = HEADER_BYTES as u64 + 4 * parameters * (1 + u64::from(moments)) + 8 * u64::from(scalars);
+        let numbers = 4 * parameters * (1 + u64::from(moments)) + 8 * u64::from(scalars);
+        let expected = HEADER_BYTES as u64 + numbers + u64::from(ledger);
         if bytes.len() as u64 != expected {
             return Err(length(expected));
         }
         let mut vector = |what: &'static str| {
-            let bytes = rest.take(4 * parameters as usize).ok_or_else(|| length(expected))?;
-            let numbers: Vec<f32> = bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(array(bytes))).collect();
+            let numbers = rest.numbers(parameters as usize).ok_or_else(|| length(expected))?;
             match first_not_finite(&numbers) {
                 Some(at) => Err(StateError::NotFinite { what, at: at as u64 }),
                 None => Ok(numbers),
@@ -133,17 +153,35 @@ impl ReplicatedState {
         };
         let parameters = vector("parameters")?;
         let moments = (0..moments).map(|_| vector("moments")).collect::<Result<Vec<_>, _>>()?;
-        let scalars: Vec<f64> = rest.bytes.chunks_exact(8).map(|bytes| f64::from_le_bytes(array(bytes))).collect();
-        match scalars.iter().position(|scalar| !scalar.is_finite()) {
-            Some(at) => Err(StateError::NotFinite { what: "scalars", at: at as u64 }),
-            None => Ok(Self { run, step, parameters, moments, scalars }),
+        let scalars = (0..scalars)
+            .map(|_| rest.array().map(f64::from_le_bytes).ok_or_else(|| length(expected)))
+            .collect::<Result<Vec<_>, _>>()?;
+        if let Some(at) = scalars.iter().position(|scalar| !scalar.is_finite()) {
+            return Err(StateError::NotFinite { what: "scalars", at: at as u64 });
         }
+        let ledger = Ledger::decode(rest.take(ledger as usize).ok_or_else(|| length(expected))?)?;
+        let state = Self { run, step, parameters, moments, scalars, ledger };
+        state.check_ledger()?;
+        Ok(state)
+    }
+
+    /// Checks that the ledger is the one after the state's step: that it waits for the next one, or for the first
+    /// assignment.
+    pub(crate) fn check_ledger(&self) -> Result<(), StateError> {
+        let (step, pending) = (self.step, self.ledger.step());
+        let is_next = step.checked_add(1) == Some(pending) || (step == 0 && !self.ledger.is_assigned());
+        if is_next { Ok(()) } else { Err(StateError::LedgerStep { step, pending }) }
     }
 
     /// Writes the canonical bytes.
     pub(crate) fn write(&self, into: &mut impl Write) -> io::Result<()> {
         StateView::of(self).write(into)
     }
+}
+
+/// How long the canonical bytes of a state with these numbers of values are at most: with the longest ledger.
+pub(crate) fn max_encoded_len(parameters: usize, moments: usize, scalars: usize) -> u64 {
+    (HEADER_BYTES + 4 * parameters * (1 + moments) + 8 * scalars + MAX_LEDGER_BYTES) as u64
 }
 
 /// A state whose parts are borrowed: a trainer's, without a copy of it.
@@ -153,6 +191,7 @@ pub(crate) struct StateView<'a> {
     pub(crate) parameters: &'a [f32],
     pub(crate) moments: &'a [Vec<f32>],
     pub(crate) scalars: &'a [f64],
+    pub(crate) ledger: &'a Ledger,
 }
 
 impl<'a> StateView<'a> {
@@ -163,6 +202,7 @@ impl<'a> StateView<'a> {
             parameters: &state.parameters,
             moments: &state.moments,
             scalars: &state.scalars,
+            ledger: &state.ledger,
         }
     }
 
@@ -173,55 +213,37 @@ impl<'a> StateView<'a> {
     }
 
     fn write(&self, into: &mut impl Write) -> io::Result<()> {
+        let ledger = self.ledger.encode();
         into.write_all(MAGIC)?;
         into.write_all(&self.run.0)?;
         into.write_all(&self.step.to_le_bytes())?;
         into.write_all(&(self.parameters.len() as u64).to_le_bytes())?;
         into.write_all(&(self.moments.len() as u32).to_le_bytes())?;
         into.write_all(&(self.scalars.len() as u32).to_le_bytes())?;
+        into.write_all(&(ledger.len() as u32).to_le_bytes())?;
         write_numbers(self.parameters, into)?;
         for moment in self.moments {
             assert_eq!(moment.len(), self.parameters.len(), "a moment is as long as the parameters");
             write_numbers(moment, into)?;
         }
-        self.scalars.iter().try_for_each(|scalar| into.write_all(&scalar.to_le_bytes()))
+        self.scalars.iter().try_for_each(|scalar| into.write_all(&scalar.to_le_bytes()))?;
+        into.write_all(&ledger)
     }
-}
-
-/// Writes numbers as little-endian bytes, in blocks: a write per number would cost more than the hash.
-pub(crate) fn write_numbers(numbers: &[f32], into: &mut impl Write) -> io::Result<()> {
-    const BLOCK: usize = 4096;
-    let mut bytes = [0_u8; 4 * BLOCK];
-    for block in numbers.chunks(BLOCK) {
-        for (bytes, number) in bytes.chunks_exact_mut(4).zip(block) {
-            bytes.copy_from_slice(&number.to_le_bytes());
-        }
-        into.write_all(&bytes[..4 * block.len()])?;
-    }
-    Ok(())
-}
-
-struct Reader<'a> {
-    bytes: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.bytes.split_at_checked(count)?;
-        self.bytes = rest;
-        Some(taken)
-    }
-}
-
-/// A slice of known length as an array.
-fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    bytes.try_into().expect("invariant: the slice was taken with this length")
 }
 
 #[cfg(test)]
 mod tests {
+    use starling_topology::{Generator, PeerId};
+
     use super::*;
-    use crate::generator::Generator;
+
+    fn ledger(step: u64) -> Ledger {
+        let mut ledger = Ledger::new(3, 50, 7);
+        let members = [PeerId([1; 32]), PeerId([2; 32])];
+        ledger.assign(&members);
+        (1..=step).for_each(|step| drop(ledger.commit(step, &members, &[20, 50])));
+        ledger
+    }
 
     fn state() -> ReplicatedState {
         ReplicatedState {
@@ -230,6 +252,7 @@ mod tests {
             parameters: vec![1.0, -0.0, 3.5e-40],
             moments: vec![vec![0.5, 0.25, 0.0], vec![1.0, 2.0, 3.0]],
             scalars: vec![0.9, 0.999],
+            ledger: ledger(12),
         }
     }
 
@@ -242,7 +265,9 @@ mod tests {
             ..state()
         };
         let empty = ReplicatedState { parameters: Vec::new(), moments: Vec::new(), scalars: Vec::new(), ..state() };
-        for state in [state(), large, empty] {
+        let fresh = ReplicatedState { step: 0, ledger: Ledger::new(3, 50, 7), ..state() };
+        let begun = ReplicatedState { step: 0, ledger: ledger(0), ..state() };
+        for state in [state(), large, empty, fresh, begun] {
             let bytes = state.encode();
             assert_eq!(bytes.len(), state.encoded_len());
             let decoded = ReplicatedState::decode(&bytes).expect("canonical bytes");
@@ -254,13 +279,14 @@ mod tests {
 
     #[test]
     fn the_digest_covers_everything() {
-        let changes: [fn(&mut ReplicatedState); 6] = [
+        let changes: [fn(&mut ReplicatedState); 7] = [
             |state| state.run.0[31] ^= 1,
             |state| state.step += 1,
             |state| state.parameters[1] = 0.0,
             |state| state.moments[1][2] = 4.0,
             |state| state.scalars[1] = 0.998,
             |state| state.moments.swap(0, 1),
+            |state| state.ledger = ledger(13),
         ];
         for (at, change) in changes.into_iter().enumerate() {
             let mut changed = state();
@@ -289,14 +315,28 @@ mod tests {
             bytes[at..at + value.len()].copy_from_slice(value);
             ReplicatedState::decode(&bytes).expect_err("a lie")
         };
-        assert_eq!(with(0, b"STRLST02"), StateError::Magic);
+        assert_eq!(with(0, b"STRLST01"), StateError::Magic);
         let too_many = |what, found, limit| StateError::TooMany { what, found, limit };
         assert_eq!(with(48, &u64::MAX.to_le_bytes()), too_many("parameters", u64::MAX, MAX_PARAMETERS));
         assert_eq!(with(56, &9_u32.to_le_bytes()), too_many("moments", 9, 8));
         assert_eq!(with(60, &u32::MAX.to_le_bytes()), too_many("scalars", u64::from(u32::MAX), 64));
         let found = state().encoded_len() as u64;
-        let expected = 64 + 4 * MAX_PARAMETERS * 3 + 16;
+        let too_long = too_many("bytes of ledger", u64::from(u32::MAX), MAX_LEDGER_BYTES as u64);
+        assert_eq!(with(64, &u32::MAX.to_le_bytes()), too_long);
+        let expected = 68 + 4 * MAX_PARAMETERS * 3 + 16 + state().ledger.encoded_len() as u64;
         assert_eq!(with(48, &MAX_PARAMETERS.to_le_bytes()), StateError::Length { expected, found });
+    }
+
+    #[test]
+    fn a_ledger_of_another_step_is_refused() {
+        for (ledger, pending) in [(ledger(11), 12), (ledger(13), 14), (Ledger::new(3, 50, 7), 0)] {
+            let bytes = ReplicatedState { ledger, ..state() }.encode();
+            assert_eq!(ReplicatedState::decode(&bytes), Err(StateError::LedgerStep { step: 12, pending }));
+        }
+        let mut bytes = state().encode();
+        let last = bytes.len() - 1;
+        bytes[last] = 0xff;
+        assert!(matches!(ReplicatedState::decode(&bytes), Err(StateError::Ledger(_))));
     }
 
     #[test]

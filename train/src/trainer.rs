@@ -1,42 +1,50 @@
 //! A model in training: local gradients out, averaged gradients in.
 //!
 //! ```text
-//!   compute: samples of my slice -> device: forward, backward -> one read-back -> flat gradients, loss    (local)
-//!   ...      members average them, weighted by samples                                                  (not here)
-//!   apply:   averaged gradients -> optimizer on the flat state -> one write to the device                (same bits on all)
+//!   compute:       my share of the pending step -> device: forward, backward -> one read-back -> gradients, loss   (local)
+//!   contribution:  gradients and loss, weighted by samples, and my speed -> one buffer                             (local)
+//!   ...            members sum their buffers and divide by the batch size                                          (not here)
+//!   apply:         the result -> optimizer on the flat state -> ledger -> one write to the device        (same bits on all)
 //! ```
 
 use std::fmt;
+use std::ops::Range;
 
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use serde::{Deserialize, Serialize};
-use starling_topology::{Digest, Rank, RunId, WorldSize};
+use starling_topology::ledger::UNMEASURED;
+use starling_topology::{Digest, Ledger, Order, PeerId, RunId};
 
+use crate::balance::Balance;
+use crate::contribution;
 use crate::data::{Dataset, Samples};
 use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::evaluation::{self, Evaluation};
 use crate::flatten;
 use crate::initial;
-use crate::ledger::{self, Ledger};
 use crate::manifest::Manifest;
 use crate::network::Network;
 use crate::optimizer::{Optimizer, first_not_finite};
+use crate::record::ResultRecord;
 use crate::schema::Schema;
-use crate::state::{ReplicatedState, StateView};
+use crate::state::{ReplicatedState, StateView, max_encoded_len};
 
-/// What one step came to.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// What one step came to: the same on all members.
+#[derive(Debug, Clone, PartialEq)]
 pub struct StepReport {
     /// The step, counted from 1.
     pub step: u64,
-    /// The mean loss over the global batch, before the update.
+    /// The mean loss over the samples that were contributed, before the update; 0 if there were none.
     pub loss: f32,
-    /// How many samples the global batch had.
+    /// How many samples were contributed.
     pub samples: u64,
     /// The pass over the data that the step belongs to: 0 for the first.
     pub epoch: u64,
+    /// Who contributed which positions of the epoch's order, both ascending.
+    pub contributions: Vec<(PeerId, Vec<Range<u32>>)>,
+    /// How many samples were assigned to peers that did not contribute, and come first in the next step.
+    pub returned: u32,
 }
 
 /// One member's copy of the model and of the run's replicated state.
@@ -46,6 +54,8 @@ pub struct Trainer {
     schema: Schema,
     dataset: Dataset,
     ledger: Ledger,
+    /// The sample order of the epoch last computed in.
+    order: Option<Order>,
     device_name: String,
     /// The device with autodiff; inputs go to `inner`.
     device: Device,
@@ -83,6 +93,7 @@ impl Trainer {
         Ok(Self {
             run: manifest.run_id(),
             ledger: Ledger::new(manifest.seed, training, manifest.batch_size),
+            order: None,
             network: flatten::write_parameters(network, &parameters, &device),
             loss: CrossEntropyLossConfig::new().init(&device),
             optimizer: Optimizer::new(manifest.optimizer, parameters.len()),
@@ -137,36 +148,48 @@ impl Trainer {
         &self.dataset
     }
 
-    /// The length of the buffer that members average: the parameters, and one element for the loss. As the weighted
-    /// mean of the members' mean losses, it becomes the mean loss of the global batch.
-    pub fn buffer_len(&self) -> usize {
-        self.parameters.len() + 1
+    /// The samples that are done, and who computes those of the next step.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
-    /// How many samples the members of `world` compute together in the next step: what a weighted sum is divided by.
-    pub fn weights(&self, world: WorldSize) -> u64 {
-        let batch = self.ledger.batch_len(self.step + 1);
-        world.ranks().map(|rank| ledger::share(batch, world, rank).len() as u64).sum()
+    /// The length of the buffer that a view of `members` members reduces: the parameters, the loss, and a slot for each
+    /// member's speed.
+    pub fn buffer_len(&self, members: usize) -> usize {
+        self.parameters.len() + 1 + members
     }
 
-    /// Computes this member's part of the next step: replaces `into` by the mean gradient over its slice, then the mean
-    /// loss, and returns how many samples the slice has. An empty slice gives zeros and weight 0.
-    ///
-    /// # Errors
-    /// If a number is not finite (the error names its parameter), or the device failed.
+    /// Assigns the samples of step 1 to `members`, those of the first view that steps. Does nothing if it was done.
     ///
     /// # Panics
-    /// If `rank` is outside of `world`.
-    pub fn compute(&mut self, world: WorldSize, rank: Rank, into: &mut Vec<f32>) -> Result<u64, Error> {
-        let step = self.step + 1;
-        let slice = self.ledger.slice(step, world, rank);
-        if slice.is_empty() {
+    /// If `members` are not those of a view: sorted and distinct.
+    pub fn begin(&mut self, members: &[PeerId]) {
+        self.ledger.assign(members);
+    }
+
+    /// Computes the share of `me` of the pending step: replaces `into` by the mean gradient over it, then the mean loss
+    /// (`[parameters + 1]`), and returns how many samples it has. An empty share gives zeros and weight 0. The state
+    /// does not change: who was interrupted may compute again, or contribute what it has.
+    ///
+    /// # Errors
+    /// If nothing is assigned yet, a number is not finite (the error names its parameter), or the device failed.
+    pub fn compute(&mut self, me: PeerId, into: &mut Vec<f32>) -> Result<u64, Error> {
+        if !self.ledger.is_assigned() {
+            return Err(Error::NotBegun);
+        }
+        let step = self.ledger.step();
+        let share = self.ledger.share_of(me);
+        if share.is_empty() {
             into.clear();
-            into.resize(self.buffer_len(), 0.0);
+            into.resize(self.parameters.len() + 1, 0.0);
             return Ok(0);
         }
-        let training = self.dataset.training();
-        let (samples, labels) = batch(training, slice, &self.inner);
+        if self.order.as_ref().is_none_or(|order| order.epoch() != self.ledger.epoch()) {
+            self.order = Some(self.ledger.order());
+        }
+        let order = self.order.as_ref().expect("invariant: it was just drawn");
+        let indices = order.indices(share);
+        let (samples, labels) = batch(self.dataset.training(), &indices, &self.inner);
         let loss = self.loss.forward(self.network.forward(samples), labels);
         let gradients = loss.backward();
         flatten::read_gradients(&self.network, gradients, loss.inner(), into).map_err(|source| Error::Execution {
@@ -174,32 +197,73 @@ impl Trainer {
             step,
             source,
         })?;
-        let weight = slice.len() as u64;
-        self.check_buffer(into, "gradient")?;
-        Ok(weight)
+        self.check_numbers(step, into, "gradient")?;
+        Ok(indices.len() as u64)
     }
 
-    /// Takes the next step: updates the state with the averaged buffer of all members and writes the parameters to the
-    /// device. Members that apply the same buffer hold the same bits afterwards, on any hardware.
+    /// Replaces `into` by what this member puts into an operation of the view with `members`
+    /// (`[parameters + 1 + members]`): gradient and loss times `weight`, as [`Trainer::compute`] gave them, and `speed`,
+    /// as [`speed`](contribution::speed) gives it, in the slot of `me`. Without `me`, it is that of a member that
+    /// downloads the state: zeros, of `gradient` only the length counts.
+    ///
+    /// The ring is to sum these and divide by the manifest's batch size.
+    pub fn contribution(
+        gradient: &[f32],
+        weight: u64,
+        members: &[PeerId],
+        me: Option<PeerId>,
+        speed: u32,
+        into: &mut Vec<f32>,
+    ) {
+        contribution::fill(gradient, weight, members, me, speed, into);
+    }
+
+    /// The result of a step that `me` takes alone in its view, from what [`Trainer::compute`] gave: what a ring of one
+    /// would reduce, without a copy. A full batch costs no pass.
+    pub fn reduce_alone(&self, gradient: Vec<f32>, weight: u64, me: PeerId, speed: u32) -> ResultRecord {
+        contribution::alone(self.ledger.step(), gradient, weight, self.manifest.batch_size, me, speed)
+    }
+
+    /// Commits the pending step: updates the state with what a view reduced, assigns the next step, and writes the
+    /// parameters to the device. Members that apply the same record hold the same bits afterwards, on any hardware. If
+    /// nobody contributed a sample, only the ledger changes.
     ///
     /// # Errors
-    /// If the buffer has the wrong length or a number that is not finite; the state is then as before. If the update
-    /// itself leaves the finite numbers, the state is lost and must be loaded anew.
-    pub fn apply(&mut self, mean: &[f32]) -> Result<StepReport, Error> {
-        self.check_buffer(mean, "mean gradient")?;
-        let step = self.step + 1;
-        let (gradients, loss) = mean.split_at(self.parameters.len());
-        self.optimizer.step(&mut self.parameters, gradients);
-        self.step = step;
-        if let Some(at) = first_not_finite(&self.parameters) {
-            return Err(self.not_finite(step, "parameter", at, self.parameters[at]));
+    /// If nothing is assigned yet, or the record is of another step, of another length, of no view, or has a number that
+    /// is not finite; the state is then as before. If the update itself leaves the finite numbers, the state is lost and
+    /// must be loaded anew.
+    pub fn apply(&mut self, record: &ResultRecord) -> Result<StepReport, Error> {
+        if !self.ledger.is_assigned() {
+            return Err(Error::NotBegun);
         }
-        self.write_parameters();
+        let step = self.ledger.step();
+        if record.step != step {
+            return Err(Error::OtherStep { expected: step, found: record.step });
+        }
+        record.check(self.parameters.len())?;
+        self.check_numbers(step, &record.mean, "mean gradient")?;
+        let (gradients, rest) = record.mean.split_at(self.parameters.len());
+        let (loss, slots) = (rest[0], &rest[1..]);
+        // The ring divided by a full batch; 1 if it was one.
+        let speeds = self.speeds(slots);
+        let weight = self.ledger.total(&record.members, &speeds);
+        let scale = if weight == 0 { 0.0 } else { self.manifest.batch_size as f32 / weight as f32 };
+        let committed = self.ledger.commit(step, &record.members, &speeds);
+        self.step = step;
+        if weight > 0 {
+            self.optimizer.step(&mut self.parameters, gradients, scale);
+            if let Some(at) = first_not_finite(&self.parameters) {
+                return Err(self.not_finite(step, "parameter", at, self.parameters[at]));
+            }
+            self.write_parameters();
+        }
         Ok(StepReport {
             step,
-            loss: loss[0],
-            samples: self.ledger.batch_len(step) as u64,
-            epoch: self.ledger.epoch(step),
+            loss: loss * scale,
+            samples: weight,
+            epoch: committed.epoch,
+            contributions: committed.contributions,
+            returned: committed.returned,
         })
     }
 
@@ -211,6 +275,7 @@ impl Trainer {
             parameters: self.parameters.clone(),
             moments: self.optimizer.moments().to_vec(),
             scalars: self.optimizer.scalars().to_vec(),
+            ledger: self.ledger.clone(),
         }
     }
 
@@ -222,14 +287,22 @@ impl Trainer {
             parameters: &self.parameters,
             moments: self.optimizer.moments(),
             scalars: self.optimizer.scalars(),
+            ledger: &self.ledger,
         }
         .digest()
+    }
+
+    /// How long the canonical bytes of a state of this run may be.
+    pub fn max_state_bytes(&self) -> u64 {
+        let spec = self.manifest.optimizer;
+        max_encoded_len(self.parameters.len(), spec.moments(), spec.scalars())
     }
 
     /// Replaces the replicated state.
     ///
     /// # Errors
-    /// If the state is of another run, has other lengths than this run's, or a number that is not finite. The trainer is then as before.
+    /// If the state is of another run, has other lengths or another ledger than this run's, or a number that is not
+    /// finite. The trainer is then as before.
     pub fn load(&mut self, state: ReplicatedState) -> Result<(), Error> {
         if state.run != self.run {
             return Err(Error::OtherRun { ours: self.run, theirs: state.run });
@@ -244,6 +317,15 @@ impl Trainer {
         if expected != found {
             return Err(Error::OtherShape { step: state.step, expected, found });
         }
+        state.check_ledger()?;
+        let order = |ledger: &Ledger| {
+            let (seed, samples, batch_size) = (ledger.seed(), ledger.samples(), ledger.batch_size());
+            format!("a ledger of {samples} samples with seed {seed} and batches of {batch_size}")
+        };
+        let (expected, found) = (order(&self.ledger), order(&state.ledger));
+        if expected != found {
+            return Err(Error::OtherShape { step: state.step, expected, found });
+        }
         for (what, numbers) in std::iter::once(("parameter", &state.parameters))
             .chain(state.moments.iter().map(|moment| ("optimizer moment", moment)))
         {
@@ -254,6 +336,7 @@ impl Trainer {
         self.optimizer = Optimizer::restore(spec, state.moments, state.scalars);
         self.parameters = state.parameters;
         self.step = state.step;
+        self.ledger = state.ledger;
         self.write_parameters();
         Ok(())
     }
@@ -276,13 +359,18 @@ impl Trainer {
         self.network = flatten::write_parameters(network, &self.parameters, &self.device);
     }
 
-    fn check_buffer(&self, buffer: &[f32], what: &'static str) -> Result<(), Error> {
-        let step = self.step + 1;
-        if buffer.len() != self.buffer_len() {
-            return Err(Error::BufferLength { step, expected: self.buffer_len(), found: buffer.len() });
+    /// The speeds that the ledger is told: with equal shares, only who is ready.
+    fn speeds(&self, slots: &[f32]) -> Vec<u32> {
+        let speeds = contribution::speeds(slots, self.manifest.batch_size);
+        match self.manifest.balance {
+            Balance::Speed => speeds,
+            Balance::Equal => speeds.into_iter().map(|speed| speed.min(UNMEASURED)).collect(),
         }
-        match first_not_finite(buffer) {
-            Some(at) => Err(self.not_finite(step, what, at, buffer[at])),
+    }
+
+    fn check_numbers(&self, step: u64, numbers: &[f32], what: &'static str) -> Result<(), Error> {
+        match first_not_finite(numbers) {
+            Some(at) => Err(self.not_finite(step, what, at, numbers[at])),
             None => Ok(()),
         }
     }

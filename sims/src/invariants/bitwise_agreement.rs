@@ -1,82 +1,84 @@
-//! Promise P2, exact: after each committed step, all members hold the state that the oracle computes from the views
-//! alone.
+//! Promise P2, exact: all members that commit a step in a view, or resume in it, hold one state, and it is the one that
+//! the committed steps lead to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use starling_topology::{Digest, PeerId, View};
+use starling_topology::{Digest, PeerId, ViewId};
 
 use super::Broken;
-use crate::oracle;
-use crate::workload::Workload;
+use crate::state::State;
 
 const NAME: &str = "bitwise_agreement";
 
-/// Remembers the oracle's digest after each step.
+/// Remembers all committed states.
 #[derive(Debug, Default)]
 pub struct BitwiseAgreement {
-    expected: BTreeMap<u64, Digest>,
+    /// After each step of each view, and at its start.
+    expected: BTreeMap<(ViewId, u64), Digest>,
+    known: BTreeSet<Digest>,
 }
 
 impl BitwiseAgreement {
-    /// `peer` holds `digest` after it committed `step` in `view`.
+    /// `peer` went from `before` to `after` in `view`.
     ///
     /// # Errors
-    /// If the oracle's digest is another one.
-    pub fn committed(
-        &mut self,
-        peer: PeerId,
-        step: u64,
-        view: &View,
-        digest: Digest,
-        workload: &Workload,
-    ) -> Result<(), Broken> {
-        if !self.expected.contains_key(&step) {
-            let before = self.after(step - 1)?;
-            self.expected.insert(step, oracle::expected(before, step, view, workload));
-        }
-        self.holds(peer, step, digest)
+    /// If the state before is none that was committed, or another member of the view holds another one.
+    pub fn committed(&mut self, peer: PeerId, view: ViewId, before: &State, after: &State) -> Result<(), Broken> {
+        self.holds(peer, before)?;
+        self.known.insert(after.digest);
+        self.agrees(peer, view, after)
     }
 
-    /// `peer` holds `digest` as the state after `step`.
+    /// `peer` goes on in `view` with `state`.
     ///
     /// # Errors
-    /// If the oracle's digest is another one.
-    pub fn holds(&self, peer: PeerId, step: u64, digest: Digest) -> Result<(), Broken> {
-        let expected = self.after(step)?;
+    /// If it is none that was committed, or another member holds another one after the same step.
+    pub fn resumes(&mut self, peer: PeerId, view: ViewId, state: &State) -> Result<(), Broken> {
+        self.holds(peer, state)?;
+        self.agrees(peer, view, state)
+    }
+
+    /// `peer` holds `state`, from wherever it has it.
+    ///
+    /// # Errors
+    /// If it is none that was committed.
+    pub fn holds(&mut self, peer: PeerId, state: &State) -> Result<(), Broken> {
+        if state.step == 0 || self.known.contains(&state.digest) {
+            return Ok(());
+        }
+        let (step, digest) = (state.step, state.digest);
+        Err(Broken::new(NAME, format!("{peer:?} holds {digest:?} after step {step}, which nobody committed")))
+    }
+
+    fn agrees(&mut self, peer: PeerId, view: ViewId, state: &State) -> Result<(), Broken> {
+        let (step, digest) = (state.step, state.digest);
+        let expected = *self.expected.entry((view, step)).or_insert(digest);
         if digest == expected {
             return Ok(());
         }
-        Err(Broken::new(NAME, format!("{peer:?} holds {digest:?} after step {step}, not {expected:?}")))
-    }
-
-    fn after(&self, step: u64) -> Result<Digest, Broken> {
-        if step == 0 {
-            return Ok(oracle::INITIAL);
-        }
-        let expected = self.expected.get(&step).copied();
-        expected.ok_or_else(|| Broken::new(NAME, format!("nobody has committed step {step}")))
+        let seen = format!("{peer:?} holds {digest:?} after step {step} in {view:?}, others {expected:?}");
+        Err(Broken::new(NAME, seen))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
-    use starling_topology::RunId;
+    use starling_topology::ledger::Ledger;
+
+    fn state(step: u64, digest: u8) -> State {
+        State { step, digest: Digest([digest; 32]), ..State::initial(Ledger::new(1, 9, 3)) }
+    }
 
     #[test]
     fn another_state_is_noticed() {
-        let peer = PeerId([1; 32]);
-        let view = View::found(RunId([0; 32]), peer);
-        let workload = Workload::draw(&mut Rng::new(1), 3);
-        let right = oracle::expected(oracle::INITIAL, 1, &view, &workload);
+        let (one, two, view) = (PeerId([1; 32]), PeerId([2; 32]), ViewId([5; 32]));
         let mut invariant = BitwiseAgreement::default();
-        assert!(invariant.holds(peer, 1, right).is_err(), "nobody has committed it");
-        assert_eq!(invariant.committed(peer, 1, &view, right, &workload), Ok(()));
-        assert_eq!(invariant.holds(peer, 1, right), Ok(()));
-        assert!(invariant.holds(peer, 1, Digest([9; 32])).is_err());
-        assert!(invariant.holds(peer, 0, right).is_err());
-        assert!(invariant.committed(peer, 2, &view, right, &workload).is_err());
-        assert!(invariant.committed(peer, 5, &view, right, &workload).is_err(), "steps 3 and 4 are missing");
+        assert_eq!(invariant.committed(one, view, &state(0, 0), &state(1, 1)), Ok(()));
+        assert_eq!(invariant.committed(two, view, &state(0, 0), &state(1, 1)), Ok(()));
+        assert!(invariant.committed(two, view, &state(0, 0), &state(1, 2)).is_err(), "they differ");
+        assert!(invariant.holds(two, &state(1, 7)).is_err(), "nobody has committed it");
+        assert_eq!(invariant.resumes(one, ViewId([6; 32]), &state(1, 1)), Ok(()));
+        assert!(invariant.resumes(two, ViewId([6; 32]), &state(1, 2)).is_err());
     }
 }

@@ -14,16 +14,16 @@ pub struct BoundedQueues {
 }
 
 impl BoundedQueues {
-    /// `peer` keeps `length` things of which it may keep `limit`.
+    /// `peer` keeps `length` of `what`, of which it may keep `limit`.
     ///
     /// # Errors
     /// If it keeps more.
-    pub fn keeps(&mut self, peer: PeerId, length: usize, limit: usize) -> Result<(), Broken> {
+    pub fn keeps(&mut self, peer: PeerId, what: &str, length: usize, limit: usize) -> Result<(), Broken> {
         self.longest = self.longest.max(length);
         if length <= limit {
             return Ok(());
         }
-        Err(Broken::new(NAME, format!("{peer:?} keeps {length} segments of at most {limit}")))
+        Err(Broken::new(NAME, format!("{peer:?} keeps {length} {what} of at most {limit}")))
     }
 
     /// The longest that a queue ever was.
@@ -39,8 +39,8 @@ mod tests {
     #[test]
     fn a_queue_beyond_its_bound_is_noticed() {
         let mut invariant = BoundedQueues::default();
-        assert_eq!(invariant.keeps(PeerId([1; 32]), 4, 4), Ok(()));
-        assert!(invariant.keeps(PeerId([1; 32]), 5, 4).is_err());
+        assert_eq!(invariant.keeps(PeerId([1; 32]), "things", 4, 4), Ok(()));
+        assert!(invariant.keeps(PeerId([1; 32]), "things", 5, 4).is_err());
         assert_eq!(invariant.longest(), 5);
     }
 }

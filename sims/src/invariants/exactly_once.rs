@@ -1,57 +1,57 @@
-//! Promise P3, all or nothing: a step is committed in one view, by each of its peers once and in order, with one
-//! contribution of each member, divided once.
+//! Promise P3, all or nothing: a committed step counts each member of its view once, is divided once, and its sum is that
+//! of the gradients that the ledger asked the ready members for. No gradient of another step, share or peer is in it.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use starling_topology::{PeerId, ViewId, WorldSize};
+use starling_topology::{Digest, PeerId};
 
 use super::Broken;
-use crate::contribution::{Cell, Contributions};
 use crate::oracle;
+use crate::state::{ResultRecord, State};
 
 const NAME: &str = "exactly_once";
 
-/// Remembers in which view each step was committed, and how far each peer is.
+/// Remembers what was checked: the digests cover all of it.
 #[derive(Debug, Default)]
 pub struct ExactlyOnce {
-    views: BTreeMap<u64, ViewId>,
-    steps: BTreeMap<PeerId, u64>,
+    checked: BTreeSet<(Digest, Digest)>,
 }
 
 impl ExactlyOnce {
-    /// `peer` loaded the state after `step`.
-    pub fn loaded(&mut self, peer: PeerId, step: u64) {
-        self.steps.insert(peer, step);
-    }
-
-    /// `peer` committed `step` with `result`.
+    /// `peer` committed `record` on top of `before` and came to `after`.
     ///
     /// # Errors
-    /// If the step is not the peer's next one, was committed in another view, or counts a rank not exactly once.
-    pub fn committed<'a>(
+    /// If a member was counted not exactly once, or the sum is not what the ledger asked for.
+    pub fn committed(
         &mut self,
         peer: PeerId,
-        step: u64,
-        view: ViewId,
-        world: WorldSize,
-        result: impl IntoIterator<Item = (&'a Cell, &'a Contributions)>,
+        before: &State,
+        record: &ResultRecord,
+        after: &State,
     ) -> Result<(), Broken> {
-        let before = self.steps.insert(peer, step).unwrap_or(0);
-        if step != before + 1 {
-            return Err(Broken::new(NAME, format!("{peer:?} committed step {step} after step {before}")));
+        if !self.checked.insert((before.digest, after.digest)) {
+            return Ok(());
         }
-        let first = *self.views.entry(step).or_insert(view);
-        if first != view {
-            return Err(Broken::new(
-                NAME,
-                format!("step {step} was committed in {first:?} and, by {peer:?}, in {view:?}"),
-            ));
+        let step = record.step;
+        if step != before.step + 1 || after.step != step {
+            return Err(Broken::new(NAME, format!("{peer:?} committed step {step} after step {}", before.step)));
         }
-        let exact = oracle::exact(world);
-        match result.into_iter().find(|(_, contributions)| **contributions != exact) {
+        let speeds = record.speeds();
+        if speeds.len() != record.members.len() {
+            return Err(Broken::new(NAME, format!("{peer:?} committed step {step} with {} speeds", speeds.len())));
+        }
+        let sum = oracle::sum(before, record);
+        let wrong = record.cells.iter().find(|(_, contributions)| {
+            let once = contributions.counts.len() == record.members.len()
+                && contributions.counts.iter().all(|count| *count == 1);
+            !once || contributions.divided != 1 || contributions.sum != sum
+        });
+        match wrong {
             None => Ok(()),
             Some((cell, wrong)) => {
-                Err(Broken::new(NAME, format!("{peer:?} committed step {step} with {wrong:?} in {cell:?}")))
+                let seen =
+                    format!("{peer:?} committed step {step} with {wrong:?} in {cell:?}; the sum should be {sum}");
+                Err(Broken::new(NAME, seen))
             }
         }
     }
@@ -60,45 +60,47 @@ impl ExactlyOnce {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contribution::{Cell, Contributions, gradient};
     use starling_topology::Rank;
+    use starling_topology::ledger::Ledger;
 
-    const VIEW: ViewId = ViewId([1; 32]);
-    const CELL: Cell = Cell { bucket: 0, chunk: Rank(0), segment: 0 };
+    fn peers() -> [PeerId; 2] {
+        [PeerId([1; 32]), PeerId([2; 32])]
+    }
 
-    fn commit(
-        invariant: &mut ExactlyOnce,
-        step: u64,
-        view: ViewId,
-        counts: &[u32],
-        divided: u32,
-    ) -> Result<(), Broken> {
-        let contributions = Contributions { counts: counts.to_vec(), divided };
-        invariant.committed(PeerId([1; 32]), step, view, WorldSize::new(2), [(&CELL, &contributions)])
+    fn before() -> State {
+        State::assigned(Ledger::new(1, 50, 8), &peers())
+    }
+
+    fn check(counts: &[u32], divided: u32, sum: u64, speeds: &[u32]) -> Result<(), Broken> {
+        let cell = Cell { bucket: 0, chunk: Rank(0), segment: 0 };
+        let contributions = Contributions { counts: counts.to_vec(), divided, sum, speeds: speeds.to_vec() };
+        let record = ResultRecord { step: 1, members: peers().to_vec(), cells: vec![(cell, contributions)] };
+        let after = State { step: 1, digest: Digest([9; 32]), ..before() };
+        ExactlyOnce::default().committed(peers()[0], &before(), &record, &after)
+    }
+
+    fn of(index: usize, step: u64) -> u64 {
+        gradient(peers()[index], step, before().ledger.share_of(peers()[index]))
     }
 
     #[test]
     fn each_rank_counts_once() {
-        assert_eq!(commit(&mut ExactlyOnce::default(), 1, VIEW, &[1, 1], 1), Ok(()));
+        let sum = of(0, 1).wrapping_add(of(1, 1));
+        assert_eq!(check(&[1, 1], 1, sum, &[3, 3]), Ok(()));
         for (counts, divided) in [(&[1, 0][..], 1), (&[1, 2], 1), (&[1, 1], 0), (&[1, 1], 2), (&[1], 1)] {
-            assert!(commit(&mut ExactlyOnce::default(), 1, VIEW, counts, divided).is_err(), "{counts:?}, {divided}");
+            assert!(check(counts, divided, sum, &[3, 3]).is_err(), "{counts:?}, {divided}");
         }
     }
 
     #[test]
-    fn steps_come_in_order_and_once() {
-        let mut invariant = ExactlyOnce::default();
-        assert_eq!(commit(&mut invariant, 1, VIEW, &[1, 1], 1), Ok(()));
-        assert!(commit(&mut invariant, 1, VIEW, &[1, 1], 1).is_err());
-        assert!(commit(&mut invariant, 3, VIEW, &[1, 1], 1).is_err());
-        invariant.loaded(PeerId([1; 32]), 6);
-        assert_eq!(commit(&mut invariant, 7, VIEW, &[1, 1], 1), Ok(()));
-    }
-
-    #[test]
-    fn a_step_is_committed_in_one_view() {
-        let mut invariant = ExactlyOnce::default();
-        assert_eq!(commit(&mut invariant, 1, VIEW, &[1, 1], 1), Ok(()));
-        invariant.loaded(PeerId([1; 32]), 0);
-        assert!(commit(&mut invariant, 1, ViewId([2; 32]), &[1, 1], 1).is_err());
+    fn the_sum_is_what_the_ledger_asked_for() {
+        assert_eq!(check(&[1, 1], 1, of(0, 1), &[3, 0]), Ok(()), "one that has no state yet brings nothing");
+        let whole = of(0, 1).wrapping_add(of(1, 1));
+        assert!(check(&[1, 1], 1, whole, &[3, 0]).is_err());
+        assert!(check(&[1, 1], 1, of(0, 1), &[3, 3]).is_err());
+        let stale = of(0, 1).wrapping_add(of(1, 0));
+        assert!(check(&[1, 1], 1, stale, &[3, 3]).is_err());
+        assert!(check(&[1, 1], 1, whole, &[3]).is_err());
     }
 }

@@ -49,7 +49,7 @@ fn the_first_assignment_is_equal_and_made_once() {
 #[test]
 fn the_batch_of_whoever_is_lost_comes_first_in_the_next_step() {
     let mut ledger = begun(100, 12, 3);
-    assert_eq!(ledger.total(&peers([0, 2])), 8);
+    assert_eq!(ledger.total(&peers([0, 2]), &[1, 1]), 8);
     let committed = ledger.commit(1, &peers([0, 2]), &[1, 1]);
     assert_eq!(
         committed,
@@ -97,6 +97,16 @@ fn syncing_members_get_nothing_unless_all_are() {
     assert_eq!(lens(&ledger, 3), [4, 4, 4]);
     ledger.commit(3, &peers(0..3), &[SYNCING; 3]);
     assert_eq!(lens(&ledger, 3), [4, 4, 4]);
+}
+
+#[test]
+fn a_share_of_a_member_that_came_back_without_the_state_is_returned() {
+    let mut ledger = begun(100, 12, 3);
+    let speeds = [1, SYNCING, 1];
+    assert_eq!(ledger.total(&peers(0..3), &speeds), 8);
+    let committed = ledger.commit(1, &peers(0..3), &speeds);
+    assert_eq!((committed.samples(), committed.returned), (8, 4));
+    assert_eq!(ledger.share_of(peer(0)), [4..8, 12..14]);
 }
 
 #[test]

@@ -100,6 +100,7 @@ impl Membership {
             // Nothing that we hold counts here, but for a run that has not begun.
             let fresh = catch_up == Some(CatchUp::Current);
             self.synced = fresh;
+            self.downloading = false; // Not before the driver is told to.
             self.progress = Progress { step: 0, has_state: fresh, has_result: false };
         }
         if proposal.view.members().len() < self.config.min_members && self.finished.is_none() {
@@ -119,6 +120,7 @@ impl Membership {
         self.reached = step;
         if matches!(catch_up, CatchUp::State { .. }) {
             self.synced = false;
+            self.downloading = true;
             self.digests.clear();
         }
         let announce = self.synced;
@@ -144,10 +146,12 @@ impl Membership {
         };
         let step = self.progress.step;
         let needs_state = resume.syncing.binary_search(&me).is_ok();
+        // Whoever has joined a view that waited for members does not download yet.
+        let idle = needs_state && !self.synced && !self.downloading;
         if joins && !needs_state {
             return Some(CatchUp::Current);
         }
-        if !joins {
+        if !joins && !idle {
             // Who is downloading the state goes on with that, and may have it by now.
             if step == resume.step {
                 return Some(CatchUp::Current);

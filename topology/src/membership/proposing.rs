@@ -213,6 +213,9 @@ impl Membership {
         let Some(seat) = &self.seat else { return };
         let Some(decree) = &seat.decree else { return };
         let forced = decree.round.forced().cloned();
+        if seat.returned && forced.as_ref().is_some_and(|forced| !forced.view.contains(self.me.peer)) {
+            return self.pause(now); // The others were to go on without us, and none of them does.
+        }
         let Some(proposal) = forced.or_else(|| self.plan(seat, decree, false)) else { return self.pause(now) };
         let (ballot, promised) = (decree.ballot, decree.round.promised().clone());
         let Some(seat) = &mut self.seat else { return };
@@ -333,7 +336,8 @@ impl Membership {
         let over = self.config.fork_after.is_some_and(|limit| now - since >= limit);
         let complete = present == seat.view.members().len();
         let quorum = seat.view.has_quorum(decree.round.promised());
-        if quorum && (over || complete) {
+        let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
+        if quorum && stateless && (over || complete) {
             return self.end(Event::NoState);
         }
         if before.is_none_or(|paused| paused.present != present) {

@@ -67,7 +67,14 @@ mod tests {
     use crate::state::ReplicatedState;
 
     fn state(run: u8, step: u64) -> ReplicatedState {
-        ReplicatedState { run: RunId([run; 32]), step, parameters: vec![0.5; 8], moments: vec![], scalars: vec![] }
+        ReplicatedState {
+            run: RunId([run; 32]),
+            step,
+            parameters: vec![0.5; 8],
+            moments: vec![],
+            scalars: vec![],
+            ledger: crate::checkpoint::tests::ledger(step),
+        }
     }
 
     #[test]

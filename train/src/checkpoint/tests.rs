@@ -1,8 +1,17 @@
 use std::fs;
 
+use proptest::prelude::*;
+use starling_topology::{Ledger, PeerId, ViewId};
 use tempfile::TempDir;
 
 use super::*;
+
+pub(super) fn ledger(step: u64) -> Ledger {
+    let mut ledger = Ledger::new(1, 40, 8);
+    ledger.assign(&[PeerId([1; 32])]);
+    (1..=step).for_each(|step| drop(ledger.commit(step, &[PeerId([1; 32])], &[9])));
+    ledger
+}
 
 fn state(step: u64) -> ReplicatedState {
     ReplicatedState {
@@ -11,6 +20,7 @@ fn state(step: u64) -> ReplicatedState {
         parameters: (0..1000).map(|at| at as f32 + step as f32).collect(),
         moments: vec![vec![step as f32; 1000]],
         scalars: vec![0.5],
+        ledger: ledger(step),
     }
 }
 
@@ -160,9 +170,9 @@ fn a_manifest_with_the_right_hash_but_wrong_content_is_refused() {
         message
     };
     for (from, to, reason) in [
-        ("\"step\": 1", "\"step\": 8", "its state is of run"),
+        ("\"step\": 1", "\"step\": 8", "state is of run"),
         ("\"step\": 1", "\"step\": 9", "it is of step 9, but its name says 8"),
-        ("starling-checkpoint-1", "starling-checkpoint-2", "its format is `starling-checkpoint-2`"),
+        ("starling-checkpoint-2", "starling-checkpoint-1", "its format is \"starling-checkpoint-1\""),
         ("\"bytes\": ", "\"bytes\": 9999999", "do not make 1 chunks"),
         ("\"run\"", "\"runs\"", "unknown field `runs`"),
         ("01010101", "0101010g", "is not a blake3 hash"),
@@ -231,4 +241,186 @@ fn an_empty_store_says_so() {
     assert!(message.contains("has no checkpoint; it has none at all"), "{message}");
     assert_eq!((store.last_intact().expect("read"), store.run().expect("read")), (None, None));
     assert!(store.list().expect("a list").is_empty());
+}
+
+fn head(info: &CheckpointInfo) -> Head {
+    Head { run: info.run, step: info.step, view: ViewId([5; 32]), digest: info.digest, manifest: info.id }
+}
+
+/// What a peer signs in these tests: its name, then the message's hash.
+fn signature(name: u8, head: &Head) -> Signature {
+    let mut signature = [name; 64];
+    signature[32..].copy_from_slice(&hash(&head.encode()).0);
+    (PeerId([name; 32]), signature)
+}
+
+/// Members are those below ten.
+fn verify(peer: PeerId, message: &[u8], signature: &[u8; 64]) -> bool {
+    peer.0[0] < 10 && signature[..32] == peer.0 && signature[32..] == hash(message).0
+}
+
+/// Saves a step and has it signed by a quorum.
+fn save_stable(store: &CheckpointStore, step: u64) -> CheckpointInfo {
+    let info = store.save(&state(step)).expect("saved");
+    let head = head(&info);
+    let signed = store.sign(&head, &[signature(1, &head), signature(2, &head)], 2, verify).expect("signed");
+    assert!(signed.stable);
+    info
+}
+
+#[test]
+fn a_quorum_of_verified_signatures_makes_a_checkpoint_stable() {
+    let (_directory, store) = store(3);
+    let info = store.save(&state(5)).expect("saved");
+    let head = head(&info);
+    assert_eq!((store.signed(&info), store.newest_stable().expect("read")), (None, None));
+    let forged = (PeerId([3; 32]), signature(4, &head).1);
+    let signed = store.sign(&head, &[signature(2, &head), signature(11, &head), forged], 2, verify).expect("one");
+    assert_eq!((signed.signatures.as_slice(), signed.stable), (&[signature(2, &head)][..], false));
+    assert_eq!(store.newest_stable().expect("read"), None);
+    // The same member twice is one.
+    assert!(!store.sign(&head, &[signature(2, &head)], 2, verify).expect("again").stable);
+    let signed = store.sign(&head, &[signature(1, &head)], 2, verify).expect("two");
+    assert_eq!((signed.signatures.as_slice(), signed.stable), (&[signature(1, &head), signature(2, &head)][..], true));
+    let store = CheckpointStore::open(store.directory, 3).expect("opened again");
+    assert_eq!((store.signed(&info), store.newest_stable().expect("read")), (Some(signed.clone()), Some(info.clone())));
+    // A head of another view does not take the place of one that is stable.
+    let other = Head { view: ViewId([6; 32]), ..head };
+    assert_eq!(store.sign(&other, &[signature(1, &other)], 1, verify).expect("kept"), signed);
+    assert_eq!(store.steps().expect("read"), [5]);
+    assert_eq!(store.list().expect("read").len(), 1);
+}
+
+#[test]
+fn a_head_of_another_view_begins_anew() {
+    let (_directory, store) = store(3);
+    let info = store.save(&state(5)).expect("saved");
+    let (first, second) = (head(&info), Head { view: ViewId([6; 32]), ..head(&info) });
+    store.sign(&first, &[signature(1, &first)], 2, verify).expect("one");
+    let signed = store.sign(&second, &[signature(2, &second)], 2, verify).expect("one of another");
+    assert_eq!(signed, Signed { head: second, signatures: vec![signature(2, &second)], stable: false });
+}
+
+#[test]
+fn only_what_is_here_can_be_signed() {
+    let (_directory, store) = store(3);
+    let info = store.save(&state(5)).expect("saved");
+    let other = Head { manifest: Digest([9; 32]), ..head(&info) };
+    assert!(matches!(store.sign(&other, &[], 1, verify), Err(CheckpointError::NotFound { step: Some(5), .. })));
+    for other in [
+        Head { step: 6, ..head(&info) },
+        Head { run: RunId([9; 32]), ..head(&info) },
+        Head { digest: Digest([9; 32]), ..head(&info) },
+    ] {
+        let message = store.sign(&other, &[signature(1, &other)], 1, verify).expect_err("another").to_string();
+        assert!(message.contains("the signed head is of run"), "{message}");
+    }
+    assert_eq!(store.signed(&info), None);
+}
+
+#[test]
+fn signatures_that_cannot_be_read_are_none() {
+    let (_directory, store) = store(3);
+    let info = save_stable(&store, 5);
+    let path = signatures_path(&info.path);
+    let intact = fs::read_to_string(&path).expect("read");
+    for damaged in [
+        String::new(),
+        intact.replace("starling-signatures-1", "starling-signatures-9"),
+        intact.replace("5354524c48443031", "5354524c48443032"),
+        intact.replace("\"stable\"", "\"firm\""),
+        intact.replace(&"02".repeat(32), &"01".repeat(32)),
+        intact.replace(&"05".repeat(32), &"05".repeat(31)),
+        intact.replace(&info.id.to_string(), &"ab".repeat(32)),
+        " ".repeat(1 << 20),
+    ] {
+        assert_ne!(damaged, intact);
+        fs::write(&path, damaged).expect("written");
+        assert_eq!((store.signed(&info), store.newest_stable().expect("read")), (None, None));
+    }
+    let head = head(&info);
+    assert!(store.sign(&head, &[signature(7, &head)], 1, verify).expect("signed anew").stable);
+}
+
+#[test]
+fn the_last_stable_checkpoint_is_kept_until_a_later_one_is_stable() {
+    let (_directory, store) = store(2);
+    for step in [1, 2] {
+        save_stable(&store, step);
+    }
+    for step in [3, 4, 5, 6] {
+        store.save(&state(step)).expect("saved");
+    }
+    assert_eq!(steps(&store), [2, 5, 6]);
+    assert_eq!(store.newest_stable().expect("read").map(|info| info.step), Some(2));
+    save_stable(&store, 7);
+    assert_eq!(steps(&store), [2, 6, 7]);
+    store.save(&state(8)).expect("saved");
+    assert_eq!(steps(&store), [7, 8]);
+    // No file of those that are gone is left: two manifests, one of signatures, the folder of chunks.
+    assert_eq!(names(&store.directory).expect("read").len(), 4);
+    assert_eq!(chunk_files(&store).len(), 2);
+}
+
+#[test]
+fn a_damaged_stable_checkpoint_takes_no_other_ones_place() {
+    let (_directory, store) = store(1);
+    save_stable(&store, 1);
+    let before = chunk_files(&store);
+    let later = save_stable(&store, 2);
+    // Saving step 2 kept step 1, which was the last stable one then.
+    assert_eq!(steps(&store), [1, 2]);
+    let chunk = chunk_files(&store).into_iter().find(|path| !before.contains(path)).expect("a new chunk");
+    fs::write(chunk, b"damaged").expect("written");
+    store.save(&state(3)).expect("saved");
+    assert_eq!(steps(&store), [1, 2, 3]);
+    assert_eq!(store.newest_stable().expect("read").map(|info| info.step), Some(1));
+    assert!(store.signed(&later).expect("signed").stable);
+    store.save(&state(2)).expect("repaired");
+    assert_eq!(store.newest_stable().expect("read").map(|info| info.step), Some(2));
+}
+
+#[test]
+fn a_stable_checkpoint_is_not_replaced_by_another_of_its_step() {
+    let (_directory, store) = store(3);
+    let stable = save_stable(&store, 4);
+    let other = ReplicatedState { scalars: vec![0.25], ..state(4) };
+    store.save(&other).expect("saved");
+    assert_eq!(store.newest_stable().expect("read"), Some(stable));
+}
+
+#[test]
+fn checkpoints_are_handed_out_by_hash() {
+    let (_directory, store) = store(3);
+    let info = store.save(&state(5)).expect("saved");
+    let manifest = store.manifest(info.id).expect("read").expect("there");
+    assert_eq!((manifest.id(), manifest.digest), (info.id, info.digest));
+    let mut assembly = crate::snapshot::Assembly::new(manifest, info.bytes).expect("within bounds");
+    for chunk in assembly.missing() {
+        assembly.insert(store.read_chunk(chunk).expect("read")).expect("asked for");
+    }
+    assert_eq!(assembly.finish().expect("complete"), state(5));
+    assert_eq!(store.manifest(Digest([1; 32])).expect("read"), None);
+    assert!(matches!(store.read_chunk(Digest([1; 32])), Err(CheckpointError::Io { .. })));
+    let chunk = chunk_files(&store).pop().expect("a chunk");
+    fs::write(&chunk, b"damaged").expect("written");
+    let name = parse_digest(&chunk.file_name().expect("a name").to_string_lossy()).expect("a hash");
+    assert!(matches!(store.read_chunk(name), Err(CheckpointError::Damaged { .. })));
+}
+
+proptest! {
+    #[test]
+    fn heads_have_one_form(step in any::<u64>(), bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let name = |byte| [byte; 32];
+        let head = Head {
+            run: RunId(name(1)), step, view: ViewId(name(2)), digest: Digest(name(3)), manifest: Digest(name(4)),
+        };
+        prop_assert_eq!(Head::decode(&head.encode()), Some(head));
+        let behind_magic = [&head.encode()[..8], &bytes].concat();
+        for bytes in [&bytes, &behind_magic] {
+            let decoded = Head::decode(bytes);
+            prop_assert_eq!(decoded.is_some(), bytes.len() == Head::BYTES && bytes[..8] == head.encode()[..8]);
+            prop_assert!(decoded.is_none_or(|head| head.encode()[..] == bytes[..]));
+        }
+    }
 }

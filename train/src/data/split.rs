@@ -3,7 +3,7 @@
 use super::error::DataError;
 use super::raw::{Raw, Scaling, Values};
 use super::samples::Samples;
-use crate::generator::Generator;
+use starling_topology::Generator;
 
 /// A share in thousandths, rounded.
 pub(super) fn permille(held_out: f32) -> Result<u32, DataError> {

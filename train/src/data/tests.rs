@@ -3,10 +3,10 @@ use std::path::PathBuf;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use starling_topology::Generator;
 use tempfile::TempDir;
 
 use super::*;
-use crate::generator::Generator;
 use crate::spec::{ModelSpec, RunSpec};
 
 /// A directory with one file.

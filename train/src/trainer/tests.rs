@@ -1,3 +1,5 @@
+mod churn;
+
 use super::*;
 use crate::data::DataOptions;
 use crate::spec::{OptimizerSpec, RunSpec};
@@ -14,11 +16,17 @@ fn trainer(model: &str, optimizer: OptimizerSpec, batch_size: u32) -> Trainer {
     Trainer::new(&manifest, dataset, DeviceChoice::Cpu).expect("a trainer")
 }
 
+const ME: PeerId = PeerId([1; 32]);
+
 /// Takes one step alone.
 fn advance(trainer: &mut Trainer, buffer: &mut Vec<f32>) -> StepReport {
-    let weight = trainer.compute(WorldSize::new(1), Rank(0), buffer).expect("computed");
-    assert_eq!(weight, trainer.weights(WorldSize::new(1)));
-    trainer.apply(buffer).expect("applied")
+    trainer.begin(&[ME]);
+    let weight = trainer.compute(ME, buffer).expect("computed");
+    assert_eq!(weight, u64::from(trainer.ledger().share_len(ME)));
+    let record = trainer.reduce_alone(std::mem::take(buffer), weight, ME, UNMEASURED);
+    let report = trainer.apply(&record).expect("applied");
+    *buffer = record.mean;
+    report
 }
 
 #[test]
@@ -39,6 +47,7 @@ fn an_mlp_learns_to_read_digits() {
         let report = advance(&mut trainer, &mut buffer);
         assert_eq!((report.step, report.epoch), (step, (step - 1) / 23));
         assert_eq!(report.samples, if step % 23 == 0 { 1438 % 64 } else { 64 });
+        assert_eq!((report.contributions.len(), report.contributions[0].0, report.returned), (1, ME, 0));
         losses.push(report.loss);
     }
     let after = trainer.evaluate().expect("evaluated");
@@ -65,14 +74,14 @@ fn gradients_are_those_of_the_loss() {
     // Central differences of the loss, as `compute` reports it, against the gradient.
     for model in ["softmax", "mlp:6,5", "cnn:2,3"] {
         let mut trainer = trainer(model, OptimizerSpec::sgd(0.1), 32);
-        let world = WorldSize::new(1);
+        trainer.begin(&[ME]);
         let mut gradient = Vec::new();
-        trainer.compute(world, Rank(0), &mut gradient).expect("computed");
+        trainer.compute(ME, &mut gradient).expect("computed");
         let start = trainer.state();
         let mut buffer = Vec::new();
         let mut loss_at = |parameters: Vec<f32>| {
             trainer.load(ReplicatedState { parameters, ..start.clone() }).expect("loaded");
-            trainer.compute(world, Rank(0), &mut buffer).expect("computed");
+            trainer.compute(ME, &mut buffer).expect("computed");
             f64::from(buffer[buffer.len() - 1])
         };
         // Along the gradient itself, the slope is its squared length.
@@ -85,62 +94,6 @@ fn gradients_are_those_of_the_loss() {
         let slope = (loss_at(moved(1.0)) - loss_at(moved(-1.0))) / (2.0 * distance);
         assert!((slope / length - 1.0).abs() < 2e-2, "{model}: slope {slope}, squared length {length}");
     }
-}
-
-/// The weighted mean of all ranks' buffers, summed in rank order.
-fn reduce(buffers: &[(u64, Vec<f32>)]) -> Vec<f32> {
-    let total: u64 = buffers.iter().map(|(weight, _)| weight).sum();
-    let mut mean = vec![0.0; buffers[0].1.len()];
-    for (weight, buffer) in buffers {
-        let share = *weight as f32 / total as f32;
-        for (mean, value) in mean.iter_mut().zip(buffer) {
-            *mean += share * value;
-        }
-    }
-    mean
-}
-
-#[test]
-fn four_members_take_the_same_steps_as_one() {
-    let mut alone = trainer("mlp:32", OptimizerSpec::momentum(0.05), 62);
-    let mut members: Vec<_> = (0..4).map(|_| trainer("mlp:32", OptimizerSpec::momentum(0.05), 62)).collect();
-    let world = WorldSize::new(4);
-    let mut buffer = Vec::new();
-    for _ in 0..50 {
-        let ours = advance(&mut alone, &mut buffer);
-        let contributions: Vec<_> = members
-            .iter_mut()
-            .zip(world.ranks())
-            .map(|(member, rank)| {
-                let mut buffer = Vec::new();
-                let weight = member.compute(world, rank, &mut buffer).expect("computed");
-                (weight, buffer)
-            })
-            .collect();
-        assert_eq!(contributions.iter().map(|(weight, _)| weight).sum::<u64>(), members[0].weights(world));
-        let mean = reduce(&contributions);
-        let reports: Vec<_> = members.iter_mut().map(|member| member.apply(&mean).expect("applied")).collect();
-        assert!(reports.iter().all(|report| *report == reports[0]));
-        assert_eq!(reports[0].samples, ours.samples);
-        assert!((reports[0].loss / ours.loss - 1.0).abs() < 1e-4, "{} and {}", reports[0].loss, ours.loss);
-    }
-    let digests: Vec<_> = members.iter().map(Trainer::digest).collect();
-    assert!(digests.iter().all(|digest| *digest == digests[0]), "members must hold the same bits");
-    let (ours, theirs) = (alone.state().parameters, members[0].state().parameters);
-    let square = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|number| number * number).sum::<f64>().sqrt();
-    let difference = square(&mut ours.iter().zip(&theirs).map(|(a, b)| f64::from(a - b)));
-    let relative = difference / square(&mut ours.iter().map(|number| f64::from(*number)));
-    assert!(relative <= 1e-5, "relative difference {relative}");
-}
-
-#[test]
-fn a_member_without_samples_contributes_nothing() {
-    let mut trainer = trainer("mlp:4", OptimizerSpec::sgd(0.1), 2);
-    let mut buffer = vec![7.0; 3];
-    let world = WorldSize::new(3);
-    assert_eq!(trainer.compute(world, Rank(2), &mut buffer).expect("nothing to do"), 0);
-    assert_eq!(buffer, vec![0.0; trainer.buffer_len()]);
-    assert_eq!(trainer.weights(world), 2);
 }
 
 #[test]
@@ -167,40 +120,71 @@ fn a_resumed_run_has_the_same_bits_as_an_unbroken_one() {
 #[test]
 fn computing_does_not_change_the_state() {
     let mut trainer = trainer("mlp:8", OptimizerSpec::adam_w(1e-2), 16);
+    trainer.begin(&[ME]);
     let (mut first, mut second) = (Vec::new(), Vec::new());
     let digest = trainer.digest();
-    trainer.compute(WorldSize::new(1), Rank(0), &mut first).expect("computed");
-    trainer.compute(WorldSize::new(1), Rank(0), &mut second).expect("computed");
+    trainer.compute(ME, &mut first).expect("computed");
+    trainer.compute(ME, &mut second).expect("computed");
     assert_eq!((first, trainer.digest(), trainer.step()), (second, digest, 0));
+}
+
+#[test]
+fn a_step_needs_an_assignment_and_the_record_of_that_step() {
+    let mut trainer = trainer("mlp:4", OptimizerSpec::sgd(0.1), 16);
+    let record = ResultRecord { step: 1, members: vec![ME], mean: vec![0.0; trainer.buffer_len(1)] };
+    assert!(matches!(trainer.compute(ME, &mut Vec::new()), Err(Error::NotBegun)));
+    assert!(matches!(trainer.apply(&record), Err(Error::NotBegun)));
+    trainer.begin(&[ME]);
+    let digest = trainer.digest();
+    for step in [0, 2] {
+        let message = trainer.apply(&ResultRecord { step, ..record.clone() }).expect_err("another step").to_string();
+        assert!(message.contains(&format!("of step {step}, but step 1 is the next one")), "{message}");
+    }
+    let stranger = PeerId([0; 32]);
+    for wrong in [
+        ResultRecord { mean: record.mean[1..].to_vec(), ..record.clone() },
+        ResultRecord { members: vec![stranger, ME], ..record.clone() },
+        ResultRecord { members: vec![], ..record.clone() },
+        ResultRecord { members: vec![ME, stranger], mean: vec![0.0; trainer.buffer_len(2)], ..record.clone() },
+    ] {
+        assert!(matches!(trainer.apply(&wrong), Err(Error::Record(_))), "{:?}", wrong.members);
+    }
+    assert_eq!((trainer.digest(), trainer.step()), (digest, 0));
+    trainer.begin(&[stranger]);
+    assert_eq!(trainer.ledger().share_len(ME), 16, "a run begins once");
 }
 
 #[test]
 fn numbers_that_are_not_finite_are_refused_by_step_and_parameter() {
     let mut trainer = trainer("mlp:4", OptimizerSpec::sgd(0.1), 16);
+    trainer.begin(&[ME]);
     let digest = trainer.digest();
-    let mut mean = vec![0.0; trainer.buffer_len()];
-    mean[64 * 4 + 1] = f32::NAN;
-    let message = trainer.apply(&mean).expect_err("not finite").to_string();
-    assert!(message.contains("step 1: the mean gradient of `hidden.0.bias` is NaN"), "{message}");
-    let last = mean.len() - 1;
-    mean.fill(0.0);
-    mean[last] = f32::INFINITY;
-    let message = trainer.apply(&mean).expect_err("not finite").to_string();
-    assert!(message.contains("the mean gradient of `loss` is inf"), "{message}");
-    let message = trainer.apply(&mean[1..]).expect_err("too short").to_string();
-    assert!(message.contains(&format!("has {last} numbers, expected {}", last + 1)), "{message}");
-    assert_eq!((trainer.digest(), trainer.step()), (digest, 0));
+    let mut record = ResultRecord { step: 1, members: vec![ME], mean: vec![0.0; trainer.buffer_len(1)] };
+    let loss = trainer.parameters();
+    for (at, bad, reason) in [
+        (64 * 4 + 1, f32::NAN, "step 1: the mean gradient of `hidden.0.bias` is NaN"),
+        (loss, f32::INFINITY, "the mean gradient of `loss` is inf"),
+        (loss + 1, f32::NEG_INFINITY, "the mean gradient of `speed` is -inf"),
+    ] {
+        record.mean.fill(0.0);
+        record.mean[at] = bad;
+        let message = trainer.apply(&record).expect_err("not finite").to_string();
+        assert!(message.contains(reason), "{message}");
+        assert_eq!((trainer.digest(), trainer.step()), (digest, 0));
+    }
 
     // An update beyond the finite numbers, and the gradients of a model that is there already.
-    mean.fill(0.0);
-    mean[0] = f32::MAX;
+    record.mean.fill(0.0);
+    record.mean[0] = f32::MAX;
+    record.mean[loss + 1] = 1.0 / 16.0;
     let mut diverging = self::trainer("mlp:4", OptimizerSpec::sgd(100.0), 16);
-    let message = diverging.apply(&mean).expect_err("beyond f32").to_string();
+    diverging.begin(&[ME]);
+    let message = diverging.apply(&record).expect_err("beyond f32").to_string();
     assert!(message.contains("step 1: the parameter of `hidden.0.weight` is -inf"), "{message}");
     let mut state = trainer.state();
     state.parameters.fill(1e30);
     trainer.load(state).expect("finite");
-    let message = trainer.compute(WorldSize::new(1), Rank(0), &mut mean).expect_err("overflow").to_string();
+    let message = trainer.compute(ME, &mut Vec::new()).expect_err("overflow").to_string();
     assert!(message.contains("step 1: the gradient of `"), "{message}");
 }
 
@@ -233,11 +217,14 @@ fn states_that_do_not_fit_are_refused_and_change_nothing() {
     let mut trainer = trainer("mlp:4", OptimizerSpec::momentum(0.1), 16);
     let good = trainer.state();
     let digest = trainer.digest();
-    let changes: [(Change, &str); 5] = [
+    let changes: [(Change, &str); 8] = [
         (|state| state.run.0 = [9; 32], "the state belongs to run 0909"),
         (|state| state.parameters.truncate(5), "it has 5 parameters"),
         (|state| state.moments.clear(), "moments of [] and 0 scalars"),
         (|state| state.scalars.push(1.0), "and 1 scalars, expected 310 parameters"),
+        (|state| state.step = 3, "is of step 3, but its ledger waits for step 0"),
+        (|state| state.ledger = Ledger::new(42, 1437, 16), "a ledger of 1437 samples with seed 42 and batches of 16"),
+        (|state| state.ledger = Ledger::new(41, 1438, 16), "expected a ledger of 1438 samples with seed 42"),
         (|state| state.moments[0][309] = f32::NAN, "the optimizer moment of `output.bias` is NaN"),
     ];
     for (change, reason) in changes {
@@ -260,18 +247,20 @@ fn a_gpu_computes_the_same_steps_as_the_cpu() {
     let mut cpu = Trainer::new(&manifest, dataset.clone(), DeviceChoice::Cpu).expect("a trainer");
     let mut gpu = Trainer::new(&manifest, dataset, DeviceChoice::Gpu(None)).expect("a trainer");
     assert_ne!(gpu.device_name(), cpu.device_name());
-    let world = WorldSize::new(1);
+    cpu.begin(&[ME]);
+    gpu.begin(&[ME]);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..3 {
-        cpu.compute(world, Rank(0), &mut ours).expect("computed");
-        gpu.compute(world, Rank(0), &mut theirs).expect("computed");
+        let weight = cpu.compute(ME, &mut ours).expect("computed");
+        gpu.compute(ME, &mut theirs).expect("computed");
         assert_eq!(ours.len(), theirs.len());
         for (at, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
             assert!((ours - theirs).abs() < 1e-4, "{}: {ours} and {theirs}", cpu.schema().path_at(at));
         }
         // Both apply the GPU's buffer: whatever computed it, the state has the same bits.
-        cpu.apply(&theirs).expect("applied");
-        gpu.apply(&theirs).expect("applied");
+        let record = cpu.reduce_alone(theirs.clone(), weight, ME, UNMEASURED);
+        cpu.apply(&record).expect("applied");
+        gpu.apply(&record).expect("applied");
         assert_eq!(cpu.digest(), gpu.digest());
     }
     let (on_cpu, on_gpu) = (cpu.evaluate().expect("evaluated"), gpu.evaluate().expect("evaluated"));

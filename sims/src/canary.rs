@@ -1,0 +1,100 @@
+//! Planted faults: the simulator is worth something only if it finds them.
+//!
+//! None of them is in the protocol crates. It is the simulated driver that misbehaves, in a way in which a real one, or
+//! the machine that it drives, could.
+
+use crate::report::Outcome;
+use crate::scenario::{Scenario, Setup};
+use crate::simulation::Simulation;
+
+/// Something that a peer does wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sabotage {
+    /// Says that it holds at a later step than it does.
+    HeldAhead,
+    /// Commits a step after it has said that its steps are held.
+    CommitsAfterPromise,
+    /// Applies what an aborted operation has come to so far.
+    AppliesAborted,
+    /// Goes on in the view before when it is told to go on in the next.
+    IgnoresResume,
+    /// Adds its contribution twice when a step is reduced again.
+    CountsTwice,
+    /// Contributes the gradient of the step before.
+    StaleGradient,
+    /// Loads a state from others without verifying its chunks.
+    LoadsUnverified,
+    /// Loads a checkpoint without verifying it.
+    TrustsItsDisk,
+    /// Goes back to the checkpoint of a branch that it has left.
+    RevivesAbandoned,
+    /// Deletes older checkpoints before it has read the new one back.
+    DeletesLastCheckpoint,
+    /// Takes the samples of those who are lost for done.
+    DropsReturned,
+    /// Starts again without what it promised and accepted.
+    ForgetsPromise,
+}
+
+/// A planted fault and what should find it.
+#[derive(Debug, Clone, Copy)]
+pub struct Plant {
+    /// The fault.
+    pub sabotage: Sabotage,
+    /// In which runs it is looked for.
+    pub scenario: Scenario,
+    /// The invariants of which one must name it.
+    pub found_by: &'static [&'static str],
+}
+
+/// A planted fault and what found it.
+#[derive(Debug, Clone)]
+pub struct Catch {
+    /// The fault.
+    pub sabotage: Sabotage,
+    /// The seed and the invariant, if it was found.
+    pub caught: Option<(u64, &'static str)>,
+    /// What was seen.
+    pub seen: String,
+    /// How many seeds were tried.
+    pub seeds: u64,
+}
+
+/// All planted faults.
+pub const PLANTS: &[Plant] = &[
+    plant(Sabotage::HeldAhead, Scenario::Crash, &["nothing_undone", "exactly_once", "bitwise_agreement"]),
+    plant(Sabotage::CommitsAfterPromise, Scenario::Crash, &["nothing_undone", "bitwise_agreement", "no_split_brain"]),
+    plant(Sabotage::AppliesAborted, Scenario::Crash, &["exactly_once"]),
+    plant(Sabotage::IgnoresResume, Scenario::Churn, &["no_split_brain", "progress", "only_members_step"]),
+    plant(Sabotage::CountsTwice, Scenario::Crash, &["exactly_once"]),
+    plant(Sabotage::StaleGradient, Scenario::Steady, &["exactly_once"]),
+    plant(Sabotage::LoadsUnverified, Scenario::Join, &["bitwise_agreement"]),
+    plant(Sabotage::TrustsItsDisk, Scenario::Disk, &["verified_checkpoints"]),
+    plant(Sabotage::RevivesAbandoned, Scenario::Mixed, &["verified_checkpoints"]),
+    plant(Sabotage::DeletesLastCheckpoint, Scenario::Disk, &["last_checkpoint"]),
+    plant(Sabotage::DropsReturned, Scenario::Crash, &["every_sample_once"]),
+    plant(Sabotage::ForgetsPromise, Scenario::Crash, &["one_decision", "nothing_undone", "no_split_brain"]),
+];
+
+const fn plant(sabotage: Sabotage, scenario: Scenario, found_by: &'static [&'static str]) -> Plant {
+    Plant { sabotage, scenario, found_by }
+}
+
+impl Plant {
+    /// Looks for this fault in up to `most` runs.
+    pub fn find(&self, most: u64) -> Catch {
+        let setup = Setup { scenario: self.scenario, ..Setup::default() };
+        for seed in 0..most {
+            let outcome = Simulation::new(seed, setup).with_sabotage(self.sabotage).run();
+            if let Some((invariant, seen)) = self.recognises(&outcome) {
+                return Catch { sabotage: self.sabotage, caught: Some((seed, invariant)), seen, seeds: seed + 1 };
+            }
+        }
+        Catch { sabotage: self.sabotage, caught: None, seen: String::new(), seeds: most }
+    }
+
+    fn recognises(&self, outcome: &Outcome) -> Option<(&'static str, String)> {
+        let broken = outcome.broken.iter().find(|broken| self.found_by.contains(&broken.invariant))?;
+        Some((broken.invariant, broken.seen.clone()))
+    }
+}

@@ -1,0 +1,119 @@
+//! The command line.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum as _};
+use starling_sims::sweep::Kill;
+use starling_sims::{Scenario, Setup};
+
+#[derive(Debug, Parser)]
+#[command(version, about = "Starling in virtual time: proves runs from their seeds")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Simulates one run per seed; ends with 1 if anything did not hold
+    Run {
+        /// The seeds, first..end
+        #[arg(long, value_parser = parse_seeds)]
+        seeds: Range<u64>,
+        #[command(flatten)]
+        shape: Shape,
+        /// Print only the summary, as one line of JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Simulates one run and prints all that happens, the same each time
+    Replay {
+        #[command(flatten)]
+        one: One,
+        /// Draw a picture of it into this file, as SVG
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+        /// Print nothing but what did not hold
+        #[arg(long)]
+        quiet: bool,
+    },
+    /// Leaves faults out of a failing run until each one that is left is needed
+    Shrink {
+        #[command(flatten)]
+        one: One,
+        /// How many runs it may take
+        #[arg(long, default_value_t = 400)]
+        runs: u32,
+    },
+    /// Plants faults into the simulated peers and looks whether the invariants find them; ends with 1 if one gets by
+    Canary {
+        /// In how many runs each is looked for
+        #[arg(long, default_value_t = 400)]
+        seeds: u64,
+    },
+    /// Kills each peer, and pairs of peers, at each message of a short run; ends with 1 if anything did not hold
+    Sweep {
+        /// The largest world
+        #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..=16))]
+        peers: u32,
+        /// Kill pairs at each so many messages
+        #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
+        pairs_every: u64,
+        /// Show one of the runs instead: PEERS:DELIVERY:VICTIM or PEERS:DELIVERY:VICTIM:OTHER
+        #[arg(long, value_name = "KILL")]
+        show: Option<Kill>,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct One {
+    /// The seed
+    #[arg(long)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) shape: Shape,
+    /// Of the plan's faults, only these, by their places; the founders come in any case
+    #[arg(long, value_delimiter = ',', value_name = "FAULTS")]
+    pub(crate) only: Option<Vec<usize>>,
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Shape {
+    /// How many peers there will be; if not given, the seed says it: 3 to 8
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) peers: Option<u32>,
+    /// How many steps are trained
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(2..))]
+    pub(crate) steps: u64,
+    /// What happens to the run
+    #[arg(long, value_enum, default_value_t = Scenario::Mixed)]
+    pub(crate) scenario: Scenario,
+}
+
+impl From<Shape> for Setup {
+    fn from(shape: Shape) -> Self {
+        Self { peers: shape.peers, steps: shape.steps, scenario: shape.scenario }
+    }
+}
+
+impl fmt::Display for Shape {
+    /// As it is written on the command line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(peers) = self.peers {
+            write!(f, "--peers {peers} ")?;
+        }
+        let scenario = self.scenario.to_possible_value();
+        let scenario = scenario.as_ref().map_or("mixed", |value| value.get_name());
+        write!(f, "--steps {} --scenario {scenario}", self.steps)
+    }
+}
+
+fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
+    let (first, end) =
+        text.split_once("..").ok_or("write the first seed, two dots, and the seed after the last: 0..100")?;
+    let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text:?} is no seed: {error}"));
+    let (first, end) = (number(first)?, number(end)?);
+    if first < end { Ok(first..end) } else { Err(format!("{first}..{end} has no seed in it")) }
+}

@@ -1,0 +1,151 @@
+//! What can go wrong, as plain data: a run's faults are all known before it begins, so that they can be left out one by
+//! one until only those are there that matter.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::message::Lane;
+use crate::network::Seat;
+
+/// Something that happens to a run from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// When.
+    pub when: When,
+    /// What.
+    pub kind: Kind,
+}
+
+/// When a fault happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// So long after the first member has committed that step; step 0 is the start.
+    After {
+        /// The step.
+        step: u64,
+        /// The time after it.
+        delay: Duration,
+    },
+    /// Before so many messages have been delivered.
+    Delivery(u64),
+}
+
+/// What happens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A new peer asks to join.
+    Join(Seat),
+    /// The user of a peer wants it to leave in order.
+    Leave(Seat),
+    /// A process dies, and starts again after a while.
+    Crash(Seat, Crash),
+    /// A process stops, and goes on after a while; its connections stay open.
+    Pause(Seat, Duration),
+    /// A machine computes so many times slower for a while.
+    Slow(Seat, u32, Duration),
+    /// A disk has no room for a while.
+    DiskFull(Seat, Duration),
+    /// A connection breaks. A new one may be opened at once.
+    Break(Seat, Seat, Lane),
+    /// Nothing gets from one machine to another for a while; the other direction is open.
+    Cut(Seat, Seat, Duration),
+    /// Nothing gets from these machines to the others or back for a while.
+    Partition(Vec<Seat>, Duration),
+    /// Nothing gets to or from one machine for a while.
+    Clog(Seat, Duration),
+}
+
+/// How a process dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Crash {
+    /// How long it stays down.
+    pub down: Duration,
+    /// Whether its machine is gone with it, so that no kernel says farewell.
+    pub power: bool,
+    /// What becomes of its disk.
+    pub fate: Fate,
+    /// Whether it dies just before (`Some(false)`) or just after (`Some(true)`) the next record it writes.
+    pub at_record: Option<bool>,
+}
+
+/// What becomes of the disk of a peer that dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// All that was synced is there.
+    Kept,
+    /// Nothing is left.
+    Wiped,
+    /// One bit is wrong.
+    Flipped,
+    /// The newest checkpoint is cut short.
+    Torn,
+}
+
+impl Kind {
+    /// How long it lasts.
+    pub fn lasts(&self) -> Duration {
+        match self {
+            Self::Join(_) | Self::Leave(_) | Self::Break(..) => Duration::ZERO,
+            Self::Crash(_, crash) => crash.down,
+            Self::Pause(_, lasts)
+            | Self::Slow(_, _, lasts)
+            | Self::DiskFull(_, lasts)
+            | Self::Cut(_, _, lasts)
+            | Self::Partition(_, lasts)
+            | Self::Clog(_, lasts) => *lasts,
+        }
+    }
+
+    /// The machine that leaves, if one does.
+    pub fn leaver(&self) -> Option<Seat> {
+        if let Self::Leave(seat) = self { Some(*seat) } else { None }
+    }
+
+    /// The machine that it happens to, if it is one.
+    pub fn seat(&self) -> Option<Seat> {
+        match self {
+            Self::Join(seat)
+            | Self::Leave(seat)
+            | Self::Crash(seat, _)
+            | Self::Pause(seat, _)
+            | Self::Slow(seat, ..)
+            | Self::DiskFull(seat, _)
+            | Self::Clog(seat, _) => Some(*seat),
+            Self::Break(..) | Self::Cut(..) | Self::Partition(..) => None,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.when {
+            When::After { step, delay } => write!(f, "{delay:?} after step {step}: {}", self.kind),
+            When::Delivery(count) => write!(f, "before delivery {count}: {}", self.kind),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Join(seat) => write!(f, "peer {seat} joins"),
+            Self::Leave(seat) => write!(f, "peer {seat} leaves"),
+            Self::Crash(seat, Crash { down, power, fate, at_record }) => {
+                let what = if *power { "loses its power" } else { "dies" };
+                let when = match at_record {
+                    None => "",
+                    Some(false) => " before its next record",
+                    Some(true) => " after its next record",
+                };
+                write!(f, "peer {seat} {what}{when} for {down:?}, disk {fate:?}")
+            }
+            Self::Pause(seat, lasts) => write!(f, "peer {seat} pauses for {lasts:?}"),
+            Self::Slow(seat, factor, lasts) => write!(f, "peer {seat} is {factor} times slower for {lasts:?}"),
+            Self::DiskFull(seat, lasts) => write!(f, "the disk of peer {seat} is full for {lasts:?}"),
+            Self::Break(a, b, lane) => write!(f, "the {lane:?} connection of peers {a} and {b} breaks"),
+            Self::Cut(from, to, lasts) => write!(f, "nothing gets from peer {from} to peer {to} for {lasts:?}"),
+            Self::Partition(side, lasts) => write!(f, "peers {side:?} are cut off for {lasts:?}"),
+            Self::Clog(seat, lasts) => write!(f, "peer {seat} is clogged for {lasts:?}"),
+        }
+    }
+}

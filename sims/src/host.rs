@@ -1,0 +1,91 @@
+//! A machine: a disk that stays, and a process that comes and goes.
+
+use std::time::Duration;
+
+use starling_topology::{Contact, Event, PeerId, Time};
+
+use crate::disk::Disk;
+use crate::fault::Crash;
+use crate::peer::Peer;
+use crate::world::Happening;
+
+/// One machine of a world.
+#[derive(Debug)]
+pub struct Host {
+    /// Its peer's name and addresses: the key survives the process.
+    pub contact: Contact,
+    /// The process, if one runs.
+    pub peer: Option<Peer>,
+    /// Counts its processes.
+    pub incarnation: u32,
+    /// What it has on disk.
+    pub disk: Disk,
+    /// Counts the branches that its peers were on: what was to be saved of an earlier one is dropped.
+    pub branch: u32,
+    /// How far its clock is ahead of the world's.
+    pub ahead: Duration,
+    /// What waits for a stopped process.
+    pub stopped: Option<Vec<Happening>>,
+    /// Whether the machine itself is off.
+    pub off: bool,
+    /// How many times slower it computes.
+    pub slower: u32,
+    /// How many samples it computes in a unit of time.
+    pub speed: u32,
+    /// How it dies with its next record.
+    pub doomed: Option<Crash>,
+    /// Whether it has ever been started.
+    pub started: bool,
+    /// When its last process died.
+    pub died: Time,
+    /// Whether its user told it to leave.
+    pub leaving: bool,
+    /// How the run ended for it.
+    pub ended: Option<Event>,
+    /// How often it was started again because nobody had the state.
+    pub stranded: u32,
+}
+
+impl Host {
+    /// A machine that has never run.
+    pub fn new(contact: Contact, ahead: Duration, speed: u32) -> Self {
+        Self {
+            contact,
+            peer: None,
+            incarnation: 0,
+            disk: Disk::default(),
+            branch: 0,
+            ahead,
+            stopped: None,
+            off: false,
+            slower: 1,
+            speed,
+            doomed: None,
+            started: false,
+            died: Time::ZERO,
+            leaving: false,
+            ended: None,
+            stranded: 0,
+        }
+    }
+
+    /// Its peer's name.
+    pub fn name(&self) -> PeerId {
+        self.contact.peer
+    }
+
+    /// Whether it takes part in the run, or will again.
+    pub fn is_in_the_run(&self) -> bool {
+        self.started && self.ended.is_none()
+    }
+
+    /// What its clock says when the world's says `now`.
+    pub fn clock(&self, now: Time) -> Time {
+        now + self.ahead
+    }
+
+    /// When it is for the world when this clock says `at`.
+    pub fn world_time(&self, at: Time) -> Time {
+        Time::ZERO + (at - (Time::ZERO + self.ahead))
+    }
+}

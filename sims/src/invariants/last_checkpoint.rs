@@ -1,0 +1,49 @@
+//! Part of promise P9: whoever has a good checkpoint still has one after it has tidied up.
+
+use starling_topology::PeerId;
+
+use super::Broken;
+use crate::disk::Disk;
+use crate::state::State;
+
+const NAME: &str = "last_checkpoint";
+
+/// Looks at a disk before and after its peer has tidied up.
+#[derive(Debug, Default)]
+pub struct LastCheckpoint;
+
+impl LastCheckpoint {
+    /// How many checkpoints on `disk` read back well.
+    pub fn good(disk: &Disk) -> usize {
+        disk.checkpoints().values().filter(|saved| State::decode(&saved.bytes, true).is_some()).count()
+    }
+
+    /// `peer` has tidied `disk` up, on which there were `before` good checkpoints.
+    ///
+    /// # Errors
+    /// If there is none left.
+    pub fn tidied(&self, peer: PeerId, before: usize, disk: &Disk) -> Result<(), Broken> {
+        if before > 0 && Self::good(disk) == 0 {
+            return Err(Broken::new(NAME, format!("{peer:?} deleted its last good checkpoint")));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use starling_topology::ledger::Ledger;
+
+    #[test]
+    fn a_last_one_that_is_deleted_is_noticed() {
+        let mut disk = Disk::default();
+        let bytes = State::initial(Ledger::new(1, 9, 3)).encode();
+        disk.write_checkpoint(4, bytes).expect("there is room");
+        disk.write_checkpoint(8, vec![1, 2, 3]).expect("there is room");
+        let before = LastCheckpoint::good(&disk);
+        assert_eq!((before, LastCheckpoint.tidied(PeerId([1; 32]), before, &disk)), (1, Ok(())));
+        disk.delete_checkpoint(4);
+        assert!(LastCheckpoint.tidied(PeerId([1; 32]), before, &disk).is_err());
+    }
+}

@@ -1,0 +1,95 @@
+//! Promise P6, no hang: once all faults are over, something that can happen only so often happens within a bound: a step
+//! higher than all before is committed, a part of a state is loaded, a peer ends.
+
+use std::time::Duration;
+
+use starling_topology::{Config, Time};
+
+use super::Broken;
+
+const NAME: &str = "progress";
+
+/// Remembers when something last went on.
+#[derive(Debug, Default)]
+pub struct Progressing {
+    highest: u64,
+    last: Time,
+    longest: Duration,
+    healed: Option<Time>,
+}
+
+impl Progressing {
+    /// The longest that a healed run may stand still: until a side without quorum goes on by itself and the branches
+    /// have met again, and what it takes to let in those that were lost most often.
+    pub fn limit(config: &Config) -> Duration {
+        config.fork_after.unwrap_or_default() + config.max_stall * 20 + config.quarantine() * 8
+    }
+
+    /// Somebody committed `step`; says whether nobody had before.
+    pub fn committed(&mut self, now: Time, step: u64) -> bool {
+        let highest = step > self.highest;
+        if highest {
+            self.highest = step;
+            self.goes_on(now);
+        }
+        highest
+    }
+
+    /// Something else went on that can't go on for ever.
+    pub fn goes_on(&mut self, now: Time) {
+        if self.healed.is_some() {
+            self.longest = self.longest.max(now - self.last);
+        }
+        self.last = now;
+    }
+
+    /// All faults are over.
+    pub fn healed(&mut self, now: Time) {
+        self.goes_on(now);
+        self.healed = Some(now);
+    }
+
+    /// Whether all faults are over.
+    pub fn is_healed(&self) -> bool {
+        self.healed.is_some()
+    }
+
+    /// The highest committed step.
+    pub fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    /// The longest that a healed run stood still.
+    pub fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// Looks whether it stands still.
+    ///
+    /// # Errors
+    /// If it has for longer than `limit`.
+    pub fn check(&self, now: Time, limit: Duration) -> Result<(), Broken> {
+        if now - self.last <= limit {
+            return Ok(());
+        }
+        Err(Broken::new(NAME, format!("nothing went on for {limit:?} after step {}", self.highest)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_stands_still_is_noticed() {
+        let (mut invariant, limit) = (Progressing::default(), Duration::from_secs(10));
+        let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
+        assert!(invariant.committed(at(3), 1));
+        assert!(!invariant.committed(at(9), 1), "again is no progress");
+        assert_eq!(invariant.check(at(13), limit), Ok(()));
+        assert!(invariant.check(at(14), limit).is_err());
+        invariant.healed(at(14));
+        invariant.goes_on(at(20));
+        assert_eq!((invariant.longest(), invariant.is_healed()), (Duration::from_secs(6), true));
+    }
+}

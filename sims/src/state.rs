@@ -1,0 +1,147 @@
+//! The replicated state, modelled exactly: every commit is chained into its digest.
+
+use std::rc::Rc;
+
+use starling_topology::ledger::{Committed, Ledger};
+use starling_topology::{Digest, PeerId};
+
+use crate::contribution::{Cell, Contributions};
+
+/// What all members hold after a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// The last committed step.
+    pub step: u64,
+    /// blake3 over all that was committed, in order.
+    pub digest: Digest,
+    /// Who computes which samples.
+    pub ledger: Ledger,
+}
+
+/// The averaged result of one step: what the members of its view have after the reduction, and who they were.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResultRecord {
+    /// The step.
+    pub step: u64,
+    /// The members whose ring reduced it, sorted.
+    pub members: Vec<PeerId>,
+    /// The buffer after the reduction.
+    pub cells: Vec<(Cell, Contributions)>,
+}
+
+impl ResultRecord {
+    /// The members' speeds in this step, aligned with them.
+    pub fn speeds(&self) -> &[u32] {
+        self.cells.first().map_or(&[], |(_, contributions)| &contributions.speeds)
+    }
+}
+
+impl State {
+    /// The state before the first step, which every peer can draw from the run's seed.
+    pub fn initial(ledger: Ledger) -> Self {
+        Self { step: 0, digest: Digest(*blake3::hash(&ledger.encode()).as_bytes()), ledger }
+    }
+
+    /// The state before the first step with the first assignment made.
+    pub fn assigned(mut ledger: Ledger, members: &[PeerId]) -> Self {
+        ledger.assign(members);
+        Self::initial(ledger)
+    }
+
+    /// The state after the step of `record`. With `drops_returned`, a planted fault,
+    /// the samples of those who are lost are taken for done.
+    ///
+    /// # Panics
+    /// If the record is not of the next step: the caller has checked that.
+    pub fn apply(&self, record: &ResultRecord, drops_returned: bool) -> Rc<Self> {
+        assert_eq!(record.step, self.step + 1, "results are applied in order");
+        let mut ledger = self.ledger.clone();
+        let committed = if drops_returned {
+            commit_without_return(&mut ledger, record)
+        } else {
+            ledger.commit(record.step, &record.members, record.speeds())
+        };
+        let digest = chain(self.digest, &committed, record);
+        Rc::new(Self { step: record.step, digest, ledger })
+    }
+
+    /// The bytes of a checkpoint: this state, behind a checksum.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.extend_from_slice(&self.step.to_le_bytes());
+        body.extend_from_slice(&self.digest.0);
+        body.extend_from_slice(&self.ledger.encode());
+        let mut bytes = blake3::hash(&body).as_bytes().to_vec();
+        bytes.append(&mut body);
+        bytes
+    }
+
+    /// Reads a checkpoint; `None` if its checksum does not fit. `verify` is switched off only to see that it is missed.
+    pub fn decode(bytes: &[u8], verify: bool) -> Option<Self> {
+        let (checksum, body) = bytes.split_at_checked(32)?;
+        if verify && blake3::hash(body).as_bytes() != checksum {
+            return None;
+        }
+        let (step, rest) = body.split_first_chunk::<8>()?;
+        let (digest, ledger) = rest.split_first_chunk::<32>()?;
+        let ledger = Ledger::decode(ledger).ok()?;
+        Some(Self { step: u64::from_le_bytes(*step), digest: Digest(*digest), ledger })
+    }
+}
+
+/// Commits as if those who have a share had all contributed, and then tells the truth about who did.
+fn commit_without_return(ledger: &mut Ledger, record: &ResultRecord) -> Committed {
+    let speed_of = |peer: &PeerId| match record.members.binary_search(peer) {
+        Ok(at) => record.speeds()[at],
+        Err(_) => 1,
+    };
+    let sharers = ledger.shares().iter().map(|(peer, _)| *peer);
+    let all: std::collections::BTreeSet<PeerId> = record.members.iter().copied().chain(sharers).collect();
+    let all: Vec<PeerId> = all.into_iter().collect();
+    let speeds: Vec<u32> = all.iter().map(|peer| speed_of(peer).max(1)).collect();
+    let mut committed = ledger.commit(record.step, &all, &speeds);
+    committed
+        .contributions
+        .retain(|(peer, _)| record.members.binary_search(peer).is_ok_and(|at| record.speeds()[at] > 0));
+    committed
+}
+
+fn chain(before: Digest, committed: &Committed, record: &ResultRecord) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&before.0).update(&record.step.to_le_bytes()).update(&committed.epoch.to_le_bytes());
+    for peer in &record.members {
+        hasher.update(&peer.0);
+    }
+    for (peer, ranges) in &committed.contributions {
+        hasher.update(&peer.0);
+        for range in ranges {
+            hasher.update(&range.start.to_le_bytes()).update(&range.end.to_le_bytes());
+        }
+    }
+    for (cell, contributions) in &record.cells {
+        let Contributions { counts, divided, sum, speeds } = contributions;
+        for word in [cell.bucket, cell.chunk.0, cell.segment, *divided].iter().chain(counts).chain(speeds) {
+            hasher.update(&word.to_le_bytes());
+        }
+        hasher.update(&sum.to_le_bytes());
+    }
+    Digest(*hasher.finalize().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_reads_back_and_a_flipped_bit_is_noticed() {
+        let state = State::assigned(Ledger::new(1, 50, 8), &[PeerId([1; 32]), PeerId([2; 32])]);
+        let bytes = state.encode();
+        assert_eq!(State::decode(&bytes, true), Some(state));
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 4;
+            assert_eq!(State::decode(&flipped, true), None);
+        }
+        assert_eq!(State::decode(&bytes[..20], true), None);
+    }
+}

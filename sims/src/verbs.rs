@@ -1,0 +1,241 @@
+//! What the verbs do.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, Write as _};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use anyhow::Context as _;
+use starling_sims::canary::PLANTS;
+use starling_sims::{Outcome, Setup, Simulation, Summary, picture, shrink, sweep};
+
+use crate::cli::{One, Shape, Verb};
+
+/// Seeds run on so many threads. What comes out does not depend on it.
+const THREADS: usize = 2;
+/// How many runs it may take to shrink the first failure that a `run` finds.
+const SHRINKING: u32 = 200;
+/// How many failures are told one by one.
+const EXPLAINED: u32 = 20;
+
+/// Returns whether everything held.
+pub(crate) fn carry_out(verb: Verb) -> anyhow::Result<bool> {
+    match verb {
+        Verb::Run { seeds, shape, json } => run(seeds, shape, json),
+        Verb::Replay { one, svg, quiet } => replay(&one, svg.as_deref(), quiet),
+        Verb::Shrink { one, runs } => shrink_one(&one, runs),
+        Verb::Canary { seeds } => canary(seeds),
+        Verb::Sweep { show: Some(kill), .. } => show(&kill),
+        Verb::Sweep { peers, pairs_every, show: None } => sweep_all(peers, pairs_every),
+    }
+}
+
+fn run(seeds: Range<u64>, shape: Shape, json: bool) -> anyhow::Result<bool> {
+    let setup = Setup::from(shape);
+    let count = seeds.end - seeds.start;
+    let mut summary = Summary::default();
+    let (mut failed, mut failures) = (None, 0);
+    let watch = Watch::start();
+    let next = AtomicU64::new(seeds.start);
+    thread::scope(|scope| -> anyhow::Result<()> {
+        let (done, outcomes) = mpsc::sync_channel::<Outcome>(64);
+        for _ in 0..THREADS {
+            let (done, next, end) = (done.clone(), &next, seeds.end);
+            scope.spawn(move || {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end || done.send(Simulation::new(seed, setup).run()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(done);
+        // Taken in by ascending seed, so that sums of fractions are the same each time.
+        let mut early = BTreeMap::new();
+        let mut expected = seeds.start;
+        for outcome in outcomes {
+            early.insert(outcome.seed, outcome);
+            while let Some(outcome) = early.remove(&expected) {
+                expected += 1;
+                summary.add(&outcome);
+                if !outcome.is_good() {
+                    failures += 1;
+                    if failures <= EXPLAINED {
+                        explain(&outcome, shape)?;
+                    }
+                    failed.get_or_insert(outcome.seed);
+                }
+                progress(&summary, count)?;
+            }
+        }
+        Ok(())
+    })?;
+    summary.events_per_s = watch.per_second(summary.events);
+    if let Some(seed) = failed {
+        let simulation = Simulation::new(seed, setup);
+        tell_shrunk(&simulation, shape, shrink::shrink(&simulation, SHRINKING))?;
+    }
+    let mut out = std::io::stdout().lock();
+    if !json {
+        let Summary { seeds, violations, hangs, events, events_per_s, sim_hours, .. } = &summary;
+        let Summary { steps, views, faults, longest_stall_s, .. } = &summary;
+        writeln!(out, "{seeds} seeds ({shape}): {violations} violations, {hangs} hangs")?;
+        writeln!(out, "{steps} steps in {views} views under {faults} faults; {longest_stall_s:.0} s to heal at most")?;
+        writeln!(out, "{events} events ({events_per_s:.0} per second) in {sim_hours:.1} simulated hours")?;
+    }
+    writeln!(out, "{}", serde_json::to_string(&summary).context("the summary is plain numbers")?)?;
+    Ok(summary.is_good())
+}
+
+/// Says what went wrong and how to see it again.
+fn explain(outcome: &Outcome, shape: Shape) -> anyhow::Result<()> {
+    let mut err = std::io::stderr().lock();
+    let seed = outcome.seed;
+    writeln!(err, "seed {seed} failed after step {}:", outcome.steps)?;
+    for broken in &outcome.broken {
+        writeln!(err, "  {broken}")?;
+    }
+    if let Some(running) = &outcome.stuck {
+        writeln!(err, "  progress: hung, and these still run: {running:?}")?;
+    }
+    writeln!(err, "  starling-sims replay --seed {seed} {shape}")?;
+    Ok(())
+}
+
+/// A line that replaces itself on a terminal, now and then a new one elsewhere.
+fn progress(summary: &Summary, count: u64) -> anyhow::Result<()> {
+    let mut err = std::io::stderr().lock();
+    let (done, last) = (summary.seeds, summary.seeds == count);
+    if err.is_terminal() {
+        if done.is_multiple_of(50) || last {
+            write!(err, "\r{done} of {count} seeds, {} events{}", summary.events, if last { "\n" } else { "" })?;
+            err.flush()?;
+        }
+    } else if done.is_multiple_of((count / 10).max(1_000)) {
+        writeln!(err, "{done} of {count} seeds, {} events", summary.events)?;
+    }
+    Ok(())
+}
+
+fn chosen(one: &One) -> Simulation {
+    let simulation = Simulation::new(one.seed, one.shape.into());
+    match &one.only {
+        Some(kept) => simulation.only(kept),
+        None => simulation,
+    }
+}
+
+fn replay(one: &One, svg: Option<&Path>, quiet: bool) -> anyhow::Result<bool> {
+    let simulation = chosen(one);
+    let mut out = std::io::stdout().lock();
+    if !quiet {
+        let plan = simulation.plan();
+        writeln!(out, "{} peers, {} of them from the start", plan.peers, plan.founders)?;
+        for (place, fault) in plan.faults.iter().enumerate() {
+            writeln!(out, "fault {place}: {fault}")?;
+        }
+    }
+    let peers = simulation.plan().peers;
+    let simulation = if svg.is_some() { simulation.pictured() } else { simulation };
+    let simulation = if quiet { simulation } else { simulation.told() };
+    let outcome = simulation.run();
+    out.write_all(outcome.trace.as_bytes())?;
+    if let Some(file) = svg {
+        let title = format!("seed {} {}", one.seed, one.shape);
+        let drawn = picture::draw(&title, peers, &outcome.marks);
+        std::fs::write(file, drawn).with_context(|| format!("can't write the picture to {}", file.display()))?;
+    }
+    if !outcome.is_good() {
+        explain(&outcome, one.shape)?;
+    }
+    Ok(outcome.is_good())
+}
+
+fn shrink_one(one: &One, runs: u32) -> anyhow::Result<bool> {
+    let simulation = chosen(one);
+    let shrunk = shrink::shrink(&simulation, runs);
+    let fails = shrunk.is_some();
+    tell_shrunk(&simulation, one.shape, shrunk)?;
+    Ok(!fails)
+}
+
+fn tell_shrunk(simulation: &Simulation, shape: Shape, shrunk: Option<shrink::Shrunk>) -> anyhow::Result<()> {
+    let mut out = std::io::stderr().lock();
+    let seed = simulation.seed();
+    let Some(shrunk) = shrunk else {
+        writeln!(out, "seed {seed} holds: there is nothing to shrink")?;
+        return Ok(());
+    };
+    let (kept, runs, failure) = (shrunk.kept.len(), shrunk.runs, shrunk.failure);
+    writeln!(out, "seed {seed}, {failure}: {kept} of {} faults are needed ({runs} runs):", shrunk.of)?;
+    for place in &shrunk.kept {
+        writeln!(out, "  fault {place}: {}", simulation.plan().faults[*place])?;
+    }
+    let places: Vec<String> = shrunk.kept.iter().map(ToString::to_string).collect();
+    let places = if places.is_empty() { usize::MAX.to_string() } else { places.join(",") };
+    writeln!(out, "  starling-sims replay --seed {seed} {shape} --only {places}")?;
+    Ok(())
+}
+
+fn canary(seeds: u64) -> anyhow::Result<bool> {
+    let mut out = std::io::stdout().lock();
+    let mut all = true;
+    writeln!(out, "{:<24} {:<22} {:>6}  seen", "planted", "found by", "seeds")?;
+    for plant in PLANTS {
+        let catch = plant.find(seeds);
+        let found = catch.caught.map_or("NOTHING", |(_, invariant)| invariant);
+        all &= catch.caught.is_some();
+        let seen: String = catch.seen.chars().take(110).collect();
+        writeln!(out, "{:<24} {found:<22} {:>6}  {seen}", format!("{:?}", catch.sabotage), catch.seeds)?;
+    }
+    writeln!(out, "{}", if all { "all were caught" } else { "NOT all were caught" })?;
+    Ok(all)
+}
+
+fn sweep_all(peers: u32, pairs_every: u64) -> anyhow::Result<bool> {
+    let mut total = sweep::Swept::default();
+    for size in 2..=peers {
+        let kills = sweep::kills(size, Some(pairs_every));
+        let parts: Vec<sweep::Swept> = thread::scope(|scope| {
+            let parts = kills.chunks(kills.len().div_ceil(THREADS).max(1));
+            let threads: Vec<_> = parts.map(|part| scope.spawn(|| sweep::sweep(part))).collect();
+            threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        });
+        let mut swept = sweep::Swept::default();
+        parts.into_iter().for_each(|part| swept.add(part));
+        let mut err = std::io::stderr().lock();
+        writeln!(err, "{size} peers: {} runs, {} failures", swept.runs, swept.failures.len())?;
+        for failure in swept.failures.iter().take(5) {
+            writeln!(err, "  {failure}")?;
+        }
+        total.add(swept);
+    }
+    let failures = total.failures.len();
+    writeln!(std::io::stdout().lock(), "{{\"runs\":{},\"failures\":{failures}}}", total.runs)?;
+    Ok(failures == 0)
+}
+
+fn show(kill: &sweep::Kill) -> anyhow::Result<bool> {
+    let outcome = sweep::prepare(kill).told().run();
+    std::io::stdout().lock().write_all(outcome.trace.as_bytes())?;
+    Ok(outcome.is_good())
+}
+
+#[expect(clippy::disallowed_types, reason = "how fast the simulator itself is, is no part of any run")]
+#[derive(Debug)]
+struct Watch(std::time::Instant);
+
+#[expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "as above")]
+impl Watch {
+    fn start() -> Self {
+        Self(std::time::Instant::now())
+    }
+
+    fn per_second(&self, events: u64) -> f64 {
+        events as f64 / self.0.elapsed().as_secs_f64().max(f64::EPSILON)
+    }
+}

@@ -1,0 +1,70 @@
+//! How a run must end: everyone ends, and each with a reason.
+
+use std::collections::BTreeSet;
+
+use starling_topology::{Digest, Event, Refusal};
+
+use super::World;
+use crate::invariants::Broken;
+use crate::network::Seat;
+use crate::peer::Peer;
+
+const NAME: &str = "endings";
+
+impl World {
+    /// Whether nobody runs any more, or only those to whom nobody is left to talk.
+    pub(super) fn is_over(&self) -> bool {
+        let nobody = !self.hosts.iter().any(|host| host.is_in_the_run());
+        self.over || (self.ahead.is_empty() && self.active == 0 && nobody)
+    }
+
+    /// Whether all who still run came back too late: the others have completed the run, and are gone.
+    pub(super) fn is_abandoned(&self) -> bool {
+        let progress = &self.invariants.progress;
+        let quiet = progress.check(self.now, self.config.max_stall * 3).is_err();
+        progress.is_healed() && quiet && !self.completed.is_empty() && self.stuck().is_empty()
+    }
+
+    /// Those who still run and should not: all, if nobody completed the run, or if it waited for them. Else those who
+    /// are in a view that completed it; one that came back too late finds nobody, and that is how it is.
+    pub(super) fn stuck(&self) -> Vec<Seat> {
+        let excused = !self.completed.is_empty() && !self.waits_for_all();
+        let running = self.hosts.iter().enumerate().filter(|(_, host)| host.is_in_the_run());
+        let final_view = |peer: &Peer| peer.view().is_some_and(|view| self.final_views.contains(&view.id()));
+        let stuck = running.filter(|(_, host)| !excused || host.peer.as_ref().is_some_and(final_view));
+        stuck.map(|(seat, _)| seat).collect()
+    }
+
+    /// Whether the last step was held back until all were members.
+    fn waits_for_all(&self) -> bool {
+        self.gated
+    }
+
+    /// Looks at how everybody ended.
+    pub(super) fn check_endings(&mut self) {
+        let mut wrong = Vec::new();
+        for (seat, host) in self.hosts.iter().enumerate() {
+            let expected = match &host.ended {
+                None => true,
+                Some(Event::Left) => host.leaving,
+                Some(Event::Complete { step, .. }) => *step == self.workload.steps,
+                Some(Event::Refused { refusal: Refusal::RunFinished | Refusal::Withdrawn, .. }) => {
+                    !self.waits_for_all()
+                }
+                Some(_) => false,
+            };
+            if !expected {
+                wrong.push(Broken::new(NAME, format!("{seat} ended with {:?}", host.ended)));
+            }
+        }
+        let digests: BTreeSet<Digest> = self.completed.values().copied().collect();
+        if digests.len() > 1 && (!self.forked || self.waits_for_all()) {
+            wrong.push(Broken::new(NAME, format!("they completed with different states: {:?}", self.completed)));
+        }
+        for (seat, digest) in &self.completed {
+            let (name, step, samples) = (self.hosts[*seat].name(), self.workload.steps, self.workload.samples);
+            wrong.extend(self.invariants.every_sample_once.ended(name, *digest, step, samples).err());
+        }
+        wrong.into_iter().for_each(|broken| self.breaks(Err(broken)));
+    }
+}

@@ -1,0 +1,251 @@
+//! What peers want, and what the invariants say to it.
+
+use starling_topology::{CatchUp, Event, Time, View};
+
+use super::{Happening, World};
+use crate::checkpoints;
+use crate::invariants::LastCheckpoint;
+use crate::message::Message;
+use crate::network::{Seat, Sent};
+use crate::peer::{Commit, Effect, Entry, Peer};
+use crate::picture::What;
+use crate::state::State;
+
+impl World {
+    /// Does what a process wants, in order, until it dies of it.
+    pub(super) fn execute_all(&mut self, seat: Seat, incarnation: u32, effects: Vec<Effect>) {
+        for effect in effects {
+            if self.hosts[seat].incarnation != incarnation || self.hosts[seat].peer.is_none() {
+                return;
+            }
+            self.execute(seat, effect);
+        }
+        let end = self.hosts[seat].peer.as_ref().and_then(|peer| peer.end().cloned());
+        if let Some(event) = end {
+            self.end(seat, event);
+        }
+    }
+
+    fn execute(&mut self, seat: Seat, effect: Effect) {
+        let name = self.hosts[seat].name();
+        let incarnation = self.hosts[seat].incarnation;
+        match effect {
+            Effect::Send(to, message) => {
+                if let Some(to) = self.seats.get(&to).copied() {
+                    self.send(seat, to, message);
+                }
+            }
+            Effect::Connect(others) => {
+                for other in others {
+                    let Some(other) = self.seats.get(&other).copied() else { continue };
+                    if self.hosts[other].peer.is_some() {
+                        self.network.connect(seat, other);
+                    }
+                }
+            }
+            Effect::Timer(timer, at) => {
+                let when = self.hosts[seat].world_time(at).max(self.now);
+                self.queue.push(when, Happening::Expires(seat, incarnation, timer, at));
+            }
+            Effect::Alarm(alarm, at) => {
+                let when = self.hosts[seat].world_time(at).max(self.now);
+                self.queue.push(when, Happening::Rings(seat, incarnation, alarm));
+            }
+            Effect::Compute(computation) => self.compute(seat, computation),
+            Effect::Persist(record) => self.persist(seat, &record),
+            Effect::Abandon => {
+                self.hosts[seat].disk.abandon_checkpoints();
+                self.hosts[seat].branch += 1;
+            }
+            Effect::Save(state) => {
+                let takes = self.rng.spread(100, 400_000);
+                let branch = self.hosts[seat].branch;
+                self.queue.push(self.now + takes, Happening::Saved(seat, incarnation, branch, state));
+            }
+            Effect::Entered(entry) => self.entered(seat, &entry),
+            Effect::Loaded(state) => {
+                self.tell(|_| format!("{seat} loads the state of step {}", state.step));
+                self.mark(seat, What::Loads);
+                self.invariants.progress.goes_on(self.now);
+                let held = self.invariants.bitwise_agreement.holds(name, &state);
+                self.breaks(held);
+            }
+            Effect::Committed(commit) => self.committed(seat, &commit),
+            Effect::Keeps(what, length, limit) => {
+                let held = self.invariants.bounded_queues.keeps(name, what, length, limit);
+                self.breaks(held);
+            }
+            Effect::Downloads => self.invariants.progress.goes_on(self.now),
+            Effect::Told(event) => {
+                self.tell(|_| format!("{seat}: {event:?}"));
+                if matches!(event, Event::Evicted { .. }) {
+                    self.mark(seat, What::Evicted);
+                    self.begins_anew(seat);
+                }
+            }
+            Effect::Broken(broken) => self.breaks(Err(broken)),
+        }
+    }
+
+    pub(super) fn begins_anew(&mut self, seat: Seat) {
+        let name = self.hosts[seat].name();
+        self.invariants.monotonic_generation.begins_anew(name);
+        self.invariants.nothing_undone.begins_anew(name);
+    }
+
+    fn send(&mut self, from: Seat, to: Seat, message: Message) {
+        let lane = message.lane();
+        let (incarnation, host) = (self.hosts[from].incarnation, &self.hosts[to]);
+        if host.peer.is_none() {
+            let gone = host.off || self.network.is_blocked(from, to) || self.network.is_blocked(to, from);
+            let takes = if gone { self.network.patience() } else { self.network.delay(from, to) };
+            let happening = match self.network.open(from, to, lane) {
+                Some(number) => Happening::Closes(from, to, lane, number),
+                None => Happening::Refused(from, incarnation, to, lane),
+            };
+            return self.queue.push(self.now + takes, happening);
+        }
+        let bytes = message.bytes(self.workload.result_bytes(), self.workload.chunk_bytes);
+        match self.network.send(self.now, from, to, message, bytes) {
+            Sent::Arrives(at, parcel) => self.queue.push(at, Happening::Arrives(parcel, incarnation)),
+            Sent::Stalls(at, number) => self.queue.push(at, Happening::Stalled(from, to, lane, number)),
+            Sent::Waits => {}
+        }
+    }
+
+    fn compute(&mut self, seat: Seat, computation: u64) {
+        let (least, most) = (self.workload.compute_least, self.workload.compute_most);
+        let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let host = &self.hosts[seat];
+        let full = host.peer.as_ref().is_some_and(Peer::is_full);
+        let takes = self.rng.micros(micros(least), micros(most)) * if full { host.slower } else { 0 };
+        let last = host.peer.as_ref().is_some_and(|peer| peer.computes() == self.workload.steps);
+        let incarnation = host.incarnation;
+        if self.plan.gated && last {
+            self.withheld.push((seat, incarnation, computation));
+        } else {
+            self.queue.push(self.now + takes, Happening::Computed(seat, incarnation, computation));
+        }
+    }
+
+    /// Lets the last step begin once all faults are over and all peers are full members of one view.
+    pub(super) fn release(&mut self) {
+        if self.withheld.is_empty() || !self.invariants.progress.is_healed() {
+            return;
+        }
+        let mut views = self.hosts.iter().filter(|host| host.is_in_the_run()).map(|host| {
+            let full = host.peer.as_ref().filter(|peer| peer.is_full());
+            full.and_then(|peer| peer.view())
+        });
+        let first = views.next().flatten();
+        if first.is_some() && views.all(|view| view == first) {
+            for (seat, incarnation, computation) in std::mem::take(&mut self.withheld) {
+                self.queue.push(self.now, Happening::Computed(seat, incarnation, computation));
+            }
+            self.plan.gated = false; // It is held back once.
+            self.invariants.progress.goes_on(self.now);
+        }
+    }
+
+    fn persist(&mut self, seat: Seat, record: &starling_topology::Record) {
+        let doomed = self.hosts[seat].doomed.take();
+        if let Some(crash) = doomed.filter(|crash| crash.at_record == Some(false)) {
+            return self.die(seat, crash);
+        }
+        if self.hosts[seat].disk.write_record(sealed(&record.encode())).is_err() {
+            // It must not go on without it.
+            self.tell(|_| format!("{seat} stops: there is no room for its record"));
+            return self.stop_for_want_of_room(seat);
+        }
+        if let Some(crash) = doomed {
+            self.die(seat, crash);
+        }
+    }
+
+    pub(super) fn saved(&mut self, seat: Seat, state: &State) {
+        let rotten = self.plan.rots && self.rng.one_in(6);
+        let host = &mut self.hosts[seat];
+        let before = LastCheckpoint::good(&host.disk);
+        let full = checkpoints::save(&mut host.disk, state, rotten, self.sabotage).is_err();
+        let held = self.invariants.last_checkpoint.tidied(host.name(), before, &host.disk);
+        let step = state.step;
+        self.tell(|_| format!("{seat} {} a checkpoint of step {step}", if full { "has no room for" } else { "saves" }));
+        self.breaks(held);
+    }
+
+    fn entered(&mut self, seat: Seat, entry: &Entry) {
+        let (view, step) = (&entry.resumption.view, entry.resumption.step);
+        let (name, id) = (self.hosts[seat].name(), view.id());
+        let forks = entry.forks;
+        self.forked |= forks;
+        self.tell(|world| {
+            let generation = view.generation;
+            let members: Vec<Option<&Seat>> = view.members().iter().map(|member| world.seats.get(member)).collect();
+            let fork = if forks { ", a fork" } else { "" };
+            let catch_up = &entry.resumption.catch_up;
+            format!(
+                "{seat} enters {id:?} of generation {generation}{fork} after step {step}, {catch_up:?}: {members:?}"
+            )
+        });
+        self.mark(seat, What::Enters(view.generation.0));
+        self.views.insert(id, forks);
+        self.invariants.no_split_brain.entered(view, step, forks);
+        let mut held = vec![
+            self.invariants.monotonic_generation.entered(name, view.generation),
+            self.invariants.one_decision.entered(name, view, id, forks),
+            self.invariants.nothing_undone.entered(name, id, &entry.resumption, entry.progress),
+        ];
+        if let (CatchUp::Current, Some(state)) = (&entry.resumption.catch_up, &entry.state) {
+            held.push(self.invariants.bitwise_agreement.resumes(name, id, state));
+        }
+        held.into_iter().for_each(|held| self.breaks(held));
+    }
+
+    fn committed(&mut self, seat: Seat, commit: &Commit) {
+        let Commit { view, record, before, after } = commit;
+        let (name, id, step) = (self.hosts[seat].name(), view.id(), after.step);
+        self.tell(|_| format!("{seat} commits step {step}: {:?}", after.digest));
+        self.mark(seat, What::Commits(step));
+        let invariants = &mut self.invariants;
+        let held = [
+            invariants.exactly_once.committed(name, before, record, after),
+            invariants.bitwise_agreement.committed(name, id, before, after),
+            invariants.no_split_brain.committed(name, id, step),
+        ];
+        invariants.every_sample_once.committed(before, record, after);
+        let highest = invariants.progress.committed(self.now, step);
+        held.into_iter().for_each(|held| self.breaks(held));
+        if highest {
+            self.bring_up(step);
+        }
+    }
+
+    /// A process has come to its end.
+    fn end(&mut self, seat: Seat, event: Event) {
+        self.tell(|_| format!("{seat} ends: {event:?}"));
+        self.mark(seat, What::Ends);
+        self.invariants.progress.goes_on(self.now);
+        let view = self.hosts[seat].peer.as_ref().and_then(|peer| peer.view().map(View::id));
+        self.close_process(seat, false);
+        self.hosts[seat].died = Time::from_nanos(u64::MAX); // It ends in order: what it has said is sent.
+        if event == Event::NoState {
+            // Its user starts it again: the others may be back by then.
+            self.hosts[seat].stranded += 1;
+            let later: Time = self.now + self.config.max_stall;
+            let incarnation = self.hosts[seat].incarnation;
+            return self.queue.push(later, Happening::Starts(seat, incarnation));
+        }
+        if let Event::Complete { digest, .. } = &event {
+            self.completed.insert(seat, *digest);
+            self.final_views.extend(view);
+        }
+        self.hosts[seat].ended = Some(event);
+    }
+}
+
+/// Bytes behind their checksum.
+fn sealed(body: &[u8]) -> Vec<u8> {
+    let mut bytes = blake3::hash(body).as_bytes().to_vec();
+    bytes.extend_from_slice(body);
+    bytes
+}

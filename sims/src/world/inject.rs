@@ -1,0 +1,304 @@
+//! Faults: how they strike, how they pass, and how all is healed in the end.
+
+use std::rc::Rc;
+
+use starling_topology::{Contact, Membership, Progress, Record, Time};
+
+use super::{Happening, RUN, World};
+use crate::canary::Sabotage;
+use crate::checkpoints;
+use crate::fault::{Crash, Fate, Kind};
+use crate::host::Host;
+use crate::message::Lane;
+use crate::network::{Parcel, Seat};
+use crate::peer::{Peer, Start};
+use crate::picture::What;
+use crate::state::State;
+
+/// Contacts that a process is given when it starts.
+const CONTACTS: usize = 16;
+
+impl World {
+    pub(super) fn strike(&mut self, index: usize) {
+        let kind = self.plan.faults[index].kind.clone();
+        let lasts = kind.lasts();
+        if self.invariants.progress.is_healed() && !matches!(kind, Kind::Join(_)) {
+            self.active -= 1;
+            return;
+        }
+        self.faults += 1;
+        self.tell(|_| format!("fault {index}: {kind}"));
+        if let Some(seat) = kind.seat() {
+            self.mark(seat, What::Fault(kind.to_string()));
+        }
+        match kind {
+            Kind::Join(seat) => {
+                if !self.hosts[seat].started {
+                    self.start(seat);
+                }
+            }
+            Kind::Leave(seat) => {
+                // A run that everybody leaves is over, and one that its founder leaves alone never begins.
+                let stays = |other: &Host| !other.leaving && other.peer.as_ref().is_some_and(Peer::is_full);
+                let others = self.hosts.iter().enumerate().filter(|(other, _)| *other != seat);
+                let goes_on = others.into_iter().any(|(_, other)| stays(other));
+                if self.hosts[seat].peer.is_some() && goes_on {
+                    self.hosts[seat].leaving = true;
+                    let incarnation = self.hosts[seat].incarnation;
+                    self.with(seat, incarnation, Peer::leave);
+                }
+            }
+            Kind::Crash(seat, crash) => {
+                if self.hosts[seat].peer.is_some() {
+                    match crash.at_record {
+                        Some(_) => self.hosts[seat].doomed = Some(crash),
+                        None => self.die(seat, crash),
+                    }
+                }
+            }
+            Kind::Pause(seat, _) => {
+                if self.hosts[seat].peer.is_some() && self.hosts[seat].stopped.is_none() {
+                    self.hosts[seat].stopped = Some(Vec::new());
+                }
+            }
+            Kind::Slow(seat, factor, _) => self.hosts[seat].slower = factor,
+            Kind::DiskFull(seat, _) => self.hosts[seat].disk.set_full(true),
+            Kind::Break(a, b, lane) => self.break_connection(a, b, lane),
+            Kind::Cut(..) | Kind::Partition(..) | Kind::Clog(..) => {
+                for (from, to) in self.blocked_by(&kind) {
+                    self.network.block(from, to);
+                }
+            }
+        }
+        self.queue.push(self.now + lasts, Happening::Passes(index));
+    }
+
+    pub(super) fn pass(&mut self, index: usize) {
+        if self.invariants.progress.is_healed() {
+            return;
+        }
+        self.active -= 1;
+        let kind = self.plan.faults[index].kind.clone();
+        if kind.lasts() > std::time::Duration::ZERO {
+            self.tell(|_| format!("fault {index} is over"));
+        }
+        match kind {
+            Kind::Pause(seat, _) => self.go_on(seat),
+            Kind::Slow(seat, ..) => self.hosts[seat].slower = 1,
+            Kind::DiskFull(seat, _) => self.hosts[seat].disk.set_full(false),
+            Kind::Cut(..) | Kind::Partition(..) | Kind::Clog(..) => {
+                for (from, to) in self.blocked_by(&kind) {
+                    self.unblock(from, to);
+                }
+            }
+            Kind::Join(_) | Kind::Leave(_) | Kind::Crash(..) | Kind::Break(..) => {}
+        }
+    }
+
+    /// Ends all faults, and starts again what is down.
+    pub(super) fn heal(&mut self) {
+        self.tell(|_| "all is healed".into());
+        self.invariants.progress.healed(self.now);
+        for index in std::mem::take(&mut self.ahead) {
+            if matches!(self.plan.faults[index].kind, Kind::Join(_)) {
+                self.queue.push(self.now, Happening::Strikes(index));
+                self.active += 1;
+            }
+        }
+        for seat in 0..self.hosts.len() {
+            self.hosts[seat].doomed = None;
+            self.hosts[seat].slower = 1;
+            self.hosts[seat].disk.set_full(false);
+            self.go_on(seat);
+            for other in 0..self.hosts.len() {
+                while self.network.is_blocked(seat, other) {
+                    self.unblock(seat, other);
+                }
+            }
+        }
+        for seat in 0..self.hosts.len() {
+            if self.hosts[seat].is_in_the_run() && self.hosts[seat].peer.is_none() {
+                self.start(seat);
+            }
+        }
+    }
+
+    /// A process starts: from its disk, if it finds there that it was a member; else it joins.
+    pub(super) fn start(&mut self, seat: Seat) {
+        let host = &self.hosts[seat];
+        if host.ended.is_some() {
+            return;
+        }
+        let (me, now) = (host.contact.clone(), host.clock(self.now));
+        let founds = seat == 0 && !host.started;
+        let contacts = self.contacts(seat);
+        let host = &self.hosts[seat];
+        let sealed = host.disk.record().filter(|bytes| is_whole(bytes));
+        let mut record = sealed.and_then(|bytes| Record::decode(bytes.get(32..)?).ok());
+        if self.sabotage == Some(Sabotage::ForgetsPromise)
+            && let Some(record) = &mut record
+        {
+            (record.promised, record.accepted) = (None, None);
+        }
+        let verify = self.sabotage != Some(Sabotage::TrustsItsDisk);
+        let mut disk = host.disk.clone();
+        if self.sabotage == Some(Sabotage::RevivesAbandoned) {
+            disk.revive_checkpoints();
+        }
+        let initial = self.workload.ledger();
+        let config = self.config.clone();
+        let mut file = None;
+        let (machine, state) = match record {
+            Some(record) => {
+                let (state, saved) = checkpoints::found(&disk, initial, verify);
+                file = saved;
+                let step = state.as_ref().map_or(0, |state| state.step);
+                let progress = Progress { step, has_state: state.is_some(), has_result: false };
+                (Membership::recover(config, RUN, me.clone(), record, contacts, progress, now), state)
+            }
+            None => {
+                let progress = Progress { step: 0, has_state: true, has_result: false };
+                let machine = if founds {
+                    Membership::found(config, RUN, me.clone(), progress, now)
+                } else {
+                    Membership::join(config, RUN, me.clone(), contacts, now)
+                };
+                (machine, Some(State::initial(initial)))
+            }
+        };
+        self.tell(|_| format!("{seat} starts as {:?} at {:?}", me.peer, state.as_ref().map(|state| state.step)));
+        self.mark(seat, What::Starts);
+        if let (Some(file), Some(state)) = (&file, &state) {
+            let actual = self.hosts[seat].disk.checkpoints().get(&state.step).unwrap_or(file);
+            let held = self.invariants.verified_checkpoints.loaded(me.peer, actual, state);
+            self.breaks(held);
+        }
+        self.begins_anew(seat);
+        let host = &mut self.hosts[seat];
+        (host.started, host.off) = (true, false);
+        let start = Start {
+            contact: me,
+            machine,
+            state: state.map(Rc::new),
+            speed: host.speed,
+            sabotage: self.sabotage,
+            rots: self.plan.rots,
+        };
+        host.peer = Some(Peer::new(start, Rc::clone(&self.workload), self.early_limit));
+        let incarnation = host.incarnation;
+        self.with(seat, incarnation, Peer::begin_held);
+    }
+
+    fn contacts(&self, me: Seat) -> Vec<Contact> {
+        let others = self.hosts.iter().enumerate().filter(|(seat, host)| *seat != me && host.started);
+        others.map(|(_, host)| host.contact.clone()).take(CONTACTS).collect()
+    }
+
+    /// A process dies, and its machine perhaps with it.
+    pub(super) fn die(&mut self, seat: Seat, crash: Crash) {
+        self.tell(|_| format!("{seat} dies"));
+        self.mark(seat, What::Dies);
+        self.close_process(seat, crash.power);
+        // A run whose last copy is destroyed is lost, whatever its members do.
+        let others = (0..self.hosts.len()).filter(|other| *other != seat && self.hosts[*other].is_in_the_run());
+        let safe = others.into_iter().any(|other| self.holds_a_copy(other));
+        let fate = if safe { crash.fate } else { Fate::Kept };
+        let host = &mut self.hosts[seat];
+        match fate {
+            Fate::Kept => {}
+            Fate::Wiped => host.disk.wipe(),
+            Fate::Flipped => {
+                let _ = host.disk.flip(&mut self.rng);
+            }
+            Fate::Torn => {
+                let _ = host.disk.tear(&mut self.rng);
+            }
+        }
+        host.off = crash.power;
+        let incarnation = host.incarnation;
+        self.queue.push(self.now + crash.down, Happening::Starts(seat, incarnation));
+    }
+
+    pub(super) fn stop_for_want_of_room(&mut self, seat: Seat) {
+        self.close_process(seat, false);
+        let incarnation = self.hosts[seat].incarnation;
+        self.queue.push(self.now + self.config.max_stall / 2, Happening::Starts(seat, incarnation));
+    }
+
+    /// Whether the run could go on from this machine's disk alone.
+    fn holds_a_copy(&self, seat: Seat) -> bool {
+        let disk = &self.hosts[seat].disk;
+        let recorded = disk.record().is_some_and(is_whole);
+        recorded && (checkpoints::newest(disk, true).is_some() || !disk.has_abandoned())
+    }
+
+    /// A process is gone. Its kernel says so to all that it was connected to, unless that is gone too.
+    pub(super) fn close_process(&mut self, seat: Seat, silently: bool) {
+        let host = &mut self.hosts[seat];
+        if let Some(peer) = host.peer.take() {
+            self.stale += peer.stale();
+        }
+        host.incarnation += 1;
+        (host.died, host.stopped, host.doomed) = (self.now, None, None);
+        for (other, lane, number) in self.network.neighbours(seat) {
+            let stalled = silently || self.network.is_blocked(seat, other);
+            let patient = self.now + self.network.patience();
+            let told = if stalled { patient } else { self.network.farewell(self.now, seat, other, lane) };
+            self.network.close(seat, other, lane, number);
+            self.queue.push(told, Happening::Closes(other, seat, lane, number));
+        }
+    }
+
+    /// A stopped process goes on: it sees all at once what came meanwhile.
+    fn go_on(&mut self, seat: Seat) {
+        let waiting = self.hosts[seat].stopped.take();
+        for happening in waiting.into_iter().flatten() {
+            self.happen(happening);
+        }
+    }
+
+    fn break_connection(&mut self, a: Seat, b: Seat, lane: Lane) {
+        for (at, other) in [(a, b), (b, a)] {
+            if let Some(number) = self.network.open(at, other, lane) {
+                let takes = self.rng.spread(10, 1_000_000);
+                self.queue.push(self.now + takes, Happening::Closes(at, other, lane, number));
+            }
+        }
+    }
+
+    fn unblock(&mut self, from: Seat, to: Seat) {
+        let freed: Vec<(Time, Parcel)> = self.network.unblock(self.now, from, to);
+        for (at, parcel) in freed {
+            let incarnation = self.hosts[parcel.from].incarnation;
+            self.queue.push(at, Happening::Arrives(parcel, incarnation));
+        }
+    }
+
+    fn blocked_by(&self, kind: &Kind) -> Vec<(Seat, Seat)> {
+        let seats = 0..self.hosts.len();
+        match kind {
+            Kind::Cut(from, to, _) => vec![(*from, *to)],
+            Kind::Clog(seat, _) => {
+                let others = seats.filter(|other| other != seat);
+                others.flat_map(|other| [(*seat, other), (other, *seat)]).collect()
+            }
+            Kind::Partition(side, _) => {
+                let (inside, outside): (Vec<Seat>, Vec<Seat>) = seats.partition(|seat| side.contains(seat));
+                let pairs = |one: Seat| outside.iter().flat_map(move |other| [(one, *other), (*other, one)]);
+                inside.iter().flat_map(|one| pairs(*one)).collect()
+            }
+            Kind::Join(_)
+            | Kind::Leave(_)
+            | Kind::Crash(..)
+            | Kind::Pause(..)
+            | Kind::Slow(..)
+            | Kind::DiskFull(..)
+            | Kind::Break(..) => Vec::new(),
+        }
+    }
+}
+
+/// Whether a record still hashes to the checksum before it.
+fn is_whole(bytes: &[u8]) -> bool {
+    bytes.split_at_checked(32).is_some_and(|(checksum, body)| blake3::hash(body).as_bytes() == checksum)
+}

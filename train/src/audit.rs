@@ -1,0 +1,147 @@
+//! A record of who contributed which samples, step by step, and the proof from it that none was lost or repeated.
+//!
+//! ```text
+//!   {"format":"starling-audit-1","run":"..","samples":1438,"batch_size":64,"seed":42,"first_step":1}
+//!   {"step":1,"generation":3,"view":"..","epoch":0,"contributions":[["<peer>",[[0,32]]],["<peer>",[[32,64]]]]}
+//!   ...                                                       positions in the epoch's order, ends excluded
+//! ```
+//!
+//! Each member writes a line for each step that it knows to be committed by all. A member that starts again, or that
+//! left a branch which lost, appends another header: what its file said from that step on is void. [`check`] reads the
+//! files of several members of one run and holds them against each other.
+
+mod check;
+mod error;
+mod line;
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+pub use check::{AuditReport, check};
+pub use error::AuditError;
+use starling_topology::{Digest, Generation, PeerId, RunId, ViewId};
+
+/// How many records may wait in memory for the file.
+const RECORDS_PER_FLUSH: u32 = 64;
+
+/// What an audit file is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditHeader {
+    /// The run.
+    pub run: RunId,
+    /// How many training samples it has.
+    pub samples: u32,
+    /// How many samples a full batch has.
+    pub batch_size: u32,
+    /// The seed of the sample order.
+    pub seed: u64,
+    /// The first step that may follow. What the file says before this header of this step and later ones is void.
+    pub first_step: u64,
+}
+
+/// One committed step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditRecord {
+    /// The step.
+    pub step: u64,
+    /// The generation of the view that the writer was in.
+    pub generation: Generation,
+    /// That view.
+    pub view: ViewId,
+    /// The epoch of the step's samples.
+    pub epoch: u64,
+    /// Who contributed which positions of the epoch's order, both ascending.
+    pub contributions: Vec<(PeerId, Vec<Range<u32>>)>,
+    /// The digest of the state after the step, if it was computed.
+    pub digest: Option<Digest>,
+}
+
+/// Appends to an audit file.
+#[derive(Debug)]
+pub struct AuditWriter {
+    path: PathBuf,
+    header: AuditHeader,
+    file: BufWriter<File>,
+    waiting: u32,
+}
+
+impl AuditWriter {
+    /// Opens the file at `path` behind what it holds already, or makes it, and writes `header`. A last line that was
+    /// cut short by a crash is removed.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written.
+    pub fn open(path: impl Into<PathBuf>, header: AuditHeader) -> Result<Self, AuditError> {
+        let path = path.into();
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = file.map_err(AuditError::io("open", &path))?;
+        let end = end_of_last_line(&mut file).map_err(AuditError::io("read", &path))?;
+        file.set_len(end).map_err(AuditError::io("write", &path))?;
+        file.seek(SeekFrom::End(0)).map_err(AuditError::io("write", &path))?;
+        let mut writer = Self { path, header, file: BufWriter::new(file), waiting: 0 };
+        writer.restart(header.first_step)?;
+        Ok(writer)
+    }
+
+    /// Writes a header: the next record is of `first_step` or later, and earlier ones of that step and later are void.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn restart(&mut self, first_step: u64) -> Result<(), AuditError> {
+        self.header.first_step = first_step;
+        let line = line::encode_header(&self.header);
+        self.write(&line)?;
+        self.flush()
+    }
+
+    /// Writes a record. Every so many go to the file together.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn record(&mut self, record: &AuditRecord) -> Result<(), AuditError> {
+        self.write(&line::encode_record(record))?;
+        self.waiting += 1;
+        if self.waiting >= RECORDS_PER_FLUSH { self.flush() } else { Ok(()) }
+    }
+
+    /// Hands everything to the system. To be called at the end.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn flush(&mut self) -> Result<(), AuditError> {
+        self.waiting = 0;
+        self.file.flush().map_err(AuditError::io("write", &self.path))
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn write(&mut self, line: &[u8]) -> Result<(), AuditError> {
+        self.file.write_all(line).map_err(AuditError::io("write", &self.path))
+    }
+}
+
+/// The offset behind the last line break; 0 if there is none. Leaves the file's position anywhere.
+fn end_of_last_line(file: &mut File) -> std::io::Result<u64> {
+    const BLOCK: u64 = 64 << 10;
+    let mut block_end = file.seek(SeekFrom::End(0))?;
+    let mut block = Vec::new();
+    while block_end > 0 {
+        let block_start = block_end.saturating_sub(BLOCK);
+        file.seek(SeekFrom::Start(block_start))?;
+        block.clear();
+        BufReader::new(&mut *file).take(block_end - block_start).read_to_end(&mut block)?;
+        if let Some(at) = block.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(block_start + at as u64 + 1);
+        }
+        block_end = block_start;
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests;

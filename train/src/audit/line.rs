@@ -1,0 +1,118 @@
+//! The lines of an audit file.
+
+use serde::{Deserialize, Serialize};
+use starling_topology::ledger::{MAX_BATCH_SIZE, MAX_SHARES};
+use starling_topology::{Generation, PeerId, RunId, ViewId};
+
+use super::{AuditHeader, AuditRecord};
+use crate::snapshot::parse_digest;
+
+/// The longest line, in bytes: each sample of the largest batch in a range of its own.
+pub(super) const MAX_LINE_BYTES: usize = MAX_SHARES * 128 + MAX_BATCH_SIZE as usize * 24 + 1024;
+/// The format's name and version.
+const FORMAT: &str = "starling-audit-1";
+/// How every header begins.
+const HEADER_START: &[u8] = b"{\"format\"";
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JsonHeader {
+    format: String,
+    run: String,
+    samples: u32,
+    batch_size: u32,
+    seed: u64,
+    first_step: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JsonRecord {
+    step: u64,
+    generation: u64,
+    view: String,
+    epoch: u64,
+    contributions: Vec<(String, Vec<(u32, u32)>)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+}
+
+pub(super) fn encode_header(header: &AuditHeader) -> Vec<u8> {
+    to_line(&JsonHeader {
+        format: FORMAT.to_owned(),
+        run: header.run.to_string(),
+        samples: header.samples,
+        batch_size: header.batch_size,
+        seed: header.seed,
+        first_step: header.first_step,
+    })
+}
+
+pub(super) fn encode_record(record: &AuditRecord) -> Vec<u8> {
+    let contributions = record.contributions.iter().map(|(peer, ranges)| {
+        let ranges = ranges.iter().map(|range| (range.start, range.end)).collect();
+        (peer.to_string(), ranges)
+    });
+    to_line(&JsonRecord {
+        step: record.step,
+        generation: record.generation.0,
+        view: record.view.to_string(),
+        epoch: record.epoch,
+        contributions: contributions.collect(),
+        digest: record.digest.map(|digest| digest.to_string()),
+    })
+}
+
+/// Whether a line is a header, by its beginning alone.
+pub(super) fn is_header(line: &[u8]) -> bool {
+    line.starts_with(HEADER_START)
+}
+
+/// Reads a header.
+///
+/// # Errors
+/// What is wrong, as a sentence.
+pub(super) fn decode_header(line: &[u8]) -> Result<AuditHeader, String> {
+    let json: JsonHeader = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    if json.format != FORMAT {
+        return Err(format!("its format is {:?}, but this release reads {FORMAT:?}", json.format));
+    }
+    let header = AuditHeader {
+        run: RunId(digest(&json.run)?),
+        samples: json.samples,
+        batch_size: json.batch_size,
+        seed: json.seed,
+        first_step: json.first_step,
+    };
+    if header.first_step == 0 { Err("steps count from 1".to_owned()) } else { Ok(header) }
+}
+
+/// Reads a record.
+///
+/// # Errors
+/// What is wrong, as a sentence.
+pub(super) fn decode_record(line: &[u8]) -> Result<AuditRecord, String> {
+    let json: JsonRecord = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let mut contributions = Vec::with_capacity(json.contributions.len());
+    for (peer, ranges) in json.contributions {
+        contributions.push((PeerId(digest(&peer)?), ranges.into_iter().map(|(start, end)| start..end).collect()));
+    }
+    Ok(AuditRecord {
+        step: json.step,
+        generation: Generation(json.generation),
+        view: ViewId(digest(&json.view)?),
+        epoch: json.epoch,
+        contributions,
+        digest: json.digest.map(|text| digest(&text)).transpose()?.map(starling_topology::Digest),
+    })
+}
+
+fn digest(text: &str) -> Result<[u8; 32], String> {
+    parse_digest(text).map(|digest| digest.0).ok_or_else(|| format!("{text:?} is not 64 hexadecimal digits"))
+}
+
+fn to_line(json: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(json).expect("invariant: a line has no type that cannot be JSON");
+    line.push(b'\n');
+    line
+}

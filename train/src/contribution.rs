@@ -1,0 +1,125 @@
+//! What members reduce together: the buffer of one operation.
+//!
+//! ```text
+//!   | gradient x weight: parameters | loss x weight: 1 | speeds: one slot per member of the view, in their order |
+//!       own mean over own samples        the same          own slot: own speed; the others': 0
+//! ```
+//!
+//! The ring sums the members' buffers and divides by the batch size, which never changes, so a member that still
+//! downloads the state can take part without a ledger. Whoever applies the result knows the ledger and so the true number
+//! of samples, and corrects for a batch that was not full. The speed slots become the same integers on all members: a
+//! sum of one number and zeros is exact, and its rounded quotient times the divisor is less than a half off.
+
+use std::time::Duration;
+
+use starling_topology::PeerId;
+use starling_topology::ledger::{MAX_SPEED, SYNCING, UNMEASURED};
+
+use crate::record::ResultRecord;
+
+/// Speeds count eighths of a sample per second, so that slow models have speeds, too.
+const SPEED_UNITS: u128 = 8;
+
+/// The speed of a member that computed `samples` samples in `elapsed`, on the scale that all members share: eighths of
+/// a sample per second, up to [`MAX_SPEED`]. [`UNMEASURED`] if there was nothing to measure.
+pub fn speed(samples: u64, elapsed: Duration) -> u32 {
+    let Some(speed) = (SPEED_UNITS * 1_000_000_000 * u128::from(samples)).checked_div(elapsed.as_nanos()) else {
+        return UNMEASURED;
+    };
+    if samples == 0 {
+        return UNMEASURED;
+    }
+    u32::try_from(speed).unwrap_or(MAX_SPEED).clamp(UNMEASURED + 1, MAX_SPEED)
+}
+
+/// Replaces `into` by this member's buffer: see [`Trainer::contribution`](crate::Trainer::contribution).
+pub(crate) fn fill(
+    gradient: &[f32],
+    weight: u64,
+    members: &[PeerId],
+    me: Option<PeerId>,
+    speed: u32,
+    into: &mut Vec<f32>,
+) {
+    into.clear();
+    let Some(me) = me else {
+        into.resize(gradient.len() + members.len(), 0.0);
+        return;
+    };
+    // Exact: a batch has at most 2^20 samples, and a speed is at most 2^20.
+    let weight = weight as f32;
+    into.reserve_exact(gradient.len() + members.len());
+    into.extend(gradient.iter().map(|value| value * weight));
+    into.extend(members.iter().map(|member| if *member == me { speed.min(MAX_SPEED) as f32 } else { 0.0 }));
+}
+
+/// The record of a step that a member alone in its view takes: `gradient` becomes what a ring of one would leave.
+pub(crate) fn alone(
+    step: u64,
+    mut gradient: Vec<f32>,
+    weight: u64,
+    batch_size: u32,
+    me: PeerId,
+    speed: u32,
+) -> ResultRecord {
+    if weight != u64::from(batch_size) {
+        let share = weight as f32 / batch_size as f32;
+        gradient.iter_mut().for_each(|value| *value *= share);
+    }
+    gradient.push(speed.min(MAX_SPEED) as f32 / batch_size as f32);
+    ResultRecord { step, members: vec![me], mean: gradient }
+}
+
+/// The speeds that were reduced in `slots`, divided by the batch size.
+pub(crate) fn speeds(slots: &[f32], batch_size: u32) -> Vec<u32> {
+    // The product of two such numbers is exact in f64. A cast from a negative number gives 0.
+    let speed = |slot: &f32| (f64::from(*slot) * f64::from(batch_size) + 0.5) as u32;
+    slots.iter().map(|slot| speed(slot).clamp(SYNCING, MAX_SPEED)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_survive_the_reduction() {
+        for batch_size in (1..200).chain([1_000, 4_096, 65_537, (1 << 20) - 1, 1 << 20]) {
+            for speed in (0..200).chain([4_097, 99_999, 654_321, MAX_SPEED - 1, MAX_SPEED]) {
+                let slots = [0.0, 0.0 + speed as f32, 0.0].map(|slot: f32| slot / batch_size as f32);
+                assert_eq!(speeds(&slots, batch_size), [0, speed, 0], "{speed} with batches of {batch_size}");
+            }
+        }
+        assert_eq!(speeds(&[-1.0, f32::MAX, -0.0], 64), [SYNCING, MAX_SPEED, SYNCING]);
+    }
+
+    #[test]
+    fn speeds_are_eighths_of_a_sample_per_second() {
+        assert_eq!(speed(64, Duration::from_secs(1)), 512);
+        assert_eq!(speed(64, Duration::from_millis(250)), 2_048);
+        assert_eq!(speed(1, Duration::from_secs(3_600)), UNMEASURED + 1);
+        assert_eq!(speed(u64::MAX, Duration::from_nanos(1)), MAX_SPEED);
+        assert_eq!((speed(0, Duration::from_secs(1)), speed(5, Duration::ZERO)), (UNMEASURED, UNMEASURED));
+    }
+
+    #[test]
+    fn a_buffer_holds_weighted_numbers_and_one_speed() {
+        let members = [1, 2, 3].map(|name| PeerId([name; 32]));
+        let mut buffer = vec![9.0; 2];
+        fill(&[0.5, -1.0, 2.0], 4, &members, Some(members[1]), 77, &mut buffer);
+        assert_eq!(buffer, [2.0, -4.0, 8.0, 0.0, 77.0, 0.0]);
+        fill(&[0.5, f32::NAN, 2.0], 4, &members, None, 77, &mut buffer);
+        assert_eq!(buffer, [0.0; 6]);
+    }
+
+    #[test]
+    fn alone_is_a_ring_of_one() {
+        let me = PeerId([1; 32]);
+        for weight in [0, 3, 16] {
+            let record = alone(5, vec![0.5, -1.0, 2.0], weight, 16, me, 40);
+            let mut buffer = Vec::new();
+            fill(&[0.5, -1.0, 2.0], weight, &[me], Some(me), 40, &mut buffer);
+            buffer.iter_mut().for_each(|value| *value /= 16.0);
+            assert_eq!(record, ResultRecord { step: 5, members: vec![me], mean: buffer });
+        }
+    }
+}

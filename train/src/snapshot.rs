@@ -1,0 +1,196 @@
+//! A replicated state in pieces that are named by their hashes: how it is stored, and how it travels.
+//!
+//! ```text
+//!   canonical bytes of the state  =  chunk 0 | chunk 1 | ... | last chunk          1 MiB each, the last one may be shorter
+//!   manifest: run, step, digest of all bytes, their number, blake3 of each chunk    its own blake3 is the snapshot's name
+//! ```
+//!
+//! Whoever knows the name can take the manifest and each chunk from anybody: what does not hash to its name is refused
+//! before it is looked at. A checkpoint's files are the same manifest and the same chunks.
+
+mod assembly;
+mod manifest;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::ops::Range;
+
+pub use assembly::Assembly;
+pub(crate) use assembly::parse;
+pub(crate) use manifest::parse_digest;
+pub use manifest::{MAX_SNAPSHOT_MANIFEST_BYTES, SnapshotManifest};
+use starling_topology::{Digest, RunId};
+use thiserror::Error;
+
+use crate::state::{ReplicatedState, StateError};
+
+/// The longest chunk, in bytes. All but the last one of a state have this length.
+pub const CHUNK_BYTES: usize = 1 << 20;
+
+/// Pieces that are not those of a replicated state.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SnapshotError {
+    /// Bytes that are not a manifest.
+    #[error("the bytes are not a snapshot's manifest: {reason}")]
+    Manifest {
+        /// What is wrong, as a sentence.
+        reason: String,
+    },
+    /// A state that is longer than the run's states are.
+    #[error("the snapshot announces {found} bytes, but the run's states have at most {limit}")]
+    TooLong {
+        /// How long it says it is.
+        found: u64,
+        /// How long it may be.
+        limit: u64,
+    },
+    /// A chunk that nobody asked for, or whose content is not what its name says.
+    #[error("the snapshot has no chunk {0}")]
+    UnknownChunk(Digest),
+    /// A chunk of the wrong length.
+    #[error("chunk {chunk} has {found} bytes, but at its place in the snapshot are {expected}")]
+    ChunkLength {
+        /// Its hash.
+        chunk: Digest,
+        /// How long it must be.
+        expected: u64,
+        /// How long it is.
+        found: u64,
+    },
+    /// The state is not all there.
+    #[error("{missing} chunks of the snapshot are still missing")]
+    Incomplete {
+        /// How many.
+        missing: usize,
+    },
+    /// All chunks are what their names say, but the whole is not.
+    #[error("the snapshot's chunks make a state with digest {found}, but it announces {expected}")]
+    Digest {
+        /// The digest in the manifest.
+        expected: Digest,
+        /// The digest of the chunks together.
+        found: Digest,
+    },
+    /// The whole is what was announced, but not a state.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The state is not the one that was announced.
+    #[error("the snapshot's state is of run {run} and step {step}")]
+    OtherState {
+        /// The state's run.
+        run: RunId,
+        /// The state's step.
+        step: u64,
+    },
+}
+
+/// A state's canonical bytes with their manifest: what a donor hands out, chunk by chunk.
+#[derive(Clone)]
+pub struct StateSnapshot {
+    manifest: SnapshotManifest,
+    id: Digest,
+    bytes: Vec<u8>,
+    places: BTreeMap<Digest, Range<usize>>,
+}
+
+impl StateSnapshot {
+    /// The snapshot of `state`.
+    pub fn of(state: &ReplicatedState) -> Self {
+        let bytes = state.encode();
+        let chunks: Vec<Digest> = bytes.chunks(CHUNK_BYTES).map(hash).collect();
+        let place = |at: usize| at * CHUNK_BYTES..((at + 1) * CHUNK_BYTES).min(bytes.len());
+        let places = chunks.iter().enumerate().map(|(at, chunk)| (*chunk, place(at))).collect();
+        let manifest = SnapshotManifest {
+            run: state.run,
+            step: state.step,
+            digest: hash(&bytes),
+            bytes: bytes.len() as u64,
+            chunks,
+        };
+        Self { id: manifest.id(), manifest, bytes, places }
+    }
+
+    /// What it consists of.
+    pub fn manifest(&self) -> &SnapshotManifest {
+        &self.manifest
+    }
+
+    /// Its name: blake3 of the manifest's bytes.
+    pub fn id(&self) -> Digest {
+        self.id
+    }
+
+    /// The chunk with this hash.
+    pub fn chunk(&self, hash: Digest) -> Option<&[u8]> {
+        self.places.get(&hash).map(|place| &self.bytes[place.clone()])
+    }
+}
+
+impl std::fmt::Debug for StateSnapshot {
+    /// Names and sizes only: the state may be gigabytes.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StateSnapshot")
+            .field("id", &self.id)
+            .field("step", &self.manifest.step)
+            .field("bytes", &self.manifest.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn hash(bytes: &[u8]) -> Digest {
+    Digest(*blake3::hash(bytes).as_bytes())
+}
+
+/// Cuts what is written to it into chunks and hands each to `store`, so that a state is cut without a copy of it.
+pub(crate) struct Splitter<F> {
+    store: F,
+    pending: Vec<u8>,
+    whole: blake3::Hasher,
+    bytes: u64,
+    chunks: Vec<Digest>,
+}
+
+impl<F: FnMut(Digest, &[u8]) -> io::Result<()>> Splitter<F> {
+    pub(crate) fn new(store: F) -> Self {
+        let pending = Vec::with_capacity(CHUNK_BYTES);
+        Self { store, pending, whole: blake3::Hasher::new(), bytes: 0, chunks: Vec::new() }
+    }
+
+    /// The manifest of all that was written.
+    pub(crate) fn finish(mut self, run: RunId, step: u64) -> io::Result<SnapshotManifest> {
+        self.cut()?;
+        let digest = Digest(*self.whole.finalize().as_bytes());
+        Ok(SnapshotManifest { run, step, digest, bytes: self.bytes, chunks: self.chunks })
+    }
+
+    fn cut(&mut self) -> io::Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let digest = hash(&self.pending);
+        (self.store)(digest, &self.pending)?;
+        self.whole.update(&self.pending);
+        self.bytes += self.pending.len() as u64;
+        self.pending.clear();
+        self.chunks.push(digest);
+        Ok(())
+    }
+}
+
+impl<F: FnMut(Digest, &[u8]) -> io::Result<()>> Write for Splitter<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(CHUNK_BYTES - self.pending.len());
+        self.pending.extend_from_slice(&bytes[..taken]);
+        if self.pending.len() == CHUNK_BYTES {
+            self.cut()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
