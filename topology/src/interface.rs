@@ -82,7 +82,7 @@ pub enum Output {
     Hold(Hold),
     /// Write this to disk before any later output is carried out.
     Persist(Record),
-    /// Catch up, then run the steps in this view.
+    /// Catch up, then run the steps in this view. If none is left, say [`Input::Finished`], again if need be.
     Resume(Resumption),
     /// Tell the user.
     Event(Event),

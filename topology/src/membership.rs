@@ -84,6 +84,8 @@ pub struct Membership {
     progress: Progress,
     /// Whether we hold the replicated state, or can compute it.
     synced: bool,
+    /// Whether the driver was told to download the state, and goes on with it.
+    downloading: bool,
     /// The highest step that we know we have committed.
     reached: u64,
     leaving: bool,
@@ -182,6 +184,7 @@ impl Membership {
             steps: Steps::Held,
             progress,
             synced: progress.has_state,
+            downloading: false,
             reached: progress.step,
             leaving: false,
             finished: None,

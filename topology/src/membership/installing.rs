@@ -90,6 +90,7 @@ impl Membership {
         });
         self.steps = Steps::Held;
         self.watch(now);
+        self.digests.keep_to(proposal.resume.step);
         // What follows from promises that we gave before we came back from a record is not true of us any more: we stay
         // held, and so ask for another decree.
         let outdated = !joins && recovering && !proposal.reasons.contains(&Reason::Recovered);
@@ -99,6 +100,7 @@ impl Membership {
             // Nothing that we hold counts here, but for a run that has not begun.
             let fresh = catch_up == Some(CatchUp::Current);
             self.synced = fresh;
+            self.downloading = false; // Not before the driver is told to.
             self.progress = Progress { step: 0, has_state: fresh, has_result: false };
         }
         if proposal.view.members().len() < self.config.min_members && self.finished.is_none() {
@@ -118,6 +120,7 @@ impl Membership {
         self.reached = step;
         if matches!(catch_up, CatchUp::State { .. }) {
             self.synced = false;
+            self.downloading = true;
             self.digests.clear();
         }
         let announce = self.synced;
@@ -141,13 +144,15 @@ impl Membership {
         let reached = |peers: &[PeerId]| -> Vec<PeerId> {
             peers.iter().copied().filter(|peer| *peer != me && !apart(*peer)).collect()
         };
-        let Progress { step, has_state, .. } = self.progress;
+        let step = self.progress.step;
         let needs_state = resume.syncing.binary_search(&me).is_ok();
-        let downloads = needs_state && !joins && !has_state;
+        // Whoever has joined a view that waited for members does not download yet.
+        let idle = needs_state && !self.synced && !self.downloading;
         if joins && !needs_state {
             return Some(CatchUp::Current);
         }
-        if !needs_state || downloads {
+        if !joins && !idle {
+            // Who is downloading the state goes on with that, and may have it by now.
             if step == resume.step {
                 return Some(CatchUp::Current);
             }

@@ -213,6 +213,9 @@ impl Membership {
         let Some(seat) = &self.seat else { return };
         let Some(decree) = &seat.decree else { return };
         let forced = decree.round.forced().cloned();
+        if seat.returned && forced.as_ref().is_some_and(|forced| !forced.view.contains(self.me.peer)) {
+            return self.pause(now); // The others were to go on without us, and none of them does.
+        }
         let Some(proposal) = forced.or_else(|| self.plan(seat, decree, false)) else { return self.pause(now) };
         let (ballot, promised) = (decree.ballot, decree.round.promised().clone());
         let Some(seat) = &mut self.seat else { return };
@@ -333,24 +336,27 @@ impl Membership {
         let over = self.config.fork_after.is_some_and(|limit| now - since >= limit);
         let complete = present == seat.view.members().len();
         let quorum = seat.view.has_quorum(decree.round.promised());
-        if quorum && (over || complete) {
+        let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
+        if quorum && stateless && (over || complete) {
             return self.end(Event::NoState);
         }
         if before.is_none_or(|paused| paused.present != present) {
             self.tell(Event::Paused { present, needed });
         }
-        if over
-            && let Some(seat) = &self.seat
-            && let Some(decree) = &seat.decree
-        {
-            let ballot = decree.ballot;
-            let fork = self.plan(seat, decree, true).filter(|fork| fork.view.contains(me));
-            if let (Some(fork), Some(seat)) = (fork, &mut self.seat)
-                && let Some(decree) = &mut seat.decree
-            {
-                decree.proposal = Some(fork);
-                return self.decide(now, Some(ballot));
-            }
+        if over {
+            let fork = self.seat.as_ref().and_then(|seat| {
+                let decree = seat.decree.as_ref()?;
+                Some((decree.ballot, self.plan(seat, decree, true)?)).filter(|(_, fork)| fork.view.contains(me))
+            });
+            let decree = self.seat.as_mut().and_then(|seat| seat.decree.as_mut());
+            return match (fork, decree) {
+                (Some((ballot, fork)), Some(decree)) => {
+                    decree.proposal = Some(fork);
+                    self.decide(now, Some(ballot));
+                }
+                // Nobody here has the state: the others may have.
+                (None, _) | (_, None) => self.give_up(now),
+            };
         }
         self.rest(now);
     }

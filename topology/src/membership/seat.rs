@@ -43,6 +43,8 @@ pub(super) struct Seat {
     pub(super) paused: Option<Paused>,
     /// We have proposed although another had, because somebody can't reach that one.
     pub(super) overruled: bool,
+    /// We were outside, and nobody who goes on has answered for long.
+    pub(super) returned: bool,
     /// We have asked another member to propose in our place.
     pub(super) deferred: bool,
     /// When we propose, if nobody else has by then.
@@ -121,6 +123,7 @@ impl Seat {
             tries: 0,
             paused: None,
             deferred: false,
+            returned: false,
             takeover_at: None,
             suspects: BTreeMap::new(),
             broken: BTreeSet::new(),

@@ -399,6 +399,10 @@ impl Cluster {
                     if let (Some(state), None) = (peer.state, &peer.wants_result) {
                         self.invariants.state(name, resumption.view.id(), resumption.step, state);
                     }
+                    let (step, state) = (self.peers[&name].step, self.peers[&name].state);
+                    if let (Some(digest), true) = (state, step == self.steps) {
+                        self.input(name, Input::Finished { step, digest });
+                    }
                     self.begin(name);
                 }
                 Output::Event(event) => {
