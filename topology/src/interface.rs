@@ -10,6 +10,7 @@ use crate::time::Time;
 use crate::view::View;
 
 /// What happened.
+#[expect(clippy::large_enum_variant, reason = "nearly all inputs are messages, and none is kept")]
 #[derive(Debug, Clone)]
 pub enum Input {
     /// A peer's message arrived.

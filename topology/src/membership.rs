@@ -44,7 +44,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use asking::Asking;
 use digests::Digests;
-use joining::Joiner;
+use joining::Waiting;
 use outsiders::Probe;
 use quarantine::Quarantine;
 use seat::{Recovering, Seat};
@@ -92,7 +92,7 @@ pub struct Membership {
     finished: Option<(u64, Digest)>,
     /// We have heard everybody finish, and wait for goodbyes.
     parting: bool,
-    joiners: BTreeMap<PeerId, Joiner>,
+    joiners: BTreeMap<PeerId, Waiting>,
     lost: BTreeMap<PeerId, Probe>,
     quarantine: Quarantine,
     digests: Digests,

@@ -6,7 +6,7 @@ use crate::error::Violation;
 use crate::id::PeerId;
 use crate::interface::{CatchUp, Event, Resumption};
 use crate::message::{Body, Contact, Evidence, MAX_MEMBERS};
-use crate::proposal::{Ballot, Progress, Proposal, Reason, Resume};
+use crate::proposal::{Ballot, Joiner, Progress, Proposal, Reason, Resume};
 use crate::time::Time;
 
 impl Membership {
@@ -46,7 +46,8 @@ impl Membership {
             }
         }
         let newer = self.seat.as_ref().is_none_or(|seat| view.generation > seat.view.generation);
-        let invited = view.contains(me) && proposal.contacts.iter().any(|contact| contact.peer == me);
+        let ours = |joiner: &Joiner| joiner.contact.peer == me && joiner.incarnation == self.config.incarnation;
+        let invited = view.contains(me) && proposal.joiners.iter().any(ours);
         if self.asking.is_some() && newer && invited {
             self.enter(now, from, proposal, contacts);
         } else {
@@ -167,7 +168,7 @@ impl Membership {
     }
 
     fn learn_all(&mut self, contacts: Vec<Contact>, proposal: &Proposal) {
-        for contact in contacts.into_iter().chain(proposal.contacts.iter().cloned()) {
+        for contact in contacts.into_iter().chain(proposal.joiners.iter().map(|joiner| joiner.contact.clone())) {
             if proposal.view.contains(contact.peer) {
                 self.learn(contact);
             }
@@ -201,7 +202,7 @@ impl Membership {
 
     /// What a peer must know to take part: a joiner, how to reach the members.
     pub(super) fn contacts_for(&self, peer: PeerId, proposal: &Proposal) -> Vec<Contact> {
-        if !proposal.contacts.iter().any(|contact| contact.peer == peer) {
+        if !proposal.joiners.iter().any(|joiner| joiner.contact.peer == peer) {
             return Vec::new();
         }
         let members = proposal.view.members().iter().filter(|member| **member != peer);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::agreement::Round;
-use super::planning::{Candidate, Promised, Question};
+use super::planning::{Promised, Question};
 use super::seat::{Decree, Paused, Seat, Stage};
 use super::{Membership, Steps};
 use crate::id::PeerId;
@@ -84,10 +84,9 @@ impl Membership {
         if self.leaving && proposer != me && seat.told.insert(me, proposer) != Some(proposer) {
             news.push(Body::Leave);
         }
-        for (peer, joiner) in &self.joiners {
+        for (peer, waiting) in &self.joiners {
             if proposer != me && *peer != proposer && seat.told.insert(*peer, proposer) != Some(proposer) {
-                let Candidate { contact, step, generation } = joiner.candidate.clone();
-                news.push(Body::Introduce { contact, step, generation });
+                news.push(Body::Introduce(waiting.joiner.clone()));
             }
         }
         if urgent && seat.takeover_at.is_none() {
@@ -366,49 +365,5 @@ impl Decree {
     fn new(ballot: Ballot, boundary: Option<u64>, stage: Stage) -> Self {
         let (round, promises) = (Round::new(ballot), BTreeMap::new());
         Self { ballot, boundary, stage, round, promises, proposal: None, late: false }
-    }
-}
-
-impl Seat {
-    /// Whether a ballot is put to this member: to those we can reach, to those who only vote, and after a failure to all
-    /// that may have come back.
-    fn asks(&self, peer: PeerId, again: bool) -> bool {
-        if let Some(recovering) = &self.recovering {
-            return recovering.returned.contains(&peer);
-        }
-        match self.suspects.get(&peer) {
-            None | Some(Evidence::LinkFailed | Evidence::Elsewhere | Evidence::Restarted) => true,
-            Some(Evidence::Misbehaved) => false,
-            Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => again,
-        }
-    }
-
-    /// Whether it is worth waiting for this member's promise. If we can't reach it ourselves but somebody else can, it
-    /// is: that one will propose instead, and evict nobody.
-    fn expects(&self, peer: PeerId, decree: &Decree) -> bool {
-        if self.recovering.as_ref().is_some_and(|recovering| !recovering.returned.contains(&peer)) {
-            return false;
-        }
-        match self.suspects.get(&peer) {
-            None | Some(Evidence::LinkFailed) => true,
-            Some(Evidence::Elsewhere | Evidence::Restarted | Evidence::Misbehaved) => false,
-            Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => {
-                self.hearsay.of(peer).is_none() && self.who_reaches(peer, decree).is_some()
-            }
-        }
-    }
-
-    /// The first member that has promised and may reach `peer`.
-    fn who_reaches(&self, peer: PeerId, decree: &Decree) -> Option<PeerId> {
-        let mut others = decree.promises.iter().filter(|(other, _)| **other != decree.ballot.proposer);
-        let reaches = |promised: &Promised| !promised.leaving && !promised.unreachable.contains(&peer);
-        others.find(|(_, promised)| reaches(promised)).map(|(other, _)| *other)
-    }
-
-    /// The member that should propose in our place, if we suspect one that it may reach.
-    fn agent(&self, me: PeerId, decree: &Decree) -> Option<PeerId> {
-        let missing = self.others(me).into_iter().filter(|peer| !decree.promises.contains_key(peer));
-        let mut unreached = missing.filter(|peer| self.suspects.contains_key(peer) && self.expects(*peer, decree));
-        unreached.find_map(|peer| self.who_reaches(peer, decree))
     }
 }
