@@ -31,8 +31,8 @@ fn a_full_disk_costs_checkpoints_and_nothing_else() {
     let dir = Arc::new(tempfile::TempDir::new().expect("a temp dir"));
     let is_root = std::fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
     let user: &[&str] = if is_root.expect("/proc is there") { &[] } else { &["--map-root-user"] };
-    let words = ["unshare", "--mount"].iter().chain(user).chain(&["sh", "-c", mount]);
-    let mut prefix: Vec<String> = words.map(|word| (*word).to_owned()).collect();
+    let words = [&["unshare", "--mount"], user, &["sh", "-c", mount]].concat();
+    let mut prefix: Vec<String> = words.into_iter().map(str::to_owned).collect();
     prefix.push(dir.path().to_str().expect("test paths are text").to_owned());
     let options = PeerOptions { prefix, ..PeerOptions::flags("--checkpoint-every 10") };
     let joiner = Peer::join_in(dir, &founder.ticket(), &options);

@@ -91,6 +91,7 @@ impl Fleet {
                 listen: listen(number)?,
                 peer: None,
                 life: 0,
+                through: None,
                 is_stopped: false,
                 said: Said::default(),
                 audits: Vec::new(),
@@ -126,10 +127,12 @@ impl Fleet {
         }
         let has_ticket = |fleet: &Self| fleet.tickets(slot).next().is_some();
         self.wait("a ticket", FOUNDING_LIMIT, has_ticket)?;
-        let tickets: Vec<String> = self.tickets(slot).map(str::to_owned).collect();
+        let tickets: Vec<(usize, String)> =
+            self.tickets(slot).map(|(other, ticket)| (other, ticket.to_owned())).collect();
         let mut dice = Dice::new(self.plan.seed ^ u64::from(self.slots[slot].life) ^ (slot as u64) << 32);
-        let ticket = &tickets[dice.below(tickets.len())];
+        let (other, ticket) = &tickets[dice.below(tickets.len())];
         self.join_with(slot, ticket);
+        self.slots[slot].through = Some((*other, self.slots[*other].life));
         Ok(())
     }
 
@@ -163,7 +166,7 @@ impl Fleet {
     fn options(&mut self, number: usize) -> PeerOptions {
         let slot = &mut self.slots[number];
         slot.said = Said::default();
-        slot.is_stopped = false;
+        (slot.is_stopped, slot.through) = (false, None);
         // Whatever happens to this process, its children end with it.
         let mut prefix: Vec<String> = ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).into();
         prefix.extend(self.lan.as_ref().map(|lan| lan.host(number).prefix).unwrap_or_default());
@@ -373,10 +376,10 @@ impl Fleet {
         full >= 2 && 2 * staying.iter().filter(in_view).count() > members.len()
     }
 
-    fn tickets(&self, other_than: usize) -> impl Iterator<Item = &str> {
+    fn tickets(&self, other_than: usize) -> impl Iterator<Item = (usize, &str)> {
         let others =
             self.slots.iter().enumerate().filter(move |(number, slot)| *number != other_than && slot.is_awake());
-        others.filter_map(|(_, slot)| slot.said.ticket.as_deref())
+        others.filter_map(|(number, slot)| Some((number, slot.said.ticket.as_deref()?)))
     }
 
     fn compare(&mut self, slot: usize, event: &Value) {
@@ -400,6 +403,19 @@ impl Fleet {
             return;
         }
         if self.slots[number].said.finished.as_ref().is_some_and(|last| last["outcome"] == "complete") {
+            return;
+        }
+        // Nobody can join through somebody who is killed meanwhile. A person would try again, and so do we.
+        let slot = &self.slots[number];
+        let is_orphan = slot.said.view.is_none()
+            && slot
+                .through
+                .is_some_and(|(other, life)| !self.slots[other].is_awake() || self.slots[other].life != life);
+        if is_orphan {
+            self.say(&format!("start {number} again: whom it joined through is gone"));
+            if let Err(error) = self.start(number) {
+                self.broken.push(format!("{number} can't be started again: {error:#}"));
+            }
             return;
         }
         let text = format!("the process of {number} ended by itself: {}", outcome.1);

@@ -19,6 +19,8 @@ pub struct Slot {
     pub(super) peer: Option<Peer>,
     /// How many processes have had it before.
     pub(super) life: u32,
+    /// Through whom it joined: a place, and its life.
+    pub(super) through: Option<(usize, u32)>,
     /// Whether it has been sent SIGSTOP.
     pub(super) is_stopped: bool,
     /// What its process said.
