@@ -45,7 +45,11 @@ impl Membership {
     }
 
     fn receive_in_view(&mut self, now: Time, from: PeerId, envelope: Envelope) -> Result<(), Violation> {
-        let Some(seat) = &self.seat else { return Ok(()) };
+        let Some(seat) = &self.seat else {
+            // Of the view that is about to let us in, perhaps: others may have installed it before us.
+            self.keep_early(from, envelope);
+            return Ok(());
+        };
         let known = seat.view.contains(from);
         if envelope.view == seat.id && known {
             return self.receive_from_member(now, from, envelope.body);
@@ -59,12 +63,7 @@ impl Membership {
                 self.send_install(from);
             }
         } else if envelope.generation > seat.view.generation {
-            if !matches!(envelope.body, Body::Heartbeat { .. }) {
-                self.early.push_back((from, envelope));
-                if self.early.len() > MAX_EARLY {
-                    self.early.pop_front();
-                }
-            }
+            self.keep_early(from, envelope);
             if self.may_answer(now, from) {
                 self.say_hello(from);
             }
@@ -72,6 +71,15 @@ impl Membership {
             self.show_out(from);
         }
         Ok(())
+    }
+
+    fn keep_early(&mut self, from: PeerId, envelope: Envelope) {
+        if !matches!(envelope.body, Body::Heartbeat { .. }) {
+            self.early.push_back((from, envelope));
+            if self.early.len() > MAX_EARLY {
+                self.early.pop_front();
+            }
+        }
     }
 
     /// Handles what came too early for the view before.

@@ -145,7 +145,7 @@ fn a_full_run_refuses_and_so_does_a_finished_one() {
 #[test]
 fn a_peer_that_listens_elsewhere_is_looked_for_there() {
     let elsewhere = |name| Contact { peer: peer(name), addresses: vec!["elsewhere".to_owned()] };
-    let config = Cluster::new(1, 5, 1).config;
+    let config = Cluster::new(1, 5, 1).config.clone();
     let mut joiner = Membership::join(config, RUN, contact(peer(1)), vec![contact(peer(2))], Time::ZERO);
     for name in 1..=3 {
         joiner.handle(Time::ZERO, Input::Located(elsewhere(name))).expect("no peer's fault");
