@@ -59,6 +59,9 @@ use crate::record::Record;
 use crate::time::Time;
 use crate::view::View;
 
+/// How many contacts are remembered.
+const MAX_CONTACTS: usize = 2 * MAX_MEMBERS;
+
 /// Whether the driver's steps run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Steps {
@@ -325,7 +328,8 @@ impl Membership {
     }
 
     fn learn(&mut self, contact: Contact) {
-        if contact.peer != self.me.peer {
+        let room = self.contacts.len() < MAX_CONTACTS || self.contacts.contains_key(&contact.peer);
+        if contact.peer != self.me.peer && room {
             self.contacts.insert(contact.peer, contact.clone());
             self.outputs.push_back(Output::Learn(contact));
         }

@@ -5,3 +5,4 @@ mod cluster;
 mod driver;
 mod exploration;
 mod faults;
+mod hostile;

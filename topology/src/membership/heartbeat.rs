@@ -16,6 +16,8 @@ impl Membership {
         self.try_severed(now);
         let me = self.me.peer;
         let Some(seat) = &mut self.seat else { return };
+        let joiners = &self.joiners;
+        seat.told.retain(|peer, _| seat.suspects.contains_key(peer) || joiners.contains_key(peer));
         let silent = seat.detector.take_silent(now);
         let neighbours = seat.neighbours(me);
         let step = self.reached;

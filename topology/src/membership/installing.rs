@@ -157,7 +157,7 @@ impl Membership {
             if step == resume.step {
                 return Some(CatchUp::Current);
             }
-            if step + 1 == resume.step && !resume.holders.is_empty() {
+            if step.checked_add(1) == Some(resume.step) && !resume.holders.is_empty() {
                 // Donors hold the result too, as soon as they have caught up.
                 let mut from = reached(&resume.holders);
                 from.extend(reached(&resume.donors).into_iter().filter(|peer| !resume.holders.contains(peer)));

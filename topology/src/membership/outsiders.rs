@@ -41,6 +41,9 @@ impl Membership {
         let Some(seat) = &mut self.seat else { return };
         let known = seat.view.contains(from);
         let ours = seat.standing(step);
+        if view == seat.id && !known {
+            return; // It names our view, but is not in it.
+        }
         if view == seat.id || (Some(view) == seat.view.parent && known) {
             match (&mut seat.recovering, standing.recovering) {
                 (Some(recovering), true) if view == seat.id => {
@@ -174,7 +177,6 @@ impl Membership {
         let me = self.me.peer;
         let interval = self.config.probe_interval();
         let Some(seat) = self.seat.as_mut().filter(|_| self.asking.is_none()) else { return };
-        seat.told.retain(|peer, _| *peer != me); // A wish to leave is told again.
         if let Some(recovering) = &seat.recovering {
             for peer in seat.others(me).into_iter().filter(|peer| !recovering.returned.contains(peer)) {
                 self.lost.entry(peer).or_insert(Probe { at: now + interval, times: 0 });

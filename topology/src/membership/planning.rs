@@ -126,13 +126,14 @@ fn resume(staying: &BTreeMap<PeerId, Progress>, candidates: &[Joiner]) -> Resume
     let full = staying.values().filter(|progress| progress.has_state).map(|progress| progress.step);
     let stated = full.max().unwrap_or(0);
     // A member that is still syncing may be the only one left that has reduced the last step.
-    let ahead = staying.values().any(|progress| progress.has_result && progress.step == stated + 1);
-    let step = if ahead { stated + 1 } else { stated };
+    let ahead = staying.values().any(|progress| progress.has_result && stated.checked_add(1) == Some(progress.step));
+    let step = stated.saturating_add(u64::from(ahead));
     let holds = |progress: &Progress| progress.step == step && progress.has_result;
     let holders: BTreeSet<PeerId> =
         staying.iter().filter(|(_, progress)| holds(progress)).map(|(peer, _)| *peer).take(MAX_SOURCES).collect();
     let reaches = |progress: &Progress| {
-        progress.has_state && (progress.step == step || (progress.step + 1 == step && !holders.is_empty()))
+        progress.has_state
+            && (progress.step == step || (progress.step.checked_add(1) == Some(step) && !holders.is_empty()))
     };
     let mut donors: Vec<(bool, PeerId)> = staying
         .iter()

@@ -74,7 +74,16 @@ impl Membership {
     }
 
     fn keep_early(&mut self, from: PeerId, envelope: Envelope) {
-        if !matches!(envelope.body, Body::Heartbeat { .. }) {
+        // What answers something is of no use before we have asked, and what is said regularly is said again.
+        let lasts = !matches!(
+            envelope.body,
+            Body::Heartbeat { .. }
+                | Body::Promise { .. }
+                | Body::Nack { .. }
+                | Body::Propose { .. }
+                | Body::Accept { .. }
+        );
+        if lasts {
             self.early.push_back((from, envelope));
             if self.early.len() > MAX_EARLY {
                 self.early.pop_front();

@@ -1,0 +1,203 @@
+//! Random bytes and random messages: refused or harmless, never a panic, never without bound.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+use super::cluster::{RUN, Rng, contact, peer};
+use crate::{
+    Ballot, Body, Config, Digest, Envelope, Evidence, Generation, Input, Joiner, Membership, PeerId, Progress,
+    Proposal, Reason, Record, Refusal, Resume, RunId, Standing, Time, Timer, View, ViewId,
+};
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, rng_seed: RngSeed::Fixed(11), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_bytes_are_refused_or_canonical(mut bytes in prop::collection::vec(any::<u8>(), 0..300), run in any::<bool>()) {
+        if run && bytes.len() > 66 {
+            bytes[65] %= 20; // So that a body is looked at.
+        }
+        if let Ok(envelope) = Envelope::decode(&bytes) {
+            prop_assert_eq!(Envelope::decode(&envelope.encode()), Ok(envelope));
+        }
+        if let Ok(record) = Record::decode(&bytes) {
+            prop_assert_eq!(Record::decode(&record.encode()), Ok(record));
+        }
+    }
+
+    #[test]
+    fn damaged_messages_are_refused_or_bounded(seed in any::<u64>(), flips in 1usize..6) {
+        let mut rng = Rng(seed);
+        let mut bytes = envelope(&mut rng, &View::found(RUN, peer(5))).encode();
+        for _ in 0..flips {
+            let at = rng.below(bytes.len());
+            bytes[at] ^= 1 << rng.below(8);
+        }
+        if let Ok(Envelope { body: Body::Propose { proposal, .. }, .. }) = Envelope::decode(&bytes) {
+            prop_assert!(proposal.validate().is_ok());
+        }
+    }
+}
+
+#[test]
+fn random_messages_into_every_state() {
+    for seed in 0..3_000 {
+        let mut rng = Rng(seed);
+        let config = Config { min_members: 1 + rng.below(3), ..Config::default() };
+        let mut now = Time::ZERO;
+        let progress = Progress { step: rng.below(3) as u64, has_state: true, has_result: false };
+        let first = View::found(RUN, peer(5)).succeed([5, 6, 7, 8].map(peer));
+        let mut machine = match rng.below(3) {
+            0 => Membership::found(config, RUN, contact(peer(5)), progress, now),
+            1 => Membership::join(config, RUN, contact(peer(5)), vec![contact(peer(6))], now),
+            _ => {
+                let record = Record { view: first.clone(), promised: None, accepted: None };
+                let contacts = [6, 7, 8].map(|name| contact(peer(name))).to_vec();
+                Membership::recover(config, RUN, contact(peer(5)), record, contacts, progress, now)
+            }
+        };
+        while machine.poll().is_some() {}
+        for _ in 0..120 {
+            now = now + Duration::from_millis(rng.below(3_000) as u64);
+            let (step, digest) = (number(&mut rng), Digest([rng.below(2) as u8; 32]));
+            let timers = [Timer::Heartbeat, Timer::Round, Timer::Takeover, Timer::Join, Timer::Goodbye];
+            let input = match rng.below(24) {
+                0..=2 => Input::Expired(rng.pick(&timers)),
+                3 => Input::Suspected { peer: name(&mut rng), evidence: evidence(&mut rng) },
+                4..=6 => Input::Held(any_progress(&mut rng)),
+                7 if rng.below(8) == 0 => Input::Finished { step, digest },
+                8 if rng.below(8) == 0 => Input::Leave,
+                9 => Input::Synced,
+                10 if rng.below(3) == 0 => Input::Unable,
+                11 => Input::Digest { step: number(&mut rng), digest: Digest([0; 32]) },
+                12 => Input::Committed { step },
+                _ => {
+                    let view = machine.view().cloned().unwrap_or_else(|| first.clone());
+                    let envelope = envelope(&mut rng, &view);
+                    let envelope = Envelope::decode(&envelope.encode()).expect("within bounds");
+                    Input::Received { from: name(&mut rng), envelope }
+                }
+            };
+            let ended = machine.has_ended();
+            let refused = machine.handle(now, input).is_err();
+            let outputs = std::iter::from_fn(|| machine.poll()).count();
+            assert!(!ended || outputs == 0, "seed {seed}");
+            assert!(outputs <= 200, "seed {seed}: {outputs} outputs");
+            assert!(machine.contacts().count() <= 2_048 && !(refused && ended), "seed {seed}");
+        }
+    }
+}
+
+fn name(rng: &mut Rng) -> PeerId {
+    peer(4 + rng.below(6) as u8)
+}
+
+fn number(rng: &mut Rng) -> u64 {
+    if rng.below(10) == 0 { u64::MAX - rng.below(2) as u64 } else { rng.below(4) as u64 }
+}
+
+fn evidence(rng: &mut Rng) -> Evidence {
+    rng.pick(&[
+        Evidence::Closed,
+        Evidence::Silent(Duration::from_secs(6)),
+        Evidence::LinkFailed,
+        Evidence::Unanswered,
+        Evidence::Restarted,
+        Evidence::Elsewhere,
+        Evidence::Misbehaved,
+    ])
+}
+
+fn any_progress(rng: &mut Rng) -> Progress {
+    Progress { step: number(rng), has_state: rng.below(3) > 0, has_result: rng.below(2) == 0 }
+}
+
+fn some(rng: &mut Rng) -> Vec<PeerId> {
+    let mut peers: Vec<PeerId> = (0..rng.below(4)).map(|_| name(rng)).collect();
+    peers.sort_unstable();
+    peers.dedup();
+    peers
+}
+
+fn joiner(rng: &mut Rng, name: PeerId) -> Joiner {
+    let generation = Generation(number(rng));
+    Joiner { contact: contact(name), incarnation: rng.below(2) as u64, step: number(rng), generation }
+}
+
+/// A proposal that may follow `view`.
+fn proposal(rng: &mut Rng, view: &View) -> Proposal {
+    let mut members = some(rng);
+    members.push(name(rng));
+    let mut next = view.succeed(members).with_severed([(name(rng), name(rng))]);
+    next.forked = rng.below(4) == 0;
+    if rng.below(5) == 0 {
+        next.generation = Generation(number(rng));
+    }
+    let within = |peers: Vec<PeerId>| peers.into_iter().filter(|peer| next.contains(*peer)).collect::<Vec<_>>();
+    let (holders, donors, syncing) = (within(some(rng)), within(some(rng)), within(some(rng)));
+    let joiners = some(rng).into_iter().map(|name| joiner(rng, name)).collect();
+    let reasons = vec![Reason::Lost { peer: name(rng), evidence: evidence(rng) }, Reason::Recovered];
+    let resume = Resume { step: number(rng), holders, donors, syncing };
+    Proposal { view: next, resume, reasons, joiners, promised: 1, of: u32::MAX }
+}
+
+/// A well-formed envelope that says anything, often in this very view.
+fn envelope(rng: &mut Rng, view: &View) -> Envelope {
+    let ballot = Ballot { attempt: number(rng).min(5) as u32, proposer: name(rng) };
+    let other = Ballot { attempt: rng.below(3) as u32, proposer: name(rng) };
+    let (step, digest) = (number(rng), Digest([rng.below(2) as u8; 32]));
+    let standing = Standing {
+        step,
+        parent: (rng.below(2) == 0).then(|| view.id()),
+        forked: rng.below(2) == 0,
+        paused: rng.below(2) == 0,
+        recovering: rng.below(2) == 0,
+    };
+    let accepted = (rng.below(3) == 0).then(|| (other, proposal(rng, view)));
+    let body = match rng.below(19) {
+        0 => {
+            let asker = name(rng);
+            Body::Join(joiner(rng, asker))
+        }
+        1 => {
+            let asker = name(rng);
+            Body::Introduce(joiner(rng, asker))
+        }
+        2 => Body::Refuse(if rng.below(8) > 0 { Refusal::Quarantined { for_ms: step } } else { Refusal::OtherRun }),
+        3 => Body::Leave,
+        4 => Body::Suspect { peer: name(rng), evidence: evidence(rng) },
+        5 | 6 => Body::Prepare { ballot, boundary: (rng.below(2) == 0).then_some(step), unreachable: some(rng) },
+        7 => Body::Promise {
+            ballot,
+            accepted,
+            progress: any_progress(rng),
+            unreachable: some(rng),
+            leaving: rng.below(3) == 0,
+            recovering: rng.below(3) == 0,
+        },
+        8 => Body::Nack { ballot, promised: other },
+        9 | 10 => Body::Propose { ballot, proposal: proposal(rng, view) },
+        11 => Body::Accept { ballot },
+        12 => Body::Install {
+            proposal: proposal(rng, view),
+            contacts: some(rng).into_iter().map(contact).collect(),
+            fork: (rng.below(4) == 0).then_some(other),
+        },
+        13 => Body::Heartbeat { step },
+        14 => Body::Hello(standing),
+        15 => Body::Outsider { standing, contacts: some(rng).into_iter().map(contact).collect() },
+        16 => Body::Synced,
+        17 => Body::Finished { peer: name(rng), step, digest: Digest([0; 32]) },
+        _ if rng.below(2) == 0 => Body::Goodbye,
+        _ => Body::Digest { step, digest },
+    };
+    let run = if rng.below(15) == 0 { RunId([1; 32]) } else { RUN };
+    let (generation, view) = match rng.below(4) {
+        0 => (Generation(number(rng)), ViewId([rng.below(2) as u8; 32])),
+        1 => (view.generation, view.parent.unwrap_or(ViewId::NONE)),
+        _ => (view.generation, view.id()),
+    };
+    Envelope { run, generation, view, body }
+}
