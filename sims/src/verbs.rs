@@ -19,7 +19,7 @@ const THREADS: usize = 2;
 /// How many runs it may take to shrink the first failure that a `run` finds.
 const SHRINKING: u32 = 200;
 /// How many failures are told one by one.
-const EXPLAINED: u32 = 40;
+const EXPLAINED: u32 = 20;
 
 /// Returns whether everything held.
 pub(crate) fn carry_out(verb: Verb) -> anyhow::Result<bool> {

@@ -15,6 +15,9 @@ pub struct Config {
     pub max_members: usize,
     /// A side of a split run that has had no quorum for this long goes on as a fork. `None`: it waits for ever.
     pub fork_after: Option<Duration>,
+    /// Tells this process from earlier ones with the same identity: a random number will do, or the nanoseconds of the
+    /// wall clock. A process that has forgotten what it promised must not be taken for the one that promised it.
+    pub incarnation: u64,
 }
 
 impl Default for Config {
@@ -24,6 +27,7 @@ impl Default for Config {
             min_members: 1,
             max_members: MAX_MEMBERS,
             fork_after: Some(Duration::from_secs(120)),
+            incarnation: 0,
         }
     }
 }

@@ -28,9 +28,6 @@ pub enum Violation {
     /// A decided view does not follow the view that it names as its parent.
     #[error("sent a view that does not follow its parent")]
     NotSuccessor,
-    /// Only members may say this.
-    #[error("spoke as a member without being one")]
-    NotMember,
     /// A join on behalf of another peer.
     #[error("asked for {0:?} to join, which is not itself")]
     NotItself(PeerId),

@@ -10,6 +10,7 @@ use crate::time::Time;
 use crate::view::View;
 
 /// What happened.
+#[expect(clippy::large_enum_variant, reason = "nearly all inputs are messages, and none is kept")]
 #[derive(Debug, Clone)]
 pub enum Input {
     /// A peer's message arrived.
@@ -80,7 +81,7 @@ pub enum Output {
     Hold(Hold),
     /// Write this to disk before any later output is carried out.
     Persist(Record),
-    /// Catch up, then run the steps in this view.
+    /// Catch up, then run the steps in this view. If none is left, say [`Input::Finished`], again if need be.
     Resume(Resumption),
     /// Tell the user.
     Event(Event),

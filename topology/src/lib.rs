@@ -37,7 +37,7 @@ pub use interface::{CatchUp, Event, Hold, Input, Output, Resumption, Timer};
 pub use ledger::{Committed, Ledger, LedgerError, Order, Shares};
 pub use membership::Membership;
 pub use message::{Body, Contact, Envelope, Evidence, Refusal, Standing};
-pub use proposal::{Ballot, Progress, Proposal, Reason, Resume};
+pub use proposal::{Ballot, Joiner, Progress, Proposal, Reason, Resume};
 pub use record::Record;
 pub use ring::Ring;
 pub use time::Time;

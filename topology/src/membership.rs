@@ -44,7 +44,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use asking::Asking;
 use digests::Digests;
-use joining::Joiner;
+use joining::Waiting;
 use outsiders::Probe;
 use quarantine::Quarantine;
 use seat::{Recovering, Seat};
@@ -84,13 +84,15 @@ pub struct Membership {
     progress: Progress,
     /// Whether we hold the replicated state, or can compute it.
     synced: bool,
+    /// Whether the driver was told to download the state, and goes on with it.
+    downloading: bool,
     /// The highest step that we know we have committed.
     reached: u64,
     leaving: bool,
     finished: Option<(u64, Digest)>,
     /// We have heard everybody finish, and wait for goodbyes.
     parting: bool,
-    joiners: BTreeMap<PeerId, Joiner>,
+    joiners: BTreeMap<PeerId, Waiting>,
     lost: BTreeMap<PeerId, Probe>,
     quarantine: Quarantine,
     digests: Digests,
@@ -182,6 +184,7 @@ impl Membership {
             steps: Steps::Held,
             progress,
             synced: progress.has_state,
+            downloading: false,
             reached: progress.step,
             leaving: false,
             finished: None,

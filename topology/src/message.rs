@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::error::Violation;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
-use crate::proposal::{Ballot, Progress, Proposal};
+use crate::proposal::{Ballot, Joiner, Progress, Proposal};
 
 /// The largest view. Bounds every message.
 pub const MAX_MEMBERS: usize = 1024;
@@ -59,21 +59,9 @@ pub struct Envelope {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
     /// "I want to be a member."
-    Join {
-        /// Where to reach me.
-        contact: Contact,
-        /// My last committed step: 0 if I hold the run's initial state.
-        step: u64,
-    },
+    Join(Joiner),
     /// "This peer has asked me to let it in."
-    Introduce {
-        /// Where to reach it.
-        contact: Contact,
-        /// Its last committed step.
-        step: u64,
-        /// Its generation.
-        generation: Generation,
-    },
+    Introduce(Joiner),
     /// "You can't be a member, because ..."
     Refuse(Refusal),
     /// "I want to leave in order."
@@ -267,7 +255,7 @@ impl Envelope {
 impl Body {
     fn validate(&self) -> Result<(), Violation> {
         match self {
-            Self::Join { contact, .. } | Self::Introduce { contact, .. } => contact.validate(),
+            Self::Join(joiner) | Self::Introduce(joiner) => joiner.contact.validate(),
             Self::Prepare { unreachable, .. } => sorted(unreachable),
             Self::Promise { accepted, unreachable, .. } => {
                 sorted(unreachable)?;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::Violation;
-use crate::id::PeerId;
+use crate::id::{Generation, PeerId};
 use crate::message::{Contact, Evidence, MAX_MEMBERS};
 use crate::view::View;
 
@@ -47,6 +47,19 @@ pub struct Resume {
     pub syncing: Vec<PeerId>,
 }
 
+/// A peer that wants to be a member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joiner {
+    /// Where to reach it.
+    pub contact: Contact,
+    /// Which of its processes asked: [`crate::Config::incarnation`].
+    pub incarnation: u64,
+    /// Its last committed step: 0 if it holds the run's initial state.
+    pub step: u64,
+    /// The generation of the last view that it was in.
+    pub generation: Generation,
+}
+
 /// Why the view changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
@@ -80,8 +93,8 @@ pub struct Proposal {
     pub resume: Resume,
     /// Why the view changes.
     pub reasons: Vec<Reason>,
-    /// How to reach each joiner.
-    pub contacts: Vec<Contact>,
+    /// Who joins.
+    pub joiners: Vec<Joiner>,
     /// How many members of the current view promised.
     pub promised: u32,
     /// How many members the current view has.
@@ -103,9 +116,9 @@ impl Proposal {
                 return Err(Violation::MalformedProposal);
             }
         }
-        if self.reasons.len() > MAX_REASONS || self.contacts.len() > MAX_JOINERS {
+        if self.reasons.len() > MAX_REASONS || self.joiners.len() > MAX_JOINERS {
             return Err(Violation::MalformedProposal);
         }
-        self.contacts.iter().try_for_each(Contact::validate)
+        self.joiners.iter().try_for_each(|joiner| joiner.contact.validate())
     }
 }

@@ -1,9 +1,10 @@
 //! Being let in: the joiner's side.
 
 use super::Membership;
-use crate::id::PeerId;
+use crate::id::{Generation, PeerId};
 use crate::interface::{Event, Timer};
 use crate::message::{Body, Refusal};
+use crate::proposal::Joiner;
 use crate::time::Time;
 
 /// The most peers that a joiner asks in turn.
@@ -43,8 +44,9 @@ impl Membership {
         if now >= asking.until && !asking.candidates.is_empty() {
             let peer = asking.candidates[asking.turn % asking.candidates.len()];
             asking.turn = (asking.turn + 1) % asking.candidates.len();
-            let (contact, step) = (self.me.clone(), self.reached);
-            self.send(peer, Body::Join { contact, step });
+            let generation = self.seat.as_ref().map_or(Generation(0), |seat| seat.view.generation);
+            let (contact, step, incarnation) = (self.me.clone(), self.reached, self.config.incarnation);
+            self.send(peer, Body::Join(Joiner { contact, incarnation, step, generation }));
         }
         self.set_timer(Timer::Join, now + interval);
     }

@@ -19,6 +19,12 @@ pub(super) struct Digests {
 }
 
 impl Digests {
+    /// Forgets what was told of steps that are reduced again.
+    pub(super) fn keep_to(&mut self, step: u64) {
+        self.ours.retain(|at, _| *at <= step);
+        self.theirs.retain(|(_, at, _)| *at <= step);
+    }
+
     /// Forgets all: our state is replaced.
     pub(super) fn clear(&mut self) {
         *self = Self::default();

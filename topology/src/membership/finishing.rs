@@ -33,6 +33,18 @@ impl Membership {
         }
     }
 
+    /// Tells those that have not answered with the same: they may have missed it.
+    pub(super) fn finish_again(&mut self) {
+        let me = self.me.peer;
+        let (Some((step, digest)), Some(seat)) = (self.finished, &self.seat) else { return };
+        let others = seat.others(me).into_iter();
+        let unanswered: Vec<PeerId> =
+            others.filter(|peer| !seat.finished.contains_key(peer) && !seat.gone.contains(peer)).collect();
+        for peer in unanswered {
+            self.send(peer, Body::Finished { peer: me, step, digest });
+        }
+    }
+
     /// Ends the run if all that are left have finished. Those that have not stay members, and get the last result from us.
     pub(super) fn complete_if_done(&mut self, now: Time) {
         let me = self.me.peer;

@@ -22,6 +22,7 @@ impl Membership {
         for peer in neighbours {
             self.send(peer, Body::Heartbeat { step });
         }
+        self.finish_again();
         for (peer, silence) in silent {
             self.suspect(now, peer, Evidence::Silent(silence));
         }

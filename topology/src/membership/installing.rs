@@ -6,7 +6,7 @@ use crate::error::Violation;
 use crate::id::PeerId;
 use crate::interface::{CatchUp, Event, Resumption};
 use crate::message::{Body, Contact, Evidence, MAX_MEMBERS};
-use crate::proposal::{Ballot, Progress, Proposal, Reason, Resume};
+use crate::proposal::{Ballot, Joiner, Progress, Proposal, Reason, Resume};
 use crate::time::Time;
 
 impl Membership {
@@ -46,7 +46,8 @@ impl Membership {
             }
         }
         let newer = self.seat.as_ref().is_none_or(|seat| view.generation > seat.view.generation);
-        let invited = view.contains(me) && proposal.contacts.iter().any(|contact| contact.peer == me);
+        let ours = |joiner: &Joiner| joiner.contact.peer == me && joiner.incarnation == self.config.incarnation;
+        let invited = view.contains(me) && proposal.joiners.iter().any(ours);
         if self.asking.is_some() && newer && invited {
             self.enter(now, from, proposal, contacts);
         } else {
@@ -90,6 +91,7 @@ impl Membership {
         });
         self.steps = Steps::Held;
         self.watch(now);
+        self.digests.keep_to(proposal.resume.step);
         // What follows from promises that we gave before we came back from a record is not true of us any more: we stay
         // held, and so ask for another decree.
         let outdated = !joins && recovering && !proposal.reasons.contains(&Reason::Recovered);
@@ -99,6 +101,7 @@ impl Membership {
             // Nothing that we hold counts here, but for a run that has not begun.
             let fresh = catch_up == Some(CatchUp::Current);
             self.synced = fresh;
+            self.downloading = false; // Not before the driver is told to.
             self.progress = Progress { step: 0, has_state: fresh, has_result: false };
         }
         if proposal.view.members().len() < self.config.min_members && self.finished.is_none() {
@@ -118,6 +121,7 @@ impl Membership {
         self.reached = step;
         if matches!(catch_up, CatchUp::State { .. }) {
             self.synced = false;
+            self.downloading = true;
             self.digests.clear();
         }
         let announce = self.synced;
@@ -141,13 +145,15 @@ impl Membership {
         let reached = |peers: &[PeerId]| -> Vec<PeerId> {
             peers.iter().copied().filter(|peer| *peer != me && !apart(*peer)).collect()
         };
-        let Progress { step, has_state, .. } = self.progress;
+        let step = self.progress.step;
         let needs_state = resume.syncing.binary_search(&me).is_ok();
-        let downloads = needs_state && !joins && !has_state;
+        // Whoever has joined a view that waited for members does not download yet.
+        let idle = needs_state && !self.synced && !self.downloading;
         if joins && !needs_state {
             return Some(CatchUp::Current);
         }
-        if !needs_state || downloads {
+        if !joins && !idle {
+            // Who is downloading the state goes on with that, and may have it by now.
             if step == resume.step {
                 return Some(CatchUp::Current);
             }
@@ -162,7 +168,7 @@ impl Membership {
     }
 
     fn learn_all(&mut self, contacts: Vec<Contact>, proposal: &Proposal) {
-        for contact in contacts.into_iter().chain(proposal.contacts.iter().cloned()) {
+        for contact in contacts.into_iter().chain(proposal.joiners.iter().map(|joiner| joiner.contact.clone())) {
             if proposal.view.contains(contact.peer) {
                 self.learn(contact);
             }
@@ -196,7 +202,7 @@ impl Membership {
 
     /// What a peer must know to take part: a joiner, how to reach the members.
     pub(super) fn contacts_for(&self, peer: PeerId, proposal: &Proposal) -> Vec<Contact> {
-        if !proposal.contacts.iter().any(|contact| contact.peer == peer) {
+        if !proposal.joiners.iter().any(|joiner| joiner.contact.peer == peer) {
             return Vec::new();
         }
         let members = proposal.view.members().iter().filter(|member| **member != peer);

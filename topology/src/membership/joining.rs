@@ -1,12 +1,11 @@
 //! Letting peers in: the members' side.
 
 use super::Membership;
-use super::planning::Candidate;
 use crate::error::Violation;
-use crate::id::{Generation, PeerId};
+use crate::id::PeerId;
 use crate::interface::Event;
-use crate::message::{Body, Contact, Evidence, Refusal};
-use crate::proposal::MAX_JOINERS;
+use crate::message::{Body, Evidence, Refusal};
+use crate::proposal::{Joiner, MAX_JOINERS};
 use crate::time::Time;
 
 /// A joiner that has not asked again for this many of its intervals is forgotten.
@@ -14,21 +13,14 @@ const PATIENCE: u32 = 6;
 
 /// A peer that waits to be let in.
 #[derive(Debug)]
-pub(super) struct Joiner {
-    pub(super) candidate: Candidate,
+pub(super) struct Waiting {
+    pub(super) joiner: Joiner,
     asked_at: Time,
 }
 
 impl Membership {
-    pub(super) fn receive_join(
-        &mut self,
-        now: Time,
-        from: PeerId,
-        generation: Generation,
-        contact: Contact,
-        step: u64,
-    ) -> Result<(), Violation> {
-        if contact.peer != from {
+    pub(super) fn receive_join(&mut self, now: Time, from: PeerId, joiner: Joiner) -> Result<(), Violation> {
+        if joiner.contact.peer != from {
             return Err(Violation::NotItself(from));
         }
         let (Some(seat), None) = (&self.seat, &self.asking) else { return Ok(()) };
@@ -37,16 +29,15 @@ impl Membership {
             return Ok(());
         }
         if seat.view.contains(from) {
-            let invited =
-                seat.origin.as_ref().is_some_and(|origin| origin.contacts.iter().any(|contact| contact.peer == from));
+            let same = |known: &Joiner| known.contact.peer == from && known.incarnation == joiner.incarnation;
+            let invited = seat.origin.as_ref().is_some_and(|origin| origin.joiners.iter().any(same));
             if invited && !seat.heard.contains(&from) {
                 self.send_install(from); // It asked again before it heard that it is in.
                 return Ok(());
             }
             self.suspect(now, from, Evidence::Restarted);
         }
-        let candidate = Candidate { contact, step, generation };
-        self.admit(now, candidate);
+        self.admit(now, joiner);
         if let Some(seat) = &mut self.seat {
             seat.told.remove(&from); // Whoever proposes hears of it again.
         }
@@ -54,8 +45,8 @@ impl Membership {
     }
 
     /// Has a peer wait to be let in, unless it can't be.
-    pub(super) fn admit(&mut self, now: Time, candidate: Candidate) {
-        let peer = candidate.contact.peer;
+    pub(super) fn admit(&mut self, now: Time, joiner: Joiner) {
+        let peer = joiner.contact.peer;
         let Some(seat) = self.seat.as_ref().filter(|_| peer != self.me.peer) else { return };
         if let Some(remaining) = self.quarantine.remaining(now, peer) {
             let for_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
@@ -69,7 +60,7 @@ impl Membership {
             self.joiners.remove(&peer);
             return self.send(peer, Body::Refuse(Refusal::Full { max_members }));
         }
-        self.joiners.insert(peer, Joiner { candidate, asked_at: now });
+        self.joiners.insert(peer, Waiting { joiner, asked_at: now });
         if !known {
             self.tell(Event::Joining(peer));
         }
@@ -77,20 +68,20 @@ impl Membership {
 
     /// The joiners that the next view may take in. None while a member is still syncing, so that those who serve the state
     /// serve one batch at a time.
-    pub(super) fn candidates(&self) -> Vec<Candidate> {
+    pub(super) fn candidates(&self) -> Vec<Joiner> {
         let Some(seat) = &self.seat else { return Vec::new() };
         if self.finished.is_some() || !(seat.syncing.is_empty() || seat.waiting) {
             return Vec::new();
         }
         let room = self.config.max_members.saturating_sub(seat.view.members().len()).min(MAX_JOINERS);
         let outside = self.joiners.iter().filter(|(peer, _)| !seat.view.contains(**peer));
-        outside.take(room).map(|(_, joiner)| joiner.candidate.clone()).collect()
+        outside.take(room).map(|(_, waiting)| waiting.joiner.clone()).collect()
     }
 
     pub(super) fn forget_joiners(&mut self, now: Time) {
         let limit = self.config.probe_interval() * PATIENCE;
         let gone: Vec<PeerId> =
-            self.joiners.extract_if(.., |_, joiner| now - joiner.asked_at > limit).map(|(peer, _)| peer).collect();
+            self.joiners.extract_if(.., |_, waiting| now - waiting.asked_at > limit).map(|(peer, _)| peer).collect();
         for peer in gone {
             self.tell(Event::JoinerLost(peer));
         }

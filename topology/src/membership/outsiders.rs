@@ -155,6 +155,7 @@ impl Membership {
                 seat.hearsay.clear();
                 seat.tries = 0;
                 seat.waiting = false;
+                seat.returned = true;
             }
             self.give_time(now, std::time::Duration::ZERO);
             self.watch(now);

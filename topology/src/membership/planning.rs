@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::hearsay::Hearsay;
 use crate::id::{Generation, PeerId};
-use crate::message::{Contact, Evidence};
-use crate::proposal::{MAX_REASONS, MAX_SOURCES, Progress, Proposal, Reason, Resume};
+use crate::message::Evidence;
+use crate::proposal::{Joiner, MAX_REASONS, MAX_SOURCES, Progress, Proposal, Reason, Resume};
 use crate::ring::ring_around;
 use crate::view::{MAX_SEVERED, View};
 
@@ -17,14 +17,6 @@ pub(super) struct Promised {
     pub(super) leaving: bool,
 }
 
-/// A peer that waits to be let in.
-#[derive(Debug, Clone)]
-pub(super) struct Candidate {
-    pub(super) contact: Contact,
-    pub(super) step: u64,
-    pub(super) generation: Generation,
-}
-
 /// All that a proposal follows from.
 #[derive(Debug)]
 pub(super) struct Question<'a> {
@@ -34,7 +26,7 @@ pub(super) struct Question<'a> {
     pub(super) excluded: &'a BTreeMap<PeerId, Evidence>,
     /// What others saw of members that did not promise.
     pub(super) hearsay: &'a Hearsay,
-    pub(super) candidates: Vec<Candidate>,
+    pub(super) candidates: Vec<Joiner>,
     pub(super) forked: bool,
     pub(super) recovered: bool,
 }
@@ -70,7 +62,7 @@ impl Question<'_> {
             view,
             resume,
             reasons,
-            contacts: self.candidates.into_iter().map(|candidate| candidate.contact).collect(),
+            joiners: self.candidates,
             promised: count(self.promises.len()),
             of: count(self.view.members().len()),
         })
@@ -130,7 +122,7 @@ impl Question<'_> {
 }
 
 /// The highest step that the members can go on from, and who helps whom to get there.
-fn resume(staying: &BTreeMap<PeerId, Progress>, candidates: &[Candidate]) -> Resume {
+fn resume(staying: &BTreeMap<PeerId, Progress>, candidates: &[Joiner]) -> Resume {
     let full = staying.values().filter(|progress| progress.has_state).map(|progress| progress.step);
     let stated = full.max().unwrap_or(0);
     // A member that is still syncing may be the only one left that has reduced the last step.
@@ -151,7 +143,7 @@ fn resume(staying: &BTreeMap<PeerId, Progress>, candidates: &[Candidate]) -> Res
     donors.truncate(MAX_SOURCES);
     let donors: BTreeSet<PeerId> = donors.into_iter().map(|(_, peer)| peer).collect();
     let behind = staying.iter().filter(|(_, progress)| !reaches(progress)).map(|(peer, _)| *peer);
-    let initial = |candidate: &&Candidate| step > 0 || candidate.step > 0;
+    let initial = |candidate: &&Joiner| step > 0 || candidate.step > 0;
     let joining = candidates.iter().filter(initial).map(|candidate| candidate.contact.peer);
     let syncing: BTreeSet<PeerId> = behind.chain(joining).collect();
     Resume {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::agreement::Round;
-use super::planning::{Candidate, Promised, Question};
+use super::planning::{Promised, Question};
 use super::seat::{Decree, Paused, Seat, Stage};
 use super::{Membership, Steps};
 use crate::id::PeerId;
@@ -84,10 +84,9 @@ impl Membership {
         if self.leaving && proposer != me && seat.told.insert(me, proposer) != Some(proposer) {
             news.push(Body::Leave);
         }
-        for (peer, joiner) in &self.joiners {
+        for (peer, waiting) in &self.joiners {
             if proposer != me && *peer != proposer && seat.told.insert(*peer, proposer) != Some(proposer) {
-                let Candidate { contact, step, generation } = joiner.candidate.clone();
-                news.push(Body::Introduce { contact, step, generation });
+                news.push(Body::Introduce(waiting.joiner.clone()));
             }
         }
         if urgent && seat.takeover_at.is_none() {
@@ -213,6 +212,9 @@ impl Membership {
         let Some(seat) = &self.seat else { return };
         let Some(decree) = &seat.decree else { return };
         let forced = decree.round.forced().cloned();
+        if seat.returned && forced.as_ref().is_some_and(|forced| !forced.view.contains(self.me.peer)) {
+            return self.pause(now); // The others were to go on without us, and none of them does.
+        }
         let Some(proposal) = forced.or_else(|| self.plan(seat, decree, false)) else { return self.pause(now) };
         let (ballot, promised) = (decree.ballot, decree.round.promised().clone());
         let Some(seat) = &mut self.seat else { return };
@@ -333,24 +335,27 @@ impl Membership {
         let over = self.config.fork_after.is_some_and(|limit| now - since >= limit);
         let complete = present == seat.view.members().len();
         let quorum = seat.view.has_quorum(decree.round.promised());
-        if quorum && (over || complete) {
+        let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
+        if quorum && stateless && (over || complete) {
             return self.end(Event::NoState);
         }
         if before.is_none_or(|paused| paused.present != present) {
             self.tell(Event::Paused { present, needed });
         }
-        if over
-            && let Some(seat) = &self.seat
-            && let Some(decree) = &seat.decree
-        {
-            let ballot = decree.ballot;
-            let fork = self.plan(seat, decree, true).filter(|fork| fork.view.contains(me));
-            if let (Some(fork), Some(seat)) = (fork, &mut self.seat)
-                && let Some(decree) = &mut seat.decree
-            {
-                decree.proposal = Some(fork);
-                return self.decide(now, Some(ballot));
-            }
+        if over {
+            let fork = self.seat.as_ref().and_then(|seat| {
+                let decree = seat.decree.as_ref()?;
+                Some((decree.ballot, self.plan(seat, decree, true)?)).filter(|(_, fork)| fork.view.contains(me))
+            });
+            let decree = self.seat.as_mut().and_then(|seat| seat.decree.as_mut());
+            return match (fork, decree) {
+                (Some((ballot, fork)), Some(decree)) => {
+                    decree.proposal = Some(fork);
+                    self.decide(now, Some(ballot));
+                }
+                // Nobody here has the state: the others may have.
+                (None, _) | (_, None) => self.give_up(now),
+            };
         }
         self.rest(now);
     }
@@ -360,49 +365,5 @@ impl Decree {
     fn new(ballot: Ballot, boundary: Option<u64>, stage: Stage) -> Self {
         let (round, promises) = (Round::new(ballot), BTreeMap::new());
         Self { ballot, boundary, stage, round, promises, proposal: None, late: false }
-    }
-}
-
-impl Seat {
-    /// Whether a ballot is put to this member: to those we can reach, to those who only vote, and after a failure to all
-    /// that may have come back.
-    fn asks(&self, peer: PeerId, again: bool) -> bool {
-        if let Some(recovering) = &self.recovering {
-            return recovering.returned.contains(&peer);
-        }
-        match self.suspects.get(&peer) {
-            None | Some(Evidence::LinkFailed | Evidence::Elsewhere | Evidence::Restarted) => true,
-            Some(Evidence::Misbehaved) => false,
-            Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => again,
-        }
-    }
-
-    /// Whether it is worth waiting for this member's promise. If we can't reach it ourselves but somebody else can, it
-    /// is: that one will propose instead, and evict nobody.
-    fn expects(&self, peer: PeerId, decree: &Decree) -> bool {
-        if self.recovering.as_ref().is_some_and(|recovering| !recovering.returned.contains(&peer)) {
-            return false;
-        }
-        match self.suspects.get(&peer) {
-            None | Some(Evidence::LinkFailed) => true,
-            Some(Evidence::Elsewhere | Evidence::Restarted | Evidence::Misbehaved) => false,
-            Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => {
-                self.hearsay.of(peer).is_none() && self.who_reaches(peer, decree).is_some()
-            }
-        }
-    }
-
-    /// The first member that has promised and may reach `peer`.
-    fn who_reaches(&self, peer: PeerId, decree: &Decree) -> Option<PeerId> {
-        let mut others = decree.promises.iter().filter(|(other, _)| **other != decree.ballot.proposer);
-        let reaches = |promised: &Promised| !promised.leaving && !promised.unreachable.contains(&peer);
-        others.find(|(_, promised)| reaches(promised)).map(|(other, _)| *other)
-    }
-
-    /// The member that should propose in our place, if we suspect one that it may reach.
-    fn agent(&self, me: PeerId, decree: &Decree) -> Option<PeerId> {
-        let missing = self.others(me).into_iter().filter(|peer| !decree.promises.contains_key(peer));
-        let mut unreached = missing.filter(|peer| self.suspects.contains_key(peer) && self.expects(*peer, decree));
-        unreached.find_map(|peer| self.who_reaches(peer, decree))
     }
 }

@@ -17,7 +17,7 @@ impl Membership {
         }
         if envelope.run != self.run {
             return match envelope.body {
-                Body::Join { .. } => {
+                Body::Join(_) => {
                     self.send(from, Body::Refuse(Refusal::OtherRun));
                     Ok(())
                 }
@@ -26,7 +26,7 @@ impl Membership {
         }
         let Envelope { generation, view, body, .. } = envelope;
         match body {
-            Body::Join { contact, step } => self.receive_join(now, from, generation, contact, step),
+            Body::Join(joiner) => self.receive_join(now, from, joiner),
             Body::Refuse(refusal) => {
                 self.receive_refusal(now, from, refusal);
                 Ok(())
@@ -106,8 +106,8 @@ impl Membership {
                 self.receive_accept(now, from, ballot);
                 Ok(())
             }
-            Body::Introduce { contact, step, generation } => {
-                self.admit(now, super::planning::Candidate { contact, step, generation });
+            Body::Introduce(joiner) => {
+                self.admit(now, joiner);
                 Ok(())
             }
             Body::Leave => {
@@ -135,7 +135,7 @@ impl Membership {
                 Ok(())
             }
             Body::Heartbeat { .. }
-            | Body::Join { .. }
+            | Body::Join(_)
             | Body::Refuse(_)
             | Body::Install { .. }
             | Body::Hello(_)

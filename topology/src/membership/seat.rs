@@ -43,6 +43,8 @@ pub(super) struct Seat {
     pub(super) paused: Option<Paused>,
     /// We have proposed although another had, because somebody can't reach that one.
     pub(super) overruled: bool,
+    /// We were outside, and nobody who goes on has answered for long.
+    pub(super) returned: bool,
     /// We have asked another member to propose in our place.
     pub(super) deferred: bool,
     /// When we propose, if nobody else has by then.
@@ -121,6 +123,7 @@ impl Seat {
             tries: 0,
             paused: None,
             deferred: false,
+            returned: false,
             takeover_at: None,
             suspects: BTreeMap::new(),
             broken: BTreeSet::new(),
@@ -213,5 +216,47 @@ impl Seat {
     /// Whether the decree at hand is ours and of this ballot, at this stage.
     pub(super) fn is_at(&self, ballot: Ballot, stage: Stage) -> bool {
         self.decree.as_ref().is_some_and(|decree| decree.ballot == ballot && decree.stage == stage)
+    }
+
+    /// Whether a ballot is put to this member: to those we can reach, to those who only vote, and after a failure to all
+    /// that may have come back.
+    pub(super) fn asks(&self, peer: PeerId, again: bool) -> bool {
+        if let Some(recovering) = &self.recovering {
+            return recovering.returned.contains(&peer);
+        }
+        match self.suspects.get(&peer) {
+            None | Some(Evidence::LinkFailed | Evidence::Elsewhere | Evidence::Restarted) => true,
+            Some(Evidence::Misbehaved) => false,
+            Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => again,
+        }
+    }
+
+    /// Whether it is worth waiting for this member's promise. If we can't reach it ourselves but somebody else can, it
+    /// is: that one will propose instead, and evict nobody.
+    pub(super) fn expects(&self, peer: PeerId, decree: &Decree) -> bool {
+        if self.recovering.as_ref().is_some_and(|recovering| !recovering.returned.contains(&peer)) {
+            return false;
+        }
+        match self.suspects.get(&peer) {
+            None | Some(Evidence::LinkFailed) => true,
+            Some(Evidence::Elsewhere | Evidence::Restarted | Evidence::Misbehaved) => false,
+            Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => {
+                self.hearsay.of(peer).is_none() && self.who_reaches(peer, decree).is_some()
+            }
+        }
+    }
+
+    /// The first member that has promised and may reach `peer`.
+    fn who_reaches(&self, peer: PeerId, decree: &Decree) -> Option<PeerId> {
+        let mut others = decree.promises.iter().filter(|(other, _)| **other != decree.ballot.proposer);
+        let reaches = |promised: &Promised| !promised.leaving && !promised.unreachable.contains(&peer);
+        others.find(|(_, promised)| reaches(promised)).map(|(other, _)| *other)
+    }
+
+    /// The member that should propose in our place, if we suspect one that it may reach.
+    pub(super) fn agent(&self, me: PeerId, decree: &Decree) -> Option<PeerId> {
+        let missing = self.others(me).into_iter().filter(|peer| !decree.promises.contains_key(peer));
+        let mut unreached = missing.filter(|peer| self.suspects.contains_key(peer) && self.expects(*peer, decree));
+        unreached.find_map(|peer| self.who_reaches(peer, decree))
     }
 }

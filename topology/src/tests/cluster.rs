@@ -74,6 +74,14 @@ pub(super) struct Cluster {
     pub(super) tracing: bool,
 }
 
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}", self.seed); // An invariant that fails does not know it.
+        }
+    }
+}
+
 impl Cluster {
     pub(super) fn new(seed: u64, steps: u64, min_members: usize) -> Self {
         let config = Config { min_members, ..Config::default() };
@@ -106,6 +114,7 @@ impl Cluster {
 
     pub(super) fn join(&mut self, joiner: PeerId, members: &[PeerId]) {
         let contacts = members.iter().copied().map(contact).collect();
+        self.config.incarnation += 1;
         let machine = Membership::join(self.config.clone(), RUN, contact(joiner), contacts, self.now);
         self.add(joiner, Peer::new(machine, Progress { has_state: true, ..Progress::default() }, Some(START)));
     }
@@ -118,6 +127,7 @@ impl Cluster {
         let state = before.state.expect("a member with a checkpoint");
         let progress = Progress { step: before.step, has_state: true, has_result: false };
         let now = self.now;
+        self.config.incarnation += 1;
         let machine = Membership::recover(self.config.clone(), RUN, contact(name), record, contacts, progress, now);
         let mut peer = Peer::new(machine, progress, Some(state));
         peer.record = before.record;
@@ -398,6 +408,10 @@ impl Cluster {
                     peer.resume(&resumption);
                     if let (Some(state), None) = (peer.state, &peer.wants_result) {
                         self.invariants.state(name, resumption.view.id(), resumption.step, state);
+                    }
+                    let (step, state) = (self.peers[&name].step, self.peers[&name].state);
+                    if let (Some(digest), true) = (state, step == self.steps) {
+                        self.input(name, Input::Finished { step, digest });
                     }
                     self.begin(name);
                 }

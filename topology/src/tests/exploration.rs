@@ -80,6 +80,9 @@ fn explore(seed: u64, mean_pause: Duration) {
 }
 
 fn seeds(from: u64, count: u64) -> std::ops::Range<u64> {
+    if let Some(seed) = std::env::var("STARLING_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        return seed..seed + 1;
+    }
     let count = std::env::var("STARLING_EXPLORE").ok().and_then(|count| count.parse().ok()).unwrap_or(count);
     from..from + count
 }
