@@ -16,6 +16,8 @@ use crate::{Feed, Lan, Peer, PeerOptions, Word, starling};
 
 /// How long a run may take to have all its first members. Generous: the machine is shared.
 const FOUNDING_LIMIT: Duration = Duration::from_secs(120);
+/// Steps that all take before anything happens to them.
+const STEPS_TOGETHER: u64 = 200;
 /// How long a process may take to leave.
 const LEAVING_LIMIT: Duration = Duration::from_secs(60);
 /// Where hosts of a network of their own listen.
@@ -54,6 +56,7 @@ pub struct Fleet {
     saved: BTreeMap<u64, (String, BTreeSet<usize>)>,
     broken: Vec<String>,
     has_diverged: bool,
+    may_fork: bool,
     is_going_back: bool,
     is_leaving: bool,
 }
@@ -70,6 +73,9 @@ impl Fleet {
         }
         let all = fleet.plan.peers;
         fleet.wait(&format!("{all} members"), FOUNDING_LIMIT, |fleet| fleet.are_full(all))?;
+        // What each did alone is in files by then, so that it can be proved even if it is killed at once.
+        let together = fleet.pulse.step() + STEPS_TOGETHER;
+        fleet.wait("first steps of all", FOUNDING_LIMIT, |fleet| fleet.pulse.step() >= together)?;
         fleet.say("all are members");
         Ok(fleet)
     }
@@ -112,6 +118,7 @@ impl Fleet {
             saved: BTreeMap::new(),
             broken: Vec::new(),
             has_diverged: false,
+            may_fork: false,
             is_going_back: false,
             is_leaving: false,
         })
@@ -337,6 +344,11 @@ impl Fleet {
         &self.broken
     }
 
+    /// From now on two sides may hold different states after the same step, as long as they come together at the end.
+    pub fn expect_forks(&mut self) {
+        self.may_fork = true;
+    }
+
     /// Whether two processes ever told different digests after one step.
     pub fn has_diverged(&self) -> bool {
         self.has_diverged
@@ -387,6 +399,9 @@ impl Fleet {
         let (first, savers) = self.saved.entry(step).or_insert_with(|| (digest.to_owned(), BTreeSet::new()));
         if first == digest {
             savers.insert(slot);
+            return;
+        }
+        if self.may_fork {
             return;
         }
         let text = format!("after step {step}, {slot} holds {digest}, but {savers:?} hold {first}");

@@ -58,6 +58,9 @@ impl Partition {
         fleet.say(&format!("split {:?} from {:?}; {going:?} should go on", sides[0], sides[1]));
         let views: Vec<u64> = fleet.slots().iter().map(|slot| slot.said().views).collect();
         fleet.lan()?.split(&sides[0], &sides[1])?;
+        if self.fork_after.is_some() {
+            fleet.expect_forks();
+        }
         let cut = Instant::now();
         let at_cut = fleet.pulse().step();
         let goes_on = |fleet: &Fleet| {
