@@ -6,6 +6,7 @@
 
 mod greeting;
 mod link;
+mod patience;
 mod sums;
 
 use std::collections::VecDeque;
@@ -30,12 +31,8 @@ use crate::identity::to_libp2p;
 use crate::streams;
 pub(crate) use greeting::read_view;
 use link::{Incoming, LinkConfig, Outgoing};
+use patience::Patience;
 pub(crate) use sums::Sums;
-
-const SHARED: Duration = Duration::from_micros(3);
-/// How long a ring looks for the next bytes before it sleeps. A neighbour that works at the same speed sends some within
-/// the time that a segment takes; to sleep and be woken up takes longer than that on many machines.
-const PATIENCE: Duration = Duration::from_micros(50);
 
 /// One bucket list to reduce: a step's gradient, already multiplied by this member's weight.
 #[derive(Debug)]
@@ -233,8 +230,7 @@ impl Driver {
         };
         session.handle(Input::Start).map_err(|violation| misbehaved(violation.to_string()))?;
         execute(&mut session, &mut operation, &mut [], &mut sends, false).map_err(misbehaved)?;
-        let mut quiet = Instant::now();
-        let mut alone = true;
+        let mut patience = Patience::new(Instant::now());
         loop {
             // Until nothing waits or the link is busy: nothing else wakes this task to send what waits.
             while !outgoing.is_busy()
@@ -245,12 +241,12 @@ impl Driver {
                 let header = header.expect("invariant: the machine names its own segments");
                 outgoing.load(&header, &operation.buffer[range]);
             }
-            if session.is_done() && !outgoing.is_busy() {
+            if session.is_done() && sends.is_empty() && !outgoing.is_busy() {
                 // If it is not admitted any more, the view is changing and the step will run again.
                 self.results.complete(self.view, operation.step, operation.buffer);
                 return Ok(());
             }
-            let looks_again = alone && quiet.elapsed() < PATIENCE;
+            let looks_again = patience.looks_again(Instant::now());
             tokio::select! {
                 biased;
                 changed = self.gate.wait_for(|gate| !gate.admits(operation.step)) => {
@@ -259,9 +255,10 @@ impl Driver {
                     self.results.interrupted(operation.buffer);
                     return Ok(());
                 }
-                sent = outgoing.flush(!looks_again), if outgoing.is_busy() => {
+                // A link can become free between two looks at it: what waits is asked for, not whether it is busy.
+                sent = outgoing.flush(!looks_again), if outgoing.is_busy() || !sends.is_empty() => {
                     sent.map_err(|reason| Blame(self.next, RingFailure::Broken(reason)))?;
-                    (quiet, alone) = (Instant::now(), true);
+                    patience.progressed(Instant::now());
                 }
                 // Once done, what comes belongs to the next step.
                 received = incoming.next(!looks_again), if !session.is_done() => {
@@ -273,20 +270,12 @@ impl Driver {
                     if passes.map_err(misbehaved)? {
                         outgoing.pass_on(incoming);
                     }
-                    (quiet, alone) = (Instant::now(), true);
+                    patience.progressed(Instant::now());
                 }
-                () = look_again(&mut alone), if looks_again => {}
+                () = tokio::task::yield_now(), if looks_again => {}
             }
         }
     }
-}
-
-/// Lets whoever shares this core go first, then looks at the sockets once more.
-async fn look_again(alone: &mut bool) {
-    let began = Instant::now();
-    std::thread::yield_now();
-    *alone = began.elapsed() < SHARED;
-    tokio::task::yield_now().await;
 }
 
 /// Checks a segment and hands it to the machine, whose outputs then use its payload.
@@ -322,6 +311,10 @@ impl Sends {
     fn push(&mut self, segment: SegmentId, rank: Rank) {
         let is_own = segment.phase == Phase::ReduceScatter && segment.chunk == rank;
         if is_own { self.own.push_back(segment) } else { self.onward.push_back(segment) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.onward.is_empty() && self.own.is_empty()
     }
 
     fn pop(&mut self) -> Option<SegmentId> {
