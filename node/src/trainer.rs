@@ -116,6 +116,7 @@ pub(crate) fn start(
         weight: 0,
         began: None,
         contributed: None,
+        turn: 0,
         journal,
         totals: Totals::default(),
         pace: Pace::new(),

@@ -16,11 +16,16 @@ pub(super) struct Journal {
     writer: Option<AuditWriter>,
     /// The newest step. A member that dies with the view may have been the only one to commit it.
     unconfirmed: Option<AuditRecord>,
+    /// Whether the file says at which step this life of the process began.
+    begun: bool,
+    /// The step after which this member was first in a fork.
+    forked_after: Option<u64>,
     observer: Arc<dyn Observer>,
 }
 
 impl Journal {
-    /// Writes to `path`, if there is one, from the trainer's next step on.
+    /// Writes to `path`, if there is one. Which step comes first is not known yet: what an earlier life of this process
+    /// wrote stands until then.
     ///
     /// # Errors
     /// If the file can't be written: whoever asks for it wants to know at once.
@@ -31,15 +36,18 @@ impl Journal {
             samples: ledger.samples(),
             batch_size: ledger.batch_size(),
             seed: ledger.seed(),
-            first_step: trainer.step() + 1,
+            first_step: u64::MAX,
         };
         let writer = path.map(|path| AuditWriter::open(path, header)).transpose()?;
-        Ok(Self { writer, unconfirmed: None, observer })
+        Ok(Self { writer, unconfirmed: None, begun: false, forked_after: None, observer })
     }
 
     /// Notes a step, which confirms the one before it. `view` is where this member is.
     pub(super) fn note(&mut self, report: &StepReport, view: (Generation, ViewId)) {
         self.confirm();
+        if !std::mem::replace(&mut self.begun, true) {
+            self.write(|writer| writer.restart(report.step));
+        }
         self.unconfirmed = self.writer.is_some().then(|| AuditRecord {
             step: report.step,
             generation: view.0,
@@ -50,6 +58,14 @@ impl Journal {
         });
     }
 
+    /// All members of a new view have committed `step`, and no later one.
+    pub(super) fn enter(&mut self, step: u64, forked: bool) {
+        self.confirm();
+        if forked {
+            self.forked_after.get_or_insert(step);
+        }
+    }
+
     /// The newest step is committed by all.
     pub(super) fn confirm(&mut self) {
         if let Some(record) = self.unconfirmed.take() {
@@ -57,9 +73,12 @@ impl Journal {
         }
     }
 
-    /// Another state came: the next step is `first_step`.
+    /// Another state came: the next step is `first_step`. What this member did in a fork is void.
     pub(super) fn restart(&mut self, first_step: u64) {
-        self.unconfirmed = None;
+        (self.unconfirmed, self.begun) = (None, true);
+        if let Some(step) = self.forked_after.take() {
+            self.write(|writer| writer.restart(step + 1));
+        }
         self.write(|writer| writer.restart(first_step));
     }
 

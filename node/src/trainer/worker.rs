@@ -33,6 +33,8 @@ pub(super) struct Worker {
     pub(super) began: Option<Instant>,
     /// When the gradient was first handed to a ring.
     pub(super) contributed: Option<Instant>,
+    /// The number of the newest turn that this member contributed in.
+    pub(super) turn: u64,
     pub(super) journal: Journal,
     pub(super) totals: Totals,
     pub(super) pace: Pace,
@@ -103,6 +105,9 @@ impl Worker {
     }
 
     fn contribute(&mut self, turn: &Turn) {
+        if turn.number != std::mem::replace(&mut self.turn, turn.number) {
+            self.journal.enter(self.at.step, turn.forked);
+        }
         let (exchange, me) = (&self.company.exchange, Some(self.company.me));
         let mut buffer = exchange.spare();
         let speed = self.speed.told();
