@@ -70,16 +70,8 @@ pub(super) struct Cluster {
     last: BTreeMap<(PeerId, PeerId), Time>,
     contributions: BTreeSet<(ViewId, u64, PeerId)>,
     invariants: Invariants,
-    pub(super) trace: Vec<String>,
-    pub(super) tracing: bool,
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("seed {}", self.seed); // An invariant that fails does not know it.
-        }
-    }
+    /// Build the tests with `STARLING_TRACE=1` to see all that happens.
+    tracing: bool,
 }
 
 impl Cluster {
@@ -99,8 +91,7 @@ impl Cluster {
             last: BTreeMap::new(),
             contributions: BTreeSet::new(),
             invariants: Invariants::default(),
-            trace: Vec::new(),
-            tracing: std::env::var("TRACE").is_ok(),
+            tracing: option_env!("STARLING_TRACE").is_some(),
         }
     }
 
@@ -248,9 +239,6 @@ impl Cluster {
 
     #[track_caller]
     pub(super) fn fail(&self, why: &str) -> ! {
-        for line in &self.trace {
-            eprintln!("{line}");
-        }
         for (name, peer) in &self.peers {
             eprintln!(
                 "{name:?} {:?} at {} step {} view {:?}",
@@ -259,9 +247,6 @@ impl Cluster {
                 peer.step,
                 peer.machine.view()
             );
-            if std::env::var("DEEP").is_ok() {
-                eprintln!("{:#?}", peer.machine);
-            }
         }
         panic!("seed {}: {why}", self.seed);
     }
@@ -328,8 +313,7 @@ impl Cluster {
 
     fn note(&mut self, line: impl FnOnce() -> String) {
         if self.tracing {
-            let line = format!("{:>12?} {}", Duration::from_nanos(self.now.as_nanos()), line());
-            self.trace.push(line);
+            eprintln!("{:>12?} {}", Duration::from_nanos(self.now.as_nanos()), line());
         }
     }
 
@@ -400,11 +384,6 @@ impl Cluster {
                 Output::Resume(resumption) => {
                     let peer = self.peers.get_mut(&name).expect("there");
                     self.invariants.enter(name, peer, &resumption);
-                    if self.tracing {
-                        for line in self.trace.drain(..) {
-                            eprintln!("{line}");
-                        }
-                    }
                     peer.resume(&resumption);
                     if let (Some(state), None) = (peer.state, &peer.wants_result) {
                         self.invariants.state(name, resumption.view.id(), resumption.step, state);
