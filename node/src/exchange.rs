@@ -386,8 +386,13 @@ impl Inner {
         }
         let turn = self.turn.as_ref()?;
         let pending = at.step + 1;
-        if at.step != self.step || pending > self.last_step {
+        if at.step != self.step {
             return None;
+        }
+        if pending > self.last_step {
+            let is_news = at.finished != turn.number;
+            at.finished = turn.number;
+            return is_news.then_some(Next::Finished);
         }
         if !at.prepared {
             return Some(Next::Compute);

@@ -143,7 +143,13 @@ fn remembered(data_dir: &Path, run: RunId) -> Option<Terms> {
 
 fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> MembershipConfig {
     let max_stall = Duration::from_millis(manifest.max_stall_ms);
-    MembershipConfig { max_stall, min_members, max_members: settings.max_peers, fork_after: settings.fork_after }
+    MembershipConfig {
+        max_stall,
+        min_members,
+        max_members: settings.max_peers,
+        fork_after: settings.fork_after,
+        incarnation: rand::random(),
+    }
 }
 
 fn found(settings: &Settings, founding: &Founding) -> Result<(Manifest, Trainer, CheckpointStore, Start), NodeError> {

@@ -97,6 +97,7 @@ impl Loaded {
             min_members: self.config.run.min_peers as usize,
             max_members: self.config.network.max_peers as usize,
             fork_after: self.fork_after()?,
+            ..starling_topology::Config::default()
         })
     }
 

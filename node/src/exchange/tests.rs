@@ -28,11 +28,12 @@ struct Thread {
     at: At,
     applied: Vec<u64>,
     snapshots: Vec<u64>,
+    finished: usize,
 }
 
 impl Thread {
     fn new(exchange: &Arc<Exchange>) -> Self {
-        Self { exchange: exchange.clone(), at: At::default(), applied: Vec::new(), snapshots: Vec::new() }
+        Self { exchange: exchange.clone(), at: At::default(), applied: Vec::new(), snapshots: Vec::new(), finished: 0 }
     }
 
     fn work(&mut self) {
@@ -50,6 +51,7 @@ impl Thread {
                 }
                 Some(Next::Snapshot) => self.snapshots.push(self.at.step),
                 Some(Next::Load(state)) => self.at = At { step: state.step, ..At::default() },
+                Some(Next::Finished) => self.finished += 1,
                 Some(Next::Synced) => self.at.prepared = false,
                 Some(Next::Stop { .. }) => return,
             }
@@ -84,6 +86,11 @@ fn one_alone_takes_all_steps_by_itself() {
     assert_eq!(exchange.progress(), progress(9, true));
     let record = exchange.record().expect("the last one");
     assert_eq!((record.step, record.mean[0]), (9, 0.2));
+    thread.work();
+    assert_eq!(thread.finished, 1);
+    exchange.open(&view(&[1, 2]), None, false);
+    thread.work();
+    assert_eq!(thread.finished, 2, "told again in the next view");
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub(crate) struct At {
     pub(crate) contributed: u64,
     /// The number of the turn whose members the first step was assigned to.
     pub(crate) begun: u64,
+    /// The number of the turn in which it was told that no step is left.
+    pub(crate) finished: u64,
 }
 
 /// What the trainer thread is to do.
@@ -65,6 +67,8 @@ pub(crate) enum Next {
     Snapshot,
     /// Take the step whose result this is.
     Apply(Arc<ResultRecord>),
+    /// Say that the last step is applied: once in each view.
+    Finished,
     /// Compute the gradient of the next step.
     Compute,
     /// Hand the gradient to this view's ring.

@@ -40,9 +40,6 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn run(mut self, saver: Saver) -> Totals {
-        if self.trainer.step() >= self.trainer.steps() {
-            self.tell_finished();
-        }
         let evaluate = match self.work(&saver) {
             Ok(evaluate) => evaluate,
             Err(error) => {
@@ -75,10 +72,8 @@ impl Worker {
                     if self.duties.checkpoint_every > 0 {
                         saver.offer(|| self.trainer.state());
                     }
-                    if self.trainer.step() >= self.trainer.steps() {
-                        self.tell_finished();
-                    }
                 }
+                Next::Finished => self.tell_finished(),
                 Next::Snapshot => self.company.snapshots.take(self.trainer.state()),
                 Next::Apply(record) => self.apply(&record, saver)?,
                 Next::Begin { members } => {
@@ -145,12 +140,7 @@ impl Worker {
         if due(self.duties.evaluate_every) && !last {
             self.evaluate()?;
         }
-        if last {
-            // While what was missed is being applied, the news that the state is here comes first.
-            if self.company.exchange.progress().has_state {
-                self.tell_finished();
-            }
-        } else if due(DIGEST_EVERY) {
+        if !last && due(DIGEST_EVERY) {
             let (step, digest) = (report.step, self.trainer.digest());
             let _ = self.events.blocking_send(TrainerEvent::Digest { step, digest });
         }
