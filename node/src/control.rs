@@ -72,7 +72,7 @@ pub(crate) async fn read(peer: libp2p::PeerId, mut stream: Stream, events: mpsc:
     }
     while let Ok(bytes) = frame::read(&mut stream, MAX_ENVELOPE_BYTES).await {
         let event = match Envelope::decode(&bytes) {
-            Ok(envelope) => NetworkEvent::Received { from, envelope },
+            Ok(envelope) => NetworkEvent::Received { from, envelope: Box::new(envelope) },
             Err(violation) => NetworkEvent::Misbehaved { peer: from, violation: violation.to_string() },
         };
         if events.send(event).await.is_err() {

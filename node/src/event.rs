@@ -12,7 +12,7 @@ pub(crate) enum NetworkEvent {
     /// A peer opened its control stream to us.
     ControlOpened { peer: PeerId },
     /// A message came.
-    Received { from: PeerId, envelope: Envelope },
+    Received { from: PeerId, envelope: Box<Envelope> },
     /// A peer's control stream ended, after its last message.
     ControlClosed { peer: PeerId },
     /// Our messages don't reach a peer.

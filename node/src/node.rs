@@ -127,12 +127,12 @@ async fn take_part(
         addresses: addresses.iter().map(|address| format!("{address}/p2p/{}", identity.peer_id())).collect(),
         ticket: ticket.to_string(),
     });
-    match &start {
-        Start::Found => {}
-        Start::Join(contacts) | Start::Recover { kept: Kept { contacts, .. }, .. } => {
-            contacts.iter().for_each(|contact| network.learn(contact));
-        }
-    }
+    let known = match &start {
+        Start::Found => &[][..],
+        Start::Join(contacts) => contacts,
+        Start::Recover { kept, .. } => &kept.contacts,
+    };
+    known.iter().for_each(|contact| network.learn(contact));
     let duties = Duties {
         checkpoint_every: settings.checkpoint_every,
         evaluate_every: settings.evaluate_every,
@@ -152,7 +152,8 @@ async fn take_part(
     let membership = match start {
         Start::Found => Membership::found(membership, run, me, progress, now),
         Start::Join(contacts) => Membership::join(membership, run, me, contacts, now),
-        Start::Recover { kept: Kept { record, contacts, .. }, has_state, .. } => {
+        Start::Recover { kept, has_state, .. } => {
+            let Kept { record, contacts, .. } = *kept;
             let progress = Progress { has_state, ..progress };
             Membership::recover(membership, run, me, record, contacts, progress, now)
         }

@@ -46,7 +46,7 @@ pub(crate) enum Start {
     /// As the member that it was before its process was gone.
     Recover {
         /// Its place in the run.
-        kept: Kept,
+        kept: Box<Kept>,
         /// The checkpoint that it loaded.
         checkpoint: Option<Digest>,
         /// False if there are checkpoints, but none that is intact.
@@ -218,7 +218,7 @@ fn recover(
     if let Some((_, state)) = found {
         trainer.load(state)?;
     }
-    Ok((Start::Recover { kept, checkpoint, has_state }, damaged))
+    Ok((Start::Recover { kept: Box::new(kept), checkpoint, has_state }, damaged))
 }
 
 /// Refuses to resume a run without checkpoints where other runs have some: most likely a setting was mistyped.

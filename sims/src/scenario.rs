@@ -198,6 +198,8 @@ impl Draft<'_> {
     fn crash(&mut self, disks: bool) -> Crash {
         let down = self.long();
         let power = self.rng.one_in(3);
+        // Who has lost its votes counts as dead: without forks, a view that loses a quorum of them can't go on.
+        let disks = disks && self.plan.fork_after.is_some();
         let fate = match self.rng.between(0, 7) {
             0 if disks => Fate::Wiped,
             1 | 2 if disks => Fate::Flipped,

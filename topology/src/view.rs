@@ -22,6 +22,8 @@ pub struct View {
     pub parent: Option<ViewId>,
     /// Sorted, without duplicates, never empty.
     members: Vec<PeerId>,
+    /// The member whose vote breaks a tie between two halves.
+    casting: PeerId,
     /// Pairs of members that can't reach each other, lower one first. Sorted, without duplicates.
     severed: Vec<(PeerId, PeerId)>,
     /// Whether this view, or one before it, was installed without a quorum.
@@ -36,6 +38,7 @@ impl View {
             generation: Generation::FIRST,
             parent: None,
             members: vec![founder],
+            casting: founder,
             severed: Vec::new(),
             forked: false,
         }
@@ -50,11 +53,15 @@ impl View {
         members.sort_unstable();
         members.dedup();
         assert!(!members.is_empty(), "a view has at least one member");
+        let stays = |peer: &PeerId| members.binary_search(peer).is_ok();
+        let carried = std::iter::once(self.casting).chain(self.members.iter().copied()).find(stays);
+        let casting = carried.unwrap_or(members[0]);
         Self {
             run: self.run,
             generation: self.generation.next(),
             parent: Some(self.id()),
             members,
+            casting,
             severed: Vec::new(),
             forked: self.forked,
         }
@@ -96,19 +103,20 @@ impl View {
         self.severed.binary_search(&(a.min(b), a.max(b))).is_ok()
     }
 
-    /// The lowest member: its word breaks ties between two halves.
-    pub fn lowest(&self) -> PeerId {
-        self.members[0]
+    /// The member whose vote breaks a tie between two halves: the founder; if it is gone, the lowest of those who were
+    /// there before. Never a newcomer while another is left: one that dies at once would leave half a quorum behind.
+    pub fn casting(&self) -> PeerId {
+        self.casting
     }
 
-    /// Whether the members among `peers` may decide the next view: a majority, or exactly half with the lowest member.
+    /// Whether the members among `peers` may decide the next view: a majority, or exactly half with the casting vote.
     pub fn has_quorum(&self, peers: &BTreeSet<PeerId>) -> bool {
         let present = self.members.iter().filter(|member| peers.contains(member)).count();
-        let tie = 2 * present == self.members.len() && peers.contains(&self.lowest());
+        let tie = 2 * present == self.members.len() && peers.contains(&self.casting);
         tie || 2 * present > self.members.len()
     }
 
-    /// The fewest members that are a quorum if the lowest one is among them.
+    /// The fewest members that are a quorum if the casting vote is among them.
     pub fn quorum(&self) -> usize {
         self.members.len().div_ceil(2)
     }
@@ -122,13 +130,17 @@ impl View {
     ///
     /// # Errors
     /// [`Violation::MalformedView`] if the members or the severed pairs are not sorted and distinct, there are no
-    /// members, too many of either, or a pair is not of members.
+    /// members, too many of either, or a pair or the casting vote is not of members.
     pub fn validate(&self) -> Result<(), Violation> {
         let sorted = self.members.windows(2).all(|pair| pair[0] < pair[1]);
         let within = (1..=MAX_MEMBERS).contains(&self.members.len()) && self.severed.len() <= MAX_SEVERED;
         let ordered = self.severed.windows(2).all(|pair| pair[0] < pair[1]);
         let paired = self.severed.iter().all(|(a, b)| a < b && self.contains(*a) && self.contains(*b));
-        if sorted && within && ordered && paired { Ok(()) } else { Err(Violation::MalformedView) }
+        if sorted && within && ordered && paired && self.contains(self.casting) {
+            Ok(())
+        } else {
+            Err(Violation::MalformedView)
+        }
     }
 }
 
@@ -146,8 +158,18 @@ mod tests {
         let next = first.succeed([7, 5, 6, 5].map(peer));
         assert_eq!(next.members(), [5, 6, 7].map(peer));
         assert_eq!((next.generation, next.parent), (Generation(2), Some(first.id())));
-        assert_eq!((next.lowest(), next.world_size().get()), (peer(5), 3));
+        assert_eq!((next.casting(), next.world_size().get()), (peer(5), 3));
         assert!(next.contains(peer(6)) && !next.contains(peer(8)));
+    }
+
+    #[test]
+    fn the_casting_vote_stays_with_who_was_there_before() {
+        let halves = |view: &View, half: &[u8]| view.has_quorum(&half.iter().map(|name| peer(*name)).collect());
+        let two = View::found(RunId([1; 32]), peer(5)).succeed([3, 5].map(peer));
+        assert!(halves(&two, &[5]) && !halves(&two, &[3]), "a newcomer, though lower, has none");
+        let without = two.succeed([1, 3].map(peer));
+        assert!(halves(&without, &[3]) && !halves(&without, &[1]));
+        assert_eq!(two.succeed([8, 9].map(peer)).casting(), peer(8));
     }
 
     #[test]
@@ -166,9 +188,9 @@ mod tests {
 
     #[test]
     fn members_must_be_sorted_distinct_and_within_bounds() {
-        let view = |members: Vec<PeerId>| View { members, ..View::found(RunId([1; 32]), peer(5)) };
+        let view = |members: Vec<PeerId>| View { members, ..View::found(RunId([1; 32]), peer(2)) };
         assert_eq!(view([1, 2, 9].map(peer).to_vec()).validate(), Ok(()));
-        for wrong in [vec![], vec![peer(2), peer(1)], vec![peer(1), peer(1)]] {
+        for wrong in [vec![], vec![peer(2), peer(1)], vec![peer(2), peer(2)], vec![peer(1), peer(3)]] {
             assert_eq!(view(wrong).validate(), Err(Violation::MalformedView));
         }
     }

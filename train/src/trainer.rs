@@ -242,14 +242,13 @@ impl Trainer {
     /// is not finite; the state is then as before. If the update itself leaves the finite numbers, the state is lost and
     /// must be loaded anew.
     pub fn apply(&mut self, record: &ResultRecord) -> Result<StepReport, Error> {
-        if !self.ledger.is_assigned() {
-            return Err(Error::NotBegun);
-        }
-        let step = self.ledger.step();
+        let step = self.step + 1;
         if record.step != step {
             return Err(Error::OtherStep { expected: step, found: record.step });
         }
         record.check(self.parameters.len())?;
+        // The first step is assigned to those who reduce it, and whoever fetches its result may not be one of them.
+        self.begin(&record.members);
         self.check_numbers(step, &record.mean, "mean gradient")?;
         let (gradients, rest) = record.mean.split_at(self.parameters.len());
         let (loss, slots) = (rest[0], &rest[1..]);

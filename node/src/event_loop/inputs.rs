@@ -28,7 +28,7 @@ impl EventLoop {
     pub(super) fn on_network(&mut self, event: NetworkEvent) {
         match event {
             NetworkEvent::ControlOpened { peer } => *self.readers.entry(peer).or_default() += 1,
-            NetworkEvent::Received { from, envelope } => self.handle(Input::Received { from, envelope }),
+            NetworkEvent::Received { from, envelope } => self.handle(Input::Received { from, envelope: *envelope }),
             NetworkEvent::ControlClosed { peer } => {
                 if let Some(open) = self.readers.get_mut(&peer) {
                     *open -= 1;
@@ -115,10 +115,10 @@ impl EventLoop {
                 self.on_gossip(&message);
             }
             // Only now can it be told anything.
-            SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Subscribed { topic, .. })) => {
-                if topic == self.network.protocols.contacts.hash() {
-                    self.network.announce();
-                }
+            SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Subscribed { topic, .. }))
+                if topic == self.network.protocols.contacts.hash() =>
+            {
+                self.network.announce();
             }
             SwarmEvent::OutgoingConnectionError { peer_id: Some(peer), error, .. } => {
                 tracing::debug!(%peer, %error, "dial failed");

@@ -274,7 +274,11 @@ impl Peer {
         if let Some(download) = &mut self.download {
             return download.keep(record, view);
         }
-        let Some(before) = self.state.take() else { return };
+        let Some(mut before) = self.state.take() else { return };
+        // The first step is assigned to those who reduce it, and whoever fetches its result may not be one of them.
+        if before.step == 0 {
+            before = Rc::new(State::assigned(self.workload.ledger(), &record.members));
+        }
         if before.ledger.step() != record.step {
             let (pending, step) = (before.ledger.step(), record.step);
             return self.broken("results_fit", format!("{:?} takes {step}, and {pending} is pending", self.name));

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use starling_topology::{Contact, Membership, Progress, Record, Time};
+use starling_topology::{Config, Contact, Membership, Progress, Record, Time};
 
 use super::{Happening, RUN, World};
 use crate::canary::Sabotage;
@@ -146,7 +146,7 @@ impl World {
             disk.revive_checkpoints();
         }
         let initial = self.workload.ledger();
-        let config = self.config.clone();
+        let config = Config { incarnation: u64::from(self.hosts[seat].incarnation), ..self.config.clone() };
         let mut file = None;
         let (machine, state) = match record {
             Some(record) => {
