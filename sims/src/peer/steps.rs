@@ -103,7 +103,8 @@ impl Peer {
         self.operation = None;
         self.fetch = None;
         self.gate = Gate::Open;
-        if resumption.step == 0 && self.state.is_some() {
+        let is_drawn = resumption.catch_up == CatchUp::Current && self.download.is_none();
+        if resumption.step == 0 && (self.state.is_some() || is_drawn) {
             // Before the first commit, who has which share is agreed anew with each view.
             self.state = Some(Rc::new(State::assigned(self.workload.ledger(), view.members())));
             self.gradient = Gradient::None;

@@ -233,21 +233,17 @@ proptest! {
     fn any_sequence_is_bounded_and_only_quorums_count(actions in prop::collection::vec(action(), 0..200)) {
         let views = [view(&[0, 1, 2]), view(&[0, 1, 2, 3, 4]), view(&[1, 2])];
         let mut member = Member::new(2, &views[0]);
-        let mut current = Some(&views[0]);
         for action in actions {
             let outputs = match action {
-                Action::Enter(at) => {
-                    current = views.get(at);
-                    member.handle(Input::View(current.cloned()))
-                }
+                Action::Enter(at) => member.handle(Input::View(views.get(at).cloned())),
                 Action::Save(step, state) => Ok(member.save(step, state)),
                 Action::Receive(from, step, view, state) => member.handle(received(from, head(&views[view], step, state))),
                 Action::Repeat => member.handle(Input::Repeat),
             };
             for output in outputs.unwrap_or_default() {
                 if let Output::Stable { head, signatures } = output {
-                    let view = current.expect("in a view");
-                    prop_assert_eq!(head.view, view.id());
+                    // One more may sign what the view before has made stable.
+                    let view = views.iter().find(|view| view.id() == head.view).expect("one of them");
                     prop_assert!(view.has_quorum(&signatures.iter().map(|(peer, _)| *peer).collect()));
                     prop_assert!(signatures.iter().all(|(peer, bytes)| *bytes == signature(peer.0[0], &head)));
                 }
