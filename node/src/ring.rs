@@ -241,7 +241,10 @@ impl Driver {
                 let header = header.expect("invariant: the machine names its own segments");
                 outgoing.load(&header, &operation.buffer[range]);
             }
-            if session.is_done() && sends.is_empty() && !outgoing.is_busy() {
+            // Asked once for all that follows: a local link can become free at any time, and whoever then neither ends nor
+            // waits for it sleeps for ever.
+            let blocked = outgoing.is_busy() || !sends.is_empty();
+            if session.is_done() && !blocked {
                 // If it is not admitted any more, the view is changing and the step will run again.
                 self.results.complete(self.view, operation.step, operation.buffer);
                 return Ok(());
@@ -255,8 +258,7 @@ impl Driver {
                     self.results.interrupted(operation.buffer);
                     return Ok(());
                 }
-                // A link can become free between two looks at it: what waits is asked for, not whether it is busy.
-                sent = outgoing.flush(!looks_again), if outgoing.is_busy() || !sends.is_empty() => {
+                sent = outgoing.flush(!looks_again), if blocked => {
                     sent.map_err(|reason| Blame(self.next, RingFailure::Broken(reason)))?;
                     patience.progressed(Instant::now());
                 }
