@@ -65,7 +65,7 @@ async fn rings_reduce_over_every_kind_of_connection() {
         WorldSize::new(3),
         LayoutConfig { bucket_elements: 500, segment_elements: LAYOUT.segment_elements },
     );
-    for mode in [DataPlane::Auto, DataPlane::Direct, DataPlane::Plaintext] {
+    for mode in [DataPlane::Local, DataPlane::Direct, DataPlane::Plaintext] {
         let ((out_0, in_1), (out_1, in_2), (out_2, in_0)) = tokio::join!(link(mode), link(mode), link(mode));
         let members = [(out_0, in_0), (out_1, in_1), (out_2, in_2)];
         let reduce = |(rank, (mut outgoing, mut incoming)): (u32, (Outgoing, Incoming))| {

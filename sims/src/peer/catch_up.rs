@@ -277,13 +277,13 @@ impl Peer {
     }
 
     pub(super) fn asked_is_gone(&mut self, now: Time, peer: PeerId) {
-        if self.awaits(peer) {
+        if self.is_awaiting(peer) {
             self.set_alarm(now + AGAIN_AFTER);
         }
     }
 
     pub(super) fn take_no(&mut self, now: Time, from: PeerId) {
-        if !self.awaits(from) {
+        if !self.is_awaiting(from) {
             return;
         }
         // When nobody has this snapshot any more, there may be another one; chunks of two don't mix.
@@ -297,7 +297,7 @@ impl Peer {
         self.set_alarm(now + AGAIN_AFTER);
     }
 
-    fn awaits(&self, peer: PeerId) -> bool {
+    fn is_awaiting(&self, peer: PeerId) -> bool {
         match (&self.fetch, &self.download) {
             (Some(fetch), _) => fetch.asked.current() == Some(peer),
             (None, Some(download)) => download.asked.current() == Some(peer),

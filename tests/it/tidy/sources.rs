@@ -36,6 +36,8 @@ const NO_PEERS: &[&str] = &[concat!("std:", ":net"), concat!(".aw", "ait"), conc
 /// What a package must not contain.
 pub(crate) fn absences(path: &str, text: &str) -> Vec<String> {
     let never = match path.split_once('/') {
+        // The simulator's command line: seeds run on threads, and pictures go into files.
+        Some(("sims", "src/verbs.rs")) => &[],
         Some(("topology" | "collective" | "sims", _)) => SANS_IO,
         Some(("train", _)) => NO_PEERS,
         _ => &[],

@@ -20,7 +20,7 @@ fn values(segment: u32) -> Vec<f32> {
 }
 
 async fn link() -> (Sender, Receiver) {
-    let (sending, receiving) = connection(DataPlane::Auto, LONGEST).await;
+    let (sending, receiving) = connection(DataPlane::Local, LONGEST).await;
     let traffic = Arc::default();
     let sender = Sender::new(sending, LONGEST, &traffic).expect("two ends of one process are local");
     (sender, Receiver::new(receiving, LONGEST, &traffic).expect("local as well"))
