@@ -66,7 +66,8 @@ fn a_donor_that_dies_does_not_make_a_join_begin_anew() {
     let joining = Joining {
         members: 3,
         mib: 8,
-        mbit: None,
+        // So slow that few steps pass meanwhile: after many, donors know no limit.
+        mbit: Some(300),
         kill_donor: true,
         steps: 3,
         slower: f64::INFINITY,
