@@ -27,6 +27,11 @@ fn of_two_equal_sides_just_one_goes_on() {
 }
 
 #[test]
+fn a_side_that_forked_comes_back() {
+    heals([2, 1], Some(Duration::from_secs(1)));
+}
+
+#[test]
 fn a_link_that_breaks_one_way_evicts_nobody() {
     let mut fleet = Fleet::found(Plan {
         peers: 4,
