@@ -70,7 +70,7 @@ async fn rings_reduce_over_every_kind_of_connection() {
         WorldSize::new(3),
         LayoutConfig { bucket_elements: 500, segment_elements: LAYOUT.segment_elements },
     );
-    for mode in [DataPlane::Auto, DataPlane::Direct, DataPlane::Plaintext] {
+    for mode in [DataPlane::Local, DataPlane::Direct, DataPlane::Plaintext] {
         let ((out_0, in_1), (out_1, in_2), (out_2, in_0)) = tokio::join!(link(mode), link(mode), link(mode));
         let members = [(out_0, in_0), (out_1, in_1), (out_2, in_2)];
         let reduce = |(rank, (mut outgoing, mut incoming)): (u32, (Outgoing, Incoming))| {
@@ -122,7 +122,7 @@ fn rings_on_threads_of_their_own_come_to_an_end() {
             runtime().block_on(async {
                 let listener = Listener::bind(&[LOOPBACK]).await;
                 tell.send(listener.addresses()).expect("the other thread waits");
-                let purpose = |peer| Purpose { mode: DataPlane::Auto, segment_bytes: LONGEST, ..purpose(peer) };
+                let purpose = |peer| Purpose { mode: DataPlane::Local, segment_bytes: LONGEST, ..purpose(peer) };
                 let told = told.await.expect("it listens");
                 let (ours, next, previous) = (&at(rank).0, at(rank + 1).1, at(rank + MEMBERS - 1).1);
                 let (sending, receiving) =

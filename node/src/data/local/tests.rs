@@ -24,7 +24,7 @@ async fn link() -> (Sender, Receiver) {
 }
 
 async fn link_within(limits: Limits) -> (Sender, Receiver) {
-    let (sending, receiving) = connection(DataPlane::Auto, LONGEST).await;
+    let (sending, receiving) = connection(DataPlane::Local, LONGEST).await;
     let traffic = Arc::default();
     let sender = Sender::new(sending, LONGEST, limits, &traffic).expect("two ends of one process are local");
     (sender, Receiver::new(receiving, LONGEST, &traffic).expect("local as well"))
