@@ -241,8 +241,7 @@ impl Driver {
                 let header = header.expect("invariant: the machine names its own segments");
                 outgoing.load(&header, &operation.buffer[range]);
             }
-            // Asked once for all that follows: a local link can become free at any time, and whoever then neither ends nor
-            // waits for it sleeps for ever.
+            // One answer for all that follows: whoever neither ends nor waits for the link would sleep for ever.
             let blocked = outgoing.is_busy() || !sends.is_empty();
             if session.is_done() && !blocked {
                 // If it is not admitted any more, the view is changing and the step will run again.

@@ -1,11 +1,16 @@
 //! What a neighbour can do wrong on a link that is open. A direct connection brings no less evidence than a stream.
 
+use std::net::SocketAddr;
+
 use starling_collective::Phase;
 use starling_topology::WorldSize;
+use tokio::sync::oneshot;
 
 use super::*;
-use crate::data::fixture::{LIMIT, VIEW, connection, door, limits};
+use crate::data::fixture::{LIMIT, LOOPBACK, VIEW, connection, door, key, limits, purpose};
+use crate::data::handshake::Purpose;
 use crate::data::link::{Receiver, Sender};
+use crate::data::listener::{Listener, dial};
 use crate::data::{DataPlane, Transport, local};
 
 const LAYOUT: LayoutConfig = LayoutConfig { bucket_elements: 2, segment_elements: 2 };
@@ -45,7 +50,7 @@ fn driver(layout: Layout, rank: Rank, results: Arc<Sums>) -> Driver {
 async fn link(mode: DataPlane) -> (Outgoing, Incoming) {
     let (sending, receiving) = connection(mode, LONGEST).await;
     let (transport, traffic) = (sending.transport(), Arc::new(Traffic::default()));
-    let outgoing = match local::Sender::new(sending, LONGEST, &traffic) {
+    let outgoing = match local::Sender::new(sending, LONGEST, limits(), &traffic) {
         Ok(sender) => Outgoing::Local(Box::new(sender)),
         Err(sending) => Outgoing::Direct(Box::new(Sender::new(sending, LONGEST, limits(), traffic.clone())), transport),
     };
@@ -90,6 +95,67 @@ async fn rings_reduce_over_every_kind_of_connection() {
             assert_eq!(wrong, None, "{mode:?}");
         }
     }
+}
+
+/// Members on threads of their own, as processes are: each link may become free or bring something at any instant.
+#[test]
+fn rings_on_threads_of_their_own_come_to_an_end() {
+    const MEMBERS: u32 = 3;
+    const STEPS: u64 = 300;
+    /// Some more segments than a link holds.
+    const ELEMENTS: usize = 70;
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    // Ends stay with the runtime that they were made on, so each link's two are made on their own threads.
+    let keys: Vec<_> = (0..MEMBERS).map(|_| key()).collect();
+    let (mut dialing, mut listening) = (Vec::new(), Vec::new());
+    for _ in 0..MEMBERS {
+        let (tell, told) = oneshot::channel();
+        listening.push(tell);
+        dialing.push(told);
+    }
+    // Who sends to a member is the one before it.
+    dialing.rotate_left(1);
+    let member = |rank: u32, tell: oneshot::Sender<Vec<SocketAddr>>, told: oneshot::Receiver<Vec<SocketAddr>>| {
+        let keys = &keys;
+        let at = |rank: u32| &keys[(rank % MEMBERS) as usize];
+        move || {
+            runtime().block_on(async {
+                let listener = Listener::bind(&[LOOPBACK]).await;
+                tell.send(listener.addresses()).expect("the other thread waits");
+                let purpose = |peer| Purpose { mode: DataPlane::Local, segment_bytes: LONGEST, ..purpose(peer) };
+                let told = told.await.expect("it listens");
+                let (ours, next, previous) = (&at(rank).0, at(rank + 1).1, at(rank + MEMBERS - 1).1);
+                let (sending, receiving) =
+                    tokio::join!(dial(&told, ours, purpose(next), LIMIT), listener.accept(ours, purpose(previous)));
+                let (sending, receiving) = (sending.expect("dialed"), receiving.expect("accepted"));
+                let traffic = Arc::default();
+                let mut outgoing = Outgoing::Local(Box::new(
+                    local::Sender::new(sending, LONGEST, limits(), &traffic).expect("on one machine"),
+                ));
+                let mut incoming = Incoming::Local(Box::new(
+                    local::Receiver::new(receiving, LONGEST, &traffic).expect("on one machine"),
+                ));
+                let ring = Layout::new(
+                    ELEMENTS,
+                    WorldSize::new(MEMBERS),
+                    LayoutConfig { bucket_elements: ELEMENTS, ..LAYOUT },
+                );
+                let (sums, mut reduced) = Sums::new();
+                let mut driver = driver(ring, Rank(rank), sums);
+                for step in 1..=STEPS {
+                    let buffer = vec![(rank + 1) as f32; ELEMENTS];
+                    let operation = Operation { step, buffer, divisor: 1.0 };
+                    assert!(driver.reduce(operation, &mut incoming, &mut outgoing).await.is_ok(), "step {step}");
+                    assert_eq!(reduced.recv().await, Some(vec![6.0; ELEMENTS]), "step {step}");
+                }
+            });
+        }
+    };
+    std::thread::scope(|scope| {
+        for ((rank, tell), told) in (0..MEMBERS).zip(listening).zip(dialing) {
+            scope.spawn(member(rank, tell, told));
+        }
+    });
 }
 
 /// The first of two members reduces over direct links, of which the other sends `segment` and no more.
