@@ -70,6 +70,8 @@ struct Route {
 struct Wire {
     number: u32,
     open: [bool; 2],
+    /// The number of the last connection of which each end knows that it is closed.
+    closed: [u32; 2],
     /// Whether both sides have greeted each other. Until then nothing passes.
     greeted: bool,
     last_arrival: [Time; 2],
@@ -143,9 +145,19 @@ impl Network {
         let closes = wire.open[me] && wire.number == number;
         if closes {
             wire.open[me] = false;
+            wire.closed[me] = number;
             wire.waiting[me].clear();
         }
         closes
+    }
+
+    /// What one end has sent over this connection is lost; false if it knows that already. Unlike with [`Self::close`] it
+    /// makes no difference that the other end has opened another connection since.
+    pub fn lose(&mut self, at: Seat, other: Seat, lane: Lane, number: u32) -> bool {
+        let (me, wire) = self.wire(at, other, lane);
+        let replaced = number < wire.number && number > wire.closed[me];
+        wire.closed[me] = number.max(wire.closed[me]);
+        self.close(at, other, lane, number) || replaced
     }
 
     /// The number of the connection between two ends, if the end of `at` is open.
@@ -329,6 +341,8 @@ mod tests {
         assert!(second.number > first.number);
         assert!(network.accepts(1, 0, Lane::State, first.number), "what was under way still arrives");
         assert!(!network.close(1, 0, Lane::State, first.number), "old news close nothing");
+        assert!(network.lose(1, 0, Lane::State, first.number), "but what was lost is news");
+        assert!(!network.lose(1, 0, Lane::State, first.number) && !network.lose(0, 1, Lane::State, first.number));
         assert_eq!(network.neighbours(1), [(0, Lane::State, second.number)]);
     }
 }

@@ -362,7 +362,10 @@ impl Peer {
     /// It is no member any more, as far as it knows.
     fn stand_aside(&mut self) {
         self.gate = Gate::Held;
-        (self.operation, self.fetch, self.download, self.place) = (None, None, None, None);
-        self.early.clear();
+        // What has come for later views stays: one of them may be about to let it in.
+        if let Some(place) = self.place.take() {
+            self.early.retain(|(_, segment)| segment.generation > place.view.generation);
+        }
+        (self.operation, self.fetch, self.download) = (None, None, None);
     }
 }

@@ -42,6 +42,8 @@ pub enum Happening {
     Arrives(Parcel, u32),
     /// A connection closes at the first machine's end.
     Closes(Seat, Seat, Lane, u32),
+    /// What the first machine has sent over a connection has not been taken at the other end.
+    Lost(Seat, Seat, Lane, u32),
     /// A new connection could not be opened.
     Refused(Seat, u32, Seat, Lane),
     /// A sender's kernel looks whether it has waited too long.
@@ -206,6 +208,7 @@ impl World {
         let seat = match &happening {
             Happening::Arrives(parcel, _) => Some(parcel.to),
             Happening::Closes(seat, ..)
+            | Happening::Lost(seat, ..)
             | Happening::Refused(seat, ..)
             | Happening::Expires(seat, ..)
             | Happening::Rings(seat, ..)
@@ -227,8 +230,14 @@ impl World {
                     self.lose_connection(at, other, lane);
                 }
             }
+            Happening::Lost(at, other, lane, number) => {
+                if self.network.lose(at, other, lane, number) {
+                    self.lose_connection(at, other, lane);
+                }
+            }
             Happening::Refused(at, incarnation, other, lane) => {
-                if self.hosts[at].incarnation == incarnation {
+                // What was sent was for a process that is gone. The one after it may have opened a connection since.
+                if self.hosts[at].incarnation == incarnation && self.network.open(at, other, lane).is_none() {
                     self.lose_connection(at, other, lane);
                 }
             }
@@ -277,7 +286,7 @@ impl World {
             // Nobody listens on this connection, and the sender learns it, if anything gets back to it.
             let gone = self.hosts[to].off || self.network.is_blocked(to, from);
             let takes = if gone { self.network.patience() } else { self.network.delay(to, from) };
-            return self.queue.push(self.now + takes, Happening::Closes(from, to, lane, number));
+            return self.queue.push(self.now + takes, Happening::Lost(from, to, lane, number));
         }
         self.deliveries += 1;
         self.bring_up_at_delivery();

@@ -177,7 +177,7 @@ impl World {
         let (view, step) = (&entry.resumption.view, entry.resumption.step);
         let (name, id) = (self.hosts[seat].name(), view.id());
         let forks = entry.forks;
-        self.forked |= forks;
+        self.forked |= view.forked; // The fork itself may only have waited for members.
         self.tell(|world| {
             let generation = view.generation;
             let members: Vec<Option<&Seat>> = view.members().iter().map(|member| world.seats.get(member)).collect();
