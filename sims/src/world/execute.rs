@@ -240,6 +240,7 @@ impl World {
             self.final_views.extend(view);
         }
         self.hosts[seat].ended = Some(event);
+        self.running -= 1;
     }
 }
 

@@ -99,7 +99,10 @@ impl World {
     pub(super) fn heal(&mut self) {
         self.tell(|_| "all is healed".into());
         self.invariants.progress.healed(self.now);
-        for index in std::mem::take(&mut self.ahead) {
+        let mut ahead = std::mem::take(&mut self.ahead);
+        ahead.extend(self.at_delivery.drain(..).map(|(_, index)| index));
+        ahead.sort_unstable();
+        for index in ahead {
             if matches!(self.plan.faults[index].kind, Kind::Join(_)) {
                 self.queue.push(self.now, Happening::Strikes(index));
                 self.active += 1;
@@ -175,6 +178,7 @@ impl World {
         }
         self.begins_anew(seat);
         let host = &mut self.hosts[seat];
+        self.running += usize::from(!host.started);
         (host.started, host.off) = (true, false);
         let start = Start {
             contact: me,
