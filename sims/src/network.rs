@@ -304,7 +304,10 @@ impl Route {
 mod tests {
     use std::collections::BTreeMap;
 
+    use starling_topology::{Body, Envelope, Generation, RunId, ViewId};
+
     use super::*;
+    use crate::message::Sealed;
 
     const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -320,9 +323,11 @@ mod tests {
         for seed in 0..50 {
             let mut network = Network::new(Rng::new(seed), PATIENCE, 2);
             let mut last = BTreeMap::new();
+            let envelope =
+                Envelope { run: RunId([1; 32]), generation: Generation(1), view: ViewId::NONE, body: Body::Leave };
             let mut departed = Time::ZERO;
             for index in 0..60 {
-                let message = [Message::ResultAsked(1), Message::Control([].into())][index % 2].clone();
+                let message = [Message::ResultAsked(1), Message::Control(Sealed::new(&envelope))][index % 2].clone();
                 let lane = message.lane();
                 let (at, parcel) = arrives(network.send(Time::ZERO, 0, 1, message, 10_000));
                 assert!(at > parcel.departed && parcel.departed > departed, "seed {seed}");

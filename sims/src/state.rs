@@ -1,5 +1,6 @@
 //! The replicated state, modelled exactly: every commit is chained into its digest.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use starling_topology::ledger::{Committed, Ledger};
@@ -27,6 +28,47 @@ pub struct ResultRecord {
     pub members: Vec<PeerId>,
     /// The buffer after the reduction.
     pub cells: Vec<(Cell, Contributions)>,
+}
+
+/// What the last commits came to. All members of a view apply equal results to equal states: that is computed once for
+/// all of them.
+#[derive(Debug, Default)]
+pub struct Commits {
+    recent: VecDeque<Applied>,
+}
+
+#[derive(Debug)]
+struct Applied {
+    before: Rc<State>,
+    record: Rc<ResultRecord>,
+    after: Rc<State>,
+}
+
+/// How many commits are remembered: members of one view are a step apart at most, and there may be several views.
+const REMEMBERED: usize = 4;
+
+impl Commits {
+    /// A result, or the equal one that is there already.
+    pub fn share(&self, record: ResultRecord) -> Rc<ResultRecord> {
+        let known = self.recent.iter().find(|applied| *applied.record == record);
+        known.map_or_else(|| Rc::new(record), |applied| Rc::clone(&applied.record))
+    }
+
+    /// As [`State::apply`].
+    pub fn apply(&mut self, before: &Rc<State>, record: &Rc<ResultRecord>, drops_returned: bool) -> Rc<State> {
+        let equal = |applied: &&Applied| same(&applied.before, before) && same(&applied.record, record);
+        if let Some(applied) = self.recent.iter().find(equal) {
+            return Rc::clone(&applied.after);
+        }
+        let (before, record, after) = (Rc::clone(before), Rc::clone(record), before.apply(record, drops_returned));
+        self.recent.push_front(Applied { before, record, after: Rc::clone(&after) });
+        self.recent.truncate(REMEMBERED);
+        after
+    }
+}
+
+fn same<T: PartialEq>(one: &Rc<T>, other: &Rc<T>) -> bool {
+    Rc::ptr_eq(one, other) || one == other
 }
 
 impl ResultRecord {

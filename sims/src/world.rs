@@ -4,6 +4,7 @@ mod endings;
 mod execute;
 mod inject;
 
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -25,7 +26,7 @@ use crate::report::Outcome;
 use crate::rng::Rng;
 use crate::scenario::Plan;
 use crate::simulation::Simulation;
-use crate::state::State;
+use crate::state::{Commits, State};
 use crate::workload::Workload;
 
 const RUN: RunId = RunId([7; 32]);
@@ -75,6 +76,7 @@ pub(crate) struct World {
     network: Network,
     config: Config,
     workload: Rc<Workload>,
+    commits: Rc<RefCell<Commits>>,
     early_limit: usize,
     plan: Plan,
     sabotage: Option<Sabotage>,
@@ -137,6 +139,7 @@ impl World {
             config,
             early_limit: workload.early_limit(WorldSize::new(size.max(1))),
             workload: Rc::new(workload),
+            commits: Rc::default(),
             ahead,
             at_delivery,
             gated: plan.gated,

@@ -29,7 +29,7 @@ impl World {
     pub(super) fn stuck(&self) -> Vec<Seat> {
         let excused = !self.completed.is_empty() && !self.waits_for_all();
         let running = self.hosts.iter().enumerate().filter(|(_, host)| host.is_in_the_run());
-        let final_view = |peer: &Peer| peer.view().is_some_and(|view| self.final_views.contains(&view.id()));
+        let final_view = |peer: &Peer| peer.view_id().is_some_and(|view| self.final_views.contains(&view));
         let stuck = running.filter(|(_, host)| !excused || host.peer.as_ref().is_some_and(final_view));
         stuck.map(|(seat, _)| seat).collect()
     }

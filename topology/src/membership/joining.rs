@@ -1,6 +1,7 @@
 //! Letting peers in: the members' side.
 
 use super::Membership;
+use super::seat::Seat;
 use crate::error::Violation;
 use crate::id::PeerId;
 use crate::interface::Event;
@@ -68,14 +69,13 @@ impl Membership {
 
     /// The joiners that the next view may take in. None while a member is still syncing, so that those who serve the state
     /// serve one batch at a time.
-    pub(super) fn candidates(&self) -> Vec<Joiner> {
-        let Some(seat) = &self.seat else { return Vec::new() };
-        if self.finished.is_some() || !(seat.syncing.is_empty() || seat.waiting) {
-            return Vec::new();
-        }
-        let room = self.config.max_members.saturating_sub(seat.view.members().len()).min(MAX_JOINERS);
-        let outside = self.joiners.iter().filter(|(peer, _)| !seat.view.contains(**peer));
-        outside.take(room).map(|(_, waiting)| waiting.joiner.clone()).collect()
+    pub(super) fn candidates(&self) -> impl Iterator<Item = &Joiner> {
+        let open = |seat: &&Seat| self.finished.is_none() && (seat.syncing.is_empty() || seat.waiting);
+        self.seat.as_ref().filter(open).into_iter().flat_map(|seat| {
+            let room = self.config.max_members.saturating_sub(seat.view.members().len()).min(MAX_JOINERS);
+            let outside = self.joiners.iter().filter(|(peer, _)| !seat.view.contains(**peer));
+            outside.take(room).map(|(_, waiting)| &waiting.joiner)
+        })
     }
 
     pub(super) fn forget_joiners(&mut self, now: Time) {

@@ -181,7 +181,7 @@ impl Membership {
             for peer in seat.others(me).into_iter().filter(|peer| !recovering.returned.contains(peer)) {
                 self.lost.entry(peer).or_insert(Probe { at: now + interval, times: 0 });
             }
-        } else if seat.stagger(me) >= PROBERS {
+        } else if self.lost.is_empty() || seat.stagger(me) >= PROBERS {
             return;
         }
         let mut due = Vec::new();

@@ -67,7 +67,7 @@ impl Membership {
 
     fn plans_change(&self) -> bool {
         let Some(seat) = &self.seat else { return false };
-        self.leaving || !seat.leavers.is_empty() || !self.candidates().is_empty()
+        self.leaving || !seat.leavers.is_empty() || self.candidates().next().is_some()
     }
 
     /// Another is to propose: it learns why, and gets time.
@@ -184,7 +184,8 @@ impl Membership {
             return;
         }
         let quorum = seat.view.has_quorum(promised);
-        let settled = seat.others(me).into_iter().all(|peer| promised.contains(&peer) || !seat.expects(peer, decree));
+        let mut others = seat.view.members().iter().filter(|peer| !promised.contains(peer));
+        let settled = others.all(|peer| !seat.expects(*peer, decree));
         let agent = if settled || !decree.late || seat.deferred { None } else { seat.agent(me, decree) };
         if let (true, Some(agent)) = (quorum, agent) {
             self.defer(now, agent);
@@ -241,7 +242,7 @@ impl Membership {
             promises: &decree.promises,
             excluded: &seat.suspects.iter().filter(|(peer, _)| !trusted(peer)).map(|(p, e)| (*p, *e)).collect(),
             hearsay: &seat.hearsay,
-            candidates: if forked { Vec::new() } else { self.candidates() },
+            candidates: if forked { Vec::new() } else { self.candidates().cloned().collect() },
             forked,
             recovered: seat.recovering.is_some(),
         };
