@@ -64,13 +64,18 @@ impl Membership {
         let me = self.me.peer;
         let (Some(_), Some(seat), None) = (self.finished, &self.seat, &self.asking) else { return };
         let others = || seat.view.members().iter().filter(|peer| **peer != me);
+        // Looked at for each goodbye: whether there can be enough of them yet comes first.
+        let most = seat.gone.len() + seat.suspects.len() + seat.view.severed().len();
         let apart = |peer: &PeerId| seat.view.is_severed(me, *peer);
-        let quiet = others().all(|peer| seat.gone.contains(peer) || !seat.trusts(*peer) || apart(peer));
+        let is_quiet = |peer: &PeerId| seat.gone.contains(peer) || !seat.trusts(*peer) || apart(peer);
+        let quiet = most + 1 >= seat.view.members().len() && others().all(is_quiet);
         if self.parting && !quiet {
             return; // Who waits for goodbyes has nothing to do until the last one is there.
         }
-        let done = |peer: &PeerId| seat.finished.contains_key(peer) || seat.gone.contains(peer) || !seat.trusts(*peer);
-        if !others().all(done) {
+        let most = seat.finished.len() + seat.gone.len() + seat.suspects.len();
+        let is_done =
+            |peer: &PeerId| seat.finished.contains_key(peer) || seat.gone.contains(peer) || !seat.trusts(*peer);
+        if most + 1 < seat.view.members().len() || !others().all(is_done) {
             return;
         }
         if !std::mem::replace(&mut self.parting, true) {
