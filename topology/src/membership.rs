@@ -268,6 +268,9 @@ impl Membership {
 
     /// Does what the state of things calls for, after each input: completes the run, drives a change, or calls for one.
     fn advance(&mut self, now: Time) {
+        if self.ended {
+            return;
+        }
         self.complete_if_done(now);
         if !self.ended && self.leaving && self.leaves_nothing_behind() {
             self.withdraw();

@@ -23,7 +23,7 @@ impl NoSplitBrain {
         if let (Some(parent), false) = (view.parent, fork) {
             // Those who come back from checkpoints may go on after less than their view had committed.
             let reached = self.reached.get(&parent).copied().unwrap_or_default();
-            self.over.entry(parent).or_insert(step.max(reached));
+            self.over.entry(parent).or_insert_with(|| step.max(reached));
         }
     }
 

@@ -192,7 +192,7 @@ impl Membership {
                     self.lost.entry(peer).or_insert(Probe { at: now + interval, times: 0 });
                 }
             }
-        } else if seat.stagger(me) >= PROBERS {
+        } else if self.lost.is_empty() || seat.stagger(me) >= PROBERS {
             return;
         }
         let mut due = Vec::new();

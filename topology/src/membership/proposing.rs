@@ -72,7 +72,7 @@ impl Membership {
         // Nobody leaves before another holds the state, if there is another.
         let heir = members.iter().any(|peer| !leaves(peer) && !seat.syncing.contains(peer));
         let all_leave = members.len() > 1 && members.iter().all(leaves);
-        (heir && members.iter().any(leaves)) || all_leave || !self.candidates().is_empty()
+        (heir && members.iter().any(leaves)) || all_leave || self.candidates().next().is_some()
     }
 
     /// Another is to propose: it learns why, and gets time.
@@ -194,7 +194,8 @@ impl Membership {
             return;
         }
         let quorum = seat.view.has_quorum(promised);
-        let settled = seat.others(me).into_iter().all(|peer| promised.contains(&peer) || !seat.expects(peer, decree));
+        let mut others = seat.view.members().iter().filter(|peer| !promised.contains(peer));
+        let settled = others.all(|peer| !seat.expects(*peer, decree));
         let agent = if settled || !decree.late || seat.deferred { None } else { seat.agent(me, decree) };
         if let (true, Some(agent)) = (quorum, agent) {
             self.defer(now, agent);
@@ -265,8 +266,8 @@ impl Membership {
         let bereft = !forked && self.is_bereft(now, seat, decree);
         let candidates = match (forked, bereft) {
             (true, _) => Vec::new(),
-            (false, true) => self.admitted(),
-            (false, false) => self.candidates(),
+            (false, true) => self.admitted().cloned().collect(),
+            (false, false) => self.candidates().cloned().collect(),
         };
         let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
         let donor = holders.max().map(|(_, peer)| peer).filter(|_| bereft);

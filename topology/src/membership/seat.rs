@@ -1,5 +1,6 @@
 //! A member's place in a view, and what it knows of the others in it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::agreement::{Acceptor, Round};
@@ -178,7 +179,7 @@ impl Seat {
     /// The member that is to propose: the first one that nobody has spoken against, as far as we know.
     pub(super) fn proposer(&self, me: PeerId) -> PeerId {
         let sound = |peer: &PeerId| self.trusts(*peer) && self.hearsay.of(*peer).is_none();
-        self.precedence().into_iter().find(|peer| *peer == me || sound(peer)).unwrap_or(me)
+        self.precedence().iter().copied().find(|peer| *peer == me || sound(peer)).unwrap_or(me)
     }
 
     /// How many trusted members stand before us.
@@ -189,7 +190,10 @@ impl Seat {
     }
 
     /// In which order members propose: those first that can reach most, and of these the lowest.
-    fn precedence(&self) -> Vec<PeerId> {
+    fn precedence(&self) -> Cow<'_, [PeerId]> {
+        if self.view.severed().is_empty() {
+            return Cow::Borrowed(self.view.members());
+        }
         let mut severed: BTreeMap<PeerId, usize> = BTreeMap::new();
         for (a, b) in self.view.severed() {
             *severed.entry(*a).or_default() += 1;
@@ -197,7 +201,7 @@ impl Seat {
         }
         let mut order = self.view.members().to_vec();
         order.sort_by_key(|peer| severed.get(peer).copied().unwrap_or(0));
-        order
+        Cow::Owned(order)
     }
 
     /// The members that we can't reach, sorted: those that we miss, those to which a link failed again, and those that the
