@@ -36,6 +36,7 @@ impl Membership {
             self.send(other, Body::Finished { peer, step, digest });
         }
         self.compare_finished(peer, step, digest);
+        self.wait_no_more();
     }
 
     /// Ends the run if `peer` has come to another state.

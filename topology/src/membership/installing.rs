@@ -139,6 +139,19 @@ impl Membership {
         self.tell(Event::Waiting { present, needed });
     }
 
+    /// The run needs no more members: another has committed its last step. We may have too, and must say so.
+    pub(super) fn wait_no_more(&mut self) {
+        let Some(seat) = self.seat.as_mut().filter(|seat| seat.waiting && seat.acceptor.promised.is_none()) else {
+            return;
+        };
+        seat.waiting = false;
+        if let Some(proposal) = seat.origin.clone()
+            && let Some(catch_up) = self.catch_up(&proposal.resume, false)
+        {
+            self.go_on(proposal, catch_up);
+        }
+    }
+
     /// What we do to go on from there; `None` if we can't, because we are not what we promised to be.
     fn catch_up(&self, resume: &Resume, joins: bool) -> Option<CatchUp> {
         let me = self.me.peer;
@@ -216,14 +229,16 @@ impl Seat {
         let stays = |peer: &PeerId| self.view.contains(*peer);
         let severed = |peer: &PeerId| self.view.is_severed(me, *peer);
         let mut suspects = old.suspects;
-        suspects.retain(|peer, evidence| stays(peer) && !severed(peer) && *evidence != Evidence::LinkFailed);
+        // A link is tried anew. Who came back, or was elsewhere, has promised since to be here; if not, it says so again.
+        let lasts =
+            |evidence: &Evidence| !matches!(evidence, Evidence::LinkFailed | Evidence::Restarted | Evidence::Elsewhere);
+        suspects.retain(|peer, evidence| stays(peer) && !severed(peer) && lasts(evidence));
         let mut broken = old.broken;
         broken.retain(|peer, _| stays(peer));
         let mut leavers = old.leavers;
         leavers.retain(stays);
         let mut gone = old.gone;
         gone.retain(stays);
-        self.inherited = suspects.keys().copied().collect();
         (self.suspects, self.broken, self.leavers) = (suspects, broken, leavers);
         self.gone = gone; // Who has finished says so again.
     }

@@ -53,8 +53,6 @@ pub(super) struct Seat {
 
     /// Members that we can't reach, or that can't stay.
     pub(super) suspects: BTreeMap<PeerId, Evidence>,
-    /// Those of them that we took over from the view before.
-    pub(super) inherited: BTreeSet<PeerId>,
     /// Members to which our ring link failed, in this view or an earlier one.
     pub(super) broken: BTreeMap<PeerId, Broken>,
     /// Members that others can't reach.
@@ -136,7 +134,6 @@ impl Seat {
             returned: false,
             takeover_at: None,
             suspects: BTreeMap::new(),
-            inherited: BTreeSet::new(),
             broken: BTreeMap::new(),
             hearsay: Hearsay::default(),
             overruled: false,

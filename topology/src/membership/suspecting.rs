@@ -60,12 +60,7 @@ impl Membership {
         let Some(seat) = &mut self.seat else { return };
         seat.heard.insert(from);
         seat.detector.heard(now, from);
-        let outlasts = |evidence: &Evidence| match evidence {
-            // It has entered this view, whatever it did before.
-            Evidence::Restarted | Evidence::Elsewhere => !seat.inherited.contains(&from),
-            evidence => evidence.outlasts_messages(),
-        };
-        if seat.suspects.get(&from).is_none_or(outlasts) {
+        if seat.suspects.get(&from).is_none_or(|evidence| evidence.outlasts_messages()) {
             return;
         }
         seat.suspects.remove(&from);
