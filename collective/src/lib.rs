@@ -56,7 +56,7 @@ mod tests;
 
 pub use codec::{BadPayload, Codec};
 pub use error::Violation;
-pub use feedback::Feedback;
+pub use feedback::{Dropped, Feedback};
 pub use kernel::NonFinite;
 pub use layout::{Layout, LayoutConfig};
 pub use schedule::{Operation, Schedule};
