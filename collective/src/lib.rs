@@ -54,7 +54,7 @@ pub mod workspace;
 #[cfg(test)]
 mod tests;
 
-pub use codec::{BadPayload, Codec};
+pub use codec::{BadPayload, Codec, CodecError};
 pub use error::Violation;
 pub use feedback::{Dropped, Feedback};
 pub use kernel::NonFinite;
