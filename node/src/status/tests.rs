@@ -1,6 +1,7 @@
 //! What is written is what is read, and by whom.
 
 use super::*;
+use crate::data::Transport;
 use crate::report::{Observer, Summary};
 
 fn summary(outcome: Outcome) -> Summary {
@@ -80,7 +81,7 @@ fn a_status_survives_the_file_and_is_private() {
     assert_eq!((status.loss, status.accuracy, status.phase), (Some(2.5), Some(0.25), Phase::Stepping));
     assert_eq!((status.ticket.as_str(), status.peer.as_str(), status.members.len()), ("starling1abc", "peer", 2));
     assert_eq!(
-        status.links.map(|links| links.to_string()).as_deref(),
+        status.links.as_ref().map(ToString::to_string).as_deref(),
         Some("ring over 2 links, 1 direct and 1 universal")
     );
     assert_eq!(status.change, "peer peer joined");
