@@ -70,6 +70,8 @@ impl Schedule {
     pub fn new(plan: &Plan, world: WorldSize, operation: Operation, rank: Rank) -> Self {
         assert!(rank.0 < world.get(), "a schedule's rank is one of its world");
         let role = |chunk: Rank| match operation {
+            // All chunks have the same trees, turned: to draw each of them would cost the world's size squared.
+            Operation::AllReduce if *plan == Plan::Ring => Role::in_ring(world, chunk, rank),
             Operation::AllReduce => Role::reduce(&plan.route(world, chunk), rank, true),
             Operation::ReduceScatter => Role::reduce(&plan.route(world, chunk), rank, false),
             Operation::AllGather => Role::gather(&plan.route(world, chunk), rank),
@@ -144,6 +146,18 @@ impl Role {
         Self { order, own, up: route.up(rank), from, down, rounds }
     }
 
+    /// As [`Self::reduce`] over the ring's route.
+    fn in_ring(world: WorldSize, chunk: Rank, rank: Rank) -> Self {
+        let (owner, before, next) = (world.previous(chunk), world.previous(rank), world.next(rank));
+        let (is_first, is_owner, is_last) = (rank == chunk, rank == owner, next == owner);
+        let mut order = if is_first { vec![rank] } else { vec![before, rank] };
+        order.sort_unstable();
+        let own = order.partition_point(|other| *other < rank);
+        let from = (!is_owner).then_some(before);
+        let down = if is_last { Vec::new() } else { vec![next] };
+        Self { order, own, up: (!is_owner).then_some(next), from, down, rounds: false }
+    }
+
     fn gather(route: &Route, rank: Rank) -> Self {
         let (from, down) = (route.down(rank), route.receivers(rank));
         Self { order: Vec::new(), own: 0, up: None, from, down, rounds: false }
@@ -160,4 +174,19 @@ fn sorted(ranks: impl Iterator<Item = Rank>) -> Vec<Rank> {
     ranks.sort_unstable();
     ranks.dedup();
     ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rings_roles_are_those_of_its_routes() {
+        for world in (1..=9).map(WorldSize::new) {
+            for (rank, chunk) in world.ranks().flat_map(|rank| world.ranks().map(move |chunk| (rank, chunk))) {
+                let drawn = Role::reduce(&Plan::Ring.route(world, chunk), rank, true);
+                assert_eq!(Role::in_ring(world, chunk, rank), drawn, "{rank:?}, {chunk:?} of {world:?}");
+            }
+        }
+    }
 }

@@ -25,7 +25,7 @@ use starling_topology::{Generation, Hold, PeerId, Progress, View, ViewId};
 use starling_train::{ReplicatedState, ResultRecord};
 use tokio::sync::{Notify, watch};
 
-pub(crate) use syncing::Syncing;
+pub(crate) use syncing::{MIN_KEPT, Syncing};
 pub(crate) use turn::{At, Gate, Next, Turn};
 
 use crate::reducer::{Operation, Results};

@@ -19,7 +19,7 @@ mod tests;
 use std::io;
 
 use serde::{Deserialize, Serialize};
-use starling_topology::Digest;
+use starling_topology::{Digest, Generation};
 
 pub(crate) use fetch::{Wanted, fetch};
 pub(crate) use serve::serve;
@@ -32,8 +32,8 @@ const REPLY_OVERHEAD: usize = 64;
 /// What a joiner asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Request {
-    /// The manifest of the state after this step.
-    Manifest { step: u64 },
+    /// The manifest of the state after this step, at which the view of `generation` goes on.
+    Manifest { generation: Generation, step: u64 },
     /// A chunk of the snapshot with this manifest.
     Chunk { snapshot: Digest, chunk: Digest },
 }

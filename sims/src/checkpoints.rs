@@ -19,10 +19,11 @@ pub fn save(disk: &mut Disk, state: &State, rotten: bool, sabotage: Option<Sabot
         *byte ^= 1; // The disk wrote something else than it was told.
     }
     let trusts = sabotage == Some(Sabotage::DeletesLastCheckpoint);
-    if !trusts && State::decode(&bytes, true).is_none() {
+    let file = Saved::new(bytes);
+    if !trusts && !file.is_good() {
         return Ok(()); // Read back before it gets its name, so it replaces nothing.
     }
-    disk.write_checkpoint(state.step, bytes)?;
+    disk.write_checkpoint(state.step, file)?;
     if trusts {
         let older: Vec<u64> = disk.checkpoints().keys().copied().filter(|step| *step != state.step).collect();
         older.into_iter().for_each(|step| disk.delete_checkpoint(step));
@@ -43,7 +44,7 @@ pub fn save(disk: &mut Disk, state: &State, rotten: bool, sabotage: Option<Sabot
 /// `verify` is switched off only to see that this is missed.
 pub fn newest(disk: &Disk, verify: bool) -> Option<(State, Saved)> {
     let mut newest_first = disk.checkpoints().values().rev().filter(|saved| !saved.abandoned);
-    newest_first.find_map(|saved| State::decode(&saved.bytes, verify).map(|state| (state, saved.clone())))
+    newest_first.find_map(|saved| State::decode(saved.bytes(), verify).map(|state| (state, saved.clone())))
 }
 
 /// The state that a process finds when it starts: the newest checkpoint, else that before the first step, unless the

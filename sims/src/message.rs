@@ -1,10 +1,11 @@
 //! What simulated peers send each other.
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::rc::Rc;
 
 use starling_collective::{SegmentHeader, SegmentId};
-use starling_topology::{Digest, Envelope, Generation, ViewId};
+use starling_topology::{Digest, Envelope, Generation, ViewId, Violation};
 
 use crate::contribution::Contributions;
 use crate::state::{ResultRecord, State};
@@ -28,8 +29,8 @@ impl Lane {
 /// A message on a link.
 #[derive(Debug, Clone)]
 pub enum Message {
-    /// An encoded membership envelope.
-    Control(Rc<[u8]>),
+    /// A membership envelope.
+    Control(Rc<Sealed>),
     /// A segment of a step in a view.
     Segment(Segment),
     /// "Send me the averaged result of this step."
@@ -46,6 +47,35 @@ pub enum Message {
     Chunk(Chunk),
     /// "I don't have what you asked for."
     NotHeld,
+}
+
+/// An encoded envelope. In a large view hundreds get the same long one: it is read once for all of them.
+#[derive(Debug)]
+pub struct Sealed {
+    bytes: Vec<u8>,
+    read: OnceCell<Result<Envelope, Violation>>,
+}
+
+impl Sealed {
+    /// An envelope as it goes over the wire.
+    pub fn new(envelope: &Envelope) -> Rc<Self> {
+        Rc::new(Self { bytes: envelope.encode(), read: OnceCell::new() })
+    }
+
+    /// What a receiver reads.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn open(self: Rc<Self>) -> Result<Envelope, Violation> {
+        match Rc::try_unwrap(self) {
+            Ok(only) => only.read.into_inner().unwrap_or_else(|| Envelope::decode(&only.bytes)),
+            Err(shared) => shared.read().clone(),
+        }
+    }
+
+    fn read(&self) -> &Result<Envelope, Violation> {
+        self.read.get_or_init(|| Envelope::decode(&self.bytes))
+    }
 }
 
 /// A state that is on offer, as its manifest describes it.
@@ -108,7 +138,7 @@ impl Message {
     /// How many bytes it takes on the wire, a result having `result_bytes` and a chunk of a state `chunk_bytes`.
     pub fn bytes(&self, result_bytes: u64, chunk_bytes: u64) -> u64 {
         let length = match self {
-            Self::Control(bytes) => bytes.len(),
+            Self::Control(sealed) => sealed.bytes.len(),
             Self::Segment(segment) => SegmentHeader::BYTES + segment.elements * size_of::<f32>(),
             Self::ResultAsked(_) | Self::SnapshotAsked(_) | Self::ChunkAsked(..) | Self::NotHeld => 16,
             Self::Snapshot(_) => 64,
@@ -122,7 +152,7 @@ impl Message {
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Control(bytes) => match Envelope::decode(bytes) {
+            Self::Control(sealed) => match sealed.read() {
                 Ok(envelope) => write!(f, "generation {}: {:?}", envelope.generation, envelope.body),
                 Err(violation) => violation.fmt(f),
             },

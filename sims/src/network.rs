@@ -8,7 +8,7 @@
 //! * a process or a whole machine dies, with or without a farewell from its kernel;
 //! * a new connection is opened, while messages of the old one are still under way, and overtakes them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use starling_topology::Time;
@@ -52,8 +52,45 @@ pub struct Network {
     rng: Rng,
     base: Duration,
     patience: Duration,
-    routes: BTreeMap<(Seat, Seat), Route>,
-    wires: BTreeMap<(Seat, Seat, Lane), Wire>,
+    seats: usize,
+    /// From each machine to each: drawn when something first takes it.
+    routes: Pairs<Route>,
+    /// By lane, from the lower machine to the higher one.
+    wires: [Pairs<Wire>; Lane::ALL.len()],
+}
+
+/// Something for each pair of machines that needs it. A large world has a million pairs, and most of them never meet.
+#[derive(Debug)]
+struct Pairs<T> {
+    seats: usize,
+    /// By pair: its place in `there`, counted from one; 0 if it has none.
+    places: Vec<u32>,
+    there: Vec<T>,
+}
+
+impl<T> Pairs<T> {
+    fn new(seats: usize) -> Self {
+        Self { seats, places: vec![0; seats * seats], there: Vec::new() }
+    }
+
+    fn get(&self, one: Seat, other: Seat) -> Option<&T> {
+        let place = self.places[one * self.seats + other].checked_sub(1)?;
+        self.there.get(place as usize)
+    }
+
+    fn get_mut(&mut self, one: Seat, other: Seat) -> Option<&mut T> {
+        let place = self.places[one * self.seats + other].checked_sub(1)?;
+        self.there.get_mut(place as usize)
+    }
+
+    fn get_or(&mut self, one: Seat, other: Seat, new: impl FnOnce() -> T) -> &mut T {
+        let place = &mut self.places[one * self.seats + other];
+        if *place == 0 {
+            self.there.push(new());
+            *place = u32::try_from(self.there.len()).expect("invariant: there are fewer than 2^32 pairs");
+        }
+        &mut self.there[*place as usize - 1]
+    }
 }
 
 #[derive(Debug)]
@@ -70,6 +107,8 @@ struct Route {
 struct Wire {
     number: u32,
     open: [bool; 2],
+    /// The number of the last connection of which each end knows that it is closed.
+    closed: [u32; 2],
     /// Whether both sides have greeted each other. Until then nothing passes.
     greeted: bool,
     last_arrival: [Time; 2],
@@ -77,14 +116,15 @@ struct Wire {
 }
 
 impl Network {
-    /// A network whose links `rng` determines, and whose kernels have `patience` with a peer that does not answer.
-    pub fn new(mut rng: Rng, patience: Duration) -> Self {
+    /// A network between `seats` machines, whose links `rng` determines, and whose kernels have `patience` with a peer that
+    /// does not answer.
+    pub fn new(mut rng: Rng, patience: Duration, seats: usize) -> Self {
         let base = match rng.between(0, 2) {
             0 => Duration::from_micros(50),
             1 => Duration::from_millis(2),
             _ => Duration::from_millis(25),
         };
-        Self { rng, base, patience, routes: BTreeMap::new(), wires: BTreeMap::new() }
+        Self { rng, base, patience, seats, routes: Pairs::new(seats), wires: Lane::ALL.map(|_| Pairs::new(seats)) }
     }
 
     /// How long a kernel waits for an answer before it gives a connection up.
@@ -130,8 +170,7 @@ impl Network {
 
     /// Whether `from` is still waiting on the connection of that number: then its kernel gives it up.
     pub fn is_stalled(&self, from: Seat, to: Seat, lane: Lane, number: u32) -> bool {
-        let wire = self.wires.get(&key(from, to, lane));
-        wire.is_some_and(|wire| {
+        self.known(from, to, lane).is_some_and(|wire| {
             let me = usize::from(from > to);
             wire.number == number && wire.open[me] && !wire.waiting[me].is_empty()
         })
@@ -143,29 +182,40 @@ impl Network {
         let closes = wire.open[me] && wire.number == number;
         if closes {
             wire.open[me] = false;
+            wire.closed[me] = number;
             wire.waiting[me].clear();
         }
         closes
     }
 
+    /// What one end has sent over this connection is lost; false if it knows that already. Unlike with [`Self::close`] it
+    /// makes no difference that the other end has opened another connection since.
+    pub fn lose(&mut self, at: Seat, other: Seat, lane: Lane, number: u32) -> bool {
+        let (me, wire) = self.wire(at, other, lane);
+        let replaced = number < wire.number && number > wire.closed[me];
+        wire.closed[me] = number.max(wire.closed[me]);
+        self.close(at, other, lane, number) || replaced
+    }
+
     /// The number of the connection between two ends, if the end of `at` is open.
     pub fn open(&self, at: Seat, other: Seat, lane: Lane) -> Option<u32> {
-        let wire = self.wires.get(&key(at, other, lane))?;
+        let wire = self.known(at, other, lane)?;
         wire.open[usize::from(at > other)].then_some(wire.number)
     }
 
     /// Whether what comes over this connection still finds an open end at `at`. A new connection that has replaced it
     /// does not close it: both are there for a while.
     pub fn accepts(&self, at: Seat, other: Seat, lane: Lane, number: u32) -> bool {
-        let wire = self.wires.get(&key(at, other, lane));
+        let wire = self.known(at, other, lane);
         wire.is_some_and(|wire| wire.open[usize::from(at > other)] && number <= wire.number)
     }
 
     /// All machines that share an open connection with `seat`.
     pub fn neighbours(&self, seat: Seat) -> Vec<(Seat, Lane, u32)> {
-        let others =
-            self.wires.iter().filter(|((a, b, _), wire)| (*a == seat || *b == seat) && wire.open != [false; 2]);
-        others.map(|((a, b, lane), wire)| (if *a == seat { *b } else { *a }, *lane, wire.number)).collect()
+        let others = (0..self.seats).flat_map(|other| Lane::ALL.map(|lane| (other, lane)));
+        let shared = others.filter_map(|(other, lane)| Some((other, lane, self.known(seat, other, lane)?)));
+        let open = shared.filter(|(_, _, wire)| wire.open != [false; 2]);
+        open.map(|(other, lane, wire)| (other, lane, wire.number)).collect()
     }
 
     /// When the news that this end is closed reaches the other one: after all that was sent before.
@@ -183,7 +233,7 @@ impl Network {
 
     /// Whether nothing gets through in this direction.
     pub fn is_blocked(&self, from: Seat, to: Seat) -> bool {
-        self.routes.get(&(from, to)).is_some_and(|route| route.blocks > 0)
+        self.routes.get(from, to).is_some_and(|route| route.blocks > 0)
     }
 
     /// Blocks a direction. Blocks add up.
@@ -202,7 +252,8 @@ impl Network {
         let both = !self.is_blocked(to, from);
         let mut freed = Vec::new();
         for lane in Lane::ALL {
-            let Some(wire) = self.wires.get_mut(&key(from, to, lane)) else { continue };
+            let wire = self.wires[lane as usize].get_mut(from.min(to), from.max(to));
+            let Some(wire) = wire else { continue };
             if !wire.greeted && !both {
                 continue;
             }
@@ -233,12 +284,18 @@ impl Network {
 
     fn route(&mut self, from: Seat, to: Seat) -> &mut Route {
         let (rng, base) = (&mut self.rng, self.base);
-        self.routes.entry((from, to)).or_insert_with(|| Route::draw(rng, base))
+        self.routes.get_or(from, to, || Route::draw(rng, base))
     }
 
     /// The connection between two machines, and which end is that of the first one.
     fn wire(&mut self, at: Seat, other: Seat, lane: Lane) -> (usize, &mut Wire) {
-        (usize::from(at > other), self.wires.entry(key(at, other, lane)).or_default())
+        let wires = &mut self.wires[lane as usize];
+        (usize::from(at > other), wires.get_or(at.min(other), at.max(other), Wire::default))
+    }
+
+    /// The same, if the two have ever met on that lane.
+    fn known(&self, at: Seat, other: Seat, lane: Lane) -> Option<&Wire> {
+        self.wires[lane as usize].get(at.min(other), at.max(other))
     }
 }
 
@@ -255,13 +312,14 @@ impl Route {
     }
 }
 
-fn key(a: Seat, b: Seat, lane: Lane) -> (Seat, Seat, Lane) {
-    (a.min(b), a.max(b), lane)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use starling_topology::{Body, Envelope, Generation, RunId, ViewId};
+
     use super::*;
+    use crate::message::Sealed;
 
     const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -275,11 +333,13 @@ mod tests {
     #[test]
     fn a_lane_keeps_its_order_and_the_link_its_bandwidth() {
         for seed in 0..50 {
-            let mut network = Network::new(Rng::new(seed), PATIENCE);
+            let mut network = Network::new(Rng::new(seed), PATIENCE, 2);
             let mut last = BTreeMap::new();
+            let envelope =
+                Envelope { run: RunId([1; 32]), generation: Generation(1), view: ViewId::NONE, body: Body::Leave };
             let mut departed = Time::ZERO;
             for index in 0..60 {
-                let message = [Message::ResultAsked(1), Message::Control([].into())][index % 2].clone();
+                let message = [Message::ResultAsked(1), Message::Control(Sealed::new(&envelope))][index % 2].clone();
                 let lane = message.lane();
                 let (at, parcel) = arrives(network.send(Time::ZERO, 0, 1, message, 10_000));
                 assert!(at > parcel.departed && parcel.departed > departed, "seed {seed}");
@@ -294,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_block_delays_one_direction_and_loses_nothing() {
-        let mut network = Network::new(Rng::new(1), PATIENCE);
+        let mut network = Network::new(Rng::new(1), PATIENCE, 2);
         let ask = |step| Message::ResultAsked(step);
         arrives(network.send(Time::ZERO, 0, 1, ask(1), 16));
         network.block(0, 1);
@@ -311,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_connection_needs_both_directions_to_begin() {
-        let mut network = Network::new(Rng::new(1), PATIENCE);
+        let mut network = Network::new(Rng::new(1), PATIENCE, 2);
         network.block(1, 0);
         assert!(matches!(network.send(Time::ZERO, 0, 1, Message::NotHeld, 16), Sent::Stalls(..)));
         assert_eq!(network.open(1, 0, Lane::State), None);
@@ -321,7 +381,7 @@ mod tests {
 
     #[test]
     fn a_new_connection_replaces_a_closed_one() {
-        let mut network = Network::new(Rng::new(1), PATIENCE);
+        let mut network = Network::new(Rng::new(1), PATIENCE, 2);
         let (_, first) = arrives(network.send(Time::ZERO, 0, 1, Message::NotHeld, 16));
         assert!(network.close(0, 1, Lane::State, first.number));
         assert!(!network.close(0, 1, Lane::State, first.number));
@@ -329,6 +389,8 @@ mod tests {
         assert!(second.number > first.number);
         assert!(network.accepts(1, 0, Lane::State, first.number), "what was under way still arrives");
         assert!(!network.close(1, 0, Lane::State, first.number), "old news close nothing");
+        assert!(network.lose(1, 0, Lane::State, first.number), "but what was lost is news");
+        assert!(!network.lose(1, 0, Lane::State, first.number) && !network.lose(0, 1, Lane::State, first.number));
         assert_eq!(network.neighbours(1), [(0, Lane::State, second.number)]);
     }
 }

@@ -6,18 +6,19 @@
 mod catch_up;
 mod steps;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use starling_topology::{
     Contact, Envelope, Event, Evidence, Generation, Hold, Input, Membership, Output, PeerId, Progress, Reason, Record,
-    Resumption, Time, Timer, View,
+    Resumption, Time, Timer, View, ViewId,
 };
 
 use crate::canary::Sabotage;
 use crate::invariants::Broken;
-use crate::message::{Lane, Message, Segment};
-use crate::state::{ResultRecord, State};
+use crate::message::{Lane, Message, Sealed, Segment};
+use crate::state::{Commits, ResultRecord, State};
 use crate::workload::Workload;
 
 use catch_up::{Donor, Download, Fetch};
@@ -61,6 +62,8 @@ pub enum Effect {
 /// How a peer stood when it was told to go on in a view.
 #[derive(Debug)]
 pub struct Entry {
+    /// The view's name.
+    pub view: ViewId,
     /// What it was told.
     pub resumption: Resumption,
     /// How it stood.
@@ -75,7 +78,7 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct Commit {
     /// The view that it was committed in.
-    pub view: View,
+    pub view: ViewId,
     /// What the reduction came to.
     pub record: Rc<ResultRecord>,
     /// The state before it.
@@ -90,6 +93,7 @@ pub struct Peer {
     name: PeerId,
     machine: Membership,
     workload: Rc<Workload>,
+    commits: Rc<RefCell<Commits>>,
     early_limit: usize,
     speed: u32,
     sabotage: Option<Sabotage>,
@@ -99,7 +103,7 @@ pub struct Peer {
     result: Option<Rc<ResultRecord>>,
     gradient: Gradient,
     gate: Gate,
-    place: Option<Place>,
+    place: Option<Rc<Place>>,
     operation: Option<Operation>,
     /// Tries of the step under way, for a planted fault.
     tries: u32,
@@ -120,6 +124,8 @@ pub struct Peer {
 /// How a peer begins.
 #[derive(Debug)]
 pub struct Start {
+    /// What steps came to, for all peers.
+    pub commits: Rc<RefCell<Commits>>,
     /// Its name and addresses.
     pub contact: Contact,
     /// Its machine, newly made.
@@ -141,6 +147,7 @@ impl Peer {
             name: start.contact.peer,
             machine: start.machine,
             workload,
+            commits: start.commits,
             early_limit,
             speed: start.speed,
             sabotage: start.sabotage,
@@ -178,6 +185,11 @@ impl Peer {
     /// The view that it steps in.
     pub fn view(&self) -> Option<&View> {
         self.place.as_ref().map(|place| &place.view)
+    }
+
+    /// The name of the view that it steps in.
+    pub fn view_id(&self) -> Option<ViewId> {
+        self.place.as_ref().map(|place| place.id)
     }
 
     /// Whether it holds the state of its step, and steps in a view.
@@ -262,7 +274,7 @@ impl Peer {
     /// A message arrived.
     pub fn receive(&mut self, now: Time, from: PeerId, message: Message) {
         match message {
-            Message::Control(bytes) => match Envelope::decode(&bytes) {
+            Message::Control(sealed) => match sealed.open() {
                 Ok(envelope) => self.input(now, Input::Received { from, envelope }),
                 Err(violation) => self.blame(from, &violation),
             },
@@ -300,9 +312,15 @@ impl Peer {
     }
 
     fn obey(&mut self, now: Time) {
+        let mut last: Option<(Envelope, Rc<Sealed>)> = None;
         while let Some(output) = self.machine.poll() {
             match output {
-                Output::Send { to, envelope } => self.send(to, Message::Control(envelope.encode().into())),
+                Output::Send { to, envelope } => {
+                    let same = last.take().filter(|(before, _)| *before == envelope).map(|(_, sealed)| sealed);
+                    let sealed = same.unwrap_or_else(|| Sealed::new(&envelope));
+                    last = Some((envelope, Rc::clone(&sealed)));
+                    self.send(to, Message::Control(sealed));
+                }
                 Output::Learn(_) => {}
                 Output::SetTimer { timer, at } => {
                     self.timers.insert(timer, at);
@@ -362,7 +380,10 @@ impl Peer {
     /// It is no member any more, as far as it knows.
     fn stand_aside(&mut self) {
         self.gate = Gate::Held;
-        (self.operation, self.fetch, self.download, self.place) = (None, None, None, None);
-        self.early.clear();
+        // What has come for later views stays: one of them may be about to let it in.
+        if let Some(place) = self.place.take() {
+            self.early.retain(|(_, segment)| segment.generation > place.view.generation);
+        }
+        (self.operation, self.fetch, self.download) = (None, None, None);
     }
 }

@@ -8,64 +8,42 @@ use starling_topology::Time;
 /// Events by time. Those of one instant come out in the order in which they went in, so a run has one order only.
 #[derive(Debug)]
 pub struct Queue<T> {
-    heap: BinaryHeap<Reverse<Entry<T>>>,
+    /// When, the how manieth, and where it lies: events are large, and a heap moves what is in it again and again.
+    heap: BinaryHeap<Reverse<(Time, u64, usize)>>,
+    events: Vec<Option<T>>,
+    /// Places in `events` that nothing lies at.
+    free: Vec<usize>,
     sequence: u64,
-}
-
-#[derive(Debug)]
-struct Entry<T> {
-    at: Time,
-    sequence: u64,
-    event: T,
 }
 
 impl<T> Queue<T> {
     /// A queue with nothing in it.
     pub fn new() -> Self {
-        Self { heap: BinaryHeap::new(), sequence: 0 }
+        Self { heap: BinaryHeap::new(), events: Vec::new(), free: Vec::new(), sequence: 0 }
     }
 
     /// `event` will happen at `at`.
     pub fn push(&mut self, at: Time, event: T) {
         self.sequence += 1;
-        self.heap.push(Reverse(Entry { at, sequence: self.sequence, event }));
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.events.push(None);
+            self.events.len() - 1
+        });
+        self.events[place] = Some(event);
+        self.heap.push(Reverse((at, self.sequence, place)));
     }
 
     /// What happens next, and when.
     pub fn pop(&mut self) -> Option<(Time, T)> {
-        self.heap.pop().map(|Reverse(entry)| (entry.at, entry.event))
+        let Reverse((at, _, place)) = self.heap.pop()?;
+        self.free.push(place);
+        Some((at, self.events[place].take()?))
     }
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl<T> Entry<T> {
-    fn key(&self) -> (Time, u64) {
-        (self.at, self.sequence)
-    }
-}
-
-impl<T> PartialEq for Entry<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl<T> Eq for Entry<T> {}
-
-impl<T> PartialOrd for Entry<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Entry<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The replicated state, modelled exactly: every commit is chained into its digest.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use starling_topology::ledger::{Committed, Ledger};
@@ -27,6 +28,47 @@ pub struct ResultRecord {
     pub members: Vec<PeerId>,
     /// The buffer after the reduction.
     pub cells: Vec<(Cell, Contributions)>,
+}
+
+/// What the last commits came to. All members of a view apply equal results to equal states: that is computed once for
+/// all of them.
+#[derive(Debug, Default)]
+pub struct Commits {
+    recent: VecDeque<Applied>,
+}
+
+#[derive(Debug)]
+struct Applied {
+    before: Rc<State>,
+    record: Rc<ResultRecord>,
+    after: Rc<State>,
+}
+
+/// How many commits are remembered: members of one view are a step apart at most, and there may be several views.
+const REMEMBERED: usize = 4;
+
+impl Commits {
+    /// A result, or the equal one that is there already.
+    pub fn share(&self, record: ResultRecord) -> Rc<ResultRecord> {
+        let known = self.recent.iter().find(|applied| *applied.record == record);
+        known.map_or_else(|| Rc::new(record), |applied| Rc::clone(&applied.record))
+    }
+
+    /// As [`State::apply`].
+    pub fn apply(&mut self, before: &Rc<State>, record: &Rc<ResultRecord>, drops_returned: bool) -> Rc<State> {
+        let equal = |applied: &&Applied| same(&applied.before, before) && same(&applied.record, record);
+        if let Some(applied) = self.recent.iter().find(equal) {
+            return Rc::clone(&applied.after);
+        }
+        let (before, record, after) = (Rc::clone(before), Rc::clone(record), before.apply(record, drops_returned));
+        self.recent.push_front(Applied { before, record, after: Rc::clone(&after) });
+        self.recent.truncate(REMEMBERED);
+        after
+    }
+}
+
+fn same<T: PartialEq>(one: &Rc<T>, other: &Rc<T>) -> bool {
+    Rc::ptr_eq(one, other) || one == other
 }
 
 impl ResultRecord {
@@ -130,6 +172,8 @@ fn chain(before: Digest, committed: &Committed, record: &ResultRecord) -> Digest
 
 #[cfg(test)]
 mod tests {
+    use starling_topology::Rank;
+
     use super::*;
 
     #[test]
@@ -143,5 +187,31 @@ mod tests {
             assert_eq!(State::decode(&flipped, true), None);
         }
         assert_eq!(State::decode(&bytes[..20], true), None);
+    }
+
+    #[test]
+    fn a_commit_is_computed_once_for_all_who_do_the_same() {
+        let members = [PeerId([1; 32]), PeerId([2; 32])];
+        let before = Rc::new(State::assigned(Ledger::new(1, 50, 8), &members));
+        let cell = Cell { bucket: 0, chunk: Rank(0), segment: 0 };
+        let record = |sum| {
+            let contributions = Contributions { counts: vec![1, 1], divided: 1, sum, speeds: vec![7, 9] };
+            ResultRecord { step: 1, members: members.to_vec(), cells: vec![(cell, contributions)] }
+        };
+        let mut commits = Commits::default();
+        let first = commits.share(record(3));
+        let after = commits.apply(&before, &first, false);
+        assert_eq!(after, before.apply(&first, false));
+        let again = commits.share(record(3));
+        assert!(Rc::ptr_eq(&first, &again));
+        assert!(Rc::ptr_eq(&after, &commits.apply(&Rc::new(State::clone(&before)), &again, false)));
+        // Another result, or another state before it, comes to something else.
+        let other = commits.share(record(4));
+        assert_ne!(commits.apply(&before, &other, false).digest, after.digest);
+        let mut rotten = State::clone(&before);
+        rotten.ledger = Ledger::new(2, 50, 8);
+        rotten.ledger.assign(&members);
+        let rotten = Rc::new(rotten);
+        assert_eq!(commits.apply(&rotten, &first, false), rotten.apply(&first, false));
     }
 }

@@ -55,6 +55,8 @@ fn every_scenario_holds_in_every_world() {
 #[test]
 fn a_large_world_holds() {
     check(Setup { peers: Some(60), steps: 6, scenario: Scenario::Churn }, 0..1);
+    let summary = check(Setup { peers: Some(200), steps: 6, scenario: Scenario::Churn }, 0..1);
+    assert!(summary.views > 4 && summary.faults > 200, "members come and go: {summary:?}");
 }
 
 #[test]

@@ -18,6 +18,8 @@ use crate::cli::{Collectives, One, Shape, Verb};
 const THREADS: usize = 2;
 /// How many runs it may take to shrink the first failure that a `run` finds.
 const SHRINKING: u32 = 200;
+/// Runs with more events than this are not cut down unasked: that would take hours.
+const SHORT: u64 = 1_000_000;
 /// How many failures are told one by one.
 const EXPLAINED: u32 = 20;
 
@@ -68,7 +70,7 @@ fn run(seeds: Range<u64>, shape: Shape, json: bool) -> anyhow::Result<bool> {
                     if failures <= EXPLAINED {
                         explain(&outcome, shape)?;
                     }
-                    failed.get_or_insert(outcome.seed);
+                    failed.get_or_insert((outcome.seed, outcome.events));
                 }
                 progress(&summary, count)?;
             }
@@ -76,7 +78,7 @@ fn run(seeds: Range<u64>, shape: Shape, json: bool) -> anyhow::Result<bool> {
         Ok(())
     })?;
     summary.events_per_s = watch.per_second(summary.events);
-    if let Some(seed) = failed {
+    if let Some((seed, _)) = failed.filter(|(_, events)| *events <= SHORT) {
         let simulation = Simulation::new(seed, setup);
         tell_shrunk(&simulation, shape, shrink::shrink(&simulation, SHRINKING))?;
     }

@@ -4,6 +4,8 @@ mod endings;
 mod execute;
 mod inject;
 
+use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -24,7 +26,7 @@ use crate::report::Outcome;
 use crate::rng::Rng;
 use crate::scenario::Plan;
 use crate::simulation::Simulation;
-use crate::state::State;
+use crate::state::{Commits, State};
 use crate::workload::Workload;
 
 const RUN: RunId = RunId([7; 32]);
@@ -42,6 +44,8 @@ pub enum Happening {
     Arrives(Parcel, u32),
     /// A connection closes at the first machine's end.
     Closes(Seat, Seat, Lane, u32),
+    /// What the first machine has sent over a connection has not been taken at the other end.
+    Lost(Seat, Seat, Lane, u32),
     /// A new connection could not be opened.
     Refused(Seat, u32, Seat, Lane),
     /// A sender's kernel looks whether it has waited too long.
@@ -74,11 +78,14 @@ pub(crate) struct World {
     network: Network,
     config: Config,
     workload: Rc<Workload>,
+    commits: Rc<RefCell<Commits>>,
     early_limit: usize,
     plan: Plan,
     sabotage: Option<Sabotage>,
-    /// Faults of the plan that have not come to their time.
+    /// Faults of the plan that have not come to their time: those that wait for a step.
     ahead: Vec<usize>,
+    /// And those that wait for a delivery, the next one last.
+    at_delivery: Vec<(u64, usize)>,
     /// Faults of the plan that are not over.
     active: usize,
     hosts: Vec<Host>,
@@ -94,6 +101,8 @@ pub(crate) struct World {
     final_views: BTreeSet<ViewId>,
     /// Whether the last step is held back until all are members.
     gated: bool,
+    /// How many are in the run, or will be again.
+    running: usize,
     /// Whether those who still run have nobody left to talk to.
     over: bool,
     forked: bool,
@@ -109,11 +118,19 @@ impl World {
     pub(crate) fn new(simulation: Simulation) -> Self {
         let Simulation { seed, setup, plan, sabotage, told, pictured } = simulation;
         let mut rng = Rng::new(seed);
-        let network = Network::new(rng.fork(), plan.patience);
+        let network = Network::new(rng.fork(), plan.patience, plan.peers);
         let workload = Workload::draw(&mut rng.fork(), setup.steps, plan.peers);
         let size = u32::try_from(plan.peers).unwrap_or(u32::MAX);
         let config = Config { min_members: plan.min_members, fork_after: plan.fork_after, ..Config::default() };
         let mut names = rng.fork();
+        let (mut ahead, mut at_delivery) = (Vec::new(), Vec::new());
+        for (index, fault) in plan.faults.iter().enumerate() {
+            match fault.when {
+                When::After { .. } => ahead.push(index),
+                When::Delivery(count) => at_delivery.push((count, index)),
+            }
+        }
+        at_delivery.sort_unstable_by_key(|at| Reverse(*at));
         let hosts: Vec<Host> = (0..plan.peers).map(|seat| draw_host(&mut names, seat)).collect();
         Self {
             seed,
@@ -124,8 +141,11 @@ impl World {
             config,
             early_limit: workload.early_limit(WorldSize::new(size.max(1))),
             workload: Rc::new(workload),
-            ahead: (0..plan.faults.len()).collect(),
+            commits: Rc::default(),
+            ahead,
+            at_delivery,
             gated: plan.gated,
+            running: 0,
             over: false,
             plan,
             sabotage,
@@ -206,6 +226,7 @@ impl World {
         let seat = match &happening {
             Happening::Arrives(parcel, _) => Some(parcel.to),
             Happening::Closes(seat, ..)
+            | Happening::Lost(seat, ..)
             | Happening::Refused(seat, ..)
             | Happening::Expires(seat, ..)
             | Happening::Rings(seat, ..)
@@ -227,8 +248,14 @@ impl World {
                     self.lose_connection(at, other, lane);
                 }
             }
+            Happening::Lost(at, other, lane, number) => {
+                if self.network.lose(at, other, lane, number) {
+                    self.lose_connection(at, other, lane);
+                }
+            }
             Happening::Refused(at, incarnation, other, lane) => {
-                if self.hosts[at].incarnation == incarnation {
+                // What was sent was for a process that is gone. The one after it may have opened a connection since.
+                if self.hosts[at].incarnation == incarnation && self.network.open(at, other, lane).is_none() {
                     self.lose_connection(at, other, lane);
                 }
             }
@@ -277,7 +304,7 @@ impl World {
             // Nobody listens on this connection, and the sender learns it, if anything gets back to it.
             let gone = self.hosts[to].off || self.network.is_blocked(to, from);
             let takes = if gone { self.network.patience() } else { self.network.delay(to, from) };
-            return self.queue.push(self.now + takes, Happening::Closes(from, to, lane, number));
+            return self.queue.push(self.now + takes, Happening::Lost(from, to, lane, number));
         }
         self.deliveries += 1;
         self.bring_up_at_delivery();
@@ -327,10 +354,7 @@ impl World {
     }
 
     fn bring_up_at_delivery(&mut self) {
-        let count = self.deliveries;
-        let now = |world: &Self, index: &usize| world.plan.faults[*index].when == When::Delivery(count);
-        while let Some(at) = self.ahead.iter().position(|index| now(self, index)) {
-            let index = self.ahead.remove(at);
+        while let Some((_, index)) = self.at_delivery.pop_if(|(count, _)| *count <= self.deliveries) {
             self.active += 1;
             self.strike(index);
         }
@@ -339,8 +363,8 @@ impl World {
     fn look(&mut self) {
         if !self.invariants.progress.is_healed() {
             let limit = self.config.fork_after.unwrap_or_default() + self.config.max_stall * 6;
-            let stands_still = self.invariants.progress.check(self.now, limit).is_err();
-            if stands_still || (self.ahead.is_empty() && self.active == 0) {
+            let stands_still = self.invariants.progress.stands_still(self.now, limit);
+            if stands_still || self.is_out_of_faults() {
                 self.heal();
             }
         }
@@ -349,9 +373,14 @@ impl World {
         self.queue.push(self.now + LOOK, Happening::Looks);
     }
 
+    /// Whether no fault is under way or still to come.
+    fn is_out_of_faults(&self) -> bool {
+        self.ahead.is_empty() && self.at_delivery.is_empty() && self.active == 0
+    }
+
     fn hung(&mut self) -> Option<Vec<Seat>> {
         let limit = Progressing::limit(&self.config);
-        if !self.invariants.progress.is_healed() || self.invariants.progress.check(self.now, limit).is_ok() {
+        if !self.invariants.progress.is_healed() || !self.invariants.progress.stands_still(self.now, limit) {
             return None;
         }
         let stuck = self.stuck();

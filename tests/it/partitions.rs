@@ -27,6 +27,11 @@ fn of_two_equal_sides_just_one_goes_on() {
 }
 
 #[test]
+fn a_side_that_forked_comes_back() {
+    heals([2, 1], Some(Duration::from_secs(1)));
+}
+
+#[test]
 fn a_link_that_breaks_one_way_evicts_nobody() {
     let mut fleet = Fleet::found(Plan {
         peers: 4,
@@ -66,7 +71,8 @@ fn a_donor_that_dies_does_not_make_a_join_begin_anew() {
     let joining = Joining {
         members: 3,
         mib: 8,
-        mbit: None,
+        // So slow that few steps pass meanwhile: after many, donors know no limit.
+        mbit: Some(300),
         kill_donor: true,
         steps: 3,
         slower: f64::INFINITY,

@@ -268,9 +268,11 @@ impl Membership {
 
     /// Does what the state of things calls for, after each input: completes the run, drives a change, or calls for one.
     fn advance(&mut self, now: Time) {
+        if self.ended {
+            return;
+        }
         self.complete_if_done(now);
-        let alone = self.seat.as_ref().is_none_or(|seat| seat.view.members().len() == 1);
-        if !self.ended && self.leaving && (alone || self.asking.is_some()) {
+        if !self.ended && self.leaving && self.leaves_nothing_behind() {
             self.withdraw();
         }
         if !self.ended && self.asking.is_none() && self.seat.is_some() {

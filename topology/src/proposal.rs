@@ -56,6 +56,8 @@ pub struct Joiner {
     pub incarnation: u64,
     /// Its last committed step: 0 if it holds the run's initial state.
     pub step: u64,
+    /// The step of the replicated state that it still holds from a view that it was in.
+    pub state: Option<u64>,
     /// The generation of the last view that it was in.
     pub generation: Generation,
 }
@@ -74,7 +76,7 @@ pub enum Reason {
     Joined(PeerId),
     /// A member left in order.
     Left(PeerId),
-    /// These two members can't reach each other.
+    /// The ring link between these two members failed. They try it anew, unless the view says that they are severed.
     Severed(PeerId, PeerId),
     /// A member's process is gone and another one with its identity wants to join.
     Restarted(PeerId),

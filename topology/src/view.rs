@@ -111,7 +111,13 @@ impl View {
 
     /// Whether the members among `peers` may decide the next view: a majority, or exactly half with the casting vote.
     pub fn has_quorum(&self, peers: &BTreeSet<PeerId>) -> bool {
-        let present = self.members.iter().filter(|member| peers.contains(member)).count();
+        // Both are sorted, so one walk along them will do.
+        let mut members = self.members.iter().peekable();
+        let is_member = |peer: &&PeerId| {
+            while members.next_if(|member| member < peer).is_some() {}
+            members.next_if_eq(peer).is_some()
+        };
+        let present = peers.iter().filter(is_member).count();
         let tie = 2 * present == self.members.len() && peers.contains(&self.casting);
         tie || 2 * present > self.members.len()
     }
@@ -170,6 +176,12 @@ mod tests {
         let without = two.succeed([1, 3].map(peer));
         assert!(halves(&without, &[3]) && !halves(&without, &[1]));
         assert_eq!(two.succeed([8, 9].map(peer)).casting(), peer(8));
+        let five = two.succeed([2, 3, 5, 7, 9].map(peer));
+        assert!(
+            halves(&five, &[2, 7, 9]) && halves(&five, &[1, 2, 4, 5, 6, 9]),
+            "those who are no members don't count"
+        );
+        assert!(!halves(&five, &[1, 3, 4, 6, 8, 9]) && !halves(&five, &[]));
     }
 
     #[test]

@@ -7,16 +7,25 @@
 //! ```
 //!
 //! Each end writes its own counter and only reads the other's, whose value it checks. Whoever finds nothing to do says
-//! so in the memory and waits for a byte on the socket that the handshake was made over; that socket also tells, by its
-//! end, that the other process is gone.
+//! so in the memory ([`wakeup`]) and waits for a byte on the socket that the handshake was made over; that socket also
+//! tells, by its end, that the other process is gone.
+//!
+//! An end looks at the other's counter only where it waits. So what it has said, that it is busy above all, holds until
+//! its owner waits again: the other end may free a slot at any instant, and an answer that changes by itself between two
+//! questions has cost a ring its only wake-up.
+
+mod wakeup;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use starling_collective::SegmentHeader;
 use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
 
+use super::Limits;
 use super::error::DataError;
 use super::handshake::{Connection, Form};
 use super::memory::Mapping;
@@ -69,14 +78,23 @@ struct End {
     /// Its bytes mean: look again. Its end means that the other process is gone.
     bell: TcpStream,
     longest_payload: usize,
+    /// Where the other end counts.
+    theirs: usize,
+    /// What it said there when it was last looked at: no less than before, and no more than can be.
+    seen: u64,
     traffic: Arc<Traffic>,
 }
 
 impl End {
-    fn new(connection: Connection, longest_payload: usize, traffic: &Arc<Traffic>) -> Result<Self, Connection> {
+    fn new(
+        connection: Connection,
+        longest_payload: usize,
+        theirs: usize,
+        traffic: &Arc<Traffic>,
+    ) -> Result<Self, Connection> {
         match connection {
             Connection { stream: bell, form: Form::Local(memory), .. } => {
-                Ok(Self { memory, bell, longest_payload, traffic: traffic.clone() })
+                Ok(Self { memory, bell, longest_payload, theirs, seen: 0, traffic: traffic.clone() })
             }
             other => Err(other),
         }
@@ -87,47 +105,71 @@ impl End {
         PAGE_BYTES + index * slot_bytes(self.longest_payload)
     }
 
-    fn counter(&self, position: usize) -> u64 {
-        self.memory.counter(position).load(Ordering::Acquire)
+    /// Looks at the other end's counter, which can't be above `most`. Whether it has gone on.
+    fn look(&mut self, most: u64) -> Result<bool, DataError> {
+        let now = self.memory.counter(self.theirs).load(Ordering::Acquire);
+        if !(self.seen..=most).contains(&now) {
+            return Err(DataError::Counter);
+        }
+        Ok(std::mem::replace(&mut self.seen, now) != now)
     }
 
     /// Counts, and wakes the other end if it waits.
-    fn publish(&self, position: usize, value: u64, waits: usize) -> io::Result<()> {
-        self.memory.counter(position).store(value, Ordering::Release);
-        // Ours before theirs here, theirs before ours in `wait`: one of the two sees what the other did.
-        fence(Ordering::SeqCst);
-        if self.memory.counter(waits).swap(0, Ordering::AcqRel) == 0 {
-            return Ok(());
+    fn announce(&self, counter: usize, value: u64, waits: usize) {
+        if !wakeup::announce(&self.memory, counter, value, waits) {
+            return;
         }
         match self.bell.try_write(&[1]) {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            // The other process is gone. What it has left in the memory still counts, and the next wait ends with that.
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                tracing::debug!(%error, "can't wake the other end of a local link");
+            }
             // Full of bytes that the other end has yet to see: it will look.
-            Ok(_) | Err(_) => Ok(()),
+            Ok(_) | Err(_) => {}
         }
     }
 
-    /// Waits for a byte, unless `is_ready` by now. Without `may_sleep` it does not ask for one, and never ends: whoever
-    /// looks again by itself spares the other end the call.
-    async fn wait(
-        &self,
-        waits: usize,
-        may_sleep: bool,
-        is_ready: impl Fn(&Self) -> Result<bool, DataError>,
-    ) -> Result<(), DataError> {
-        if !may_sleep {
-            return std::future::pending().await;
-        }
-        self.memory.counter(waits).store(1, Ordering::Release);
-        fence(Ordering::SeqCst);
-        if is_ready(self)? {
+    /// Waits until the other end's counter may have gone on. Can be cancelled and called again.
+    async fn wait(&mut self, waits: usize, most: u64) -> Result<(), DataError> {
+        if !self.arm(waits, most)? {
             return Ok(());
         }
+        let armed = Armed { memory: &self.memory, waits };
         self.bell.readable().await?;
-        match self.bell.try_read(&mut [0; 64]) {
-            Ok(0) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error.into()),
-            Ok(_) | Err(_) => Ok(()),
+        drop(armed);
+        let ended = match self.bell.try_read(&mut [0; 64]) {
+            Ok(0) => io::Error::from(io::ErrorKind::UnexpectedEof),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => error,
+            Ok(_) | Err(_) => {
+                // Whoever rings without end keeps nobody else from the thread.
+                tokio::task::coop::consume_budget().await;
+                return Ok(());
+            }
+        };
+        // What it did before its end still counts.
+        if self.look(most)? { Ok(()) } else { Err(ended.into()) }
+    }
+
+    /// Says that this end waits; false if there is no need to.
+    fn arm(&mut self, waits: usize, most: u64) -> Result<bool, DataError> {
+        wakeup::arm(&self.memory, waits);
+        let has_news = self.look(most)?;
+        if has_news {
+            wakeup::disarm(&self.memory, waits);
         }
+        Ok(!has_news)
+    }
+}
+
+/// Takes back that an end waits, however its waiting ends: nobody need ring for it then.
+struct Armed<'a> {
+    memory: &'a Mapping,
+    waits: usize,
+}
+
+impl Drop for Armed<'_> {
+    fn drop(&mut self) {
+        wakeup::disarm(self.memory, self.waits);
     }
 }
 
@@ -136,6 +178,10 @@ impl End {
 pub(crate) struct Sender {
     end: End,
     sent: u64,
+    /// How long no slot may become free.
+    limit: Duration,
+    /// Since when none has, while this end waited for one.
+    stuck: Option<Instant>,
 }
 
 impl Sender {
@@ -143,15 +189,16 @@ impl Sender {
     pub(crate) fn new(
         connection: Connection,
         longest_payload: usize,
+        limits: Limits,
         traffic: &Arc<Traffic>,
     ) -> Result<Self, Connection> {
-        Ok(Self { end: End::new(connection, longest_payload, traffic)?, sent: 0 })
+        let end = End::new(connection, longest_payload, TAKEN, traffic)?;
+        Ok(Self { end, sent: 0, limit: limits.send, stuck: None })
     }
 
-    /// Whether all slots are full.
+    /// Whether all slots were full when [`Self::flush`] last looked.
     pub(crate) fn is_busy(&self) -> bool {
-        // A counter that makes no sense is an error in `flush`.
-        !matches!(has_room(&self.end, self.sent), Ok(true))
+        self.sent - self.end.seen == SLOTS
     }
 
     /// Fills a slot. What fails is told by [`Self::flush`].
@@ -159,6 +206,7 @@ impl Sender {
     /// # Panics
     /// If none is free.
     pub(crate) fn load(&mut self, header: &SegmentHeader, values: &[f32]) {
+        assert!(!self.is_busy(), "a slot is free");
         let payload = self.end.slot(self.sent) + PAGE_BYTES;
         self.end.memory.write_values(payload, values);
         self.finish(&header.to_bytes(), size_of_val(values));
@@ -169,40 +217,38 @@ impl Sender {
     /// # Panics
     /// If none is free.
     pub(crate) fn load_bytes(&mut self, header: &[u8; SegmentHeader::BYTES], payload: &[u8]) {
+        assert!(!self.is_busy(), "a slot is free");
         self.end.memory.write(self.end.slot(self.sent) + PAGE_BYTES, payload);
         self.finish(header, payload.len());
     }
 
     fn finish(&mut self, header: &[u8; SegmentHeader::BYTES], payload_bytes: usize) {
-        assert!(!self.is_busy(), "a slot is free");
         let slot = self.end.slot(self.sent);
         self.end.memory.write(slot, header);
         self.end.memory.write(slot + LENGTH, &(payload_bytes as u64).to_le_bytes());
         self.sent += 1;
-        if let Err(error) = self.end.publish(SENT, self.sent, RECEIVER_WAITS) {
-            // The other process is gone; the next wait ends with that.
-            tracing::debug!(%error, "can't wake the other end of a local link");
-        }
+        self.end.announce(SENT, self.sent, RECEIVER_WAITS);
         let bytes = SegmentHeader::BYTES + payload_bytes;
         self.end.traffic.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Waits until a slot is free. Can be cancelled and called again. Without `may_sleep` the caller looks again by itself.
+    /// Waits until a slot is free. Can be cancelled and called again. Without `may_sleep` it does not ask to be woken up,
+    /// and only looks: whoever looks again by itself spares the other end the call.
     ///
     /// # Errors
-    /// [`DataError`] if the other process is gone, or counts wrongly.
+    /// [`DataError`] if the other process is gone, takes nothing for too long, or counts wrongly.
     pub(crate) async fn flush(&mut self, may_sleep: bool) -> Result<(), DataError> {
-        let sent = self.sent;
-        while !has_room(&self.end, sent)? {
-            self.end.wait(SENDER_WAITS, may_sleep, |end| has_room(end, sent)).await?;
+        while self.is_busy() && !self.end.look(self.sent)? {
+            let deadline = *self.stuck.get_or_insert_with(Instant::now) + self.limit;
+            if !may_sleep {
+                return std::future::pending().await;
+            }
+            let woken = timeout_at(deadline, self.end.wait(SENDER_WAITS, self.sent)).await;
+            woken.map_err(|_| DataError::Stuck { limit: self.limit })??;
         }
+        self.stuck = None;
         Ok(())
     }
-}
-
-fn has_room(end: &End, sent: u64) -> Result<bool, DataError> {
-    let waiting = sent.checked_sub(end.counter(TAKEN)).filter(|waiting| *waiting <= SLOTS);
-    waiting.map(|waiting| waiting < SLOTS).ok_or(DataError::Counter)
 }
 
 /// The receiving end.
@@ -222,19 +268,22 @@ impl Receiver {
         longest_payload: usize,
         traffic: &Arc<Traffic>,
     ) -> Result<Self, Connection> {
-        let end = End::new(connection, longest_payload, traffic)?;
+        let end = End::new(connection, longest_payload, SENT, traffic)?;
         Ok(Self { end, taken: 0, buffer: Buffer::new(longest_payload), payload_bytes: 0 })
     }
 
-    /// Waits for a segment and takes it out of its slot. Can be cancelled and called again, until it fails. Without
-    /// `may_sleep` the caller looks again by itself.
+    /// Waits for a segment and takes it out of its slot. Can be cancelled and called again, until it fails. `may_sleep` is
+    /// as for [`Sender::flush`]. Nothing may come for as long as it likes: the neighbour may wait for its own.
     ///
     /// # Errors
     /// [`DataError`] if the other process is gone, or says what no correct one says.
     pub(crate) async fn next(&mut self, may_sleep: bool) -> Result<(), DataError> {
         let taken = self.taken;
-        while !has_more(&self.end, taken)? {
-            self.end.wait(RECEIVER_WAITS, may_sleep, |end| has_more(end, taken)).await?;
+        while self.end.seen == taken && !self.end.look(taken + SLOTS)? {
+            if !may_sleep {
+                return std::future::pending().await;
+            }
+            self.end.wait(RECEIVER_WAITS, taken + SLOTS).await?;
         }
         let slot = self.end.slot(taken);
         let mut length = [0; 8];
@@ -248,7 +297,7 @@ impl Receiver {
         self.end.memory.read(slot, &mut record[head]);
         self.end.memory.read(slot + PAGE_BYTES, &mut record[payload]);
         (self.taken, self.payload_bytes) = (taken + 1, payload_bytes);
-        self.end.publish(TAKEN, self.taken, SENDER_WAITS)?;
+        self.end.announce(TAKEN, self.taken, SENDER_WAITS);
         let bytes = SegmentHeader::BYTES + payload_bytes;
         self.end.traffic.received.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(())
@@ -258,11 +307,6 @@ impl Receiver {
     pub(crate) fn segment(&mut self) -> (&[u8; SegmentHeader::BYTES], &mut [u8]) {
         self.buffer.plain(self.payload_bytes)
     }
-}
-
-fn has_more(end: &End, taken: u64) -> Result<bool, DataError> {
-    let waiting = end.counter(SENT).checked_sub(taken).filter(|waiting| *waiting <= SLOTS);
-    waiting.map(|waiting| waiting > 0).ok_or(DataError::Counter)
 }
 
 #[cfg(test)]

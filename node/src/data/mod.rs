@@ -37,7 +37,7 @@ use thread::DataThread;
 /// Which transports a node uses for its ring links. Both ends of a link take the best that both have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataPlane {
-    /// Shared memory within a machine, direct connections where they can be made, libp2p streams elsewhere.
+    /// Direct connections where they can be made, libp2p streams elsewhere.
     #[default]
     Auto,
     /// Direct connections only: a link that can't be direct is broken.
@@ -64,7 +64,7 @@ impl DataPlane {
     pub(crate) fn shares_memory(self) -> bool {
         match self {
             Self::Local => true,
-            // Rings of three and more have come to a halt over memory; until that is understood it is used on demand only.
+            // Rings have come to a halt over memory; since that was mended it has not run long enough to be anyone's default.
             Self::Auto | Self::Direct | Self::Plaintext | Self::Universal => false,
         }
     }
@@ -110,14 +110,16 @@ impl std::fmt::Display for Transport {
 pub(crate) struct Limits {
     /// From a record's first byte to its last: the least rate.
     pub(crate) record: Duration,
-    /// Without a byte taken of what is sent. A member that still computes reads nothing, so this is as long as one may.
+    /// Without anything taken of what is sent. A member that still computes takes nothing, so it also bounds by how much one
+    /// may be slower than the one before it.
     pub(crate) send: Duration,
 }
 
 impl Limits {
-    /// The limits of a run whose longest stall is `max_stall`.
+    /// The limits of a run whose longest stall is `max_stall`. A record that has begun takes no longer than a member may be
+    /// silent; and nothing is taken for no longer than a step may take.
     pub(crate) fn new(max_stall: Duration) -> Self {
-        Self { record: max_stall * 6 / 10, send: max_stall }
+        Self { record: max_stall * 6 / 10, send: max_stall * 9 / 10 }
     }
 }
 
@@ -174,4 +176,18 @@ fn tcp_ip(address: &Multiaddr) -> Option<IpAddr> {
         _ => return None,
     };
     matches!(parts.next(), Some(Protocol::Tcp(_))).then_some(ip)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_given_up_as_soon_as_a_silent_member_and_a_link_before_the_stall_is_over() {
+        let max_stall = Duration::from_secs(10);
+        let limits = Limits::new(max_stall);
+        let silence = starling_topology::Config { max_stall, ..Default::default() }.silence_limit();
+        assert_eq!(limits.record, silence);
+        assert!(silence < limits.send && limits.send < max_stall);
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use starling_topology::{CatchUp, Hold, Input, PeerId, Resumption, Ring, View, heads};
+use starling_topology::{CatchUp, Generation, Hold, Input, PeerId, Resumption, Ring, View, heads};
 use starling_train::{ReplicatedState, ResultRecord};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -78,6 +78,7 @@ impl EventLoop {
         } else if syncing.is_empty() {
             self.snapshots.clear();
         }
+        self.snapshots.enter(view.generation);
         self.syncing = syncing;
         match catch_up {
             CatchUp::Current if self.exchange.progress().step == *step => {
@@ -97,7 +98,7 @@ impl EventLoop {
                 self.handle(Input::Synced);
             }
             CatchUp::State { from } => {
-                self.state = Some(self.fetch_state(*step, from.clone()));
+                self.state = Some(self.fetch_state(view.generation, *step, from.clone()));
                 self.open(view, false);
             }
         }
@@ -235,7 +236,7 @@ impl EventLoop {
         ResultFetch { number, view, snapshot, task }
     }
 
-    fn fetch_state(&mut self, step: u64, donors: Vec<PeerId>) -> StateFetch {
+    fn fetch_state(&mut self, generation: Generation, step: u64, donors: Vec<PeerId>) -> StateFetch {
         tracing::info!(step, donors = donors.len(), "fetching the state");
         let number = self.exchange.sync(step);
         let (exchange, parameters) = (self.exchange.clone(), self.config.parameters);
@@ -245,6 +246,7 @@ impl EventLoop {
         }
         let wanted = state_transfer::Wanted {
             run: self.config.run,
+            generation,
             step,
             max_bytes: self.config.max_state_bytes,
             donors,

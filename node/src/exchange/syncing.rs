@@ -10,7 +10,7 @@ use super::Next;
 /// How much memory results may take while the state is on its way.
 const MAX_KEPT_BYTES: usize = 1 << 30;
 /// So many are kept in any case.
-const MIN_KEPT: usize = 64;
+pub(crate) const MIN_KEPT: usize = 64;
 
 /// The download of a state, as the trainer sees it.
 #[derive(Debug)]

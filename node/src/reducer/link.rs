@@ -51,7 +51,7 @@ impl Outgoing {
         let traffic = config.traffic.clone();
         if let Some(connection) = connection {
             let transport = connection.transport();
-            return match local::Sender::new(connection, config.longest_payload, &traffic) {
+            return match local::Sender::new(connection, config.longest_payload, config.limits, &traffic) {
                 Ok(sender) => Self::Local(Box::new(sender)),
                 Err(connection) => {
                     let sender = Sender::new(connection, config.longest_payload, config.limits, traffic);

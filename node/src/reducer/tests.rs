@@ -5,12 +5,18 @@ use starling_collective::{OperationKey, Phase, SegmentHeader, SegmentId, kernel}
 use starling_topology::plan::{Groups, Plan};
 use starling_topology::{Rank, WorldSize};
 
+use std::net::SocketAddr;
+
+use tokio::sync::oneshot;
+
 use super::driver::Blame;
 use super::link::{Incoming, Outgoing};
 use super::links::{Inward, Outward};
 use super::*;
-use crate::data::fixture::{LIMIT, VIEW, connection, door, key, limits};
+use crate::data::fixture::{LIMIT, LOOPBACK, VIEW, connection, door, key, limits, purpose};
+use crate::data::handshake::Purpose;
 use crate::data::link::{Receiver, Sender};
+use crate::data::listener::{Listener, dial};
 use crate::data::{DataPlane, Transport, local};
 use crate::event::LinkFailure;
 
@@ -59,7 +65,7 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<Su
 async fn link(mode: DataPlane, longest: usize) -> (Outgoing, Incoming) {
     let (sending, receiving) = connection(mode, longest).await;
     let (transport, traffic) = (sending.transport(), Arc::new(Traffic::default()));
-    let outgoing = match local::Sender::new(sending, longest, &traffic) {
+    let outgoing = match local::Sender::new(sending, longest, limits(), &traffic) {
         Ok(sender) => Outgoing::Local(Box::new(sender)),
         Err(sending) => Outgoing::Direct(Box::new(Sender::new(sending, longest, limits(), traffic.clone())), transport),
     };
@@ -139,6 +145,66 @@ async fn every_plan_and_codec_ends_with_the_same_bits_everywhere() {
             }
         }
     }
+}
+
+/// Members on threads of their own, as processes are: each link may become free or bring something at any instant.
+#[test]
+fn rings_on_threads_of_their_own_come_to_an_end() {
+    const MEMBERS: u32 = 3;
+    const STEPS: u64 = 300;
+    /// Some more segments than a link holds.
+    const ELEMENTS: usize = 70;
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    // Ends stay with the runtime that they were made on, so each link's two are made on their own threads.
+    let keys: Vec<_> = (0..MEMBERS).map(|_| key()).collect();
+    let (mut dialing, mut listening) = (Vec::new(), Vec::new());
+    for _ in 0..MEMBERS {
+        let (tell, told) = oneshot::channel();
+        listening.push(tell);
+        dialing.push(told);
+    }
+    // Who sends to a member is the one before it.
+    dialing.rotate_left(1);
+    let member = |rank: u32, tell: oneshot::Sender<Vec<SocketAddr>>, told: oneshot::Receiver<Vec<SocketAddr>>| {
+        let keys = &keys;
+        let at = |rank: u32| &keys[(rank % MEMBERS) as usize];
+        move || {
+            runtime().block_on(async {
+                let listener = Listener::bind(&[LOOPBACK]).await;
+                tell.send(listener.addresses()).expect("the other thread waits");
+                let purpose = |peer| Purpose { mode: DataPlane::Local, segment_bytes: LONGEST, ..purpose(peer) };
+                let told = told.await.expect("it listens");
+                let (ours, next, previous) = (&at(rank).0, at(rank + 1).1, at(rank + MEMBERS - 1).1);
+                let (sending, receiving) =
+                    tokio::join!(dial(&told, ours, purpose(next), LIMIT), listener.accept(ours, purpose(previous)));
+                let (sending, receiving) = (sending.expect("dialed"), receiving.expect("accepted"));
+                let traffic = Arc::default();
+                let outgoing = local::Sender::new(sending, LONGEST, limits(), &traffic).expect("on one machine");
+                let incoming = local::Receiver::new(receiving, LONGEST, &traffic).expect("on one machine");
+                let (mut outward, mut inward) = (Outward::default(), Inward::default());
+                outward.add(Rank((rank + 1) % MEMBERS), next, Outgoing::Local(Box::new(outgoing)));
+                inward.add(Rank((rank + MEMBERS - 1) % MEMBERS), previous, Incoming::Local(Box::new(incoming)));
+                let ring = Layout::new(
+                    ELEMENTS,
+                    WorldSize::new(MEMBERS),
+                    LayoutConfig { bucket_elements: ELEMENTS, ..LAYOUT },
+                );
+                let (sums, mut reduced) = Sums::new();
+                let mut driver = driver(ring, &Plan::Ring, Codec::F32, Rank(rank), sums);
+                for step in 1..=STEPS {
+                    let buffer = vec![(rank + 1) as f32; ELEMENTS];
+                    let done = driver.reduce(operation(step, buffer, 1.0), &mut inward, &mut outward).await;
+                    done.expect("correct neighbours are not blamed");
+                    assert_eq!(reduced.recv().await, Some(vec![6.0; ELEMENTS]), "step {step}");
+                }
+            });
+        }
+    };
+    std::thread::scope(|scope| {
+        for ((rank, tell), told) in (0..MEMBERS).zip(listening).zip(dialing) {
+            scope.spawn(member(rank, tell, told));
+        }
+    });
 }
 
 /// The first of two members reduces over direct links, of which the other sends `segment` and no more.

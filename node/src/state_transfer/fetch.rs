@@ -1,12 +1,12 @@
 //! The joiner's side.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::io;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
-use starling_topology::{PeerId, RunId};
+use starling_topology::{Generation, PeerId, RunId};
 use starling_train::snapshot::{CHUNK_BYTES, MAX_SNAPSHOT_MANIFEST_BYTES};
 use starling_train::{Assembly, ReplicatedState, SnapshotManifest};
 use tokio::task::JoinSet;
@@ -26,6 +26,8 @@ const MAX_FAILURES: u32 = 3;
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) run: RunId,
+    /// The view that the joiner entered with.
+    pub(crate) generation: Generation,
     pub(crate) step: u64,
     /// No state of the run is longer, in bytes.
     pub(crate) max_bytes: u64,
@@ -52,13 +54,18 @@ where
     let mut assembly = Assembly::new(manifest, wanted.max_bytes).map_err(|error| error.to_string())?;
     let mut missing = VecDeque::from(assembly.missing());
     let mut failures: BTreeMap<PeerId, u32> = BTreeMap::new();
-    let (mut left, mut bytes) = (missing.len(), 0);
+    let (mut here, mut bytes) = (BTreeSet::new(), 0);
+    let chunks = missing.len();
     let mut asked = JoinSet::new();
     let mut reason = String::new();
-    while left > 0 {
+    while here.len() < chunks {
         while let (Some(chunk), true) = (missing.front().copied(), !idle.is_empty()) {
             missing.pop_front();
             let (donor, stream) = idle.remove(0);
+            if failures.contains_key(&donor) {
+                // It may be gone, which takes long to learn: others need not wait for it.
+                missing.push_back(chunk);
+            }
             let (opening, stall) = (stream.is_none().then(|| open(donor)), wanted.stall);
             asked.spawn(async move {
                 let answer = async {
@@ -89,15 +96,19 @@ where
         });
         match taken {
             Ok((stream, length)) => {
-                bytes += length;
-                left -= 1;
                 idle.push((donor, Some(stream)));
-                progress(bytes, of);
+                if here.insert(chunk) {
+                    bytes += length;
+                    missing.retain(|other| *other != chunk);
+                    progress(bytes, of);
+                }
             }
             Err(error) => {
                 reason = error.to_string();
                 tracing::info!(?donor, %chunk, reason, "a chunk of the state did not come");
-                missing.push_front(chunk);
+                if !here.contains(&chunk) && !missing.contains(&chunk) {
+                    missing.push_front(chunk);
+                }
                 let failed = failures.entry(donor).or_default();
                 *failed += 1;
                 if *failed < MAX_FAILURES {
@@ -169,7 +180,7 @@ async fn manifest_of(
     // A donor takes its snapshot between two steps, and a step may take as long as a stall.
     let deadline = Instant::now() + 2 * wanted.stall;
     loop {
-        let request = Request::Manifest { step: wanted.step };
+        let request = Request::Manifest { generation: wanted.generation, step: wanted.step };
         match ask(stream, &request, MAX_SNAPSHOT_MANIFEST_BYTES, wanted.stall).await? {
             Reply::Manifest(bytes) => {
                 let manifest = SnapshotManifest::decode(&bytes).map_err(io::Error::other)?;

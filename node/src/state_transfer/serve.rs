@@ -23,15 +23,18 @@ pub(crate) async fn serve(
             bytes => decode(&bytes?)?,
         };
         let reply = match request {
-            Request::Manifest { step } => match snapshots.after(step) {
+            Request::Manifest { generation, step } => match snapshots.after(generation, step) {
                 Found::Nothing => Reply::NotHere,
                 Found::Later => Reply::Later,
                 Found::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
             },
             Request::Chunk { snapshot, chunk } => {
-                match snapshots.with_id(snapshot).as_ref().and_then(|snapshot| snapshot.chunk(chunk)) {
-                    Some(chunk) => {
-                        snapshots.wait_for_room(chunk.len()).await;
+                let snapshot = snapshots.with_id(snapshot);
+                let found =
+                    snapshot.as_ref().and_then(|snapshot| Some((snapshot.manifest().step, snapshot.chunk(chunk)?)));
+                match found {
+                    Some((step, chunk)) => {
+                        snapshots.wait_for_room(step, chunk.len()).await;
                         Reply::Chunk(chunk.to_vec())
                     }
                     None => Reply::NotHere,

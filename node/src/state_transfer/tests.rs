@@ -1,10 +1,11 @@
 //! Donors that work, fail and lie.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use starling_topology::{Ledger, PeerId, RunId};
+use starling_topology::{Generation, Ledger, PeerId, RunId};
 use starling_train::ReplicatedState;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
@@ -15,6 +16,7 @@ use crate::snapshots::{Found, Snapshots};
 const STALL: Duration = Duration::from_secs(30);
 const RUN: RunId = RunId([7; 32]);
 const STEP: u64 = 12;
+const GENERATION: Generation = Generation(3);
 
 type Stream = Compat<tokio::io::DuplexStream>;
 
@@ -37,8 +39,9 @@ fn state(seed: f32) -> ReplicatedState {
 async fn donor(state: &ReplicatedState) -> Arc<Snapshots> {
     let snapshots = Snapshots::new(0);
     snapshots.expect(state.step);
+    snapshots.enter(GENERATION);
     snapshots.take(state.clone());
-    while !matches!(snapshots.after(state.step), Found::Here(_)) {
+    while !matches!(snapshots.after(GENERATION, state.step), Found::Here(_)) {
         tokio::task::yield_now().await;
     }
     snapshots
@@ -46,7 +49,7 @@ async fn donor(state: &ReplicatedState) -> Arc<Snapshots> {
 
 fn wanted(donors: &[u8]) -> Wanted {
     let donors = donors.iter().map(|name| peer(*name)).collect();
-    Wanted { run: RUN, step: STEP, max_bytes: 8 << 20, donors, stall: STALL }
+    Wanted { run: RUN, generation: GENERATION, step: STEP, max_bytes: 8 << 20, donors, stall: STALL }
 }
 
 fn connect(snapshots: Arc<Snapshots>) -> Stream {
@@ -78,7 +81,7 @@ fn failing(snapshots: Arc<Snapshots>, answer: Option<Vec<u8>>) -> Stream {
         let mut stream = theirs.compat();
         while let Ok(bytes) = frame::read(&mut stream, MAX_REQUEST_BYTES).await {
             let reply = match (decode::<Request>(&bytes).expect("a request"), &answer) {
-                (Request::Manifest { step }, _) => match snapshots.after(step) {
+                (Request::Manifest { generation, step }, _) => match snapshots.after(generation, step) {
                     Found::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
                     Found::Later | Found::Nothing => Reply::NotHere,
                 },
@@ -104,6 +107,21 @@ async fn what_a_donor_fails_to_hand_out_comes_from_another() {
         let open = |_| opened(Ok(failing(snapshots.clone(), answer.clone())));
         fetch(open, wanted(&[2, 3]), |_, _| {}).await.expect_err("nobody hands it out");
     }
+}
+
+#[tokio::test]
+async fn a_donor_that_died_is_not_waited_for() {
+    let snapshots = donor(&state(0.0)).await;
+    let opened_before = AtomicBool::new(false);
+    let open = |donor: PeerId| -> BoxFuture<'static, io::Result<Stream>> {
+        match donor {
+            PeerId([1, ..]) => opened(Ok(connect(snapshots.clone()))),
+            _ if opened_before.swap(true, Ordering::Relaxed) => Box::pin(std::future::pending()),
+            _ => opened(Ok(failing(snapshots.clone(), None))),
+        }
+    };
+    let fetched = fetch(open, wanted(&[2, 1]), |_, _| {}).await.expect("fetched");
+    assert_eq!(*fetched, state(0.0));
 }
 
 #[tokio::test]

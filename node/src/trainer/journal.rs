@@ -18,8 +18,8 @@ pub(super) struct Journal {
     unconfirmed: Option<AuditRecord>,
     /// Whether the file says at which step this life of the process began.
     begun: bool,
-    /// The step after which this member was first in a fork.
-    forked_after: Option<u64>,
+    /// The first step that the other branch may have taken differently, since this member is in a fork.
+    forked_from: Option<u64>,
     observer: Arc<dyn Observer>,
 }
 
@@ -39,7 +39,7 @@ impl Journal {
             first_step: u64::MAX,
         };
         let writer = path.map(|path| AuditWriter::open(path, header)).transpose()?;
-        Ok(Self { writer, unconfirmed: None, begun: false, forked_after: None, observer })
+        Ok(Self { writer, unconfirmed: None, begun: false, forked_from: None, observer })
     }
 
     /// Notes a step, which confirms the one before it. `view` is where this member is.
@@ -60,10 +60,12 @@ impl Journal {
 
     /// All members of a new view have committed `step`, and no later one.
     pub(super) fn enter(&mut self, step: u64, forked: bool) {
-        self.confirm();
         if forked {
-            self.forked_after.get_or_insert(step);
+            // What only the members of the fork are known to have committed may be void as well.
+            let first = self.unconfirmed.as_ref().map_or(step + 1, |record| record.step);
+            self.forked_from.get_or_insert(first);
         }
+        self.confirm();
     }
 
     /// The newest step is committed by all.
@@ -76,8 +78,8 @@ impl Journal {
     /// Another state came: the next step is `first_step`. What this member did in a fork is void.
     pub(super) fn restart(&mut self, first_step: u64) {
         (self.unconfirmed, self.begun) = (None, true);
-        if let Some(step) = self.forked_after.take() {
-            self.write(|writer| writer.restart(step + 1));
+        if let Some(step) = self.forked_from.take() {
+            self.write(|writer| writer.restart(step));
         }
         self.write(|writer| writer.restart(first_step));
     }

@@ -143,6 +143,7 @@ impl Worker {
         let (generation, view) = self.company.exchange.view().unwrap_or((Generation(0), ViewId::NONE));
         self.pace.count(generation, report.samples, waited);
         self.journal.note(&report, (generation, view));
+        self.company.snapshots.reach(record.step);
         if is_everybody_ready(record) {
             self.company.snapshots.clear_before(record.step);
         }

@@ -4,7 +4,6 @@ use starling_topology::PeerId;
 
 use super::Broken;
 use crate::disk::Disk;
-use crate::state::State;
 
 const NAME: &str = "last_checkpoint";
 
@@ -15,7 +14,7 @@ pub struct LastCheckpoint;
 impl LastCheckpoint {
     /// How many checkpoints on `disk` read back well.
     pub fn good(disk: &Disk) -> usize {
-        disk.checkpoints().values().filter(|saved| State::decode(&saved.bytes, true).is_some()).count()
+        disk.checkpoints().values().filter(|saved| saved.is_good()).count()
     }
 
     /// `peer` has tidied `disk` up, on which there were `before` good checkpoints.
@@ -33,14 +32,16 @@ impl LastCheckpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::Saved;
+    use crate::state::State;
     use starling_topology::ledger::Ledger;
 
     #[test]
     fn a_last_one_that_is_deleted_is_noticed() {
         let mut disk = Disk::default();
         let bytes = State::initial(Ledger::new(1, 9, 3)).encode();
-        disk.write_checkpoint(4, bytes).expect("there is room");
-        disk.write_checkpoint(8, vec![1, 2, 3]).expect("there is room");
+        disk.write_checkpoint(4, Saved::new(bytes)).expect("there is room");
+        disk.write_checkpoint(8, Saved::new(vec![1, 2, 3])).expect("there is room");
         let before = LastCheckpoint::good(&disk);
         assert_eq!((before, LastCheckpoint.tidied(PeerId([1; 32]), before, &disk)), (1, Ok(())));
         disk.delete_checkpoint(4);

@@ -13,13 +13,17 @@ const NAME: &str = "no_split_brain";
 #[derive(Debug, Default)]
 pub struct NoSplitBrain {
     over: BTreeMap<ViewId, u64>,
+    /// The highest step committed in each view.
+    reached: BTreeMap<ViewId, u64>,
 }
 
 impl NoSplitBrain {
     /// Somebody entered `view`, which goes on after `step`, and was installed without a quorum if `fork`.
     pub fn entered(&mut self, view: &View, step: u64, fork: bool) {
         if let (Some(parent), false) = (view.parent, fork) {
-            self.over.entry(parent).or_insert(step);
+            // Those who come back from checkpoints may go on after less than their view had committed.
+            let reached = self.reached.get(&parent).copied().unwrap_or_default();
+            self.over.entry(parent).or_insert_with(|| step.max(reached));
         }
     }
 
@@ -27,13 +31,17 @@ impl NoSplitBrain {
     ///
     /// # Errors
     /// If the view is over, and this step began after that.
-    pub fn committed(&self, peer: PeerId, view: ViewId, step: u64) -> Result<(), Broken> {
+    pub fn committed(&mut self, peer: PeerId, view: ViewId, step: u64) -> Result<(), Broken> {
         match self.over.get(&view) {
             Some(over) if step > over + 1 => {
                 let seen = format!("{peer:?} committed step {step} in {view:?}, which was over after step {over}");
                 Err(Broken::new(NAME, seen))
             }
-            Some(_) | None => Ok(()),
+            Some(_) | None => {
+                let reached = self.reached.entry(view).or_default();
+                *reached = step.max(*reached);
+                Ok(())
+            }
         }
     }
 }
@@ -54,6 +62,11 @@ mod tests {
         invariant.entered(&next, 9, false);
         assert_eq!(invariant.committed(one, first.id(), 10), Ok(()));
         assert!(invariant.committed(one, first.id(), 11).is_err());
+        let mut restarted = NoSplitBrain::default();
+        assert_eq!(restarted.committed(one, first.id(), 10), Ok(()));
+        restarted.entered(&next, 6, false);
+        assert_eq!(restarted.committed(two, first.id(), 11), Ok(()), "it was under way when the others died");
+        assert!(restarted.committed(two, first.id(), 12).is_err());
         let mut forked = NoSplitBrain::default();
         forked.entered(&next, 9, true);
         assert_eq!(forked.committed(one, first.id(), 11), Ok(()));

@@ -5,10 +5,6 @@ use std::time::Duration;
 
 use starling_topology::{Config, Time};
 
-use super::Broken;
-
-const NAME: &str = "progress";
-
 /// Remembers when something last went on.
 #[derive(Debug, Default)]
 pub struct Progressing {
@@ -64,15 +60,9 @@ impl Progressing {
         self.longest
     }
 
-    /// Looks whether it stands still.
-    ///
-    /// # Errors
-    /// If it has for longer than `limit`.
-    pub fn check(&self, now: Time, limit: Duration) -> Result<(), Broken> {
-        if now - self.last <= limit {
-            return Ok(());
-        }
-        Err(Broken::new(NAME, format!("nothing went on for {limit:?} after step {}", self.highest)))
+    /// Whether nothing has gone on for longer than `limit`.
+    pub fn stands_still(&self, now: Time, limit: Duration) -> bool {
+        now - self.last > limit
     }
 }
 
@@ -86,8 +76,7 @@ mod tests {
         let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
         assert!(invariant.committed(at(3), 1));
         assert!(!invariant.committed(at(9), 1), "again is no progress");
-        assert_eq!(invariant.check(at(13), limit), Ok(()));
-        assert!(invariant.check(at(14), limit).is_err());
+        assert!(!invariant.stands_still(at(13), limit) && invariant.stands_still(at(14), limit));
         invariant.healed(at(14));
         invariant.goes_on(at(20));
         assert_eq!((invariant.longest(), invariant.is_healed()), (Duration::from_secs(6), true));

@@ -21,7 +21,7 @@ impl VerifiedCheckpoints {
     /// If the file does not hash to what it says, or belongs to a branch that was left.
     pub fn loaded(&mut self, peer: PeerId, file: &Saved, state: &State) -> Result<(), Broken> {
         self.loaded += 1;
-        if file.abandoned || State::decode(&file.bytes, true).as_ref() != Some(state) {
+        if file.abandoned || State::decode(file.bytes(), true).as_ref() != Some(state) {
             let step = state.step;
             return Err(Broken::new(NAME, format!("{peer:?} loaded a bad or abandoned checkpoint of step {step}")));
         }
@@ -42,13 +42,14 @@ mod tests {
     #[test]
     fn a_bad_file_is_noticed() {
         let state = State::initial(Ledger::new(1, 9, 3));
-        let good = Saved { bytes: state.encode(), abandoned: false };
+        let good = Saved::new(state.encode());
         let mut invariant = VerifiedCheckpoints::default();
         assert_eq!(invariant.loaded(PeerId([1; 32]), &good, &state), Ok(()));
-        let abandoned = Saved { abandoned: true, ..good.clone() };
+        let mut abandoned = good.clone();
+        abandoned.abandoned = true;
         assert!(invariant.loaded(PeerId([1; 32]), &abandoned, &state).is_err());
         let mut flipped = good;
-        flipped.bytes[3] ^= 1;
+        flipped.bytes_mut()[3] ^= 1;
         assert!(invariant.loaded(PeerId([1; 32]), &flipped, &state).is_err());
         assert_eq!(invariant.count(), 3);
     }

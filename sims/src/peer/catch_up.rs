@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_topology::{Input, PeerId, Resumption, Time, View};
+use starling_topology::{Input, PeerId, Resumption, Time, View, ViewId};
 
 use super::{Effect, Peer};
 use crate::canary::Sabotage;
@@ -57,7 +57,7 @@ impl Asked {
 pub(super) struct Download {
     /// The snapshot that is loaded must be of this step or a later one.
     base: u64,
-    kept: Vec<(Rc<ResultRecord>, View)>,
+    kept: Vec<(Rc<ResultRecord>, ViewId)>,
     asked: Asked,
     snapshot: Option<Snapshot>,
     chunks: Vec<Chunk>,
@@ -72,7 +72,7 @@ impl Download {
     }
 
     /// Keeps the result of the next step.
-    pub(super) fn keep(&mut self, record: Rc<ResultRecord>, view: View) {
+    pub(super) fn keep(&mut self, record: Rc<ResultRecord>, view: ViewId) {
         self.kept.push((record, view));
     }
 }
@@ -111,7 +111,7 @@ impl Peer {
 
     pub(super) fn take_result(&mut self, now: Time, from: PeerId, record: Rc<ResultRecord>) {
         let awaited = self.fetch.take_if(|fetch| fetch.step == record.step && fetch.asked.current() == Some(from));
-        let (Some(_), Some(view)) = (awaited, self.view().cloned()) else { return };
+        let (Some(_), Some(view)) = (awaited, self.view_id()) else { return };
         self.accept(now, record, view);
         self.keep_snapshot();
         if self.download.is_some() {

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use starling_collective as collective;
-use starling_collective::{Layout, Session};
+use starling_collective::{Layout, Schedule, Session};
+use starling_topology::plan::Plan;
 use starling_topology::{CatchUp, Input, PeerId, Rank, Resumption, Ring, Time, View, ViewId};
 
 use super::{Commit, Effect, Entry, Peer};
@@ -38,10 +39,11 @@ pub(super) enum Gradient {
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     pub(super) view: View,
-    id: ViewId,
+    pub(super) id: ViewId,
     ring: Ring,
     rank: Rank,
     layout: Layout,
+    schedule: Schedule,
 }
 
 impl Place {
@@ -83,22 +85,24 @@ impl Peer {
                 format!("{:?} was told to go on while it was not held", self.name),
             );
         }
-        let view = resumption.view.clone();
+        let (view, id) = (resumption.view.clone(), resumption.view.id());
         let ring = Ring::plan(&view);
         let Some(rank) = ring.rank_of(self.name) else {
-            return self.broken("only_members_step", format!("{:?} was told to go on in {:?}", self.name, view.id()));
+            return self.broken("only_members_step", format!("{:?} was told to go on in {id:?}", self.name));
         };
         let progress = self.progress();
         let told = self.changed.filter(|(generation, _)| *generation == view.generation);
         let forks = told.map_or(view.forked, |(_, forks)| forks);
         self.effects.push(Effect::Connect(partners(&view, self.name)));
-        let layout = self.workload.layout(ring.world_size());
-        let place = Place { id: view.id(), view: view.clone(), ring, rank, layout };
+        let world = ring.world_size();
+        let layout = self.workload.layout(world);
+        let schedule = Schedule::new(&Plan::Ring, world, collective::Operation::AllReduce, rank);
+        let place = Place { id, view: view.clone(), ring, rank, layout, schedule };
         let before = self.early.len();
         self.early.retain(|(_, segment)| segment.generation >= view.generation);
         self.stale += (before - self.early.len()) as u64;
         if self.sabotage != Some(Sabotage::IgnoresResume) || self.place.is_none() {
-            self.place = Some(place);
+            self.place = Some(Rc::new(place));
         }
         self.operation = None;
         self.fetch = None;
@@ -110,7 +114,7 @@ impl Peer {
             self.gradient = Gradient::None;
         }
         let state = self.state.clone();
-        let entry = Entry { resumption: resumption.clone(), progress, state, forks };
+        let entry = Entry { view: id, resumption: resumption.clone(), progress, state, forks };
         self.effects.push(Effect::Entered(Box::new(entry)));
         self.donor.is_asked(&resumption);
         match resumption.catch_up {
@@ -172,7 +176,7 @@ impl Peer {
         if self.sabotage == Some(Sabotage::CountsTwice) && self.tries > 1 {
             cells.iter_mut().for_each(|(_, cell)| cell.accumulate(&cell.clone()));
         }
-        let session = Session::new(place.layout.clone(), place.rank, self.workload.in_flight);
+        let session = Session::over(place.schedule.clone(), place.layout.clone(), self.workload.in_flight);
         self.operation = Some(Operation { session, cells });
         self.feed(now, place.ring.peer(place.rank), collective::Input::Start);
         let due = |(_, segment): &(PeerId, Segment)| segment.view == place.id && segment.step == step;
@@ -263,11 +267,12 @@ impl Peer {
         let (Some(operation), Some(place)) = (self.operation.take(), &self.place) else { return };
         let step = self.step() + 1;
         let members = place.view.members().to_vec();
-        self.accept(now, Rc::new(ResultRecord { step, members, cells: operation.cells }), place.view.clone());
+        let record = self.commits.borrow().share(ResultRecord { step, members, cells: operation.cells });
+        self.accept(now, record, place.id);
     }
 
     /// Takes over the result of the next step, reduced here or fetched from one who has it.
-    pub(super) fn accept(&mut self, now: Time, record: Rc<ResultRecord>, view: View) {
+    pub(super) fn accept(&mut self, now: Time, record: Rc<ResultRecord>, view: ViewId) {
         self.result = Some(Rc::clone(&record));
         self.tries = 0;
         self.gradient = Gradient::None;
@@ -296,9 +301,9 @@ impl Peer {
     }
 
     /// Applies the result of the next step to a state.
-    pub(super) fn apply(&mut self, before: Rc<State>, record: Rc<ResultRecord>, view: View) -> Rc<State> {
+    pub(super) fn apply(&mut self, before: Rc<State>, record: Rc<ResultRecord>, view: ViewId) -> Rc<State> {
         let drops = self.sabotage == Some(Sabotage::DropsReturned);
-        let after = before.apply(&record, drops);
+        let after = self.commits.borrow_mut().apply(&before, &record, drops);
         let commit = Commit { view, record, before, after: Rc::clone(&after) };
         self.effects.push(Effect::Committed(Box::new(commit)));
         after

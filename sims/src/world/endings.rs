@@ -14,14 +14,13 @@ const NAME: &str = "endings";
 impl World {
     /// Whether nobody runs any more, or only those to whom nobody is left to talk.
     pub(super) fn is_over(&self) -> bool {
-        let nobody = !self.hosts.iter().any(|host| host.is_in_the_run());
-        self.over || (self.ahead.is_empty() && self.active == 0 && nobody)
+        self.over || (self.running == 0 && self.is_out_of_faults())
     }
 
     /// Whether all who still run came back too late: the others have completed the run, and are gone.
     pub(super) fn is_abandoned(&self) -> bool {
         let progress = &self.invariants.progress;
-        let quiet = progress.check(self.now, self.config.max_stall * 3).is_err();
+        let quiet = progress.stands_still(self.now, self.config.max_stall * 3);
         progress.is_healed() && quiet && !self.completed.is_empty() && self.stuck().is_empty()
     }
 
@@ -30,7 +29,7 @@ impl World {
     pub(super) fn stuck(&self) -> Vec<Seat> {
         let excused = !self.completed.is_empty() && !self.waits_for_all();
         let running = self.hosts.iter().enumerate().filter(|(_, host)| host.is_in_the_run());
-        let final_view = |peer: &Peer| peer.view().is_some_and(|view| self.final_views.contains(&view.id()));
+        let final_view = |peer: &Peer| peer.view_id().is_some_and(|view| self.final_views.contains(&view));
         let stuck = running.filter(|(_, host)| !excused || host.peer.as_ref().is_some_and(final_view));
         stuck.map(|(seat, _)| seat).collect()
     }

@@ -1,6 +1,6 @@
 //! What peers want, and what the invariants say to it.
 
-use starling_topology::{CatchUp, Event, Time, View};
+use starling_topology::{CatchUp, Event, Record, Time};
 
 use super::{Happening, World};
 use crate::checkpoints;
@@ -52,7 +52,7 @@ impl World {
                 self.queue.push(when, Happening::Rings(seat, incarnation, alarm));
             }
             Effect::Compute(computation) => self.compute(seat, computation),
-            Effect::Persist(record) => self.persist(seat, &record),
+            Effect::Persist(record) => self.persist(seat, record),
             Effect::Abandon => {
                 self.hosts[seat].disk.abandon_checkpoints();
                 self.hosts[seat].branch += 1;
@@ -147,12 +147,12 @@ impl World {
         }
     }
 
-    fn persist(&mut self, seat: Seat, record: &starling_topology::Record) {
+    fn persist(&mut self, seat: Seat, record: Box<Record>) {
         let doomed = self.hosts[seat].doomed.take();
         if let Some(crash) = doomed.filter(|crash| crash.at_record == Some(false)) {
             return self.die(seat, crash);
         }
-        if self.hosts[seat].disk.write_record(sealed(&record.encode())).is_err() {
+        if self.hosts[seat].disk.write_record(record).is_err() {
             // It must not go on without it.
             self.tell(|_| format!("{seat} stops: there is no room for its record"));
             return self.stop_for_want_of_room(seat);
@@ -175,9 +175,9 @@ impl World {
 
     fn entered(&mut self, seat: Seat, entry: &Entry) {
         let (view, step) = (&entry.resumption.view, entry.resumption.step);
-        let (name, id) = (self.hosts[seat].name(), view.id());
+        let (name, id) = (self.hosts[seat].name(), entry.view);
         let forks = entry.forks;
-        self.forked |= forks;
+        self.forked |= view.forked; // The fork itself may only have waited for members.
         self.tell(|world| {
             let generation = view.generation;
             let members: Vec<Option<&Seat>> = view.members().iter().map(|member| world.seats.get(member)).collect();
@@ -202,8 +202,8 @@ impl World {
     }
 
     fn committed(&mut self, seat: Seat, commit: &Commit) {
-        let Commit { view, record, before, after } = commit;
-        let (name, id, step) = (self.hosts[seat].name(), view.id(), after.step);
+        let Commit { view: id, record, before, after } = commit;
+        let (name, id, step) = (self.hosts[seat].name(), *id, after.step);
         self.tell(|_| format!("{seat} commits step {step}: {:?}", after.digest));
         self.mark(seat, What::Commits(step));
         let invariants = &mut self.invariants;
@@ -225,7 +225,7 @@ impl World {
         self.tell(|_| format!("{seat} ends: {event:?}"));
         self.mark(seat, What::Ends);
         self.invariants.progress.goes_on(self.now);
-        let view = self.hosts[seat].peer.as_ref().and_then(|peer| peer.view().map(View::id));
+        let view = self.hosts[seat].peer.as_ref().and_then(Peer::view_id);
         self.close_process(seat, false);
         self.hosts[seat].died = Time::from_nanos(u64::MAX); // It ends in order: what it has said is sent.
         if event == Event::NoState {
@@ -240,12 +240,6 @@ impl World {
             self.final_views.extend(view);
         }
         self.hosts[seat].ended = Some(event);
+        self.running -= 1;
     }
-}
-
-/// Bytes behind their checksum.
-fn sealed(body: &[u8]) -> Vec<u8> {
-    let mut bytes = blake3::hash(body).as_bytes().to_vec();
-    bytes.extend_from_slice(body);
-    bytes
 }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use starling_topology::{Config, Contact, Membership, Progress, Record, Time};
+use starling_topology::{Config, Contact, Membership, Progress, Time};
 
 use super::{Happening, RUN, World};
 use crate::canary::Sabotage;
@@ -99,7 +99,10 @@ impl World {
     pub(super) fn heal(&mut self) {
         self.tell(|_| "all is healed".into());
         self.invariants.progress.healed(self.now);
-        for index in std::mem::take(&mut self.ahead) {
+        let mut ahead = std::mem::take(&mut self.ahead);
+        ahead.extend(self.at_delivery.drain(..).map(|(_, index)| index));
+        ahead.sort_unstable();
+        for index in ahead {
             if matches!(self.plan.faults[index].kind, Kind::Join(_)) {
                 self.queue.push(self.now, Happening::Strikes(index));
                 self.active += 1;
@@ -133,8 +136,7 @@ impl World {
         let founds = seat == 0 && !host.started;
         let contacts = self.contacts(seat);
         let host = &self.hosts[seat];
-        let sealed = host.disk.record().filter(|bytes| is_whole(bytes));
-        let mut record = sealed.and_then(|bytes| Record::decode(bytes.get(32..)?).ok());
+        let mut record = host.disk.record();
         if self.sabotage == Some(Sabotage::ForgetsPromise)
             && let Some(record) = &mut record
         {
@@ -175,8 +177,10 @@ impl World {
         }
         self.begins_anew(seat);
         let host = &mut self.hosts[seat];
+        self.running += usize::from(!host.started);
         (host.started, host.off) = (true, false);
         let start = Start {
+            commits: Rc::clone(&self.commits),
             contact: me,
             machine,
             state: state.map(Rc::new),
@@ -228,8 +232,7 @@ impl World {
     /// Whether the run could go on from this machine's disk alone.
     fn holds_a_copy(&self, seat: Seat) -> bool {
         let disk = &self.hosts[seat].disk;
-        let recorded = disk.record().is_some_and(is_whole);
-        recorded && (checkpoints::newest(disk, true).is_some() || !disk.has_abandoned())
+        disk.has_record() && (checkpoints::newest(disk, true).is_some() || !disk.has_abandoned())
     }
 
     /// A process is gone. Its kernel says so to all that it was connected to, unless that is gone too.
@@ -296,9 +299,4 @@ impl World {
             | Kind::Break(..) => Vec::new(),
         }
     }
-}
-
-/// Whether a record still hashes to the checksum before it.
-fn is_whole(bytes: &[u8]) -> bool {
-    bytes.split_at_checked(32).is_some_and(|(checksum, body)| blake3::hash(body).as_bytes() == checksum)
 }

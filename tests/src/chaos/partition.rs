@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::churn::conclude;
 use super::{Fleet, Plan, Verdict};
 
 /// Steps that a side must take on its own before the network heals.
 const STEPS_ALONE: u64 = 20;
+/// The place whose process founds the run.
+const FOUNDER: usize = 0;
 /// How long anything may take. Generous: nothing is measured by it.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -52,7 +54,7 @@ impl Partition {
         super::Dice::new(self.seed).shuffle(&mut order);
         let (one, other) = order.split_at(self.sides[0]);
         let sides = [one.to_vec(), other.to_vec()];
-        let goer = self.expected(&fleet, &sides)?;
+        let goer = self.expected(&sides);
         let (going, pausing) = (&sides[goer], &sides[1 - goer]);
 
         fleet.say(&format!("split {:?} from {:?}; {going:?} should go on", sides[0], sides[1]));
@@ -111,16 +113,12 @@ impl Partition {
         Ok(verdict)
     }
 
-    /// Which side has a quorum: the majority, or the half with the lowest peer id in it.
-    fn expected(&self, fleet: &Fleet, sides: &[Vec<usize>; 2]) -> Result<usize> {
-        if self.sides[0] != self.sides[1] {
-            return Ok(usize::from(self.sides[1] > self.sides[0]));
+    /// Which side has a quorum: the majority, or the half with the casting vote. The founder has that while it is a member.
+    fn expected(&self, sides: &[Vec<usize>; 2]) -> usize {
+        if self.sides[0] == self.sides[1] {
+            usize::from(sides[1].contains(&FOUNDER))
+        } else {
+            usize::from(self.sides[1] > self.sides[0])
         }
-        let said = fleet.slots()[0].said();
-        let (_, members) = said.view.as_ref().context("a member has a view")?;
-        // Views list their members from the lowest.
-        let lowest = members.first().context("a view has members")?;
-        let has_lowest = |slot: &usize| fleet.slots()[*slot].said().id.as_ref() == Some(lowest);
-        Ok(usize::from(sides[1].iter().any(has_lowest)))
     }
 }

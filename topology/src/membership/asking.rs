@@ -1,6 +1,6 @@
 //! Being let in: the joiner's side.
 
-use super::Membership;
+use super::{Membership, Steps};
 use crate::id::{Generation, PeerId};
 use crate::interface::{Event, Timer};
 use crate::message::{Body, Refusal};
@@ -46,7 +46,9 @@ impl Membership {
             asking.turn = (asking.turn + 1) % asking.candidates.len();
             let generation = self.seat.as_ref().map_or(Generation(0), |seat| seat.view.generation);
             let (contact, step, incarnation) = (self.me.clone(), self.reached, self.config.incarnation);
-            self.send(peer, Body::Join(Joiner { contact, incarnation, step, generation }));
+            let held = self.seat.is_some() && self.synced && self.steps == Steps::Held;
+            let state = held.then_some(self.progress.step);
+            self.send(peer, Body::Join(Joiner { contact, incarnation, step, state, generation }));
         }
         self.set_timer(Timer::Join, now + interval);
     }
@@ -62,6 +64,14 @@ impl Membership {
         } else {
             self.end(Event::Refused { from, refusal });
         }
+    }
+
+    /// Whether we can leave as we are: we are no member, or the only one. Once a run has begun the only one first hands the
+    /// state on to who asks for it, or who was lost not long ago and may be back.
+    pub(super) fn leaves_nothing_behind(&self) -> bool {
+        let Some(seat) = self.seat.as_ref().filter(|_| self.asking.is_none()) else { return true };
+        let alone = seat.view.members().len() == 1;
+        alone && (self.reached == 0 || (self.joiners.is_empty() && !self.awaits_lost()))
     }
 
     /// We want to leave and are in no view that goes on with others.

@@ -18,6 +18,10 @@ impl Membership {
         for (peer, _) in std::mem::take(&mut self.joiners) {
             self.send(peer, Body::Refuse(Refusal::RunFinished));
         }
+        let told = self.seat.as_ref().map(|seat| seat.finished.clone()).unwrap_or_default();
+        for (peer, (at, theirs)) in told {
+            self.compare_finished(peer, at, theirs);
+        }
     }
 
     /// Notes that `peer` has finished, and tells those that can't hear it.
@@ -30,6 +34,16 @@ impl Membership {
         let deaf: Vec<PeerId> = seat.severed_from(peer).filter(|other| *other != me).collect();
         for other in deaf {
             self.send(other, Body::Finished { peer, step, digest });
+        }
+        self.compare_finished(peer, step, digest);
+    }
+
+    /// Ends the run if `peer` has come to another state.
+    fn compare_finished(&mut self, peer: PeerId, at: u64, theirs: Digest) {
+        if let Some((step, ours)) = self.finished.filter(|(step, ours)| at == *step && theirs != *ours)
+            && !self.ended
+        {
+            self.end(Event::Diverged { peer, step, ours, theirs });
         }
     }
 
@@ -48,19 +62,22 @@ impl Membership {
     /// Ends the run if all that are left have finished. Those that have not stay members, and get the last result from us.
     pub(super) fn complete_if_done(&mut self, now: Time) {
         let me = self.me.peer;
-        let (Some((step, ours)), Some(seat), None) = (self.finished, &self.seat, &self.asking) else { return };
-        if let Some((peer, (_, theirs))) = seat.finished.iter().find(|(_, (at, digest))| *at == step && *digest != ours)
-        {
-            let (peer, theirs) = (*peer, *theirs);
-            return self.end(Event::Diverged { peer, step, ours, theirs });
+        let (Some(_), Some(seat), None) = (self.finished, &self.seat, &self.asking) else { return };
+        let others = || seat.view.members().iter().filter(|peer| **peer != me);
+        // Looked at for each goodbye: whether there can be enough of them yet comes first.
+        let most = seat.gone.len() + seat.suspects.len() + seat.view.severed().len();
+        let apart = |peer: &PeerId| seat.view.is_severed(me, *peer);
+        let is_quiet = |peer: &PeerId| seat.gone.contains(peer) || !seat.trusts(*peer) || apart(peer);
+        let quiet = most + 1 >= seat.view.members().len() && others().all(is_quiet);
+        if self.parting && !quiet {
+            return; // Who waits for goodbyes has nothing to do until the last one is there.
         }
-        let others = seat.others(me);
-        let done = |peer: &PeerId| seat.finished.contains_key(peer) || seat.gone.contains(peer) || !seat.trusts(*peer);
-        if !others.iter().all(done) {
+        let most = seat.finished.len() + seat.gone.len() + seat.suspects.len();
+        let is_done =
+            |peer: &PeerId| seat.finished.contains_key(peer) || seat.gone.contains(peer) || !seat.trusts(*peer);
+        if most + 1 < seat.view.members().len() || !others().all(is_done) {
             return;
         }
-        let apart = |peer: &PeerId| seat.view.is_severed(me, *peer);
-        let quiet = others.iter().all(|peer| seat.gone.contains(peer) || !seat.trusts(*peer) || apart(peer));
         if !std::mem::replace(&mut self.parting, true) {
             self.tell_members(&Body::Goodbye);
             self.set_timer(Timer::Goodbye, now + self.config.goodbye_limit());

@@ -25,14 +25,24 @@ impl Hearsay {
         first
     }
 
-    /// `reporter` has listed all that it can't reach: whoever is not in the list, it speaks against no more.
+    /// `reporter` has listed all that it can't reach: whoever is not in the list, it misses no more.
     pub(super) fn retract(&mut self, reporter: PeerId, listed: &[PeerId]) {
         self.accused.retain(|peer, reporters| {
-            if !listed.contains(peer) {
+            if !listed.contains(peer) && reporters.get(&reporter).is_some_and(|evidence| !evidence.outlasts_messages())
+            {
                 reporters.remove(&reporter);
             }
             !reporters.is_empty()
         });
+    }
+
+    /// Pairs of members whose ring link failed, as one of them says.
+    pub(super) fn failed_links(&self) -> impl Iterator<Item = (PeerId, PeerId)> + '_ {
+        self.accused.iter().flat_map(|(peer, reporters)| {
+            let failed = reporters.iter().filter(|(_, evidence)| **evidence == Evidence::LinkFailed);
+            // Of itself a member says so to have another propose in its place.
+            failed.map(|(reporter, _)| (*reporter, *peer)).filter(|(reporter, peer)| reporter != peer)
+        })
     }
 
     /// What somebody says of `peer`.
@@ -63,12 +73,22 @@ mod tests {
     fn what_is_said_can_be_taken_back() {
         let mut hearsay = Hearsay::default();
         assert!(hearsay.report(peer(1), peer(5), Evidence::Closed));
-        assert!(!hearsay.report(peer(2), peer(5), Evidence::LinkFailed));
+        assert!(!hearsay.report(peer(2), peer(5), Evidence::Unanswered));
         hearsay.retract(peer(1), &[peer(6)]);
-        assert_eq!(hearsay.of(peer(5)), Some(Evidence::LinkFailed));
+        assert_eq!(hearsay.of(peer(5)), Some(Evidence::Unanswered));
         hearsay.retract(peer(2), &[peer(5)]);
-        assert_eq!(hearsay.of(peer(5)), Some(Evidence::LinkFailed));
+        assert_eq!(hearsay.of(peer(5)), Some(Evidence::Unanswered));
         hearsay.retract(peer(2), &[]);
         assert!(hearsay.is_empty());
+    }
+
+    #[test]
+    fn what_does_not_pass_is_not_taken_back() {
+        let mut hearsay = Hearsay::default();
+        hearsay.report(peer(1), peer(5), Evidence::LinkFailed);
+        hearsay.report(peer(1), peer(6), Evidence::Elsewhere);
+        hearsay.retract(peer(1), &[]);
+        assert_eq!((hearsay.of(peer(5)), hearsay.of(peer(6))), (Some(Evidence::LinkFailed), Some(Evidence::Elsewhere)));
+        assert!(hearsay.failed_links().eq([(peer(1), peer(5))]));
     }
 }

@@ -98,11 +98,12 @@ impl Membership {
         let catch_up = self.catch_up(&proposal.resume, joins).filter(|_| !outdated);
         if joins {
             self.digests.clear();
-            // Nothing that we hold counts here, but for a run that has not begun.
-            let fresh = catch_up == Some(CatchUp::Current);
-            self.synced = fresh;
+            // What we hold does not count here, but if the others go on from it.
+            let counts = catch_up == Some(CatchUp::Current);
+            let step = if counts { proposal.resume.step } else { 0 };
+            self.synced = counts;
             self.downloading = false; // Not before the driver is told to.
-            self.progress = Progress { step: 0, has_state: fresh, has_result: false };
+            self.progress = Progress { step, has_state: counts, has_result: false };
         }
         if proposal.view.members().len() < self.config.min_members && self.finished.is_none() {
             self.wait_for_members();
@@ -150,7 +151,7 @@ impl Membership {
         // Whoever has joined a view that waited for members does not download yet.
         let idle = needs_state && !self.synced && !self.downloading;
         if joins && !needs_state {
-            return Some(CatchUp::Current);
+            return (resume.step == 0 || (self.synced && step == resume.step)).then_some(CatchUp::Current);
         }
         if !joins && !idle {
             // Who is downloading the state goes on with that, and may have it by now.
@@ -183,11 +184,10 @@ impl Membership {
     fn note_losses(&mut self, now: Time, proposal: &Proposal) {
         for reason in &proposal.reasons {
             match reason {
-                Reason::Lost { peer, .. } => {
+                Reason::Lost { peer, .. } | Reason::Restarted(peer) => {
                     self.quarantine.lose(now, *peer, &self.config);
                     self.probe_later(now, *peer);
                 }
-                Reason::Restarted(peer) => self.quarantine.lose(now, *peer, &self.config),
                 Reason::Joined(_) | Reason::Left(_) | Reason::Severed(..) | Reason::Forked | Reason::Recovered => {}
             }
         }
@@ -218,11 +218,12 @@ impl Seat {
         let mut suspects = old.suspects;
         suspects.retain(|peer, evidence| stays(peer) && !severed(peer) && *evidence != Evidence::LinkFailed);
         let mut broken = old.broken;
-        broken.retain(severed);
+        broken.retain(|peer, _| stays(peer));
         let mut leavers = old.leavers;
         leavers.retain(stays);
         let mut gone = old.gone;
         gone.retain(stays);
+        self.inherited = suspects.keys().copied().collect();
         (self.suspects, self.broken, self.leavers) = (suspects, broken, leavers);
         self.gone = gone; // Who has finished says so again.
     }

@@ -68,14 +68,18 @@ impl Membership {
 
     /// The joiners that the next view may take in. None while a member is still syncing, so that those who serve the state
     /// serve one batch at a time.
-    pub(super) fn candidates(&self) -> Vec<Joiner> {
-        let Some(seat) = &self.seat else { return Vec::new() };
-        if self.finished.is_some() || !(seat.syncing.is_empty() || seat.waiting) {
-            return Vec::new();
-        }
-        let room = self.config.max_members.saturating_sub(seat.view.members().len()).min(MAX_JOINERS);
-        let outside = self.joiners.iter().filter(|(peer, _)| !seat.view.contains(**peer));
-        outside.take(room).map(|(_, waiting)| waiting.joiner.clone()).collect()
+    pub(super) fn candidates(&self) -> impl Iterator<Item = &Joiner> {
+        let waits = self.seat.as_ref().is_some_and(|seat| !seat.syncing.is_empty() && !seat.waiting);
+        self.admitted().filter(move |_| !waits)
+    }
+
+    /// The joiners that wait, as many as there is room for.
+    pub(super) fn admitted(&self) -> impl Iterator<Item = &Joiner> {
+        self.seat.as_ref().filter(|_| self.finished.is_none()).into_iter().flat_map(|seat| {
+            let room = self.config.max_members.saturating_sub(seat.view.members().len()).min(MAX_JOINERS);
+            let outside = self.joiners.iter().filter(|(peer, _)| !seat.view.contains(**peer));
+            outside.take(room).map(|(_, waiting)| &waiting.joiner)
+        })
     }
 
     pub(super) fn forget_joiners(&mut self, now: Time) {

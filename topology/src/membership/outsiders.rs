@@ -171,17 +171,28 @@ impl Membership {
         }
     }
 
-    /// Looks for lost peers: a network that was split may have healed. Those who came back from a record look for others
-    /// that did.
+    /// Whether somebody was lost not long ago.
+    pub(super) fn awaits_lost(&self) -> bool {
+        self.lost.values().any(|probe| probe.times <= MAX_DOUBLINGS)
+    }
+
+    /// Looks for lost peers: a network that was split may have healed. Those who came back from a record, and those who
+    /// have no quorum, look for all that they know.
     pub(super) fn probe(&mut self, now: Time) {
         let me = self.me.peer;
         let interval = self.config.probe_interval();
         let Some(seat) = self.seat.as_mut().filter(|_| self.asking.is_none()) else { return };
-        if let Some(recovering) = &seat.recovering {
-            for peer in seat.others(me).into_iter().filter(|peer| !recovering.returned.contains(peer)) {
-                self.lost.entry(peer).or_insert(Probe { at: now + interval, times: 0 });
+        if seat.recovering.is_some() || seat.paused.is_some() {
+            let returned = seat.recovering.as_ref().map(|recovering| &recovering.returned);
+            let here = |peer: &PeerId| *peer == me || returned.is_some_and(|returned| returned.contains(peer));
+            // Those who were here may have left, and those who go on be others.
+            let others = seat.others(me).into_iter().chain(self.contacts.keys().copied());
+            for peer in others.filter(|peer| !here(peer)) {
+                if self.lost.len() < MAX_PROBED {
+                    self.lost.entry(peer).or_insert(Probe { at: now + interval, times: 0 });
+                }
             }
-        } else if seat.stagger(me) >= PROBERS {
+        } else if self.lost.is_empty() || seat.stagger(me) >= PROBERS {
             return;
         }
         let mut due = Vec::new();

@@ -15,6 +15,7 @@ pub(super) struct Promised {
     pub(super) progress: Progress,
     pub(super) unreachable: Vec<PeerId>,
     pub(super) leaving: bool,
+    pub(super) recovering: bool,
 }
 
 /// All that a proposal follows from.
@@ -26,9 +27,12 @@ pub(super) struct Question<'a> {
     pub(super) excluded: &'a BTreeMap<PeerId, Evidence>,
     /// What others saw of members that did not promise.
     pub(super) hearsay: &'a Hearsay,
+    /// Pairs of members whose ring link failed. The next view tries it anew, unless they say that they can't.
+    pub(super) failed: Vec<(PeerId, PeerId)>,
     pub(super) candidates: Vec<Joiner>,
+    /// If no member holds the state: the candidate from whose state all go on.
+    pub(super) donor: Option<PeerId>,
     pub(super) forked: bool,
-    pub(super) recovered: bool,
 }
 
 impl Question<'_> {
@@ -41,16 +45,34 @@ impl Question<'_> {
             }
         }
         if !staying.values().any(|progress| progress.has_state) {
-            // Whoever alone holds the state can't leave yet.
-            let (peer, promised) = self
+            // Whoever alone holds the state can't leave yet, and is welcome even if it comes back from a record.
+            let can_stay = |peer: &PeerId, promised: &Promised| match self.excluded.get(peer) {
+                None => true,
+                Some(Evidence::Restarted | Evidence::Elsewhere) => promised.recovering,
+                Some(_) => false,
+            };
+            let holder = self
                 .promises
                 .iter()
-                .filter(|(peer, promised)| promised.progress.has_state && !self.excluded.contains_key(*peer))
-                .max_by_key(|(peer, promised)| (promised.progress.step, std::cmp::Reverse(**peer)))?;
-            staying.insert(*peer, promised.progress);
+                .filter(|(peer, promised)| promised.progress.has_state && can_stay(peer, promised))
+                .max_by_key(|(peer, promised)| (promised.progress.step, std::cmp::Reverse(**peer)));
+            match holder {
+                Some((peer, promised)) => drop(staying.insert(*peer, promised.progress)),
+                None => drop(self.donor?),
+            }
         }
-        let severed = self.sever(&mut staying);
-        let resume = resume(&staying, &self.candidates);
+        let donor = self.candidates.iter().find(|candidate| Some(candidate.contact.peer) == self.donor);
+        let (severed, resume) = loop {
+            let severed = self.sever(&mut staying);
+            let resume = donor.map_or_else(
+                || resume(&staying, &self.candidates),
+                |donor| resume_from(donor, &staying, &self.candidates),
+            );
+            match stranded(&staying, &severed, &resume) {
+                Some(peer) => staying.remove(&peer),
+                None => break (severed, resume),
+            };
+        };
         let reasons = self.reasons(&staying, &severed);
         let generation =
             self.candidates.iter().map(|candidate| candidate.generation).fold(self.view.generation, Generation::max);
@@ -85,7 +107,7 @@ impl Question<'_> {
             let degree = |peer: PeerId| severed.iter().filter(|(a, b)| *a == peer || *b == peer).count();
             let worst = staying
                 .iter()
-                .filter(|(_, progress)| donors > 1 || !progress.has_state)
+                .filter(|(_, progress)| donors != 1 || !progress.has_state)
                 .map(|(peer, _)| (degree(*peer), *peer))
                 .max();
             let (_, worst) = worst.expect("invariant: a ring of one needs no link, and a ring of two has one to spare");
@@ -98,7 +120,7 @@ impl Question<'_> {
         if self.forked {
             reasons.push(Reason::Forked);
         }
-        if self.recovered {
+        if staying.keys().any(|peer| self.promises.get(peer).is_some_and(|promised| promised.recovering)) {
             reasons.push(Reason::Recovered);
         }
         for peer in self.view.members().iter().copied().filter(|peer| !staying.contains_key(peer)) {
@@ -113,8 +135,10 @@ impl Question<'_> {
                 }
             });
         }
-        let fresh = severed.iter().filter(|(a, b)| !self.view.is_severed(*a, *b));
-        reasons.extend(fresh.map(|(a, b)| Reason::Severed(*a, *b)));
+        let tried = self.failed.iter().filter(|(a, b)| staying.contains_key(a) && staying.contains_key(b));
+        let failed = tried.map(|(a, b)| (*a.min(b), *a.max(b))).chain(severed.iter().copied());
+        let fresh: BTreeSet<(PeerId, PeerId)> = failed.filter(|(a, b)| !self.view.is_severed(*a, *b)).collect();
+        reasons.extend(fresh.into_iter().map(|(a, b)| Reason::Severed(a, b)));
         reasons.extend(self.candidates.iter().map(|candidate| Reason::Joined(candidate.contact.peer)));
         reasons.truncate(MAX_REASONS);
         reasons
@@ -153,6 +177,29 @@ fn resume(staying: &BTreeMap<PeerId, Progress>, candidates: &[Joiner]) -> Resume
         donors: donors.into_iter().collect(),
         syncing: syncing.into_iter().collect(),
     }
+}
+
+/// All go on from what a joiner still holds of an earlier view.
+fn resume_from(donor: &Joiner, staying: &BTreeMap<PeerId, Progress>, candidates: &[Joiner]) -> Resume {
+    let donors = vec![donor.contact.peer];
+    let all = staying.keys().copied().chain(candidates.iter().map(|candidate| candidate.contact.peer));
+    let syncing: BTreeSet<PeerId> = all.filter(|peer| !donors.contains(peer)).collect();
+    let step = donor.state.unwrap_or_default();
+    Resume { step, holders: Vec::new(), donors, syncing: syncing.into_iter().collect() }
+}
+
+/// A member that needs the state, or the last result, and can reach nobody who has it: it would be of no use.
+fn stranded(staying: &BTreeMap<PeerId, Progress>, severed: &[(PeerId, PeerId)], resume: &Resume) -> Option<PeerId> {
+    let apart = |a: PeerId, b: PeerId| severed.binary_search(&(a.min(b), a.max(b))).is_ok();
+    let cut_off = |peer: PeerId, progress: &Progress| {
+        let needs_state = resume.syncing.binary_search(&peer).is_ok();
+        let sources = if needs_state { [].iter() } else { resume.holders.iter() }.chain(&resume.donors);
+        let in_need = needs_state || progress.step != resume.step;
+        in_need && sources.into_iter().all(|source| *source == peer || apart(*source, peer))
+    };
+    let stranded = staying.iter().filter(|(peer, progress)| cut_off(**peer, progress));
+    // Rather one without the state.
+    stranded.min_by_key(|(_, progress)| progress.has_state).map(|(peer, _)| *peer)
 }
 
 fn count(peers: usize) -> u32 {

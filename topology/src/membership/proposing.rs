@@ -67,7 +67,12 @@ impl Membership {
 
     fn plans_change(&self) -> bool {
         let Some(seat) = &self.seat else { return false };
-        self.leaving || !seat.leavers.is_empty() || !self.candidates().is_empty()
+        let leaves = |peer: &PeerId| seat.leavers.contains(peer) || (self.leaving && *peer == self.me.peer);
+        let members = seat.view.members();
+        // Nobody leaves before another holds the state, if there is another.
+        let heir = members.iter().any(|peer| !leaves(peer) && !seat.syncing.contains(peer));
+        let all_leave = members.len() > 1 && members.iter().all(leaves);
+        (heir && members.iter().any(leaves)) || all_leave || self.candidates().next().is_some()
     }
 
     /// Another is to propose: it learns why, and gets time.
@@ -134,6 +139,7 @@ impl Membership {
         let (me, progress) = (self.me.peer, self.progress);
         let Some(seat) = &mut self.seat else { return };
         let unreachable = seat.unreachable(me);
+        let recovering = seat.recovering.is_some();
         let accepted = seat.acceptor.accepted.clone();
         let Some(decree) = &mut seat.decree else { return };
         if self.steps != Steps::Held {
@@ -143,7 +149,7 @@ impl Membership {
             Stage::Stopping => self.begin(now, Some(progress.step)),
             Stage::Promising => {
                 decree.round.promise(me, accepted);
-                decree.promises.insert(me, Promised { progress, unreachable, leaving: self.leaving });
+                decree.promises.insert(me, Promised { progress, unreachable, leaving: self.leaving, recovering });
                 self.propose_if_promised(now);
             }
             Stage::Accepting | Stage::Resting => {}
@@ -157,14 +163,13 @@ impl Membership {
         ballot: Ballot,
         accepted: Option<(Ballot, Proposal)>,
         promised: Promised,
-        recovering: bool,
     ) {
         let Some(seat) = &mut self.seat else { return };
         if !seat.is_at(ballot, Stage::Promising) {
             return;
         }
         seat.hearsay.retract(from, &promised.unreachable);
-        if recovering && seat.recovering.is_none() {
+        if promised.recovering && seat.recovering.is_none() {
             seat.suspects.insert(from, Evidence::Restarted);
         }
         if let Some(decree) = &mut seat.decree {
@@ -177,14 +182,20 @@ impl Membership {
     /// Proposes once all that we trust have promised, or time is up, and a quorum has promised.
     pub(super) fn propose_if_promised(&mut self, now: Time) {
         let me = self.me.peer;
-        let Some(seat) = &self.seat else { return };
+        let Some(seat) = &mut self.seat else { return };
+        let unreachable = seat.unreachable(me);
+        if let Some(own) = seat.decree.as_mut().and_then(|decree| decree.promises.get_mut(&me)) {
+            own.unreachable = unreachable; // We may have heard somebody since.
+        }
+        let seat = &*seat;
         let Some(decree) = seat.decree.as_ref().filter(|decree| decree.stage == Stage::Promising) else { return };
         let promised = decree.round.promised();
         if !promised.contains(&me) {
             return;
         }
         let quorum = seat.view.has_quorum(promised);
-        let settled = seat.others(me).into_iter().all(|peer| promised.contains(&peer) || !seat.expects(peer, decree));
+        let mut others = seat.view.members().iter().filter(|peer| !promised.contains(peer));
+        let settled = others.all(|peer| !seat.expects(*peer, decree));
         let agent = if settled || !decree.late || seat.deferred { None } else { seat.agent(me, decree) };
         if let (true, Some(agent)) = (quorum, agent) {
             self.defer(now, agent);
@@ -215,7 +226,7 @@ impl Membership {
         if seat.returned && forced.as_ref().is_some_and(|forced| !forced.view.contains(self.me.peer)) {
             return self.pause(now); // The others were to go on without us, and none of them does.
         }
-        let Some(proposal) = forced.or_else(|| self.plan(seat, decree, false)) else { return self.pause(now) };
+        let Some(proposal) = forced.or_else(|| self.plan(now, seat, decree, false)) else { return self.pause(now) };
         let (ballot, promised) = (decree.ballot, decree.round.promised().clone());
         let Some(seat) = &mut self.seat else { return };
         if seat.acceptor.accept(ballot, proposal.clone()).is_err() {
@@ -234,16 +245,42 @@ impl Membership {
         self.receive_accept(now, me, ballot);
     }
 
-    fn plan(&self, seat: &Seat, decree: &Decree, forked: bool) -> Option<Proposal> {
+    /// Whether none of a quorum holds the state, and it is no use to wait for the rest.
+    fn is_bereft(&self, now: Time, seat: &Seat, decree: &Decree) -> bool {
+        let promised = decree.round.promised();
+        let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
+        let complete = promised.len() == seat.view.members().len();
+        stateless
+            && seat.view.has_quorum(promised)
+            && (complete || self.is_paused_for(now, seat, self.config.fork_after))
+    }
+
+    fn is_paused_for(&self, now: Time, seat: &Seat, limit: Option<Duration>) -> bool {
+        let since = seat.paused.map_or(now, |paused| paused.since);
+        limit.is_some_and(|limit| now - since >= limit)
+    }
+
+    fn plan(&self, now: Time, seat: &Seat, decree: &Decree, forked: bool) -> Option<Proposal> {
         let trusted = |peer: &PeerId| seat.trusts(*peer);
+        let me = self.me.peer;
+        let bereft = !forked && self.is_bereft(now, seat, decree);
+        let candidates = match (forked, bereft) {
+            (true, _) => Vec::new(),
+            (false, true) => self.admitted().cloned().collect(),
+            (false, false) => self.candidates().cloned().collect(),
+        };
+        let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
+        let donor = holders.max().map(|(_, peer)| peer).filter(|_| bereft);
+        let ours = seat.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::LinkFailed);
         let question = Question {
             view: &seat.view,
+            failed: ours.map(|(peer, _)| (me, *peer)).chain(seat.hearsay.failed_links()).collect(),
             promises: &decree.promises,
             excluded: &seat.suspects.iter().filter(|(peer, _)| !trusted(peer)).map(|(p, e)| (*p, *e)).collect(),
             hearsay: &seat.hearsay,
-            candidates: if forked { Vec::new() } else { self.candidates() },
+            candidates,
+            donor,
             forked,
-            recovered: seat.recovering.is_some(),
         };
         question.answer()
     }
@@ -332,11 +369,13 @@ impl Membership {
         let before = seat.paused;
         let since = before.map_or(now, |paused| paused.since);
         seat.paused = Some(Paused { since, present });
-        let over = self.config.fork_after.is_some_and(|limit| now - since >= limit);
-        let complete = present == seat.view.members().len();
-        let quorum = seat.view.has_quorum(decree.round.promised());
-        let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
-        if quorum && stateless && (over || complete) {
+        let Some((seat, decree)) = self.seat.as_ref().and_then(|seat| Some((seat, seat.decree.as_ref()?))) else {
+            return;
+        };
+        let over = self.is_paused_for(now, seat, self.config.fork_after);
+        // A peer outside may still hold a state, and is given time to say so.
+        if self.is_bereft(now, seat, decree) && (over || self.is_paused_for(now, seat, Some(self.config.max_stall * 2)))
+        {
             return self.end(Event::NoState);
         }
         if before.is_none_or(|paused| paused.present != present) {
@@ -345,7 +384,7 @@ impl Membership {
         if over {
             let fork = self.seat.as_ref().and_then(|seat| {
                 let decree = seat.decree.as_ref()?;
-                Some((decree.ballot, self.plan(seat, decree, true)?)).filter(|(_, fork)| fork.view.contains(me))
+                Some((decree.ballot, self.plan(now, seat, decree, true)?)).filter(|(_, fork)| fork.view.contains(me))
             });
             let decree = self.seat.as_mut().and_then(|seat| seat.decree.as_mut());
             return match (fork, decree) {

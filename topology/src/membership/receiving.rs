@@ -110,8 +110,8 @@ impl Membership {
                 self.receive_prepare(now, from, ballot, boundary, &unreachable)
             }
             Body::Promise { ballot, accepted, progress, unreachable, leaving, recovering } => {
-                let promised = super::planning::Promised { progress, unreachable, leaving };
-                self.receive_promise(now, from, ballot, accepted, promised, recovering);
+                let promised = super::planning::Promised { progress, unreachable, leaving, recovering };
+                self.receive_promise(now, from, ballot, accepted, promised);
                 Ok(())
             }
             Body::Nack { ballot, promised } => {

@@ -1,5 +1,6 @@
 //! A member's place in a view, and what it knows of the others in it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::agreement::{Acceptor, Round};
@@ -52,8 +53,10 @@ pub(super) struct Seat {
 
     /// Members that we can't reach, or that can't stay.
     pub(super) suspects: BTreeMap<PeerId, Evidence>,
-    /// Members to which our ring link failed in this view or an earlier one: no message speaks against that.
-    pub(super) broken: BTreeSet<PeerId>,
+    /// Those of them that we took over from the view before.
+    pub(super) inherited: BTreeSet<PeerId>,
+    /// Members to which our ring link failed, in this view or an earlier one.
+    pub(super) broken: BTreeMap<PeerId, Broken>,
     /// Members that others can't reach.
     pub(super) hearsay: Hearsay,
     /// Of whom we have told whom.
@@ -67,6 +70,13 @@ pub(super) struct Seat {
     pub(super) detector: FailureDetector,
     /// When we last tried the links that the view says are broken.
     pub(super) tried_at: Time,
+}
+
+/// A ring link that failed. The next view tries it anew; if it fails again before another step, it is given up.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Broken {
+    step: u64,
+    again: bool,
 }
 
 /// No quorum, since when.
@@ -126,7 +136,8 @@ impl Seat {
             returned: false,
             takeover_at: None,
             suspects: BTreeMap::new(),
-            broken: BTreeSet::new(),
+            inherited: BTreeSet::new(),
+            broken: BTreeMap::new(),
             hearsay: Hearsay::default(),
             overruled: false,
             told: BTreeMap::new(),
@@ -168,7 +179,7 @@ impl Seat {
     /// The member that is to propose: the first one that nobody has spoken against, as far as we know.
     pub(super) fn proposer(&self, me: PeerId) -> PeerId {
         let sound = |peer: &PeerId| self.trusts(*peer) && self.hearsay.of(*peer).is_none();
-        self.precedence().into_iter().find(|peer| *peer == me || sound(peer)).unwrap_or(me)
+        self.precedence().iter().copied().find(|peer| *peer == me || sound(peer)).unwrap_or(me)
     }
 
     /// How many trusted members stand before us.
@@ -179,7 +190,10 @@ impl Seat {
     }
 
     /// In which order members propose: those first that can reach most, and of these the lowest.
-    fn precedence(&self) -> Vec<PeerId> {
+    fn precedence(&self) -> Cow<'_, [PeerId]> {
+        if self.view.severed().is_empty() {
+            return Cow::Borrowed(self.view.members());
+        }
         let mut severed: BTreeMap<PeerId, usize> = BTreeMap::new();
         for (a, b) in self.view.severed() {
             *severed.entry(*a).or_default() += 1;
@@ -187,15 +201,27 @@ impl Seat {
         }
         let mut order = self.view.members().to_vec();
         order.sort_by_key(|peer| severed.get(peer).copied().unwrap_or(0));
-        order
+        Cow::Owned(order)
     }
 
-    /// The members that we can't reach, sorted: those that we suspect, and those that the view says we can't, unless we
-    /// have heard from them since.
+    /// The members that we can't reach, sorted: those that we miss, those to which a link failed again, and those that the
+    /// view says we can't reach, unless we have heard from them since.
     pub(super) fn unreachable(&self, me: PeerId) -> Vec<PeerId> {
-        let apart = self.severed_from(me).filter(|peer| !self.heard.contains(peer) || self.broken.contains(peer));
-        let unreachable: BTreeSet<PeerId> = apart.chain(self.suspects.keys().copied()).collect();
+        let given_up = |peer: &PeerId| self.broken.get(peer).is_some_and(|broken| broken.again);
+        let apart = self.severed_from(me).filter(|peer| !self.heard.contains(peer) || given_up(peer));
+        let missed = self.suspects.iter().filter(|(peer, evidence)| match evidence {
+            Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered => true,
+            Evidence::LinkFailed => given_up(peer),
+            Evidence::Restarted | Evidence::Elsewhere | Evidence::Misbehaved => false,
+        });
+        let unreachable: BTreeSet<PeerId> = apart.chain(missed.map(|(peer, _)| *peer)).collect();
         unreachable.into_iter().collect()
+    }
+
+    /// Our ring link to this member has failed after `step`.
+    pub(super) fn note_broken(&mut self, peer: PeerId, step: u64) {
+        let again = self.broken.get(&peer).is_some_and(|broken| broken.step == step);
+        self.broken.insert(peer, Broken { step, again });
     }
 
     /// The members that the view says `peer` can't reach.
@@ -219,9 +245,9 @@ impl Seat {
     }
 
     /// Whether a ballot is put to this member: to those we can reach, to those who only vote, and after a failure to all
-    /// that may have come back.
+    /// that may have come back. Who comes back from a record knows at first only of those who did the same.
     pub(super) fn asks(&self, peer: PeerId, again: bool) -> bool {
-        if let Some(recovering) = &self.recovering {
+        if let Some(recovering) = self.recovering.as_ref().filter(|_| !again) {
             return recovering.returned.contains(&peer);
         }
         match self.suspects.get(&peer) {

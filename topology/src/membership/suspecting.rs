@@ -17,7 +17,7 @@ impl Membership {
             return;
         }
         let finished = self.finished.is_some();
-        let me = self.me.peer;
+        let (me, step) = (self.me.peer, self.reached);
         let Some(seat) = &mut self.seat else { return };
         if !seat.view.contains(peer) || seat.view.is_severed(me, peer) {
             return;
@@ -30,8 +30,8 @@ impl Membership {
             return;
         }
         seat.suspects.insert(peer, evidence);
-        if evidence == Evidence::LinkFailed {
-            seat.broken.insert(peer);
+        if evidence == Evidence::LinkFailed && before != Some(Evidence::LinkFailed) {
+            seat.note_broken(peer, step);
         }
         if before.is_none() {
             self.tell(Event::Suspected { peer, evidence, reporter: None });
@@ -60,7 +60,12 @@ impl Membership {
         let Some(seat) = &mut self.seat else { return };
         seat.heard.insert(from);
         seat.detector.heard(now, from);
-        if seat.suspects.get(&from).is_none_or(|evidence| evidence.outlasts_messages()) {
+        let outlasts = |evidence: &Evidence| match evidence {
+            // It has entered this view, whatever it did before.
+            Evidence::Restarted | Evidence::Elsewhere => !seat.inherited.contains(&from),
+            evidence => evidence.outlasts_messages(),
+        };
+        if seat.suspects.get(&from).is_none_or(outlasts) {
             return;
         }
         seat.suspects.remove(&from);
@@ -97,7 +102,7 @@ impl Membership {
 impl Evidence {
     /// Whether it holds even if the peer is heard again: a broken ring link does not mend within a view, and what a
     /// process has lost or done stays so.
-    fn outlasts_messages(self) -> bool {
+    pub(super) fn outlasts_messages(self) -> bool {
         match self {
             Self::LinkFailed | Self::Restarted | Self::Elsewhere | Self::Misbehaved => true,
             Self::Closed | Self::Silent(_) | Self::Unanswered => false,

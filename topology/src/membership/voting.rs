@@ -21,7 +21,8 @@ impl Membership {
         if ballot.proposer != from {
             return Err(Violation::ForeignBallot);
         }
-        if matches!(seat.suspects.get(&from), Some(Evidence::Restarted | Evidence::Elsewhere)) {
+        let has_left = matches!(seat.suspects.get(&from), Some(Evidence::Restarted | Evidence::Elsewhere));
+        if has_left && self.asking.is_none() {
             self.show_out(from);
             return Ok(());
         }

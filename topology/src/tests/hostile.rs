@@ -123,7 +123,8 @@ fn some(rng: &mut Rng) -> Vec<PeerId> {
 
 fn joiner(rng: &mut Rng, name: PeerId) -> Joiner {
     let generation = Generation(number(rng));
-    Joiner { contact: contact(name), incarnation: rng.below(2) as u64, step: number(rng), generation }
+    let state = (rng.below(2) == 0).then(|| number(rng));
+    Joiner { contact: contact(name), incarnation: rng.below(2) as u64, step: number(rng), state, generation }
 }
 
 /// A proposal that may follow `view`.

@@ -5,7 +5,7 @@ use starling_topology::Rank;
 
 use super::*;
 use crate::data::DataPlane;
-use crate::data::fixture::connection;
+use crate::data::fixture::{connection, limits};
 
 const LONGEST: usize = 16 * 1024;
 
@@ -20,9 +20,13 @@ fn values(segment: u32) -> Vec<f32> {
 }
 
 async fn link() -> (Sender, Receiver) {
+    link_within(limits()).await
+}
+
+async fn link_within(limits: Limits) -> (Sender, Receiver) {
     let (sending, receiving) = connection(DataPlane::Local, LONGEST).await;
     let traffic = Arc::default();
-    let sender = Sender::new(sending, LONGEST, &traffic).expect("two ends of one process are local");
+    let sender = Sender::new(sending, LONGEST, limits, &traffic).expect("two ends of one process are local");
     (sender, Receiver::new(receiving, LONGEST, &traffic).expect("local as well"))
 }
 
@@ -71,6 +75,52 @@ async fn a_full_link_waits_and_an_empty_one_too() {
 }
 
 #[tokio::test]
+async fn a_link_is_busy_until_its_owner_looks() {
+    let (mut sender, mut receiver) = link().await;
+    for segment in 0..SLOTS as u32 {
+        sender.load(&header(segment), &[1.0]);
+    }
+    receiver.next(true).await.expect("the first");
+    // Two questions in a row have one answer, whatever the other end does in between.
+    assert!(sender.is_busy());
+    let looked = futures::FutureExt::now_or_never(sender.flush(false)).expect("a slot is free");
+    looked.expect("nothing failed");
+    assert!(!sender.is_busy());
+}
+
+#[tokio::test]
+async fn an_end_that_takes_nothing_ends_the_link() {
+    let short = Duration::from_millis(20);
+    let (mut sender, mut receiver) = link_within(Limits { record: short, send: short }).await;
+    for segment in 0..SLOTS as u32 {
+        sender.load(&header(segment), &[1.0]);
+    }
+    // Who only looks, and whose wait is cancelled again and again, has waited all the same.
+    assert!(futures::FutureExt::now_or_never(sender.flush(false)).is_none());
+    assert!(futures::FutureExt::now_or_never(sender.flush(true)).is_none());
+    let error = sender.flush(true).await.expect_err("it takes nothing");
+    assert!(matches!(error, DataError::Stuck { .. }), "{error}");
+    // Once it takes something, all is well.
+    receiver.next(true).await.expect("the first");
+    sender.flush(true).await.expect("a slot is free");
+}
+
+#[tokio::test]
+async fn bytes_that_ring_for_nothing_change_nothing() {
+    let (sender, mut receiver) = link().await;
+    let mut rung = 0;
+    // More than one look takes in.
+    while rung < 1000 {
+        rung += sender.end.bell.try_write(&[1; 100]).expect("room for a few bytes");
+    }
+    assert!(futures::FutureExt::now_or_never(receiver.next(true)).is_none(), "nothing is there");
+    let (mut sender, waited) = (sender, receiver.next(true));
+    let load = async { sender.load(&header(0), &[1.0]) };
+    let ((), received) = tokio::join!(load, waited);
+    received.expect("a segment");
+}
+
+#[tokio::test]
 async fn a_process_that_is_gone_is_noticed() {
     let (sender, mut receiver) = link().await;
     drop(sender);
@@ -100,10 +150,25 @@ async fn counters_and_lengths_that_make_no_sense_are_errors() {
         let error = receiver.next(true).await.expect_err("too many");
         assert!(error.to_string().contains(expected), "{error}");
     }
-    let (mut sender, receiver) = link().await;
-    receiver.end.memory.counter(TAKEN).store(1, Ordering::Release);
-    assert!(sender.is_busy(), "nothing is put where nobody counts right");
-    let error = sender.flush(true).await.expect_err("more than was sent");
+    for taken in [SLOTS + 2, u64::MAX, 0] {
+        let (mut sender, mut receiver) = link().await;
+        for segment in 0..SLOTS as u32 {
+            sender.load(&header(segment), &[1.0]);
+        }
+        receiver.next(true).await.expect("the first");
+        sender.flush(true).await.expect("a slot is free");
+        sender.load(&header(0), &[1.0]);
+        receiver.end.memory.counter(TAKEN).store(taken, Ordering::Release);
+        let error = sender.flush(true).await.expect_err("more than was sent, or less than before");
+        assert!(matches!(error, DataError::Counter), "{error}");
+    }
+
+    // A counter that goes back after it was looked at.
+    let (mut sender, mut receiver) = link().await;
+    sender.load(&header(0), &[1.0]);
+    receiver.next(true).await.expect("a segment");
+    sender.end.memory.counter(SENT).store(0, Ordering::Release);
+    let error = receiver.next(true).await.expect_err("less than before");
     assert!(matches!(error, DataError::Counter), "{error}");
 
     let (mut sender, mut receiver) = link().await;
