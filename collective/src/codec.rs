@@ -9,14 +9,18 @@ mod half;
 mod int8;
 
 use std::fmt;
+use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::kernel::{self, EXPONENT, NonFinite};
 use crate::layout::ELEMENT_BYTES;
 
-/// How the elements of a segment become a payload. All members of a view use the same one for an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+/// How the elements of a segment become a payload. All members of a view use the same one for an operation. As text:
+/// `f32`, `bf16`, `f16` or `int8`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Codec {
     /// Little-endian `f32`, 4 bytes. Loses nothing.
     #[default]
@@ -30,6 +34,14 @@ pub enum Codec {
     /// One signed byte, with a scale for each block of 256 elements, 1.016 bytes: the error is at most 1/253 of the block's
     /// largest value.
     Int8,
+}
+
+/// A text that is not a codec.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{text}` is not a codec; write f32, bf16, f16 or int8")]
+pub struct CodecError {
+    /// The text.
+    pub text: String,
 }
 
 /// A payload that no correct peer sends.
@@ -139,6 +151,15 @@ impl Codec {
     }
 }
 
+impl FromStr for Codec {
+    type Err = CodecError;
+
+    fn from_str(text: &str) -> Result<Self, CodecError> {
+        let found = Self::ALL.into_iter().find(|codec| codec.to_string() == text.trim());
+        found.ok_or_else(|| CodecError { text: text.to_owned() })
+    }
+}
+
 impl fmt::Display for Codec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -171,6 +192,16 @@ mod tests {
         let mut payload = vec![0; codec.payload_bytes(values.len())];
         codec.encode(values, &mut payload);
         payload
+    }
+
+    #[test]
+    fn a_codec_is_read_and_written_as_text() {
+        for codec in Codec::ALL {
+            assert_eq!(codec.to_string().parse(), Ok(codec));
+            assert_eq!(Codec::from_tag(codec.tag()), Some(codec));
+        }
+        let message = "int4".parse::<Codec>().expect_err("none").to_string();
+        assert!(message.contains("`int4`") && message.contains("bf16"), "{message}");
     }
 
     /// Long slices go through vectors of whatever width, slices of one element through none.

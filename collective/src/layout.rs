@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use starling_topology::{Rank, WorldSize};
 
+use crate::codec::Codec;
 use crate::segment::SegmentId;
 
 /// Bytes of one element on the wire, without a codec that shortens it.
@@ -33,6 +34,9 @@ impl Default for LayoutConfig {
 ///   | s0 s1 s2 | s0 s1 s2 | s0 s1 s2  |                                                  or in proportion to weights
 /// ```
 ///
+/// The last elements may be *exact*: a bucket of their own, which no codec shortens. They are for numbers that are not
+/// gradients.
+///
 /// A pure function of its arguments: all members compute the same one. A bucket with fewer elements than chunks has
 /// empty chunks, which have no segments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +46,8 @@ pub struct Layout {
     config: LayoutConfig,
     buckets: u32,
     chunks: Chunks,
+    /// How many elements at the end are exact.
+    exact: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +70,7 @@ impl Layout {
         assert!(u32::try_from(bucket_elements).is_ok(), "a bucket has fewer than 2^32 elements");
         assert!(segment_elements <= u32::MAX as usize / ELEMENT_BYTES / 2, "a segment has fewer than 2^31 bytes");
         let buckets = buckets.expect("invariant: there are fewer than 2^32 buckets");
-        Self { elements, world, config, buckets, chunks: Chunks::Equal(world.get()) }
+        Self { elements, world, config, buckets, chunks: Chunks::Equal(world.get()), exact: 0 }
     }
 
     /// The layout with one chunk for each of `weights`, as large in proportion. Equal weights make equal chunks.
@@ -83,6 +89,18 @@ impl Layout {
         let equal = weights.iter().all(|weight| *weight == weights[0]);
         let chunks = if equal { Chunks::Equal(chunks) } else { Chunks::Weighted(sums) };
         Self { chunks, ..Self::new(elements, world, config) }
+    }
+
+    /// This layout with the last `exact` elements in a bucket of their own, which travels as plain `f32` whatever the codec.
+    ///
+    /// # Panics
+    /// If there are fewer elements.
+    pub fn with_exact(mut self, exact: usize) -> Self {
+        let shortened = self.elements.checked_sub(exact).expect("a layout has all of its exact elements");
+        let buckets = shortened.div_ceil(self.config.bucket_elements) + usize::from(exact > 0);
+        self.buckets = u32::try_from(buckets).expect("invariant: there are fewer than 2^32 buckets");
+        self.exact = exact;
+        self
     }
 
     /// How many elements the flat buffer has.
@@ -108,10 +126,30 @@ impl Layout {
         }
     }
 
+    /// How many elements a codec may shorten: all but the exact ones at the end.
+    pub fn shortened(&self) -> usize {
+        self.elements - self.exact
+    }
+
+    /// How the elements of `range`, which lie in one bucket, travel where `codec` was agreed.
+    pub fn codec_of(&self, range: &Range<usize>, codec: Codec) -> Codec {
+        if range.start >= self.shortened() { Codec::F32 } else { codec }
+    }
+
+    /// The most bytes that a segment's payload has with `codec`.
+    pub fn longest_payload(&self, codec: Codec) -> usize {
+        let exact = self.exact.min(self.config.segment_elements);
+        codec.payload_bytes(self.config.segment_elements).max(Codec::F32.payload_bytes(exact))
+    }
+
     /// The elements of `bucket`; empty if there is no such bucket.
     pub fn bucket(&self, bucket: u32) -> Range<usize> {
-        let at = |index: usize| index.saturating_mul(self.config.bucket_elements).min(self.elements);
-        at(bucket as usize)..at(bucket as usize + 1)
+        if self.exact > 0 && bucket + 1 == self.buckets {
+            return self.shortened()..self.elements;
+        }
+        let end = if bucket < self.buckets { self.shortened() } else { self.elements };
+        let at = |index: usize| index.saturating_mul(self.config.bucket_elements).min(end);
+        if bucket < self.buckets { at(bucket as usize)..at(bucket as usize + 1) } else { end..end }
     }
 
     /// The elements of one chunk of `bucket`, as positions in the flat buffer; may be empty.

@@ -54,9 +54,9 @@ pub mod workspace;
 #[cfg(test)]
 mod tests;
 
-pub use codec::{BadPayload, Codec};
+pub use codec::{BadPayload, Codec, CodecError};
 pub use error::Violation;
-pub use feedback::Feedback;
+pub use feedback::{Dropped, Feedback};
 pub use kernel::NonFinite;
 pub use layout::{Layout, LayoutConfig};
 pub use schedule::{Operation, Schedule};

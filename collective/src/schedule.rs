@@ -30,7 +30,7 @@ impl Operation {
     /// Every plan sends as many, whatever its trees: a tree over `n` ranks has `n - 1` edges. What plans differ in is over
     /// which links, and after how many hops.
     pub fn wire_bytes(self, layout: &Layout, codec: Codec) -> u64 {
-        let once: usize = layout.ranges().map(|range| codec.payload_bytes(range.len())).sum();
+        let once: usize = layout.ranges().map(|range| layout.codec_of(&range, codec).payload_bytes(range.len())).sum();
         let phases = if self == Self::AllReduce { 2 } else { 1 };
         phases * u64::from(layout.world_size().get() - 1) * once as u64
     }
@@ -98,6 +98,25 @@ impl Schedule {
     /// Whether this rank finishes the chunk.
     pub fn owns(&self, chunk: Rank) -> bool {
         self.roles.get(chunk.0 as usize).is_some_and(|role| role.up.is_none() && role.from.is_none())
+    }
+
+    /// Whether nothing is added to this rank's contribution to the chunk: what it sends of it begins its way here.
+    pub fn begins(&self, chunk: Rank) -> bool {
+        self.roles.get(chunk.0 as usize).is_some_and(|role| role.order.len() == 1)
+    }
+
+    /// How many segments of one operation over `layout` come from each of [`Self::senders`], in their order.
+    pub fn receptions(&self, layout: &Layout) -> Vec<u64> {
+        let from = |sender: &Rank| {
+            let of_role = |(chunk, role): (u32, &Role)| {
+                let times =
+                    role.order.iter().filter(|rank| *rank == sender).count() + usize::from(role.from == Some(*sender));
+                let segments = || (0..layout.buckets()).map(|bucket| u64::from(layout.segments(bucket, Rank(chunk))));
+                if times == 0 { 0 } else { times as u64 * segments().sum::<u64>() }
+            };
+            (0..).zip(self.roles.iter()).map(of_role).sum()
+        };
+        self.senders().iter().map(from).collect()
     }
 
     /// All to whom this rank ever sends, in order: the links that it has to open.

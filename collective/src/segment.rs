@@ -77,9 +77,11 @@ impl SegmentHeader {
         Self::encoded(operation, segment, layout, Codec::F32)
     }
 
-    /// The header of `segment` in `layout`, its payload encoded by `codec`; `None` if there is no such segment.
+    /// The header of `segment` in `layout` where `codec` was agreed; `None` if there is no such segment.
     pub fn encoded(operation: OperationKey, segment: SegmentId, layout: &Layout, codec: Codec) -> Option<Self> {
-        let payload_bytes = payload_bytes(codec, &layout.range(&segment)?);
+        let range = layout.range(&segment)?;
+        let codec = layout.codec_of(&range, codec);
+        let payload_bytes = payload_bytes(codec, &range);
         Some(Self { operation, segment, codec, payload_bytes })
     }
 
@@ -119,14 +121,16 @@ impl SegmentHeader {
         Ok(Self { operation, segment, codec, payload_bytes: word(bytes, 28) })
     }
 
-    /// The elements that the payload holds, as positions in the flat buffer. Bounds what a receiver reads.
+    /// The elements that the payload holds, as positions in the flat buffer, where `codec` was agreed. Bounds what a
+    /// receiver reads.
     ///
     /// # Errors
     /// [`Violation::OutOfBounds`] if the layout has no such segment, [`Violation::WrongCodec`] if its payload is not encoded
-    /// by `codec`, [`Violation::PayloadLength`] if the declared length is not the segment's.
+    /// as agreed, [`Violation::PayloadLength`] if the declared length is not the segment's.
     pub fn range_in(&self, layout: &Layout, codec: Codec) -> Result<Range<usize>, Violation> {
         let segment = self.segment;
         let range = layout.range(&segment).ok_or(Violation::OutOfBounds { segment })?;
+        let codec = layout.codec_of(&range, codec);
         if self.codec != codec {
             return Err(Violation::WrongCodec { segment, declared: self.codec, expected: codec });
         }

@@ -1,10 +1,12 @@
 //! The buffer that an operation runs on, and what a driver does to it.
 
+use std::ops::Range;
+
 use thiserror::Error;
 
 use crate::codec::{BadPayload, Codec};
-use crate::feedback::Feedback;
-use crate::kernel;
+use crate::feedback::Dropped;
+use crate::kernel::{self, NonFinite};
 use crate::layout::Layout;
 use crate::segment::{Phase, SegmentId};
 use crate::session::Output;
@@ -24,6 +26,8 @@ pub struct BadSegment {
 
 /// One member's copy of its contribution, which the operation turns into the result. The contribution itself stays with
 /// whoever brought it, so an operation that is aborted has changed nothing.
+///
+/// [`Self::apply`] does what a machine asks. Drivers for which payloads are more than bytes call what is below it.
 #[derive(Debug)]
 pub struct Workspace {
     layout: Layout,
@@ -31,9 +35,9 @@ pub struct Workspace {
     values: Vec<f32>,
     /// What sums are divided by.
     divisor: f32,
-    feedback: Option<Feedback>,
-    /// For rounding: the values before.
-    exact: Vec<f32>,
+    dropped: Option<Dropped>,
+    /// For rounding: the values before, or after.
+    scratch: Vec<f32>,
 }
 
 impl Workspace {
@@ -44,22 +48,24 @@ impl Workspace {
     /// If there are not as many values as the layout has elements.
     pub fn new(layout: Layout, codec: Codec, values: Vec<f32>, divisor: f32) -> Self {
         assert_eq!(values.len(), layout.elements(), "a contribution is as long as its layout");
-        Self { layout, codec, values, divisor, feedback: None, exact: Vec::new() }
+        Self { layout, codec, values, divisor, dropped: None, scratch: Vec::new() }
     }
 
-    /// Adds what earlier steps dropped to the contribution, and books what this one drops. For operations that reduce.
-    ///
-    /// # Panics
-    /// If the feedback is for another number of elements.
-    pub fn with_feedback(mut self, mut feedback: Feedback) -> Self {
-        feedback.begin(&mut self.values);
-        self.feedback = Some(feedback);
+    /// Books what this operation drops, for error feedback. For operations that reduce; the contribution has what earlier
+    /// ones dropped in it already.
+    pub fn booking(mut self, dropped: Dropped) -> Self {
+        self.dropped = Some(dropped).filter(|_| self.codec.is_lossy());
         self
     }
 
-    /// How payloads are encoded.
+    /// How payloads are encoded, but for exact elements.
     pub fn codec(&self) -> Codec {
         self.codec
+    }
+
+    /// Where everything lies.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// What the buffer holds now.
@@ -67,32 +73,9 @@ impl Workspace {
         &self.values
     }
 
-    /// The buffer, which is the result once the operation is done, and the feedback, to commit if the step does.
-    pub fn finish(self) -> (Vec<f32>, Option<Feedback>) {
-        (self.values, self.feedback)
-    }
-
-    /// Appends the payload of a segment to be sent. Not before all outputs that came before it have been done, and once for
-    /// each [`Output::Send`].
-    ///
-    /// # Panics
-    /// If the layout has no such segment.
-    pub fn encode(&mut self, segment: &SegmentId, into: &mut Vec<u8>) {
-        let range = self.layout.range(segment).expect("invariant: machines name segments of their layout");
-        let start = into.len();
-        into.resize(start + self.codec.payload_bytes(range.len()), 0);
-        self.codec.encode(&self.values[range.clone()], &mut into[start..]);
-        // A result has been rounded before: nothing more is lost.
-        if segment.phase == Phase::ReduceScatter
-            && self.codec.is_lossy()
-            && let Some(feedback) = &mut self.feedback
-        {
-            let exact = &self.values[range.clone()];
-            self.exact.clear();
-            self.exact.extend_from_slice(exact);
-            self.codec.round(&mut self.exact);
-            feedback.book(range, exact, &self.exact, 1.0);
-        }
+    /// The buffer, which is the result once the operation is done, and what it dropped, to commit if the step does.
+    pub fn finish(self) -> (Vec<f32>, Option<Dropped>) {
+        (self.values, self.dropped)
     }
 
     /// Does to the buffer what the machine asks. [`Output::Send`] is the driver's own: it calls [`Self::encode`].
@@ -104,24 +87,15 @@ impl Workspace {
     /// # Panics
     /// If a payload is not as long as its segment's: the driver has checked that before.
     pub fn apply<P: AsRef<[u8]>>(&mut self, output: &Output<P>) -> Result<(), BadSegment> {
-        let layout = &self.layout;
-        let range =
-            |segment: &SegmentId| layout.range(segment).expect("invariant: machines name segments of their layout");
         match output {
-            Output::Accumulate { segment, payload } => {
-                let into = &mut self.values[range(segment)];
-                self.codec.accumulate(into, payload.as_ref()).map_err(|source| BadSegment { segment: *segment, source })
-            }
+            Output::Accumulate { segment, payload } => self.accumulate(segment, payload.as_ref()),
             Output::Prepend { segment, payloads } => {
-                let into = &mut self.values[range(segment)];
-                prepend(self.codec, into, payloads).map_err(|source| BadSegment { segment: *segment, source })
+                let payloads: Vec<&[u8]> = payloads.iter().map(AsRef::as_ref).collect();
+                self.prepend(segment, payloads)
             }
-            Output::Store { segment, payload } => {
-                let into = &mut self.values[range(segment)];
-                self.codec.store(into, payload.as_ref()).map_err(|source| BadSegment { segment: *segment, source })
-            }
+            Output::Store { segment, payload } => self.store(segment, payload.as_ref()),
             Output::Divide { segment } => {
-                kernel::divide(&mut self.values[range(segment)], self.divisor);
+                self.divide(segment);
                 Ok(())
             }
             Output::Round { segment } => {
@@ -132,29 +106,137 @@ impl Workspace {
         }
     }
 
-    fn round(&mut self, segment: &SegmentId) {
-        let range = self.layout.range(segment).expect("invariant: machines name segments of their layout");
+    /// Appends the payload of a segment to be sent: see [`Self::write`].
+    ///
+    /// # Panics
+    /// If the layout has no such segment.
+    pub fn encode(&mut self, segment: &SegmentId, into: &mut Vec<u8>) {
+        let (range, codec) = self.locate(segment);
+        let start = into.len();
+        into.resize(start + codec.payload_bytes(range.len()), 0);
+        self.write(segment, &mut into[start..]);
+    }
+
+    /// Writes the payload of a segment to be sent. Not before all outputs that came before it have been done, and once for
+    /// each [`Output::Send`].
+    ///
+    /// # Panics
+    /// If the layout has no such segment, or the room is not as long as its payload.
+    pub fn write(&mut self, segment: &SegmentId, into: &mut [u8]) {
+        let (range, codec) = self.locate(segment);
+        codec.encode(&self.values[range.clone()], into);
+        // A result has been rounded before: nothing more is lost.
+        if segment.phase == Phase::ReduceScatter
+            && codec.is_lossy()
+            && let Some(dropped) = &mut self.dropped
+        {
+            let exact = &self.values[range.clone()];
+            self.scratch.clear();
+            self.scratch.extend_from_slice(exact);
+            codec.round(&mut self.scratch);
+            dropped.book(range, exact, &self.scratch, 1.0);
+        }
+    }
+
+    /// Makes of the payload what [`Output::Accumulate`] and then [`Output::Send`] of the same segment would send, in its
+    /// place. Afterwards the buffer may hold this sum or what it held before: nothing reads it until its result is stored.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    ///
+    /// # Panics
+    /// As [`Self::apply`].
+    pub fn contribute(&mut self, segment: &SegmentId, payload: &mut [u8]) -> Result<(), BadSegment> {
+        let (range, codec) = self.locate(segment);
+        if codec == Codec::F32 {
+            let bad = |source: NonFinite| BadSegment { segment: *segment, source: source.into() };
+            return kernel::contribute(payload, &self.values[range]).map_err(bad);
+        }
+        self.accumulate(segment, payload)?;
+        self.write(segment, payload);
+        Ok(())
+    }
+
+    /// [`Output::Accumulate`].
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    ///
+    /// # Panics
+    /// As [`Self::apply`].
+    pub fn accumulate(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
+        let (range, codec) = self.locate(segment);
+        let bad = |source| BadSegment { segment: *segment, source };
+        codec.accumulate(&mut self.values[range], payload).map_err(bad)
+    }
+
+    /// [`Output::Prepend`].
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    ///
+    /// # Panics
+    /// As [`Self::apply`].
+    pub fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&[u8]>) -> Result<(), BadSegment> {
+        let (range, codec) = self.locate(segment);
+        let bad = |source| BadSegment { segment: *segment, source };
+        prepend(codec, &mut self.values[range], payloads).map_err(bad)
+    }
+
+    /// [`Output::Store`].
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    ///
+    /// # Panics
+    /// As [`Self::apply`].
+    pub fn store(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
+        let (range, codec) = self.locate(segment);
+        let bad = |source| BadSegment { segment: *segment, source };
+        codec.store(&mut self.values[range], payload).map_err(bad)
+    }
+
+    /// [`Output::Divide`].
+    ///
+    /// # Panics
+    /// If the layout has no such segment.
+    pub fn divide(&mut self, segment: &SegmentId) {
+        let (range, _) = self.locate(segment);
+        kernel::divide(&mut self.values[range], self.divisor);
+    }
+
+    /// [`Output::Round`].
+    ///
+    /// # Panics
+    /// If the layout has no such segment.
+    pub fn round(&mut self, segment: &SegmentId) {
+        let (range, codec) = self.locate(segment);
         let values = &mut self.values[range.clone()];
-        let Some(feedback) = self.feedback.as_mut().filter(|_| self.codec.is_lossy()) else {
-            self.codec.round(values);
+        let Some(dropped) = self.dropped.as_mut().filter(|_| codec.is_lossy()) else {
+            codec.round(values);
             return;
         };
-        self.exact.clear();
-        self.exact.extend_from_slice(values);
-        self.codec.round(values);
+        self.scratch.clear();
+        self.scratch.extend_from_slice(values);
+        codec.round(values);
         // What is booked is parts of sums; a result has been divided already.
         let scale = match segment.phase {
             Phase::ReduceScatter => 1.0,
             Phase::AllGather => self.divisor,
         };
-        feedback.book(range, &self.exact, values, scale);
+        dropped.book(range, &self.scratch, values, scale);
+    }
+
+    fn locate(&self, segment: &SegmentId) -> (Range<usize>, Codec) {
+        let range = self.layout.range(segment).expect("invariant: machines name segments of their layout");
+        let codec = self.layout.codec_of(&range, self.codec);
+        (range, codec)
     }
 }
 
 /// `into = (p0 + p1 + ...) + into`, block by block, so that the sum of the payloads never leaves the cache.
-fn prepend<P: AsRef<[u8]>>(codec: Codec, into: &mut [f32], payloads: &[P]) -> Result<(), BadPayload> {
+fn prepend(codec: Codec, into: &mut [f32], mut payloads: Vec<&[u8]>) -> Result<(), BadPayload> {
     let mut sum = [0.0; BLOCK];
-    let mut payloads: Vec<&[u8]> = payloads.iter().map(AsRef::as_ref).collect();
     for into in into.chunks_mut(BLOCK) {
         let sum = &mut sum[..into.len()];
         for (index, payload) in payloads.iter_mut().enumerate() {

@@ -32,7 +32,7 @@ pub(crate) struct Behaviour {
 #[derive(Debug, Clone)]
 pub(crate) struct Protocols {
     pub(crate) control: StreamProtocol,
-    pub(crate) ring: StreamProtocol,
+    pub(crate) segments: StreamProtocol,
     pub(crate) state: StreamProtocol,
     pub(crate) result: StreamProtocol,
     kademlia: StreamProtocol,
@@ -51,7 +51,7 @@ impl Protocols {
         };
         Self {
             control: name("control"),
-            ring: name("ring"),
+            segments: name("segments"),
             state: name("state"),
             result: name("result"),
             kademlia: name("kad"),

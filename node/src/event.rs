@@ -19,23 +19,23 @@ pub(crate) enum NetworkEvent {
     LinkFailed { peer: PeerId, link: u64 },
     /// A peer sent what no correct peer sends.
     Misbehaved { peer: PeerId, violation: String },
-    /// A peer opened its ring stream for a view.
-    RingOpened { peer: PeerId, view: ViewId, stream: Stream },
-    /// Both links of a ring are there.
-    RingLinked { view: ViewId, from_previous: Transport, to_next: Transport },
-    /// A ring operation failed because of a neighbour.
-    RingFailed { peer: PeerId, view: ViewId, failure: RingFailure },
-    /// A neighbour whose ring link failed has had the time to say why.
-    RingSuspected { peer: PeerId, view: ViewId },
+    /// A peer opened its stream for segments of a view.
+    SegmentsOpened { peer: PeerId, view: ViewId, stream: Stream },
+    /// All links are there that the view's plan needs.
+    Linked { view: ViewId, plan: String, from: Vec<(PeerId, Transport)>, to: Vec<(PeerId, Transport)> },
+    /// A reduction failed because of a neighbour.
+    ReductionFailed { peer: PeerId, view: ViewId, failure: LinkFailure },
+    /// A neighbour whose link failed has had the time to say why.
+    NeighbourSuspected { peer: PeerId, view: ViewId },
     /// The result of our fetch of this number is here, or why not.
     ResultFetched { number: u64, result: Result<ResultRecord, String> },
     /// The state of our sync of this number is here, or why not.
     StateFetched { number: u64, state: Result<Box<ReplicatedState>, String> },
 }
 
-/// Why a ring operation failed.
+/// Why a reduction failed.
 #[derive(Debug)]
-pub(crate) enum RingFailure {
+pub(crate) enum LinkFailure {
     /// The stream broke, or could not be opened.
     Broken(String),
     /// The neighbour sent what no correct peer sends.

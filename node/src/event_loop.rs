@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use starling_collective::LayoutConfig;
+use starling_collective::{Codec, LayoutConfig};
+use starling_topology::message::MAX_MEMBERS;
+use starling_topology::plan::Wish;
 use starling_topology::{
     Digest, Event, Evidence, Heads, Input, Membership, Output, PeerId, RunId, Time, Timer, View, ViewId,
 };
@@ -25,8 +27,9 @@ use crate::exchange::{Exchange, Notice};
 use crate::identity::{Identity, to_libp2p};
 use crate::network::Network;
 use crate::record_file::RecordFile;
+use crate::reducer::{ReducerHandle, Traffic};
 use crate::report::{Observer, Report};
-use crate::ring::{RingHandle, Traffic};
+
 use crate::saver::Desk;
 use crate::snapshots::Snapshots;
 use crate::trainer::{TrainerHandle, Watch};
@@ -37,8 +40,8 @@ use resume::{ResultFetch, StateFetch};
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);
 /// How often a checkpoint's head that not all have signed is told again.
 const HEADS_INTERVAL: Duration = Duration::from_secs(5);
-/// Ring streams that came before we knew their view.
-const MAX_EARLY: usize = 8;
+/// Streams for segments that came before we knew their view. One for each peer, and in a mesh all of them.
+const MAX_EARLY: usize = MAX_MEMBERS;
 /// How long the last messages may take to go out.
 const LINGER: Duration = Duration::from_secs(2);
 /// What a closing connection gets to flush its buffers.
@@ -68,6 +71,8 @@ pub(crate) struct LoopConfig {
     pub(crate) parameters: usize,
     pub(crate) max_state_bytes: u64,
     pub(crate) layout: LayoutConfig,
+    pub(crate) codec: Codec,
+    pub(crate) plan: Wish,
     pub(crate) in_flight: u32,
     /// The checkpoint that a killed member came back with.
     pub(crate) recovered: Option<Digest>,
@@ -113,8 +118,8 @@ pub(crate) struct EventLoop {
     members: Vec<PeerId>,
     /// Of these, those that were downloading the state then.
     syncing: BTreeSet<PeerId>,
-    ring: Option<RingHandle>,
-    /// Ring streams of views that we have yet to install.
+    reducer: Option<ReducerHandle>,
+    /// Streams for segments of views that we have yet to install.
     early: Vec<(PeerId, ViewId, libp2p::Stream)>,
     result: Option<ResultFetch>,
     /// Of the newest fetch of a result. An older one's outcome may still be on its way.
@@ -163,7 +168,7 @@ impl EventLoop {
             readers: BTreeMap::new(),
             members: Vec::new(),
             syncing: BTreeSet::new(),
-            ring: None,
+            reducer: None,
             early: Vec::new(),
             result: None,
             fetch_number: 0,
@@ -184,8 +189,8 @@ impl EventLoop {
     /// Runs until the machine has ended, then lets the last messages go out.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Ended {
         let end = self.work(stop).await;
-        // Whoever waits for the ring must see it closed, and the trainer must not wait for it either.
-        (self.ring, self.result, self.state) = (None, None, None);
+        // Whoever waits for the reducer must see it closed, and the trainer must not wait for it either.
+        (self.reducer, self.result, self.state) = (None, None, None);
         let in_order = matches!(end, End::Event(Event::Complete { .. } | Event::Left) | End::LeftAlone);
         self.exchange.stop(in_order);
         self.linger().await;

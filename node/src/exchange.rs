@@ -1,4 +1,4 @@
-//! Where trainer thread, ring task and event loop meet, and where a step is **committed**.
+//! Where trainer thread, reducer and event loop meet, and where a step is **committed**.
 //!
 //! ```text
 //!   trainer thread -- next: compute, contribute, apply, ... --+      hold, open, deliver -- event loop
@@ -6,7 +6,7 @@
 //!                                                           Exchange
 //!                                                               ^
 //!                                     complete: the mean is here | gate: stop what is not admitted
-//!                                                            ring task
+//!                                                            reducer
 //! ```
 //!
 //! A step is committed on this member in the instant in which its operation completes here while the gate admits it. So
@@ -20,7 +20,7 @@ mod turn;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use starling_collective::kernel;
+use starling_collective::{Dropped, kernel};
 use starling_topology::{Generation, Hold, PeerId, Progress, View, ViewId};
 use starling_train::{ReplicatedState, ResultRecord};
 use tokio::sync::{Notify, watch};
@@ -28,7 +28,7 @@ use tokio::sync::{Notify, watch};
 pub(crate) use syncing::{MIN_KEPT, Syncing};
 pub(crate) use turn::{At, Gate, Next, Turn};
 
-use crate::ring::{Operation, Results};
+use crate::reducer::{Operation, Results};
 
 /// What the event loop is to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(crate) struct Exchange {
     inner: Mutex<Inner>,
     /// For the threads.
     changed: Condvar,
-    /// For the ring tasks.
+    /// For the reducers.
     gate: watch::Sender<Gate>,
     /// For the event loop.
     noticed: Notify,
@@ -67,6 +67,8 @@ struct Inner {
     turns: u64,
     /// The step whose operation is under way in this turn.
     submitted: Option<u64>,
+    /// What a lossy codec dropped here of the newest step that was reduced, or begun, and of which step that is.
+    dropped: Option<(u64, Dropped)>,
     /// While the state is being downloaded.
     syncing: Option<Syncing>,
     /// How many states were asked for.
@@ -93,6 +95,7 @@ impl Exchange {
             turn: None,
             turns: 0,
             submitted: None,
+            dropped: None,
             syncing: None,
             syncs: 0,
             snapshot: None,
@@ -183,7 +186,7 @@ impl Exchange {
         }
     }
 
-    /// Lets steps run in `view`. `operations` is its ring's queue, `None` in a view of one. With `snapshot`, the trainer
+    /// Lets steps run in `view`. `operations` is its reducer's queue, `None` in a view of one. With `snapshot`, the trainer
     /// hands out its state before it changes.
     pub(crate) fn open(&self, view: &View, operations: Option<tokio::sync::mpsc::Sender<Operation>>, snapshot: bool) {
         let mut inner = self.lock();
@@ -291,8 +294,17 @@ impl Exchange {
         std::mem::take(&mut self.lock().spare)
     }
 
-    /// Hands a contribution to the ring of `turn`. Does nothing if the turn is over, or has this member's contribution.
-    pub(crate) fn submit(&self, turn: &Turn, step: u64, mut buffer: Vec<f32>) {
+    /// What a lossy codec dropped here of a step that is committed; `None` if nothing was, or nobody knows: the task that
+    /// reduced it may have ended before it could tell.
+    pub(crate) fn dropped(&self, step: u64) -> Option<Dropped> {
+        let mut inner = self.lock();
+        let committed = inner.step;
+        inner.dropped.take_if(|(of, _)| *of == step && step <= committed).map(|(_, dropped)| dropped)
+    }
+
+    /// Hands a contribution to the reducer of `turn`, which books in `dropped` what its codec drops. Does nothing if the
+    /// turn is over, or has this member's contribution.
+    pub(crate) fn submit(&self, turn: &Turn, step: u64, mut buffer: Vec<f32>, dropped: Option<Dropped>) {
         let mut inner = self.lock();
         let is_current = inner.turn.as_ref().is_some_and(|current| current.number == turn.number);
         if !is_current || inner.submitted.is_some() || step != inner.step + 1 || !inner.gate.admits(step) {
@@ -300,14 +312,16 @@ impl Exchange {
             return;
         }
         inner.submitted = Some(step);
+        // What an earlier try of this step dropped is of no interest any more.
+        inner.dropped = None;
         let divisor = inner.batch_size;
         drop(inner);
         match &turn.operations {
-            // A ring that has broken takes nothing; its loss changes the view.
-            Some(operations) => drop(operations.try_send(Operation { step, buffer, divisor })),
+            // A reducer whose links have broken takes nothing; their loss changes the view.
+            Some(operations) => drop(operations.try_send(Operation { step, buffer, divisor, dropped })),
             None => {
                 kernel::divide(&mut buffer, divisor);
-                self.complete(turn.view, step, buffer);
+                self.complete(turn.view, step, buffer, None);
             }
         }
     }
@@ -328,28 +342,38 @@ impl Results for Exchange {
     }
 
     /// Commits the step, if the gate still admits it.
-    fn complete(&self, view: ViewId, step: u64, mean: Vec<f32>) -> bool {
+    fn complete(&self, view: ViewId, step: u64, mean: Vec<f32>, dropped: Option<Dropped>) -> bool {
         let mut inner = self.lock();
         let members = inner.turn.as_ref().filter(|turn| turn.view == view).map(|turn| turn.members.to_vec());
         let admitted = inner.gate.view == Some(view) && step == inner.step + 1 && inner.gate.admits(step);
         match members.filter(|_| admitted) {
             Some(members) => {
+                inner.dropped = dropped.map(|dropped| (step, dropped));
                 self.commit(&mut inner, ResultRecord { step, members, mean });
                 true
             }
             None => {
-                inner.spare = mean;
+                inner.keep(view, step, mean, dropped);
                 false
             }
         }
     }
 
-    fn interrupted(&self, buffer: Vec<f32>) {
-        self.lock().spare = buffer;
+    fn interrupted(&self, view: ViewId, step: u64, buffer: Vec<f32>, dropped: Option<Dropped>) {
+        self.lock().keep(view, step, buffer, dropped);
     }
 }
 
 impl Inner {
+    /// Keeps what an operation of `view` leaves that is not complete here. Others may have completed it; then all that
+    /// this member would ever drop of it has been dropped.
+    fn keep(&mut self, view: ViewId, step: u64, buffer: Vec<f32>, dropped: Option<Dropped>) {
+        self.spare = buffer;
+        if self.turn.as_ref().is_some_and(|turn| turn.view == view) {
+            self.dropped = dropped.map(|dropped| (step, dropped));
+        }
+    }
+
     fn progress(&self) -> Progress {
         let has_result = self.record.as_ref().is_some_and(|record| record.step == self.step);
         Progress { step: self.step, has_state: self.syncing.is_none(), has_result }

@@ -1,7 +1,7 @@
 //! The IO around Starling's machines: libp2p, files, the clock, the command line.
 //!
 //! Nothing here decides protocol. [`node`] prepares a run and takes part in it; the event loop hands what happens to
-//! `starling_topology::Membership` and does what it asks; the ring task drives `starling_collective::Session` over two
+//! `starling_topology::Membership` and does what it asks; the reducer drives `starling_collective::Session` over
 //! links; the trainer thread runs `starling_train::Trainer`.
 //!
 //! ```text
@@ -40,10 +40,10 @@ mod pending;
 mod prepare;
 mod private_file;
 mod record_file;
-pub mod report;
+pub mod reducer;
+mod report;
 mod reporter;
 mod result_transfer;
-mod ring;
 mod saver;
 pub mod secret;
 pub mod settings;
@@ -61,6 +61,6 @@ pub use data::{DataPlane, Transport};
 pub use error::NodeError;
 pub use identity::Identity;
 pub use node::{found, join};
-pub use report::{Observer, Outcome, Report, Summary};
+pub use report::{Links, Observer, Outcome, Report, Summary};
 pub use settings::{Expectations, Founding, Joining, Resume, Settings, Target};
 pub use ticket::Ticket;

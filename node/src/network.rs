@@ -25,7 +25,7 @@ use crate::secret::Secret;
 use crate::settings::Settings;
 use crate::snapshots::Snapshots;
 use crate::welcome::{self, Mismatch, Terms};
-use crate::{control, result_transfer, ring, state_transfer, streams, transport};
+use crate::{control, reducer, result_transfer, state_transfer, streams, transport};
 
 /// Events that wait for the event loop. Its tasks wait when it is full: backpressure down to the sockets.
 const MAX_EVENTS: usize = 256;
@@ -92,12 +92,12 @@ impl Network {
                 control::read(peer, stream, events.clone())
             });
             let events = events_in.clone();
-            streams::serve(control(), protocols.ring.clone(), move |peer, mut stream| {
+            streams::serve(control(), protocols.segments.clone(), move |peer, mut stream| {
                 let events = events.clone();
                 async move {
                     let Some(peer) = from_libp2p(&peer) else { return };
-                    if let Ok(Ok(view)) = tokio::time::timeout(stall, ring::read_view(&mut stream)).await {
-                        let _ = events.send(NetworkEvent::RingOpened { peer, view, stream }).await;
+                    if let Ok(Ok(view)) = tokio::time::timeout(stall, reducer::read_view(&mut stream)).await {
+                        let _ = events.send(NetworkEvent::SegmentsOpened { peer, view, stream }).await;
                     }
                 }
             });

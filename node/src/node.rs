@@ -113,6 +113,8 @@ async fn take_part(
         parameters: trainer.parameters(),
         max_state_bytes: trainer.max_state_bytes(),
         layout: layout_config(manifest.layout),
+        codec: manifest.codec,
+        plan: manifest.plan,
         in_flight: settings.buckets_in_flight,
         recovered: start.checkpoint(),
     };

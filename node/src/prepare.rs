@@ -282,6 +282,8 @@ fn as_we_see_it(manifest: &Manifest, joining: &Joining, dataset: &Dataset) -> Ma
     ours.steps = expected.steps.unwrap_or(ours.steps);
     ours.seed = expected.seed.unwrap_or(ours.seed);
     ours.balance = expected.balance.unwrap_or(ours.balance);
+    ours.codec = expected.codec.unwrap_or(ours.codec);
+    ours.plan = expected.plan.unwrap_or(ours.plan);
     ours.max_stall_ms = expected.max_stall_ms.unwrap_or(ours.max_stall_ms);
     ours
 }

@@ -1,8 +1,46 @@
 //! What a running node tells whoever watches it: a terminal, a program reading `--json`, the status file.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::data::Transport;
+
+/// The links over which segments travel in a view.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Links {
+    /// How reductions are scheduled: `ring`, `tree`, `mesh` or `hierarchical` and its sites.
+    pub plan: String,
+    /// By member, how segments come from it.
+    pub from: BTreeMap<String, Transport>,
+    /// By member, how segments go to it.
+    pub to: BTreeMap<String, Transport>,
+}
+
+impl Links {
+    /// Whether somebody on the way could read what travels over one of them.
+    pub fn is_open(&self) -> bool {
+        self.transports().any(|transport| transport == Transport::Plaintext)
+    }
+
+    fn transports(&self) -> impl Iterator<Item = Transport> + '_ {
+        self.from.values().chain(self.to.values()).copied()
+    }
+}
+
+impl fmt::Display for Links {
+    /// As in `ring over 2 links, direct` or `mesh over 6 links, 4 direct and 2 universal`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut counts = BTreeMap::<String, usize>::new();
+        self.transports().for_each(|transport| *counts.entry(transport.to_string()).or_default() += 1);
+        let kinds: Vec<String> = match counts.len() {
+            1 => counts.into_keys().collect(),
+            _ => counts.into_iter().map(|(kind, count)| format!("{count} {kind}")).collect(),
+        };
+        write!(f, "{} over {} links, {}", self.plan, self.transports().count(), kinds.join(" and "))
+    }
+}
 
 /// One thing worth telling. As JSON, one object with its kind under `event`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -118,13 +156,8 @@ pub enum Report {
         /// The last committed step.
         step: u64,
     },
-    /// The ring of the current view has both of its links.
-    Linked {
-        /// How segments come from the previous member.
-        from_previous: Transport,
-        /// How segments go to the next member.
-        to_next: Transport,
-    },
+    /// All links of the current view are there.
+    Linked(Links),
     /// Steps were committed. At most a few per second, and the first of each view.
     Progress {
         /// The last committed step.

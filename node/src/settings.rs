@@ -28,7 +28,7 @@ pub struct Settings {
     pub announce: Vec<Multiaddr>,
     /// Whether to look for peers on the local network by multicast.
     pub mdns: bool,
-    /// How gradients travel between ring neighbours.
+    /// How gradients travel between two members.
     pub data_plane: DataPlane,
     /// The most members that a view may have.
     pub max_peers: usize,
@@ -111,4 +111,8 @@ pub struct Expectations {
     pub max_stall_ms: Option<u64>,
     /// How samples are shared out.
     pub balance: Option<starling_train::Balance>,
+    /// How gradients are written on the wire.
+    pub codec: Option<starling_collective::Codec>,
+    /// How reductions are scheduled.
+    pub plan: Option<starling_topology::plan::Wish>,
 }

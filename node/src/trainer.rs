@@ -1,6 +1,6 @@
 //! The trainer thread: owns the device and the replicated state.
 //!
-//! It is a plain thread, because a step blocks: on the device, then on the ring. It does what the [`Exchange`] says comes
+//! It is a plain thread, because a step blocks: on the device, then on the reduction. It does what the [`Exchange`] says comes
 //! next, and is the only one that touches the state. With one member it meets nobody else.
 
 mod busy;
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use starling_collective::Feedback;
 use starling_topology::{Digest, PeerId};
 use starling_train::Trainer;
 use tokio::sync::mpsc;
@@ -104,6 +105,7 @@ pub(crate) fn start(
     let (event_queue, events) = mpsc::channel(MAX_EVENTS);
     let busy = Busy::new();
     let journal = Journal::open(duties.audit.as_deref(), &trainer, company.observer.clone())?;
+    let feedback = trainer.manifest().codec.is_lossy().then(|| Feedback::new(trainer.parameters()));
     let worker = Worker {
         at: At { step: trainer.step(), ..At::default() },
         busy: busy.clone(),
@@ -113,6 +115,8 @@ pub(crate) fn start(
         events: event_queue,
         duties,
         gradient: Vec::new(),
+        feedback,
+        spare: Vec::new(),
         weight: 0,
         began: None,
         contributed: None,

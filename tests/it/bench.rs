@@ -38,6 +38,18 @@ fn every_transport_reduces_exactly() {
 }
 
 #[test]
+fn every_codec_and_plan_reduces() {
+    for (plan, taken) in [("ring", "ring"), ("tree", "tree"), ("mesh", "mesh"), ("auto", "mesh")] {
+        for codec in ["f32", "bf16", "f16", "int8"] {
+            let size = "--peers 4 --kib 300 --bucket-kib 100 --segment-kib 7 --rounds 2";
+            let outcome = bench(&format!("allreduce {size} --plan {plan} --codec {codec}"));
+            assert_eq!((&outcome["plan"], &outcome["codec"]), (&taken.into(), &codec.into()), "{outcome}");
+            assert!(outcome["median_s"].as_f64().is_some_and(|value| value > 0.0), "{outcome}");
+        }
+    }
+}
+
+#[test]
 fn a_link_has_a_latency_and_a_rate() {
     let outcome = bench("link --mib 1 --rounds 2");
     for figure in ["rtt_s", "gbps"] {

@@ -55,6 +55,8 @@ fn a_peer_that_wants_another_model_seed_or_batch() {
         ("--seed 2", "seed", "2", "1"),
         ("--batch-size 8", "batch_size", "8", "32"),
         ("--max-stall-ms 20000", "max_stall_ms", "20000", "10000"),
+        ("--codec int8", "codec", "int8", "f32"),
+        ("--plan mesh", "plan", "mesh", "ring"),
     ] {
         let error = Peer::join(&ticket, &PeerOptions::flags(flags)).finish().error().to_owned();
         assert_names(&error, &[field, &format!("ours {ours}"), &format!("theirs {theirs}")]);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::Value;
-use starling_tests::{Outcome, Peer, PeerOptions, data, starling};
+use starling_tests::{Outcome, Peer, PeerOptions, audit, data, starling};
 use tempfile::TempDir;
 
 /// Founds a run of three with `flags` on `data`, joins it twice by ticket, and compares.
@@ -45,6 +45,48 @@ fn softmax_with_a_batch_smaller_than_the_ring() {
     three_peers_agree("--steps 20 --model softmax --batch-size 2 --optimizer sgd", None);
 }
 
+/// Trains four peers with `flags` and an audit; all end with one digest, no sample is lost, and the plan is `plan`. Returns
+/// the accuracy.
+fn four_peers(flags: &str, plan: &str) -> f64 {
+    let folder = TempDir::new().expect("a temp dir");
+    let options = |index: usize| PeerOptions::default().with("--audit", folder.path().join(index.to_string()));
+    let mut founding = options(0).with("--min-peers", "4").with("--steps", "300").with("--balance", "equal");
+    founding.flags.extend(flags.split_whitespace().map(str::to_owned));
+    let founder = Peer::run(&founding);
+    let ticket = founder.ticket();
+    let joiners = (1..4).map(|index| Peer::join(&ticket, &options(index)));
+    let peers: Vec<Peer> = joiners.collect::<Vec<_>>().into_iter().chain([founder]).collect();
+    for peer in &peers {
+        peer.wait_for_view(4);
+        peer.wait_for(&format!("a {plan}"), |event| event["event"] == "linked" && event["plan"] == plan);
+    }
+    let outcomes: Vec<Outcome> = peers.into_iter().map(Peer::finish).collect();
+    let first = outcomes[0].summary();
+    for outcome in &outcomes {
+        assert_eq!(outcome.summary()["digest"], first["digest"], "{flags}");
+        assert_eq!(outcome.summary()["world_size"], 4);
+    }
+    audit((0..4).map(|index| folder.path().join(index.to_string())));
+    first["accuracy"].as_f64().expect("measured")
+}
+
+#[test]
+fn codecs_that_lose_something_lose_no_accuracy_to_speak_of() {
+    let exact = four_peers("--codec f32", "ring");
+    assert!(exact > 0.9, "{exact}");
+    for codec in ["bf16", "f16", "int8"] {
+        let accuracy = four_peers(&format!("--codec {codec}"), "ring");
+        assert!(accuracy > exact - 0.03, "{codec}: {accuracy}, where f32 has {exact}");
+    }
+}
+
+#[test]
+fn every_plan_trains() {
+    for (flags, plan) in [("--plan tree", "tree"), ("--plan mesh --codec int8", "mesh"), ("--plan auto", "mesh")] {
+        assert!(four_peers(flags, plan) > 0.9, "{flags}");
+    }
+}
+
 /// Trains three peers with `flags` each and compares the transports of their links, previous and next, and digests.
 fn links_are(flags: [&str; 3], expected: [[&str; 2]; 3]) {
     let options = flags.map(|flags| PeerOptions::flags(&format!("--data-plane {flags}")));
@@ -55,8 +97,11 @@ fn links_are(flags: [&str; 3], expected: [[&str; 2]; 3]) {
     for (peer, expected) in peers.into_iter().zip(expected) {
         peer.wait_for_view(3);
         // The ring of a smaller view may have linked before; the last one is that of three.
+        let are = |links: &Value, expected: &str| {
+            links.as_object().is_some_and(|links| links.values().all(|transport| transport == expected))
+        };
         let wanted = |event: &Value| {
-            event["event"] == "linked" && event["from_previous"] == expected[0] && event["to_next"] == expected[1]
+            event["event"] == "linked" && are(&event["from"], expected[0]) && are(&event["to"], expected[1])
         };
         peer.wait_for(&format!("links {expected:?}"), wanted);
         digests.push(peer.finish().summary()["digest"].clone());

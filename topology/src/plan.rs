@@ -17,7 +17,7 @@
 //!
 //! All of this is integer arithmetic over agreed [`LinkCosts`]: all members that hold one view compute one plan.
 //!
-//! Start reading at [`Plan`] and [`Route`], then [`Estimate`], then [`Choice`].
+//! Start reading at [`Plan`] and [`Route`], then [`Estimate`], then [`Choice`] and [`Wish`].
 
 mod auto;
 mod estimate;
@@ -27,6 +27,7 @@ mod ring_order;
 mod route;
 mod tree;
 mod weights;
+mod wish;
 
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ pub use link_costs::{InvalidCosts, Link, LinkCosts, NEVER_NS};
 pub use ring_order::{MAX_EXACT, ring_cost, ring_order};
 pub use route::Route;
 pub use weights::{WEIGHT_TOTAL, chunk_weights};
+pub use wish::{Agreed, Wish, WishError};
 
 use std::fmt;
 

@@ -5,7 +5,9 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use starling_collective::Codec;
 pub use starling_topology::ledger::MAX_BATCH_SIZE;
+use starling_topology::plan::Wish;
 use starling_topology::{Digest, RunId};
 use thiserror::Error;
 
@@ -49,8 +51,12 @@ pub struct Manifest {
     pub steps: u64,
     /// Seed of the initial parameters, the sample order and the held-out split.
     pub seed: u64,
-    /// How gradients are cut for the ring.
+    /// How gradients are cut.
     pub layout: LayoutSpec,
+    /// How gradients are written on the wire. Members that encode differently could not read each other.
+    pub codec: Codec,
+    /// How reductions are scheduled. Each view takes the same plan on all of its members.
+    pub plan: Wish,
     /// The longest that the run may stand still because of one member, in milliseconds. Deadlines derive from it, so a
     /// member with another one would take the others for lost, or be taken for lost by them.
     pub max_stall_ms: u64,
@@ -112,6 +118,8 @@ impl Manifest {
             steps: spec.steps,
             seed: spec.seed,
             layout: spec.layout,
+            codec: spec.codec,
+            plan: spec.plan,
             max_stall_ms: spec.max_stall_ms,
             schema: Digest([0; 32]),
             initial: Digest([0; 32]),
@@ -400,6 +408,8 @@ mod tests {
         assert_eq!(lines(|_| {}), Vec::<String>::new());
         assert_eq!(lines(|manifest| manifest.batch_size = 32), ["batch_size: ours 64, theirs 32"]);
         assert_eq!(lines(|manifest| manifest.balance = Balance::Equal), ["balance: ours speed, theirs equal"]);
+        assert_eq!(lines(|manifest| manifest.codec = Codec::Int8), ["codec: ours f32, theirs int8"]);
+        assert_eq!(lines(|manifest| manifest.plan = Wish::Mesh), ["plan: ours ring, theirs mesh"]);
         assert_eq!(lines(|manifest| manifest.max_stall_ms = 500), ["max_stall_ms: ours 10000, theirs 500"]);
         assert_eq!(
             lines(|manifest| manifest.model = ModelSpec::Mlp { hidden: vec![128, 32] }),

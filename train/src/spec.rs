@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use starling_collective::Codec;
+use starling_topology::plan::Wish;
 use thiserror::Error;
 
 use crate::balance::Balance;
@@ -335,8 +337,12 @@ pub struct RunSpec {
     pub seed: u64,
     /// Share of the samples that is kept from training, 0 to below 1.
     pub held_out: f32,
-    /// How gradients are cut for the ring.
+    /// How gradients are cut.
     pub layout: LayoutSpec,
+    /// How gradients are written on the wire.
+    pub codec: Codec,
+    /// How reductions are scheduled.
+    pub plan: Wish,
     /// The longest that the run may stand still because of one member, in milliseconds.
     pub max_stall_ms: u64,
 }
@@ -352,6 +358,8 @@ impl Default for RunSpec {
             seed: 42,
             held_out: 0.2,
             layout: LayoutSpec::default(),
+            codec: Codec::default(),
+            plan: Wish::default(),
             max_stall_ms: 10_000,
         }
     }

@@ -4,15 +4,16 @@ use starling_topology::plan::{Plan, Route};
 use starling_topology::{Rank, WorldSize};
 
 use super::cluster::{Buffer, Cluster, Order, Rng, layout, layout_for, plans};
-use crate::{Codec, Feedback, Layout, Operation, Output, SegmentId, Workspace, kernel};
+use crate::{Codec, Dropped, Feedback, Layout, Operation, Output, SegmentId, Workspace, kernel};
 
 impl Buffer for Workspace {
     type Payload = Vec<u8>;
 
     fn read(&self, layout: &Layout, segment: &SegmentId) -> Vec<u8> {
         let range = layout.range(segment).expect("a segment of the layout");
-        let mut payload = vec![0; self.codec().payload_bytes(range.len())];
-        self.codec().encode(&self.values()[range], &mut payload);
+        let codec = layout.codec_of(&range, self.codec());
+        let mut payload = vec![0; codec.payload_bytes(range.len())];
+        codec.encode(&self.values()[range], &mut payload);
         payload
     }
 
@@ -247,12 +248,14 @@ fn step(plan: &Plan, layout: &Layout, codec: Codec, workspaces: Vec<Workspace>, 
         .collect();
     let (mut workspaces, mut rng) = (workspaces, Rng(seed));
     let mut on_the_way: Vec<(Rank, Rank, SegmentId, Vec<u8>)> = Vec::new();
+    let mut deliveries = std::collections::BTreeMap::<(Rank, Rank), u64>::new();
     let mut inputs: Vec<(usize, crate::Input<Vec<u8>>)> =
         (0..sessions.len()).map(|rank| (rank, crate::Input::Start)).collect();
     while let Some((rank, input)) = inputs.pop().or_else(|| {
         let at = (!on_the_way.is_empty()).then(|| rng.below(on_the_way.len()))?;
         let (from, to, segment, payload) = on_the_way.swap_remove(at);
         assert_eq!(payload.len(), codec.payload_bytes(layout.range(&segment).expect("of the layout").len()));
+        *deliveries.entry((to, from)).or_default() += 1;
         Some((to.0 as usize, crate::Input::Received { from, segment, payload }))
     }) {
         sessions[rank].handle(input).expect("correct peers violate nothing");
@@ -266,6 +269,12 @@ fn step(plan: &Plan, layout: &Layout, codec: Codec, workspaces: Vec<Workspace>, 
         }
     }
     assert!(sessions.iter().all(crate::Session::is_done));
+    for session in &sessions {
+        let schedule = session.schedule();
+        for (sender, expected) in schedule.senders().into_iter().zip(schedule.receptions(layout)) {
+            assert_eq!(deliveries.get(&(schedule.rank(), sender)).copied().unwrap_or_default(), expected);
+        }
+    }
     workspaces
 }
 
@@ -279,26 +288,24 @@ fn what_a_codec_drops_comes_back_in_the_steps_after() {
                 // Within fp16's range, so that nothing is cut off; the same gradient in each step, so that errors would add up.
                 let value = |rank: usize, index: usize| ((index * 31 + rank * 17) % 199) as f32 / 997.0 - 0.1;
                 let contribution = |rank: usize| -> Vec<f32> { (0..300).map(|index| value(rank, index)).collect() };
-                let mut feedback: Vec<Feedback> = (0..world).map(|_| Feedback::new(300)).collect();
+                let mut feedback = vec![Feedback::new(300); world as usize];
                 let mut total = vec![0f64; 300];
                 for seed in 0..STEPS {
-                    let workspaces = feedback.into_iter().enumerate().map(|(rank, feedback)| {
-                        Workspace::new(layout.clone(), codec, contribution(rank), world as f32).with_feedback(feedback)
+                    let workspaces = feedback.iter().enumerate().map(|(rank, feedback)| {
+                        let mut values = contribution(rank);
+                        feedback.add_to(&mut values);
+                        let dropped = Dropped::new(300, Vec::new());
+                        Workspace::new(layout.clone(), codec, values, world as f32).booking(dropped)
                     });
                     let done = step(&plan, &layout, codec, workspaces.collect(), seed as u64);
-                    feedback = done
-                        .into_iter()
-                        .enumerate()
-                        .map(|(rank, workspace)| {
-                            let (values, feedback) = workspace.finish();
-                            let mut feedback = feedback.expect("it was given one");
-                            feedback.commit();
-                            if rank == 0 {
-                                total.iter_mut().zip(values).for_each(|(total, value)| *total += f64::from(value));
-                            }
-                            feedback
-                        })
-                        .collect();
+                    for (rank, (workspace, feedback)) in done.into_iter().zip(&mut feedback).enumerate() {
+                        let (values, dropped) = workspace.finish();
+                        assert_eq!(dropped.is_some(), codec.is_lossy());
+                        dropped.into_iter().for_each(|dropped| _ = feedback.commit(dropped));
+                        if rank == 0 {
+                            total.iter_mut().zip(values).for_each(|(total, value)| *total += f64::from(value));
+                        }
+                    }
                 }
                 for (index, total) in total.into_iter().enumerate() {
                     let exact: f64 = (0..world as usize).map(|rank| f64::from(value(rank, index))).sum();
@@ -316,28 +323,74 @@ fn a_step_that_does_not_commit_drops_nothing() {
     let layout = layout(300, 3, 300, 64);
     let codec = Codec::Int8;
     let contribution = |rank: usize| -> Vec<f32> { (0..300).map(|index| (index + rank) as f32 / 7.0).collect() };
-    let begin = |feedback: Vec<Feedback>| -> Vec<Workspace> {
-        let workspace = |(rank, feedback): (usize, Feedback)| {
-            Workspace::new(layout.clone(), codec, contribution(rank), 3.0).with_feedback(feedback)
+    let reduce = |feedback: &[Feedback], seed: u64| -> (Vec<Vec<f32>>, Vec<Dropped>) {
+        let workspace = |(rank, feedback): (usize, &Feedback)| {
+            let mut values = contribution(rank);
+            feedback.add_to(&mut values);
+            Workspace::new(layout.clone(), codec, values, 3.0).booking(Dropped::new(300, Vec::new()))
         };
-        feedback.into_iter().enumerate().map(workspace).collect()
+        let begun = feedback.iter().enumerate().map(workspace).collect();
+        let done = step(&Plan::Mesh, &layout, codec, begun, seed).into_iter().map(Workspace::finish);
+        done.map(|(values, dropped)| (values, dropped.expect("it was given one"))).unzip()
     };
-    let finish = |done: Vec<Workspace>| -> (Vec<Vec<f32>>, Vec<Feedback>) {
-        done.into_iter()
-            .map(|workspace| workspace.finish())
-            .map(|(values, kept)| (values, kept.expect("given")))
-            .unzip()
-    };
-    let fresh = || vec![Feedback::new(300); 3];
-    let (first, mut feedback) = finish(step(&Plan::Mesh, &layout, codec, begin(fresh()), 1));
+    let mut feedback = vec![Feedback::new(300); 3];
+    let (first, _) = reduce(&feedback, 1);
     assert!(feedback.iter().all(|feedback| feedback.residual().iter().all(|left| *left == 0.0)));
     // Reduced again, from the same contributions: the same result.
-    let (second, _) = finish(step(&Plan::Mesh, &layout, codec, begin(feedback.clone()), 2));
+    let (second, dropped) = reduce(&feedback, 2);
     assert_eq!(first, second);
-    feedback.iter_mut().for_each(Feedback::commit);
+    feedback.iter_mut().zip(dropped).for_each(|(feedback, dropped)| _ = feedback.commit(dropped));
     assert!(feedback.iter().all(|feedback| feedback.residual().iter().any(|left| *left != 0.0)));
-    let (third, _) = finish(step(&Plan::Mesh, &layout, codec, begin(feedback), 3));
+    let (third, _) = reduce(&feedback, 3);
     assert_ne!(first, third, "what was dropped is in there now");
+    feedback.iter_mut().for_each(Feedback::forget);
+    assert_eq!(reduce(&feedback, 4).0, first);
+}
+
+/// The last elements are exact whatever the codec, and alone in their bucket.
+#[test]
+fn exact_elements_lose_nothing() {
+    for world in [2, 3, 4] {
+        for plan in plans(world) {
+            for codec in Codec::ALL {
+                let layout = layout_for(&plan, 613, world, (300, 70), false).with_exact(13);
+                assert_eq!((layout.buckets(), layout.bucket(2)), (3, 600..613), "two of 300, and the exact one");
+                let contributions = contributions(&layout, 3);
+                let means = reduce(&plan, &layout, codec, &contributions, 1.0, Order::Shuffled, 3);
+                let exact = reduce(&plan, &layout, Codec::F32, &contributions, 1.0, Order::Shuffled, 4);
+                for (mean, exact) in means.iter().zip(exact) {
+                    assert_eq!(bits(&mean[600..]), bits(&exact[600..]), "{plan}, {codec}");
+                    assert_eq!(bits(mean), bits(&means[0]), "{plan}, {codec}");
+                    assert_eq!(bits(mean) == bits(&exact), !codec.is_lossy());
+                }
+            }
+        }
+    }
+}
+
+/// What a driver without copies does, gives the bytes that adding and then sending would.
+#[test]
+fn a_contribution_in_place_is_what_would_be_sent() {
+    let layout = layout(1000, 2, 1000, 400).with_exact(100);
+    let contributions = contributions(&layout, 8);
+    for codec in Codec::ALL {
+        for (bucket, index) in [(0, 0), (0, 1), (1, 0)] {
+            let segment = SegmentId { bucket, phase: crate::Phase::ReduceScatter, chunk: Rank(1), segment: index };
+            let workspace = |rank: usize| {
+                let dropped = Dropped::new(layout.shortened(), Vec::new());
+                Workspace::new(layout.clone(), codec, contributions[rank].clone(), 2.0).booking(dropped)
+            };
+            let (mut theirs, mut payload) = (workspace(0), Vec::new());
+            theirs.encode(&segment, &mut payload);
+            let (mut mine, mut expected) = (workspace(1), Vec::new());
+            mine.accumulate(&segment, &payload).expect("finite");
+            mine.encode(&segment, &mut expected);
+            let mut again = workspace(1);
+            again.contribute(&segment, &mut payload).expect("finite");
+            assert_eq!(payload, expected, "{codec}, {segment}");
+            assert_eq!(again.finish().1, mine.finish().1, "the same is booked");
+        }
+    }
 }
 
 #[test]

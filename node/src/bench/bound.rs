@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 
 use serde::Serialize;
-use starling_collective::kernel;
+use starling_collective::Codec;
 
 use super::clock;
 use crate::data::Transport;
@@ -19,12 +19,12 @@ const PROBE_BYTES: usize = 256 << 20;
 /// What stands for a gradient: more than any cache that one core has for itself.
 const GRADIENT_BYTES: usize = 64 << 20;
 
-/// Processor seconds per byte.
+/// Processor seconds per byte on the wire.
 #[derive(Debug, Clone, Copy)]
 pub struct Floor {
-    /// Into a record: from a gradient into a buffer that stays in the cache.
+    /// Into a record: from a gradient into a buffer that stays in the cache, encoded.
     pub copy: f64,
-    /// Out of a record: adding to a gradient.
+    /// Out of a record: decoding, and adding to a gradient.
     pub add: f64,
     /// Sealing and opening, together.
     pub cipher: f64,
@@ -33,13 +33,13 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Measures all parts with records of `segment_bytes`.
+    /// Measures all parts with records of `segment_elements` elements in the form of `codec`.
     ///
     /// # Errors
     /// If there is no connection over loopback.
-    pub fn measure(segment_bytes: usize) -> io::Result<Self> {
-        let segment_bytes = segment_bytes.min(GRADIENT_BYTES);
-        let elements = segment_bytes / size_of::<f32>();
+    pub fn measure(codec: Codec, segment_elements: usize) -> io::Result<Self> {
+        let elements = segment_elements.min(GRADIENT_BYTES / size_of::<f32>());
+        let segment_bytes = codec.payload_bytes(elements);
         let mut gradient = vec![1.0f32; GRADIENT_BYTES / size_of::<f32>()];
         let blocks = gradient.len() / elements;
         let block = |index: usize| index % blocks * elements..(index % blocks + 1) * elements;
@@ -47,10 +47,10 @@ impl Floor {
         let (_, payload) = Buffer::parts(segment_bytes);
         let record = buffer.record(segment_bytes);
         let copy = per_byte(segment_bytes, |index| {
-            kernel::write(&gradient[block(index)], &mut record[payload.clone()]);
+            codec.encode(&gradient[block(index)], &mut record[payload.clone()]);
         });
         let add = per_byte(segment_bytes, |index| {
-            let added = kernel::accumulate(&mut gradient[block(index)], &record[payload.clone()]);
+            let added = codec.accumulate(&mut gradient[block(index)], &record[payload.clone()]);
             added.expect("invariant: sums of a few hundred ones are finite");
         });
         Ok(Self { copy, add, cipher: cipher(segment_bytes), socket: socket(segment_bytes)? })
@@ -112,8 +112,8 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// For `peers` members, each of which sends and receives `link_bytes`.
-    pub(super) fn new(floor: &Floor, transport: Transport, peers: u32, link_bytes: f64) -> Self {
+    /// For `peers` members, each of which sends and receives `wire_bytes`.
+    pub(super) fn new(floor: &Floor, transport: Transport, peers: u32, wire_bytes: f64) -> Self {
         let mut parts = vec![("copying and adding", floor.copy + floor.add)];
         match transport {
             Transport::Direct | Transport::Universal => {
@@ -124,7 +124,7 @@ impl Bound {
             Transport::Local => parts.push(("shared memory", floor.copy)),
         }
         let each: f64 = parts.iter().map(|(_, seconds)| seconds).sum();
-        let cpu_s = each * link_bytes * f64::from(peers);
+        let cpu_s = each * wire_bytes * f64::from(peers);
         let available = thread::available_parallelism().map_or(1, usize::from);
         let cores = u32::try_from(available).unwrap_or(u32::MAX).min(2 * peers);
         let share = |(name, seconds): &(&str, f64)| format!("{name} {:.0} %", seconds / each * 100.0);

@@ -18,8 +18,8 @@ pub enum BenchError {
     /// The benchmark and its members misunderstand each other.
     #[error("the benchmark and its members misunderstand each other ({0}); this is a bug in starling")]
     Talk(String),
-    /// A ring link can't be made, or broke.
-    #[error("a ring link failed: {0}; if --transport asks for one kind, try --transport auto")]
+    /// A link can't be made, or broke.
+    #[error("a link failed: {0}; if --transport asks for one kind, try --transport auto")]
     Link(String),
     /// A member ended early; its own error went to stderr.
     #[error("member {0} of the benchmark ended early")]

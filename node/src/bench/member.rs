@@ -1,4 +1,4 @@
-//! One member of a benchmark: a process with the real transport, handshakes and ring, and no trainer.
+//! One member of a benchmark: a process with the real transport, handshakes and reducer, and no trainer.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use futures::StreamExt;
 use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, Swarm, swarm};
 use starling_collective::LayoutConfig;
-use starling_topology::{Ring, RunId, View};
+use starling_topology::{RunId, View};
 use starling_train::WIRE_VERSION;
 use tokio::sync::mpsc;
 
@@ -18,13 +18,13 @@ use super::{clock, values};
 use crate::admission::Admission;
 use crate::behaviour::Protocols;
 use crate::data::{Door, Limits, Transport};
-use crate::event::{NetworkEvent, RingFailure};
+use crate::event::{LinkFailure, NetworkEvent};
 use crate::identity::{Identity, from_libp2p};
-use crate::ring::{self, Operation, RingConfig, RingHandle, Sums};
+use crate::reducer::{self, Operation, ReducerConfig, ReducerHandle, Sums};
 use crate::secret::Secret;
 use crate::{output, streams, transport};
 
-/// How long both links of a ring may take.
+/// How long all links of a member may take.
 const LINK_LIMIT: Duration = Duration::from_secs(10);
 /// Of each kind; there are few.
 const QUEUE: usize = 16;
@@ -40,8 +40,7 @@ pub async fn serve() -> Result<(), BenchError> {
     talk.answer(&Answer::Listening(member.place.clone()))?;
     let Some(Ask::Link(places)) = talk.next().await? else { return Ok(()) };
     let mut linked = member.link(&places).await?;
-    let (from_previous, to_next) = linked.transports;
-    talk.answer(&Answer::Linked { from_previous, to_next })?;
+    talk.answer(&Answer::Linked { plan: linked.plan.clone(), transport: linked.transport })?;
     let (mut round, mut check) = (0, false);
     while let Some(ask) = talk.next().await? {
         match ask {
@@ -124,11 +123,11 @@ impl Member {
         let control = swarm.behaviour().new_control();
         let (events_in, events) = mpsc::channel(QUEUE);
         let opened = events_in.clone();
-        streams::serve(control.clone(), protocols.ring.clone(), move |peer, mut stream| {
+        streams::serve(control.clone(), protocols.segments.clone(), move |peer, mut stream| {
             let opened = opened.clone();
             async move {
-                if let (Some(peer), Ok(view)) = (from_libp2p(&peer), ring::read_view(&mut stream).await) {
-                    let _ = opened.send(NetworkEvent::RingOpened { peer, view, stream }).await;
+                if let (Some(peer), Ok(view)) = (from_libp2p(&peer), reducer::read_view(&mut stream).await) {
+                    let _ = opened.send(NetworkEvent::SegmentsOpened { peer, view, stream }).await;
                 }
             }
         });
@@ -139,22 +138,17 @@ impl Member {
         Ok(Self { setup, identity, place, listened, protocols, control, dials, events_in, events })
     }
 
-    /// Joins the ring of all `places`.
+    /// Links with those of `places` that the plan brings together.
     async fn link(&mut self, places: &[Place]) -> Result<Linked, BenchError> {
         let run = run(&self.setup);
         let me = starling_topology::PeerId(self.place.peer);
         let members = places.iter().map(|place| starling_topology::PeerId(place.peer));
         let founder = members.clone().min().unwrap_or(me);
         let view = View::found(run, founder).succeed(members);
-        let ring = Ring::plan(&view);
-        let rank = ring.rank_of(me).ok_or_else(|| BenchError::Talk("the ring has no place for us".to_owned()))?;
-        // Of two, the lower one dials: two that dial each other from the ports they listen on would meet half-way.
-        let neighbours = [ring.next(rank), ring.previous(rank)].map(|peer| peer.0);
-        for place in places.iter().filter(|place| neighbours.contains(&place.peer) && me.0 < place.peer) {
-            let address = place.address.parse().map_err(|_| BenchError::Talk(place.address.clone()))?;
-            let _ = self.dials.send(address).await;
+        if !view.contains(me) {
+            return Err(BenchError::Talk("there is no place for us".to_owned()));
         }
-        let Setup { elements, bucket_elements, segment_elements, in_flight, data_plane, .. } = self.setup;
+        let Setup { elements, codec, plan, bucket_elements, segment_elements, in_flight, data_plane, .. } = self.setup;
         let door = Door::new(
             &self.identity,
             run,
@@ -162,37 +156,43 @@ impl Member {
             segment_elements * size_of::<f32>(),
             std::slice::from_ref(&self.listened),
         );
-        let config = RingConfig {
+        let config = ReducerConfig {
             elements,
+            exact: 0,
+            codec,
+            plan,
             layout: LayoutConfig { bucket_elements, segment_elements },
             in_flight,
             open_limit: LINK_LIMIT,
             limits: Limits::new(LINK_LIMIT),
-            protocol: self.protocols.ring.clone(),
+            protocol: self.protocols.segments.clone(),
             door: Arc::new(door.map_err(BenchError::io("start a thread"))?),
             traffic: Arc::default(),
         };
         let (results, reduced) = Sums::new();
-        let handle = ring::start(&view, me, config, results, self.control.clone(), self.events_in.clone());
+        let mut handle = reducer::start(&view, me, config, results, self.control.clone(), self.events_in.clone());
+        // Of two, the lower one dials: two that dial each other from the ports they listen on would meet half-way.
+        let neighbours = handle.neighbours();
+        let is_ours = |place: &&Place| neighbours.contains(&starling_topology::PeerId(place.peer));
+        for place in places.iter().filter(is_ours).filter(|place| me.0 < place.peer) {
+            let address = place.address.parse().map_err(|_| BenchError::Talk(place.address.clone()))?;
+            let _ = self.dials.send(address).await;
+        }
         loop {
             match self.events.recv().await {
-                Some(NetworkEvent::RingOpened { peer, view, stream }) => {
-                    if peer == handle.previous && view == handle.view {
-                        handle.connect(stream);
+                Some(NetworkEvent::SegmentsOpened { peer, view, stream }) => {
+                    if view == handle.view {
+                        handle.connect(peer, stream);
                     }
                 }
-                Some(NetworkEvent::RingLinked { from_previous, to_next, .. }) => {
+                Some(NetworkEvent::Linked { plan, to, .. }) => {
+                    let transport = to.first().map(|(_, transport)| *transport);
+                    let transport = transport.ok_or_else(|| BenchError::Talk("no links".to_owned()))?;
                     let buffer = vec![0.0; elements];
                     let failures = std::mem::replace(&mut self.events, mpsc::channel(1).1);
-                    return Ok(Linked {
-                        ring: handle,
-                        reduced,
-                        failures,
-                        buffer,
-                        transports: (from_previous, to_next),
-                    });
+                    return Ok(Linked { reducer: handle, reduced, failures, buffer, plan, transport });
                 }
-                Some(NetworkEvent::RingFailed { failure, .. }) => return Err(failed(failure)),
+                Some(NetworkEvent::ReductionFailed { failure, .. }) => return Err(failed(failure)),
                 Some(_) => {}
                 None => return Err(BenchError::Talk("the network ended".to_owned())),
             }
@@ -200,9 +200,9 @@ impl Member {
     }
 }
 
-fn failed(failure: RingFailure) -> BenchError {
+fn failed(failure: LinkFailure) -> BenchError {
     match failure {
-        RingFailure::Broken(reason) | RingFailure::Misbehaved(reason) => BenchError::Link(reason),
+        LinkFailure::Broken(reason) | LinkFailure::Misbehaved(reason) => BenchError::Link(reason),
     }
 }
 
@@ -220,39 +220,41 @@ async fn drive(mut swarm: Swarm<libp2p_stream::Behaviour>, mut dials: mpsc::Rece
     }
 }
 
-/// A member with both of its links.
+/// A member with all of its links.
 struct Linked {
-    ring: RingHandle,
+    reducer: ReducerHandle,
     reduced: mpsc::Receiver<Vec<f32>>,
     failures: mpsc::Receiver<NetworkEvent>,
     buffer: Vec<f32>,
-    transports: (Transport, Transport),
+    plan: String,
+    transport: Transport,
 }
 
 impl Linked {
     async fn reduce(&mut self, setup: &Setup, round: u64, check: bool) -> Result<Reduced, BenchError> {
         let buffer = std::mem::take(&mut self.buffer);
         let (began, used) = (Instant::now(), clock::process_time());
-        // The ring's sum, not its mean: then what comes out is exact.
-        let operation = Operation { step: round, buffer, divisor: 1.0 };
-        let handed = self.ring.operations.send(operation).await;
-        let result = match handed {
-            Ok(()) => self.reduced.recv().await,
-            Err(_) => None,
+        // The sum, not the mean: then what comes out is exact.
+        let operation = Operation { step: round, buffer, divisor: 1.0, dropped: None };
+        let handed = self.reducer.operations.send(operation).await;
+        let result = tokio::select! {
+            biased;
+            result = self.reduced.recv(), if handed.is_ok() => result,
+            failure = self.failures.recv() => {
+                return Err(match failure {
+                    Some(NetworkEvent::ReductionFailed { failure, .. }) => failed(failure),
+                    _ => BenchError::Link("the reduction ended".to_owned()),
+                });
+            }
         };
         let (seconds, used) = (began.elapsed().as_secs_f64(), clock::process_time() - used);
-        let Some(buffer) = result else {
-            return Err(match self.failures.recv().await {
-                Some(NetworkEvent::RingFailed { failure, .. }) => failed(failure),
-                _ => BenchError::Link("the ring ended".to_owned()),
-            });
-        };
+        let Some(buffer) = result else { return Err(BenchError::Link("the reduction ended".to_owned())) };
         self.buffer = buffer;
         Ok(Reduced {
             seconds,
             cpu_seconds: used.as_secs_f64(),
             digest: values::digest(&self.buffer),
-            wrong: check.then(|| values::first_wrong(&self.buffer, setup.seed, round, setup.peers)).flatten(),
+            wrong: check.then(|| values::first_wrong(&self.buffer, setup, round)).flatten(),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! `starling bench`: how fast this machine reduces, beside what it could.
 //!
 //! The members are processes of this binary on loopback. They have what a training run has between its members: libp2p
-//! connections, admission, the ring's greeting and handshakes, the ring task with its `collective::Session`. They have
+//! connections, admission, greeting and handshakes of all links, the reducer with its `collective::Session`. They have
 //! no trainer. Each round's result is checked: all members must hold the same bytes, and in the first round the exact
 //! sum of what all have drawn.
 
@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use rand::RngCore;
+use starling_collective::Codec;
+use starling_topology::plan::Wish;
 
 pub use bound::{Bound, Floor, cipher};
 pub use error::BenchError;
@@ -46,6 +48,10 @@ pub struct Plan {
     pub peers: u32,
     /// Elements that each brings.
     pub elements: usize,
+    /// How values are written.
+    pub codec: Codec,
+    /// How the reduction is scheduled.
+    pub plan: Wish,
     /// Elements that are reduced together.
     pub bucket_elements: usize,
     /// Elements in one message.
@@ -70,8 +76,21 @@ impl Plan {
     }
 
     fn setup(&self, secret: [u8; 32], index: u32) -> Setup {
-        let Self { elements, bucket_elements, segment_elements, in_flight, data_plane, seed, peers, .. } = *self;
-        Setup { secret, data_plane, elements, bucket_elements, segment_elements, in_flight, seed, index, peers }
+        let Self { elements, codec, plan, bucket_elements, segment_elements, in_flight, seed, peers, .. } = *self;
+        let data_plane = self.data_plane;
+        Setup {
+            secret,
+            data_plane,
+            elements,
+            codec,
+            plan,
+            bucket_elements,
+            segment_elements,
+            in_flight,
+            seed,
+            index,
+            peers,
+        }
     }
 }
 
@@ -100,8 +119,8 @@ pub async fn link(plan: &Plan, console: &Console) -> Result<LinkOutcome, BenchEr
 
 async fn reduce(plan: &Plan, bar: &ProgressBar) -> Result<Outcome, BenchError> {
     bar.set_message("measuring what this machine can do");
-    let segment_bytes = plan.segment_elements * size_of::<f32>();
-    let floor = tokio::task::spawn_blocking(move || Floor::measure(segment_bytes)).await;
+    let (codec, segment_elements) = (plan.codec, plan.segment_elements);
+    let floor = tokio::task::spawn_blocking(move || Floor::measure(codec, segment_elements)).await;
     let floor = floor.map_err(|_| BenchError::Talk("the measuring thread ended".to_owned()))?;
     let floor = floor.map_err(BenchError::io("measure a connection over loopback"))?;
     bar.set_message("linking");
@@ -117,13 +136,15 @@ async fn reduce(plan: &Plan, bar: &ProgressBar) -> Result<Outcome, BenchError> {
         }
     }
     swarm.end().await?;
-    Ok(Outcome::new(plan, swarm.transport, times, &floor))
+    Ok(Outcome::new(plan, swarm.plan, swarm.transport, times, &floor))
 }
 
 /// All members, as processes on this machine.
 struct LocalSwarm {
     members: Vec<Process>,
     limit: Duration,
+    /// What the members agreed on.
+    plan: String,
     transport: Transport,
 }
 
@@ -133,7 +154,7 @@ impl LocalSwarm {
         let mut secret = [0; 32];
         rand::rng().fill_bytes(&mut secret);
         let members = (0..plan.peers as usize).map(Process::start).collect::<Result<Vec<_>, _>>()?;
-        let mut swarm = Self { members, limit: plan.limit(), transport: Transport::Universal };
+        let mut swarm = Self { members, limit: plan.limit(), plan: String::new(), transport: Transport::Universal };
         for (index, member) in (0..).zip(&mut swarm.members) {
             member.ask(&Ask::Setup(plan.setup(secret, index))).await?;
         }
@@ -149,7 +170,7 @@ impl LocalSwarm {
         }
         for member in &mut swarm.members {
             match member.answer(START_LIMIT).await? {
-                Answer::Linked { to_next, .. } => swarm.transport = to_next,
+                Answer::Linked { plan, transport } => (swarm.plan, swarm.transport) = (plan, transport),
                 other => return Err(unexpected(&other)),
             }
         }

@@ -1,6 +1,7 @@
 //! What a benchmark found.
 
 use serde::Serialize;
+use starling_collective::Codec;
 
 use super::Plan;
 use super::bound::{Bound, Floor};
@@ -37,9 +38,9 @@ pub struct Outcome {
     /// What each member brought.
     pub bytes: u64,
     /// How the reduction was scheduled.
-    pub plan: &'static str,
+    pub plan: String,
     /// How values were written.
-    pub codec: &'static str,
+    pub codec: Codec,
     /// How the bytes travelled.
     pub transport: Transport,
     /// Whether nobody could read them on the way.
@@ -52,7 +53,7 @@ pub struct Outcome {
     pub best_s: f64,
     /// The slowest round.
     pub worst_s: f64,
-    /// `2 (n - 1) / n * bytes / median_s`: what each link carried per second.
+    /// `2 (n - 1) / n * bytes / median_s`, as if every value had 4 bytes on the wire: what each member sent per second.
     pub busbw_gbps: f64,
     /// Processor time per round, all members together; the median.
     pub cpu_s: f64,
@@ -61,38 +62,40 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn new(plan: &Plan, transport: Transport, times: Times, floor: &Floor) -> Self {
+    pub(super) fn new(plan: &Plan, taken: String, transport: Transport, times: Times, floor: &Floor) -> Self {
         let bytes = plan.bytes();
         let n = f64::from(plan.peers);
-        let link_bytes = 2.0 * (n - 1.0) / n * bytes as f64;
+        // All plans send as much; a member's share, on average.
+        let share = 2.0 * (n - 1.0) / n;
+        let wire_bytes = share * plan.codec.payload_bytes(plan.elements) as f64;
         let median_s = times.median_s();
         Self {
             peers: plan.peers,
             bytes,
-            plan: "ring",
-            codec: "f32",
+            plan: taken,
+            codec: plan.codec,
             transport,
             encrypted: transport.is_encrypted(),
             rounds: plan.rounds,
             median_s,
             best_s: times.seconds.iter().copied().fold(f64::INFINITY, f64::min),
             worst_s: times.seconds.iter().copied().fold(0.0, f64::max),
-            busbw_gbps: link_bytes / median_s / 1e9,
+            busbw_gbps: share * bytes as f64 / median_s / 1e9,
             cpu_s: median(&times.cpu_seconds),
-            bound: Bound::new(floor, transport, plan.peers, link_bytes),
+            bound: Bound::new(floor, transport, plan.peers, wire_bytes),
         }
     }
 
     /// For people.
     pub fn describe(&self) -> String {
-        let Self { peers, median_s, best_s, worst_s, busbw_gbps, cpu_s, bound, .. } = self;
+        let Self { peers, plan, codec, median_s, best_s, worst_s, busbw_gbps, cpu_s, bound, .. } = self;
         let cipher = if self.encrypted { "encrypted" } else { "NOT encrypted" };
         let rounds = self.rounds;
         let size = format::bytes(self.bytes);
         format!(
-            "all-reduce of {size} f32 among {peers} members, {}, {cipher}\n  \
+            "all-reduce of {size} among {peers} members, {plan}, {codec}, {}, {cipher}\n  \
              time      {:.1} ms median of {rounds} rounds ({:.1} to {:.1})\n  \
-             links     {busbw_gbps:.2} GB/s each (2(n-1)/n of the size per round)\n  \
+             links     {busbw_gbps:.2} GB/s (2(n-1)/n of the size per round, as f32)\n  \
              processor {:.1} ms per round, all members\n  \
              bound     {:.1} ms on {} cores ({:.0} % of it reached): {}\n",
             self.transport,

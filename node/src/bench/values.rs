@@ -1,6 +1,8 @@
 //! The values that members reduce: drawn from a seed, so that each member can tell what all of them sum to.
 
-use starling_collective::kernel;
+use starling_collective::{Codec, kernel};
+
+use super::wire::Setup;
 
 /// Values are whole and below this, so that sums over any world are exact in `f32`.
 const RANGE: u64 = 1 << 10;
@@ -24,11 +26,25 @@ pub(super) fn draw(into: &mut [f32], seed: u64, round: u64, index: u32) {
     into.iter_mut().enumerate().for_each(|(element, into)| *into = value(stream, element));
 }
 
-/// The first element of `sum` that is not the sum of what `peers` members bring to `round`.
-pub(super) fn first_wrong(sum: &[f32], seed: u64, round: u64, peers: u32) -> Option<usize> {
-    let streams: Vec<u64> = (0..peers).map(|index| stream(seed, round, index)).collect();
+/// The first element of `sum` that is not the sum of what all members bring to `round`: exactly, or as nearly as the
+/// codec tells it.
+pub(super) fn first_wrong(sum: &[f32], setup: &Setup, round: u64) -> Option<usize> {
+    let streams: Vec<u64> = (0..setup.peers).map(|index| stream(setup.seed, round, index)).collect();
     let expected = |element| streams.iter().map(|stream| value(*stream, element)).sum::<f32>();
-    sum.iter().enumerate().position(|(element, sum)| *sum != expected(element))
+    let tolerance = tolerance(setup.codec, setup.peers);
+    sum.iter().enumerate().position(|(element, sum)| (sum - expected(element)).abs() > tolerance)
+}
+
+/// How far rounding may lead: each rank rounds once on a sum's way, and its owner once more, each time by no more than the
+/// codec's share of the largest sum.
+fn tolerance(codec: Codec, peers: u32) -> f32 {
+    let share = match codec {
+        Codec::F32 => return 0.0,
+        Codec::Bf16 => 1.0 / 256.0,
+        Codec::F16 => 1.0 / 2048.0,
+        Codec::Int8 => 1.0 / 253.0,
+    };
+    (peers + 1) as f32 * share * peers as f32 * RANGE as f32
 }
 
 /// blake3 of the values' bytes, hex.
@@ -45,7 +61,26 @@ pub(super) fn digest(values: &[f32]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use starling_topology::plan::Wish;
+
     use super::*;
+    use crate::data::DataPlane;
+
+    fn setup(codec: Codec) -> Setup {
+        Setup {
+            secret: [0; 32],
+            data_plane: DataPlane::Auto,
+            elements: 1000,
+            codec,
+            plan: Wish::Ring,
+            bucket_elements: 1000,
+            segment_elements: 1000,
+            in_flight: 1,
+            seed: 1,
+            index: 0,
+            peers: 3,
+        }
+    }
 
     #[test]
     fn a_wrong_sum_is_found() {
@@ -56,11 +91,14 @@ mod tests {
             assert!(mine.iter().any(|value| *value != mine[0]), "values differ");
             sum.iter_mut().zip(&mine).for_each(|(sum, mine)| *sum += mine);
         }
-        assert_eq!(first_wrong(&sum, 1, 2, 3), None);
-        assert!(first_wrong(&sum, 1, 3, 3).is_some(), "each round has its own values");
+        for codec in Codec::ALL {
+            assert_eq!(first_wrong(&sum, &setup(codec), 2), None);
+            assert!(first_wrong(&sum, &setup(codec), 3).is_some(), "each round has its own values");
+        }
         let right = digest(&sum);
         sum[999] += 1.0;
-        assert_eq!(first_wrong(&sum, 1, 2, 3), Some(999));
+        assert_eq!(first_wrong(&sum, &setup(Codec::F32), 2), Some(999));
+        assert_eq!(first_wrong(&sum, &setup(Codec::Int8), 2), None, "no codec is that exact");
         assert_ne!(digest(&sum), right);
     }
 }

@@ -1,6 +1,8 @@
 //! What a benchmark and its members say to each other: one JSON object per line over the members' stdin and stdout.
 
 use serde::{Deserialize, Serialize};
+use starling_collective::Codec;
+use starling_topology::plan::Wish;
 
 use crate::data::{DataPlane, Transport};
 
@@ -11,6 +13,8 @@ pub(super) struct Setup {
     pub(super) secret: [u8; 32],
     pub(super) data_plane: DataPlane,
     pub(super) elements: usize,
+    pub(super) codec: Codec,
+    pub(super) plan: Wish,
     pub(super) bucket_elements: usize,
     pub(super) segment_elements: usize,
     pub(super) in_flight: u32,
@@ -46,7 +50,7 @@ pub(super) enum Ask {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Answer {
     Listening(Place),
-    Linked { from_previous: Transport, to_next: Transport },
+    Linked { plan: String, transport: Transport },
     Prepared,
     Reduced(Reduced),
 }
@@ -59,6 +63,6 @@ pub(super) struct Reduced {
     pub(super) cpu_seconds: f64,
     /// blake3 of the result.
     pub(super) digest: String,
-    /// The first element that is not the sum it must be.
+    /// The first element that is not what it must be: the sum, as nearly as the codec tells it.
     pub(super) wrong: Option<usize>,
 }

@@ -1,6 +1,8 @@
 //! `starling bench`: what is measured.
 
 use clap::{Args, Subcommand, ValueEnum};
+use starling_collective::Codec;
+use starling_topology::plan::Wish;
 
 use crate::data::DataPlane;
 
@@ -37,9 +39,9 @@ pub struct AllReduceFlags {
     /// Rounds that count
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rounds: u32,
-    /// How the ring works.
+    /// How the members reduce.
     #[command(flatten)]
-    pub ring: RingFlags,
+    pub reduction: ReductionFlags,
 }
 
 /// `starling bench link`.
@@ -51,14 +53,14 @@ pub struct LinkFlags {
     /// Rounds that count
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rounds: u32,
-    /// How the ring works.
+    /// How the members reduce.
     #[command(flatten)]
-    pub ring: RingFlags,
+    pub reduction: ReductionFlags,
 }
 
-/// How the ring of a benchmark works.
+/// How the members of a benchmark reduce.
 #[derive(Debug, Clone, Args)]
-pub struct RingFlags {
+pub struct ReductionFlags {
     /// How the bytes travel
     #[arg(long, value_enum, default_value_t = TransportName::Auto)]
     pub transport: TransportName,
@@ -81,6 +83,12 @@ pub struct RingFlags {
 pub enum PlanName {
     /// Each member sends to the next one
     Ring,
+    /// Two binary trees, each for half of it
+    Tree,
+    /// Each member sends to all others
+    Mesh,
+    /// What is expected to be fastest
+    Auto,
 }
 
 /// Forms of values on the wire.
@@ -88,6 +96,12 @@ pub enum PlanName {
 pub enum CodecName {
     /// As they are
     F32,
+    /// The upper half of an f32
+    Bf16,
+    /// IEEE 754 binary16
+    F16,
+    /// One byte each, and a scale for every 256
+    Int8,
 }
 
 /// Ways that bytes travel.
@@ -103,6 +117,28 @@ pub enum TransportName {
     Local,
     /// libp2p streams
     Libp2p,
+}
+
+impl From<PlanName> for Wish {
+    fn from(name: PlanName) -> Self {
+        match name {
+            PlanName::Ring => Self::Ring,
+            PlanName::Tree => Self::Tree,
+            PlanName::Mesh => Self::Mesh,
+            PlanName::Auto => Self::Auto,
+        }
+    }
+}
+
+impl From<CodecName> for Codec {
+    fn from(name: CodecName) -> Self {
+        match name {
+            CodecName::F32 => Self::F32,
+            CodecName::Bf16 => Self::Bf16,
+            CodecName::F16 => Self::F16,
+            CodecName::Int8 => Self::Int8,
+        }
+    }
 }
 
 impl From<TransportName> for DataPlane {

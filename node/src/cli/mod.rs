@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, RingFlags};
+pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags};
 
 use crate::settings::Resume;
 
@@ -46,8 +46,8 @@ Examples:
   starling join starling1… --data table.csv --data-dir state2
   starling join /ip4/192.0.2.1/tcp/4001/p2p/12D3KooW… --secret-file secret.hex
 
-Model, optimizer, batch size, steps, seed, longest stall, and a table's label column and header come from the run. Set
-one anyway, and a run that differs is refused.
+Model, optimizer, batch size, steps, seed, longest stall, codec, plan, and a table's label column and header come from
+the run. Set one anyway, and a run that differs is refused.
 Each machine needs its own copy of the data and its own data directory.";
 
 /// Train one model on many machines that nobody owns in common.
@@ -162,6 +162,12 @@ pub struct ManifestFlags {
     /// Share samples out by speed, so that a faster machine computes more of each step, or equal [default: speed]
     #[arg(long, value_name = "HOW")]
     pub balance: Option<String>,
+    /// How gradients are written on the wire: f32, or shorter as bf16, f16 or int8 [default: f32]
+    #[arg(long, value_name = "CODEC")]
+    pub codec: Option<String>,
+    /// Who sends to whom: ring, tree (few hops), mesh (two hops, a link to each other member) or auto [default: ring]
+    #[arg(long, value_name = "PLAN")]
+    pub plan: Option<String>,
 }
 
 /// Flags of who founds a run.

@@ -39,6 +39,8 @@ impl ManifestFlags {
             one("run.seed", "--seed", &self.seed),
             one("network.max_stall_ms", "--max-stall-ms", &self.max_stall_ms),
             one("run.balance", "--balance", &self.balance),
+            one("collective.codec", "--codec", &self.codec),
+            one("collective.plan", "--plan", &self.plan),
         ];
         flags.into_iter().flatten().collect()
     }

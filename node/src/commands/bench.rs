@@ -1,10 +1,12 @@
 //! `starling bench`: how fast this machine reduces.
 
 use serde_json::json;
+use starling_collective::Codec;
+use starling_topology::plan::Wish;
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::bench::{self, Plan};
-use crate::cli::{AllReduceFlags, BenchVerb, LinkFlags, RingFlags};
+use crate::cli::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags};
 use crate::config::Layers;
 
 pub(super) async fn bench(context: &Context, verb: &BenchVerb) -> Result<u8, CommandError> {
@@ -28,24 +30,27 @@ pub(super) async fn bench(context: &Context, verb: &BenchVerb) -> Result<u8, Com
 
 fn all_reduce_plan(flags: &AllReduceFlags) -> Plan {
     let bytes = flags.kib.map_or_else(|| (flags.mib as usize) << 20, |kib| (kib as usize) << 10);
-    plan(flags.peers, bytes, flags.rounds, &flags.ring)
+    let basis = plan(flags.peers, bytes, flags.rounds, &flags.reduction);
+    Plan { codec: flags.codec.into(), plan: flags.plan.into(), ..basis }
 }
 
 /// Of two members, each sends all it has once: half of it in each phase.
 fn link_plan(flags: &LinkFlags) -> Plan {
-    plan(2, (flags.mib as usize) << 20, flags.rounds, &flags.ring)
+    plan(2, (flags.mib as usize) << 20, flags.rounds, &flags.reduction)
 }
 
-fn plan(peers: u32, bytes: usize, rounds: u32, ring: &RingFlags) -> Plan {
+fn plan(peers: u32, bytes: usize, rounds: u32, flags: &ReductionFlags) -> Plan {
     let elements = |kib: u32| (kib as usize) << 10 >> 2;
     Plan {
         peers,
         elements: bytes / size_of::<f32>(),
-        bucket_elements: elements(ring.bucket_kib),
-        segment_elements: elements(ring.segment_kib),
-        in_flight: ring.in_flight,
-        data_plane: ring.transport.into(),
+        codec: Codec::F32,
+        plan: Wish::Ring,
+        bucket_elements: elements(flags.bucket_kib),
+        segment_elements: elements(flags.segment_kib),
+        in_flight: flags.in_flight,
+        data_plane: flags.transport.into(),
         rounds,
-        seed: ring.seed,
+        seed: flags.seed,
     }
 }

@@ -7,7 +7,6 @@ use serde_json::json;
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::StatusFlags;
-use crate::data::Transport;
 use crate::output::format;
 use crate::status::Status;
 
@@ -72,9 +71,9 @@ fn describe(status: &Status) -> String {
     if !status.change.is_empty() {
         line("change", status.change.clone());
     }
-    if let Some([from_previous, to_next]) = status.links {
-        line("links", format!("{from_previous} from the previous member, {to_next} to the next"));
-        if [from_previous, to_next].contains(&Transport::Plaintext) {
+    if let Some(links) = &status.links {
+        line("links", links.to_string());
+        if links.is_open() {
             line("WARNING", "gradients are NOT ENCRYPTED: whoever is on the way reads and changes them".to_owned());
         }
     }
@@ -87,6 +86,8 @@ fn describe(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Transport;
+    use crate::report::Links;
     use crate::status::{Phase, Process};
 
     #[test]
@@ -99,7 +100,10 @@ mod tests {
             assert!(describe(&status).contains("killed"), "{}", describe(&status));
         }
         assert!(!describe(&status).contains("NOT ENCRYPTED"));
-        status.links = Some([Transport::Direct, Transport::Plaintext]);
+        let links = |kind| [("peer".to_owned(), kind)].into();
+        let (from, to) = (links(Transport::Direct), links(Transport::Plaintext));
+        status.links = Some(Links { plan: "ring".to_owned(), from, to });
+        assert!(describe(&status).contains("ring over 2 links, 1 direct and 1 plaintext"), "{}", describe(&status));
         assert!(describe(&status).contains("NOT ENCRYPTED"), "{}", describe(&status));
         status.phase = Phase::Failed;
         status.error = Some("peer x is lost".to_owned());

@@ -162,6 +162,8 @@ impl Loaded {
                 seed: run.seed,
                 held_out: run.held_out as f32,
                 layout: self.layout()?,
+                codec: self.parse("collective.codec", &self.config.collective.codec)?,
+                plan: self.parse("collective.plan", &self.config.collective.plan)?,
                 max_stall_ms: self.config.network.max_stall_ms,
                 balance: self.parse("run.balance", &run.balance)?,
             },
@@ -176,7 +178,7 @@ impl Loaded {
     /// # Errors
     /// [`ConfigError`], naming key and origin.
     pub fn expectations(&self) -> Result<Expectations, ConfigError> {
-        let run = &self.config.run;
+        let Config { run, collective, .. } = &self.config;
         let is_set = |key: &str| *self.origin(key) != Origin::Default;
         let about_optimizer = ["run.optimizer", "run.learning_rate", "run.momentum", "run.weight_decay"];
         let model = is_set("run.model").then(|| self.parse::<ModelSpec>("run.model", &run.model)).transpose()?;
@@ -189,6 +191,8 @@ impl Loaded {
             seed: is_set("run.seed").then_some(run.seed),
             max_stall_ms: is_set("network.max_stall_ms").then_some(self.config.network.max_stall_ms),
             balance: is_set("run.balance").then(|| self.parse("run.balance", &run.balance)).transpose()?,
+            codec: is_set("collective.codec").then(|| self.parse("collective.codec", &collective.codec)).transpose()?,
+            plan: is_set("collective.plan").then(|| self.parse("collective.plan", &collective.plan)).transpose()?,
         })
     }
 

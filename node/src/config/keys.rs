@@ -200,6 +200,18 @@ pub static KEYS: &[Key] = &[
         "MiB of state that this machine hands out to joiners per second; 0 sets no limit.",
     ),
     key(
+        "collective.codec",
+        Kind::Choice(&["f32", "bf16", "f16", "int8"]),
+        Some("--codec"),
+        "How gradients are written on the wire: f32, or shorter as bf16, f16 or int8. What is lost is made up for later.",
+    ),
+    key(
+        "collective.plan",
+        Kind::Choice(&["ring", "tree", "mesh", "auto"]),
+        Some("--plan"),
+        "Who sends to whom: ring, tree (few hops), mesh (two hops, a link to each other member) or auto.",
+    ),
+    key(
         "collective.bucket_kib",
         Kind::Integer(1, 262_144),
         None,

@@ -14,7 +14,7 @@ pub struct Config {
     pub train: TrainConfig,
     /// How this machine meets others.
     pub network: NetworkConfig,
-    /// How gradients are cut for the ring: the founder's choice.
+    /// How gradients travel among all: the founder's choice.
     pub collective: CollectiveConfig,
     /// What is logged.
     pub log: LogConfig,
@@ -162,6 +162,10 @@ impl Default for NetworkConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CollectiveConfig {
+    /// `f32`, `bf16`, `f16` or `int8`.
+    pub codec: String,
+    /// `ring`, `tree`, `mesh` or `auto`.
+    pub plan: String,
     /// KiB of gradient reduced together.
     pub bucket_kib: u64,
     /// Unit of IO within a chunk, in KiB.
@@ -172,7 +176,7 @@ pub struct CollectiveConfig {
 
 impl Default for CollectiveConfig {
     fn default() -> Self {
-        Self { bucket_kib: 4096, segment_kib: 128, in_flight: 4 }
+        Self { codec: "f32".to_owned(), plan: "ring".to_owned(), bucket_kib: 4096, segment_kib: 128, in_flight: 4 }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Moving segments over a direct connection: one record each, sealed and opened where it lies.
 //!
-//! Both ends are driven by the ring's own task, without threads or queues between: a segment is opened, reduced and
+//! Both ends are driven by the reducer's own task, without threads or queues between: a segment is opened, reduced and
 //! sent on by one core, while it is in that core's cache. Waiting for a socket can be cancelled at any point and begun
 //! again; what is half done stays in the buffer.
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use starling_collective::{SegmentHeader, kernel};
+use starling_collective::SegmentHeader;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
@@ -18,7 +18,7 @@ use super::Limits;
 use super::error::DataError;
 use super::handshake::{Connection, Form};
 use super::record::{Buffer, Keys};
-use crate::ring::Traffic;
+use crate::reducer::Traffic;
 
 /// Segments that are passed on and wait for the socket. While there is room for one, none is copied.
 const MAX_PASSED_ON: usize = 4;
@@ -64,17 +64,16 @@ impl Sender {
         self.sent.is_some()
     }
 
-    /// Makes a segment the record that [`Self::flush`] sends.
+    /// Makes a segment the record that [`Self::flush`] sends. `write` is given room for its payload.
     ///
     /// # Panics
     /// If one is on its way already.
-    pub(crate) fn load(&mut self, header: &SegmentHeader, values: &[f32]) {
+    pub(crate) fn load(&mut self, header: &SegmentHeader, payload_bytes: usize, write: impl FnOnce(&mut [u8])) {
         assert!(!self.is_busy(), "one record is sent at a time");
-        let payload_bytes = size_of_val(values);
         let record = self.buffer.record(payload_bytes);
         let (head, payload) = Buffer::parts(payload_bytes);
         record[head].copy_from_slice(&header.to_bytes());
-        kernel::write(values, &mut record[payload]);
+        write(&mut record[payload]);
         self.begin(payload_bytes);
     }
 

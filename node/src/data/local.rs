@@ -30,7 +30,7 @@ use super::error::DataError;
 use super::handshake::{Connection, Form};
 use super::memory::Mapping;
 use super::record::{Buffer, Secret};
-use crate::ring::Traffic;
+use crate::reducer::Traffic;
 
 /// Segments that wait in the memory of a link.
 const SLOTS: u64 = 8;

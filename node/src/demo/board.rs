@@ -102,7 +102,7 @@ fn show_on(bar: &ProgressBar, report: &Report) {
         | Report::Joining { .. }
         | Report::JoinerLost { .. }
         | Report::Turned { .. }
-        | Report::Linked { .. }
+        | Report::Linked(_)
         | Report::Evaluated { .. }
         | Report::Saved { .. }
         | Report::Stable { .. }

@@ -199,7 +199,7 @@ fn take(peer: &mut Peer, report: &Report) {
         | Report::Joining { .. }
         | Report::JoinerLost { .. }
         | Report::Turned { .. }
-        | Report::Linked { .. }
+        | Report::Linked(_)
         | Report::Progress { .. }
         | Report::Evaluated { .. }
         | Report::Saved { .. }

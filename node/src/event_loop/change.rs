@@ -35,7 +35,7 @@ fn describe(reason: &Reason) -> String {
         Reason::Lost { peer, evidence } => format!("peer {} lost: {evidence}", name(peer)),
         Reason::Joined(peer) => format!("peer {} joined", name(peer)),
         Reason::Left(peer) => format!("peer {} left", name(peer)),
-        Reason::Severed(a, b) => format!("peers {} and {} can't reach each other", name(a), name(b)),
+        Reason::Severed(a, b) => format!("the link between peers {} and {} failed", name(a), name(b)),
         Reason::Restarted(peer) => format!("peer {} lost: it was started again", name(peer)),
         Reason::Forked => "no quorum for too long, so these members go on as a fork".to_owned(),
         Reason::Recovered => "members came back from their records".to_owned(),

@@ -6,9 +6,10 @@ use starling_topology::{Contact, Evidence, Input, PeerId, ViewId};
 
 use super::{End, EventLoop, MAX_EARLY};
 use crate::behaviour::BehaviourEvent;
-use crate::event::{NetworkEvent, RingFailure};
+use crate::data::Transport;
+use crate::event::{LinkFailure, NetworkEvent};
 use crate::identity::{from_libp2p, to_libp2p};
-use crate::report::Report;
+use crate::report::{Links, Report};
 use crate::trainer::TrainerEvent;
 
 impl EventLoop {
@@ -47,12 +48,8 @@ impl EventLoop {
                 }
             }
             NetworkEvent::Misbehaved { peer, violation } => self.misbehaved(peer, &violation),
-            NetworkEvent::RingOpened { peer, view, stream } => match &self.ring {
-                Some(ring) if ring.view == view => {
-                    if ring.previous == peer {
-                        ring.connect(stream);
-                    }
-                }
+            NetworkEvent::SegmentsOpened { peer, view, stream } => match &mut self.reducer {
+                Some(reducer) if reducer.view == view => reducer.connect(peer, stream),
                 _ => {
                     // One for each peer, the newest: it has to be the next view's.
                     self.early.retain(|(other, _, _)| *other != peer);
@@ -61,24 +58,27 @@ impl EventLoop {
                     }
                 }
             },
-            NetworkEvent::RingLinked { view, from_previous, to_next } => {
-                if self.ring.as_ref().is_some_and(|ring| ring.view == view) {
-                    self.observer.report(&Report::Linked { from_previous, to_next });
+            NetworkEvent::Linked { view, plan, from, to } => {
+                if self.reducer.as_ref().is_some_and(|reducer| reducer.view == view) {
+                    let named = |links: Vec<(PeerId, Transport)>| {
+                        links.into_iter().map(|(peer, transport)| (to_libp2p(peer).to_string(), transport)).collect()
+                    };
+                    self.observer.report(&Report::Linked(Links { plan, from: named(from), to: named(to) }));
                 }
             }
-            NetworkEvent::RingFailed { peer, view, failure } => match failure {
-                RingFailure::Broken(reason) => {
-                    tracing::info!(peer = %to_libp2p(peer), reason, "ring link failed");
-                    // A neighbour that has installed the next view closes this one's ring, and says so on the control
+            NetworkEvent::ReductionFailed { peer, view, failure } => match failure {
+                LinkFailure::Broken(reason) => {
+                    tracing::info!(peer = %to_libp2p(peer), reason, "a link for segments failed");
+                    // A neighbour that has installed the next view closes this one's links, and says so on the control
                     // stream. That gets the time to arrive.
                     self.suspect_later(peer, view);
                 }
-                RingFailure::Misbehaved(violation) => self.misbehaved(peer, &violation),
+                LinkFailure::Misbehaved(violation) => self.misbehaved(peer, &violation),
             },
-            NetworkEvent::RingSuspected { peer, view } => {
-                if self.ring.as_ref().is_some_and(|ring| ring.view == view) {
+            NetworkEvent::NeighbourSuspected { peer, view } => {
+                if self.reducer.as_ref().is_some_and(|reducer| reducer.view == view) {
                     self.suspect(peer, Evidence::LinkFailed);
-                    // Without its ring this view can't go on. If it still stands then, that is said again.
+                    // Without all links this view can't go on. If it still stands then, that is said again.
                     self.suspect_later(peer, view);
                 }
             }
@@ -95,12 +95,12 @@ impl EventLoop {
         }
     }
 
-    /// Suspects a neighbour whose ring link failed, unless another view comes first.
+    /// Suspects a neighbour whose link failed, unless another view comes first.
     fn suspect_later(&self, peer: PeerId, view: ViewId) {
         let (grace, events) = (self.config.max_stall / 20, self.network.events_in.clone());
         tokio::spawn(async move {
             tokio::time::sleep(grace).await;
-            let _ = events.send(NetworkEvent::RingSuspected { peer, view }).await;
+            let _ = events.send(NetworkEvent::NeighbourSuspected { peer, view }).await;
         });
     }
 

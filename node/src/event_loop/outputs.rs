@@ -92,8 +92,8 @@ impl EventLoop {
                 // Several may come before the steps go on.
                 let change = Change::new(&reasons, promised, of, took);
                 self.change = Some(change.after(self.change.take()));
-                // Also where the new view waits for members: what happens to the old ring means nothing any more.
-                self.ring = None;
+                // Also where the new view waits for members: what happens to the old links means nothing any more.
+                self.reducer = None;
             }
             Event::Paused { present, needed } => self.observer.report(&Report::Paused { present, needed }),
             Event::Evicted { by } => {

@@ -1,4 +1,4 @@
-//! Going on in a new view: its ring, and whatever this member has to fetch first.
+//! Going on in a new view: its reducer, and whatever this member has to fetch first.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::EventLoop;
 use crate::data::Limits;
 use crate::event::NetworkEvent;
 use crate::identity::to_libp2p;
+use crate::reducer::{self, ReducerConfig, ReducerHandle};
 use crate::report::Report;
-use crate::ring::{self, RingConfig};
 use crate::{result_transfer, state_transfer, streams, trainer};
 
 /// How often the progress of a download is told.
@@ -64,8 +64,8 @@ impl EventLoop {
             self.links.remove(gone);
         }
         self.members = view.members().to_vec();
-        self.ring = None;
-        self.ring = self.start_ring(view);
+        self.reducer = None;
+        self.reducer = self.start_reducer(view);
         self.keep_connected(view);
         self.shown = Some((view.clone(), *step));
         self.vouch(heads::Input::View(Some(view.clone())));
@@ -106,7 +106,7 @@ impl EventLoop {
 
     /// Lets the steps of `view` run.
     fn open(&mut self, view: &View, snapshot: bool) {
-        let operations = self.ring.as_ref().map(|ring| ring.operations.clone());
+        let operations = self.reducer.as_ref().map(|reducer| reducer.operations.clone());
         self.exchange.open(view, operations, snapshot);
     }
 
@@ -147,36 +147,41 @@ impl EventLoop {
     /// Nothing of the view that we were in goes on.
     pub(super) fn leave_view(&mut self) {
         self.exchange.close();
-        self.ring = None;
+        self.reducer = None;
         (self.result, self.state) = (None, None);
         self.members.clear();
         self.syncing.clear();
         self.vouch(heads::Input::View(None));
     }
 
-    fn start_ring(&mut self, view: &View) -> Option<ring::RingHandle> {
+    fn start_reducer(&mut self, view: &View) -> Option<ReducerHandle> {
         let members = view.members().len();
         if members < 2 {
             return None;
         }
-        let config = RingConfig {
+        // The loss and the speeds are no gradients: a codec would make others of them.
+        let exact = if self.config.codec.is_lossy() { 1 + members } else { 0 };
+        let config = ReducerConfig {
             elements: self.config.parameters + 1 + members,
+            exact,
             layout: self.config.layout,
+            codec: self.config.codec,
+            plan: self.config.plan,
             in_flight: self.config.in_flight,
             open_limit: self.config.max_stall / 2,
             limits: Limits::new(self.config.max_stall),
-            protocol: self.network.protocols.ring.clone(),
+            protocol: self.network.protocols.segments.clone(),
             door: self.network.door.clone(),
             traffic: self.traffic.clone(),
         };
-        let ring = Ring::plan(view);
-        let rank = ring.rank_of(self.me).expect("invariant: the machine resumes only in its own views");
-        self.network.connect(to_libp2p(ring.next(rank)));
         let (exchange, events) = (self.exchange.clone(), self.network.events_in.clone());
-        let handle = ring::start(view, self.me, config, exchange, self.network.control(), events);
+        let mut handle = reducer::start(view, self.me, config, exchange, self.network.control(), events);
+        for receiver in &handle.receivers {
+            self.network.connect(to_libp2p(*receiver));
+        }
         for (peer, early, stream) in std::mem::take(&mut self.early) {
-            if peer == handle.previous && early == handle.view {
-                handle.connect(stream);
+            if early == handle.view {
+                handle.connect(peer, stream);
             }
         }
         Some(handle)

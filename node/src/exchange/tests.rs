@@ -43,7 +43,7 @@ impl Thread {
                 None => return,
                 Some(Next::Begin { .. }) => {}
                 Some(Next::Compute) => self.at.prepared = true,
-                Some(Next::Contribute(turn)) => self.exchange.submit(&turn, self.at.step + 1, vec![1.0; 5]),
+                Some(Next::Contribute(turn)) => self.exchange.submit(&turn, self.at.step + 1, vec![1.0; 5], None),
                 Some(Next::Apply(record)) => {
                     assert_eq!(record.step, self.at.step + 1, "in order");
                     self.applied.push(record.step);
@@ -99,15 +99,15 @@ fn a_step_is_committed_when_its_operation_completes_and_only_while_the_gate_admi
     let operation = queue.try_recv().expect("contributed");
     assert_eq!((operation.step, operation.divisor), (1, 5.0));
     assert_eq!(exchange.progress(), progress(0, false));
-    assert!(!exchange.complete(ViewId([9; 32]), 1, vec![0.0; 5]), "another view's");
-    assert!(!exchange.complete(view, 2, vec![0.0; 5]), "another step's");
-    assert!(exchange.complete(view, 1, operation.buffer));
+    assert!(!exchange.complete(ViewId([9; 32]), 1, vec![0.0; 5], None), "another view's");
+    assert!(!exchange.complete(view, 2, vec![0.0; 5], None), "another step's");
+    assert!(exchange.complete(view, 1, operation.buffer, None));
     assert_eq!(exchange.progress(), progress(1, true), "before the thread knows of it");
     thread.work();
     assert_eq!(thread.applied, [1]);
     let operation = queue.try_recv().expect("the next step");
     assert_eq!(exchange.hold(Hold::Now), Some(progress(1, true)));
-    assert!(!exchange.complete(view, 2, operation.buffer), "the promise says that step 1 was the last");
+    assert!(!exchange.complete(view, 2, operation.buffer, None), "the promise says that step 1 was the last");
     assert_eq!(exchange.progress(), progress(1, true));
 }
 
@@ -116,7 +116,7 @@ async fn a_boundary_waits_for_the_operation_under_way() {
     let (exchange, mut thread, mut queue, view) = pair();
     let operation = queue.try_recv().expect("contributed");
     assert_eq!(exchange.hold(Hold::Boundary), None);
-    assert!(exchange.complete(view, 1, operation.buffer));
+    assert!(exchange.complete(view, 1, operation.buffer, None));
     assert_eq!(exchange.noticed().await, Notice::Held(progress(1, true)));
     thread.work();
     assert!(queue.try_recv().is_err(), "the next step waits for the next view");
@@ -130,7 +130,7 @@ fn a_newer_hold_replaces_an_older_one() {
     let operation = queue.try_recv().expect("contributed");
     assert_eq!(exchange.hold(Hold::After(1)), None);
     assert_eq!(exchange.hold(Hold::Now), Some(progress(0, false)));
-    assert!(!exchange.complete(view, 1, operation.buffer));
+    assert!(!exchange.complete(view, 1, operation.buffer, None));
     assert_eq!(exchange.lock().notice, None);
 }
 
@@ -176,9 +176,9 @@ fn who_downloads_the_state_keeps_up_without_it() {
         thread.work();
         let (turn, pending) = exchange.next_without_state(number).expect("a step to take part in");
         assert_eq!(pending, step);
-        exchange.submit(&turn, pending, vec![0.0; 5]);
+        exchange.submit(&turn, pending, vec![0.0; 5], None);
         let operation = queue.try_recv().expect("handed to the ring");
-        assert!(exchange.complete(view.id(), step, operation.buffer));
+        assert!(exchange.complete(view.id(), step, operation.buffer, None));
     }
     assert!(thread.applied.is_empty());
     exchange.arrive(number + 1, state(9));
@@ -211,7 +211,7 @@ fn outside_of_all_views_nothing_runs() {
     let (exchange, mut thread, mut queue, view) = pair();
     let operation = queue.try_recv().expect("contributed");
     exchange.close();
-    assert!(!exchange.complete(view, 1, operation.buffer));
+    assert!(!exchange.complete(view, 1, operation.buffer, None));
     thread.work();
     assert!(thread.applied.is_empty());
     assert_eq!(exchange.hold(Hold::Now), Some(progress(0, false)));
@@ -226,4 +226,35 @@ fn the_first_step_is_assigned_anew_until_it_is_committed() {
     exchange.open(&joined, None, false);
     let next = exchange.lock().next(&mut thread.at);
     assert!(matches!(next, Some(Next::Begin { members }) if members.len() == 3));
+}
+
+/// What a step dropped counts once that step is committed, by whomever, and is not what another try dropped.
+#[test]
+fn what_was_dropped_is_told_of_committed_steps_only() {
+    let dropped = |elements| Dropped::new(elements, Vec::new());
+    let (exchange, mut thread, mut queue, view_1) = pair();
+    let operation = queue.try_recv().expect("contributed");
+    assert!(exchange.complete(view_1, 1, operation.buffer, Some(dropped(1))));
+    assert_eq!(exchange.dropped(2), None, "not yet");
+    assert_eq!(exchange.dropped(1), Some(dropped(1)));
+    assert_eq!(exchange.dropped(1), None, "once");
+
+    // Step 2 is interrupted here. Others completed it: then this member has dropped all that it ever would.
+    thread.work();
+    let operation = queue.try_recv().expect("contributed");
+    exchange.hold(Hold::Now);
+    exchange.interrupted(view_1, 2, operation.buffer, Some(dropped(2)));
+    assert_eq!(exchange.dropped(2), None, "it is not committed");
+    assert!(exchange.deliver(ResultRecord { members: vec![peer(1), peer(2)], mean: vec![0.0; 5], ..record(2) }));
+    assert_eq!(exchange.dropped(2), Some(dropped(2)));
+
+    // Step 3 is reduced again in another view, and what the first try dropped comes too late.
+    let (operations, mut queue_2) = tokio::sync::mpsc::channel(1);
+    let view_2 = view(&[1, 2]).succeed([peer(1), peer(3)]);
+    exchange.open(&view_2, Some(operations), false);
+    thread.work();
+    let operation = queue_2.try_recv().expect("contributed again");
+    assert!(exchange.complete(view_2.id(), 3, operation.buffer, Some(dropped(3))));
+    exchange.interrupted(view_1, 3, vec![0.0; 5], Some(dropped(4)));
+    assert_eq!(exchange.dropped(3), Some(dropped(3)));
 }

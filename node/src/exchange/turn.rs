@@ -1,4 +1,4 @@
-//! What the trainer thread is told, and what the ring may do.
+//! What the trainer thread is told, and what the reducer may do.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use starling_train::{ReplicatedState, ResultRecord};
 use tokio::sync::mpsc;
 
 use super::Members;
-use crate::ring::Operation;
+use crate::reducer::Operation;
 
 /// Which steps may be committed, and in which view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) struct Turn {
     pub(crate) view: ViewId,
     pub(crate) forked: bool,
     pub(crate) members: Members,
-    /// The ring's queue; `None` in a view of one.
+    /// The reducer's queue; `None` in a view of one.
     pub(crate) operations: Option<mpsc::Sender<Operation>>,
 }
 
@@ -72,6 +72,6 @@ pub(crate) enum Next {
     Finished,
     /// Compute the gradient of the next step.
     Compute,
-    /// Hand the gradient to this view's ring.
+    /// Hand the gradient to this view's reducer.
     Contribute(Turn),
 }

@@ -58,12 +58,7 @@ impl Narrator {
                 vec![format!("state of step {step}: {} of {}", format::bytes(*bytes), format::bytes(*of))]
             }
             Report::Synced { step } => vec![format!("the state is here, up to date after step {step}")],
-            Report::Linked { from_previous, to_next } if from_previous == to_next => {
-                vec![format!("ring links are {to_next}")]
-            }
-            Report::Linked { from_previous, to_next } => {
-                vec![format!("ring links are {from_previous} from the previous member, {to_next} to the next")]
-            }
+            Report::Linked(links) => vec![format!("gradients go by {links}")],
             Report::Progress { step, steps, epoch, loss, samples_per_s, waiting_share, .. } => vec![format!(
                 "step {step}/{steps}  epoch {epoch}  loss {loss:.4}  {}  waiting {}",
                 format::rate(*samples_per_s),

@@ -71,7 +71,7 @@ impl Observer for Terminal {
             | Report::Suspected { .. }
             | Report::Evicted { .. }
             | Report::Synced { .. }
-            | Report::Linked { .. }
+            | Report::Linked(_)
             | Report::Evaluated { .. }
             | Report::Saved { .. }
             | Report::Stable { .. }

@@ -12,10 +12,9 @@ use serde::{Deserialize, Serialize};
 pub use file::StatusFile;
 pub use process::Process;
 
-use crate::data::Transport;
 use crate::error::NodeError;
 use crate::private_file;
-use crate::report::{Outcome, Report};
+use crate::report::{Links, Outcome, Report};
 
 const FILE: &str = "status.json";
 
@@ -42,8 +41,8 @@ pub struct Status {
     pub rank: u32,
     /// Why the view came.
     pub change: String,
-    /// How segments come from the ring's previous member and go to its next; `None` without a ring.
-    pub links: Option<[Transport; 2]>,
+    /// How segments travel; `None` before the view's links are there.
+    pub links: Option<Links>,
     /// The last committed step.
     pub step: u64,
     /// The run's last step.
@@ -132,8 +131,8 @@ impl Status {
                 self.links = None;
                 true
             }
-            Report::Linked { from_previous, to_next } => {
-                self.links = Some([*from_previous, *to_next]);
+            Report::Linked(links) => {
+                self.links = Some(links.clone());
                 true
             }
             Report::Progress { step, steps, loss, samples_per_s, .. } => {

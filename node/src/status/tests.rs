@@ -1,6 +1,7 @@
 //! What is written is what is read, and by whom.
 
 use super::*;
+use crate::data::Transport;
 use crate::report::{Observer, Summary};
 
 fn summary(outcome: Outcome) -> Summary {
@@ -48,7 +49,11 @@ fn reports() -> Vec<Report> {
             took_ms: 3,
             forked: false,
         },
-        Report::Linked { from_previous: Transport::Universal, to_next: Transport::Direct },
+        Report::Linked(Links {
+            plan: "ring".to_owned(),
+            from: [("other".to_owned(), Transport::Universal)].into(),
+            to: [("other".to_owned(), Transport::Direct)].into(),
+        }),
         Report::Progress {
             step: 7,
             generation: 2,
@@ -75,7 +80,10 @@ fn a_status_survives_the_file_and_is_private() {
     assert_eq!((status.step, status.steps, status.generation, status.rank), (7, 600, 2, 1));
     assert_eq!((status.loss, status.accuracy, status.phase), (Some(2.5), Some(0.25), Phase::Stepping));
     assert_eq!((status.ticket.as_str(), status.peer.as_str(), status.members.len()), ("starling1abc", "peer", 2));
-    assert_eq!(status.links, Some([Transport::Universal, Transport::Direct]));
+    assert_eq!(
+        status.links.as_ref().map(ToString::to_string).as_deref(),
+        Some("ring over 2 links, 1 direct and 1 universal")
+    );
     assert_eq!(status.change, "peer peer joined");
     assert_eq!(status.process.pid, std::process::id());
     assert!(status.updated_unix_ms > 0);

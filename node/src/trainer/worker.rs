@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use starling_collective::{Dropped, Feedback};
 use starling_topology::{Generation, ViewId};
 use starling_train::{ResultRecord, StepReport, Trainer};
 use tokio::sync::mpsc;
@@ -27,11 +28,15 @@ pub(super) struct Worker {
     pub(super) duties: Duties,
     /// The local gradient, kept until its step is applied.
     pub(super) gradient: Vec<f32>,
+    /// What a lossy codec left to make up for; `None` if the run's loses nothing. It moves only when a step is applied.
+    pub(super) feedback: Option<Feedback>,
+    /// Memory for what the next operation drops.
+    pub(super) spare: Vec<f32>,
     /// How many samples it is the mean of.
     pub(super) weight: u64,
     /// When the present step began.
     pub(super) began: Option<Instant>,
-    /// When the gradient was first handed to a ring.
+    /// When the gradient was first handed to a reducer.
     pub(super) contributed: Option<Instant>,
     /// The number of the newest turn that this member contributed in.
     pub(super) turn: u64,
@@ -64,6 +69,8 @@ impl Worker {
                 Next::Load(state) => {
                     saver.abandon();
                     self.trainer.load(*state)?;
+                    // The steps that it made up for are not those of this state.
+                    self.feedback.iter_mut().for_each(Feedback::forget);
                     (self.began, self.contributed) = (None, None);
                     self.journal.restart(self.trainer.step() + 1);
                     self.at = At { step: self.trainer.step(), ..At::default() };
@@ -107,14 +114,24 @@ impl Worker {
         let mut buffer = exchange.spare();
         let speed = self.speed.told();
         Trainer::contribution(&self.gradient, self.weight, &turn.members, me, speed, &mut buffer);
+        let dropped = self.feedback.as_ref().map(|feedback| {
+            feedback.add_to(&mut buffer);
+            Dropped::new(feedback.residual().len(), std::mem::take(&mut self.spare))
+        });
         self.contributed.get_or_insert_with(Instant::now);
-        exchange.submit(turn, self.at.step + 1, buffer);
+        exchange.submit(turn, self.at.step + 1, buffer, dropped);
     }
 
     fn apply(&mut self, record: &Arc<ResultRecord>, saver: &mut Saver) -> Result<(), NodeError> {
         let waited = self.contributed.take().map(|since| since.elapsed()).unwrap_or_default();
         let began = self.began.take();
         let report = self.trainer.apply(record)?;
+        if let Some(feedback) = &mut self.feedback {
+            match self.company.exchange.dropped(report.step) {
+                Some(dropped) => self.spare = feedback.commit(dropped),
+                None => feedback.forget(),
+            }
+        }
         self.at = At { step: report.step, ..At::default() };
         self.totals.loss = Some(report.loss);
         // A step that others took while the state was on its way says nothing about speed.
@@ -207,6 +224,6 @@ pub(crate) fn contribute_nothing(exchange: &Exchange, parameters: usize, number:
         let mut buffer = exchange.spare();
         buffer.clear();
         buffer.resize(parameters + 1 + turn.members.len(), 0.0);
-        exchange.submit(&turn, step, buffer);
+        exchange.submit(&turn, step, buffer, None);
     }
 }

@@ -1,6 +1,6 @@
 //! Segments arrive as they were sent, over real sockets; bytes that are no records are errors.
 
-use starling_collective::{Codec, OperationKey, Phase, SegmentId};
+use starling_collective::{Codec, OperationKey, Phase, SegmentId, kernel};
 use starling_topology::Rank;
 use tokio::io::AsyncWriteExt;
 
@@ -21,6 +21,10 @@ fn header(segment: u32, values: &[f32]) -> SegmentHeader {
     SegmentHeader { operation: OperationKey { step: 1, attempt: 0 }, segment, codec: Codec::F32, payload_bytes }
 }
 
+fn load(sender: &mut Sender, header: &SegmentHeader, values: &[f32]) {
+    sender.load(header, size_of_val(values), |payload| kernel::write(values, payload));
+}
+
 fn values(segment: u32) -> Vec<f32> {
     // Lengths from nothing to the longest, so that records end at any place in the sockets' buffers.
     let length = (segment as usize * 977) % (LONGEST / 4 + 1);
@@ -38,7 +42,7 @@ async fn segments_go_around_two_links_unchanged() {
         let mut sent = blake3::Hasher::new();
         for segment in 0..SEGMENTS {
             let values = values(segment);
-            first.load(&header(segment, &values), &values);
+            load(&mut first, &header(segment, &values), &values);
             sent.update(&header(segment, &values).to_bytes());
             values.iter().for_each(|value| _ = sent.update(&value.to_le_bytes()));
             first.flush().await.expect("sent");
@@ -56,7 +60,7 @@ async fn segments_go_around_two_links_unchanged() {
                 kernel::store(&mut values, payload).expect("finite");
                 let header = SegmentHeader::from_bytes(head).expect("a header");
                 relay_out.flush().await.expect("sent");
-                relay_out.load(&header, &values);
+                load(&mut relay_out, &header, &values);
             } else {
                 if !relay_out.can_pass_on() {
                     relay_out.flush().await.expect("sent");
@@ -88,7 +92,7 @@ async fn waiting_can_be_cancelled_at_any_byte() {
     let (through, mut wire) = sockets().await;
     let mut sender = sender(through, &traffic);
     let values = [1.0, 2.0, 3.0];
-    sender.load(&header(0, &values), &values);
+    load(&mut sender, &header(0, &values), &values);
     sender.flush().await.expect("sent");
     drop(sender);
     let mut bytes = Vec::new();
@@ -140,7 +144,7 @@ async fn a_closed_link_is_seen_by_both_ends() {
     let values = vec![1.0; LONGEST / 4];
     let broken = async {
         loop {
-            sender.load(&header(0, &values), &values);
+            load(&mut sender, &header(0, &values), &values);
             if let Err(error) = sender.flush().await {
                 return error;
             }
@@ -189,7 +193,7 @@ async fn an_end_that_never_reads_ends_the_link() {
     let mut sender = Sender::new(sealed(dialed), LONGEST, SHORT, Arc::default());
     let values = vec![1.0; LONGEST / 4];
     let error = loop {
-        sender.load(&header(0, &values), &values);
+        load(&mut sender, &header(0, &values), &values);
         if let Err(error) = sender.flush().await {
             break error;
         }

@@ -1,7 +1,7 @@
-//! What a neighbour can do wrong on a ring stream.
+//! What a neighbour can do wrong on a stream for segments.
 
-use starling_collective::{Codec, OperationKey, Phase, SegmentId};
-use starling_topology::Rank;
+use starling_collective::{Layout, LayoutConfig, OperationKey, Phase, SegmentId};
+use starling_topology::{Rank, WorldSize};
 
 use super::*;
 
@@ -14,7 +14,9 @@ fn header(payload_bytes: u32) -> SegmentHeader {
 async fn a_segment_survives_the_trip() {
     let (queue, _segments) = mpsc::channel(1);
     let mut outgoing = Outgoing::Universal { queue, waiting: None };
-    outgoing.load(&header(8), &[1.0, 2.0]);
+    let layout = Layout::new(2, WorldSize::new(1), LayoutConfig::default());
+    let mut workspace = Workspace::new(layout, Codec::F32, vec![1.0, 2.0], 1.0);
+    outgoing.load(&header(8), &mut workspace);
     let Outgoing::Universal { waiting: Some(bytes), .. } = outgoing else { panic!("nothing waits") };
     let frame = read_frame(&mut bytes.as_slice(), 16).await.expect("a whole segment");
     assert_eq!(frame.header, header(8).to_bytes());
@@ -24,13 +26,13 @@ async fn a_segment_survives_the_trip() {
 #[tokio::test]
 async fn a_segment_that_is_too_long_is_misbehaviour_and_costs_nothing() {
     let error = read_frame(&mut header(u32::MAX).to_bytes().as_slice(), 1024).await.expect_err("too long");
-    assert!(matches!(&error, RingFailure::Misbehaved(claim) if claim.contains("at most 1024")), "{error:?}");
+    assert!(matches!(&error, LinkFailure::Misbehaved(claim) if claim.contains("at most 1024")), "{error:?}");
 }
 
 #[tokio::test]
 async fn a_header_of_nonsense_is_misbehaviour() {
     let error = read_frame(&mut [0xff; SegmentHeader::BYTES].as_slice(), 1024).await.expect_err("nonsense");
-    assert!(matches!(error, RingFailure::Misbehaved(_)), "{error:?}");
+    assert!(matches!(error, LinkFailure::Misbehaved(_)), "{error:?}");
 }
 
 #[tokio::test]
@@ -38,17 +40,17 @@ async fn a_stream_that_ends_in_a_segment_is_broken() {
     let mut bytes = header(8).to_bytes().to_vec();
     bytes.extend([0; 7]);
     let error = read_frame(&mut bytes.as_slice(), 1024).await.expect_err("cut");
-    assert!(matches!(error, RingFailure::Broken(_)), "{error:?}");
+    assert!(matches!(error, LinkFailure::Broken(_)), "{error:?}");
 }
 
 #[tokio::test]
-async fn what_a_stream_found_reaches_the_ring_as_it_was() {
+async fn what_a_stream_found_reaches_the_reducer_as_it_was() {
     let (frames, queue) = mpsc::channel(1);
     let mut incoming = Incoming::Universal { queue, current: Frame { header: [0; _], payload: Vec::new() } };
-    frames.send(Err(RingFailure::Misbehaved("nonsense".to_owned()))).await.expect("room");
+    frames.send(Err(LinkFailure::Misbehaved("nonsense".to_owned()))).await.expect("room");
     let failure = incoming.next(true).await.expect_err("misbehaviour");
-    assert!(matches!(failure, RingFailure::Misbehaved(_)), "{failure:?}");
+    assert!(matches!(failure, LinkFailure::Misbehaved(_)), "{failure:?}");
     drop(frames);
     let failure = incoming.next(true).await.expect_err("closed");
-    assert!(matches!(failure, RingFailure::Broken(_)), "{failure:?}");
+    assert!(matches!(failure, LinkFailure::Broken(_)), "{failure:?}");
 }

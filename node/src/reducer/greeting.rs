@@ -1,4 +1,4 @@
-//! What two ring neighbours agree on, over their libp2p stream, before the first segment.
+//! What two neighbours in a plan agree on, over their libp2p stream, before the first segment.
 //!
 //! ```text
 //!   opener (sends segments)                        acceptor (receives them)
@@ -45,7 +45,7 @@ pub(crate) async fn read_view(stream: &mut (impl AsyncRead + Unpin)) -> io::Resu
 pub(super) async fn open(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     door: &Door,
-    next: PeerId,
+    receiver: PeerId,
     view: ViewId,
     limit: Duration,
 ) -> io::Result<Option<Connection>> {
@@ -58,7 +58,7 @@ pub(super) async fn open(
     }
     let addresses = read_addresses(stream).await?;
     let limit = if door.mode.insists() { limit } else { DIRECT_LIMIT.min(limit) };
-    let dialed = listener::dial(&addresses, &door.keypair, door.purpose(view, next), limit).await;
+    let dialed = listener::dial(&addresses, &door.keypair, door.purpose(view, receiver), limit).await;
     stream.write_all(&[if dialed.is_ok() { DIRECT } else { UNIVERSAL }]).await?;
     stream.flush().await?;
     match dialed {
@@ -69,7 +69,7 @@ pub(super) async fn open(
         }
         Err(error) if door.mode.insists() => Err(io::Error::other(error)),
         Err(error) => {
-            tracing::info!(%error, "the link to the next member goes over a libp2p stream");
+            tracing::info!(%error, "a link goes over a libp2p stream");
             Ok(None)
         }
     }
@@ -82,7 +82,7 @@ pub(super) async fn open(
 pub(super) async fn answer(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     door: &Door,
-    previous: PeerId,
+    sender: PeerId,
     view: ViewId,
 ) -> io::Result<Option<Connection>> {
     let theirs = read_wish(stream).await?;
@@ -90,9 +90,9 @@ pub(super) async fn answer(
         let sealed = "only one of the two members sends without encryption: set network.data to the same on both";
         return Err(io::Error::other(sealed));
     }
-    let connection = if theirs == UNIVERSAL { None } else { meet(stream, door, previous, view).await? };
+    let connection = if theirs == UNIVERSAL { None } else { meet(stream, door, sender, view).await? };
     if connection.is_none() && door.mode.insists() {
-        return Err(io::Error::other("the previous member has no direct connection to this one"));
+        return Err(io::Error::other("it has no direct connection to this member"));
     }
     Ok(connection)
 }
@@ -101,14 +101,14 @@ pub(super) async fn answer(
 async fn meet(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     door: &Door,
-    previous: PeerId,
+    sender: PeerId,
     view: ViewId,
 ) -> io::Result<Option<Connection>> {
     let ips: &[IpAddr] = if door.mode == DataPlane::Universal { &[] } else { &door.ips };
     let listener = Listener::bind(ips).await;
     stream.write_all(&encode(&listener.addresses())).await?;
     stream.flush().await?;
-    let purpose = door.purpose(view, previous);
+    let purpose = door.purpose(view, sender);
     // The two are read side by side: the opener says "direct" only after its connection was taken here.
     let mut accepted = std::pin::pin!(listener.accept(&door.keypair, purpose));
     let mut taken = None;

@@ -1,11 +1,11 @@
-//! Both ends of a ring link, over either transport.
+//! Both ends of a link for segments, over either transport.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use libp2p::Stream;
-use starling_collective::{SegmentHeader, kernel};
+use starling_collective::{Codec, SegmentHeader, Workspace};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -13,19 +13,27 @@ use super::Traffic;
 use crate::data::handshake::Connection;
 use crate::data::link::{Receiver, Sender};
 use crate::data::{Limits, Transport, local};
-use crate::event::RingFailure;
+use crate::event::LinkFailure;
 
-/// Segments that wait between the ring task and a libp2p stream's task: 2 MiB each way at 128 KiB.
+/// Segments that wait between the reducer and a libp2p stream's task: 2 MiB each way at 128 KiB.
 const MAX_WAITING: usize = 16;
 
-/// What the tasks of libp2p streams share with the ring task.
+/// What all links of a reducer share.
 pub(super) struct LinkConfig {
     pub(super) longest_payload: usize,
     pub(super) limits: Limits,
     pub(super) traffic: Arc<Traffic>,
 }
 
-/// The link to the next member.
+/// How a link is made. Between links of one kind, segments are passed on without a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Direct,
+    Local,
+    Universal,
+}
+
+/// The link to another member.
 pub(super) enum Outgoing {
     Direct(Box<Sender>, Transport),
     Local(Box<local::Sender>),
@@ -73,25 +81,37 @@ impl Outgoing {
         }
     }
 
-    /// Takes a segment, to be sent by [`Self::flush`]. None may be on its way.
-    pub(super) fn load(&mut self, header: &SegmentHeader, values: &[f32]) {
+    /// Takes a segment of the workspace, to be sent by [`Self::flush`]. None may be on its way.
+    pub(super) fn load(&mut self, header: &SegmentHeader, workspace: &mut Workspace) {
+        let segment = &header.segment;
         match self {
-            Self::Direct(sender, _) => sender.load(header, values),
-            Self::Local(sender) => sender.load(header, values),
+            Self::Direct(sender, _) => {
+                sender.load(header, header.payload_bytes as usize, |payload| workspace.write(segment, payload));
+            }
+            Self::Local(sender) if header.codec == Codec::F32 => {
+                let range = workspace.layout().range(segment);
+                let range = range.expect("invariant: the machine names its own segments");
+                sender.load(header, &workspace.values()[range]);
+            }
+            Self::Local(sender) => {
+                let mut payload = Vec::with_capacity(header.payload_bytes as usize);
+                workspace.encode(segment, &mut payload);
+                sender.load_bytes(&header.to_bytes(), &payload);
+            }
             Self::Universal { waiting, .. } => {
-                let mut bytes = Vec::with_capacity(SegmentHeader::BYTES + size_of_val(values));
+                let mut bytes = Vec::with_capacity(SegmentHeader::BYTES + header.payload_bytes as usize);
                 bytes.extend(header.to_bytes());
-                kernel::encode(values, &mut bytes);
+                workspace.encode(segment, &mut bytes);
                 *waiting = Some(bytes);
             }
         }
     }
 
-    /// Whether [`Self::pass_on`] would take a segment now.
-    pub(super) fn can_pass_on(&self, from: &Incoming) -> bool {
-        match (self, from) {
-            (Self::Direct(sender, _), Incoming::Direct(..)) => sender.can_pass_on(),
-            (Self::Local(sender), Incoming::Local(_)) => !sender.is_busy(),
+    /// Whether [`Self::pass_on`] would take a segment now that came over a link of `kind`.
+    pub(super) fn can_pass_on(&self, kind: Kind) -> bool {
+        match (self, kind) {
+            (Self::Direct(sender, _), Kind::Direct) => sender.can_pass_on(),
+            (Self::Local(sender), Kind::Local) => !sender.is_busy(),
             (Self::Direct(..) | Self::Local(_) | Self::Universal { .. }, _) => false,
         }
     }
@@ -124,7 +144,7 @@ impl Outgoing {
                 sender.flush(may_sleep).await.map_err(|error| format!("its local link ended: {error}"))
             }
             Self::Universal { queue, waiting } => {
-                let slot = queue.reserve().await.map_err(|_| "its ring stream closed".to_owned())?;
+                let slot = queue.reserve().await.map_err(|_| "its stream for segments closed".to_owned())?;
                 if let Some(bytes) = waiting.take() {
                     slot.send(bytes);
                 }
@@ -134,11 +154,11 @@ impl Outgoing {
     }
 }
 
-/// The link from the previous member.
+/// The link from another member.
 pub(super) enum Incoming {
     Direct(Box<Receiver>, Transport),
     Local(Box<local::Receiver>),
-    Universal { queue: mpsc::Receiver<Result<Frame, RingFailure>>, current: Frame },
+    Universal { queue: mpsc::Receiver<Result<Frame, LinkFailure>>, current: Frame },
 }
 
 impl Incoming {
@@ -172,24 +192,32 @@ impl Incoming {
         }
     }
 
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Self::Direct(..) => Kind::Direct,
+            Self::Local(_) => Kind::Local,
+            Self::Universal { .. } => Kind::Universal,
+        }
+    }
+
     /// Waits for a segment. Can be cancelled and called again, until it fails. Without `may_sleep` the caller looks again
     /// by itself.
     ///
     /// # Errors
-    /// Why the link is broken, or what the previous member did wrong.
-    pub(super) async fn next(&mut self, may_sleep: bool) -> Result<(), RingFailure> {
+    /// Why the link is broken, or what the other member did wrong.
+    pub(super) async fn next(&mut self, may_sleep: bool) -> Result<(), LinkFailure> {
         match self {
             Self::Local(receiver) => {
-                let ended = |error| RingFailure::Broken(format!("its local link ended: {error}"));
+                let ended = |error| LinkFailure::Broken(format!("its local link ended: {error}"));
                 receiver.next(may_sleep).await.map_err(ended)
             }
             Self::Direct(receiver, _) => {
                 // A record that can't be opened may be a stranger's doing: it breaks the link, and accuses nobody.
-                let ended = |error| RingFailure::Broken(format!("its direct connection ended: {error}"));
+                let ended = |error| LinkFailure::Broken(format!("its direct connection ended: {error}"));
                 receiver.next().await.map_err(ended)
             }
             Self::Universal { queue, current } => {
-                let closed = || RingFailure::Broken("its ring stream closed".to_owned());
+                let closed = || LinkFailure::Broken("its stream for segments closed".to_owned());
                 *current = queue.recv().await.ok_or_else(closed)??;
                 Ok(())
             }
@@ -218,7 +246,7 @@ async fn read(
     mut stream: Stream,
     longest: usize,
     traffic: Arc<Traffic>,
-    frames: mpsc::Sender<Result<Frame, RingFailure>>,
+    frames: mpsc::Sender<Result<Frame, LinkFailure>>,
 ) {
     loop {
         let frame = read_frame(&mut stream, longest).await;
@@ -232,16 +260,16 @@ async fn read(
     }
 }
 
-async fn read_frame(stream: &mut (impl AsyncRead + Unpin), longest: usize) -> Result<Frame, RingFailure> {
-    let broken = |error: std::io::Error| RingFailure::Broken(format!("its ring stream ended: {error}"));
+async fn read_frame(stream: &mut (impl AsyncRead + Unpin), longest: usize) -> Result<Frame, LinkFailure> {
+    let broken = |error: std::io::Error| LinkFailure::Broken(format!("its stream for segments ended: {error}"));
     let mut header = [0; SegmentHeader::BYTES];
     stream.read_exact(&mut header).await.map_err(broken)?;
     let parsed = SegmentHeader::from_bytes(&header);
-    let parsed = parsed.map_err(|violation| RingFailure::Misbehaved(violation.to_string()))?;
+    let parsed = parsed.map_err(|violation| LinkFailure::Misbehaved(violation.to_string()))?;
     let length = parsed.payload_bytes as usize;
     if length > longest {
         let claim = format!("announced a segment of {length} bytes where at most {longest} are allowed");
-        return Err(RingFailure::Misbehaved(claim));
+        return Err(LinkFailure::Misbehaved(claim));
     }
     let mut payload = vec![0; length];
     stream.read_exact(&mut payload).await.map_err(broken)?;
@@ -255,7 +283,7 @@ async fn write(mut stream: Stream, traffic: Arc<Traffic>, mut segments: mpsc::Re
             stream.write_all(&bytes).await?;
             if segments.is_empty() { stream.flush().await } else { Ok(()) }
         };
-        // The reader of a broken link sees it too; the ring task learns it from the closed queue.
+        // The reader of a broken link sees it too; the reducer learns it from the closed queue.
         if written.await.is_err() {
             return;
         }

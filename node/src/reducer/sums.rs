@@ -1,7 +1,8 @@
-//! Takes what a ring reduces, outside of training: nothing interrupts it.
+//! Takes what a reducer reduces, outside of training: nothing interrupts it.
 
 use std::sync::Arc;
 
+use starling_collective::Dropped;
 use starling_topology::ViewId;
 use tokio::sync::{mpsc, watch};
 
@@ -16,7 +17,7 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// And where what the ring reduces comes out; one operation is under way at a time.
+    /// And where what is reduced comes out; one operation is under way at a time.
     pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<Vec<f32>>) {
         let (reduced, sums) = mpsc::channel(1);
         let gate = watch::Sender::new(Gate { view: None, last: None });
@@ -29,9 +30,9 @@ impl Results for Sums {
         self.gate.subscribe()
     }
 
-    fn complete(&self, _: ViewId, _: u64, sum: Vec<f32>) -> bool {
+    fn complete(&self, _: ViewId, _: u64, sum: Vec<f32>, _: Option<Dropped>) -> bool {
         self.reduced.try_send(sum).is_ok()
     }
 
-    fn interrupted(&self, _: Vec<f32>) {}
+    fn interrupted(&self, _: ViewId, _: u64, _: Vec<f32>, _: Option<Dropped>) {}
 }

@@ -1,4 +1,4 @@
-//! Whether a ring that has nothing to do looks again, or sleeps.
+//! Whether a reducer that has nothing to do looks again, or sleeps.
 //!
 //! A neighbour that works at the same speed sends within the time that a segment takes, and to be woken up costs more
 //! than to wait that long. But where members share cores, whoever looks again keeps the others from what it waits for.

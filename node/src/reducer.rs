@@ -1,0 +1,164 @@
+//! Reduces buffers among the members of a view: drives the machine for all plans over the links that the plan needs.
+//!
+//! One task owns a view's links. It takes a buffer from its queue and hands it back reduced, or interrupted because
+//! the view changes ([`Results`]). What can't be sent yet waits as an index, not as bytes, and sending never keeps the
+//! task from receiving, so no order of delivery can block it.
+//!
+//! Start reading at [`driver`], then [`work`] (what is done to a segment) and [`links`] (waiting for several at once).
+
+mod driver;
+mod greeting;
+mod link;
+mod links;
+mod patience;
+mod sums;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use libp2p::{Stream, StreamProtocol};
+use libp2p_stream::Control;
+use starling_collective::{self as collective, Codec, Dropped, Layout, LayoutConfig, Schedule};
+use starling_topology::plan::{Bucket, Wish};
+use starling_topology::{PeerId, Ring, View, ViewId};
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+
+use crate::data::{Door, Limits};
+use crate::event::NetworkEvent;
+use crate::exchange::Gate;
+use driver::Driver;
+pub(crate) use greeting::read_view;
+pub(crate) use sums::Sums;
+
+/// One buffer to reduce: a step's gradient, already multiplied by this member's weight.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) step: u64,
+    pub(crate) buffer: Vec<f32>,
+    /// What the sum of all contributions is divided by.
+    pub(crate) divisor: f32,
+    /// Where to book what a lossy codec drops; `None` if nobody makes up for it.
+    pub(crate) dropped: Option<Dropped>,
+}
+
+/// Where what becomes of operations goes, and what says which may go on.
+pub(crate) trait Results: std::fmt::Debug + Send + Sync {
+    /// What is admitted, as it changes.
+    fn gate(&self) -> watch::Receiver<Gate>;
+
+    /// The operation of `step` in `view` is complete, `mean` its result, and `dropped` what it dropped here, where that
+    /// was booked. False if it is not admitted any more.
+    fn complete(&self, view: ViewId, step: u64, mean: Vec<f32>, dropped: Option<Dropped>) -> bool;
+
+    /// Takes back the memory of an operation that was interrupted, and what it dropped so far.
+    fn interrupted(&self, view: ViewId, step: u64, buffer: Vec<f32>, dropped: Option<Dropped>);
+}
+
+/// Bytes over links of reducers, headers included, over the node's life.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) sent: AtomicU64,
+    pub(crate) received: AtomicU64,
+}
+
+/// What a reducer needs besides its view.
+#[derive(Debug, Clone)]
+pub(crate) struct ReducerConfig {
+    pub(crate) elements: usize,
+    /// How many of them, at the end, no codec may shorten.
+    pub(crate) exact: usize,
+    pub(crate) layout: LayoutConfig,
+    pub(crate) codec: Codec,
+    pub(crate) plan: Wish,
+    pub(crate) in_flight: u32,
+    pub(crate) open_limit: Duration,
+    pub(crate) limits: Limits,
+    pub(crate) protocol: StreamProtocol,
+    pub(crate) door: Arc<Door>,
+    pub(crate) traffic: Arc<Traffic>,
+}
+
+/// The event loop's end of a reducer. Dropping it interrupts the operation under way and closes the links.
+#[derive(Debug)]
+pub(crate) struct ReducerHandle {
+    pub(crate) view: ViewId,
+    /// To whom links are opened.
+    pub(crate) receivers: Vec<PeerId>,
+    /// The reducer's queue. It also keeps the task, and with it all links, while no step runs: a neighbour may still be
+    /// in its last one.
+    pub(crate) operations: mpsc::Sender<Operation>,
+    /// Whose streams have yet to come.
+    awaited: BTreeSet<PeerId>,
+    incoming: mpsc::Sender<(PeerId, Stream)>,
+    task: AbortHandle,
+}
+
+impl ReducerHandle {
+    /// All with whom the plan exchanges segments; while no stream has come.
+    pub(crate) fn neighbours(&self) -> BTreeSet<PeerId> {
+        self.awaited.iter().chain(&self.receivers).copied().collect()
+    }
+
+    /// Hands over the stream that a neighbour opened. One that the plan does not bring, or a second one, is dropped.
+    pub(crate) fn connect(&mut self, peer: PeerId, stream: Stream) {
+        if self.awaited.remove(&peer) {
+            // There is room for one of each; an error means that the task has ended.
+            let _ = self.incoming.try_send((peer, stream));
+        }
+    }
+}
+
+impl Drop for ReducerHandle {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Starts the reducer of `view` for the member `me`.
+pub(crate) fn start(
+    view: &View,
+    me: PeerId,
+    config: ReducerConfig,
+    results: Arc<dyn Results>,
+    control: Control,
+    events: mpsc::Sender<NetworkEvent>,
+) -> ReducerHandle {
+    let ring = Ring::plan(view);
+    let (world, rank) = (ring.world_size(), ring.rank_of(me));
+    let rank = rank.expect("invariant: a member starts only its own reducer");
+    let ReducerConfig { elements, exact, layout, codec, .. } = config;
+    let bucket = Bucket {
+        bytes: codec.payload_bytes(elements) as u64,
+        segment_bytes: codec.payload_bytes(layout.segment_elements) as u64,
+    };
+    let agreed = config.plan.agree(view, bucket);
+    tracing::info!(generation = view.generation.0, reason = agreed.reason, "plan");
+    let schedule = Schedule::new(&agreed.plan, world, collective::Operation::AllReduce, rank);
+    let peers = |ranks: Vec<_>| ranks.into_iter().map(|rank| ring.peer(rank)).collect::<Vec<_>>();
+    let (receivers, senders) = (peers(schedule.receivers()), peers(schedule.senders()));
+    let (incoming, streams) = mpsc::channel(senders.len().max(1));
+    let (operations, queue) = mpsc::channel(1);
+    let driver = Driver {
+        layout: Layout::weighted(elements, world, layout, &agreed.weights).with_exact(exact),
+        schedule,
+        plan: agreed.plan.to_string(),
+        receivers: receivers.clone(),
+        senders: senders.clone(),
+        view: view.id(),
+        spare: Vec::new(),
+        config,
+        gate: results.gate(),
+        results,
+        events,
+    };
+    let (view, thread) = (driver.view, driver.config.door.thread.clone());
+    let task = thread.spawn(driver.run(control, streams, queue)).abort_handle();
+    ReducerHandle { view, receivers, operations, awaited: senders.into_iter().collect(), incoming, task }
+}

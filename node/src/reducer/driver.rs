@@ -1,0 +1,228 @@
+//! The task: sets up all links of a view, then runs one operation after the other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::future::{Either, pending};
+use futures::stream::{FuturesUnordered, StreamExt};
+use libp2p::Stream;
+use libp2p_stream::Control;
+use starling_collective::{Layout, OperationKey, Schedule, Workspace};
+use starling_topology::{PeerId, ViewId};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+use super::link::{Incoming, LinkConfig, Outgoing};
+use super::links::{Inward, Outward};
+use super::patience::Patience;
+use super::work::Work;
+use super::{Operation, ReducerConfig, Results, greeting};
+use crate::data::handshake::Connection;
+use crate::event::{LinkFailure, NetworkEvent};
+use crate::exchange::Gate;
+use crate::identity::to_libp2p;
+use crate::streams;
+
+pub(super) struct Driver {
+    pub(super) layout: Layout,
+    pub(super) schedule: Schedule,
+    /// The plan's name.
+    pub(super) plan: String,
+    /// Those whom this member sends to, in order of rank, and those from whom it receives.
+    pub(super) receivers: Vec<PeerId>,
+    pub(super) senders: Vec<PeerId>,
+    pub(super) view: ViewId,
+    /// Memory for payloads that wait for their turn.
+    pub(super) spare: Vec<Vec<u8>>,
+    pub(super) config: ReducerConfig,
+    pub(super) results: Arc<dyn Results>,
+    pub(super) gate: watch::Receiver<Gate>,
+    pub(super) events: mpsc::Sender<NetworkEvent>,
+}
+
+/// Whose fault a failure is.
+#[derive(Debug)]
+pub(super) struct Blame(pub(super) PeerId, pub(super) LinkFailure);
+
+impl Blame {
+    pub(super) fn broken(peer: PeerId, reason: impl ToString) -> Self {
+        Self(peer, LinkFailure::Broken(reason.to_string()))
+    }
+}
+
+/// A link's stream, and the direct connection that replaces it, if one came about.
+type Linked = (Stream, Option<Connection>);
+
+impl Driver {
+    pub(super) async fn run(
+        mut self,
+        control: Control,
+        incoming: mpsc::Receiver<(PeerId, Stream)>,
+        mut operations: mpsc::Receiver<Operation>,
+    ) {
+        // Tasks of links: aborted with this one, when the set is dropped.
+        let mut tasks = JoinSet::new();
+        let (mut outward, mut inward) = self.link(control, incoming, &mut tasks).await;
+        let linked = NetworkEvent::Linked {
+            view: self.view,
+            plan: self.plan.clone(),
+            from: inward.transports(),
+            to: outward.transports(),
+        };
+        // An error means that the event loop is gone, and this task with it.
+        let _ = self.events.send(linked).await;
+        while let Some(operation) = operations.recv().await {
+            if let Err(blame) = self.reduce(operation, &mut inward, &mut outward).await {
+                self.give_up(blame).await;
+            }
+        }
+    }
+
+    /// Tells who is to blame, and waits for the end of the view. Links stay open until then: to close them would make
+    /// all other neighbours blame this member.
+    async fn give_up(&self, Blame(peer, failure): Blame) {
+        let _ = self.events.send(NetworkEvent::ReductionFailed { peer, view: self.view, failure }).await;
+        pending().await
+    }
+
+    /// All links of the view.
+    async fn link(
+        &self,
+        control: Control,
+        mut incoming: mpsc::Receiver<(PeerId, Stream)>,
+        tasks: &mut JoinSet<()>,
+    ) -> (Outward, Inward) {
+        let mut links = FuturesUnordered::new();
+        for peer in &self.receivers {
+            let opened = self.open(*peer, control.clone());
+            links.push(Either::Left(async move { (*peer, true, opened.await) }));
+        }
+        let mut awaited = BTreeMap::new();
+        for peer in &self.senders {
+            let (hand, stream) = oneshot::channel();
+            awaited.insert(*peer, hand);
+            let accepted = self.accept(*peer, stream);
+            links.push(Either::Right(async move { (*peer, false, accepted.await) }));
+        }
+        let (mut opened, mut accepted) = (BTreeMap::new(), BTreeMap::new());
+        loop {
+            tokio::select! {
+                Some((peer, stream)) = incoming.recv() => {
+                    if let Some(hand) = awaited.remove(&peer) {
+                        // An error means that it came too late, which is told in its place.
+                        let _ = hand.send(stream);
+                    }
+                }
+                link = links.next() => match link {
+                    Some((peer, true, Ok(link))) => _ = opened.insert(peer, link),
+                    Some((peer, false, Ok(link))) => _ = accepted.insert(peer, link),
+                    Some((peer, _, Err(reason))) => self.give_up(Blame::broken(peer, reason)).await,
+                    None => break,
+                },
+            }
+        }
+        let ReducerConfig { limits, traffic, codec, .. } = &self.config;
+        let longest_payload = self.layout.longest_payload(*codec);
+        let config = LinkConfig { longest_payload, limits: *limits, traffic: traffic.clone() };
+        let taken = |links: &mut BTreeMap<PeerId, Linked>, peer: &PeerId| {
+            links.remove(peer).expect("invariant: all links were waited for")
+        };
+        let mut outward = Outward::default();
+        for (rank, peer) in self.schedule.receivers().into_iter().zip(&self.receivers) {
+            let (stream, connection) = taken(&mut opened, peer);
+            outward.add(rank, *peer, Outgoing::new(stream, connection, &config, tasks));
+        }
+        let mut inward = Inward::default();
+        for (rank, peer) in self.schedule.senders().into_iter().zip(&self.senders) {
+            let (stream, connection) = taken(&mut accepted, peer);
+            inward.add(rank, *peer, Incoming::new(stream, connection, &config, tasks));
+        }
+        (outward, inward)
+    }
+
+    /// The link to `peer`.
+    async fn open(&self, peer: PeerId, mut control: Control) -> Result<Linked, String> {
+        let ReducerConfig { open_limit: limit, protocol, door, .. } = &self.config;
+        let open = async {
+            let mut stream = streams::open(&mut control, to_libp2p(peer), protocol, *limit).await?;
+            let connection = greeting::open(&mut stream, door, peer, self.view, *limit).await?;
+            std::io::Result::Ok((stream, connection))
+        };
+        // Twice: once for the stream, once for what is agreed over it.
+        let opened = tokio::time::timeout(*limit * 2, open).await;
+        opened.map_err(|_| "the link to it was not ready in time".to_owned())?.map_err(|error| error.to_string())
+    }
+
+    /// The link from `peer`, likewise.
+    async fn accept(&self, peer: PeerId, stream: oneshot::Receiver<Stream>) -> Result<Linked, String> {
+        let limit = self.config.open_limit;
+        let Ok(Ok(mut stream)) = tokio::time::timeout(limit, stream).await else {
+            return Err("it did not open its stream for segments in time".to_owned());
+        };
+        let answer = greeting::answer(&mut stream, &self.config.door, peer, self.view);
+        let answered = tokio::time::timeout(limit, answer).await;
+        let connection = answered.map_err(|_| "it did not say how its segments come in time".to_owned())?;
+        Ok((stream, connection.map_err(|error| error.to_string())?))
+    }
+
+    /// Runs one operation to its end, or until the gate closes before its step.
+    pub(super) async fn reduce(
+        &mut self,
+        operation: Operation,
+        inward: &mut Inward,
+        outward: &mut Outward,
+    ) -> Result<(), Blame> {
+        let Operation { step, buffer, divisor, dropped } = operation;
+        let key = OperationKey { step, attempt: 0 };
+        let mut workspace = Workspace::new(self.layout.clone(), self.config.codec, buffer, divisor);
+        if let Some(dropped) = dropped {
+            workspace = workspace.booking(dropped);
+        }
+        inward.expect(&self.schedule.receptions(&self.layout));
+        let spare = std::mem::take(&mut self.spare);
+        let mut work = Work::start(key, self.schedule.clone(), workspace, self.config.in_flight, spare, outward);
+        let mut patience = Patience::new(Instant::now());
+        loop {
+            // Until nothing waits or the links are busy: nothing else wakes this task to send what waits. Asked once for all
+            // that follows: a local link can become free at any time, and whoever then neither ends nor waits for it
+            // sleeps for ever.
+            let blocked = outward.load(key, &mut work.workspace);
+            if work.is_done() && !blocked {
+                let (mean, dropped);
+                (mean, dropped, self.spare) = work.finish();
+                // If it is not admitted any more, the view is changing and the step will run again.
+                self.results.complete(self.view, step, mean, dropped);
+                return Ok(());
+            }
+            let looks_again = patience.looks_again(Instant::now());
+            tokio::select! {
+                biased;
+                changed = self.gate.wait_for(|gate| !gate.admits(step)) => {
+                    // An error means that nobody wants results any more, and this task with it.
+                    drop(changed);
+                    let (buffer, dropped);
+                    (buffer, dropped, self.spare) = work.finish();
+                    outward.forget();
+                    self.results.interrupted(self.view, step, buffer, dropped);
+                    return Ok(());
+                }
+                sent = outward.flush(!looks_again), if blocked => {
+                    sent?;
+                    patience.progressed(Instant::now());
+                }
+                // Once all has come, what comes belongs to the next step.
+                received = inward.next(!looks_again), if inward.expects() => {
+                    let from = inward.from(received?);
+                    let peer = from.peer;
+                    let misbehaved = |violation: String| {
+                        Blame(peer, LinkFailure::Misbehaved(format!("step {step}: {violation}")))
+                    };
+                    work.take(from, outward).map_err(misbehaved)?;
+                    patience.progressed(Instant::now());
+                }
+                () = tokio::task::yield_now(), if looks_again => {}
+            }
+        }
+    }
+}

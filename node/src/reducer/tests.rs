@@ -1,0 +1,292 @@
+//! Reductions over real connections, by all plans and codecs; and what a neighbour can do wrong on a link that is open. A
+//! direct connection brings no less evidence than a stream.
+
+use starling_collective::{OperationKey, Phase, SegmentHeader, SegmentId, kernel};
+use starling_topology::plan::{Groups, Plan};
+use starling_topology::{Rank, WorldSize};
+
+use std::net::SocketAddr;
+
+use tokio::sync::oneshot;
+
+use super::driver::Blame;
+use super::link::{Incoming, Outgoing};
+use super::links::{Inward, Outward};
+use super::*;
+use crate::data::fixture::{LIMIT, LOOPBACK, VIEW, connection, door, key, limits, purpose};
+use crate::data::handshake::Purpose;
+use crate::data::link::{Receiver, Sender};
+use crate::data::listener::{Listener, dial};
+use crate::data::{DataPlane, Transport, local};
+use crate::event::LinkFailure;
+
+const LAYOUT: LayoutConfig = LayoutConfig { bucket_elements: 2, segment_elements: 2 };
+const LONGEST: usize = 8;
+
+fn layout() -> Layout {
+    Layout::new(2, WorldSize::new(2), LAYOUT)
+}
+
+/// The only segment that a neighbour owes first, of one element.
+fn header() -> SegmentHeader {
+    let segment = SegmentId { bucket: 0, phase: Phase::ReduceScatter, chunk: Rank(1), segment: 0 };
+    SegmentHeader { operation: OperationKey { step: 1, attempt: 0 }, segment, codec: Codec::F32, payload_bytes: 4 }
+}
+
+fn operation(step: u64, buffer: Vec<f32>, divisor: f32) -> Operation {
+    let dropped = Some(Dropped::new(buffer.len(), Vec::new()));
+    Operation { step, buffer, divisor, dropped }
+}
+
+fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<Sums>) -> Driver {
+    let (door, peer) = door(DataPlane::Direct, &[]);
+    let schedule = Schedule::new(plan, layout.world_size(), collective::Operation::AllReduce, rank);
+    let config = ReducerConfig {
+        elements: layout.elements(),
+        exact: 0,
+        layout: LAYOUT,
+        codec,
+        plan: Wish::Ring,
+        in_flight: 2,
+        open_limit: LIMIT,
+        limits: limits(),
+        protocol: StreamProtocol::new("/test"),
+        door: Arc::new(door),
+        traffic: Arc::default(),
+    };
+    let peers = |ranks: Vec<Rank>| vec![peer; ranks.len()];
+    let (receivers, senders) = (peers(schedule.receivers()), peers(schedule.senders()));
+    let (gate, events, spare) = (results.gate(), mpsc::channel(1).0, Vec::new());
+    let plan = plan.to_string();
+    Driver { layout, schedule, plan, receivers, senders, view: VIEW, spare, config, gate, results, events }
+}
+
+/// Both ends of a link, over memory if `mode` allows it.
+async fn link(mode: DataPlane, longest: usize) -> (Outgoing, Incoming) {
+    let (sending, receiving) = connection(mode, longest).await;
+    let (transport, traffic) = (sending.transport(), Arc::new(Traffic::default()));
+    let outgoing = match local::Sender::new(sending, longest, limits(), &traffic) {
+        Ok(sender) => Outgoing::Local(Box::new(sender)),
+        Err(sending) => Outgoing::Direct(Box::new(Sender::new(sending, longest, limits(), traffic.clone())), transport),
+    };
+    let incoming = match local::Receiver::new(receiving, longest, &traffic) {
+        Ok(receiver) => Incoming::Local(Box::new(receiver)),
+        Err(receiving) => Incoming::Direct(Box::new(Receiver::new(receiving, longest, limits(), traffic)), transport),
+    };
+    (outgoing, incoming)
+}
+
+/// All members of a world with links of one kind, reducing twice; their results by step.
+async fn reduce(mode: DataPlane, plan: &Plan, codec: Codec, layout: &Layout) -> Vec<Vec<Vec<f32>>> {
+    let world = layout.world_size();
+    let longest = layout.longest_payload(codec);
+    let mut members: Vec<(Outward, Inward)> = world.ranks().map(|_| <(Outward, Inward)>::default()).collect();
+    let peer = key().1;
+    for from in world.ranks() {
+        for to in Schedule::new(plan, world, collective::Operation::AllReduce, from).receivers() {
+            let (outgoing, incoming) = link(mode, longest).await;
+            members[from.0 as usize].0.add(to, peer, outgoing);
+            members[to.0 as usize].1.add(from, peer, incoming);
+        }
+    }
+    let reduce = |(rank, (mut outward, mut inward)): (u32, (Outward, Inward))| {
+        let (sums, mut reduced) = Sums::new();
+        let mut driver = driver(layout.clone(), plan, codec, Rank(rank), sums);
+        async move {
+            let mut results = Vec::new();
+            for step in 1..=2 {
+                let element = |element: usize| (element % 97 * (rank as usize + 1)) as f32;
+                let buffer = (0..driver.layout.elements()).map(element).collect();
+                let done = driver.reduce(operation(step, buffer, 2.0), &mut inward, &mut outward).await;
+                done.expect("correct neighbours are not blamed");
+                results.push(reduced.recv().await.expect("a result"));
+            }
+            results
+        }
+    };
+    futures::future::join_all((0..).zip(members).map(reduce)).await
+}
+
+/// Far more segments than any link holds, and exact elements at the end.
+fn many_segments(plan: &Plan, world: u32) -> Layout {
+    let (world, config) = (WorldSize::new(world), LayoutConfig { bucket_elements: 500, segment_elements: 12 });
+    Layout::weighted(3001, world, config, &vec![1; plan.chunks(world) as usize]).with_exact(13)
+}
+
+#[tokio::test]
+async fn every_kind_of_connection_reduces() {
+    for mode in [DataPlane::Local, DataPlane::Direct, DataPlane::Plaintext] {
+        let layout = many_segments(&Plan::Ring, 3);
+        for result in reduce(mode, &Plan::Ring, Codec::F32, &layout).await.iter().flatten() {
+            let expected = |element: usize| (element % 97 * 6) as f32 / 2.0;
+            let wrong = result.iter().enumerate().find(|(element, value)| **value != expected(*element));
+            assert_eq!(wrong, None, "{mode:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_plan_and_codec_ends_with_the_same_bits_everywhere() {
+    let sites = Plan::Hierarchical(Groups::from_labels(&[0, 0, 1, 1, 1]));
+    for plan in [Plan::Ring, Plan::Tree, Plan::Mesh, sites] {
+        for codec in Codec::ALL {
+            let layout = many_segments(&plan, 5);
+            for mode in [DataPlane::Local, DataPlane::Direct] {
+                let all = reduce(mode, &plan, codec, &layout).await;
+                let bits = |values: &Vec<f32>| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+                let first = &all[0][0];
+                assert!(all.iter().flatten().all(|result| bits(result) == bits(first)), "{plan}, {codec}, {mode:?}");
+                for (element, value) in first.iter().enumerate() {
+                    let expected = (element % 97 * 15) as f32 / 2.0;
+                    // The most that six roundings of the largest sum may add up to, for the least precise codec.
+                    let most = if codec.is_lossy() && element < layout.shortened() { 6.0 * 720.0 / 250.0 } else { 0.0 };
+                    assert!((value - expected).abs() <= most, "{plan}, {codec}: {value} for {expected}");
+                }
+            }
+        }
+    }
+}
+
+/// Members on threads of their own, as processes are: each link may become free or bring something at any instant.
+#[test]
+fn rings_on_threads_of_their_own_come_to_an_end() {
+    const MEMBERS: u32 = 3;
+    const STEPS: u64 = 300;
+    /// Some more segments than a link holds.
+    const ELEMENTS: usize = 70;
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    // Ends stay with the runtime that they were made on, so each link's two are made on their own threads.
+    let keys: Vec<_> = (0..MEMBERS).map(|_| key()).collect();
+    let (mut dialing, mut listening) = (Vec::new(), Vec::new());
+    for _ in 0..MEMBERS {
+        let (tell, told) = oneshot::channel();
+        listening.push(tell);
+        dialing.push(told);
+    }
+    // Who sends to a member is the one before it.
+    dialing.rotate_left(1);
+    let member = |rank: u32, tell: oneshot::Sender<Vec<SocketAddr>>, told: oneshot::Receiver<Vec<SocketAddr>>| {
+        let keys = &keys;
+        let at = |rank: u32| &keys[(rank % MEMBERS) as usize];
+        move || {
+            runtime().block_on(async {
+                let listener = Listener::bind(&[LOOPBACK]).await;
+                tell.send(listener.addresses()).expect("the other thread waits");
+                let purpose = |peer| Purpose { mode: DataPlane::Local, segment_bytes: LONGEST, ..purpose(peer) };
+                let told = told.await.expect("it listens");
+                let (ours, next, previous) = (&at(rank).0, at(rank + 1).1, at(rank + MEMBERS - 1).1);
+                let (sending, receiving) =
+                    tokio::join!(dial(&told, ours, purpose(next), LIMIT), listener.accept(ours, purpose(previous)));
+                let (sending, receiving) = (sending.expect("dialed"), receiving.expect("accepted"));
+                let traffic = Arc::default();
+                let outgoing = local::Sender::new(sending, LONGEST, limits(), &traffic).expect("on one machine");
+                let incoming = local::Receiver::new(receiving, LONGEST, &traffic).expect("on one machine");
+                let (mut outward, mut inward) = (Outward::default(), Inward::default());
+                outward.add(Rank((rank + 1) % MEMBERS), next, Outgoing::Local(Box::new(outgoing)));
+                inward.add(Rank((rank + MEMBERS - 1) % MEMBERS), previous, Incoming::Local(Box::new(incoming)));
+                let ring = Layout::new(
+                    ELEMENTS,
+                    WorldSize::new(MEMBERS),
+                    LayoutConfig { bucket_elements: ELEMENTS, ..LAYOUT },
+                );
+                let (sums, mut reduced) = Sums::new();
+                let mut driver = driver(ring, &Plan::Ring, Codec::F32, Rank(rank), sums);
+                for step in 1..=STEPS {
+                    let buffer = vec![(rank + 1) as f32; ELEMENTS];
+                    let done = driver.reduce(operation(step, buffer, 1.0), &mut inward, &mut outward).await;
+                    done.expect("correct neighbours are not blamed");
+                    assert_eq!(reduced.recv().await, Some(vec![6.0; ELEMENTS]), "step {step}");
+                }
+            });
+        }
+    };
+    std::thread::scope(|scope| {
+        for ((rank, tell), told) in (0..MEMBERS).zip(listening).zip(dialing) {
+            scope.spawn(member(rank, tell, told));
+        }
+    });
+}
+
+/// The first of two members reduces over direct links, of which the other sends `segment` and no more.
+async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> LinkFailure {
+    let traffic = Arc::new(Traffic::default());
+    let connected = || connection(DataPlane::Direct, LONGEST);
+    let ((to_us, from_previous), (to_next, _from_us)) = tokio::join!(connected(), connected());
+    let mut neighbour = Sender::new(to_us, LONGEST, limits(), traffic.clone());
+    if let Some((header, values)) = segment {
+        neighbour.load(&header, size_of_val(values), |payload| kernel::write(values, payload));
+        neighbour.flush().await.expect("sent");
+    }
+    drop(neighbour);
+    let mut driver = driver(layout(), &Plan::Ring, Codec::F32, Rank(0), Sums::new().0);
+    let (sender, receiver) = (driver.senders[0], key().1);
+    let (mut inward, mut outward) = (Inward::default(), Outward::default());
+    let incoming = Receiver::new(from_previous, LONGEST, limits(), traffic.clone());
+    inward.add(Rank(1), sender, Incoming::Direct(Box::new(incoming), Transport::Direct));
+    let outgoing = Sender::new(to_next, LONGEST, limits(), traffic);
+    outward.add(Rank(1), receiver, Outgoing::Direct(Box::new(outgoing), Transport::Direct));
+    match driver.reduce(operation(1, vec![0.5; 2], 1.0), &mut inward, &mut outward).await {
+        Err(Blame(blamed, failure)) => {
+            assert_eq!(blamed, sender);
+            failure
+        }
+        Ok(()) => panic!("the neighbour sends too little for an end"),
+    }
+}
+
+#[tokio::test]
+async fn evidence_holds_on_a_direct_link() {
+    let elsewhere = SegmentHeader { operation: OperationKey { step: 7, attempt: 0 }, ..header() };
+    let unasked = SegmentHeader { segment: SegmentId { chunk: Rank(0), ..header().segment }, ..header() };
+    let unknown = SegmentHeader { segment: SegmentId { bucket: 9, ..header().segment }, ..header() };
+    let lying = SegmentHeader { payload_bytes: u32::MAX, ..header() };
+    let shortened = SegmentHeader { codec: Codec::Int8, payload_bytes: 5, ..header() };
+    for (header, values, what) in [
+        (elsewhere, &[1.0][..], "a segment of step 7"),
+        (unasked, &[1.0], "step 1: "),
+        (unknown, &[1.0], "the layout does not have"),
+        (lying, &[1.0], "declared 4294967295 payload bytes"),
+        (shortened, &[1.0], "as int8, where f32 was agreed"),
+        (header(), &[1.0, 2.0], "declared 4 payload bytes"),
+        (header(), &[f32::NAN], "not finite"),
+        (header(), &[f32::INFINITY], "reduce-scatter segment 0 of chunk 1 of bucket 0"),
+    ] {
+        let failure = reduce_after(Some((header, values))).await;
+        assert!(matches!(&failure, LinkFailure::Misbehaved(claim) if claim.contains(what)), "{what}: {failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_direct_link_that_ends_is_broken() {
+    for segment in [None, Some((header(), &[1.0][..]))] {
+        let failure = reduce_after(segment).await;
+        assert!(matches!(failure, LinkFailure::Broken(_)), "{failure:?}");
+    }
+}
+
+/// Among many links, the one that is to blame is named, and what others sent in time is no excuse for it.
+#[tokio::test]
+async fn in_a_mesh_the_neighbour_at_fault_is_blamed() {
+    let mut driver = driver(Layout::new(3, WorldSize::new(3), LAYOUT), &Plan::Mesh, Codec::F32, Rank(0), Sums::new().0);
+    let traffic = Arc::new(Traffic::default());
+    let (mut inward, mut outward) = (Inward::default(), Outward::default());
+    let peers = [(); 2].map(|()| key().1);
+    let mut open = Vec::new();
+    for (rank, peer) in (1..).map(Rank).zip(peers) {
+        let (outgoing, far) = link(DataPlane::Direct, LONGEST).await;
+        outward.add(rank, peer, outgoing);
+        let (sending, receiving) = connection(DataPlane::Direct, LONGEST).await;
+        let receiver = Receiver::new(receiving, LONGEST, limits(), traffic.clone());
+        inward.add(rank, peer, Incoming::Direct(Box::new(receiver), Transport::Direct));
+        open.push((far, Sender::new(sending, LONGEST, limits(), traffic.clone())));
+    }
+    for ((_, sender), value) in open.iter_mut().zip([1.0, f32::NAN]) {
+        let segment = SegmentId { chunk: Rank(0), ..header().segment };
+        sender.load(&SegmentHeader { segment, ..header() }, 4, |payload| kernel::write(&[value], payload));
+        sender.flush().await.expect("sent");
+    }
+    let failed = driver.reduce(operation(1, vec![0.5; 3], 1.0), &mut inward, &mut outward).await;
+    let Err(Blame(blamed, LinkFailure::Misbehaved(claim))) = failed else { panic!("a value is not finite") };
+    assert_eq!(blamed, peers[1], "{claim}");
+    assert!(claim.contains("not finite"), "{claim}");
+}

@@ -1,0 +1,165 @@
+//! One operation under way: what each segment that comes does to the buffer.
+
+use std::collections::BTreeMap;
+
+use starling_collective::{
+    BadSegment, Dropped, Input, OperationKey, Output, Schedule, SegmentHeader, SegmentId, Session, Workspace,
+};
+use starling_topology::Rank;
+
+use super::link::Kind;
+use super::links::{In, Outward};
+
+/// Names a payload for the machine: the how manieth it was to come.
+type Arrival = u64;
+
+/// An operation, its buffer, and what came before its turn.
+pub(super) struct Work {
+    key: OperationKey,
+    session: Session<Arrival>,
+    pub(super) workspace: Workspace,
+    /// How many segments have come.
+    arrived: Arrival,
+    /// Payloads that the machine holds. A ring's and a tree's segments seldom or never are among them: only they are copied.
+    held: BTreeMap<Arrival, Vec<u8>>,
+    /// Memory for those.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Work {
+    /// Begins, and queues what can be sent at once.
+    pub(super) fn start(
+        key: OperationKey,
+        schedule: Schedule,
+        workspace: Workspace,
+        in_flight: u32,
+        spare: Vec<Vec<u8>>,
+        outward: &mut Outward,
+    ) -> Self {
+        let session = Session::over(schedule, workspace.layout().clone(), in_flight);
+        let mut work = Self { key, session, workspace, arrived: 0, held: BTreeMap::new(), spare };
+        work.session.handle(Input::Start).expect("invariant: nobody violates anything by starting");
+        work.execute(&mut [], None, outward).expect("invariant: no payload has come");
+        work
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.session.is_done()
+    }
+
+    /// The buffer, what was dropped, and memory for the next operation.
+    pub(super) fn finish(mut self) -> (Vec<f32>, Option<Dropped>, Vec<Vec<u8>>) {
+        self.spare.extend(std::mem::take(&mut self.held).into_values());
+        let (buffer, dropped) = self.workspace.finish();
+        (buffer, dropped, self.spare)
+    }
+
+    /// Takes in the segment that came last over the link `from`.
+    ///
+    /// # Errors
+    /// What is wrong with it. The operation must end then.
+    pub(super) fn take(&mut self, from: &mut In, outward: &mut Outward) -> Result<(), String> {
+        let kind = from.link.kind();
+        let (header, payload) = from.link.segment();
+        self.admit(from.rank, header, payload.len())?;
+        let next = self.execute(payload, Some(kind), outward).map_err(|bad| bad.to_string())?;
+        if let Some(to) = next {
+            outward.pass_on(to, &mut from.link);
+        }
+        Ok(())
+    }
+
+    /// Checks a segment and hands it to the machine, whose outputs then use its payload.
+    fn admit(&mut self, from: Rank, header: &[u8; SegmentHeader::BYTES], payload_bytes: usize) -> Result<(), String> {
+        let header = SegmentHeader::from_bytes(header).map_err(|violation| violation.to_string())?;
+        if header.operation != self.key {
+            return Err(format!("sent a segment of step {}", header.operation.step));
+        }
+        let range = header.range_in(self.session.layout(), self.workspace.codec());
+        range.map_err(|violation| violation.to_string())?;
+        if header.payload_bytes as usize != payload_bytes {
+            let SegmentHeader { segment, payload_bytes: declared, .. } = header;
+            return Err(format!("declared {declared} payload bytes for {segment}, and sent {payload_bytes}"));
+        }
+        self.arrived += 1;
+        let input = Input::Received { from, segment: header.segment, payload: self.arrived };
+        self.session.handle(input).map_err(|violation| violation.to_string())
+    }
+
+    /// Does to the buffer what the machine asks. `payload` is that of the segment that came last. If the machine has no use
+    /// for it yet, it is copied, and used when its turn comes.
+    ///
+    /// If that segment goes on at once, as it is or with this member's share added, and the links allow it, then it is
+    /// not queued: the payload becomes what is to be sent, and the answer is to whom.
+    fn execute(
+        &mut self,
+        payload: &mut [u8],
+        kind: Option<Kind>,
+        outward: &mut Outward,
+    ) -> Result<Option<Rank>, BadSegment> {
+        let Self { session, workspace, arrived, held, spare, .. } = self;
+        let (mut is_used, mut passed_on) = (kind.is_none(), None);
+        let mut next = session.poll();
+        while let Some(output) = next {
+            next = session.poll();
+            let goes_on = |segment: SegmentId| match next {
+                Some(Output::Send { to, segment: sent }) if sent == segment => {
+                    kind.filter(|kind| outward.can_pass_on(to, *kind)).map(|_| to)
+                }
+                _ => None,
+            };
+            match output {
+                Output::Send { to, segment } => outward.push(to, segment, begins(session, &segment)),
+                Output::Accumulate { segment, payload: number } if number == *arrived => {
+                    is_used = true;
+                    passed_on = goes_on(segment);
+                    if passed_on.is_some() {
+                        workspace.contribute(&segment, payload)?;
+                        next = session.poll();
+                    } else {
+                        workspace.accumulate(&segment, payload)?;
+                    }
+                }
+                Output::Accumulate { segment, payload: number } => {
+                    let waited = taken(held, number);
+                    workspace.accumulate(&segment, &waited)?;
+                    spare.push(waited);
+                }
+                Output::Prepend { segment, payloads } => {
+                    is_used |= payloads.contains(arrived);
+                    let waited = |number: &Arrival| if number == arrived { &*payload } else { held[number].as_slice() };
+                    workspace.prepend(&segment, payloads.iter().map(waited).collect())?;
+                    spare.extend(payloads.iter().filter_map(|number| held.remove(number)));
+                }
+                // Results are never held.
+                Output::Store { segment, .. } => {
+                    is_used = true;
+                    workspace.store(&segment, payload)?;
+                    passed_on = goes_on(segment);
+                    if passed_on.is_some() {
+                        next = session.poll();
+                    }
+                }
+                Output::Divide { segment } => workspace.divide(&segment),
+                Output::Round { segment } => workspace.round(&segment),
+                Output::BucketDone(_) | Output::Done => {}
+            }
+        }
+        if !is_used {
+            let mut copy = spare.pop().unwrap_or_default();
+            copy.clear();
+            copy.extend_from_slice(payload);
+            held.insert(*arrived, copy);
+        }
+        Ok(passed_on)
+    }
+}
+
+/// Whether a segment that is sent is this member's contribution and nobody else's.
+fn begins(session: &Session<Arrival>, segment: &SegmentId) -> bool {
+    segment.phase == starling_collective::Phase::ReduceScatter && session.schedule().begins(segment.chunk)
+}
+
+fn taken(held: &mut BTreeMap<Arrival, Vec<u8>>, number: Arrival) -> Vec<u8> {
+    held.remove(&number).expect("invariant: what the machine holds was kept")
+}

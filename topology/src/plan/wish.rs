@@ -1,0 +1,177 @@
+//! Which plan a run asks for, and which one a view takes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::id::Rank;
+use crate::plan::Plan;
+use crate::plan::auto::{Choice, Limits};
+use crate::plan::estimate::Bucket;
+use crate::plan::link_costs::{Link, LinkCosts};
+use crate::ring::Ring;
+use crate::view::View;
+
+/// What a link is taken to cost as long as nobody has measured it: that of a wired local network.
+const ASSUMED: Link = Link { delay_us: 200, bytes_per_second: 125_000_000 };
+
+/// What a run asks for. As text: `ring`, `tree`, `mesh` or `auto`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wish {
+    /// [`Plan::Ring`].
+    #[default]
+    Ring,
+    /// [`Plan::Tree`].
+    Tree,
+    /// [`Plan::Mesh`].
+    Mesh,
+    /// The one that is expected to be fastest.
+    Auto,
+}
+
+/// A text that is no wish.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{text}` is no plan; write ring, tree, mesh or auto")]
+pub struct WishError {
+    /// The text.
+    pub text: String,
+}
+
+/// What the members of a view take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agreed {
+    /// The plan, over ranks in the order of the view's [`Ring`].
+    pub plan: Plan,
+    /// How large its chunks are in proportion, one weight for each.
+    pub weights: Vec<u32>,
+    /// Why, for people.
+    pub reason: String,
+}
+
+impl Wish {
+    /// All wishes.
+    pub const ALL: [Self; 4] = [Self::Ring, Self::Tree, Self::Mesh, Self::Auto];
+
+    /// The plan by which the members of `view` reduce buffers like `bucket`. A pure function of its arguments, so all
+    /// members that hold one view take one plan.
+    ///
+    /// A plan that needs a pair of members that is severed is not taken, whatever was asked for; what is taken instead
+    /// is the best of the others. There is always one: a view is only decided if there is a ring around its severed pairs.
+    pub fn agree(self, view: &View, bucket: Bucket) -> Agreed {
+        let ring = Ring::plan(view);
+        let world = ring.world_size();
+        let is_severed = |from: Rank, to: Rank| view.is_severed(ring.peer(from), ring.peer(to));
+        let asked = match self {
+            Self::Ring => Some(Plan::Ring),
+            Self::Tree => Some(Plan::Tree),
+            Self::Mesh => Some(Plan::Mesh),
+            Self::Auto => None,
+        };
+        if let Some(plan) = asked {
+            let chunks = plan.chunks(world);
+            let needs = |chunk: u32| plan.route(world, Rank(chunk)).hops().any(|(from, to)| is_severed(from, to));
+            if plan == Plan::Ring || view.severed().is_empty() || !(0..chunks).any(needs) {
+                let (weights, reason) = (vec![1; chunks as usize], format!("{plan}, as the run asks"));
+                return Agreed { plan, weights, reason };
+            }
+        }
+        let link = |from, to| if is_severed(from, to) { Link::NONE } else { ASSUMED };
+        let costs = LinkCosts::from_fn(world, link).expect("invariant: views and assumed costs are within bounds");
+        let choice = Choice::new(&costs, bucket, Limits::default());
+        let reason = match self {
+            Self::Auto => choice.to_string(),
+            Self::Ring | Self::Tree | Self::Mesh => {
+                format!("{self} needs members that can't reach each other: {choice}")
+            }
+        };
+        Agreed { plan: choice.plan().clone(), weights: choice.weights().to_vec(), reason }
+    }
+}
+
+impl FromStr for Wish {
+    type Err = WishError;
+
+    fn from_str(text: &str) -> Result<Self, WishError> {
+        let found = Self::ALL.into_iter().find(|wish| wish.to_string() == text.trim());
+        found.ok_or_else(|| WishError { text: text.to_owned() })
+    }
+}
+
+impl fmt::Display for Wish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ring => "ring",
+            Self::Tree => "tree",
+            Self::Mesh => "mesh",
+            Self::Auto => "auto",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{PeerId, RunId};
+
+    const SMALL: Bucket = Bucket { bytes: 16 << 10, segment_bytes: 16 << 10 };
+    const LARGE: Bucket = Bucket { bytes: 64 << 20, segment_bytes: 128 << 10 };
+
+    fn view(members: u8) -> View {
+        let peers = (1..=members).map(|name| PeerId([name; 32]));
+        View::found(RunId([0; 32]), PeerId([1; 32])).succeed(peers)
+    }
+
+    #[test]
+    fn a_wish_is_read_and_written_as_text() {
+        for wish in Wish::ALL {
+            assert_eq!(wish.to_string().parse(), Ok(wish));
+        }
+        let message = "star".parse::<Wish>().expect_err("no plan").to_string();
+        assert!(message.contains("`star`") && message.contains("ring, tree, mesh or auto"), "{message}");
+    }
+
+    #[test]
+    fn what_is_asked_for_is_taken() {
+        for (wish, plan) in [(Wish::Ring, Plan::Ring), (Wish::Tree, Plan::Tree), (Wish::Mesh, Plan::Mesh)] {
+            for members in 2..9 {
+                let agreed = wish.agree(&view(members), LARGE);
+                assert_eq!(agreed.plan, plan);
+                assert_eq!(agreed.weights.len(), plan.chunks(view(members).world_size()) as usize);
+            }
+        }
+    }
+
+    #[test]
+    fn auto_takes_few_hops_for_small_buffers_and_few_links_among_many() {
+        assert_eq!(Wish::Auto.agree(&view(4), SMALL).plan, Plan::Mesh);
+        assert_eq!(Wish::Auto.agree(&view(16), SMALL).plan, Plan::Tree);
+        let large = Wish::Auto.agree(&view(16), LARGE);
+        assert_eq!(large.plan, Plan::Ring);
+        assert!(large.reason.starts_with("ring for 67108864 bytes: "), "{}", large.reason);
+    }
+
+    #[test]
+    fn no_plan_needs_a_pair_that_is_severed() {
+        for members in 4..9 {
+            let whole = view(members);
+            let peers = whole.members().to_vec();
+            for (a, b) in (0..peers.len()).flat_map(|a| (a + 1..peers.len()).map(move |b| (a, b))) {
+                let view = whole.clone().with_severed([(peers[a], peers[b])]);
+                let ring = Ring::plan(&view);
+                for wish in Wish::ALL {
+                    let Agreed { plan, reason, .. } = wish.agree(&view, SMALL);
+                    let world = ring.world_size();
+                    for chunk in (0..plan.chunks(world)).map(Rank) {
+                        for (from, to) in plan.route(world, chunk).hops() {
+                            assert!(!view.is_severed(ring.peer(from), ring.peer(to)), "{wish}: {reason}");
+                        }
+                    }
+                    assert!(wish != Wish::Mesh || reason.starts_with("mesh needs members"), "{reason}");
+                }
+            }
+        }
+    }
+}
