@@ -71,7 +71,7 @@ impl Membership {
     pub(super) fn leaves_nothing_behind(&self) -> bool {
         let Some(seat) = self.seat.as_ref().filter(|_| self.asking.is_none()) else { return true };
         let alone = seat.view.members().len() == 1;
-        alone && (self.reached == 0 || (self.joiners.is_empty() && !self.awaits_lost()))
+        alone && (self.reached == 0 || (self.joiners.is_empty() && !self.may_meet_lost()))
     }
 
     /// We want to leave and are in no view that goes on with others.

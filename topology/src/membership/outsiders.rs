@@ -172,7 +172,7 @@ impl Membership {
     }
 
     /// Whether somebody was lost not long ago.
-    pub(super) fn awaits_lost(&self) -> bool {
+    pub(super) fn may_meet_lost(&self) -> bool {
         self.lost.values().any(|probe| probe.times <= MAX_DOUBLINGS)
     }
 

@@ -221,10 +221,12 @@ fn a_share_of_a_member_that_came_back_without_the_state_is_returned() {
 
 #[test]
 fn a_step_without_any_samples_changes_the_ledger_alone() {
-    let mut trainer = trainer("mlp:4", OptimizerSpec::adam_w(0.1), 16);
-    trainer.begin(&[peer(1), peer(2)]);
+    // Of the first step, only those who reduce it have shares.
+    let mut swarm = Swarm::new(&[UNMEASURED; 2], OptimizerSpec::adam_w(0.1), 16);
+    swarm.step();
+    let trainer = &mut swarm.members.get_mut(&peer(1)).expect("there").trainer;
     let before = trainer.state();
-    let mut record = ResultRecord { step: 1, members: vec![peer(3)], mean: vec![0.0; trainer.buffer_len(1)] };
+    let mut record = ResultRecord { step: 2, members: vec![peer(3)], mean: vec![0.0; trainer.buffer_len(1)] };
     record.mean[trainer.parameters() + 1] = 5.0 / 16.0;
     let report = trainer.apply(&record).expect("applied");
     assert_eq!((report.samples, report.loss, report.returned, report.contributions.len()), (0, 0.0, 16, 0));
@@ -233,7 +235,7 @@ fn a_step_without_any_samples_changes_the_ledger_alone() {
         (&after.parameters, &after.moments, &after.scalars),
         (&before.parameters, &before.moments, &before.scalars)
     );
-    assert_eq!((after.step, after.ledger.share_len(peer(3))), (1, 16));
+    assert_eq!((after.step, after.ledger.share_len(peer(3))), (2, 16));
 }
 
 #[test]
