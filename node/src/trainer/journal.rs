@@ -84,6 +84,11 @@ impl Journal {
         self.write(|writer| writer.restart(first_step));
     }
 
+    /// Hands what is written to the system: it must not be lost with this process.
+    pub(super) fn flush(&mut self) {
+        self.write(AuditWriter::flush);
+    }
+
     /// Writes what is left.
     pub(super) fn finish(mut self) {
         self.write(AuditWriter::flush);

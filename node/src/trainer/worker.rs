@@ -143,11 +143,20 @@ impl Worker {
         let (generation, view) = self.company.exchange.view().unwrap_or((Generation(0), ViewId::NONE));
         self.pace.count(generation, report.samples, waited);
         self.journal.note(&report, (generation, view));
+        if self.is_checkpointed(report.step - 1) {
+            // The run may begin anew from there, when all processes are gone.
+            self.journal.flush();
+        }
         self.company.snapshots.reach(record.step);
         if is_everybody_ready(record) {
             self.company.snapshots.clear_before(record.step);
         }
         self.commit(&report, saver)
+    }
+
+    fn is_checkpointed(&self, step: u64) -> bool {
+        let every = self.duties.checkpoint_every;
+        every > 0 && step.is_multiple_of(every)
     }
 
     fn commit(&mut self, report: &StepReport, saver: &mut Saver) -> Result<(), NodeError> {
@@ -157,7 +166,7 @@ impl Worker {
             let progress = self.pace.take(report, self.trainer.steps());
             self.company.observer.report(&progress);
         }
-        if due(self.duties.checkpoint_every) && !last {
+        if self.is_checkpointed(report.step) && !last {
             saver.offer(report.step / self.duties.checkpoint_every, || self.trainer.state());
         }
         if due(self.duties.evaluate_every) && !last {

@@ -66,12 +66,12 @@ impl Membership {
         }
     }
 
-    /// Whether we can leave as we are: we are no member, or the only one. Once a run has
-    /// begun the only one first hands the state on to who asks for it, or who was lost not long ago and may be back.
+    /// Whether we can leave as we are: we are no member, or the only one. Once a run has begun the only one first hands the
+    /// state on to who asks for it.
     pub(super) fn leaves_nothing_behind(&self) -> bool {
         let Some(seat) = self.seat.as_ref().filter(|_| self.asking.is_none()) else { return true };
         let alone = seat.view.members().len() == 1;
-        alone && (self.reached == 0 || (self.joiners.is_empty() && !self.may_meet_lost()))
+        alone && (self.reached == 0 || self.joiners.is_empty())
     }
 
     /// We want to leave and are in no view that goes on with others.

@@ -171,11 +171,6 @@ impl Membership {
         }
     }
 
-    /// Whether somebody was lost not long ago.
-    pub(super) fn may_meet_lost(&self) -> bool {
-        self.lost.values().any(|probe| probe.times <= MAX_DOUBLINGS)
-    }
-
     /// Looks for lost peers: a network that was split may have healed. Those who came back from a record, and those who
     /// have no quorum, look for all that they know.
     pub(super) fn probe(&mut self, now: Time) {
