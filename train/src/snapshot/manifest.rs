@@ -91,7 +91,7 @@ impl SnapshotManifest {
     }
 
     /// How long the chunk at `at` is.
-    pub(super) fn chunk_len(&self, at: usize) -> u64 {
+    pub(crate) fn chunk_len(&self, at: usize) -> u64 {
         (self.bytes - (at * CHUNK_BYTES) as u64).min(CHUNK_BYTES as u64)
     }
 }
