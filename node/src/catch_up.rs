@@ -65,6 +65,15 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
     let mut offers: Vec<(Proof, Vec<PeerId>)> = offers.into_values().collect();
     offers.retain(|(proof, _)| own.as_ref().is_none_or(|own| proof.head.step > own.step));
     offers.sort_by_key(|(proof, _)| std::cmp::Reverse(proof.head.step));
+    if !offers.is_empty() {
+        // What comes may take the place of what is damaged: the user is to know that a disk fails.
+        let store = store.clone();
+        let verdicts = tokio::task::spawn_blocking(move || store.verify()).await;
+        for error in verdicts.map_err(|_| NodeError::Stopped("search"))??.into_iter().filter_map(|it| it.result.err()) {
+            let reason = format!("a checkpoint was passed over: {error}");
+            found.troubles.push(Trouble { reason, is_loss: true });
+        }
+    }
     for (proof, donors) in offers {
         match fetch(&inquiry, manifest, &proof, donors, store).await {
             Ok(info) => {
