@@ -189,6 +189,9 @@ impl World {
         });
         self.mark(seat, What::Enters(view.generation.0));
         self.views.insert(id, forks);
+        if self.newest.as_ref().is_none_or(|newest| newest.generation < view.generation) {
+            self.newest = Some(view.clone());
+        }
         self.invariants.no_split_brain.entered(view, step, forks);
         let mut held = vec![
             self.invariants.monotonic_generation.entered(name, view.generation),

@@ -79,6 +79,11 @@ impl Membership {
         if most + 1 < seat.view.members().len() || !others().all(is_done) {
             return;
         }
+        // A minority that misses the rest may have slept while the others went on, and reduced the last step anew.
+        let agreed = seat.finished.keys().chain(&seat.gone).copied().chain([me]).collect();
+        if !seat.view.has_quorum(&agreed) {
+            return;
+        }
         if !std::mem::replace(&mut self.parting, true) {
             self.tell_members(&Body::Goodbye);
             self.set_timer(Timer::Goodbye, now + self.config.goodbye_limit());

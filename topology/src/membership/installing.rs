@@ -77,8 +77,8 @@ impl Membership {
         self.seat = Some(seat);
         self.asking = None;
         self.persist();
-        self.learn_all(contacts, &proposal);
-        self.note_losses(now, &proposal);
+        self.note_losses(now, &proposal); // First: the contacts of the lost stay.
+        self.learn_all(now, contacts, &proposal);
         let took = self.since.take().map_or(std::time::Duration::ZERO, |since| now - since);
         self.tell(Event::Changed {
             generation: proposal.view.generation,
@@ -181,10 +181,12 @@ impl Membership {
         needs_state.then(|| CatchUp::State { from: reached(&resume.donors) })
     }
 
-    fn learn_all(&mut self, contacts: Vec<Contact>, proposal: &Proposal) {
+    fn learn_all(&mut self, now: Time, contacts: Vec<Contact>, proposal: &Proposal) {
         for contact in contacts.into_iter().chain(proposal.joiners.iter().map(|joiner| joiner.contact.clone())) {
-            if proposal.view.contains(contact.peer) {
-                self.learn(contact);
+            let peer = contact.peer;
+            self.learn(contact);
+            if !proposal.view.contains(peer) {
+                self.probe_later(now, peer);
             }
         }
         let (me, lost) = (self.me.peer, &self.lost);
@@ -213,13 +215,14 @@ impl Membership {
         self.send(to, Body::Install { proposal, contacts, fork: None });
     }
 
-    /// What a peer must know to take part: a joiner, how to reach the members.
+    /// What a peer must know to take part: a joiner, how to reach the members, and those that were lost, which it looks
+    /// for when all who saw that are gone.
     pub(super) fn contacts_for(&self, peer: PeerId, proposal: &Proposal) -> Vec<Contact> {
         if !proposal.joiners.iter().any(|joiner| joiner.contact.peer == peer) {
             return Vec::new();
         }
-        let members = proposal.view.members().iter().filter(|member| **member != peer);
-        members.filter_map(|member| self.contacts.get(member)).take(MAX_MEMBERS).cloned().collect()
+        let known = proposal.view.members().iter().chain(self.lost.keys()).filter(|known| **known != peer);
+        known.filter_map(|known| self.contacts.get(known)).take(MAX_MEMBERS).cloned().collect()
     }
 }
 
