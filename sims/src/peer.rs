@@ -197,6 +197,11 @@ impl Peer {
         self.place.is_some() && self.state.is_some()
     }
 
+    /// The peers that it has addresses of.
+    pub fn knows(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.machine.contacts().map(|contact| contact.peer)
+    }
+
     /// The state that it holds.
     pub fn state(&self) -> Option<&Rc<State>> {
         self.state.as_ref()

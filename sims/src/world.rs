@@ -374,6 +374,7 @@ impl World {
             }
         }
         self.release();
+        self.guide_the_lost();
         self.over = self.is_abandoned();
         self.queue.push(self.now + LOOK, Happening::Looks);
     }

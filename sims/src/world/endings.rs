@@ -26,10 +26,15 @@ impl World {
         progress.is_healed() && quiet && may_be_over && self.stuck().is_empty()
     }
 
+    /// Whether the run can't go on, whatever those do who are left: nobody of them has the state, or they are too few.
+    pub(super) fn is_deserted(&self) -> bool {
+        !(0..self.hosts.len()).any(|seat| self.has_a_copy(seat)) || self.is_short_of_votes()
+    }
+
     /// Whether the newest view has no quorum left, for ever: too many of its members left in order, or their disks have
     /// forgotten it, or never heard of it. Without forks the run is over then: whoever is left can't know that it is not
     /// the others who went on.
-    pub(super) fn is_deserted(&self) -> bool {
+    fn is_short_of_votes(&self) -> bool {
         let Some(newest) = self.newest.as_ref().filter(|_| self.config.fork_after.is_none()) else { return false };
         let votes = |host: &&Host| {
             let view = host.disk.record().filter(|_| host.is_in_the_run()).map(|record| record.view.id());
