@@ -284,6 +284,7 @@ impl World {
                 let host = &self.hosts[seat];
                 if (host.incarnation, host.branch) == (incarnation, branch) {
                     self.saved(seat, &state);
+                    self.with(seat, incarnation, |peer, now| peer.saved(now, state.step));
                 }
             }
             Happening::Strikes(fault) => self.strike(fault),
