@@ -69,6 +69,7 @@ impl Membership {
         let old = self.seat.take();
         let joins = old.as_ref().is_none_or(|old| proposal.view.parent != Some(old.id));
         let recovering = old.as_ref().is_some_and(|old| old.recovering.is_some());
+        let is_over = self.finished.is_some() || old.as_ref().is_some_and(|old| !old.finished.is_empty());
         let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config);
         seat.syncing = proposal.resume.syncing.iter().copied().collect();
         if let Some(old) = old.filter(|_| !joins) {
@@ -105,7 +106,7 @@ impl Membership {
             self.downloading = false; // Not before the driver is told to.
             self.progress = Progress { step, has_state: counts, has_result: false };
         }
-        if proposal.view.members().len() < self.config.min_members && self.finished.is_none() {
+        if proposal.view.members().len() < self.config.min_members && !is_over {
             self.wait_for_members();
         } else if let Some(catch_up) = catch_up {
             self.go_on(proposal, catch_up);
