@@ -42,7 +42,7 @@ impl Membership {
             if planned && lost {
                 self.begin(now, None); // The boundary may be out of reach without whoever is lost.
             }
-        } else if (is_turn && !trusted) || (due && urgent) {
+        } else if (is_turn && (!trusted || due)) || (due && urgent) {
             seat.overruled |= promised.is_some_and(|peer| peer != me);
             if urgent || self.steps == Steps::Held {
                 self.begin(now, None);
