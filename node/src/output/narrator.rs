@@ -188,6 +188,21 @@ mod tests {
     }
 
     #[test]
+    fn a_keeper_invites_to_fetch_and_ends_with_what_it_holds() {
+        let mut narrator = Narrator::new();
+        let (peer, run) = ("12D3KooWabcdef".to_owned(), "cd".repeat(32));
+        narrator.lines(&Report::Keeping { peer, run, steps: 600, stable_step: None, private: true });
+        let listening = Report::Listening { addresses: Vec::new(), ticket: "starling1abc".to_owned() };
+        let lines = narrator.lines(&listening);
+        assert!(lines.contains(&"starling checkpoint fetch starling1abc".to_owned()), "{lines:?}");
+        let summary = Summary { steps: 40, digest: "ab".repeat(32), ..Summary::before_the_start() };
+        let lines = narrator.lines(&Report::Finished(summary));
+        assert!(lines.len() == 1 && lines[0].contains("step 40") && lines[0].contains(&"ab".repeat(32)), "{lines:?}");
+        let lines = narrator.lines(&Report::Finished(Summary::before_the_start()));
+        assert_eq!(lines, ["stopped, without a stable checkpoint"]);
+    }
+
+    #[test]
     fn a_view_says_why_it_came() {
         let mut narrator = Narrator::new();
         let founded = narrator.lines(&view(1, &["a"], ""));
