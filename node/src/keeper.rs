@@ -34,7 +34,7 @@ use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
 use crate::state_transfer;
 use crate::ticket::Ticket;
-use keeping::Keeping;
+use keeping::{Keeping, Parts};
 
 /// How long those who know the run may take to say what it is.
 const ASK_LIMIT: Duration = Duration::from_secs(15);
@@ -155,7 +155,8 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<Reporter>) 
         ..Summary::before_the_start()
     };
     let known_file = KnownFile::new(&settings.data_dir, run);
-    Ok(Keeping::new(network, follower, shelf, store, &manifest, known, known_file, observer, summary))
+    let parts = Parts { network, follower, shelf, store, known, known_file, observer, summary };
+    Ok(Keeping::new(parts, &manifest))
 }
 
 /// Whom to look for: the ticket's peer, and who is known from before.
@@ -221,10 +222,12 @@ async fn open_store(settings: &Settings, run: RunId) -> Result<CheckpointStore, 
     blocking(move || Ok(CheckpointFolder::new(folder).open(run, keep)?)).await
 }
 
+/// What is whole in a directory, by name, with steps; the proof of the newest stable one; what is wrong with the rest.
+type Whole = (BTreeMap<Digest, u64>, Option<Proof>, Vec<String>);
+
 /// The checkpoints that are whole, the newest stable one of them, and what is wrong with the others. Those are fetched
 /// again where others still have them.
-#[expect(clippy::type_complexity, reason = "used once, right above")]
-fn whole(store: &CheckpointStore) -> Result<(BTreeMap<Digest, u64>, Option<Proof>, Vec<String>), NodeError> {
+fn whole(store: &CheckpointStore) -> Result<Whole, NodeError> {
     let (mut held, mut stable, mut damaged) = (BTreeMap::new(), None, Vec::new());
     for verdict in store.verify()? {
         match verdict.result {

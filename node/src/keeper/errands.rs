@@ -34,8 +34,8 @@ pub(super) enum Done {
     Fetched { head: Head, outcome: Result<BTreeMap<Digest, u64>, String> },
     /// A checkpoint came whole, but can't be kept.
     Broken { head: Head, message: String },
-    /// Signatures are beside their checkpoint, so many.
-    Signed(Result<(Head, usize), String>),
+    /// Signatures are beside their checkpoint, so many; `None` if newer ones have taken its place.
+    Signed(Result<Option<(Head, usize)>, String>),
     /// The list of known peers is on disk.
     Noted(Result<(), NodeError>),
 }
@@ -102,10 +102,9 @@ impl Errands {
             let completed = tokio::task::spawn_blocking(move || {
                 let store = Self::lock(&writing);
                 store.complete(&manifest)?;
-                Ok(store.list()?.into_iter().map(|info| (info.id, info.step)).collect())
+                store.held()
             });
-            let completed: Result<Result<_, CheckpointError>, _> = completed.await;
-            match completed {
+            match completed.await {
                 Ok(Ok(held)) => Done::Fetched { head, outcome: Ok(held) },
                 Ok(Err(error)) => Done::Broken { head, message: error.to_string() },
                 Err(error) => Done::Broken { head, message: error.to_string() },
@@ -119,12 +118,13 @@ impl Errands {
             let signed = tokio::task::spawn_blocking(move || {
                 // Each was verified when it came.
                 let signed = Self::lock(&writing).sign(&proof.head, &proof.view, &proof.signatures, |_, _, _| true);
-                signed.map(|signed| (signed.head, signed.signatures.len()))
+                match signed {
+                    Ok(signed) => Ok(Some((signed.head, signed.signatures.len()))),
+                    Err(CheckpointError::NotFound { .. }) => Ok(None),
+                    Err(error) => Err(error.to_string()),
+                }
             });
-            match signed.await {
-                Ok(signed) => Done::Signed(signed.map_err(|error| error.to_string())),
-                Err(error) => Done::Signed(Err(error.to_string())),
-            }
+            Done::Signed(signed.await.unwrap_or_else(|error| Err(error.to_string())))
         }
     }
 }

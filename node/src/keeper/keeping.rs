@@ -36,6 +36,19 @@ const MAX_QUESTIONS: usize = 16;
 /// How often, in stalls, a keeper looks for peers that are gone and tries again what failed; within these bounds.
 const LOOK_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
+/// What a keeper consists of.
+pub(super) struct Parts {
+    pub(super) network: Network,
+    pub(super) follower: Follower,
+    pub(super) shelf: Arc<Shelf>,
+    pub(super) store: CheckpointStore,
+    pub(super) known: BTreeMap<PeerId, Contact>,
+    pub(super) known_file: KnownFile,
+    pub(super) observer: Arc<Reporter>,
+    /// With all that does not change.
+    pub(super) summary: Summary,
+}
+
 /// A keeper at work.
 pub(super) struct Keeping {
     network: Network,
@@ -56,18 +69,8 @@ pub(super) struct Keeping {
 }
 
 impl Keeping {
-    #[expect(clippy::too_many_arguments, reason = "called once, with what it consists of")]
-    pub(super) fn new(
-        network: Network,
-        follower: Follower,
-        shelf: Arc<Shelf>,
-        store: CheckpointStore,
-        manifest: &Manifest,
-        known: BTreeMap<PeerId, Contact>,
-        known_file: KnownFile,
-        observer: Arc<Reporter>,
-        summary: Summary,
-    ) -> Self {
+    pub(super) fn new(parts: Parts, manifest: &Manifest) -> Self {
+        let Parts { network, follower, shelf, store, known, known_file, observer, summary } = parts;
         let stall = Duration::from_millis(manifest.max_stall_ms);
         let errands = Errands {
             control: network.control(),
@@ -200,7 +203,8 @@ impl Keeping {
                 self.observer.report(&Report::Warning { message });
                 self.handle(None, Input::Failed(head.manifest));
             }
-            Done::Signed(Ok((head, signers))) => {
+            Done::Signed(Ok(None)) => {}
+            Done::Signed(Ok(Some((head, signers)))) => {
                 let (step, digest) = (head.step, head.digest.to_string());
                 self.observer.report(&Report::Stable { step, digest, signers });
             }

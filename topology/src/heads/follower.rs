@@ -151,8 +151,9 @@ impl Follower {
             Input::Proven { from, proof } => self.believe(from, proof)?,
             Input::View { id, view } => self.learn(id, view),
             Input::Holds(held) => {
-                self.held = held;
-                self.fetching = None;
+                // What is gone can be stable no more.
+                self.stable.take_if(|(_, name, _)| !held.contains_key(name));
+                (self.held, self.fetching) = (held, None);
             }
             Input::Failed(manifest) => {
                 self.fetching.take_if(|fetching| *fetching == manifest);

@@ -1,7 +1,7 @@
 //! A checkpoint that comes from other peers, chunk by chunk. Chunks that are here stay, also if the process is killed on
 //! the way; the manifest comes last, as with a checkpoint of one's own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use starling_topology::Digest;
 
@@ -14,6 +14,14 @@ impl CheckpointStore {
         let mut seen = BTreeSet::new();
         let distinct = manifest.chunks.iter().filter(|chunk| seen.insert(**chunk));
         distinct.filter(|chunk| self.read_chunk(**chunk).is_err()).copied().collect()
+    }
+
+    /// The checkpoints whose manifests are intact, by name, with their steps. Reads no chunks.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn held(&self) -> Result<BTreeMap<Digest, u64>, CheckpointError> {
+        Ok(self.intact()?.into_iter().map(|(info, _)| (info.id, info.step)).collect())
     }
 
     /// Keeps a chunk of `manifest` that another peer sent. On disk when this returns.

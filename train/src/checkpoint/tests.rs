@@ -603,5 +603,7 @@ fn what_arrives_takes_the_place_of_older_ones_but_not_of_the_last_stable_one() {
         store.complete(&manifest).expect("complete");
     }
     assert_eq!(steps(&store), [5, 8, 9]);
+    let held = store.held().expect("read");
+    assert_eq!((held.len(), held.get(&stable.id)), (3, Some(&5)));
     assert_eq!(store.newest_proof().expect("read").map(|proof| proof.head.manifest), Some(stable.id));
 }

@@ -136,6 +136,16 @@ fn a_proof_is_enough_to_fetch_and_to_trust() {
 }
 
 #[test]
+fn a_stable_checkpoint_that_has_gone_is_fetched_again() {
+    let (mut follower, view) = (follower(), view(&[1, 2, 3]));
+    let shown = Input::Proven { from: peer(8), proof: proof(&[1, 2], &view, head(&view, 10, 5)) };
+    tell(&mut follower, shown.clone());
+    tell(&mut follower, holds(&[(10, 5)]));
+    assert_eq!(tell(&mut follower, holds(&[])), [fetch(head(&view, 10, 5), &[1, 2])]);
+    assert_eq!(follower.stable_step(), None);
+}
+
+#[test]
 fn a_checkpoint_that_has_gone_is_fetched_again_if_it_is_stable() {
     let (mut follower, view) = (follower(), view(&[1, 2, 3]));
     tell(&mut follower, received(1, head(&view, 10, 5)));
