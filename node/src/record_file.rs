@@ -141,7 +141,8 @@ mod tests {
     fn what_is_damaged_or_of_another_run_is_as_good_as_none() {
         let dir = tempfile::tempdir().expect("a temp dir");
         let file = RecordFile::new(dir.path(), RUN);
-        let record = Record { view: View::found(RunId([8; 32]), PeerId([1; 32])), origin: None, promised: None, accepted: None };
+        let record =
+            Record { view: View::found(RunId([8; 32]), PeerId([1; 32])), origin: None, promised: None, accepted: None };
         let (contacts, listened) = (Vec::new(), Vec::new());
         file.store(Kept { record, contacts, min_members: 1, listened }).expect("stored");
         assert!(file.load().is_none(), "another run's");
