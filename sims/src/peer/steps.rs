@@ -191,11 +191,13 @@ impl Peer {
     pub(super) fn receive_segment(&mut self, now: Time, from: PeerId, segment: Segment) {
         let current = self.place.as_ref().map(|place| (place.view.generation, place.id));
         let next = self.step() + 1;
+        // No step commits any more in a view whose steps are held.
+        let is_held = self.gate == Gate::Held && self.operation.is_none();
         match current {
             Some((generation, id))
                 if segment.generation < generation
                     || (segment.generation == generation && id != segment.view)
-                    || (id == segment.view && (segment.step < next || self.gate == Gate::Held)) =>
+                    || (id == segment.view && (segment.step < next || is_held)) =>
             {
                 self.stale += 1;
             }

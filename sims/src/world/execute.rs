@@ -170,6 +170,10 @@ impl World {
         let full = checkpoints::save(&mut host.disk, state, rotten, self.sabotage).is_err();
         let held = self.invariants.last_checkpoint.tidied(host.name(), before, &host.disk);
         let step = state.step;
+        if step == self.workload.steps {
+            self.hosts[seat].has_last = true;
+            self.last_state_lost |= full;
+        }
         self.tell(|_| format!("{seat} {} a checkpoint of step {step}", if full { "has no room for" } else { "saves" }));
         self.breaks(held);
     }

@@ -168,7 +168,9 @@ impl World {
                 (machine, Some(State::initial(initial)))
             }
         };
-        self.tell(|_| format!("{seat} starts as {:?} at {:?}", me.peer, state.as_ref().map(|state| state.step)));
+        let at = state.as_ref().map(|state| state.step);
+        self.last_state_lost |= self.hosts[seat].has_last && at < Some(self.workload.steps);
+        self.tell(|_| format!("{seat} starts as {:?} at {at:?}", me.peer));
         self.mark(seat, What::Starts);
         if let (Some(file), Some(state)) = (&file, &state) {
             let actual = self.hosts[seat].disk.checkpoints().get(&state.step).unwrap_or(file);
