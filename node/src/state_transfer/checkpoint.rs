@@ -5,8 +5,8 @@ use std::io;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
-use starling_topology::{Head, PeerId};
-use starling_train::snapshot::{CHUNK_BYTES, MAX_SNAPSHOT_MANIFEST_BYTES};
+use starling_topology::{Digest, Head, PeerId};
+use starling_train::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
 use starling_train::{CheckpointStore, SnapshotManifest};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -52,11 +52,12 @@ where
         tokio::task::spawn_blocking(move || store.missing(&manifest)).await
     };
     let missing = looked.map_err(|error| error.to_string())?;
-    // Chunks are of one length, but for the last one: near enough to say how far it is.
-    let mut bytes = of - of.min(missing.len() as u64 * CHUNK_BYTES as u64);
+    let length =
+        |chunk: &Digest| manifest.chunks.iter().position(|place| place == chunk).map_or(0, |at| manifest.chunk_len(at));
+    let mut left: u64 = missing.iter().map(length).sum();
     let take = |content: Vec<u8>| {
-        bytes = of.min(bytes + content.len() as u64);
-        progress(bytes, of);
+        left = left.saturating_sub(content.len() as u64);
+        progress(of.saturating_sub(left), of);
         let (store, manifest) = (store.clone(), manifest.clone());
         async move {
             let kept = tokio::task::spawn_blocking(move || store.insert(&manifest, &content)).await;

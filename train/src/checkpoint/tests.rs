@@ -542,7 +542,7 @@ fn checkpoints_are_handed_out_by_hash() {
 fn a_checkpoint_comes_from_another_store_chunk_by_chunk() {
     let ((_theirs, donor), (_ours, store)) = (self::store(3), self::store(3));
     let mut state = state(7);
-    state.parameters = (0..600_000).map(|at| at as f32).collect();
+    (state.parameters, state.moments) = ((0..600_000).map(|at| at as f32).collect(), vec![]);
     let info = donor.save(&state).expect("saved");
     let manifest = donor.manifest(info.id).expect("read").expect("there");
     let missing = store.missing(&manifest);
