@@ -96,7 +96,9 @@ fn a_keeper_holds_what_members_sign_and_changes_no_view() {
             member.signal("KILL");
             let events = member.finish().events;
             let views = events.into_iter().map(|(_, event)| event).filter(|event| event["event"] == "view");
-            views.inspect(|view| assert!(!view.to_string().contains(&name), "{view}")).last().expect("a view")
+            let views: Vec<Value> = views.collect();
+            assert!(views.iter().all(|view| !view.to_string().contains(&name)), "{views:?}");
+            views.last().expect("a view").clone()
         })
         .to_vec();
     assert!(views.iter().all(|view| view["generation"] == reached["generation"]), "{views:?}, then {reached}");
