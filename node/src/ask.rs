@@ -132,7 +132,7 @@ pub(crate) async fn ask(
 }
 
 /// A dial error as one line, without libp2p's nesting.
-fn reason(error: &DialError) -> String {
+pub(crate) fn reason(error: &DialError) -> String {
     match error {
         DialError::Transport(attempts) => attempts
             .iter()

@@ -38,6 +38,7 @@ pub(crate) struct Protocols {
     kademlia: StreamProtocol,
     pub(crate) contacts: gossipsub::IdentTopic,
     pub(crate) heads: gossipsub::IdentTopic,
+    pub(crate) keepers: gossipsub::IdentTopic,
 }
 
 /// Hands out the manifest. The one protocol that does not name a run: a joiner learns the run by it.
@@ -57,6 +58,7 @@ impl Protocols {
             kademlia: name("kad"),
             contacts: gossipsub::IdentTopic::new(format!("/starling/{run}/contacts/1")),
             heads: gossipsub::IdentTopic::new(format!("/starling/{run}/heads/1")),
+            keepers: gossipsub::IdentTopic::new(format!("/starling/{run}/keepers/1")),
         }
     }
 }
@@ -88,7 +90,7 @@ impl Behaviour {
             .map_err(std::io::Error::other)?;
         let authenticity = gossipsub::MessageAuthenticity::Signed(identity.keypair().clone());
         let mut gossip = gossipsub::Behaviour::new(authenticity, gossip_config).map_err(std::io::Error::other)?;
-        for topic in [&protocols.contacts, &protocols.heads] {
+        for topic in [&protocols.contacts, &protocols.heads, &protocols.keepers] {
             gossip.subscribe(topic).map_err(std::io::Error::other)?;
         }
 

@@ -117,6 +117,16 @@ pub enum NodeError {
         "nobody who is left holds the run's state; to go on from a checkpoint, one machine that has one runs `starling run --resume` with the run's settings and the others join it again"
     )]
     NoState,
+    /// There is no checkpoint to fetch.
+    #[error(
+        "no stable checkpoint of the run could be fetched: {peer} and who else is known: {reason}; ask a member or keeper that holds one"
+    )]
+    NothingStable {
+        /// The ticket's peer.
+        peer: String,
+        /// Why.
+        reason: String,
+    },
     /// A member holds another state than we do.
     #[error(
         "peer {peer} holds another state than this one after step {step} (digest {theirs}, ours {ours}); one of the two machines computes wrongly: check its memory and its starling release"

@@ -2,8 +2,8 @@
 //! asks ([`outputs`]), and goes on in new views ([`resume`]).
 
 mod change;
-mod heads;
-mod inputs;
+pub(crate) mod heads;
+pub(crate) mod inputs;
 mod outputs;
 mod resume;
 
@@ -25,12 +25,14 @@ use crate::control::Link;
 use crate::error::NodeError;
 use crate::exchange::{Exchange, Notice};
 use crate::identity::{Identity, to_libp2p};
+use crate::known_file::Keepers;
 use crate::network::Network;
 use crate::record_file::RecordFile;
 use crate::reducer::{ReducerHandle, Traffic};
 use crate::report::{Observer, Report};
-
 use crate::saver::Desk;
+use crate::served::Inbox;
+use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
 use crate::trainer::{TrainerHandle, Watch};
 use change::Change;
@@ -82,10 +84,13 @@ pub(crate) struct LoopConfig {
 pub(crate) struct Company {
     pub(crate) identity: Identity,
     pub(crate) network: Network,
+    pub(crate) inbox: Inbox,
     pub(crate) membership: Membership,
     pub(crate) trainer: TrainerHandle,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) shelf: Arc<Shelf>,
+    pub(crate) keepers: Keepers,
     pub(crate) desk: Desk,
     pub(crate) record: RecordFile,
     pub(crate) observer: Arc<dyn Observer>,
@@ -94,10 +99,14 @@ pub(crate) struct Company {
 pub(crate) struct EventLoop {
     me: PeerId,
     network: Network,
+    inbox: Inbox,
     membership: Membership,
     trainer: TrainerHandle,
     exchange: Arc<Exchange>,
     snapshots: Arc<Snapshots>,
+    shelf: Arc<Shelf>,
+    /// Where checkpoints are kept besides.
+    keepers: Keepers,
     desk: Desk,
     /// Which checkpoints are stable.
     heads: Heads,
@@ -145,15 +154,19 @@ pub(crate) struct Ended {
 
 impl EventLoop {
     pub(crate) fn new(company: Company, config: LoopConfig) -> Self {
-        let Company { identity, network, membership, trainer, exchange, snapshots, desk, record, observer } = company;
+        let Company { identity, network, inbox, membership, trainer, exchange, snapshots, shelf, .. } = company;
+        let Company { keepers, desk, record, observer, .. } = company;
         let me = network.contact().peer;
         Self {
             me,
             network,
+            inbox,
             membership,
             trainer,
             exchange,
             snapshots,
+            shelf,
+            keepers,
             desk,
             heads: Heads::new(config.run, me),
             identity,
@@ -230,7 +243,7 @@ impl EventLoop {
                     }
                 }
                 Some(info) = self.desk.saved.recv() => self.on_saved(&info),
-                Some(event) = self.network.events.recv() => self.on_network(event),
+                Some(event) = self.inbox.events.recv() => self.on_network(event),
                 event = self.network.swarm.select_next_some() => {
                     if let Some(event) = self.network.absorb(event) {
                         self.on_swarm(event);
@@ -265,7 +278,7 @@ impl EventLoop {
                         self.observer.report(&Report::Turned { peer, reason });
                     }
                 }
-                Some(mismatch) = self.network.mismatches.recv() => {
+                Some(mismatch) = self.inbox.mismatches.recv() => {
                     let (peer, reason) = (mismatch.peer.to_string(), mismatch.differences);
                     self.observer.report(&Report::Turned { peer, reason });
                 }
@@ -344,7 +357,7 @@ impl EventLoop {
                 () = &mut flushed => return,
                 () = tokio::time::sleep_until(deadline) => return,
                 _ = self.network.swarm.select_next_some() => {}
-                Some(_) = self.network.events.recv() => {}
+                Some(_) = self.inbox.events.recv() => {}
             }
         }
     }

@@ -1,7 +1,6 @@
-//! The swarm and the tasks that serve its streams.
+//! The swarm, and where its peers are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -9,28 +8,21 @@ use libp2p::multiaddr::Protocol;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{self, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm};
-use starling_topology::Contact;
 use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES};
+use starling_topology::{Contact, RunId};
 use starling_train::WIRE_VERSION;
 use tokio::sync::mpsc;
 
 use crate::admission::{Admission, Turned};
-use crate::behaviour::{Behaviour, BehaviourEvent, Protocols, WELCOME};
-use crate::data::{DataPlane, Door};
+use crate::behaviour::{Behaviour, BehaviourEvent, Protocols};
 use crate::error::NodeError;
-use crate::event::NetworkEvent;
-use crate::exchange::Exchange;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::secret::Secret;
 use crate::settings::Settings;
-use crate::snapshots::Snapshots;
-use crate::welcome::{self, Mismatch, Terms};
-use crate::{control, reducer, result_transfer, state_transfer, streams, transport};
+use crate::transport;
 
-/// Events that wait for the event loop. Its tasks wait when it is full: backpressure down to the sockets.
-const MAX_EVENTS: usize = 256;
 /// Refusals that wait to be told; more are dropped.
-const MAX_NOTICES: usize = 64;
+pub(crate) const MAX_NOTICES: usize = 64;
 /// How long listening may take to begin.
 const LISTEN_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait for a listener's next address.
@@ -38,23 +30,11 @@ const LISTEN_PAUSE: Duration = Duration::from_millis(50);
 /// Peers whose addresses are kept.
 const MAX_CONTACTS: usize = 2048;
 
-/// What other members may ask for.
-#[derive(Clone)]
-pub(crate) struct Stock {
-    pub(crate) exchange: Arc<Exchange>,
-    pub(crate) snapshots: Arc<Snapshots>,
-    pub(crate) terms: Terms,
-}
-
-/// A swarm whose streams are served, and the queues that they are served into.
+/// A swarm, and how to reach its peers.
 pub(crate) struct Network {
     pub(crate) swarm: Swarm<Behaviour>,
     pub(crate) protocols: Protocols,
-    pub(crate) events: mpsc::Receiver<NetworkEvent>,
-    pub(crate) events_in: mpsc::Sender<NetworkEvent>,
     pub(crate) turned: mpsc::Receiver<Turned>,
-    pub(crate) mismatches: mpsc::Receiver<Mismatch>,
-    pub(crate) door: Arc<Door>,
     /// Addresses that others may try, for peers that we know of.
     contacts: BTreeMap<PeerId, Vec<Multiaddr>>,
     /// Peers that we dialed over TCP and may yet try over QUIC.
@@ -63,93 +43,24 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Builds the swarm, serves its protocols, and listens.
-    pub(crate) async fn start(
-        identity: &Identity,
-        secret: Secret,
-        settings: &Settings,
-        stock: Stock,
-    ) -> Result<Self, NodeError> {
-        let Stock { exchange, snapshots, terms } = stock;
-        let manifest = &terms.manifest;
-        let protocols = Protocols::new(manifest.run_id());
+    /// Builds the swarm of `run`. Nothing is served yet, and nobody can come in before [`Self::listen`].
+    pub(crate) fn new(identity: &Identity, secret: Secret, settings: &Settings, run: RunId) -> Result<Self, NodeError> {
+        let protocols = Protocols::new(run);
         let (turned_in, turned) = mpsc::channel(MAX_NOTICES);
-        let (mismatches_in, mismatches) = mpsc::channel(MAX_NOTICES);
-        let (events_in, events) = mpsc::channel(MAX_EVENTS);
         let admission = Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned: turned_in };
         let transport = transport::build(identity, admission).map_err(NodeError::Network)?;
         let behaviour =
             Behaviour::new(identity, &protocols, settings.max_peers, settings.mdns).map_err(NodeError::Network)?;
         // Members keep their connections however quiet they are.
         let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(Duration::MAX);
-        let mut swarm = Swarm::new(transport, behaviour, identity.peer_id(), config);
-
-        let control = || swarm.behaviour().streams.new_control();
-        let stall = Duration::from_millis(manifest.max_stall_ms);
-        {
-            let events = events_in.clone();
-            streams::serve(control(), protocols.control.clone(), move |peer, stream| {
-                control::read(peer, stream, events.clone())
-            });
-            let events = events_in.clone();
-            streams::serve(control(), protocols.segments.clone(), move |peer, mut stream| {
-                let events = events.clone();
-                async move {
-                    let Some(peer) = from_libp2p(&peer) else { return };
-                    if let Ok(Ok(view)) = tokio::time::timeout(stall, reducer::read_view(&mut stream)).await {
-                        let _ = events.send(NetworkEvent::SegmentsOpened { peer, view, stream }).await;
-                    }
-                }
-            });
-            streams::serve(control(), protocols.result.clone(), move |_, stream| {
-                result_transfer::serve(stream, exchange.clone(), stall)
-            });
-            streams::serve(control(), protocols.state.clone(), move |peer, stream| {
-                let snapshots = snapshots.clone();
-                async move {
-                    if let Err(error) = state_transfer::serve(stream, snapshots, stall).await {
-                        tracing::info!(%peer, %error, "a joiner stopped asking for the state");
-                    }
-                }
-            });
-            let terms = Arc::new(terms.clone());
-            streams::serve(control(), WELCOME, move |peer, stream| {
-                let (terms, mismatches) = (terms.clone(), mismatches_in.clone());
-                async move {
-                    if let Err(error) = welcome::answer(peer, stream, &terms, &mismatches).await {
-                        tracing::debug!(%peer, %error, "a welcome failed");
-                    }
-                }
-            });
-        }
-        listen(&mut swarm, &settings.listen).await?;
-        let listened: Vec<Multiaddr> = swarm.listeners().cloned().collect();
-        let door = Door::new(
-            identity,
-            manifest.run_id(),
-            settings.data_plane,
-            manifest.layout.segment_bytes as usize,
-            &listened,
-        );
-        let door = Arc::new(door.map_err(NodeError::Thread)?);
-        if settings.data_plane == DataPlane::Plaintext {
-            tracing::warn!(
-                "gradients are NOT ENCRYPTED (network.data is plaintext): whoever is on the way can read and change them"
-            );
-        }
+        let swarm = Swarm::new(transport, behaviour, identity.peer_id(), config);
         let announced = settings.announce.clone();
-        Ok(Self {
-            swarm,
-            protocols,
-            events,
-            events_in,
-            turned,
-            mismatches,
-            door,
-            contacts: BTreeMap::new(),
-            untried: BTreeSet::new(),
-            announced,
-        })
+        Ok(Self { swarm, protocols, turned, contacts: BTreeMap::new(), untried: BTreeSet::new(), announced })
+    }
+
+    /// Listens at these addresses.
+    pub(crate) async fn listen(&mut self, wanted: &[Multiaddr]) -> Result<(), NodeError> {
+        listen(&mut self.swarm, wanted).await
     }
 
     pub(crate) fn control(&self) -> libp2p_stream::Control {
@@ -234,6 +145,16 @@ impl Network {
     pub(crate) fn announce(&mut self) {
         let bytes = postcard::to_allocvec(&self.contact()).expect("invariant: a contact always encodes");
         let topic = self.protocols.contacts.hash();
+        if let Err(error) = self.swarm.behaviour_mut().gossip.publish(topic, bytes) {
+            // Nobody to tell yet, or nothing new.
+            tracing::debug!(%error, "contact not gossiped");
+        }
+    }
+
+    /// Tells the swarm's peers that we keep checkpoints, and where we are.
+    pub(crate) fn announce_keeper(&mut self) {
+        let bytes = postcard::to_allocvec(&self.contact()).expect("invariant: a contact always encodes");
+        let topic = self.protocols.keepers.hash();
         if let Err(error) = self.swarm.behaviour_mut().gossip.publish(topic, bytes) {
             // Nobody to tell yet, or nothing new.
             tracing::debug!(%error, "contact not gossiped");

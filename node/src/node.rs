@@ -13,14 +13,18 @@ use crate::error::NodeError;
 use crate::event_loop::{Company, End, Ended, EventLoop, LoopConfig};
 use crate::exchange::Exchange;
 use crate::identity::{Identity, to_libp2p};
-use crate::network::{self, Network, Stock};
+use crate::known_file::{Keepers, KnownFile};
+use crate::network::{self, Network};
+use crate::pace::Pace;
 use crate::prepare::{self, Prepared, Start};
 use crate::record_file::Kept;
 use crate::report::{Observer, Outcome, Report, Summary};
 use crate::reporter::Reporter;
 use crate::saver::Saver;
 use crate::secret::Secret;
+use crate::served::{self, Inbox, Stock};
 use crate::settings::{Founding, Joining, Settings};
+use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
 use crate::ticket::Ticket;
 use crate::trainer::{self, Duties, Totals};
@@ -90,7 +94,8 @@ async fn take_part(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    let Prepared { identity, manifest, trainer, store, secret, membership, start, record, damaged } = prepared;
+    let Prepared { identity, manifest, trainer, store, secret, membership, start, record, damaged, searched } =
+        prepared;
     let run = manifest.run_id();
     observer.report(&Report::Started {
         peer: identity.peer_id().to_string(),
@@ -106,6 +111,12 @@ async fn take_part(
     for error in damaged {
         observer.report(&Report::Warning { message: format!("a checkpoint was passed over: {error}") });
     }
+    if let Some(info) = searched.fetched {
+        observer.report(&Report::Fetched { step: info.step, digest: info.digest.to_string() });
+    }
+    for trouble in searched.troubles {
+        observer.report(&Report::Warning { message: trouble.reason });
+    }
     let config = LoopConfig {
         run,
         max_stall: membership.max_stall,
@@ -119,10 +130,12 @@ async fn take_part(
         recovered: start.checkpoint(),
     };
     let exchange = Exchange::new(trainer.step(), manifest.steps, manifest.batch_size);
-    let snapshots = Snapshots::new(settings.state_rate);
+    let pace = Pace::new(settings.state_rate);
+    let snapshots = Snapshots::new(pace.clone());
+    let shelf = Shelf::new(&manifest, store.clone(), pace);
     let terms = Terms { manifest, min_members: membership.min_members };
-    let stock = Stock { exchange: exchange.clone(), snapshots: snapshots.clone(), terms };
-    let mut network = listen_where_it_was(&identity, Secret::new(secret), settings, stock, &start).await?;
+    let stock = Stock { exchange: exchange.clone(), snapshots: snapshots.clone(), shelf: shelf.clone(), terms };
+    let (mut network, inbox) = listen_where_it_was(&identity, Secret::new(secret), settings, stock, &start).await?;
     let addresses = network.addresses();
     let ticket = Ticket { peer: identity.peer_id(), addresses: addresses.clone(), run, secret };
     observer.report(&Report::Listening {
@@ -135,13 +148,20 @@ async fn take_part(
         Start::Recover { kept, .. } => &kept.contacts,
     };
     known.iter().for_each(|contact| network.learn(contact));
+    let known_file = KnownFile::new(&settings.data_dir, run);
+    let keepers = Keepers::new(known_file.load());
+    for keeper in keepers.all() {
+        // It knows where this peer was, which may have changed.
+        network.learn(&keeper);
+        network.connect(to_libp2p(keeper.peer));
+    }
     let duties = Duties {
         checkpoint_every: settings.checkpoint_every,
         evaluate_every: settings.evaluate_every,
         export: settings.export.clone(),
         audit: settings.audit.clone(),
     };
-    let (saver, desk) = Saver::start(store, observer.clone())?;
+    let (saver, desk) = Saver::start(store, known_file, observer.clone())?;
     let me = network.contact();
     let company = trainer::Company {
         me: me.peer,
@@ -162,8 +182,20 @@ async fn take_part(
     };
     let observed = observer.clone();
     let me = identity.clone();
-    let company =
-        Company { identity: me, network, membership, trainer, exchange, snapshots, desk, record, observer: observed };
+    let company = Company {
+        identity: me,
+        network,
+        inbox,
+        membership,
+        trainer,
+        exchange,
+        snapshots,
+        shelf,
+        keepers,
+        desk,
+        record,
+        observer: observed,
+    };
     let event_loop = EventLoop::new(company, config);
     let Ended { end, trainer, traffic, world_size } = event_loop.run(stop).await;
     if let End::Failed(error @ NodeError::Stalled { .. }) = end {
@@ -208,18 +240,18 @@ async fn listen_where_it_was(
     settings: &Settings,
     stock: Stock,
     start: &Start,
-) -> Result<Network, NodeError> {
+) -> Result<(Network, Inbox), NodeError> {
     if let Start::Recover { kept, .. } = start {
         let listen = network::with_ports_of(&settings.listen, &kept.listened);
         let before = Settings { listen, ..settings.clone() };
-        match Network::start(identity, secret, &before, stock.clone()).await {
+        match served::start(identity, secret, &before, stock.clone()).await {
             Err(error @ NodeError::Listen { .. }) if before.listen != settings.listen => {
                 tracing::info!(%error, "listening elsewhere than before");
             }
             outcome => return outcome,
         }
     }
-    Network::start(identity, secret, settings, stock).await
+    served::start(identity, secret, settings, stock).await
 }
 
 /// Turns an end that is no success into its error.

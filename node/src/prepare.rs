@@ -1,5 +1,6 @@
 //! What is ready before a peer shows itself: data, manifest, trainer, checkpoints, secret.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,8 +11,10 @@ use starling_train::{
 };
 
 use crate::ask::{Member, ask};
+use crate::catch_up::{Found, Search, catch_up};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p};
+use crate::known_file::KnownFile;
 use crate::manifest_file;
 use crate::node::{CHECKPOINTS, blocking};
 use crate::record_file::{Kept, RecordFile};
@@ -34,6 +37,8 @@ pub(crate) struct Prepared {
     pub(crate) record: RecordFile,
     /// Checkpoints that it could not go on from.
     pub(crate) damaged: Vec<CheckpointError>,
+    /// What others had to go on from.
+    pub(crate) searched: Found,
 }
 
 /// How a peer takes part.
@@ -67,15 +72,33 @@ pub(crate) async fn founder(settings: &Settings, founding: &Founding) -> Result<
         check_export_place(path)?;
     }
     let identity = Identity::load_or_create(&settings.data_dir)?;
-    let (manifest, trainer, store, start, damaged) = {
+    let (manifest, dataset, store) = {
         let (settings, founding) = (settings.clone(), founding.clone());
-        blocking(move || found(&settings, &founding)).await?
+        blocking(move || describe(&settings, &founding)).await?
+    };
+    let record = RecordFile::new(&settings.data_dir, manifest.run_id());
+    let kept = match founding.resume {
+        Resume::Step(_) => {
+            // Whoever names a step wants to begin there, whatever the others do.
+            record.remove();
+            None
+        }
+        Resume::Fresh | Resume::Newest => record.load(),
+    };
+    let searched = if kept.is_some() || founding.resume == Resume::Newest {
+        let secret = if founding.public { None } else { secret::load(&settings.data_dir, manifest.run_id())? };
+        search(settings, &identity, &manifest, secret, kept.as_ref(), &store).await?
+    } else {
+        Found::default()
+    };
+    let (trainer, store, start, damaged) = {
+        let (settings, founding, manifest) = (settings.clone(), founding.clone(), manifest.clone());
+        blocking(move || found(&settings, &founding, &manifest, dataset, store, kept)).await?
     };
     manifest_file::store(&settings.data_dir, &manifest)?;
     let secret = if founding.public { None } else { Some(own_secret(&settings.data_dir, manifest.run_id())?) };
     let membership = membership(settings, &manifest, founding.min_peers);
-    let record = RecordFile::new(&settings.data_dir, manifest.run_id());
-    Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record, damaged })
+    Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record, damaged, searched })
 }
 
 /// Prepares a joiner: asks a member what the run is, and checks that this machine can take part in it.
@@ -125,11 +148,18 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
         }
         kept
     });
+    let store = {
+        let settings = settings.clone();
+        blocking(move || open_store(&settings, run)).await?
+    };
+    let searched = match &kept {
+        Some(kept) => search(settings, &identity, &manifest, member.secret, Some(kept), &store).await?,
+        None => Found::default(),
+    };
     let (trainer, store, start, damaged) = {
         let (settings, manifest) = (settings.clone(), manifest.clone());
         blocking(move || {
             let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
-            let store = open_store(&settings, manifest.run_id())?;
             let Some(kept) = kept else {
                 return Ok((trainer, store, Start::Join(vec![through]), Vec::new()));
             };
@@ -145,7 +175,32 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
     }
     let membership = membership(settings, &manifest, min_members);
     let secret = member.secret;
-    Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record, damaged })
+    Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record, damaged, searched })
+}
+
+/// Brings a newer stable checkpoint from whoever of those that this machine knows holds one: keepers, and other members.
+async fn search(
+    settings: &Settings,
+    identity: &Identity,
+    manifest: &Manifest,
+    secret: Option<[u8; 32]>,
+    kept: Option<&Kept>,
+    store: &CheckpointStore,
+) -> Result<Found, NodeError> {
+    let keepers = KnownFile::new(&settings.data_dir, manifest.run_id()).load();
+    let me = from_libp2p(&identity.peer_id());
+    let mut contacts: BTreeMap<PeerId, Contact> = BTreeMap::new();
+    for contact in kept.iter().flat_map(|kept| &kept.contacts).chain(&keepers) {
+        contacts.insert(contact.peer, contact.clone());
+    }
+    contacts.retain(|peer, _| Some(*peer) != me);
+    // Keepers first: there may be more members than are asked.
+    let mut contacts: Vec<Contact> = contacts.into_values().collect();
+    contacts.sort_by_key(|contact| !keepers.iter().any(|keeper| keeper.peer == contact.peer));
+    let mut found = catch_up(Search { manifest, secret, contacts, store, even_if_live: false }).await?;
+    // That somebody who was killed does not answer is what is expected.
+    found.troubles.retain(|trouble| trouble.is_loss);
+    Ok(found)
 }
 
 /// What a run is that this machine was a member of when its process was killed.
@@ -165,22 +220,30 @@ fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> M
     }
 }
 
-/// What a founder is ready with.
-type Founded = (Manifest, Trainer, CheckpointStore, Start, Vec<CheckpointError>);
-
-fn found(settings: &Settings, founding: &Founding) -> Result<Founded, NodeError> {
+/// What a founder's run is, over which data, and where its checkpoints are.
+fn describe(settings: &Settings, founding: &Founding) -> Result<(Manifest, Dataset, CheckpointStore), NodeError> {
     let options = data_options(settings, founding.run.held_out, founding.run.seed);
     let dataset = Dataset::load(&options).map_err(starling_train::Error::from)?;
     let manifest = Manifest::found(&founding.run, &dataset)?;
     let store = open_store(settings, manifest.run_id())?;
-    let record = RecordFile::new(&settings.data_dir, manifest.run_id());
-    if let Resume::Step(_) = founding.resume {
-        // Whoever names a step wants to begin there, whatever the others do.
-        record.remove();
-    } else if let Some(kept) = record.load() {
-        let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
+    Ok((manifest, dataset, store))
+}
+
+/// What a founder is ready with.
+type Founded = (Trainer, CheckpointStore, Start, Vec<CheckpointError>);
+
+fn found(
+    settings: &Settings,
+    founding: &Founding,
+    manifest: &Manifest,
+    dataset: Dataset,
+    store: CheckpointStore,
+    kept: Option<Kept>,
+) -> Result<Founded, NodeError> {
+    if let Some(kept) = kept {
+        let mut trainer = Trainer::new(manifest, dataset, settings.device)?;
         let (start, damaged) = recover(&store, &mut trainer, kept)?;
-        return Ok((manifest, trainer, store, start, damaged));
+        return Ok((trainer, store, start, damaged));
     }
     let wanted = match (founding.resume, store.steps()?.last()) {
         (Resume::Fresh, Some(step)) => {
@@ -189,20 +252,20 @@ fn found(settings: &Settings, founding: &Founding) -> Result<Founded, NodeError>
         (Resume::Fresh, None) => None,
         (Resume::Newest, Some(step)) => Some(*step),
         (Resume::Newest, None) => {
-            refuse_other_checkpoints(settings, &manifest)?;
+            refuse_other_checkpoints(settings, manifest)?;
             None
         }
         (Resume::Step(step), Some(_)) => Some(step),
         (Resume::Step(step), None) => {
-            refuse_other_checkpoints(settings, &manifest)?;
+            refuse_other_checkpoints(settings, manifest)?;
             Some(step)
         }
     };
-    let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
+    let mut trainer = Trainer::new(manifest, dataset, settings.device)?;
     if let Some(step) = wanted {
         trainer.load(store.load(Some(step)).map_err(|error| damaged(&store, error))?)?;
     }
-    Ok((manifest, trainer, store, Start::Found, Vec::new()))
+    Ok((trainer, store, Start::Found, Vec::new()))
 }
 
 /// Loads what a killed member goes on from: a stable checkpoint, if it has one. If what it has is damaged, others may hold

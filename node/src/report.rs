@@ -201,6 +201,35 @@ pub enum Report {
         /// How many members have signed.
         signers: usize,
     },
+    /// A keeper is set up: it stores checkpoints and takes part in nothing. The network comes next.
+    Keeping {
+        /// Its libp2p peer id.
+        peer: String,
+        /// The run's id, hex.
+        run: String,
+        /// The run's last step.
+        steps: u64,
+        /// The newest checkpoint here that a quorum has signed; `None` if there is none.
+        stable_step: Option<u64>,
+        /// Whether only holders of the ticket's secret are admitted.
+        private: bool,
+    },
+    /// A checkpoint is being downloaded. At most a few per second.
+    Fetching {
+        /// The state after this step.
+        step: u64,
+        /// Bytes that are here.
+        bytes: u64,
+        /// Bytes that it has.
+        of: u64,
+    },
+    /// Another peer held a newer stable checkpoint than this one: it is on disk here now, and this peer goes on from it.
+    Fetched {
+        /// After this step.
+        step: u64,
+        /// Digest of the replicated state, hex.
+        digest: String,
+    },
     /// Something is off, but the run goes on.
     Warning {
         /// What, and what to do.

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use starling_topology::{Digest, Head, Signature};
+use starling_topology::{Contact, Digest, Proof};
 use starling_train::{CheckpointError, CheckpointInfo, CheckpointStore, ReplicatedState};
 use tokio::sync::mpsc;
 
 use crate::error::NodeError;
+use crate::known_file::KnownFile;
 use crate::report::{Observer, Report};
 
 /// Things to do that wait for the disk: one state, the last state, and what the event loop asks.
@@ -22,7 +23,8 @@ enum Task {
     Save(ReplicatedState),
     /// Save the state after the last step; say when it is on disk.
     Keep(ReplicatedState, SyncSender<()>),
-    Sign(Head, Vec<Signature>),
+    Sign(Proof),
+    Note(Vec<Contact>),
     /// Mark what is there, but `kept`, as no longer the run's; say when that is on disk.
     Abandon {
         kept: Option<Digest>,
@@ -81,11 +83,15 @@ pub(crate) struct Desk {
 }
 
 impl Saver {
-    pub(crate) fn start(store: CheckpointStore, observer: Arc<dyn Observer>) -> Result<(Self, Desk), NodeError> {
+    pub(crate) fn start(
+        store: CheckpointStore,
+        known: KnownFile,
+        observer: Arc<dyn Observer>,
+    ) -> Result<(Self, Desk), NodeError> {
         let (tasks, queue) = sync_channel(MAX_WAITING);
         let (told, saved) = mpsc::channel(MAX_TOLD);
         let busy = Arc::new(AtomicBool::new(false));
-        let writer = Writer { store, busy: busy.clone(), told, observer };
+        let writer = Writer { store, known, busy: busy.clone(), told, observer };
         let thread = std::thread::Builder::new()
             .name("saver".into())
             .spawn(move || writer.run(&queue))
@@ -131,8 +137,13 @@ impl Saver {
 
 impl Desk {
     /// Writes verified signatures of a quorum beside their checkpoint.
-    pub(crate) fn sign(&self, head: Head, signatures: Vec<Signature>) {
-        self.ask(Task::Sign(head, signatures));
+    pub(crate) fn sign(&self, proof: Proof) {
+        self.ask(Task::Sign(proof));
+    }
+
+    /// Notes who keeps checkpoints, to ask them after this process was killed.
+    pub(crate) fn note(&self, keepers: Vec<Contact>) {
+        self.ask(Task::Note(keepers));
     }
 
     /// The run goes on from `kept`: marks all other checkpoints as no longer the run's.
@@ -150,6 +161,7 @@ impl Desk {
 /// The thread's own data.
 struct Writer {
     store: CheckpointStore,
+    known: KnownFile,
     busy: Arc<AtomicBool>,
     told: mpsc::Sender<CheckpointInfo>,
     observer: Arc<dyn Observer>,
@@ -170,7 +182,12 @@ impl Writer {
                     // Nobody may be waiting.
                     let _ = done.send(());
                 }
-                Task::Sign(head, signatures) => self.sign(&head, &signatures),
+                Task::Sign(proof) => self.sign(&proof),
+                Task::Note(keepers) => {
+                    if let Err(error) = self.known.store(&keepers) {
+                        tracing::warn!(%error, "a keeper won't be found again after this process was killed");
+                    }
+                }
                 Task::Abandon { kept, done } => {
                     self.warn("can't mark old checkpoints; don't resume from them", self.store.abandon(kept));
                     // Nobody may be waiting.
@@ -196,9 +213,9 @@ impl Writer {
         Ok(())
     }
 
-    fn sign(&self, head: &Head, signatures: &[Signature]) {
-        // Each was verified when it came, and they are a quorum.
-        match self.store.sign(head, signatures, signatures.len(), |_, _, _| true) {
+    fn sign(&self, Proof { head, view, signatures }: &Proof) {
+        // Each was verified when it came.
+        match self.store.sign(head, view, signatures, |_, _, _| true) {
             Ok(signed) => self.observer.report(&Report::Stable {
                 step: head.step,
                 digest: head.digest.to_string(),

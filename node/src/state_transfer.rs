@@ -10,8 +10,15 @@
 //!
 //! Chunks are asked for from all donors at once, so a fast one hands out more of them. What a donor fails to hand out in
 //! time is asked for elsewhere; what has arrived is never asked for again.
+//!
+//! Checkpoints travel in the same way, to whoever keeps them: there, the chunks come from the disk. What the run is, which
+//! checkpoint is the newest stable one, and who is in a view can be asked too.
 
+mod checkpoint;
+mod evidence;
 mod fetch;
+mod gather;
+mod questions;
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -19,9 +26,12 @@ mod tests;
 use std::io;
 
 use serde::{Deserialize, Serialize};
-use starling_topology::{Digest, Generation};
+use starling_topology::{Digest, Generation, ViewId};
 
+pub(crate) use checkpoint::{Lacking, fetch_checkpoint};
+use evidence::Evidence;
 pub(crate) use fetch::{Wanted, fetch};
+pub(crate) use questions::{Newest, newest, run, view};
 pub(crate) use serve::serve;
 
 /// The longest question, in bytes.
@@ -34,8 +44,16 @@ const REPLY_OVERHEAD: usize = 64;
 enum Request {
     /// The manifest of the state after this step, at which the view of `generation` goes on.
     Manifest { generation: Generation, step: u64 },
-    /// A chunk of the snapshot with this manifest.
+    /// A chunk of the snapshot or checkpoint with this manifest.
     Chunk { snapshot: Digest, chunk: Digest },
+    /// What the run is.
+    Run,
+    /// The newest stable checkpoint.
+    Newest,
+    /// The manifest of the checkpoint with this name.
+    Checkpoint(Digest),
+    /// Who is in this view.
+    View(ViewId),
 }
 
 /// What a donor answers.
@@ -49,6 +67,12 @@ enum Reply {
     Manifest(Vec<u8>),
     /// The chunk's bytes.
     Chunk(Vec<u8>),
+    /// The canonical bytes of the run's manifest.
+    Run(Vec<u8>),
+    /// Who has signed the newest stable checkpoint here; `live` from a member of a view.
+    Newest { live: bool, evidence: Option<Evidence> },
+    /// The view's canonical bytes.
+    View(Vec<u8>),
 }
 
 fn encode(message: &impl Serialize) -> Vec<u8> {

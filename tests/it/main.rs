@@ -3,6 +3,7 @@
 mod bench;
 mod checkpoints;
 mod churn;
+mod keepers;
 mod members;
 mod partitions;
 mod refusals;

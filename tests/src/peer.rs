@@ -152,9 +152,17 @@ impl Peer {
         Self::start(dir, &["join", target], options)
     }
 
+    /// Starts `starling keep` with a ticket, in a directory that an earlier one may have used.
+    pub fn keep_in(dir: Arc<TempDir>, ticket: &str, options: &PeerOptions) -> Self {
+        Self::start(dir, &["keep", ticket], options)
+    }
+
     fn start(dir: Arc<TempDir>, verb: &[&str], options: &PeerOptions) -> Self {
         let mut command = starling_behind(&options.prefix, dir.path());
-        command.args(verb).args(["--json", "--listen", &options.listen, "--device", options.device]);
+        command.args(verb).args(["--json", "--listen", &options.listen]);
+        if verb[0] != "keep" {
+            command.args(["--device", options.device]);
+        }
         command.arg("--data-dir").arg(dir.path().join("state")).args(&options.flags);
         command.args(std::env::var(EXTRA_FLAGS).unwrap_or_default().split_whitespace());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starling starts");
@@ -243,7 +251,7 @@ impl Peer {
 
     /// The process's peer id.
     pub fn id(&self) -> String {
-        let event = self.wait_for("its start", |event| event["event"] == "started");
+        let event = self.wait_for("its start", |event| event["event"] == "started" || event["event"] == "keeping");
         event["peer"].as_str().expect("a string").to_owned()
     }
 

@@ -37,4 +37,13 @@ pub enum Violation {
         /// The step.
         step: u64,
     },
+    /// No run goes beyond its last step.
+    #[error("signed a state after step {step}, which the run never takes")]
+    BeyondEnd {
+        /// The step.
+        step: u64,
+    },
+    /// A proof that proves nothing.
+    #[error("vouched for a checkpoint with signatures that are not a quorum's of the view that it names")]
+    Unproven,
 }

@@ -11,10 +11,19 @@
 //! A member signs one head for a step in a view, and two quorums of a view share a member, so a step has one stable state
 //! in a view. A head says nothing of who else holds the checkpoint: whoever is short of it asks those who have signed.
 //!
+//! Whoever is no member and stores checkpoints for the members follows them with a [`Follower`]. A [`Proof`] is what
+//! convinces anybody, much later too.
+//!
 //! If the view changes before that, what is not stable is signed again under the next one. Only the last few steps are
 //! kept, of the members alone, so memory is bounded whatever they send.
 
+pub mod follower;
+mod proof;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+pub use follower::Follower;
+pub use proof::Proof;
 
 use crate::error::Violation;
 use crate::id::{Digest, PeerId, RunId, ViewId};
@@ -123,12 +132,7 @@ pub enum Output {
         signature: [u8; 64],
     },
     /// A quorum has signed: write this beside the checkpoint. Comes again if the others have signed as well.
-    Stable {
-        /// The head.
-        head: Head,
-        /// Who has signed it, by ascending peer, this member included.
-        signatures: Vec<Signature>,
-    },
+    Stable(Proof),
     /// A member signed another state than this one holds after the same step of the same view.
     Differs {
         /// The member.
@@ -288,7 +292,8 @@ impl Heads {
             return;
         }
         own.stable = signers.len();
-        self.outputs.push_back(Output::Stable { head, signatures: signatures.into_iter().collect() });
+        let (view, signatures) = (view.clone(), signatures.into_iter().collect());
+        self.outputs.push_back(Output::Stable(Proof { head, view, signatures }));
         // Nobody goes back behind a stable one.
         self.own.retain(|other, _| *other >= step);
     }

@@ -34,7 +34,7 @@ pub use config::Config;
 pub use error::Violation;
 pub use failure_detector::FailureDetector;
 pub use generator::Generator;
-pub use heads::{Head, Heads, Signature};
+pub use heads::{Follower, Head, Heads, Proof, Signature};
 pub use id::{Digest, Generation, PeerId, Rank, RunId, ViewId, WorldSize};
 pub use interface::{CatchUp, Event, Hold, Input, Output, Resumption, Timer};
 pub use ledger::{Committed, Ledger, LedgerError, Order, Shares};

@@ -10,6 +10,8 @@ use crate::message::MAX_MEMBERS;
 
 /// The most pairs of members that a view may note as severed.
 pub const MAX_SEVERED: usize = 1024;
+/// The longest encoded view, in bytes: 32 for each member, 64 for each severed pair, and what is there once.
+pub const MAX_VIEW_BYTES: usize = 32 * MAX_MEMBERS + 64 * MAX_SEVERED + 256;
 
 /// The agreed member set of one generation. Immutable; a change of members is a new view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,10 +79,30 @@ impl View {
         self
     }
 
-    /// blake3 of the view's canonical bytes (postcard).
+    /// blake3 of the view's canonical bytes.
     pub fn id(&self) -> ViewId {
-        let bytes = postcard::to_allocvec(self).expect("invariant: a view always encodes");
-        ViewId(*blake3::hash(&bytes).as_bytes())
+        ViewId(*blake3::hash(&self.encode()).as_bytes())
+    }
+
+    /// The canonical bytes (postcard).
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("invariant: a view always encodes")
+    }
+
+    /// Reads a view from bytes that came from elsewhere.
+    ///
+    /// # Errors
+    /// A [`Violation`] if they are too many, are no view, have bytes after it, or exceed a bound.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Violation> {
+        if bytes.len() > MAX_VIEW_BYTES {
+            return Err(Violation::Undecodable);
+        }
+        let (view, rest) = postcard::take_from_bytes::<Self>(bytes).map_err(|_| Violation::Undecodable)?;
+        if !rest.is_empty() {
+            return Err(Violation::Undecodable);
+        }
+        view.validate()?;
+        Ok(view)
     }
 
     /// The members, sorted.
@@ -196,6 +218,31 @@ mod tests {
         ];
         assert!(others.iter().all(|other| other.id() != next.id()));
         assert_eq!(first.succeed([6, 5].map(peer)).id(), next.id());
+    }
+
+    #[test]
+    fn a_view_survives_the_trip_and_nothing_else_is_one() {
+        let view = View::found(RunId([1; 32]), peer(5)).succeed([5, 6, 7].map(peer)).with_severed([(peer(5), peer(7))]);
+        let bytes = view.encode();
+        assert_eq!(View::decode(&bytes), Ok(view));
+        for length in 0..bytes.len() {
+            assert!(View::decode(&bytes[..length]).is_err(), "{length} bytes");
+        }
+        assert_eq!(View::decode(&[&bytes[..], &[0]].concat()), Err(Violation::Undecodable));
+        let many = (0..MAX_MEMBERS).map(|name| {
+            let mut id = [0; 32];
+            id[..8].copy_from_slice(&name.to_be_bytes());
+            PeerId(id)
+        });
+        let members: Vec<PeerId> = many.collect();
+        let first = members[0];
+        let largest = View::found(RunId([1; 32]), first).succeed(members.clone());
+        let largest = View { generation: Generation(u64::MAX), ..largest };
+        let largest = largest.with_severed(members[1..=MAX_SEVERED.min(MAX_MEMBERS - 1)].iter().map(|it| (first, *it)));
+        assert!(largest.encode().len() <= MAX_VIEW_BYTES);
+        assert_eq!(View::decode(&largest.encode()), Ok(largest));
+        let unsorted = View { members: [6, 5].map(peer).to_vec(), ..View::found(RunId([1; 32]), peer(5)) };
+        assert_eq!(View::decode(&unsorted.encode()), Err(Violation::MalformedView));
     }
 
     #[test]

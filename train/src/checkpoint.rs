@@ -15,6 +15,7 @@
 //! refused. One process at a time owns a directory.
 
 mod abandoned;
+mod arrival;
 mod error;
 mod folder;
 mod recovery;
@@ -41,8 +42,8 @@ use crate::snapshot::{
 };
 use crate::state::ReplicatedState;
 
-/// A directory of checkpoints of one run.
-#[derive(Debug)]
+/// A directory of checkpoints of one run. Its clones are of the same directory: one of them writes, all may read.
+#[derive(Debug, Clone)]
 pub struct CheckpointStore {
     directory: PathBuf,
     keep: usize,
@@ -107,16 +108,7 @@ impl CheckpointStore {
     /// If the directory holds checkpoints of another run, a file cannot be written, or what was written does not read
     /// back; older checkpoints are then untouched.
     pub fn save(&self, state: &ReplicatedState) -> Result<CheckpointInfo, CheckpointError> {
-        let intact = self.intact()?;
-        if let Some((_, other)) =
-            intact.iter().find(|(info, _)| info.run != state.run).map(|(info, _)| (info.step, info.run))
-        {
-            return Err(CheckpointError::OtherRun {
-                directory: self.directory.clone(),
-                theirs: other,
-                ours: state.run,
-            });
-        }
+        self.refuse_other_run(state.run)?;
         // Why a chunk could not be stored: `Write` can only say that it could not.
         let mut trouble = None;
         let mut splitter = Splitter::new(|name, chunk: &[u8]| {
@@ -256,6 +248,15 @@ impl CheckpointStore {
         let found = self.scan()?;
         let found = found.iter().find(|(_, id, _)| *id == name);
         Ok(found.and_then(|(step, id, path)| self.read_manifest(path, *step, *id).ok()))
+    }
+
+    fn refuse_other_run(&self, ours: RunId) -> Result<(), CheckpointError> {
+        match self.intact()?.iter().find(|(info, _)| info.run != ours) {
+            Some((info, _)) => {
+                Err(CheckpointError::OtherRun { directory: self.directory.clone(), theirs: info.run, ours })
+            }
+            None => Ok(()),
+        }
     }
 
     fn not_found(&self, step: Option<u64>) -> Result<CheckpointError, CheckpointError> {

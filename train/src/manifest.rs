@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::initial;
 use crate::schema::Schema;
 use crate::spec::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
+use crate::state::max_encoded_len;
 
 /// The version of everything members say to each other. Members of one run have the same one.
 pub const WIRE_VERSION: u32 = 2;
@@ -100,6 +101,12 @@ pub enum ManifestError {
 }
 
 impl Manifest {
+    /// How long the canonical bytes of a state of this run may be. Opens no device.
+    pub fn max_state_bytes(&self) -> u64 {
+        let parameters = Schema::of(&self.model, self.data.shape, self.data.classes).parameters();
+        max_encoded_len(parameters, self.optimizer.moments(), self.optimizer.scalars())
+    }
+
     /// The manifest of a new run over `dataset`.
     ///
     /// # Errors

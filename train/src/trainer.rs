@@ -28,7 +28,7 @@ use crate::network::Network;
 use crate::optimizer::{Optimizer, first_not_finite};
 use crate::record::ResultRecord;
 use crate::schema::Schema;
-use crate::state::{ReplicatedState, StateView, max_encoded_len};
+use crate::state::{ReplicatedState, StateView};
 
 /// What one step came to: the same on all members.
 #[derive(Debug, Clone, PartialEq)]
@@ -302,8 +302,7 @@ impl Trainer {
 
     /// How long the canonical bytes of a state of this run may be.
     pub fn max_state_bytes(&self) -> u64 {
-        let spec = self.manifest.optimizer;
-        max_encoded_len(self.parameters.len(), spec.moments(), spec.scalars())
+        self.manifest.max_state_bytes()
     }
 
     /// Replaces the replicated state.

@@ -4,6 +4,7 @@
 //! the same words as for files and variables.
 
 mod bench;
+mod keep;
 mod values;
 
 #[cfg(test)]
@@ -15,6 +16,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags};
+pub use keep::{FetchFlags, KeepFlags, StoreFlags};
 
 use crate::settings::Resume;
 
@@ -50,6 +52,14 @@ Model, optimizer, batch size, steps, seed, longest stall, codec, plan, and a tab
 the run. Set one anyway, and a run that differs is refused.
 Each machine needs its own copy of the data and its own data directory.";
 
+const KEEP_EXAMPLES: &str = "\
+Examples:
+  starling keep starling1…
+  starling keep starling1… --data-dir kept --checkpoint-keep 10 --listen /ip4/0.0.0.0/tcp/4001
+
+A keeper is no member: it changes no view and delays nobody. Members that were killed ask it for a newer stable checkpoint
+when they come back. Ctrl-C (or SIGTERM) ends it.";
+
 /// Train one model on many machines that nobody owns in common.
 ///
 /// Start one process on each machine, paste a join ticket, and the machines find each other, form a ring, and average
@@ -78,6 +88,9 @@ pub enum Verb {
     /// Join a run by its ticket or by a member's address
     #[command(after_help = JOIN_EXAMPLES)]
     Join(JoinFlags),
+    /// Store a run's checkpoints without taking part in it: no device, no data
+    #[command(after_help = KEEP_EXAMPLES)]
+    Keep(KeepFlags),
     /// Print the ticket of the run on this machine
     Invite(DataDirFlag),
     /// Say how the run on this machine is doing
@@ -87,7 +100,7 @@ pub enum Verb {
     /// Show the configuration
     #[command(subcommand)]
     Config(ConfigVerb),
-    /// List, verify and export checkpoints
+    /// List, verify, export and fetch checkpoints
     #[command(subcommand)]
     Checkpoint(CheckpointVerb),
     /// Measure how fast this machine reduces
@@ -373,6 +386,8 @@ pub enum CheckpointVerb {
     Verify(DataDirFlag),
     /// Write a checkpoint's parameters to a safetensors file
     Export(ExportFlags),
+    /// Fetch the newest stable checkpoint from a member or keeper; `starling run --resume` goes on from it
+    Fetch(FetchFlags),
 }
 
 /// `starling checkpoint export`.

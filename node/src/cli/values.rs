@@ -1,6 +1,8 @@
 //! From flags to the values of keys.
 
-use super::{DataDirFlag, DemoFlags, FoundingFlags, GlobalFlags, KeyFlags, MachineFlags, ManifestFlags};
+use super::{
+    DataDirFlag, DemoFlags, FoundingFlags, GlobalFlags, KeepFlags, KeyFlags, MachineFlags, ManifestFlags, StoreFlags,
+};
 use crate::config::FlagValue;
 
 impl GlobalFlags {
@@ -22,6 +24,28 @@ impl DataDirFlag {
     /// The flag, if it is given.
     pub fn values(&self) -> Vec<FlagValue> {
         one("train.data_dir", "--data-dir", &self.data_dir).into_iter().collect()
+    }
+}
+
+impl StoreFlags {
+    /// The flags that set keys.
+    pub fn values(&self) -> Vec<FlagValue> {
+        let keep = one("train.checkpoint_keep", "--checkpoint-keep", &self.checkpoint_keep);
+        keep.into_iter().chain(self.data_dir.values()).collect()
+    }
+}
+
+impl KeepFlags {
+    /// The flags that set keys.
+    pub fn values(&self) -> Vec<FlagValue> {
+        let flags = [
+            many("network.listen", "--listen", &self.listen),
+            many("network.announce", "--announce", &self.announce),
+            one("network.mdns", "--mdns", &self.mdns),
+            one("network.max_peers", "--max-peers", &self.max_peers),
+            one("network.state_rate", "--state-rate", &self.state_rate),
+        ];
+        flags.into_iter().flatten().chain(self.store.values()).collect()
     }
 }
 

@@ -189,7 +189,7 @@ fn to_json(info: &CheckpointInfo, signed: Option<&Signed>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use starling_topology::{Head, Ledger, PeerId, RunId, ViewId};
+    use starling_topology::{Head, Ledger, PeerId, RunId, View};
     use starling_train::ReplicatedState;
 
     use super::*;
@@ -247,19 +247,21 @@ mod tests {
         };
         let store = CheckpointFolder::new(data_dir.path()).open(state.run, 3).expect("a store");
         let info = store.save(&state).expect("saved");
-        let head = Head { run: info.run, step: 5, view: ViewId([2; 32]), digest: info.digest, manifest: info.id };
         let identities = [(); 2].map(|()| crate::identity::Identity::generate());
         let [signer, forger] = &identities;
         let peer = |identity: &crate::identity::Identity| {
             crate::identity::from_libp2p(&identity.peer_id()).expect("an Ed25519 key")
         };
+        // Its own quorum, with whoever comes.
+        let view = View::found(info.run, peer(signer)).succeed([signer, forger].map(peer));
+        let head = Head { run: info.run, step: 5, view: view.id(), digest: info.digest, manifest: info.id };
         let judge = || {
             let verdict = store.verify().expect("read").pop().expect("one");
             Judged::of(&store, verdict)
         };
         assert_eq!(judge().to_json()["stable"], false);
         let own = (peer(signer), signer.sign(&head.encode()));
-        store.sign(&head, &[own], 1, |_, _, _| true).expect("signed");
+        store.sign(&head, &view, &[own], |_, _, _| true).expect("signed");
         let value = judge().to_json();
         assert_eq!((&value["stable"], &value["whole"]), (&json!(true), &json!(true)));
         assert_eq!(value["signers"], json!([signer.peer_id().to_string()]));
@@ -267,7 +269,7 @@ mod tests {
         assert!(describe(&info, signed.as_ref()).contains("stable  signed by 1"));
 
         let forged = (peer(forger), signer.sign(&head.encode()));
-        store.sign(&head, &[forged], 1, |_, _, _| true).expect("not looked at");
+        store.sign(&head, &view, &[forged], |_, _, _| true).expect("not looked at");
         let error = judge().result.expect_err("forged");
         assert!(error.contains(&forger.peer_id().to_string()) && error.contains("is not its own"), "{error}");
     }

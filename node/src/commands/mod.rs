@@ -9,6 +9,7 @@ mod demo;
 mod init;
 mod invite;
 mod join;
+mod keep;
 mod lock;
 mod run;
 mod signals;
@@ -186,6 +187,7 @@ pub async fn dispatch(cli: Cli) -> Result<u8, CommandError> {
         Verb::Init(flags) => init::init(&context, &flags),
         Verb::Run(flags) => run::run(&context, &flags).await,
         Verb::Join(flags) => join::join(&context, &flags).await,
+        Verb::Keep(flags) => keep::keep(&context, &flags).await,
         Verb::Invite(flags) => invite::invite(&context, &flags),
         Verb::Status(flags) => status::status(&context, &flags).await,
         Verb::Audit(flags) => audit::audit(&context, &flags),
@@ -193,6 +195,7 @@ pub async fn dispatch(cli: Cli) -> Result<u8, CommandError> {
         Verb::Checkpoint(CheckpointVerb::Ls(flags)) => checkpoint::list(&context, &flags),
         Verb::Checkpoint(CheckpointVerb::Verify(flags)) => checkpoint::verify(&context, &flags),
         Verb::Checkpoint(CheckpointVerb::Export(flags)) => checkpoint::export(&context, &flags),
+        Verb::Checkpoint(CheckpointVerb::Fetch(flags)) => keep::fetch(&context, &flags).await,
         Verb::Bench(verb) => bench::bench(&context, &verb).await,
         Verb::Completions { shell } => completions::completions(shell),
     }

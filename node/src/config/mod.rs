@@ -24,7 +24,7 @@ pub use keys::{KEYS, Key, Kind};
 pub use layers::{FlagValue, Layers, Origin};
 pub use raw::{CollectiveConfig, Config, DataConfig, LogConfig, NetworkConfig, RunConfig, TrainConfig};
 pub use show::{commented_file, show_json, show_toml};
-pub use target::{parse_secret, parse_target};
+pub use target::{parse_secret, parse_target, parse_ticket};
 
 /// The configuration file that is read from the working directory if it is there.
 pub const FILE_NAME: &str = "starling.toml";

@@ -44,6 +44,20 @@ pub fn parse_target(text: &str) -> Result<Target, ConfigError> {
     }
 }
 
+/// A ticket, which names the run; an address does not.
+///
+/// # Errors
+/// [`ConfigError::Target`] if it is none.
+pub fn parse_ticket(text: &str) -> Result<Ticket, ConfigError> {
+    match parse_target(text)? {
+        Target::Ticket(ticket) => Ok(ticket),
+        Target::Address(address) => {
+            let reason = "an address does not say of which run; use a ticket (`starling invite` prints one)".to_owned();
+            Err(ConfigError::Target { target: address.to_string(), reason })
+        }
+    }
+}
+
 /// The secret in the file at `path`: 64 hex digits, or the 32 bytes that a member's data directory keeps.
 ///
 /// # Errors

@@ -286,6 +286,9 @@ fn a_join_target_is_a_ticket_or_an_address() {
         Target::Address(parsed) => assert_eq!(parsed.to_string(), address),
         Target::Ticket(ticket) => panic!("a ticket: {ticket}"),
     }
+    assert_eq!(parse_ticket(&ticket.to_string()).expect("a ticket"), ticket);
+    let error = parse_ticket(&address).expect_err("no ticket").to_string();
+    assert!(error.contains("use a ticket"), "{error}");
     let mut damaged = ticket.to_string();
     damaged.pop();
     for (text, part) in [

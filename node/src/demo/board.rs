@@ -106,6 +106,9 @@ fn show_on(bar: &ProgressBar, report: &Report) {
         | Report::Evaluated { .. }
         | Report::Saved { .. }
         | Report::Stable { .. }
+        | Report::Keeping { .. }
+        | Report::Fetching { .. }
+        | Report::Fetched { .. }
         | Report::Warning { .. } => {}
     }
 }

@@ -204,6 +204,9 @@ fn take(peer: &mut Peer, report: &Report) {
         | Report::Evaluated { .. }
         | Report::Saved { .. }
         | Report::Stable { .. }
+        | Report::Keeping { .. }
+        | Report::Fetching { .. }
+        | Report::Fetched { .. }
         | Report::Warning { .. } => {}
     }
 }

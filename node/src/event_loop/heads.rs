@@ -40,7 +40,7 @@ impl EventLoop {
                 Output::Announce { head, signature } => {
                     self.network.announce_head([&head.encode()[..], &signature].concat());
                 }
-                Output::Stable { head, signatures } => self.desk.sign(head, signatures),
+                Output::Stable(proof) => self.desk.sign(proof),
                 Output::Differs { peer, step, ours, theirs } => {
                     let name = to_libp2p(peer);
                     let message = format!(
@@ -55,7 +55,7 @@ impl EventLoop {
 }
 
 /// The head of a message, if it is one that `from` has signed.
-fn read(from: PeerId, bytes: &[u8]) -> Option<(Head, [u8; 64])> {
+pub(crate) fn read(from: PeerId, bytes: &[u8]) -> Option<(Head, [u8; 64])> {
     let bytes: &[u8; MESSAGE_BYTES] = bytes.try_into().ok()?;
     let (head, signature) = bytes.split_last_chunk::<64>()?;
     has_signed(from, head, signature).then_some((Head::decode(head)?, *signature))

@@ -97,7 +97,7 @@ impl EventLoop {
 
     /// Suspects a neighbour whose link failed, unless another view comes first.
     fn suspect_later(&self, peer: PeerId, view: ViewId) {
-        let (grace, events) = (self.config.max_stall / 20, self.network.events_in.clone());
+        let (grace, events) = (self.config.max_stall / 20, self.inbox.events_in.clone());
         tokio::spawn(async move {
             tokio::time::sleep(grace).await;
             let _ = events.send(NetworkEvent::NeighbourSuspected { peer, view }).await;
@@ -135,12 +135,24 @@ impl EventLoop {
         if message.topic == protocols.heads.hash() {
             self.on_head(from, &message.data);
         } else if message.topic == protocols.contacts.hash()
-            && let Ok(contact) = postcard::from_bytes::<Contact>(&message.data)
-            && contact.peer == from
-            && contact.is_bounded()
+            && let Some(contact) = read_contact(from, &message.data)
         {
             self.network.learn(&contact);
             self.handle(Input::Located(contact));
+        } else if message.topic == protocols.keepers.hash()
+            && let Some(contact) = read_contact(from, &message.data)
+        {
+            // The machine never hears of a keeper: it is no member and wants to be none.
+            self.network.learn(&contact);
+            if self.keepers.learn(contact) {
+                self.desk.note(self.keepers.all());
+            }
         }
     }
+}
+
+/// The contact in a gossiped message, if it is its author's own.
+pub(crate) fn read_contact(from: PeerId, bytes: &[u8]) -> Option<Contact> {
+    let contact: Contact = postcard::from_bytes(bytes).ok()?;
+    (contact.peer == from && contact.is_bounded()).then_some(contact)
 }

@@ -45,12 +45,12 @@ impl EventLoop {
                 to,
                 self.link_number,
                 limit,
-                self.network.events_in.clone(),
+                self.inbox.events_in.clone(),
             )
         });
         if !link.send(envelope) {
             // The task has ended or the peer does not read: either way its event follows, or comes now.
-            let events = self.network.events_in.clone();
+            let events = self.inbox.events_in.clone();
             let _ = events.try_send(NetworkEvent::LinkFailed { peer: to, link: link.number });
         }
     }

@@ -68,6 +68,7 @@ impl EventLoop {
         self.reducer = self.start_reducer(view);
         self.keep_connected(view);
         self.shown = Some((view.clone(), *step));
+        self.shelf.enter(view);
         self.vouch(heads::Input::View(Some(view.clone())));
 
         let syncing: BTreeSet<PeerId> = syncing.iter().copied().collect();
@@ -151,6 +152,7 @@ impl EventLoop {
         (self.result, self.state) = (None, None);
         self.members.clear();
         self.syncing.clear();
+        self.shelf.leave();
         self.vouch(heads::Input::View(None));
     }
 
@@ -171,10 +173,10 @@ impl EventLoop {
             open_limit: self.config.max_stall / 2,
             limits: Limits::new(self.config.max_stall),
             protocol: self.network.protocols.segments.clone(),
-            door: self.network.door.clone(),
+            door: self.inbox.door.clone(),
             traffic: self.traffic.clone(),
         };
-        let (exchange, events) = (self.exchange.clone(), self.network.events_in.clone());
+        let (exchange, events) = (self.exchange.clone(), self.inbox.events_in.clone());
         let mut handle = reducer::start(view, self.me, config, exchange, self.network.control(), events);
         for receiver in &handle.receivers {
             self.network.connect(to_libp2p(*receiver));
@@ -228,7 +230,7 @@ impl EventLoop {
             stall: self.config.max_stall / 4,
         };
         let fetch = result_transfer::fetch(self.network.control(), self.network.protocols.result.clone(), wanted);
-        let events = self.network.events_in.clone();
+        let events = self.inbox.events_in.clone();
         let task = tokio::spawn(async move {
             let result = fetch.await;
             let _ = events.send(NetworkEvent::ResultFetched { number, result }).await;
@@ -258,7 +260,7 @@ impl EventLoop {
             let (mut control, protocol) = (control.clone(), protocol.clone());
             async move { streams::open(&mut control, to_libp2p(donor), &protocol, limit).await }
         };
-        let (events, observer) = (self.network.events_in.clone(), Arc::clone(&self.observer));
+        let (events, observer) = (self.inbox.events_in.clone(), Arc::clone(&self.observer));
         let task = tokio::spawn(async move {
             let mut told: Option<Instant> = None;
             let progress = |bytes, of| {

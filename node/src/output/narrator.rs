@@ -7,6 +7,8 @@ use crate::report::{Outcome, Report, Summary};
 #[derive(Debug, Default)]
 pub struct Narrator {
     ticket: String,
+    /// Of a keeper, who trains nothing.
+    keeps: bool,
 }
 
 impl Narrator {
@@ -75,7 +77,30 @@ impl Narrator {
                 let digest = format::digest(digest);
                 vec![format!("checkpoint after step {step} is stable, digest {digest}: {signers} {noun} signed")]
             }
+            Report::Keeping { peer, run, steps, stable_step, private } => {
+                self.keeps = true;
+                let kind = if *private { "private" } else { "public" };
+                let newest = stable_step.map_or_else(
+                    || "no stable checkpoint yet".to_owned(),
+                    |step| format!("the newest stable checkpoint is after step {step}"),
+                );
+                vec![
+                    format!("peer {peer}"),
+                    format!("keeps the checkpoints of the {kind} run {}, {steps} steps; {newest}", format::digest(run)),
+                ]
+            }
+            Report::Fetching { step, bytes, of } => {
+                vec![format!("checkpoint after step {step}: {} of {}", format::bytes(*bytes), format::bytes(*of))]
+            }
+            Report::Fetched { step, digest } => vec![format!(
+                "another peer held a newer stable checkpoint: goes on after step {step}, digest {}",
+                format::digest(digest)
+            )],
             Report::Warning { message } => vec![format!("warning: {message}")],
+            Report::Finished(summary) if self.keeps => vec![match summary.digest.as_str() {
+                "" => "stopped, without a stable checkpoint".to_owned(),
+                digest => format!("stopped; holds the stable checkpoint after step {}, digest {digest}", summary.steps),
+            }],
             Report::Finished(summary) => finished(summary),
         }
     }
@@ -87,12 +112,11 @@ impl Narrator {
         self.ticket = ticket.to_owned();
         let mut lines: Vec<String> = addresses.iter().map(|address| format!("listening on {address}")).collect();
         // On a line of its own and without decoration: it is there to be copied.
-        lines.extend([
-            String::new(),
-            "to join from another machine:".to_owned(),
-            format!("starling join {ticket}"),
-            String::new(),
-        ]);
+        let (what, verb) = match self.keeps {
+            true => ("to fetch its newest stable checkpoint to another machine:", "checkpoint fetch"),
+            false => ("to join from another machine:", "join"),
+        };
+        lines.extend([String::new(), what.to_owned(), format!("starling {verb} {ticket}"), String::new()]);
         lines
     }
 }
@@ -161,6 +185,21 @@ mod tests {
         let lines = narrator.lines(&listening);
         assert!(lines.contains(&"starling join starling1abc".to_owned()), "{lines:?}");
         assert!(narrator.lines(&listening).is_empty());
+    }
+
+    #[test]
+    fn a_keeper_invites_to_fetch_and_ends_with_what_it_holds() {
+        let mut narrator = Narrator::new();
+        let (peer, run) = ("12D3KooWabcdef".to_owned(), "cd".repeat(32));
+        narrator.lines(&Report::Keeping { peer, run, steps: 600, stable_step: None, private: true });
+        let listening = Report::Listening { addresses: Vec::new(), ticket: "starling1abc".to_owned() };
+        let lines = narrator.lines(&listening);
+        assert!(lines.contains(&"starling checkpoint fetch starling1abc".to_owned()), "{lines:?}");
+        let summary = Summary { steps: 40, digest: "ab".repeat(32), ..Summary::before_the_start() };
+        let lines = narrator.lines(&Report::Finished(summary));
+        assert!(lines.len() == 1 && lines[0].contains("step 40") && lines[0].contains(&"ab".repeat(32)), "{lines:?}");
+        let lines = narrator.lines(&Report::Finished(Summary::before_the_start()));
+        assert_eq!(lines, ["stopped, without a stable checkpoint"]);
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Terminal {
 impl Observer for Terminal {
     fn report(&self, report: &Report) {
         match report {
-            Report::Waiting { .. } | Report::Syncing { .. } | Report::Paused { .. } => {
+            Report::Waiting { .. } | Report::Syncing { .. } | Report::Fetching { .. } | Report::Paused { .. } => {
                 self.bar.set_message(self.lines(report).join(" "))
             }
             Report::Progress { step, steps, loss, samples_per_s, .. } => {
@@ -75,6 +75,8 @@ impl Observer for Terminal {
             | Report::Evaluated { .. }
             | Report::Saved { .. }
             | Report::Stable { .. }
+            | Report::Keeping { .. }
+            | Report::Fetched { .. }
             | Report::Warning { .. } => self.say(report),
         }
     }

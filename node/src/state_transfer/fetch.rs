@@ -1,26 +1,22 @@
 //! The joiner's side.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::future::Future;
+use std::future::{Future, ready};
 use std::io;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
 use starling_topology::{Generation, PeerId, RunId};
-use starling_train::snapshot::{CHUNK_BYTES, MAX_SNAPSHOT_MANIFEST_BYTES};
+use starling_train::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
 use starling_train::{Assembly, ReplicatedState, SnapshotManifest};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
-use super::{REPLY_OVERHEAD, Reply, Request, decode, encode};
-use crate::frame;
+use super::gather::{Donor, MAX_DONORS, gather};
+use super::questions::ask;
+use super::{Reply, Request};
 
-/// Donors that are asked at a time.
-const MAX_DONORS: usize = 8;
 /// How often a donor is asked again for a manifest that it will have.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
-/// How often a donor may fail before it is left alone.
-const MAX_FAILURES: u32 = 3;
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -49,82 +45,25 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     Open: Future<Output = io::Result<S>> + Send + 'static,
 {
-    let (manifest, mut idle) = agree(&open, &wanted).await?;
+    let (manifest, idle) = agree(&open, &wanted).await?;
     let (id, of) = (manifest.id(), manifest.bytes);
     let mut assembly = Assembly::new(manifest, wanted.max_bytes).map_err(|error| error.to_string())?;
-    let mut missing = VecDeque::from(assembly.missing());
-    let mut failures: BTreeMap<PeerId, u32> = BTreeMap::new();
-    let (mut here, mut bytes) = (BTreeSet::new(), 0);
-    let chunks = missing.len();
-    let mut asked = JoinSet::new();
-    let mut reason = String::new();
-    while here.len() < chunks {
-        while let (Some(chunk), true) = (missing.front().copied(), !idle.is_empty()) {
-            missing.pop_front();
-            let (donor, stream) = idle.remove(0);
-            if failures.contains_key(&donor) {
-                // It may be gone, which takes long to learn: others need not wait for it.
-                missing.push_back(chunk);
-            }
-            let (opening, stall) = (stream.is_none().then(|| open(donor)), wanted.stall);
-            asked.spawn(async move {
-                let answer = async {
-                    let mut stream = match (stream, opening) {
-                        (Some(stream), _) => stream,
-                        (None, Some(opening)) => opening.await?,
-                        (None, None) => return Err(io::ErrorKind::NotConnected.into()),
-                    };
-                    let request = Request::Chunk { snapshot: id, chunk };
-                    match ask(&mut stream, &request, CHUNK_BYTES, stall).await? {
-                        Reply::Chunk(bytes) if *blake3::hash(&bytes).as_bytes() == chunk.0 => Ok((stream, bytes)),
-                        Reply::Chunk(_) => Err(io::Error::other("it sent bytes that are not the chunk's")),
-                        Reply::NotHere | Reply::Later | Reply::Manifest(_) => {
-                            Err(io::Error::other("it does not hand out the state any more"))
-                        }
-                    }
-                };
-                (donor, chunk, answer.await)
-            });
+    let (missing, mut bytes) = (assembly.missing(), 0);
+    let take = |content: Vec<u8>| {
+        let length = content.len() as u64;
+        let taken = assembly.insert(content).map_err(io::Error::other);
+        if taken.is_ok() {
+            bytes += length;
+            progress(bytes, of);
         }
-        let Some(Ok((donor, chunk, outcome))) = asked.join_next().await else {
-            return Err(format!("no donor is left: {reason}"));
-        };
-        let taken = outcome.and_then(|(stream, content)| {
-            let length = content.len() as u64;
-            assembly.insert(content).map_err(io::Error::other)?;
-            Ok((stream, length))
-        });
-        match taken {
-            Ok((stream, length)) => {
-                idle.push((donor, Some(stream)));
-                if here.insert(chunk) {
-                    bytes += length;
-                    missing.retain(|other| *other != chunk);
-                    progress(bytes, of);
-                }
-            }
-            Err(error) => {
-                reason = error.to_string();
-                tracing::info!(?donor, %chunk, reason, "a chunk of the state did not come");
-                if !here.contains(&chunk) && !missing.contains(&chunk) {
-                    missing.push_front(chunk);
-                }
-                let failed = failures.entry(donor).or_default();
-                *failed += 1;
-                if *failed < MAX_FAILURES {
-                    idle.push((donor, None));
-                }
-            }
-        }
-    }
+        ready(taken)
+    };
+    gather(&open, id, missing, idle, wanted.stall, take).await?;
     // Hashing a large state takes a while; nothing else may wait for it.
     let assembled = tokio::task::spawn_blocking(move || assembly.finish()).await;
     let state = assembled.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
     Ok(Box::new(state))
 }
-
-/// A donor with its stream, if one is open.
-type Donor<S> = (PeerId, Option<S>);
 
 /// Asks the donors for their manifests; the one that most of those who answered name, and who they are.
 async fn agree<S, Open>(
@@ -189,21 +128,9 @@ async fn manifest_of(
             }
             Reply::Later if Instant::now() < deadline => sleep(ASK_AGAIN).await,
             Reply::Later => return Err(io::Error::other("its state did not become ready in time")),
-            Reply::NotHere | Reply::Chunk(_) => return Err(io::Error::other("it does not have the state")),
+            Reply::NotHere | Reply::Chunk(_) | Reply::Run(_) | Reply::Newest { .. } | Reply::View(_) => {
+                return Err(io::Error::other("it does not have the state"));
+            }
         }
     }
-}
-
-/// One question and its answer, whose payload has at most `longest` bytes.
-async fn ask(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    request: &Request,
-    longest: usize,
-    stall: Duration,
-) -> io::Result<Reply> {
-    let exchange = async {
-        frame::write(stream, &encode(request)).await?;
-        decode(&frame::read(stream, longest + REPLY_OVERHEAD).await?)
-    };
-    timeout(stall, exchange).await?
 }

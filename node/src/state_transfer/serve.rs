@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
+use starling_topology::Digest;
 use tokio::time::timeout;
 
-use super::{MAX_REQUEST_BYTES, Reply, Request, decode, encode};
+use super::{Evidence, MAX_REQUEST_BYTES, Reply, Request, decode, encode};
 use crate::frame;
+use crate::shelf::Shelf;
 use crate::snapshots::{Found, Snapshots};
 
-/// Answers one joiner until it closes its stream, or is silent for `stall`.
+/// Answers one joiner or keeper until it closes its stream, or is silent for `stall`.
 pub(crate) async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     snapshots: Arc<Snapshots>,
+    shelf: Arc<Shelf>,
     stall: Duration,
 ) -> io::Result<()> {
     loop {
@@ -28,19 +31,33 @@ pub(crate) async fn serve(
                 Found::Later => Reply::Later,
                 Found::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
             },
-            Request::Chunk { snapshot, chunk } => {
-                let snapshot = snapshots.with_id(snapshot);
-                let found =
-                    snapshot.as_ref().and_then(|snapshot| Some((snapshot.manifest().step, snapshot.chunk(chunk)?)));
-                match found {
-                    Some((step, chunk)) => {
-                        snapshots.wait_for_room(step, chunk.len()).await;
-                        Reply::Chunk(chunk.to_vec())
-                    }
-                    None => Reply::NotHere,
-                }
+            Request::Chunk { snapshot, chunk } => handed_out(&snapshots, &shelf, snapshot, chunk).await?,
+            Request::Run => Reply::Run(shelf.manifest().to_vec()),
+            Request::Newest => {
+                let (live, proof) = (shelf.is_live(), shelf.newest().await?);
+                Reply::Newest { live, evidence: proof.as_ref().map(Evidence::of) }
             }
+            Request::Checkpoint(name) => match shelf.checkpoint(name).await? {
+                Some(bytes) => {
+                    shelf.pace.wait_for_room(bytes.len()).await;
+                    Reply::Manifest(bytes)
+                }
+                None => Reply::NotHere,
+            },
+            Request::View(id) => shelf.view(id).map_or(Reply::NotHere, |view| Reply::View(view.encode())),
         };
         timeout(stall, frame::write(&mut stream, &encode(&reply))).await??;
     }
+}
+
+/// A chunk of a snapshot in memory, or of a checkpoint on disk.
+async fn handed_out(snapshots: &Snapshots, shelf: &Arc<Shelf>, snapshot: Digest, chunk: Digest) -> io::Result<Reply> {
+    if let Some(snapshot) = snapshots.with_id(snapshot) {
+        let Some(bytes) = snapshot.chunk(chunk) else { return Ok(Reply::NotHere) };
+        snapshots.wait_for_room(snapshot.manifest().step, bytes.len()).await;
+        return Ok(Reply::Chunk(bytes.to_vec()));
+    }
+    let Some(bytes) = shelf.chunk(chunk).await? else { return Ok(Reply::NotHere) };
+    shelf.pace.wait_for_room(bytes.len()).await;
+    Ok(Reply::Chunk(bytes))
 }

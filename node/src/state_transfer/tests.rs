@@ -5,18 +5,43 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use starling_topology::{Generation, Ledger, PeerId, RunId};
-use starling_train::ReplicatedState;
+use starling_topology::{Digest, Generation, Head, Ledger, PeerId, Proof, RunId, View, ViewId};
+use starling_train::{CheckpointInfo, CheckpointStore, DataOptions, Dataset, Manifest, ReplicatedState, RunSpec};
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
 use super::*;
 use crate::frame;
+use crate::identity::{Identity, from_libp2p};
+use crate::pace::Pace;
+use crate::shelf::Shelf;
 use crate::snapshots::{Found, Snapshots};
 
 const STALL: Duration = Duration::from_secs(30);
 const RUN: RunId = RunId([7; 32]);
 const STEP: u64 = 12;
 const GENERATION: Generation = Generation(3);
+
+/// Without checkpoints.
+fn empty_shelf() -> Arc<Shelf> {
+    shelf(store().1)
+}
+
+fn store() -> (tempfile::TempDir, CheckpointStore) {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let store = CheckpointStore::open(dir.path(), 3).expect("a store");
+    (dir, store)
+}
+
+fn shelf(store: CheckpointStore) -> Arc<Shelf> {
+    Shelf::new(&manifest(), store, Pace::new(0))
+}
+
+fn manifest() -> Manifest {
+    let spec = RunSpec::default();
+    let (source, label, header) = ("digits".to_owned(), None, None);
+    let options = DataOptions { source, label, header, held_out: spec.held_out, seed: spec.seed };
+    Manifest::found(&spec, &Dataset::load(&options).expect("the digits")).expect("a manifest")
+}
 
 type Stream = Compat<tokio::io::DuplexStream>;
 
@@ -37,7 +62,7 @@ fn state(seed: f32) -> ReplicatedState {
 
 /// A member that holds `state`.
 async fn donor(state: &ReplicatedState) -> Arc<Snapshots> {
-    let snapshots = Snapshots::new(0);
+    let snapshots = Snapshots::new(Pace::new(0));
     snapshots.expect(state.step);
     snapshots.enter(GENERATION);
     snapshots.take(state.clone());
@@ -54,7 +79,7 @@ fn wanted(donors: &[u8]) -> Wanted {
 
 fn connect(snapshots: Arc<Snapshots>) -> Stream {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
-    tokio::spawn(async move { serve(theirs.compat(), snapshots, STALL).await });
+    tokio::spawn(async move { serve(theirs.compat(), snapshots, empty_shelf(), STALL).await });
     ours.compat()
 }
 
@@ -86,7 +111,7 @@ fn failing(snapshots: Arc<Snapshots>, answer: Option<Vec<u8>>) -> Stream {
                     Found::Later | Found::Nothing => Reply::NotHere,
                 },
                 (Request::Chunk { .. }, Some(answer)) => Reply::Chunk(answer.clone()),
-                (Request::Chunk { .. }, None) => return,
+                _ => return,
             };
             frame::write(&mut stream, &encode(&reply)).await.expect("read");
         }
@@ -154,4 +179,108 @@ async fn only_the_state_that_was_asked_for_is_taken() {
     ] {
         fetch(open, other, |_, _| {}).await.expect_err("another state");
     }
+}
+
+/// Asks a peer with these checkpoints.
+fn connect_to(shelf: &Arc<Shelf>) -> Stream {
+    let (ours, theirs) = tokio::io::duplex(64 * 1024);
+    let shelf = shelf.clone();
+    tokio::spawn(async move { serve(theirs.compat(), Snapshots::new(Pace::new(0)), shelf, STALL).await });
+    ours.compat()
+}
+
+fn head(info: &CheckpointInfo, view: &View) -> Head {
+    Head { run: RUN, step: STEP, view: view.id(), digest: info.digest, manifest: info.id }
+}
+
+fn lacking(head: Head, donors: &[u8]) -> Lacking {
+    let donors = donors.iter().map(|name| peer(*name)).collect();
+    Lacking { head, max_bytes: 8 << 20, donors, stall: STALL }
+}
+
+#[tokio::test]
+async fn a_checkpoint_comes_from_several_and_what_is_here_is_not_asked_for_again() {
+    let ((_theirs, held), (_ours, store)) = (self::store(), self::store());
+    let info = held.save(&state(0.5)).expect("saved");
+    let manifest = held.manifest(info.id).expect("read").expect("there");
+    let shelf = shelf(held.clone());
+    store.insert(&manifest, &held.read_chunk(manifest.chunks[2]).expect("intact")).expect("kept");
+    let view = View::found(RUN, peer(1));
+    let snapshots = donor(&state(0.5)).await;
+    let open = |donor: PeerId| {
+        opened(match donor {
+            PeerId([9, ..]) => Err(io::ErrorKind::ConnectionRefused.into()),
+            PeerId([8, ..]) => Ok(failing(snapshots.clone(), Some(vec![0; 9]))),
+            _ => Ok(connect_to(&shelf)),
+        })
+    };
+    let mut told = Vec::new();
+    let wanted = lacking(head(&info, &view), &[9, 8, 1, 2]);
+    let fetched = fetch_checkpoint(open, wanted, &store, |bytes, of| told.push((bytes, of))).await.expect("fetched");
+    assert_eq!(fetched, manifest);
+    assert_eq!((told.len(), told.last()), (manifest.chunks.len() - 1, Some(&(info.bytes, info.bytes))), "{told:?}");
+    assert_eq!(store.complete(&fetched).expect("whole").digest, info.digest);
+    assert_eq!(store.load(None).expect("loaded"), state(0.5));
+}
+
+#[tokio::test]
+async fn only_the_checkpoint_that_was_signed_is_taken() {
+    let ((_theirs, held), (_ours, store)) = (self::store(), self::store());
+    let info = held.save(&state(0.5)).expect("saved");
+    let shelf = shelf(held);
+    let open = |_| opened(Ok(connect_to(&shelf)));
+    let right = head(&info, &View::found(RUN, peer(1)));
+    for (wrong, part) in [
+        (lacking(Head { manifest: Digest([9; 32]), ..right }, &[1]), "does not have"),
+        (lacking(Head { digest: Digest([9; 32]), ..right }, &[1]), "not of the signed state"),
+        (lacking(Head { step: STEP + 1, ..right }, &[1]), "not of the signed state"),
+        (Lacking { max_bytes: 1 << 20, ..lacking(right, &[1]) }, "at most"),
+        (lacking(right, &[]), "no donor"),
+    ] {
+        let error = fetch_checkpoint(open, wrong, &store, |_, _| {}).await.expect_err("refused");
+        assert!(error.contains(part), "{error}");
+    }
+    // Whoever answers with something else.
+    for reply in [Reply::Manifest(b"nonsense".to_vec()), Reply::Chunk(Vec::new()), Reply::Later] {
+        let open = |_| {
+            let (ours, theirs) = tokio::io::duplex(64 * 1024);
+            let reply = reply.clone();
+            tokio::spawn(async move {
+                let mut stream = theirs.compat();
+                while frame::read(&mut stream, MAX_REQUEST_BYTES).await.is_ok() {
+                    frame::write(&mut stream, &encode(&reply)).await.expect("read");
+                }
+            });
+            opened(Ok(ours.compat()))
+        };
+        fetch_checkpoint(open, lacking(right, &[1, 2]), &store, |_, _| {}).await.expect_err("refused");
+    }
+    assert!(store.verify().expect("read").is_empty());
+}
+
+#[tokio::test]
+async fn a_peer_says_what_it_holds_of_which_run_and_who_is_in_a_view() {
+    let (_dir, held) = store();
+    let (shelf, identity) = (shelf(held.clone()), Identity::generate());
+    let me = from_libp2p(&identity.peer_id()).expect("an Ed25519 key");
+    let view = View::found(RUN, me);
+    let ask = async |run: RunId| newest(&mut connect_to(&shelf), run, STEP, STALL).await;
+    assert_eq!(ask(RUN).await.expect("answered"), Newest { live: false, proof: None });
+    shelf.enter(&view);
+    let info = held.save(&state(0.5)).expect("saved");
+    assert_eq!(ask(RUN).await.expect("answered"), Newest { live: true, proof: None }, "nobody has signed it");
+    shelf.leave();
+    let head = head(&info, &view);
+    let signature = (me, identity.sign(&head.encode()));
+    held.sign(&head, &view, &[signature], |_, _, _| true).expect("signed");
+    let proof = Some(Proof { head, view: view.clone(), signatures: vec![signature] });
+    assert_eq!(ask(RUN).await.expect("answered"), Newest { live: false, proof });
+    ask(RunId([8; 32])).await.expect_err("another run's");
+
+    let open = |_| opened(Ok(connect_to(&shelf)));
+    assert_eq!(self::view(open, view.id(), &[peer(1), peer(2)], STALL).await, Some(view));
+    assert_eq!(self::view(open, ViewId([9; 32]), &[peer(1), peer(2)], STALL).await, None);
+    let id = manifest().run_id();
+    assert_eq!(run(&mut connect_to(&shelf), id, STALL).await.expect("answered"), manifest());
+    run(&mut connect_to(&shelf), RUN, STALL).await.expect_err("another run's");
 }

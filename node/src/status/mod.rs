@@ -76,6 +76,8 @@ pub enum Phase {
     Stepping,
     /// Too few members answer.
     Paused,
+    /// It stores checkpoints and takes part in nothing.
+    Keeping,
     /// All members committed the last step.
     Finished,
     /// It left in order.
@@ -91,6 +93,7 @@ impl std::fmt::Display for Phase {
             Self::Syncing => "syncing",
             Self::Stepping => "stepping",
             Self::Paused => "paused",
+            Self::Keeping => "keeping",
             Self::Finished => "finished",
             Self::Left => "left",
             Self::Failed => "failed",
@@ -102,7 +105,7 @@ impl Phase {
     /// Whether a node ends in it.
     pub fn is_last(self) -> bool {
         match self {
-            Self::Waiting | Self::Syncing | Self::Stepping | Self::Paused => false,
+            Self::Waiting | Self::Syncing | Self::Stepping | Self::Paused | Self::Keeping => false,
             Self::Finished | Self::Left | Self::Failed => true,
         }
     }
@@ -145,6 +148,17 @@ impl Status {
                 self.stable_step = Some(*step);
                 false
             }
+            Report::Keeping { peer, run, steps, stable_step, .. } => {
+                self.peer.clone_from(peer);
+                self.run.clone_from(run);
+                (self.steps, self.step) = (*steps, stable_step.unwrap_or(0));
+                (self.stable_step, self.phase) = (*stable_step, Phase::Keeping);
+                true
+            }
+            Report::Saved { step, .. } if self.phase == Phase::Keeping => {
+                self.step = *step;
+                false
+            }
             Report::Evaluated { accuracy, .. } => {
                 self.accuracy = Some(*accuracy);
                 false
@@ -166,6 +180,8 @@ impl Status {
             | Report::JoinerLost { .. }
             | Report::Turned { .. }
             | Report::Saved { .. }
+            | Report::Fetching { .. }
+            | Report::Fetched { .. }
             | Report::Warning { .. } => false,
         }
     }

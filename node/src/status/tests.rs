@@ -134,6 +134,20 @@ fn it_says_what_the_steps_wait_for() {
 }
 
 #[test]
+fn a_keeper_says_what_it_holds() {
+    let mut status = Status::default();
+    let (peer, run, digest) = ("12D3KooWabc".to_owned(), "cd".repeat(32), "ab".repeat(32));
+    assert!(status.update(&Report::Keeping { peer, run, steps: 600, stable_step: Some(20), private: true }));
+    assert_eq!((status.phase, status.step, status.steps, status.stable_step), (Phase::Keeping, 20, 600, Some(20)));
+    status.update(&Report::Fetching { step: 40, bytes: 1, of: 2 });
+    assert_eq!((status.phase, status.step), (Phase::Keeping, 20));
+    status.update(&Report::Saved { step: 40, digest: digest.clone() });
+    status.update(&Report::Stable { step: 40, digest, signers: 2 });
+    assert_eq!((status.phase, status.step, status.stable_step), (Phase::Keeping, 40, Some(40)));
+    assert!(!status.phase.is_last());
+}
+
+#[test]
 fn a_damaged_file_is_named() {
     let dir = tempfile::tempdir().expect("a temp dir");
     std::fs::write(dir.path().join(FILE), "{").expect("written");

@@ -80,15 +80,21 @@ fn announce(name: u8, head: Head) -> Output {
     Output::Announce { head, signature: signature(name, &head) }
 }
 
-fn stable(names: &[u8], head: Head) -> Output {
-    Output::Stable { head, signatures: names.iter().map(|name| (peer(*name), signature(*name, &head))).collect() }
+fn stable(names: &[u8], view: &View, head: Head) -> Output {
+    Output::Stable(proof(names, view, head))
+}
+
+/// Who has signed a head of `view`.
+fn proof(names: &[u8], view: &View, head: Head) -> Proof {
+    let signatures = names.iter().map(|name| (peer(*name), signature(*name, &head))).collect();
+    Proof { head, view: view.clone(), signatures }
 }
 
 #[test]
 fn a_member_alone_is_its_own_quorum() {
     let view = View::found(RUN, peer(1));
     let head = head(&view, 10, 5);
-    assert_eq!(Member::new(1, &view).save(10, 5), [announce(1, head), stable(&[1], head)]);
+    assert_eq!(Member::new(1, &view).save(10, 5), [announce(1, head), stable(&[1], &view, head)]);
 }
 
 #[test]
@@ -97,9 +103,9 @@ fn a_quorum_makes_a_head_stable_and_the_last_signature_completes_it() {
     let head = head(&view, 10, 5);
     let mut member = Member::new(2, &view);
     assert_eq!(member.save(10, 5), [announce(2, head)]);
-    assert_eq!(member.receive(3, head), [stable(&[2, 3], head)]);
+    assert_eq!(member.receive(3, head), [stable(&[2, 3], &view, head)]);
     assert_eq!(member.receive(3, head), [], "the same once more");
-    assert_eq!(member.receive(1, head), [stable(&[1, 2, 3], head)]);
+    assert_eq!(member.receive(1, head), [stable(&[1, 2, 3], &view, head)]);
     assert_eq!(member.save(10, 5), [], "saved once more");
 }
 
@@ -110,7 +116,7 @@ fn signatures_that_come_first_wait_for_our_own_checkpoint() {
     let mut member = Member::new(2, &view);
     assert_eq!(member.receive(1, head), []);
     assert_eq!(member.receive(3, head), []);
-    assert_eq!(member.save(10, 5), [announce(2, head), stable(&[1, 2, 3], head)]);
+    assert_eq!(member.save(10, 5), [announce(2, head), stable(&[1, 2, 3], &view, head)]);
 }
 
 #[test]
@@ -153,7 +159,7 @@ fn what_is_not_stable_is_signed_again_in_the_next_view() {
     member.save(10, 5);
     assert_eq!(member.enter(&second), [announce(2, head(&second, 10, 5))]);
     assert_eq!(member.receive(1, head(&first, 10, 5)), [], "of the view before");
-    let stable = stable(&[1, 2], head(&second, 10, 5));
+    let stable = stable(&[1, 2], &second, head(&second, 10, 5));
     assert_eq!(member.receive(1, head(&second, 10, 5)), [stable]);
     assert_eq!(member.enter(&first), [], "it is stable");
 }
@@ -241,10 +247,10 @@ proptest! {
                 Action::Repeat => member.handle(Input::Repeat),
             };
             for output in outputs.unwrap_or_default() {
-                if let Output::Stable { head, signatures } = output {
+                if let Output::Stable(proof) = output {
                     // One more may sign what the view before has made stable.
-                    let view = views.iter().find(|view| view.id() == head.view).expect("one of them");
-                    prop_assert!(view.has_quorum(&signatures.iter().map(|(peer, _)| *peer).collect()));
+                    prop_assert_eq!(proof.check(RUN, 7), Ok(()));
+                    let Proof { head, signatures, .. } = proof;
                     prop_assert!(signatures.iter().all(|(peer, bytes)| *bytes == signature(peer.0[0], &head)));
                 }
             }
@@ -266,7 +272,7 @@ proptest! {
                 outputs.extend(member.receive(*other, head(&view, 10, *state)));
             }
             stable.extend(outputs.into_iter().filter_map(|output| match output {
-                Output::Stable { head, .. } => Some(head.digest),
+                Output::Stable(proof) => Some(proof.head.digest),
                 Output::Sign(_) | Output::Announce { .. } | Output::Differs { .. } => None,
             }));
         }
@@ -277,4 +283,29 @@ proptest! {
         };
         prop_assert_eq!(stable.len() == 1, (0..3).any(quorum));
     }
+}
+
+#[test]
+fn a_proof_holds_for_one_run_one_view_and_a_quorum() {
+    let view = view(&[1, 2, 3]);
+    let head = head(&view, 10, 5);
+    let sound = proof(&[1, 3], &view, head);
+    assert_eq!(sound.check(RUN, 10), Ok(()));
+    assert_eq!(sound.check(RunId([9; 32]), 10), Err(Violation::OtherRun));
+    assert_eq!(sound.check(RUN, 9), Err(Violation::BeyondEnd { step: 10 }));
+    let other = view.succeed([1, 3].map(peer));
+    let unordered = Proof { signatures: sound.signatures.iter().rev().copied().collect(), ..sound.clone() };
+    for wrong in [
+        proof(&[1], &view, head),
+        proof(&[1, 9], &view, head),
+        proof(&[1, 1], &view, head),
+        proof(&[], &view, head),
+        proof(&[1, 3], &other, head),
+        unordered,
+    ] {
+        assert_eq!(wrong.check(RUN, 10), Err(Violation::Unproven), "{wrong:?}");
+    }
+    let elsewhere = View::found(RunId([9; 32]), peer(1));
+    let foreign = Head { view: elsewhere.id(), ..head };
+    assert_eq!(proof(&[1], &elsewhere, foreign).check(RUN, 10), Err(Violation::Unproven));
 }

@@ -4,43 +4,54 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use starling_topology::ledger::MAX_SHARES;
-use starling_topology::{Head, PeerId, Signature};
+use starling_topology::view::MAX_VIEW_BYTES;
+use starling_topology::{Head, PeerId, Proof, Signature, View};
 
 use super::{CheckpointError, CheckpointInfo, CheckpointStore, write_atomically};
 use crate::snapshot::parse_digest;
 
 /// The format's name and version.
-const FORMAT: &str = "starling-signatures-1";
-/// The longest file of signatures, in bytes: that of the largest view has 270 for each of its members.
-const MAX_FILE_BYTES: u64 = 512 << 10;
+const FORMAT: &str = "starling-signatures-2";
+/// The longest file of signatures, in bytes: that of the largest view has 270 for each of its members, and the view.
+const MAX_FILE_BYTES: u64 = (512 << 10) + 2 * MAX_VIEW_BYTES as u64;
 
 /// A head with what was collected for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signed {
     /// What is signed.
     pub head: Head,
+    /// The view whose members sign.
+    pub view: View,
     /// By whom, by ascending peer. Each was verified when it was added.
     pub signatures: Vec<Signature>,
     /// Whether a quorum of the view has signed.
     pub stable: bool,
 }
 
+impl Signed {
+    /// What convinces others that the checkpoint is stable; `None` if it is not.
+    pub fn proof(&self) -> Option<Proof> {
+        let proof = Proof { head: self.head, view: self.view.clone(), signatures: self.signatures.clone() };
+        self.stable.then_some(proof)
+    }
+}
+
 impl CheckpointStore {
-    /// Adds signatures to the checkpoint that `head` names, and marks it as stable once there are `quorum` of them. Those
-    /// that `verify` refuses, given the signer, the signed bytes and the signature, are left out: it is to say whether
-    /// the peer is a member of the head's view and whether the signature is its own.
+    /// Adds signatures to the checkpoint that `head` names, and marks it as stable once a quorum of `view`, which is the
+    /// head's, has signed. Those of others are left out, and those that `verify` refuses, given the signer, the signed
+    /// bytes and the signature: it is to say whether the signature is the peer's own.
     ///
     /// A stable checkpoint stays stable under the head that made it so. Another head, as after a change of view, begins
     /// anew.
     ///
     /// # Errors
-    /// If there is no such checkpoint, it is not of the run, step and digest that `head` says, or a file cannot be
-    /// written.
+    /// If there is no such checkpoint, it is not of the run, step and digest that `head` says, `view` is not the head's, or
+    /// a file cannot be written.
     pub fn sign(
         &self,
         head: &Head,
+        view: &View,
         signatures: &[Signature],
-        quorum: usize,
         verify: impl Fn(PeerId, &[u8], &[u8; 64]) -> bool,
     ) -> Result<Signed, CheckpointError> {
         let Some((info, _)) = self.find(head.manifest)? else {
@@ -51,23 +62,27 @@ impl CheckpointStore {
                 format!("the signed head is of run {}, step {} and digest {}", head.run, head.step, head.digest);
             return Err(CheckpointError::Malformed { path: info.path, reason });
         }
+        if view.id() != head.view {
+            let reason = format!("the signed head is of view {}, not of {}", head.view, view.id());
+            return Err(CheckpointError::Malformed { path: info.path, reason });
+        }
         let before = self.signed(&info);
         let mut signed = match &before {
             Some(signed) if signed.head == *head => signed.clone(),
             Some(signed) if signed.stable => return Ok(signed.clone()),
-            Some(_) | None => Signed { head: *head, signatures: Vec::new(), stable: false },
+            Some(_) | None => Signed { head: *head, view: view.clone(), signatures: Vec::new(), stable: false },
         };
         let message = head.encode();
         for (peer, signature) in signatures {
             let place = signed.signatures.binary_search_by_key(peer, |(peer, _)| *peer);
             if let Err(at) = place
-                && signed.signatures.len() < MAX_SHARES
+                && view.contains(*peer)
                 && verify(*peer, &message, signature)
             {
                 signed.signatures.insert(at, (*peer, *signature));
             }
         }
-        signed.stable |= signed.signatures.len() >= quorum.max(1);
+        signed.stable |= view.has_quorum(&signed.signatures.iter().map(|(peer, _)| *peer).collect());
         if before.as_ref() != Some(&signed) {
             write_atomically(&signatures_path(&info.path), &encode(&signed))?;
         }
@@ -100,6 +115,17 @@ impl CheckpointStore {
         Ok(found.map(|(info, _)| info))
     }
 
+    /// Who has signed the last stable checkpoint, for peers that want to fetch it. Reads no chunks: each is verified when it
+    /// is handed out. `None` if there is none.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn newest_proof(&self) -> Result<Option<Proof>, CheckpointError> {
+        let (candidates, abandoned) = (self.intact()?, self.abandoned()?);
+        let usable = candidates.iter().rev().filter(|(info, _)| !abandoned.contains(&info.id));
+        Ok(usable.filter_map(|(info, _)| self.signed(info)?.proof()).next())
+    }
+
     pub(super) fn is_stable(&self, checkpoint: &CheckpointInfo) -> bool {
         self.signed(checkpoint).is_some_and(|signed| signed.stable)
     }
@@ -115,15 +141,17 @@ pub(super) fn signatures_path(manifest: &Path) -> PathBuf {
 struct Json {
     format: String,
     head: String,
+    view: String,
     stable: bool,
     signatures: Vec<(String, String)>,
 }
 
-fn encode(signed: &Signed) -> Vec<u8> {
+pub(super) fn encode(signed: &Signed) -> Vec<u8> {
     let signatures = signed.signatures.iter().map(|(peer, signature)| (peer.to_string(), hex::encode(signature)));
     let json = Json {
         format: FORMAT.to_owned(),
         head: hex::encode(signed.head.encode()),
+        view: hex::encode(signed.view.encode()),
         stable: signed.stable,
         signatures: signatures.collect(),
     };
@@ -134,11 +162,15 @@ fn decode(bytes: &[u8]) -> Option<Signed> {
     let json: Json = serde_json::from_slice(bytes).ok()?;
     (json.format == FORMAT && json.signatures.len() <= MAX_SHARES).then_some(())?;
     let head = Head::decode(&hex::decode(json.head).ok()?)?;
+    let view = View::decode(&hex::decode(json.view).ok()?).ok()?;
     let signature = |(peer, signature): &(String, String)| {
         let mut bytes = [0; 64];
         hex::decode_to_slice(signature, &mut bytes).ok()?;
         Some((PeerId(parse_digest(peer)?.0), bytes))
     };
     let signatures = json.signatures.iter().map(signature).collect::<Option<Vec<_>>>()?;
-    signatures.is_sorted_by(|(a, _), (b, _)| a < b).then_some(Signed { head, signatures, stable: json.stable })
+    let is_sound = signatures.is_sorted_by(|(a, _), (b, _)| a < b) && view.id() == head.view;
+    let signed = Signed { head, view, signatures, stable: json.stable };
+    // What says of itself that it is stable need not be.
+    (is_sound && signed.proof().is_none_or(|proof| proof.is_quorum())).then_some(signed)
 }

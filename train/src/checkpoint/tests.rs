@@ -1,6 +1,6 @@
 use std::fs;
 
-use starling_topology::{Ledger, PeerId, ViewId};
+use starling_topology::{Ledger, PeerId, View};
 use tempfile::TempDir;
 
 use super::*;
@@ -242,8 +242,19 @@ fn an_empty_store_says_so() {
     assert!(store.list().expect("a list").is_empty());
 }
 
+/// The members with these names.
+fn view(members: &[u8]) -> View {
+    let first = View::found(RunId([1; 32]), PeerId([members[0]; 32]));
+    first.succeed(members.iter().map(|name| PeerId([*name; 32])))
+}
+
+/// The view whose members sign in most of these tests: two of three are a quorum.
+fn members() -> View {
+    view(&[1, 2, 3])
+}
+
 fn head(info: &CheckpointInfo) -> Head {
-    Head { run: info.run, step: info.step, view: ViewId([5; 32]), digest: info.digest, manifest: info.id }
+    Head { run: info.run, step: info.step, view: members().id(), digest: info.digest, manifest: info.id }
 }
 
 /// What a peer signs in these tests: its name, then the message's hash.
@@ -253,16 +264,15 @@ fn signature(name: u8, head: &Head) -> Signature {
     (PeerId([name; 32]), signature)
 }
 
-/// Members are those below ten.
 fn verify(peer: PeerId, message: &[u8], signature: &[u8; 64]) -> bool {
-    peer.0[0] < 10 && signature[..32] == peer.0 && signature[32..] == hash(message).0
+    signature[..32] == peer.0 && signature[32..] == hash(message).0
 }
 
 /// Saves a step and has it signed by a quorum.
 fn save_stable(store: &CheckpointStore, step: u64) -> CheckpointInfo {
     let info = store.save(&state(step)).expect("saved");
     let head = head(&info);
-    let signed = store.sign(&head, &[signature(1, &head), signature(2, &head)], 2, verify).expect("signed");
+    let signed = store.sign(&head, &members(), &[signature(1, &head), signature(2, &head)], verify).expect("signed");
     assert!(signed.stable);
     info
 }
@@ -273,19 +283,23 @@ fn a_quorum_of_verified_signatures_makes_a_checkpoint_stable() {
     let info = store.save(&state(5)).expect("saved");
     let head = head(&info);
     assert_eq!((store.signed(&info), store.newest_stable().expect("read")), (None, None));
-    let forged = (PeerId([3; 32]), signature(4, &head).1);
-    let signed = store.sign(&head, &[signature(2, &head), signature(11, &head), forged], 2, verify).expect("one");
+    let (forged, members) = ((PeerId([3; 32]), signature(4, &head).1), members());
+    let given = [signature(2, &head), signature(11, &head), forged];
+    let signed = store.sign(&head, &members, &given, verify).expect("one");
     assert_eq!((signed.signatures.as_slice(), signed.stable), (&[signature(2, &head)][..], false));
     assert_eq!(store.newest_stable().expect("read"), None);
     // The same member twice is one.
-    assert!(!store.sign(&head, &[signature(2, &head)], 2, verify).expect("again").stable);
-    let signed = store.sign(&head, &[signature(1, &head)], 2, verify).expect("two");
+    assert!(!store.sign(&head, &members, &[signature(2, &head)], verify).expect("again").stable);
+    assert_eq!(store.newest_proof().expect("read"), None);
+    let signed = store.sign(&head, &members, &[signature(1, &head)], verify).expect("two");
+    assert_eq!((store.newest_proof().expect("read"), signed.proof().is_some()), (signed.proof(), true));
     assert_eq!((signed.signatures.as_slice(), signed.stable), (&[signature(1, &head), signature(2, &head)][..], true));
     let store = CheckpointStore::open(store.directory, 3).expect("opened again");
     assert_eq!((store.signed(&info), store.newest_stable().expect("read")), (Some(signed.clone()), Some(info.clone())));
     // A head of another view does not take the place of one that is stable.
-    let other = Head { view: ViewId([6; 32]), ..head };
-    assert_eq!(store.sign(&other, &[signature(1, &other)], 1, verify).expect("kept"), signed);
+    let alone = view(&[1]);
+    let other = Head { view: alone.id(), ..head };
+    assert_eq!(store.sign(&other, &alone, &[signature(1, &other)], verify).expect("kept"), signed);
     assert_eq!(store.steps().expect("read"), [5]);
     assert_eq!(store.list().expect("read").len(), 1);
 }
@@ -294,10 +308,11 @@ fn a_quorum_of_verified_signatures_makes_a_checkpoint_stable() {
 fn a_head_of_another_view_begins_anew() {
     let (_directory, store) = store(3);
     let info = store.save(&state(5)).expect("saved");
-    let (first, second) = (head(&info), Head { view: ViewId([6; 32]), ..head(&info) });
-    store.sign(&first, &[signature(1, &first)], 2, verify).expect("one");
-    let signed = store.sign(&second, &[signature(2, &second)], 2, verify).expect("one of another");
-    assert_eq!(signed, Signed { head: second, signatures: vec![signature(2, &second)], stable: false });
+    let next = view(&[1, 2, 3, 4]);
+    let (first, second) = (head(&info), Head { view: next.id(), ..head(&info) });
+    store.sign(&first, &members(), &[signature(1, &first)], verify).expect("one");
+    let signed = store.sign(&second, &next, &[signature(2, &second)], verify).expect("one of another");
+    assert_eq!(signed, Signed { head: second, view: next, signatures: vec![signature(2, &second)], stable: false });
 }
 
 #[test]
@@ -305,15 +320,20 @@ fn only_what_is_here_can_be_signed() {
     let (_directory, store) = store(3);
     let info = store.save(&state(5)).expect("saved");
     let other = Head { manifest: Digest([9; 32]), ..head(&info) };
-    assert!(matches!(store.sign(&other, &[], 1, verify), Err(CheckpointError::NotFound { step: Some(5), .. })));
+    assert!(matches!(
+        store.sign(&other, &members(), &[], verify),
+        Err(CheckpointError::NotFound { step: Some(5), .. })
+    ));
     for other in [
         Head { step: 6, ..head(&info) },
         Head { run: RunId([9; 32]), ..head(&info) },
         Head { digest: Digest([9; 32]), ..head(&info) },
     ] {
-        let message = store.sign(&other, &[signature(1, &other)], 1, verify).expect_err("another").to_string();
+        let message = store.sign(&other, &members(), &[signature(1, &other)], verify).expect_err("another").to_string();
         assert!(message.contains("the signed head is of run"), "{message}");
     }
+    let message = store.sign(&head(&info), &view(&[1]), &[], verify).expect_err("another view").to_string();
+    assert!(message.contains("the signed head is of view"), "{message}");
     assert_eq!(store.signed(&info), None);
 }
 
@@ -325,11 +345,12 @@ fn signatures_that_cannot_be_read_are_none() {
     let intact = fs::read_to_string(&path).expect("read");
     for damaged in [
         String::new(),
-        intact.replace("starling-signatures-1", "starling-signatures-9"),
+        intact.replace("starling-signatures-2", "starling-signatures-9"),
         intact.replace("5354524c48443031", "5354524c48443032"),
         intact.replace("\"stable\"", "\"firm\""),
         intact.replace(&"02".repeat(32), &"01".repeat(32)),
-        intact.replace(&"05".repeat(32), &"05".repeat(31)),
+        intact.replace(&members().id().to_string(), &"05".repeat(32)),
+        intact.replace(&"02".repeat(32), &"02".repeat(31)),
         intact.replace(&info.id.to_string(), &"ab".repeat(32)),
         " ".repeat(1 << 20),
     ] {
@@ -338,7 +359,14 @@ fn signatures_that_cannot_be_read_are_none() {
         assert_eq!((store.signed(&info), store.newest_stable().expect("read")), (None, None));
     }
     let head = head(&info);
-    assert!(store.sign(&head, &[signature(7, &head)], 1, verify).expect("signed anew").stable);
+    let signatures = [signature(1, &head), signature(2, &head)];
+    let signed = store.sign(&head, &members(), &signatures, verify).expect("signed anew");
+    assert!(signed.stable);
+    // Whoever says without a quorum that it is stable is not believed.
+    let lonely = Signed { signatures: vec![signature(1, &head)], ..signed };
+    let fake = signed::encode(&lonely);
+    fs::write(&path, fake).expect("written");
+    assert_eq!(store.signed(&info), None);
 }
 
 #[test]
@@ -508,4 +536,74 @@ fn checkpoints_are_handed_out_by_hash() {
     fs::write(&chunk, b"damaged").expect("written");
     let name = parse_digest(&chunk.file_name().expect("a name").to_string_lossy()).expect("a hash");
     assert!(matches!(store.read_chunk(name), Err(CheckpointError::Damaged { .. })));
+}
+
+#[test]
+fn a_checkpoint_comes_from_another_store_chunk_by_chunk() {
+    let ((_theirs, donor), (_ours, store)) = (self::store(3), self::store(3));
+    let mut state = state(7);
+    (state.parameters, state.moments) = ((0..600_000).map(|at| at as f32).collect(), vec![]);
+    let info = donor.save(&state).expect("saved");
+    let manifest = donor.manifest(info.id).expect("read").expect("there");
+    let missing = store.missing(&manifest);
+    assert_eq!(missing, manifest.chunks);
+    let chunk = |name: &Digest| donor.read_chunk(*name).expect("intact");
+    store.insert(&manifest, &chunk(&missing[1])).expect("kept");
+    // A process that was killed does not ask for it again, unless it is damaged.
+    let store = CheckpointStore::open(store.directory, 3).expect("opened again");
+    assert_eq!(store.missing(&manifest), [missing[0], missing[2]]);
+    assert!(matches!(store.complete(&manifest), Err(CheckpointError::Io { .. })), "not all there");
+    assert_eq!(store.steps().expect("read"), [] as [u64; 0]);
+    fs::write(store.chunks().join(missing[1].to_string()), b"damaged").expect("written");
+    assert_eq!(store.missing(&manifest), missing);
+    for name in &missing {
+        store.insert(&manifest, &chunk(name)).expect("kept");
+    }
+    let here = store.complete(&manifest).expect("complete");
+    assert_eq!((here.id, here.digest, here.step), (info.id, info.digest, 7));
+    assert!(store.verify().expect("read").iter().all(|verdict| verdict.result.is_ok()));
+    assert_eq!(store.load(None).expect("loaded"), state);
+}
+
+#[test]
+fn foreign_bytes_become_no_checkpoint() {
+    let ((_theirs, donor), (_ours, store)) = (self::store(3), self::store(3));
+    let info = donor.save(&state(7)).expect("saved");
+    let manifest = donor.manifest(info.id).expect("read").expect("there");
+    let chunk = donor.read_chunk(manifest.chunks[0]).expect("intact");
+    let error = store.insert(&manifest, b"something else").expect_err("no chunk of it").to_string();
+    assert!(error.contains("has no chunk"), "{error}");
+    let shorter = SnapshotManifest { bytes: manifest.bytes - 1, ..manifest.clone() };
+    let error = store.insert(&shorter, &chunk).expect_err("too long for its place").to_string();
+    assert!(error.contains("at its place"), "{error}");
+    store.insert(&manifest, &chunk).expect("kept");
+    for wrong in [
+        SnapshotManifest { digest: Digest([9; 32]), ..manifest.clone() },
+        SnapshotManifest { step: 8, ..manifest.clone() },
+        SnapshotManifest { run: RunId([9; 32]), ..manifest.clone() },
+    ] {
+        store.complete(&wrong).expect_err("another state");
+    }
+    assert!(names(&store.directory).expect("read").iter().all(|name| !name.ends_with(".json")), "no manifest");
+    store.complete(&manifest).expect("the right one");
+    let other = SnapshotManifest { run: RunId([9; 32]), ..manifest };
+    assert!(matches!(store.complete(&other), Err(CheckpointError::OtherRun { .. })));
+}
+
+#[test]
+fn what_arrives_takes_the_place_of_older_ones_but_not_of_the_last_stable_one() {
+    let ((_theirs, donor), (_ours, store)) = (self::store(9), self::store(2));
+    let stable = save_stable(&store, 5);
+    for step in 6..=9 {
+        let info = donor.save(&state(step)).expect("saved");
+        let manifest = donor.manifest(info.id).expect("read").expect("there");
+        for name in store.missing(&manifest) {
+            store.insert(&manifest, &donor.read_chunk(name).expect("intact")).expect("kept");
+        }
+        store.complete(&manifest).expect("complete");
+    }
+    assert_eq!(steps(&store), [5, 8, 9]);
+    let held = store.held().expect("read");
+    assert_eq!((held.len(), held.get(&stable.id)), (3, Some(&5)));
+    assert_eq!(store.newest_proof().expect("read").map(|proof| proof.head.manifest), Some(stable.id));
 }

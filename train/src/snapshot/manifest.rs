@@ -90,8 +90,8 @@ impl SnapshotManifest {
         Ok(manifest)
     }
 
-    /// How long the chunk at `at` is.
-    pub(super) fn chunk_len(&self, at: usize) -> u64 {
+    /// How long the chunk at this place is, in bytes.
+    pub fn chunk_len(&self, at: usize) -> u64 {
         (self.bytes - (at * CHUNK_BYTES) as u64).min(CHUNK_BYTES as u64)
     }
 }

@@ -1,0 +1,164 @@
+//! The newest stable checkpoint, from whoever holds it, before this machine takes part.
+//!
+//! Killed members come back with what is on their own disks. If others hold something newer that a quorum has signed, keepers
+//! above all, it is fetched first; from then on things go as if it had been there. A peer that is in a view answers so, and
+//! nothing is fetched then: the members bring the state up to date.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use starling_topology::{Contact, Digest, PeerId, Proof};
+use starling_train::{CheckpointInfo, CheckpointStore, Manifest};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::error::NodeError;
+use crate::inquiry::Inquiry;
+use crate::secret::Secret;
+use crate::state_transfer::{self, Lacking, Newest};
+
+/// Whom to ask for a newer checkpoint of which run.
+pub(crate) struct Search<'a> {
+    pub(crate) manifest: &'a Manifest,
+    pub(crate) secret: Option<[u8; 32]>,
+    pub(crate) contacts: Vec<Contact>,
+    pub(crate) store: &'a CheckpointStore,
+    /// Whether to fetch one although members are in a view.
+    pub(crate) even_if_live: bool,
+}
+
+/// What asking came to.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// The checkpoint that was fetched; `None` if nobody who answered holds a newer one.
+    pub(crate) fetched: Option<CheckpointInfo>,
+    /// How many answered.
+    pub(crate) answered: usize,
+    /// Why others did not, and why what they hold could not be had.
+    pub(crate) troubles: Vec<Trouble>,
+}
+
+/// What went wrong while asking.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    pub(crate) reason: String,
+    /// Whether there was a checkpoint that could not be had.
+    pub(crate) is_loss: bool,
+}
+
+/// What those who answered hold, by the checkpoint's name.
+type Offers = BTreeMap<Digest, (Proof, Vec<PeerId>)>;
+
+/// Asks all at once, and fetches the newest stable checkpoint that they hold if it is newer than the newest one here.
+pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
+    let mut found = Found::default();
+    let Search { manifest, secret, contacts, store, even_if_live } = search;
+    if contacts.is_empty() {
+        return Ok(found);
+    }
+    let mut inquiry = Inquiry::start(manifest.run_id(), Secret::new(secret), &contacts)?;
+    let Some(offers) = ask(&mut inquiry, manifest, even_if_live, &mut found).await else { return Ok(found) };
+    let own = {
+        let store = store.clone();
+        tokio::task::spawn_blocking(move || store.newest_stable()).await.map_err(|_| NodeError::Stopped("search"))??
+    };
+    let mut offers: Vec<(Proof, Vec<PeerId>)> = offers.into_values().collect();
+    offers.retain(|(proof, _)| own.as_ref().is_none_or(|own| proof.head.step > own.step));
+    offers.sort_by_key(|(proof, _)| std::cmp::Reverse(proof.head.step));
+    if !offers.is_empty() {
+        // What comes may take the place of what is damaged: the user is to know that a disk fails.
+        let store = store.clone();
+        let verdicts = tokio::task::spawn_blocking(move || store.verify()).await;
+        for error in verdicts.map_err(|_| NodeError::Stopped("search"))??.into_iter().filter_map(|it| it.result.err()) {
+            let reason = format!("a checkpoint was passed over: {error}");
+            found.troubles.push(Trouble { reason, is_loss: true });
+        }
+    }
+    for (proof, donors) in offers {
+        match fetch(&inquiry, manifest, &proof, donors, store).await {
+            Ok(info) => {
+                found.fetched = Some(info);
+                break;
+            }
+            Err(reason) => {
+                let reason = format!("the stable checkpoint after step {} can't be had: {reason}", proof.head.step);
+                found.troubles.push(Trouble { reason, is_loss: true });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What those who answer within half of a stall hold; `None` if one of them is in a view and that matters.
+async fn ask(inquiry: &mut Inquiry, manifest: &Manifest, even_if_live: bool, found: &mut Found) -> Option<Offers> {
+    let (run, steps, stall) = (manifest.run_id(), manifest.steps, stall(manifest));
+    let open = inquiry.opener(stall / 2);
+    let mut offers = Offers::new();
+    let mut asked = JoinSet::new();
+    let deadline = sleep(stall / 2);
+    tokio::pin!(deadline);
+    let mut all_told = false;
+    loop {
+        tokio::select! {
+            () = &mut deadline => break,
+            next = inquiry.next(), if !all_told => match next {
+                Some((peer, Ok(()))) => {
+                    let opening = open(peer);
+                    asked.spawn(async move {
+                        let answer = async { state_transfer::newest(&mut opening.await?, run, steps, stall).await };
+                        (peer, answer.await)
+                    });
+                }
+                Some((peer, Err(reason))) => found.trouble(peer, &reason),
+                None => all_told = true,
+            },
+            Some(answer) = asked.join_next() => match answer {
+                Ok((_, Ok(Newest { live: true, .. }))) if !even_if_live => return None,
+                Ok((peer, Ok(Newest { proof, .. }))) => {
+                    found.answered += 1;
+                    if let Some(proof) = proof {
+                        offers.entry(proof.head.manifest).or_insert((proof, Vec::new())).1.push(peer);
+                    }
+                }
+                Ok((peer, Err(error))) => found.trouble(peer, &error.to_string()),
+                Err(error) => tracing::error!(%error, "a question to a peer failed"),
+            },
+            else => break,
+        }
+    }
+    Some(offers)
+}
+
+impl Found {
+    fn trouble(&mut self, peer: PeerId, reason: &str) {
+        let name = crate::identity::to_libp2p(peer);
+        tracing::info!(peer = %name, reason, "a peer did not say which checkpoints it holds");
+        self.troubles.push(Trouble { reason: format!("{name}: {reason}"), is_loss: false });
+    }
+}
+
+async fn fetch(
+    inquiry: &Inquiry,
+    manifest: &Manifest,
+    proof: &Proof,
+    donors: Vec<PeerId>,
+    store: &CheckpointStore,
+) -> Result<CheckpointInfo, String> {
+    let stall = stall(manifest);
+    let lacking = Lacking { head: proof.head, max_bytes: manifest.max_state_bytes(), donors, stall };
+    let progress = |bytes, of| tracing::info!(step = proof.head.step, bytes, of, "fetching a checkpoint");
+    let snapshot = state_transfer::fetch_checkpoint(inquiry.opener(stall / 2), lacking, store, progress).await?;
+    let (store, proof) = (store.clone(), proof.clone());
+    let completed = tokio::task::spawn_blocking(move || {
+        let info = store.complete(&snapshot)?;
+        // Each was verified when it came.
+        store.sign(&proof.head, &proof.view, &proof.signatures, |_, _, _| true)?;
+        Ok(info)
+    });
+    let completed: Result<_, starling_train::CheckpointError> = completed.await.map_err(|error| error.to_string())?;
+    completed.map_err(|error| error.to_string())
+}
+
+fn stall(manifest: &Manifest) -> Duration {
+    Duration::from_millis(manifest.max_stall_ms)
+}

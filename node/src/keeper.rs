@@ -1,0 +1,242 @@
+//! A peer that stores checkpoints and takes part in nothing else: no device, no data, no place in any view.
+//!
+//! It is admitted like any peer and speaks gossip, identify, ping, Kademlia and `state`; it has no control stream, so the
+//! membership machines of the members never hear of it. What it fetches, and when a checkpoint is stable, a
+//! [`Follower`](starling_topology::Follower) decides.
+
+mod errands;
+mod keeping;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use starling_topology::{Contact, Digest, Follower, PeerId, Proof, RunId};
+use starling_train::{CheckpointFolder, CheckpointStore, Manifest};
+use tokio_util::sync::CancellationToken;
+
+use crate::catch_up::{Found, Search, catch_up};
+use crate::error::NodeError;
+use crate::identity::{Identity, from_libp2p, to_libp2p};
+use crate::inquiry::Inquiry;
+use crate::known_file::KnownFile;
+use crate::manifest_file;
+use crate::network::Network;
+use crate::node::{CHECKPOINTS, blocking};
+use crate::pace::Pace;
+use crate::report::{Observer, Outcome, Report, Summary};
+use crate::reporter::Reporter;
+use crate::secret::{self, Secret};
+use crate::served::serve_state;
+use crate::settings::Settings;
+use crate::shelf::Shelf;
+use crate::snapshots::Snapshots;
+use crate::state_transfer;
+use crate::ticket::Ticket;
+use keeping::{Keeping, Parts};
+
+/// How long those who know the run may take to say what it is.
+const ASK_LIMIT: Duration = Duration::from_secs(15);
+
+/// Follows a run and keeps its checkpoints until `stop` is cancelled. The summary names the newest stable one.
+///
+/// # Errors
+/// Any [`NodeError`]; each is one clear line.
+pub async fn keep(
+    settings: Settings,
+    ticket: Ticket,
+    observer: Arc<dyn Observer>,
+    stop: CancellationToken,
+) -> Result<Summary, NodeError> {
+    // Whoever shows the reports may be stuck; nothing else may be.
+    let reporter = Reporter::start(observer)?;
+    let kept = tokio::select! {
+        () = stop.cancelled() => Ok(Summary::before_the_start()),
+        prepared = prepare(&settings, &ticket, reporter.clone()) => match prepared {
+            Ok(keeping) => keeping.run(stop.clone()).await,
+            Err(error) => Err(error),
+        }
+    };
+    if let Ok(summary) = &kept {
+        reporter.report(&Report::Finished(summary.clone()));
+    }
+    // Showing may block for a moment.
+    let _ = tokio::task::spawn_blocking(move || reporter.finish()).await;
+    kept
+}
+
+/// What fetching a checkpoint by a ticket came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetched {
+    /// The run.
+    pub run: RunId,
+    /// The newest stable checkpoint's step.
+    pub step: u64,
+    /// The digest of its state.
+    pub digest: Digest,
+    /// Whether it came just now; else it was here already.
+    pub is_new: bool,
+}
+
+/// Fetches the newest stable checkpoint that the ticket's peer, and whoever else is known of the run in the data
+/// directory, holds; with what it takes to go on from it, or to export it.
+///
+/// # Errors
+/// Any [`NodeError`]; each is one clear line.
+pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, NodeError> {
+    let contacts = contacts(settings, ticket, None);
+    let manifest = manifest(settings, ticket, &contacts).await?;
+    let run = ticket.run;
+    let store = open_store(settings, run).await?;
+    let search = Search { manifest: &manifest, secret: ticket.secret, contacts, store: &store, even_if_live: true };
+    let Found { fetched, answered, troubles } = catch_up(search).await?;
+    if let Some(info) = fetched {
+        return Ok(Fetched { run, step: info.step, digest: info.digest, is_new: true });
+    }
+    let own = blocking(move || Ok(store.newest_stable()?)).await?;
+    let trouble = troubles.into_iter().map(|trouble| trouble.reason).collect::<Vec<_>>().join("; ");
+    match own {
+        Some(info) if answered > 0 => Ok(Fetched { run, step: info.step, digest: info.digest, is_new: false }),
+        Some(_) | None => {
+            let reason = if trouble.is_empty() { "it holds no stable checkpoint".to_owned() } else { trouble };
+            Err(NodeError::NothingStable { peer: ticket.peer.to_string(), reason })
+        }
+    }
+}
+
+async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<Reporter>) -> Result<Keeping, NodeError> {
+    let identity = Identity::load_or_create(&settings.data_dir)?;
+    let contacts = contacts(settings, ticket, Some(&identity));
+    let manifest = manifest(settings, ticket, &contacts).await?;
+    let run = ticket.run;
+    let store = open_store(settings, run).await?;
+    let (held, stable, damaged) = {
+        let store = store.clone();
+        blocking(move || whole(&store)).await?
+    };
+    observer.report(&Report::Keeping {
+        peer: identity.peer_id().to_string(),
+        run: run.to_string(),
+        steps: manifest.steps,
+        stable_step: stable.as_ref().map(|proof| proof.head.step),
+        private: ticket.secret.is_some(),
+    });
+    for message in damaged {
+        observer.report(&Report::Warning { message });
+    }
+    let pace = Pace::new(settings.state_rate);
+    let shelf = Shelf::new(&manifest, store.clone(), pace.clone());
+    if let Some(proof) = &stable {
+        shelf.learn(&proof.view);
+    }
+    let stall = Duration::from_millis(manifest.max_stall_ms);
+    let mut network = Network::new(&identity, Secret::new(ticket.secret), settings, run)?;
+    // It has no states for joiners.
+    serve_state(&network, Snapshots::new(pace), shelf.clone(), stall);
+    network.listen(&settings.listen).await?;
+    let addresses = network.addresses();
+    let own = Ticket { peer: identity.peer_id(), addresses: addresses.clone(), run, secret: ticket.secret };
+    observer.report(&Report::Listening {
+        addresses: addresses.iter().map(|address| format!("{address}/p2p/{}", identity.peer_id())).collect(),
+        ticket: own.to_string(),
+    });
+    let mut known = BTreeMap::new();
+    for contact in contacts {
+        network.learn(&contact);
+        network.connect(to_libp2p(contact.peer));
+        known.insert(contact.peer, contact);
+    }
+    let follower = Follower::new(run, manifest.steps, held, stable.as_ref());
+    let summary = Summary {
+        peer: identity.peer_id().to_string(),
+        run: run.to_string(),
+        outcome: Outcome::Left,
+        ..Summary::before_the_start()
+    };
+    let known_file = KnownFile::new(&settings.data_dir, run);
+    let parts = Parts { network, follower, shelf, store, known, known_file, observer, summary };
+    Ok(Keeping::new(parts, &manifest))
+}
+
+/// Whom to look for: the ticket's peer, and who is known from before.
+fn contacts(settings: &Settings, ticket: &Ticket, me: Option<&Identity>) -> Vec<Contact> {
+    let known = KnownFile::new(&settings.data_dir, ticket.run).load();
+    let mut contacts: BTreeMap<PeerId, Contact> = known.into_iter().map(|contact| (contact.peer, contact)).collect();
+    if let Some(peer) = from_libp2p(&ticket.peer) {
+        let addresses = ticket.addresses.iter().map(ToString::to_string).collect();
+        contacts.insert(peer, Contact { peer, addresses });
+    }
+    if let Some(me) = me.and_then(|me| from_libp2p(&me.peer_id())) {
+        contacts.remove(&me);
+    }
+    contacts.into_values().collect()
+}
+
+/// What the run is: from the data directory, or from whoever answers first. Kept there, with the secret.
+async fn manifest(settings: &Settings, ticket: &Ticket, contacts: &[Contact]) -> Result<Manifest, NodeError> {
+    let dir: &Path = &settings.data_dir;
+    let manifest = match manifest_file::load(dir, ticket.run) {
+        Ok(manifest) => manifest,
+        Err(_) => {
+            let manifest = ask(ticket, contacts).await?;
+            manifest_file::store(dir, &manifest)?;
+            manifest
+        }
+    };
+    if let Some(secret) = &ticket.secret {
+        secret::store(dir, ticket.run, secret)?;
+    }
+    Ok(manifest)
+}
+
+async fn ask(ticket: &Ticket, contacts: &[Contact]) -> Result<Manifest, NodeError> {
+    let mut inquiry = Inquiry::start(ticket.run, Secret::new(ticket.secret), contacts)?;
+    let open = inquiry.opener(ASK_LIMIT);
+    let mut reasons = Vec::new();
+    let asking = async {
+        while let Some((peer, connected)) = inquiry.next().await {
+            let answer = match connected {
+                Ok(()) => async { state_transfer::run(&mut open(peer).await?, ticket.run, ASK_LIMIT).await }
+                    .await
+                    .map_err(|error| error.to_string()),
+                Err(reason) => Err(reason),
+            };
+            match answer {
+                Ok(manifest) => return Some(manifest),
+                Err(reason) => reasons.push(reason),
+            }
+        }
+        None
+    };
+    let answered = tokio::time::timeout(ASK_LIMIT, asking).await;
+    let silent = || format!("no answer within {} s", ASK_LIMIT.as_secs());
+    answered.ok().flatten().ok_or_else(|| NodeError::Unreachable {
+        peer: ticket.peer.to_string(),
+        reason: if reasons.is_empty() { silent() } else { reasons.join("; ") },
+    })
+}
+
+async fn open_store(settings: &Settings, run: RunId) -> Result<CheckpointStore, NodeError> {
+    let (folder, keep) = (settings.data_dir.join(CHECKPOINTS), settings.checkpoint_keep);
+    blocking(move || Ok(CheckpointFolder::new(folder).open(run, keep)?)).await
+}
+
+/// What is whole in a directory, by name, with steps; the proof of the newest stable one; what is wrong with the rest.
+type Whole = (BTreeMap<Digest, u64>, Option<Proof>, Vec<String>);
+
+/// The checkpoints that are whole, the newest stable one of them, and what is wrong with the others. Those are fetched
+/// again where others still have them.
+fn whole(store: &CheckpointStore) -> Result<Whole, NodeError> {
+    let (mut held, mut stable, mut damaged) = (BTreeMap::new(), None, Vec::new());
+    for verdict in store.verify()? {
+        match verdict.result {
+            Ok(info) => {
+                held.insert(info.id, info.step);
+                stable = store.signed(&info).and_then(|signed| signed.proof()).or(stable);
+            }
+            Err(error) => damaged.push(format!("a checkpoint was passed over: {error}")),
+        }
+    }
+    Ok((held, stable, damaged))
+}

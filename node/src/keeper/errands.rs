@@ -1,0 +1,130 @@
+//! What a keeper does beside its loop: questions to peers, downloads, writes.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use libp2p::StreamProtocol;
+use libp2p_stream::Control;
+use starling_topology::{Digest, Head, PeerId, Proof, RunId, View, ViewId};
+use starling_train::{CheckpointError, CheckpointStore};
+use tokio::time::Instant;
+
+use crate::error::NodeError;
+use crate::identity::to_libp2p;
+use crate::inquiry::Opening;
+use crate::report::{Observer, Report};
+use crate::reporter::Reporter;
+use crate::shelf::Shelf;
+use crate::state_transfer::{self, Lacking, Newest};
+use crate::streams;
+
+/// How often the progress of a download is told.
+const REPORT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How an errand ended.
+pub(super) enum Done {
+    /// A peer said what it holds, or why not.
+    Newest { peer: PeerId, newest: io::Result<Newest> },
+    /// A view was told, or not.
+    View { id: ViewId, view: Option<View> },
+    /// A checkpoint is on disk, with these beside it, or can't be had.
+    Fetched { head: Head, outcome: Result<BTreeMap<Digest, u64>, String> },
+    /// A checkpoint came whole, but can't be kept.
+    Broken { head: Head, message: String },
+    /// Signatures are beside their checkpoint, so many; `None` if newer ones have taken its place.
+    Signed(Result<Option<(Head, usize)>, String>),
+    /// The list of known peers is on disk.
+    Noted(Result<(), NodeError>),
+}
+
+/// What errands need.
+pub(super) struct Errands {
+    pub(super) control: Control,
+    pub(super) protocol: StreamProtocol,
+    pub(super) run: RunId,
+    pub(super) steps: u64,
+    pub(super) max_bytes: u64,
+    pub(super) stall: Duration,
+    pub(super) shelf: Arc<Shelf>,
+    /// For chunks, which nobody else touches while they come.
+    pub(super) store: CheckpointStore,
+    /// For what removes files: one at a time.
+    pub(super) writing: Arc<Mutex<CheckpointStore>>,
+    pub(super) observer: Arc<Reporter>,
+}
+
+impl Errands {
+    pub(super) fn lock(store: &Mutex<CheckpointStore>) -> MutexGuard<'_, CheckpointStore> {
+        // The store's files are sound after each step, so after a panic too.
+        store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn opener(&self) -> impl Fn(PeerId) -> Opening + use<> {
+        let (control, protocol, limit) = (self.control.clone(), self.protocol.clone(), self.stall / 2);
+        move |peer| {
+            let (mut control, protocol) = (control.clone(), protocol.clone());
+            Box::pin(async move { streams::open(&mut control, to_libp2p(peer), &protocol, limit).await })
+        }
+    }
+
+    pub(super) fn newest(&self, peer: PeerId) -> impl Future<Output = Done> + Send + use<> {
+        let (open, run, steps, stall) = (self.opener(), self.run, self.steps, self.stall);
+        async move {
+            let answer = async { state_transfer::newest(&mut open(peer).await?, run, steps, stall).await };
+            Done::Newest { peer, newest: answer.await }
+        }
+    }
+
+    pub(super) fn view(&self, id: ViewId, from: Vec<PeerId>) -> impl Future<Output = Done> + Send + use<> {
+        let (open, stall) = (self.opener(), self.stall);
+        async move { Done::View { id, view: state_transfer::view(open, id, &from, stall).await } }
+    }
+
+    pub(super) fn fetch(&self, head: Head, donors: Vec<PeerId>) -> impl Future<Output = Done> + Send + use<> {
+        let (open, store, writing) = (self.opener(), self.store.clone(), self.writing.clone());
+        let lacking = Lacking { head, max_bytes: self.max_bytes, donors, stall: self.stall };
+        let observer = self.observer.clone();
+        async move {
+            let mut told: Option<Instant> = None;
+            let progress = |bytes, of| {
+                if told.is_none_or(|told| told.elapsed() >= REPORT_INTERVAL) {
+                    told = Some(Instant::now());
+                    observer.report(&Report::Fetching { step: head.step, bytes, of });
+                }
+            };
+            let manifest = match state_transfer::fetch_checkpoint(open, lacking, &store, progress).await {
+                Ok(manifest) => manifest,
+                Err(reason) => return Done::Fetched { head, outcome: Err(reason) },
+            };
+            let completed = tokio::task::spawn_blocking(move || {
+                let store = Self::lock(&writing);
+                store.complete(&manifest)?;
+                store.held()
+            });
+            match completed.await {
+                Ok(Ok(held)) => Done::Fetched { head, outcome: Ok(held) },
+                Ok(Err(error)) => Done::Broken { head, message: error.to_string() },
+                Err(error) => Done::Broken { head, message: error.to_string() },
+            }
+        }
+    }
+
+    pub(super) fn sign(&self, proof: Proof) -> impl Future<Output = Done> + Send + use<> {
+        let writing = self.writing.clone();
+        async move {
+            let signed = tokio::task::spawn_blocking(move || {
+                // Each was verified when it came.
+                let signed = Self::lock(&writing).sign(&proof.head, &proof.view, &proof.signatures, |_, _, _| true);
+                match signed {
+                    Ok(signed) => Ok(Some((signed.head, signed.signatures.len()))),
+                    Err(CheckpointError::NotFound { .. }) => Ok(None),
+                    Err(error) => Err(error.to_string()),
+                }
+            });
+            Done::Signed(signed.await.unwrap_or_else(|error| Err(error.to_string())))
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The loop of a keeper: gossip in, checkpoints on disk, questions answered.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt;
+use libp2p::gossipsub;
+use libp2p::swarm::SwarmEvent;
+use starling_topology::heads::follower::{Input, Output};
+use starling_topology::{Contact, Follower, PeerId};
+use starling_train::{CheckpointStore, Manifest};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::errands::{Done, Errands};
+use crate::behaviour::BehaviourEvent;
+use crate::error::NodeError;
+use crate::event_loop::heads;
+use crate::event_loop::inputs::read_contact;
+use crate::identity::{from_libp2p, to_libp2p};
+use crate::known_file::{KnownFile, MAX_KNOWN};
+use crate::network::Network;
+use crate::report::{Observer, Report, Summary};
+use crate::reporter::Reporter;
+use crate::shelf::Shelf;
+use crate::state_transfer::Newest;
+
+/// How often a keeper says where it is.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);
+/// Known peers that are dialed, and connected ones that are asked what they hold, each time.
+const MAX_LOOKED_FOR: usize = 8;
+/// Questions under way.
+const MAX_QUESTIONS: usize = 16;
+/// How often, in stalls, a keeper looks for peers that are gone and tries again what failed; within these bounds.
+const LOOK_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// What a keeper consists of.
+pub(super) struct Parts {
+    pub(super) network: Network,
+    pub(super) follower: Follower,
+    pub(super) shelf: Arc<Shelf>,
+    pub(super) store: CheckpointStore,
+    pub(super) known: BTreeMap<PeerId, Contact>,
+    pub(super) known_file: KnownFile,
+    pub(super) observer: Arc<Reporter>,
+    /// With all that does not change.
+    pub(super) summary: Summary,
+}
+
+/// A keeper at work.
+pub(super) struct Keeping {
+    network: Network,
+    follower: Follower,
+    errands: Errands,
+    tasks: JoinSet<Done>,
+    questions: usize,
+    known: BTreeMap<PeerId, Contact>,
+    /// Whether `known` differs from what is on disk, and whether it is being written.
+    is_unwritten: bool,
+    is_writing: bool,
+    known_file: KnownFile,
+    /// The last peer that was dialed or asked: the next ones come after it.
+    looked_at: Option<PeerId>,
+    look: Duration,
+    observer: Arc<Reporter>,
+    summary: Summary,
+}
+
+impl Keeping {
+    pub(super) fn new(parts: Parts, manifest: &Manifest) -> Self {
+        let Parts { network, follower, shelf, store, known, known_file, observer, summary } = parts;
+        let stall = Duration::from_millis(manifest.max_stall_ms);
+        let errands = Errands {
+            control: network.control(),
+            protocol: network.protocols.state.clone(),
+            run: manifest.run_id(),
+            steps: manifest.steps,
+            max_bytes: manifest.max_state_bytes(),
+            stall,
+            shelf,
+            store: store.clone(),
+            writing: Arc::new(Mutex::new(store)),
+            observer: observer.clone(),
+        };
+        Self {
+            network,
+            follower,
+            errands,
+            tasks: JoinSet::new(),
+            questions: 0,
+            known,
+            is_unwritten: true,
+            is_writing: false,
+            known_file,
+            looked_at: None,
+            look: stall.clamp(LOOK_BOUNDS.0, LOOK_BOUNDS.1),
+            observer,
+            summary,
+        }
+    }
+
+    /// Keeps checkpoints until `stop` is cancelled.
+    pub(super) async fn run(mut self, stop: CancellationToken) -> Result<Summary, NodeError> {
+        let mut announce = tokio::time::interval(ANNOUNCE_INTERVAL);
+        let mut look = tokio::time::interval(self.look);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.handle(None, Input::Retry);
+        loop {
+            self.write_known();
+            tokio::select! {
+                () = stop.cancelled() => break,
+                event = self.network.swarm.select_next_some() => {
+                    if let Some(event) = self.network.absorb(event) {
+                        self.on_swarm(event);
+                    }
+                }
+                Some(done) = self.tasks.join_next() => match done {
+                    Ok(done) => self.on_done(done),
+                    Err(error) => {
+                        tracing::error!(%error, "an errand failed");
+                        return Err(NodeError::Stopped("keeper"));
+                    }
+                },
+                Some(turned) = self.network.turned.recv() => {
+                    if !turned.dialed {
+                        let (peer, reason) = (turned.peer.to_string(), turned.error.to_string());
+                        self.observer.report(&Report::Turned { peer, reason });
+                    }
+                }
+                _ = announce.tick() => self.network.announce_keeper(),
+                _ = look.tick() => self.look_around(),
+            }
+        }
+        // What is being written ends in order; a fetch goes on from where it is when the keeper is started again.
+        self.tasks.abort_all();
+        while self.tasks.join_next().await.is_some() {}
+        let writing = self.errands.writing.clone();
+        let newest = tokio::task::spawn_blocking(move || Errands::lock(&writing).newest_stable()).await;
+        if let Some(info) = newest.map_err(|_| NodeError::Stopped("keeper"))?? {
+            (self.summary.steps, self.summary.digest) = (info.step, info.digest.to_string());
+        }
+        Ok(self.summary)
+    }
+
+    /// Hands an input to the machine and does what it asks.
+    fn handle(&mut self, from: Option<PeerId>, input: Input) {
+        if let (Err(violation), Some(peer)) = (self.follower.handle(input), from) {
+            self.misbehaved(peer, &violation.to_string());
+        }
+        while let Some(output) = self.follower.poll() {
+            match output {
+                Output::Fetch { head, from } => {
+                    let donors = self.near_first(from);
+                    tracing::info!(step = head.step, donors = donors.len(), "fetching a checkpoint");
+                    self.tasks.spawn(self.errands.fetch(head, donors));
+                }
+                Output::Ask { view, from } => {
+                    let from = self.near_first(from);
+                    self.tasks.spawn(self.errands.view(view, from));
+                }
+                Output::Stable(proof) => {
+                    self.errands.shelf.learn(&proof.view);
+                    self.tasks.spawn(self.errands.sign(proof));
+                }
+            }
+        }
+    }
+
+    fn on_done(&mut self, done: Done) {
+        match done {
+            Done::Newest { peer, newest } => {
+                self.questions -= 1;
+                match newest {
+                    Ok(Newest { proof: Some(proof), .. }) => {
+                        self.handle(Some(peer), Input::Proven { from: peer, proof });
+                    }
+                    Ok(Newest { proof: None, .. }) => {}
+                    Err(error) => {
+                        tracing::info!(peer = %to_libp2p(peer), %error, "a peer did not say what it holds");
+                    }
+                }
+            }
+            Done::View { id, view } => {
+                if let Some(view) = &view {
+                    self.errands.shelf.learn(view);
+                }
+                self.handle(None, Input::View { id, view });
+            }
+            Done::Fetched { head, outcome } => match outcome {
+                Ok(held) => {
+                    self.observer.report(&Report::Saved { step: head.step, digest: head.digest.to_string() });
+                    self.handle(None, Input::Holds(held));
+                }
+                Err(reason) => {
+                    tracing::info!(step = head.step, reason, "a checkpoint could not be fetched");
+                    self.handle(None, Input::Failed(head.manifest));
+                }
+            },
+            Done::Broken { head, message } => {
+                let message = format!("no checkpoint of step {}: {message}", head.step);
+                self.observer.report(&Report::Warning { message });
+                self.handle(None, Input::Failed(head.manifest));
+            }
+            Done::Signed(Ok(None)) => {}
+            Done::Signed(Ok(Some((head, signers)))) => {
+                let (step, digest) = (head.step, head.digest.to_string());
+                self.observer.report(&Report::Stable { step, digest, signers });
+            }
+            Done::Signed(Err(message)) => {
+                let message = format!("a checkpoint's signatures can't be kept: {message}");
+                self.observer.report(&Report::Warning { message });
+            }
+            Done::Noted(outcome) => {
+                self.is_writing = false;
+                if let Err(error) = outcome {
+                    self.observer.report(&Report::Warning { message: error.to_string() });
+                }
+            }
+        }
+    }
+
+    fn on_swarm(&mut self, event: SwarmEvent<BehaviourEvent>) {
+        match event {
+            SwarmEvent::ConnectionEstablished { peer_id, num_established, .. } if num_established.get() == 1 => {
+                if let Some(peer) = from_libp2p(&peer_id) {
+                    self.question(peer);
+                }
+            }
+            SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Message { message, .. })) => {
+                self.on_gossip(&message);
+            }
+            // Only now can it be told anything.
+            SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Subscribed { topic, .. }))
+                if topic == self.network.protocols.keepers.hash() =>
+            {
+                self.network.announce_keeper();
+            }
+            SwarmEvent::OutgoingConnectionError { peer_id: Some(peer), error, .. } => {
+                tracing::debug!(%peer, %error, "dial failed");
+                self.network.fall_back(peer);
+            }
+            _ => {}
+        }
+    }
+
+    /// A gossiped message came. Its author is proven, whoever passed it on.
+    fn on_gossip(&mut self, message: &gossipsub::Message) {
+        let Some(from) = message.source.as_ref().and_then(from_libp2p) else { return };
+        let protocols = &self.network.protocols;
+        if message.topic == protocols.heads.hash() {
+            match heads::read(from, &message.data) {
+                Some((head, signature)) => self.handle(Some(from), Input::Received { from, head, signature }),
+                None => self.misbehaved(from, "gossiped bytes that are not a head with its signature"),
+            }
+        } else if [protocols.contacts.hash(), protocols.keepers.hash()].contains(&message.topic)
+            && let Some(contact) = read_contact(from, &message.data)
+        {
+            self.learn(contact);
+        }
+    }
+
+    /// Takes in where a peer is. If there are too many, one that is gone makes room.
+    fn learn(&mut self, contact: Contact) {
+        if self.known.get(&contact.peer) == Some(&contact) {
+            return;
+        }
+        if self.known.len() >= MAX_KNOWN && !self.known.contains_key(&contact.peer) {
+            let gone = self.known.keys().find(|peer| !self.is_connected(**peer)).copied();
+            let Some(gone) = gone else { return };
+            self.known.remove(&gone);
+        }
+        self.network.learn(&contact);
+        self.known.insert(contact.peer, contact);
+        self.is_unwritten = true;
+    }
+
+    fn misbehaved(&mut self, peer: PeerId, violation: &str) {
+        let name = to_libp2p(peer);
+        tracing::warn!(peer = %name, violation, "peer misbehaved");
+        self.observer.report(&Report::Warning { message: format!("peer {name} {violation}") });
+        let _ = self.network.swarm.disconnect_peer_id(name);
+    }
+
+    /// Dials a few of those who are not connected, asks a few of the others what they hold, in turn, and tries again what
+    /// failed.
+    fn look_around(&mut self) {
+        let after = self.looked_at;
+        let (later, earlier): (Vec<PeerId>, Vec<PeerId>) =
+            self.known.keys().copied().partition(|peer| after.is_none_or(|after| *peer > after));
+        for peer in later.into_iter().chain(earlier).take(MAX_LOOKED_FOR) {
+            self.looked_at = Some(peer);
+            if self.is_connected(peer) {
+                self.question(peer);
+            } else {
+                self.network.connect(to_libp2p(peer));
+            }
+        }
+        self.handle(None, Input::Retry);
+    }
+
+    /// Asks a peer what it holds: heads that were gossiped before it was connected are not told again.
+    fn question(&mut self, peer: PeerId) {
+        if self.questions < MAX_QUESTIONS {
+            self.questions += 1;
+            self.tasks.spawn(self.errands.newest(peer));
+        }
+    }
+
+    /// Those who are connected first: only so many are asked.
+    fn near_first(&mut self, mut peers: Vec<PeerId>) -> Vec<PeerId> {
+        peers.sort_by_key(|peer| !self.is_connected(*peer));
+        for peer in peers.iter().take(MAX_LOOKED_FOR) {
+            self.network.connect(to_libp2p(*peer));
+        }
+        peers
+    }
+
+    fn is_connected(&self, peer: PeerId) -> bool {
+        self.network.swarm.is_connected(&to_libp2p(peer))
+    }
+
+    fn write_known(&mut self) {
+        if self.is_unwritten && !self.is_writing {
+            (self.is_unwritten, self.is_writing) = (false, true);
+            let (file, known) = (self.known_file.clone(), self.known.values().cloned().collect::<Vec<_>>());
+            self.tasks.spawn_blocking(move || Done::Noted(file.store(&known)));
+        }
+    }
+}

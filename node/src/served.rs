@@ -1,0 +1,108 @@
+//! What a member serves, and the queues that it is served into.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use libp2p::Multiaddr;
+use tokio::sync::mpsc;
+
+use crate::behaviour::WELCOME;
+use crate::data::{DataPlane, Door};
+use crate::error::NodeError;
+use crate::event::NetworkEvent;
+use crate::exchange::Exchange;
+use crate::identity::{Identity, from_libp2p};
+use crate::network::{MAX_NOTICES, Network};
+use crate::secret::Secret;
+use crate::settings::Settings;
+use crate::shelf::Shelf;
+use crate::snapshots::Snapshots;
+use crate::welcome::{self, Mismatch, Terms};
+use crate::{control, reducer, result_transfer, state_transfer, streams};
+
+/// Events that wait for the event loop. Its tasks wait when it is full: backpressure down to the sockets.
+const MAX_EVENTS: usize = 256;
+
+/// What other members may ask for.
+#[derive(Clone)]
+pub(crate) struct Stock {
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) shelf: Arc<Shelf>,
+    pub(crate) terms: Terms,
+}
+
+/// What comes in from a member's streams.
+pub(crate) struct Inbox {
+    pub(crate) events: mpsc::Receiver<NetworkEvent>,
+    pub(crate) events_in: mpsc::Sender<NetworkEvent>,
+    pub(crate) mismatches: mpsc::Receiver<Mismatch>,
+    pub(crate) door: Arc<Door>,
+}
+
+/// Builds a member's swarm, serves its protocols, and listens.
+pub(crate) async fn start(
+    identity: &Identity,
+    secret: Secret,
+    settings: &Settings,
+    stock: Stock,
+) -> Result<(Network, Inbox), NodeError> {
+    let Stock { exchange, snapshots, shelf, terms } = stock;
+    let run = terms.manifest.run_id();
+    let segment_bytes = terms.manifest.layout.segment_bytes as usize;
+    let mut network = Network::new(identity, secret, settings, run)?;
+    let (mismatches_in, mismatches) = mpsc::channel(MAX_NOTICES);
+    let (events_in, events) = mpsc::channel(MAX_EVENTS);
+    let stall = Duration::from_millis(terms.manifest.max_stall_ms);
+    let protocols = &network.protocols;
+    {
+        let events = events_in.clone();
+        streams::serve(network.control(), protocols.control.clone(), move |peer, stream| {
+            control::read(peer, stream, events.clone())
+        });
+        let events = events_in.clone();
+        streams::serve(network.control(), protocols.segments.clone(), move |peer, mut stream| {
+            let events = events.clone();
+            async move {
+                let Some(peer) = from_libp2p(&peer) else { return };
+                if let Ok(Ok(view)) = tokio::time::timeout(stall, reducer::read_view(&mut stream)).await {
+                    let _ = events.send(NetworkEvent::SegmentsOpened { peer, view, stream }).await;
+                }
+            }
+        });
+        streams::serve(network.control(), protocols.result.clone(), move |_, stream| {
+            result_transfer::serve(stream, exchange.clone(), stall)
+        });
+        serve_state(&network, snapshots, shelf, stall);
+        let terms = Arc::new(terms.clone());
+        streams::serve(network.control(), WELCOME, move |peer, stream| {
+            let (terms, mismatches) = (terms.clone(), mismatches_in.clone());
+            async move {
+                if let Err(error) = welcome::answer(peer, stream, &terms, &mismatches).await {
+                    tracing::debug!(%peer, %error, "a welcome failed");
+                }
+            }
+        });
+    }
+    network.listen(&settings.listen).await?;
+    let listened: Vec<Multiaddr> = network.swarm.listeners().cloned().collect();
+    let door = Door::new(identity, run, settings.data_plane, segment_bytes, &listened).map_err(NodeError::Thread)?;
+    if settings.data_plane == DataPlane::Plaintext {
+        tracing::warn!(
+            "gradients are NOT ENCRYPTED (network.data is plaintext): whoever is on the way can read and change them"
+        );
+    }
+    Ok((network, Inbox { events, events_in, mismatches, door: Arc::new(door) }))
+}
+
+/// Serves states and checkpoints, as members and keepers do.
+pub(crate) fn serve_state(network: &Network, snapshots: Arc<Snapshots>, shelf: Arc<Shelf>, stall: Duration) {
+    streams::serve(network.control(), network.protocols.state.clone(), move |peer, stream| {
+        let (snapshots, shelf) = (snapshots.clone(), shelf.clone());
+        async move {
+            if let Err(error) = state_transfer::serve(stream, snapshots, shelf, stall).await {
+                tracing::info!(%peer, %error, "a peer stopped asking for a state");
+            }
+        }
+    });
+}

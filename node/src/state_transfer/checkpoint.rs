@@ -1,0 +1,136 @@
+//! A checkpoint from other peers' disks to this one's.
+
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use futures::{AsyncRead, AsyncWrite};
+use starling_topology::{Digest, Head, PeerId};
+use starling_train::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
+use starling_train::{CheckpointStore, SnapshotManifest};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::gather::{Donor, MAX_DONORS, gather};
+use super::questions::ask;
+use super::{Reply, Request};
+
+/// How long the other donors may take to say that they hold a checkpoint once one of them has.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Lacking {
+    pub(crate) head: Head,
+    /// No state of the run is longer, in bytes.
+    pub(crate) max_bytes: u64,
+    pub(crate) donors: Vec<PeerId>,
+    /// How long one answer may take.
+    pub(crate) stall: Duration,
+}
+
+/// Fetches the chunks of a checkpoint that are not in `store` yet into it, and hands out its manifest, with which the store
+/// [completes](CheckpointStore::complete) it. `open` connects to a donor; `progress` is told how many bytes are here, and of
+/// how many.
+///
+/// # Errors
+/// Why it can't be had. What has arrived stays.
+pub(crate) async fn fetch_checkpoint<S, Open>(
+    open: impl Fn(PeerId) -> Open,
+    lacking: Lacking,
+    store: &CheckpointStore,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<SnapshotManifest, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    Open: Future<Output = io::Result<S>> + Send + 'static,
+{
+    let (manifest, idle) = find(&open, &lacking).await?;
+    let of = manifest.bytes;
+    let looked = {
+        let (store, manifest) = (store.clone(), manifest.clone());
+        tokio::task::spawn_blocking(move || store.missing(&manifest)).await
+    };
+    let missing = looked.map_err(|error| error.to_string())?;
+    let length =
+        |chunk: &Digest| manifest.chunks.iter().position(|place| place == chunk).map_or(0, |at| manifest.chunk_len(at));
+    let mut left: u64 = missing.iter().map(length).sum();
+    let take = |content: Vec<u8>| {
+        left = left.saturating_sub(content.len() as u64);
+        progress(of.saturating_sub(left), of);
+        let (store, manifest) = (store.clone(), manifest.clone());
+        async move {
+            let kept = tokio::task::spawn_blocking(move || store.insert(&manifest, &content)).await;
+            kept.map_err(io::Error::other)?.map_err(io::Error::other)
+        }
+    };
+    gather(&open, lacking.head.manifest, missing, idle, lacking.stall, take).await?;
+    Ok(manifest)
+}
+
+/// Asks the donors for the manifest. Its name is its hash, so one right answer is enough; those who give it are asked for
+/// chunks.
+async fn find<S, Open>(
+    open: &impl Fn(PeerId) -> Open,
+    lacking: &Lacking,
+) -> Result<(SnapshotManifest, Vec<Donor<S>>), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    Open: Future<Output = io::Result<S>> + Send + 'static,
+{
+    let mut asked = JoinSet::new();
+    for donor in lacking.donors.iter().copied().take(MAX_DONORS) {
+        let (opening, head, stall) = (open(donor), lacking.head, lacking.stall);
+        asked.spawn(async move {
+            let answer = async {
+                let mut stream = opening.await?;
+                let request = Request::Checkpoint(head.manifest);
+                let reply = ask(&mut stream, &request, MAX_SNAPSHOT_MANIFEST_BYTES, stall).await?;
+                let Reply::Manifest(bytes) = reply else {
+                    return Err(io::Error::other("it does not have the checkpoint"));
+                };
+                io::Result::Ok((stream, checked(&head, &bytes)?))
+            };
+            (donor, answer.await)
+        });
+    }
+    let (mut found, mut donors, mut reason) = (None, Vec::new(), "there is no donor".to_owned());
+    let mut deadline: Option<Instant> = None;
+    loop {
+        let joined = tokio::select! {
+            joined = asked.join_next() => joined,
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => None,
+        };
+        match joined {
+            None => break,
+            Some(Ok((donor, Ok((stream, manifest))))) => {
+                donors.push((donor, Some(stream)));
+                found = Some(manifest);
+                deadline = deadline.or_else(|| Some(Instant::now() + GRACE));
+            }
+            Some(Ok((donor, Err(error)))) => {
+                reason = error.to_string();
+                tracing::info!(?donor, reason, "a donor did not hand out the manifest of a checkpoint");
+            }
+            Some(Err(error)) => reason = error.to_string(),
+        }
+    }
+    let manifest: SnapshotManifest = found.ok_or(reason)?;
+    if manifest.bytes > lacking.max_bytes {
+        return Err(format!(
+            "it announces {} bytes, but the run's states have at most {}",
+            manifest.bytes, lacking.max_bytes
+        ));
+    }
+    Ok((manifest, donors))
+}
+
+/// The manifest, if it is the one that `head` names.
+fn checked(head: &Head, bytes: &[u8]) -> io::Result<SnapshotManifest> {
+    if *blake3::hash(bytes).as_bytes() != head.manifest.0 {
+        return Err(io::Error::other("it sent another manifest"));
+    }
+    let manifest = SnapshotManifest::decode(bytes).map_err(io::Error::other)?;
+    let is_its_own = (manifest.run, manifest.step, manifest.digest) == (head.run, head.step, head.digest);
+    if is_its_own { Ok(manifest) } else { Err(io::Error::other("the manifest is not of the signed state")) }
+}

@@ -1,0 +1,97 @@
+//! Single questions about a run, its views and its checkpoints.
+
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use futures::{AsyncRead, AsyncWrite};
+use starling_topology::view::MAX_VIEW_BYTES;
+use starling_topology::{PeerId, Proof, RunId, View, ViewId};
+use starling_train::Manifest;
+use starling_train::manifest::MAX_MANIFEST_BYTES;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::evidence::MAX_EVIDENCE_BYTES;
+use super::gather::MAX_DONORS;
+use super::{REPLY_OVERHEAD, Reply, Request, decode, encode};
+use crate::frame;
+
+/// What a peer holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Newest {
+    /// Whether it is in a view, whose members hold a newer state than any checkpoint.
+    pub(crate) live: bool,
+    /// Its newest stable checkpoint, verified but for the files themselves.
+    pub(crate) proof: Option<Proof>,
+}
+
+/// Asks what the run is.
+pub(crate) async fn run(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    run: RunId,
+    stall: Duration,
+) -> io::Result<Manifest> {
+    let Reply::Run(bytes) = ask(stream, &Request::Run, MAX_MANIFEST_BYTES, stall).await? else {
+        return Err(io::Error::other("it does not say what the run is"));
+    };
+    let manifest = Manifest::decode(&bytes).map_err(io::Error::other)?;
+    if manifest.run_id() == run { Ok(manifest) } else { Err(io::Error::other("it sent another run's manifest")) }
+}
+
+/// Asks for the newest stable checkpoint of `run`, whose last step is `steps`.
+pub(crate) async fn newest(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    run: RunId,
+    steps: u64,
+    stall: Duration,
+) -> io::Result<Newest> {
+    let Reply::Newest { live, evidence } = ask(stream, &Request::Newest, MAX_EVIDENCE_BYTES, stall).await? else {
+        return Err(io::Error::other("it does not say what it holds"));
+    };
+    let proof = evidence.map(|evidence| evidence.check(run, steps)).transpose().map_err(io::Error::other)?;
+    Ok(Newest { live, proof })
+}
+
+/// Asks all of these peers who is in a view; the first right answer counts. `None` if there is none.
+pub(crate) async fn view<S, Open>(
+    open: impl Fn(PeerId) -> Open,
+    id: ViewId,
+    from: &[PeerId],
+    stall: Duration,
+) -> Option<View>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    Open: Future<Output = io::Result<S>> + Send + 'static,
+{
+    let mut asked = JoinSet::new();
+    for peer in from.iter().take(MAX_DONORS) {
+        let opening = open(*peer);
+        asked.spawn(async move {
+            let mut stream = opening.await.ok()?;
+            let reply = ask(&mut stream, &Request::View(id), MAX_VIEW_BYTES, stall).await;
+            let Ok(Reply::View(bytes)) = reply else { return None };
+            View::decode(&bytes).ok().filter(|view| view.id() == id)
+        });
+    }
+    while let Some(answer) = asked.join_next().await {
+        if let Ok(Some(view)) = answer {
+            return Some(view);
+        }
+    }
+    None
+}
+
+/// One question and its answer, whose payload has at most `longest` bytes.
+pub(super) async fn ask(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    request: &Request,
+    longest: usize,
+    stall: Duration,
+) -> io::Result<Reply> {
+    let exchange = async {
+        frame::write(stream, &encode(request)).await?;
+        decode(&frame::read(stream, longest + REPLY_OVERHEAD).await?)
+    };
+    timeout(stall, exchange).await?
+}

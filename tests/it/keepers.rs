@@ -1,0 +1,191 @@
+//! Keepers: peers that store checkpoints and take part in nothing.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use starling_tests::{Peer, PeerOptions, starling};
+use tempfile::TempDir;
+
+/// Steps that take a few milliseconds each, and more of them than any test waits for.
+const FLAGS: &str =
+    "--model mlp:256,256 --batch-size 256 --steps 1000000 --checkpoint-every 20 --max-stall-ms 8000 --min-peers 2";
+/// What a joiner does not have from the run.
+const OWN: &str = "--checkpoint-every 20";
+
+fn fresh() -> Arc<TempDir> {
+    Arc::new(TempDir::new().expect("a temp dir"))
+}
+
+fn keep(dir: &Arc<TempDir>, ticket: &str) -> Peer {
+    Peer::keep_in(dir.clone(), ticket, &PeerOptions::default())
+}
+
+fn is_stable(event: &Value) -> bool {
+    event["event"] == "stable"
+}
+
+/// Signed by all three members, so that each of them has it.
+fn is_complete(event: &Value) -> bool {
+    is_stable(event) && event["signers"] == 3
+}
+
+fn step(value: &Value) -> u64 {
+    value["step"].as_u64().expect("a step")
+}
+
+/// Three members, stepping.
+fn three() -> ([Peer; 3], String) {
+    let founder = Peer::run(&PeerOptions::flags(FLAGS));
+    let ticket = founder.ticket();
+    let [second, third] = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::flags(OWN)));
+    founder.wait_for_view(3);
+    ([founder, second, third], ticket)
+}
+
+/// What `starling checkpoint <verb>` says of a directory, and its exit code.
+fn checkpoints(dir: &TempDir, verb: &str) -> (Vec<Value>, Option<i32>) {
+    let mut command = starling(dir.path());
+    command.args(["checkpoint", verb, "--json", "--data-dir"]).arg(dir.path().join("state"));
+    let output = command.output().expect("it runs");
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    (said["checkpoints"].as_array().expect("a list").clone(), output.status.code())
+}
+
+/// The newest checkpoint that a directory has as stable.
+fn newest_stable(dir: &TempDir) -> Value {
+    let (list, _) = checkpoints(dir, "ls");
+    list.into_iter().rfind(|checkpoint| checkpoint["stable"] == true).expect("a stable checkpoint")
+}
+
+/// Kills all at once; their directories.
+fn kill(peers: [Peer; 3]) -> [Arc<TempDir>; 3] {
+    peers.iter().for_each(|peer| peer.signal("KILL"));
+    peers.map(|peer| {
+        let dir = peer.dir();
+        drop(peer.finish());
+        dir
+    })
+}
+
+fn wipe_checkpoints(dir: &TempDir) {
+    std::fs::remove_dir_all(dir.path().join("state").join("checkpoints")).expect("there");
+}
+
+#[test]
+fn a_keeper_holds_what_members_sign_and_changes_no_view() {
+    let (members, ticket) = three();
+    let dir = fresh();
+    let keeper = keep(&dir, &ticket);
+    let first = keeper.wait_for("a stable checkpoint", is_stable);
+    let later = keeper.wait_for("a later one", |event| is_complete(event) && step(event) > step(&first));
+    let same = members[0].wait_for("the same one", |event| is_stable(event) && event["step"] == later["step"]);
+    assert_eq!(same["digest"], later["digest"]);
+    keeper.signal("TERM");
+    let outcome = keeper.finish();
+    let summary = outcome.summary().clone();
+    assert_eq!(summary["outcome"], "left");
+    assert!(step_of_summary(&summary) >= step(&later), "{summary}");
+    let (verdicts, code) = checkpoints(&dir, "verify");
+    assert_eq!(code, Some(0), "{verdicts:?}");
+    let newest = newest_stable(&dir);
+    assert_eq!((newest["step"].as_u64(), &newest["digest"]), (summary["steps"].as_u64(), &summary["digest"]));
+    assert!(newest["signers"].as_array().is_some_and(|signers| signers.len() >= 2), "{newest}");
+
+    // It was there and is gone, and no member has noticed.
+    let reached = members[0].wait_for("progress", |event| {
+        event["event"] == "progress" && event["step"].as_u64() > summary["steps"].as_u64()
+    });
+    assert_eq!(reached["generation"], members[0].wait_for_view(3)["generation"], "{reached}");
+    let name = outcome.events[0].1["peer"].as_str().expect("a peer").to_owned();
+    for member in members {
+        member.signal("KILL");
+        let events = member.finish().events;
+        let told = events.iter().find(|(_, event)| event.to_string().contains(&name));
+        assert!(told.is_none(), "{told:?}");
+    }
+}
+
+fn step_of_summary(summary: &Value) -> u64 {
+    summary["steps"].as_u64().expect("a step")
+}
+
+/// Waits until a member would find a keeper again after it was killed; `keeper` goes on meanwhile.
+fn wait_until_known(members: &[Peer; 3], keeper: &Peer) {
+    let mut last = step(&keeper.wait_for("a stable checkpoint", is_stable));
+    let is_known = |member: &Peer| {
+        let names = std::fs::read_dir(member.data_dir()).expect("there").map(|entry| entry.expect("read").file_name());
+        names.into_iter().any(|name| name.to_string_lossy().starts_with("known-"))
+    };
+    while !members.iter().all(is_known) {
+        last = step(&keeper.wait_for("a later one", |event| is_stable(event) && step(event) > last));
+    }
+}
+
+#[test]
+fn all_killed_and_all_checkpoints_lost_they_go_on_from_what_a_keeper_has() {
+    let (members, ticket) = three();
+    let keeper = keep(&fresh(), &ticket);
+    wait_until_known(&members, &keeper);
+    let last = keeper.wait_for("a stable checkpoint", is_stable);
+    let [first, second, third] = kill(members);
+    for dir in [&first, &second] {
+        wipe_checkpoints(dir);
+    }
+    drop(third); // With all that it had.
+
+    let first = Peer::run_in(first, &PeerOptions::flags(FLAGS));
+    let second = Peer::join_in(second, &ticket, &PeerOptions::flags(OWN));
+    let fetched = [&first, &second].map(|peer| peer.wait_for("what others had", |event| event["event"] == "fetched"));
+    // Nobody was there to make a later one, so both found the newest.
+    assert_eq!((&fetched[0]["step"], &fetched[0]["digest"]), (&fetched[1]["step"], &fetched[1]["digest"]));
+    let newest = keeper.wait_for("that one", |event| is_stable(event) && event["step"] == fetched[0]["step"]);
+    assert_eq!(newest["digest"], fetched[0]["digest"]);
+    assert!(step(&newest) >= step(&last), "{newest}, after {last}");
+    for peer in [&first, &second] {
+        assert_eq!(step(&peer.wait_for("its start", |event| event["event"] == "started")), step(&newest));
+        assert_eq!(step(&peer.wait_for_view(2)), step(&newest));
+    }
+    let third = Peer::join(&first.ticket(), &PeerOptions::flags(OWN));
+    third.wait_for("the state", |event| event["event"] == "synced");
+    // The keeper has found them again.
+    let later = keeper.wait_for("a later one", |event| is_complete(event) && step(event) > step(&newest));
+    let same = first.wait_for("the same one", |event| is_stable(event) && event["step"] == later["step"]);
+    assert_eq!(same["digest"], later["digest"]);
+}
+
+#[test]
+fn a_machine_with_an_empty_disk_begins_from_a_keeper_alone() {
+    let (members, ticket) = three();
+    let dir = fresh();
+    let keeper = keep(&dir, &ticket);
+    keeper.wait_for("a stable checkpoint", is_stable);
+    kill(members);
+    keeper.signal("INT");
+    let kept = keeper.finish().summary().clone();
+    // Started again, it needs nobody to know what it holds.
+    let keeper = keep(&dir, &ticket);
+    let state = fresh();
+    let fetch = |ticket: &str| {
+        let mut command = starling(state.path());
+        command.args(["checkpoint", "fetch", ticket, "--json", "--data-dir"]).arg(state.path().join("state"));
+        command.output().expect("it runs")
+    };
+    let output = fetch(&keeper.ticket());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let fetched: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&fetched["step"], &fetched["digest"]), (&kept["steps"], &kept["digest"]));
+    assert_eq!(fetched["new"], true);
+    let (verdicts, code) = checkpoints(&state, "verify");
+    assert_eq!((code, verdicts.len(), &verdicts[0]["stable"]), (Some(0), 1, &true.into()), "{verdicts:?}");
+    let again: Value = serde_json::from_slice(&fetch(&keeper.ticket()).stdout).expect("JSON");
+    assert_eq!((&again["step"], &again["new"]), (&fetched["step"], &false.into()));
+    let nobody = fetch(&ticket);
+    assert_eq!(nobody.status.code(), Some(1), "the founder is dead");
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("ask a member or keeper"), "{nobody:?}");
+
+    let flags = FLAGS.replace("--min-peers 2", "--min-peers 1");
+    let first = Peer::run_in(state, &PeerOptions::flags(&format!("{flags} --resume")));
+    let start = first.wait_for("its start", |event| event["event"] == "started");
+    assert_eq!((&start["step"], &start["run"]), (&fetched["step"], &fetched["run"]));
+    first.wait_for_step(step(&start) + 1);
+}

@@ -1,0 +1,350 @@
+//! Follows the heads of a run without being a member: which checkpoint to fetch, from whom, and when it is stable.
+//!
+//! ```text
+//!   members                                        follower
+//!      |-- heads: run, step, view, digest; signature -->|    newer than what it holds: fetch it from who has signed
+//!      |<------------------------ who is in that view? --|    a view is what its hash says, whoever tells it
+//!      |   a quorum of it has signed the same head       |    stable: keep the signatures beside the checkpoint
+//! ```
+//!
+//! A member counts only members of its own view. A follower has no view of its own: it believes a head's view as soon as a
+//! quorum of that view's members has signed the head. So an admitted peer can make it fetch a checkpoint, but never make
+//! one stable in the name of others. Stable ones come first, so nobody keeps it from them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{Head, MAX_STEPS, Proof, Signature};
+use crate::error::Violation;
+use crate::id::{Digest, PeerId, RunId, ViewId};
+use crate::message::MAX_MEMBERS;
+use crate::view::View;
+
+/// Peers whose heads are kept: those with the highest ones.
+const MAX_SIGNERS: usize = 2 * MAX_MEMBERS;
+/// Views that are known at a time.
+const MAX_VIEWS: usize = 8;
+/// Views that are asked for at a time.
+const MAX_ASKED: usize = 4;
+/// Peers that vouched for a checkpoint, of each, and checkpoints that somebody vouched for.
+const MAX_HOLDERS: usize = 16;
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// A peer's head came. The driver has verified that the signature is the peer's own.
+    Received {
+        /// The signer.
+        from: PeerId,
+        /// The head.
+        head: Head,
+        /// The signature of its canonical bytes.
+        signature: [u8; 64],
+    },
+    /// A peer holds a checkpoint and shows that it is stable. The driver has verified each signature.
+    Proven {
+        /// Who holds it.
+        from: PeerId,
+        /// The proof.
+        proof: Proof,
+    },
+    /// A view that was asked for; `None` if nobody told it.
+    View {
+        /// Its id.
+        id: ViewId,
+        /// What was told.
+        view: Option<View>,
+    },
+    /// The fetch has ended: these checkpoints are on disk now, by name, with their steps.
+    Holds(BTreeMap<Digest, u64>),
+    /// The fetch of this checkpoint has failed.
+    Failed(Digest),
+    /// It is time to try again what failed.
+    Retry,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Fetch this checkpoint from these peers; then [`Input::Holds`] or [`Input::Failed`]. One at a time.
+    Fetch {
+        /// Its head.
+        head: Head,
+        /// Who should have it.
+        from: Vec<PeerId>,
+    },
+    /// Ask these peers for a view; then [`Input::View`].
+    Ask {
+        /// The view's id.
+        view: ViewId,
+        /// Who should know it.
+        from: Vec<PeerId>,
+    },
+    /// A quorum has signed what is held: write this beside the checkpoint. Comes again if the others have signed as well.
+    Stable(Proof),
+}
+
+/// What tells heads of one run apart, in the order of their steps.
+type Name = (u64, Digest, ViewId, Digest);
+
+/// Follows one run's heads. See the module's picture.
+#[derive(Debug)]
+pub struct Follower {
+    run: RunId,
+    /// The run's last step.
+    steps: u64,
+    /// The checkpoints on disk.
+    held: BTreeMap<Digest, u64>,
+    /// The newest of them that is stable, and how many had signed it when that was told.
+    stable: Option<(u64, Digest, usize)>,
+    /// At most [`MAX_STEPS`] of each peer.
+    signed: BTreeMap<PeerId, BTreeMap<u64, (Head, [u8; 64])>>,
+    /// Who has vouched for a checkpoint without having signed it.
+    holders: BTreeMap<Digest, BTreeSet<PeerId>>,
+    views: BTreeMap<ViewId, View>,
+    asked: BTreeSet<ViewId>,
+    /// Views and checkpoints that could not be had, until the next retry.
+    missed_views: BTreeSet<ViewId>,
+    missed: BTreeSet<Digest>,
+    fetching: Option<Digest>,
+    outputs: VecDeque<Output>,
+}
+
+impl Follower {
+    /// Follows `run`, whose last step is `steps`, with checkpoints that are held already, by name; `stable` is the newest
+    /// of them that a quorum has signed.
+    pub fn new(run: RunId, steps: u64, held: BTreeMap<Digest, u64>, stable: Option<&Proof>) -> Self {
+        let stable = stable.map(|proof| (proof.head.step, proof.head.manifest, proof.signatures.len()));
+        Self {
+            run,
+            steps,
+            held,
+            stable,
+            signed: BTreeMap::new(),
+            holders: BTreeMap::new(),
+            views: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            missed_views: BTreeSet::new(),
+            missed: BTreeSet::new(),
+            fetching: None,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// What to do next; drain to `None` after every [`Self::handle`].
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// The step of the newest checkpoint that is held and stable.
+    pub fn stable_step(&self) -> Option<u64> {
+        self.stable.map(|(step, _, _)| step)
+    }
+
+    /// Takes in what happened.
+    ///
+    /// # Errors
+    /// A [`Violation`] if a peer sent a head of another run or of a step that the run never takes, signed two states for
+    /// one step of a view, or showed a proof that is none. The machine is unchanged then.
+    pub fn handle(&mut self, input: Input) -> Result<(), Violation> {
+        match input {
+            Input::Received { from, head, signature } => self.receive(from, head, signature)?,
+            Input::Proven { from, proof } => self.believe(from, proof)?,
+            Input::View { id, view } => self.learn(id, view),
+            Input::Holds(held) => {
+                // What is gone can be stable no more.
+                self.stable.take_if(|(_, name, _)| !held.contains_key(name));
+                (self.held, self.fetching) = (held, None);
+            }
+            Input::Failed(manifest) => {
+                self.fetching.take_if(|fetching| *fetching == manifest);
+                self.missed.insert(manifest);
+            }
+            Input::Retry => {
+                self.missed.clear();
+                self.missed_views.clear();
+            }
+        }
+        self.settle();
+        self.tidy();
+        self.ask();
+        self.fetch();
+        Ok(())
+    }
+
+    fn receive(&mut self, from: PeerId, head: Head, signature: [u8; 64]) -> Result<(), Violation> {
+        if head.run != self.run {
+            return Err(Violation::OtherRun);
+        }
+        if head.step > self.steps {
+            return Err(Violation::BeyondEnd { step: head.step });
+        }
+        let before = self.signed.get(&from).and_then(|heads| heads.get(&head.step)).map(|(before, _)| *before);
+        if before.is_some_and(|before| before.view == head.view && before != head) {
+            return Err(Violation::TwoHeads { step: head.step });
+        }
+        self.note(from, head, signature);
+        Ok(())
+    }
+
+    fn believe(&mut self, from: PeerId, proof: Proof) -> Result<(), Violation> {
+        proof.check(self.run, self.steps)?;
+        if proof.head.step < self.floor() {
+            return Ok(());
+        }
+        let Proof { head, view, signatures } = proof;
+        if self.holders.contains_key(&head.manifest) || self.holders.len() < MAX_HOLDERS {
+            let holders = self.holders.entry(head.manifest).or_default();
+            if holders.len() < MAX_HOLDERS {
+                holders.insert(from);
+            }
+        }
+        self.missed.remove(&head.manifest);
+        self.views.insert(head.view, view);
+        for (signer, signature) in signatures {
+            self.note(signer, head, signature);
+        }
+        Ok(())
+    }
+
+    /// Heads of earlier steps matter no more.
+    fn floor(&self) -> u64 {
+        self.stable.map_or(0, |(step, _, _)| step)
+    }
+
+    fn note(&mut self, from: PeerId, head: Head, signature: [u8; 64]) {
+        if head.step < self.floor() {
+            return;
+        }
+        let heads = self.signed.entry(from).or_default();
+        heads.insert(head.step, (head, signature));
+        while heads.len() > MAX_STEPS {
+            heads.pop_first();
+        }
+        if self.signed.len() > MAX_SIGNERS {
+            let last = |heads: &BTreeMap<u64, _>| heads.last_key_value().map(|(step, _)| *step);
+            let lowest = self.signed.iter().min_by_key(|(_, heads)| last(heads)).map(|(peer, _)| *peer);
+            self.signed.remove(&lowest.unwrap_or(from));
+        }
+    }
+
+    fn learn(&mut self, id: ViewId, view: Option<View>) {
+        self.asked.remove(&id);
+        match view.filter(|view| view.run == self.run && view.validate().is_ok() && view.id() == id) {
+            Some(view) => {
+                self.views.insert(id, view);
+            }
+            None => {
+                self.missed_views.insert(id);
+            }
+        }
+    }
+
+    /// Who has signed which heads.
+    fn heads(&self) -> BTreeMap<Name, (Head, Vec<Signature>)> {
+        let mut all = BTreeMap::new();
+        for (peer, heads) in &self.signed {
+            for (head, signature) in heads.values() {
+                let name = (head.step, head.manifest, head.view, head.digest);
+                let (_, signatures) = all.entry(name).or_insert_with(|| (*head, Vec::new()));
+                signatures.push((*peer, *signature));
+            }
+        }
+        all
+    }
+
+    /// The heads that a quorum of a known view has signed, by ascending step.
+    fn proofs(&self) -> Vec<Proof> {
+        let all = self.heads().into_values();
+        let proof = |(head, signatures): (Head, Vec<Signature>)| {
+            let view = self.views.get(&head.view)?.clone();
+            let signatures = signatures.into_iter().filter(|(peer, _)| view.contains(*peer)).collect();
+            let proof = Proof { head, view, signatures };
+            proof.is_quorum().then_some(proof)
+        };
+        all.filter_map(proof).collect()
+    }
+
+    /// Tells what has become stable, or was signed by all since.
+    fn settle(&mut self) {
+        let newest = self.proofs().into_iter().rfind(|proof| self.held.contains_key(&proof.head.manifest));
+        let Some(proof) = newest else { return };
+        let (step, manifest, signers) = (proof.head.step, proof.head.manifest, proof.signatures.len());
+        let is_news = self.stable.is_none_or(|(before, name, count)| {
+            let is_complete = signers > count && signers == proof.view.members().len();
+            before < step || (before == step && (name != manifest || is_complete))
+        });
+        if is_news {
+            self.stable = Some((step, manifest, signers));
+            self.outputs.push_back(Output::Stable(proof));
+        }
+    }
+
+    /// Forgets what nobody needs any more.
+    fn tidy(&mut self) {
+        let floor = self.floor();
+        let mut named = BTreeMap::new();
+        let mut manifests = BTreeSet::new();
+        self.signed.retain(|_, heads| {
+            heads.retain(|step, _| *step >= floor);
+            for (head, _) in heads.values() {
+                let newest: &mut u64 = named.entry(head.view).or_default();
+                *newest = head.step.max(*newest);
+                manifests.insert(head.manifest);
+            }
+            !heads.is_empty()
+        });
+        self.views.retain(|id, _| named.contains_key(id));
+        while self.views.len() > MAX_VIEWS {
+            let oldest = self.views.keys().min_by_key(|id| named.get(id)).copied();
+            self.views.remove(&oldest.expect("invariant: there are several"));
+        }
+        self.holders.retain(|manifest, _| manifests.contains(manifest));
+        self.missed.retain(|manifest| manifests.contains(manifest));
+        self.missed_views.retain(|view| named.contains_key(view));
+    }
+
+    /// Asks who is in the views of heads that may become stable: of the newest ones, as many as are kept.
+    fn ask(&mut self) {
+        let mut newest: Vec<(ViewId, BTreeSet<PeerId>)> = Vec::new();
+        for (head, signatures) in self.heads().into_values().rev() {
+            let signers = signatures.into_iter().map(|(peer, _)| peer);
+            match newest.iter().position(|(view, _)| *view == head.view) {
+                Some(at) => newest[at].1.extend(signers),
+                None if newest.len() < MAX_VIEWS => newest.push((head.view, signers.collect())),
+                None => break,
+            }
+        }
+        newest.retain(|(view, _)| !self.views.contains_key(view) && !self.missed_views.contains(view));
+        for (view, from) in newest {
+            if self.asked.len() < MAX_ASKED && self.asked.insert(view) {
+                self.outputs.push_back(Output::Ask { view, from: from.into_iter().collect() });
+            }
+        }
+    }
+
+    /// Fetches the newest stable checkpoint that is not held; else the newest one, which may become stable.
+    fn fetch(&mut self) {
+        if self.fetching.is_some() {
+            return;
+        }
+        let is_missing = |head: &Head| !self.held.contains_key(&head.manifest) && !self.missed.contains(&head.manifest);
+        let stable = self.stable.map(|(step, _, _)| step);
+        let mut proven = self.proofs().into_iter().map(|proof| proof.head);
+        let proven = proven.rfind(|head| is_missing(head) && stable.is_none_or(|stable| head.step > stable));
+        let newest = self.held.values().max();
+        let likely = || {
+            let newer = self.heads().into_values().filter(|(head, _)| newest.is_none_or(|held| head.step > *held));
+            let newer = newer.filter(|(head, _)| is_missing(head));
+            newer.max_by_key(|(head, signatures)| (head.step, signatures.len())).map(|(head, _)| head)
+        };
+        let Some(head) = proven.or_else(likely) else { return };
+        let mut from: BTreeSet<PeerId> = self.holders.get(&head.manifest).cloned().unwrap_or_default();
+        let heads = self.signed.iter().filter(|(_, heads)| heads.values().any(|(it, _)| it.manifest == head.manifest));
+        from.extend(heads.map(|(peer, _)| *peer));
+        self.fetching = Some(head.manifest);
+        self.outputs.push_back(Output::Fetch { head, from: from.into_iter().collect() });
+    }
+}
+
+#[cfg(test)]
+mod tests;

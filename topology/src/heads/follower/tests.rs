@@ -1,0 +1,239 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const RUN: RunId = RunId([1; 32]);
+const STEPS: u64 = 1000;
+
+fn peer(name: u8) -> PeerId {
+    PeerId([name; 32])
+}
+
+fn view(members: &[u8]) -> View {
+    View::found(RUN, peer(members[0])).succeed(members.iter().copied().map(peer))
+}
+
+/// The head of the state `state` after `step` of `view`.
+fn head(view: &View, step: u64, state: u8) -> Head {
+    Head { run: RUN, step, view: view.id(), digest: Digest([state; 32]), manifest: name(step, state) }
+}
+
+/// The name of a checkpoint.
+fn name(step: u64, state: u8) -> Digest {
+    let mut name = [!state; 32];
+    name[..8].copy_from_slice(&step.to_le_bytes());
+    Digest(name)
+}
+
+fn proof(names: &[u8], view: &View, head: Head) -> Proof {
+    Proof { head, view: view.clone(), signatures: names.iter().map(|name| (peer(*name), [*name; 64])).collect() }
+}
+
+fn follower() -> Follower {
+    Follower::new(RUN, STEPS, BTreeMap::new(), None)
+}
+
+fn handle(follower: &mut Follower, input: Input) -> Result<Vec<Output>, Violation> {
+    follower.handle(input)?;
+    Ok(std::iter::from_fn(|| follower.poll()).collect())
+}
+
+fn tell(follower: &mut Follower, input: Input) -> Vec<Output> {
+    handle(follower, input).expect("no peer's fault")
+}
+
+fn received(from: u8, head: Head) -> Input {
+    Input::Received { from: peer(from), head, signature: [from; 64] }
+}
+
+fn holds(checkpoints: &[(u64, u8)]) -> Input {
+    Input::Holds(checkpoints.iter().map(|(step, state)| (name(*step, *state), *step)).collect())
+}
+
+fn known(view: &View) -> Input {
+    Input::View { id: view.id(), view: Some(view.clone()) }
+}
+
+fn fetch(head: Head, from: &[u8]) -> Output {
+    Output::Fetch { head, from: from.iter().copied().map(peer).collect() }
+}
+
+fn ask(view: &View, from: &[u8]) -> Output {
+    Output::Ask { view: view.id(), from: from.iter().copied().map(peer).collect() }
+}
+
+#[test]
+fn a_newer_head_is_fetched_and_stable_with_a_quorum_of_its_view() {
+    let (mut follower, view) = (follower(), view(&[1, 2, 3]));
+    let first = head(&view, 10, 5);
+    assert_eq!(tell(&mut follower, received(1, first)), [ask(&view, &[1]), fetch(first, &[1])]);
+    assert_eq!(tell(&mut follower, received(1, first)), [], "the same once more");
+    assert_eq!(tell(&mut follower, holds(&[(10, 5)])), [], "one of three");
+    assert_eq!(tell(&mut follower, received(3, first)), [], "who knows that two are a quorum?");
+    assert_eq!(tell(&mut follower, known(&view)), [Output::Stable(proof(&[1, 3], &view, first))]);
+    assert_eq!(tell(&mut follower, received(2, first)), [Output::Stable(proof(&[1, 2, 3], &view, first))]);
+    assert_eq!(follower.stable_step(), Some(10));
+    let older = head(&view, 9, 4);
+    assert_eq!(tell(&mut follower, received(1, older)), [], "older than what is stable");
+}
+
+#[test]
+fn one_at_a_time_and_the_newest_next() {
+    let (mut follower, view) = (follower(), view(&[1, 2, 3]));
+    tell(&mut follower, received(1, head(&view, 10, 5)));
+    tell(&mut follower, known(&view));
+    for step in [20, 40, 30] {
+        assert_eq!(tell(&mut follower, received(1, head(&view, step, 5))), []);
+    }
+    assert_eq!(tell(&mut follower, holds(&[(10, 5)])), [fetch(head(&view, 40, 5), &[1])]);
+    assert_eq!(tell(&mut follower, holds(&[(10, 5), (40, 5)])), [], "the others are older");
+}
+
+#[test]
+fn a_stable_one_comes_before_a_newer_one() {
+    let (mut follower, view) = (follower(), view(&[1, 2, 3]));
+    tell(&mut follower, received(1, head(&view, 10, 5)));
+    tell(&mut follower, known(&view));
+    // Nobody but one peer says that the run is there.
+    tell(&mut follower, received(9, head(&view, 900, 6)));
+    for signer in [2, 3] {
+        tell(&mut follower, received(signer, head(&view, 20, 7)));
+    }
+    let next = tell(&mut follower, Input::Failed(name(10, 5)));
+    assert_eq!(next, [fetch(head(&view, 20, 7), &[2, 3])]);
+    let outputs = tell(&mut follower, holds(&[(20, 7)]));
+    assert_eq!(outputs, [Output::Stable(proof(&[2, 3], &view, head(&view, 20, 7))), fetch(head(&view, 900, 6), &[9])]);
+    // What it fetched in vain, or for nothing, keeps it from no stable one.
+    tell(&mut follower, holds(&[(20, 7), (900, 6)]));
+    tell(&mut follower, received(2, head(&view, 30, 7)));
+    let outputs = tell(&mut follower, received(3, head(&view, 30, 7)));
+    assert_eq!(outputs, [fetch(head(&view, 30, 7), &[2, 3])]);
+}
+
+#[test]
+fn what_failed_is_tried_again_when_it_is_time() {
+    let (mut follower, view) = (follower(), view(&[1, 2]));
+    tell(&mut follower, received(1, head(&view, 10, 5)));
+    assert_eq!(tell(&mut follower, Input::Failed(name(10, 5))), []);
+    assert_eq!(tell(&mut follower, Input::View { id: view.id(), view: None }), []);
+    assert_eq!(tell(&mut follower, received(2, head(&view, 10, 5))), []);
+    let outputs = tell(&mut follower, Input::Retry);
+    assert_eq!(outputs, [ask(&view, &[1, 2]), fetch(head(&view, 10, 5), &[1, 2])]);
+}
+
+#[test]
+fn a_proof_is_enough_to_fetch_and_to_trust() {
+    let (mut follower, view) = (follower(), view(&[1, 2, 3]));
+    let head = head(&view, 10, 5);
+    let shown = Input::Proven { from: peer(8), proof: proof(&[1, 2], &view, head) };
+    assert_eq!(tell(&mut follower, shown.clone()), [fetch(head, &[1, 2, 8])]);
+    assert_eq!(tell(&mut follower, shown), []);
+    assert_eq!(tell(&mut follower, holds(&[(10, 5)])), [Output::Stable(proof(&[1, 2], &view, head))]);
+    // Started again, it knows.
+    let stable = proof(&[1, 2], &view, head);
+    let mut again = Follower::new(RUN, STEPS, BTreeMap::from([(head.manifest, 10)]), Some(&stable));
+    assert_eq!(tell(&mut again, Input::Proven { from: peer(8), proof: stable }), []);
+}
+
+#[test]
+fn a_stable_checkpoint_that_has_gone_is_fetched_again() {
+    let (mut follower, view) = (follower(), view(&[1, 2, 3]));
+    let shown = Input::Proven { from: peer(8), proof: proof(&[1, 2], &view, head(&view, 10, 5)) };
+    tell(&mut follower, shown.clone());
+    tell(&mut follower, holds(&[(10, 5)]));
+    assert_eq!(tell(&mut follower, holds(&[])), [fetch(head(&view, 10, 5), &[1, 2, 8])]);
+    assert_eq!(follower.stable_step(), None);
+}
+
+#[test]
+fn a_checkpoint_that_has_gone_is_fetched_again_if_it_is_stable() {
+    let (mut follower, view) = (follower(), view(&[1, 2, 3]));
+    tell(&mut follower, received(1, head(&view, 10, 5)));
+    tell(&mut follower, known(&view));
+    tell(&mut follower, holds(&[(10, 5)]));
+    tell(&mut follower, received(1, head(&view, 20, 5)));
+    tell(&mut follower, holds(&[(20, 5)]));
+    let outputs = tell(&mut follower, received(2, head(&view, 10, 5)));
+    assert_eq!(outputs, [fetch(head(&view, 10, 5), &[1, 2])]);
+}
+
+#[test]
+fn what_no_correct_peer_says_is_refused_and_changes_nothing() {
+    let (mut follower, view) = (follower(), view(&[1, 2, 3]));
+    let first = head(&view, 10, 5);
+    tell(&mut follower, received(1, first));
+    let foreign = Head { run: RunId([9; 32]), ..first };
+    assert_eq!(handle(&mut follower, received(2, foreign)), Err(Violation::OtherRun));
+    let beyond = head(&view, STEPS + 1, 5);
+    assert_eq!(handle(&mut follower, received(2, beyond)), Err(Violation::BeyondEnd { step: STEPS + 1 }));
+    let second = head(&view, 10, 6);
+    assert_eq!(handle(&mut follower, received(1, second)), Err(Violation::TwoHeads { step: 10 }));
+    let alone = Input::Proven { from: peer(1), proof: proof(&[1], &view, first) };
+    assert_eq!(handle(&mut follower, alone), Err(Violation::Unproven));
+    // A view that is not what its hash says.
+    let other = self::view(&[1]);
+    assert_eq!(tell(&mut follower, Input::View { id: view.id(), view: Some(other) }), []);
+    assert_eq!(tell(&mut follower, holds(&[(10, 5)])), []);
+    assert_eq!(follower.stable_step(), None);
+}
+
+#[test]
+fn another_digest_under_the_same_name_does_not_count() {
+    let (mut follower, view) = (follower(), view(&[1, 2, 3]));
+    let first = head(&view, 10, 5);
+    let other = Head { digest: Digest([9; 32]), ..first };
+    tell(&mut follower, received(1, other));
+    tell(&mut follower, known(&view));
+    tell(&mut follower, holds(&[(10, 5)]));
+    assert_eq!(tell(&mut follower, received(2, first)), []);
+    assert_eq!(tell(&mut follower, received(3, first)), [Output::Stable(proof(&[2, 3], &view, first))]);
+}
+
+proptest! {
+    /// Whatever comes in whatever order: memory is bounded, and stable is only what is held and a quorum has signed.
+    #[test]
+    fn any_sequence_is_bounded_and_only_quorums_count(
+        actions in prop::collection::vec((0..6_u8, 0..8_u8, 0..8_u64, 0..14_usize, 0..2_u8), 0..200),
+    ) {
+        let views: Vec<View> = (2..16).map(|last| view(&[0, 1, last])).collect();
+        let mut follower = follower();
+        let (mut held, mut fetching, mut asked) = (BTreeMap::new(), None, BTreeSet::new());
+        for (kind, from, step, at, state) in actions {
+            let view = &views[at];
+            let input = match kind {
+                0 | 1 => received(from, head(view, step, state)),
+                2 => Input::Proven { from: peer(from), proof: proof(&[0, 1], view, head(view, step, state)) },
+                3 => Input::View { id: view.id(), view: (state == 0).then(|| view.clone()) },
+                4 => Input::Retry,
+                _ => match fetching.take() {
+                    Some(head @ Head { manifest, .. }) if state == 0 => {
+                        held.insert(manifest, head.step);
+                        Input::Holds(held.clone())
+                    }
+                    Some(Head { manifest, .. }) => Input::Failed(manifest),
+                    None => Input::Retry,
+                },
+            };
+            if let Input::View { id, .. } = &input {
+                asked.remove(id);
+            }
+            for output in handle(&mut follower, input).unwrap_or_default() {
+                match output {
+                    Output::Fetch { head, from } => {
+                        prop_assert!(fetching.replace(head).is_none(), "two fetches");
+                        prop_assert!(!from.is_empty() && !held.contains_key(&head.manifest));
+                    }
+                    Output::Ask { view, from } => {
+                        prop_assert!(!from.is_empty() && asked.insert(view), "asked twice");
+                    }
+                    Output::Stable(proof) => {
+                        prop_assert_eq!(proof.check(RUN, STEPS), Ok(()));
+                        prop_assert!(held.contains_key(&proof.head.manifest));
+                    }
+                }
+            }
+            prop_assert!(follower.signed.len() <= 8 && follower.signed.values().all(|heads| heads.len() <= MAX_STEPS));
+            prop_assert!(follower.views.len() <= MAX_VIEWS && asked.len() <= MAX_ASKED);
+        }
+    }
+}
