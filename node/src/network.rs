@@ -23,9 +23,9 @@ use crate::exchange::Exchange;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::secret::Secret;
 use crate::settings::Settings;
-use crate::snapshots::Snapshots;
+use crate::transfer::{self, Shelf};
 use crate::welcome::{self, Mismatch, Terms};
-use crate::{control, reducer, result_transfer, state_transfer, streams, transport};
+use crate::{control, reducer, result_transfer, streams, transport};
 
 /// Events that wait for the event loop. Its tasks wait when it is full: backpressure down to the sockets.
 const MAX_EVENTS: usize = 256;
@@ -42,7 +42,7 @@ const MAX_CONTACTS: usize = 2048;
 #[derive(Clone)]
 pub(crate) struct Stock {
     pub(crate) exchange: Arc<Exchange>,
-    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) shelf: Arc<Shelf>,
     pub(crate) terms: Terms,
 }
 
@@ -55,6 +55,7 @@ pub(crate) struct Network {
     pub(crate) turned: mpsc::Receiver<Turned>,
     pub(crate) mismatches: mpsc::Receiver<Mismatch>,
     pub(crate) door: Arc<Door>,
+    pub(crate) shelf: Arc<Shelf>,
     /// Addresses that others may try, for peers that we know of.
     contacts: BTreeMap<PeerId, Vec<Multiaddr>>,
     /// Peers that we dialed over TCP and may yet try over QUIC.
@@ -70,7 +71,7 @@ impl Network {
         settings: &Settings,
         stock: Stock,
     ) -> Result<Self, NodeError> {
-        let Stock { exchange, snapshots, terms } = stock;
+        let Stock { exchange, shelf, terms } = stock;
         let manifest = &terms.manifest;
         let protocols = Protocols::new(manifest.run_id());
         let (turned_in, turned) = mpsc::channel(MAX_NOTICES);
@@ -104,11 +105,12 @@ impl Network {
             streams::serve(control(), protocols.result.clone(), move |_, stream| {
                 result_transfer::serve(stream, exchange.clone(), stall)
             });
+            let shelf = shelf.clone();
             streams::serve(control(), protocols.state.clone(), move |peer, stream| {
-                let snapshots = snapshots.clone();
+                let shelf = shelf.clone();
                 async move {
-                    if let Err(error) = state_transfer::serve(stream, snapshots, stall).await {
-                        tracing::info!(%peer, %error, "a joiner stopped asking for the state");
+                    if let Err(error) = transfer::serve(stream, shelf, stall).await {
+                        tracing::info!(%peer, %error, "a joiner stopped asking for the state or data");
                     }
                 }
             });
@@ -146,6 +148,7 @@ impl Network {
             turned,
             mismatches,
             door,
+            shelf,
             contacts: BTreeMap::new(),
             untried: BTreeSet::new(),
             announced,

@@ -14,6 +14,7 @@ use crate::event_loop::{Company, End, Ended, EventLoop, LoopConfig};
 use crate::exchange::Exchange;
 use crate::identity::{Identity, to_libp2p};
 use crate::network::{self, Network, Stock};
+use crate::pace::Pace;
 use crate::prepare::{self, Prepared, Start};
 use crate::record_file::Kept;
 use crate::report::{Observer, Outcome, Report, Summary};
@@ -24,6 +25,7 @@ use crate::settings::{Founding, Joining, Settings};
 use crate::snapshots::Snapshots;
 use crate::ticket::Ticket;
 use crate::trainer::{self, Duties, Totals};
+use crate::transfer::Shelf;
 use crate::welcome::Terms;
 
 /// The folder of the data directory that holds checkpoints, in one folder for each run.
@@ -42,7 +44,7 @@ pub async fn found(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    live(&settings, prepare::founder(&settings, &founding), observer, stop).await
+    live(&settings, |_| prepare::founder(&settings, &founding), observer, stop).await
 }
 
 /// Joins a run and takes part in it until it is complete or `stop` is cancelled. The manifest comes from the swarm.
@@ -55,15 +57,18 @@ pub async fn join(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    live(&settings, prepare::joiner(&settings, &joining), observer, stop).await
+    live(&settings, |observer| prepare::joiner(&settings, &joining, observer), observer, stop).await
 }
 
-async fn live(
+async fn live<Preparation>(
     settings: &Settings,
-    preparation: impl Future<Output = Result<Prepared, NodeError>>,
+    prepare: impl FnOnce(Arc<dyn Observer>) -> Preparation,
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
-) -> Result<Summary, NodeError> {
+) -> Result<Summary, NodeError>
+where
+    Preparation: Future<Output = Result<Prepared, NodeError>>,
+{
     // Whoever shows the reports may be stuck; neither steps nor messages may be.
     let reporter = Reporter::start(observer)?;
     let lived = tokio::select! {
@@ -73,7 +78,7 @@ async fn live(
             reporter.report(&Report::Finished(summary.clone()));
             Ok(summary)
         }
-        prepared = preparation => match prepared {
+        prepared = prepare(reporter.clone()) => match prepared {
             Ok(prepared) => take_part(settings, prepared, reporter.clone(), stop.clone()).await,
             Err(error) => Err(error),
         }
@@ -90,7 +95,7 @@ async fn take_part(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    let Prepared { identity, manifest, trainer, store, secret, membership, start, record, damaged } = prepared;
+    let Prepared { identity, manifest, trainer, shared, store, secret, membership, start, record, damaged } = prepared;
     let run = manifest.run_id();
     observer.report(&Report::Started {
         peer: identity.peer_id().to_string(),
@@ -119,9 +124,11 @@ async fn take_part(
         recovered: start.checkpoint(),
     };
     let exchange = Exchange::new(trainer.step(), manifest.steps, manifest.batch_size);
-    let snapshots = Snapshots::new(settings.state_rate);
+    let pace = Pace::new(settings.state_rate);
+    let snapshots = Snapshots::new(pace.clone());
+    let shelf = Shelf::new(snapshots.clone(), shared, pace);
     let terms = Terms { manifest, min_members: membership.min_members };
-    let stock = Stock { exchange: exchange.clone(), snapshots: snapshots.clone(), terms };
+    let stock = Stock { exchange: exchange.clone(), shelf, terms };
     let mut network = listen_where_it_was(&identity, Secret::new(secret), settings, stock, &start).await?;
     let addresses = network.addresses();
     let ticket = Ticket { peer: identity.peer_id(), addresses: addresses.clone(), run, secret };

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use starling_topology::{Digest, Generation};
 use starling_train::{ReplicatedState, StateSnapshot};
@@ -11,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::exchange::MIN_KEPT;
+use crate::pace::Pace;
 
 /// Snapshots kept at a time. A joiner whose snapshot makes room for newer ones joins again.
 const MAX_SNAPSHOTS: usize = 3;
@@ -34,7 +34,7 @@ pub(crate) enum Found {
 pub(crate) struct Snapshots {
     /// By step; `None` while a snapshot is being made.
     kept: Mutex<BTreeMap<u64, Option<Arc<StateSnapshot>>>>,
-    pace: Pace,
+    pace: Arc<Pace>,
     /// The newest view in which this member knows which snapshots are needed.
     entered: AtomicU64,
     /// The last step of the run that this member has applied.
@@ -42,15 +42,9 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    /// None yet. At most `rate` bytes per second are handed out, but for joiners that would not arrive at all; 0 sets no
-    /// limit.
-    pub(crate) fn new(rate: u64) -> Arc<Self> {
-        Arc::new(Self {
-            kept: Mutex::default(),
-            pace: Pace { rate, free: Mutex::new(None) },
-            entered: AtomicU64::new(0),
-            reached: watch::Sender::new(0),
-        })
+    /// None yet. They are handed out at `pace`, but for joiners that would not arrive at all.
+    pub(crate) fn new(pace: Arc<Pace>) -> Arc<Self> {
+        Arc::new(Self { kept: Mutex::default(), pace, entered: AtomicU64::new(0), reached: watch::Sender::new(0) })
     }
 
     /// What joiners of this view need was said by [`Self::expect`] or [`Self::clear`].
@@ -131,44 +125,13 @@ impl Snapshots {
     }
 }
 
-/// Spreads bytes over time.
-#[derive(Debug)]
-struct Pace {
-    rate: u64,
-    /// When all bytes let through so far have had their time.
-    free: Mutex<Option<Instant>>,
-}
-
-impl Pace {
-    /// Reserves time for `bytes`; says when they may go if that is not now.
-    fn reserve(&self, now: Instant, bytes: usize) -> Option<Instant> {
-        let nanos = (bytes as u128 * 1_000_000_000).checked_div(u128::from(self.rate))?;
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = free.filter(|free| *free > now).unwrap_or(now);
-        *free = Some(at + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));
-        (at > now).then_some(at)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_pace_spreads_bytes_and_none_lets_all_through() {
-        let now = Instant::now();
-        let pace = |rate| Pace { rate, free: Mutex::new(None) };
-        let limited = pace(1000);
-        assert_eq!(limited.reserve(now, 500), None);
-        assert_eq!(limited.reserve(now, 500), Some(now + Duration::from_millis(500)));
-        assert_eq!(limited.reserve(now + Duration::from_secs(9), 500), None, "time that nobody used is gone");
-        let unlimited = pace(0);
-        assert_eq!((unlimited.reserve(now, usize::MAX), unlimited.reserve(now, 1)), (None, None));
-    }
-
-    #[test]
     fn the_oldest_make_room_and_what_nobody_expects_is_dropped() {
-        let snapshots = Snapshots::new(0);
+        let snapshots = Snapshots::new(Pace::new(0));
         (1..=4).for_each(|step| snapshots.expect(step));
         let after = |step| snapshots.after(Generation(2), step);
         assert!(matches!(after(1), Found::Later), "this member does not know yet what joiners of that view need");
@@ -183,7 +146,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_joiner_that_the_run_is_about_to_lose_gets_its_state_at_once() {
-        let snapshots = Snapshots::new(1);
+        let snapshots = Snapshots::new(Pace::new(1));
         snapshots.wait_for_room(7, 1 << 20).await;
         let waiting = tokio::spawn({
             let snapshots = snapshots.clone();

@@ -141,6 +141,7 @@ impl EventLoop {
         {
             self.network.learn(&contact);
             self.handle(Input::Located(contact));
+            self.tell_members();
         }
     }
 }

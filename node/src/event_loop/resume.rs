@@ -15,7 +15,8 @@ use crate::event::NetworkEvent;
 use crate::identity::to_libp2p;
 use crate::reducer::{self, ReducerConfig, ReducerHandle};
 use crate::report::Report;
-use crate::{result_transfer, state_transfer, streams, trainer};
+use crate::transfer::state;
+use crate::{result_transfer, streams, trainer};
 
 /// How often the progress of a download is told.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
@@ -64,6 +65,7 @@ impl EventLoop {
             self.links.remove(gone);
         }
         self.members = view.members().to_vec();
+        self.tell_members();
         self.reducer = None;
         self.reducer = self.start_reducer(view);
         self.keep_connected(view);
@@ -102,6 +104,12 @@ impl EventLoop {
                 self.open(view, false);
             }
         }
+    }
+
+    /// Has joiners that ask learn where the members are.
+    pub(super) fn tell_members(&self) {
+        let members = self.membership.contacts().filter(|contact| self.members.contains(&contact.peer));
+        self.network.shelf.know(members.cloned());
     }
 
     /// Lets the steps of `view` run.
@@ -244,7 +252,7 @@ impl EventLoop {
         if let Err(error) = std::thread::Builder::new().name("syncing".into()).spawn(idle) {
             tracing::warn!(%error, "no thread to take part while the state is on its way; the others wait for it");
         }
-        let wanted = state_transfer::Wanted {
+        let wanted = state::Wanted {
             run: self.config.run,
             generation,
             step,
@@ -267,7 +275,7 @@ impl EventLoop {
                     observer.report(&Report::Syncing { step, bytes, of });
                 }
             };
-            let state = state_transfer::fetch(open, wanted, progress).await;
+            let state = state::fetch(open, wanted, progress).await;
             let _ = events.send(NetworkEvent::StateFetched { number, state }).await;
         });
         StateFetch { number, task }

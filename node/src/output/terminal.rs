@@ -44,7 +44,7 @@ impl Terminal {
 impl Observer for Terminal {
     fn report(&self, report: &Report) {
         match report {
-            Report::Waiting { .. } | Report::Syncing { .. } | Report::Paused { .. } => {
+            Report::Downloading { .. } | Report::Waiting { .. } | Report::Syncing { .. } | Report::Paused { .. } => {
                 self.bar.set_message(self.lines(report).join(" "))
             }
             Report::Progress { step, steps, loss, samples_per_s, .. } => {

@@ -9,8 +9,10 @@ use starling_topology::{Generation, Ledger, PeerId, RunId};
 use starling_train::ReplicatedState;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
+use super::super::{MAX_REQUEST_BYTES, Reply, Shelf, decode, encode, serve};
 use super::*;
 use crate::frame;
+use crate::pace::Pace;
 use crate::snapshots::{Found, Snapshots};
 
 const STALL: Duration = Duration::from_secs(30);
@@ -37,7 +39,7 @@ fn state(seed: f32) -> ReplicatedState {
 
 /// A member that holds `state`.
 async fn donor(state: &ReplicatedState) -> Arc<Snapshots> {
-    let snapshots = Snapshots::new(0);
+    let snapshots = Snapshots::new(Pace::new(0));
     snapshots.expect(state.step);
     snapshots.enter(GENERATION);
     snapshots.take(state.clone());
@@ -54,7 +56,8 @@ fn wanted(donors: &[u8]) -> Wanted {
 
 fn connect(snapshots: Arc<Snapshots>) -> Stream {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
-    tokio::spawn(async move { serve(theirs.compat(), snapshots, STALL).await });
+    let shelf = Shelf::new(snapshots, None, Pace::new(0));
+    tokio::spawn(async move { serve(theirs.compat(), shelf, STALL).await });
     ours.compat()
 }
 
@@ -87,6 +90,7 @@ fn failing(snapshots: Arc<Snapshots>, answer: Option<Vec<u8>>) -> Stream {
                 },
                 (Request::Chunk { .. }, Some(answer)) => Reply::Chunk(answer.clone()),
                 (Request::Chunk { .. }, None) => return,
+                (Request::DataManifest | Request::Members, _) => panic!("nobody asks that for a state"),
             };
             frame::write(&mut stream, &encode(&reply)).await.expect("read");
         }

@@ -1,4 +1,5 @@
-//! Hands the replicated state from members to a joiner, in chunks, while all of them go on with their steps.
+//! Hands out what is cut into chunks, from members to a joiner, while all of them go on with their steps: the replicated
+//! state ([`state`]), and the files of the data set ([`data`]).
 //!
 //! ```text
 //!   joiner                                     each donor (one stream, one question at a time)
@@ -11,18 +12,17 @@
 //! Chunks are asked for from all donors at once, so a fast one hands out more of them. What a donor fails to hand out in
 //! time is asked for elsewhere; what has arrived is never asked for again.
 
-mod fetch;
+mod chunks;
+pub(crate) mod data;
 mod serve;
-#[cfg(test)]
-mod tests;
+pub(crate) mod state;
 
 use std::io;
 
 use serde::{Deserialize, Serialize};
-use starling_topology::{Digest, Generation};
+use starling_topology::{Contact, Digest, Generation};
 
-pub(crate) use fetch::{Wanted, fetch};
-pub(crate) use serve::serve;
+pub(crate) use serve::{Shelf, serve};
 
 /// The longest question, in bytes.
 const MAX_REQUEST_BYTES: usize = 128;
@@ -34,8 +34,12 @@ const REPLY_OVERHEAD: usize = 64;
 enum Request {
     /// The manifest of the state after this step, at which the view of `generation` goes on.
     Manifest { generation: Generation, step: u64 },
-    /// A chunk of the snapshot with this manifest.
-    Chunk { snapshot: Digest, chunk: Digest },
+    /// A chunk of whatever has the manifest with this hash.
+    Chunk { of: Digest, chunk: Digest },
+    /// The manifest of the data set's files.
+    DataManifest,
+    /// Who else is in the view.
+    Members,
 }
 
 /// What a donor answers.
@@ -49,6 +53,8 @@ enum Reply {
     Manifest(Vec<u8>),
     /// The chunk's bytes.
     Chunk(Vec<u8>),
+    /// Some of the members.
+    Members(Vec<Contact>),
 }
 
 fn encode(message: &impl Serialize) -> Vec<u8> {
