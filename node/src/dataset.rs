@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::future::Future;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{AsyncRead, AsyncWrite};
 use libp2p::Multiaddr;
 use starling_topology::{Contact, PeerId};
 use starling_train::data::source_in;
@@ -85,22 +88,28 @@ pub(crate) async fn of_run(
     let protocol = Protocols::new(manifest.run_id()).state;
     let visitor = Visitor::start(identity, Secret::new(member.secret), settings.mdns, protocol)?;
     let members = Members::ask(&visitor, identity, member).await;
-    let dataset = download(&visitor, &members, &place, settings.data_limit, observer).await?;
+    let open = |peer: PeerId| visitor.open(to_libp2p(peer), members.addresses.get(&peer).cloned().unwrap_or_default());
+    let dataset = download(&open, &members.asked, &place, settings.data_limit, &*observer).await?;
     Ok(Samples { dataset, source, told: members.told })
 }
 
-/// Downloads the data set of a run into its place.
-async fn download(
-    visitor: &Visitor,
-    members: &Members,
+/// Downloads the data set of a run into its place, from those of `members` who share it.
+async fn download<S, Open>(
+    open: &impl Fn(PeerId) -> Open,
+    members: &[PeerId],
     place: &Place,
     limit: u64,
-    observer: Arc<dyn Observer>,
-) -> Result<Dataset, NodeError> {
-    let open = |peer: PeerId| visitor.open(to_libp2p(peer), members.addresses.get(&peer).cloned().unwrap_or_default());
+    observer: &dyn Observer,
+) -> Result<Dataset, NodeError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    Open: Future<Output = io::Result<S>> + Send + 'static,
+{
     let description = &place.manifest.data;
-    let offers = data::offers(&open, &members.asked, &description.kind).await.map_err(|reason| {
-        NodeError::NotShared { kind: description.kind.clone(), samples: description.samples, reason }
+    let offers = data::offers(open, members, &description.kind).await.map_err(|reason| NodeError::NotShared {
+        kind: description.kind.clone(),
+        samples: description.samples,
+        reason,
     })?;
     let smallest = offers.iter().map(|offer| offer.manifest.bytes()).min().unwrap_or_default();
     if smallest > limit {
@@ -109,7 +118,7 @@ async fn download(
     let mut reason = String::new();
     // Who names other files than most may only have them in another form, or it may lie.
     for offer in offers.into_iter().filter(|offer| offer.manifest.bytes() <= limit) {
-        match take(&open, offer, place, limit, &*observer).await {
+        match take(open, offer, place, limit, observer).await {
             Ok(dataset) => return Ok(dataset),
             Err(error) => reason = error,
         }
@@ -127,8 +136,8 @@ async fn take<S, Open>(
     observer: &dyn Observer,
 ) -> Result<Dataset, String>
 where
-    S: futures::AsyncRead + futures::AsyncWrite + Unpin + Send + 'static,
-    Open: Future<Output = std::io::Result<S>> + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    Open: Future<Output = io::Result<S>> + Send + 'static,
 {
     let mut told: Option<Instant> = None;
     let progress = |bytes, of| {
@@ -231,3 +240,6 @@ impl Place {
         Err(format!("`{}` does not hold the run's data", folder.display()))
     }
 }
+
+#[cfg(test)]
+mod tests;
