@@ -124,7 +124,7 @@ mod tests {
         let file = RecordFile::new(dir.path(), RUN);
         assert!(file.load().is_none());
         let peer = PeerId([1; 32]);
-        let record = Record { view: View::found(RUN, peer), promised: None, accepted: None };
+        let record = Record { view: View::found(RUN, peer), origin: None, promised: None, accepted: None };
         let contacts = vec![Contact { peer, addresses: vec!["/ip4/127.0.0.1/tcp/1".to_owned()] }];
         let listened = vec!["/ip4/127.0.0.1/tcp/2".to_owned()];
         let kept = Kept { record, contacts, min_members: 3, listened };
@@ -141,7 +141,8 @@ mod tests {
     fn what_is_damaged_or_of_another_run_is_as_good_as_none() {
         let dir = tempfile::tempdir().expect("a temp dir");
         let file = RecordFile::new(dir.path(), RUN);
-        let record = Record { view: View::found(RunId([8; 32]), PeerId([1; 32])), promised: None, accepted: None };
+        let record =
+            Record { view: View::found(RunId([8; 32]), PeerId([1; 32])), origin: None, promised: None, accepted: None };
         let (contacts, listened) = (Vec::new(), Vec::new());
         file.store(Kept { record, contacts, min_members: 1, listened }).expect("stored");
         assert!(file.load().is_none(), "another run's");

@@ -20,6 +20,8 @@ const MAX_TOLD: usize = 4;
 
 enum Task {
     Save(ReplicatedState),
+    /// Save the state after the last step; say when it is on disk.
+    Keep(ReplicatedState, SyncSender<()>),
     Sign(Head, Vec<Signature>),
     /// Mark what is there, but `kept`, as no longer the run's; say when that is on disk.
     Abandon {
@@ -101,6 +103,15 @@ impl Saver {
         }
     }
 
+    /// Saves the state after the last step, however busy the disk is: those who hear of that step may go for good. On disk
+    /// when this returns, or the user knows why it is not.
+    pub(crate) fn keep(&self, state: ReplicatedState) {
+        let (done, kept) = sync_channel(1);
+        // Either fails only if the thread has ended; `finish` tells why.
+        let _ = self.tasks.send(Task::Keep(state, done));
+        let _ = kept.recv();
+    }
+
     /// Another state than what led to the checkpoints is about to be taken: a run that starts again must not go on from
     /// them. On disk when this returns.
     pub(crate) fn abandon(&self) {
@@ -153,6 +164,11 @@ impl Writer {
                 Task::Save(state) => {
                     outcome = self.save(&state);
                     self.busy.store(false, Ordering::Release);
+                }
+                Task::Keep(state, done) => {
+                    outcome = self.save(&state);
+                    // Nobody may be waiting.
+                    let _ = done.send(());
                 }
                 Task::Sign(head, signatures) => self.sign(&head, &signatures),
                 Task::Abandon { kept, done } => {

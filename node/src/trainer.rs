@@ -121,6 +121,7 @@ pub(crate) fn start(
         began: None,
         contributed: None,
         turn: 0,
+        kept: false,
         journal,
         totals: Totals::default(),
         pace: Pace::new(),

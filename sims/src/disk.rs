@@ -201,7 +201,12 @@ mod tests {
     use starling_topology::{PeerId, RunId, View};
 
     fn record(founder: u8) -> Record {
-        Record { view: View::found(RunId([1; 32]), PeerId([founder; 32])), promised: None, accepted: None }
+        Record {
+            view: View::found(RunId([1; 32]), PeerId([founder; 32])),
+            origin: None,
+            promised: None,
+            accepted: None,
+        }
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct Host {
     pub leaving: bool,
     /// How the run ended for it.
     pub ended: Option<Event>,
+    /// Whether it has written the state after the last step.
+    pub has_last: bool,
     /// How often it was started again because nobody had the state.
     pub stranded: u32,
 }
@@ -65,6 +67,7 @@ impl Host {
             died: Time::ZERO,
             leaving: false,
             ended: None,
+            has_last: false,
             stranded: 0,
         }
     }

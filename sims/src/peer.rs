@@ -116,6 +116,8 @@ pub struct Peer {
     timers: BTreeMap<Timer, Time>,
     alarm: u64,
     computation: u64,
+    /// The step of the newest state that was written, or tried to.
+    saved: Option<u64>,
     stale: u64,
     end: Option<Event>,
     effects: Vec<Effect>,
@@ -151,6 +153,7 @@ impl Peer {
             early_limit,
             speed: start.speed,
             sabotage: start.sabotage,
+            saved: start.state.as_ref().map(|state| state.step),
             state: start.state,
             result: None,
             gradient: Gradient::None,
@@ -195,6 +198,11 @@ impl Peer {
     /// Whether it holds the state of its step, and steps in a view.
     pub fn is_full(&self) -> bool {
         self.place.is_some() && self.state.is_some()
+    }
+
+    /// The peers that it has addresses of.
+    pub fn knows(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.machine.contacts().map(|contact| contact.peer)
     }
 
     /// The state that it holds.
@@ -254,6 +262,13 @@ impl Peer {
             self.begin(now);
             self.obey(now);
         }
+    }
+
+    /// A state was written to the disk, or had no room there.
+    pub fn saved(&mut self, now: Time, step: u64) {
+        self.saved = self.saved.max(Some(step));
+        self.begin(now);
+        self.obey(now);
     }
 
     /// A connection has closed at our end.

@@ -35,6 +35,8 @@ pub struct Outcome {
     pub longest_stall: Duration,
     /// The invariants that did not hold.
     pub broken: Vec<Broken>,
+    /// Whether too few of its last members were left to decide anything, and no fork was allowed.
+    pub deserted: bool,
     /// If the run hung: who was still running.
     pub stuck: Option<Vec<Seat>>,
     /// All that happened, if that was asked for.
@@ -65,6 +67,8 @@ pub struct Summary {
     pub violations: u64,
     /// Runs that hung.
     pub hangs: u64,
+    /// Runs that ended because too few of their last members were left to decide anything, and no fork was allowed.
+    pub deserted: u64,
     /// Events, over all runs.
     pub events: u64,
     /// Events per second of real time; zero until somebody with a clock says it.
@@ -87,6 +91,7 @@ impl Summary {
         self.seeds += 1;
         self.violations += outcome.broken.len() as u64;
         self.hangs += u64::from(outcome.stuck.is_some());
+        self.deserted += u64::from(outcome.deserted && outcome.is_good());
         self.events += outcome.events;
         self.sim_hours += outcome.simulated.as_secs_f64() / 3_600.0;
         self.steps += outcome.steps;

@@ -170,7 +170,7 @@ impl Draft<'_> {
     }
 
     fn crashes(&mut self, most: u64, disks: bool) {
-        for _ in 0..self.rng.between(1, most) {
+        for _ in 0..self.rng.between(1, most) + self.more() {
             let (seat, crash) = (self.seat(), self.crash(disks));
             self.at_some_time(Kind::Crash(seat, crash));
             if self.rng.one_in(4) {
@@ -211,7 +211,7 @@ impl Draft<'_> {
     }
 
     fn pauses(&mut self) {
-        for _ in 0..self.rng.between(1, 4) {
+        for _ in 0..self.rng.between(1, 4) + self.more() {
             let (seat, lasts) = (self.seat(), self.long());
             if self.rng.one_in(4) {
                 let factor = u32::try_from(self.rng.between(2, 200)).unwrap_or(2);
@@ -223,7 +223,7 @@ impl Draft<'_> {
     }
 
     fn partitions(&mut self) {
-        for _ in 0..self.rng.between(1, 4) {
+        for _ in 0..self.rng.between(1, 4) + self.more() {
             let (one, other, lasts) = (self.seat(), self.seat(), self.long());
             match self.rng.between(0, 4) {
                 0 | 1 if one != other => {
@@ -249,6 +249,11 @@ impl Draft<'_> {
                 self.again(Kind::Clog(seat, lasts));
             }
         }
+    }
+
+    /// How many more faults of a kind there are, because the world is large.
+    fn more(&self) -> u64 {
+        self.plan.peers as u64 / 128
     }
 
     fn seat(&mut self) -> Seat {

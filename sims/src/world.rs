@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_topology::{Config, Contact, Digest, PeerId, RunId, Time, Timer, ViewId, WorldSize};
+use starling_topology::{Config, Contact, Digest, PeerId, RunId, Time, Timer, View, ViewId, WorldSize};
 
 use crate::canary::Sabotage;
 use crate::fault::{Fault, When};
@@ -96,11 +96,15 @@ pub(crate) struct World {
     broken: Vec<Broken>,
     /// The generation of each view, to count them and to tell them apart.
     views: BTreeMap<ViewId, bool>,
+    /// That of the highest generation.
+    newest: Option<View>,
     completed: BTreeMap<Seat, Digest>,
     /// The views that they completed it in.
     final_views: BTreeSet<ViewId>,
     /// Whether the last step is held back until all are members.
     gated: bool,
+    /// Whether a disk has lost the state after the last step, or had no room for it.
+    last_state_lost: bool,
     /// How many are in the run, or will be again.
     running: usize,
     /// Whether those who still run have nobody left to talk to.
@@ -145,6 +149,7 @@ impl World {
             ahead,
             at_delivery,
             gated: plan.gated,
+            last_state_lost: false,
             running: 0,
             over: false,
             plan,
@@ -156,6 +161,7 @@ impl World {
             invariants: Invariants::default(),
             broken: Vec::new(),
             views: BTreeMap::new(),
+            newest: None,
             completed: BTreeMap::new(),
             final_views: BTreeSet::new(),
             forked: false,
@@ -202,6 +208,7 @@ impl World {
         if let Some(running) = &stuck {
             self.tell(|_| format!("hung: still running: {running:?}"));
         }
+        let deserted = self.running > 0 && self.completed.is_empty() && self.is_deserted();
         let running: u64 = self.hosts.iter().filter_map(|host| host.peer.as_ref()).map(Peer::stale).sum();
         Outcome {
             seed: self.seed,
@@ -216,6 +223,7 @@ impl World {
             longest_queue: self.invariants.bounded_queues.longest(),
             longest_stall: self.invariants.progress.longest(),
             broken: self.broken,
+            deserted,
             stuck,
             trace: self.trace.unwrap_or_default(),
             marks: self.marks.unwrap_or_default(),
@@ -279,6 +287,7 @@ impl World {
                 let host = &self.hosts[seat];
                 if (host.incarnation, host.branch) == (incarnation, branch) {
                     self.saved(seat, &state);
+                    self.with(seat, incarnation, |peer, now| peer.saved(now, state.step));
                 }
             }
             Happening::Strikes(fault) => self.strike(fault),
@@ -369,6 +378,7 @@ impl World {
             }
         }
         self.release();
+        self.guide_the_lost();
         self.over = self.is_abandoned();
         self.queue.push(self.now + LOOK, Happening::Looks);
     }

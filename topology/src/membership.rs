@@ -156,7 +156,7 @@ impl Membership {
         for contact in contacts {
             member.learn(contact);
         }
-        let mut seat = Seat::new(record.view, None, &member.config);
+        let mut seat = Seat::new(record.view, record.origin, &member.config);
         let attempts = [record.promised, record.accepted.as_ref().map(|(ballot, _)| *ballot)];
         seat.attempt = attempts.into_iter().flatten().map(|ballot| ballot.attempt).max().unwrap_or(0);
         (seat.acceptor.promised, seat.acceptor.accepted) = (record.promised, record.accepted);

@@ -9,11 +9,13 @@ use crate::view::View;
 /// The longest encoded record, in bytes.
 pub const MAX_RECORD_BYTES: usize = 1024 * 1024;
 
-/// A member's part in the decree for the view after `view`.
+/// The view that a member is in, and its part in the decree for the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The view that it is in.
     pub view: View,
+    /// What made that view, for those who have not heard of it; `None` if it is the founder's.
+    pub origin: Option<Proposal>,
     /// The highest ballot that it promised.
     pub promised: Option<Ballot>,
     /// What it accepted last, and in which ballot.
@@ -39,9 +41,8 @@ impl Record {
             return Err(Violation::Undecodable);
         }
         record.view.validate()?;
-        if let Some((_, proposal)) = &record.accepted {
-            proposal.validate()?;
-        }
+        let accepted = record.accepted.as_ref().map(|(_, proposal)| proposal);
+        record.origin.iter().chain(accepted).try_for_each(Proposal::validate)?;
         Ok(record)
     }
 }

@@ -40,6 +40,8 @@ pub(super) struct Worker {
     pub(super) contributed: Option<Instant>,
     /// The number of the newest turn that this member contributed in.
     pub(super) turn: u64,
+    /// Whether the state after the last step was saved.
+    pub(super) kept: bool,
     pub(super) journal: Journal,
     pub(super) totals: Totals,
     pub(super) pace: Pace,
@@ -71,7 +73,7 @@ impl Worker {
                     self.trainer.load(*state)?;
                     // The steps that it made up for are not those of this state.
                     self.feedback.iter_mut().for_each(Feedback::forget);
-                    (self.began, self.contributed) = (None, None);
+                    (self.began, self.contributed, self.kept) = (None, None, false);
                     self.journal.restart(self.trainer.step() + 1);
                     self.at = At { step: self.trainer.step(), ..At::default() };
                 }
@@ -82,7 +84,7 @@ impl Worker {
                         saver.offer(0, || self.trainer.state());
                     }
                 }
-                Next::Finished => self.tell_finished(),
+                Next::Finished => self.tell_finished(saver),
                 Next::Snapshot => self.company.snapshots.take(self.trainer.state()),
                 Next::Apply(record) => self.apply(&record, saver)?,
                 Next::Begin { members } => {
@@ -143,7 +145,7 @@ impl Worker {
         let (generation, view) = self.company.exchange.view().unwrap_or((Generation(0), ViewId::NONE));
         self.pace.count(generation, report.samples, waited);
         self.journal.note(&report, (generation, view));
-        if self.is_checkpointed(report.step - 1) {
+        if is_due(report.step - 1, self.duties.checkpoint_every) {
             // The run may begin anew from there, when all processes are gone.
             self.journal.flush();
         }
@@ -154,25 +156,22 @@ impl Worker {
         self.commit(&report, saver)
     }
 
-    fn is_checkpointed(&self, step: u64) -> bool {
-        let every = self.duties.checkpoint_every;
-        every > 0 && step.is_multiple_of(every)
-    }
-
     fn commit(&mut self, report: &StepReport, saver: &mut Saver) -> Result<(), NodeError> {
-        let due = |every: u64| every > 0 && report.step.is_multiple_of(every);
         let last = report.step >= self.trainer.steps();
         if last || self.pace.is_due() {
             let progress = self.pace.take(report, self.trainer.steps());
             self.company.observer.report(&progress);
         }
-        if self.is_checkpointed(report.step) && !last {
+        if last {
+            return Ok(());
+        }
+        if is_due(report.step, self.duties.checkpoint_every) {
             saver.offer(report.step / self.duties.checkpoint_every, || self.trainer.state());
         }
-        if due(self.duties.evaluate_every) && !last {
+        if is_due(report.step, self.duties.evaluate_every) {
             self.evaluate()?;
         }
-        if !last && due(DIGEST_EVERY) {
+        if is_due(report.step, DIGEST_EVERY) {
             let (step, digest) = (report.step, self.trainer.digest());
             let _ = self.events.blocking_send(TrainerEvent::Digest { step, digest });
         }
@@ -187,7 +186,12 @@ impl Worker {
         Ok(())
     }
 
-    fn tell_finished(&mut self) {
+    /// Says that the run is at its end here. Whoever hears it may go for good, so the state is on disk first.
+    fn tell_finished(&mut self, saver: &Saver) {
+        if !std::mem::replace(&mut self.kept, true) {
+            self.busy.stop(); // A slow disk is no hanging step.
+            saver.keep(self.trainer.state());
+        }
         let (step, digest) = (self.trainer.step(), self.trainer.digest());
         let _ = self.events.blocking_send(TrainerEvent::Finished { step, digest });
     }
@@ -199,7 +203,7 @@ impl Worker {
         // Before the first step there is nothing to lose, and a file would only be in the way of a fresh start. A state
         // that was about to be replaced may not be the run's.
         let is_ours = self.company.exchange.progress().has_state;
-        let last = (self.trainer.step() > 0 && is_ours).then(|| self.trainer.state());
+        let last = (self.trainer.step() > 0 && is_ours && !self.kept).then(|| self.trainer.state());
         if evaluate && self.trainer.step() >= self.trainer.steps() {
             self.journal.confirm();
         }
@@ -219,6 +223,11 @@ impl Worker {
         let (schema, manifest) = (self.trainer.schema(), self.trainer.manifest());
         Ok(starling_train::write_safetensors(path, &self.trainer.state(), schema, manifest)?)
     }
+}
+
+/// Whether what happens after every so many steps happens after `step`; 0 is never.
+fn is_due(step: u64, every: u64) -> bool {
+    every > 0 && step.is_multiple_of(every)
 }
 
 /// Whether no member of the view that reduced this was still downloading the state.

@@ -50,6 +50,11 @@ impl Progressing {
         self.healed.is_some()
     }
 
+    /// Whether all faults have been over for so long.
+    pub fn was_healed(&self, now: Time, ago: Duration) -> bool {
+        self.healed.is_some_and(|healed| now - healed >= ago)
+    }
+
     /// The highest committed step.
     pub fn highest(&self) -> u64 {
         self.highest

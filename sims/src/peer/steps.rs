@@ -136,11 +136,12 @@ impl Peer {
             return self.tell_held(now);
         }
         match &self.state {
-            Some(state) if step >= self.workload.steps => {
+            // Those who hear of it may go for good: the last state must be on disk first.
+            Some(state) if step >= self.workload.steps && self.saved == Some(step) => {
                 let digest = state.digest;
                 self.input(now, Input::Finished { step, digest });
             }
-            None if step >= self.workload.steps => {}
+            Some(_) | None if step >= self.workload.steps => {}
             // Without a state there is nothing to compute, and that takes no time.
             Some(_) | None => match self.gradient {
                 Gradient::None => {
@@ -190,11 +191,13 @@ impl Peer {
     pub(super) fn receive_segment(&mut self, now: Time, from: PeerId, segment: Segment) {
         let current = self.place.as_ref().map(|place| (place.view.generation, place.id));
         let next = self.step() + 1;
+        // No step commits any more in a view whose steps are held.
+        let is_held = self.gate == Gate::Held && self.operation.is_none();
         match current {
             Some((generation, id))
                 if segment.generation < generation
                     || (segment.generation == generation && id != segment.view)
-                    || (id == segment.view && segment.step < next) =>
+                    || (id == segment.view && (segment.step < next || is_held)) =>
             {
                 self.stale += 1;
             }

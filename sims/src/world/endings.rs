@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use starling_topology::{Digest, Event, Refusal};
 
 use super::World;
+use crate::host::Host;
 use crate::invariants::Broken;
 use crate::network::Seat;
 use crate::peer::Peer;
@@ -17,16 +18,37 @@ impl World {
         self.over || (self.running == 0 && self.is_out_of_faults())
     }
 
-    /// Whether all who still run came back too late: the others have completed the run, and are gone.
+    /// Whether all who still run came back too late: the others have completed the run, or left it, and are gone.
     pub(super) fn is_abandoned(&self) -> bool {
         let progress = &self.invariants.progress;
         let quiet = progress.stands_still(self.now, self.config.max_stall * 3);
-        progress.is_healed() && quiet && !self.completed.is_empty() && self.stuck().is_empty()
+        let may_be_over = !self.completed.is_empty() || self.is_deserted();
+        progress.is_healed() && quiet && may_be_over && self.stuck().is_empty()
+    }
+
+    /// Whether the run can't go on, whatever those do who are left: nobody of them has the state, or they are too few.
+    pub(super) fn is_deserted(&self) -> bool {
+        !(0..self.hosts.len()).any(|seat| self.has_a_copy(seat)) || self.is_short_of_votes()
+    }
+
+    /// Whether the newest view has no quorum left, for ever: too many of its members left in order, or their disks have
+    /// forgotten it, or never heard of it. Without forks the run is over then: whoever is left can't know that it is not
+    /// the others who went on.
+    fn is_short_of_votes(&self) -> bool {
+        let Some(newest) = self.newest.as_ref().filter(|_| self.config.fork_after.is_none()) else { return false };
+        let votes = |host: &&Host| {
+            let view = host.disk.record().filter(|_| host.is_in_the_run()).map(|record| record.view.id());
+            view.is_some_and(|view| view == newest.id() || Some(view) == newest.parent)
+        };
+        !newest.has_quorum(&self.hosts.iter().filter(votes).map(Host::name).collect())
     }
 
     /// Those who still run and should not: all, if nobody completed the run, or if it waited for them. Else those who
     /// are in a view that completed it; one that came back too late finds nobody, and that is how it is.
     pub(super) fn stuck(&self) -> Vec<Seat> {
+        if self.is_deserted() {
+            return Vec::new();
+        }
         let excused = !self.completed.is_empty() && !self.waits_for_all();
         let running = self.hosts.iter().enumerate().filter(|(_, host)| host.is_in_the_run());
         let final_view = |peer: &Peer| peer.view_id().is_some_and(|view| self.final_views.contains(&view));
@@ -57,7 +79,8 @@ impl World {
             }
         }
         let digests: BTreeSet<Digest> = self.completed.values().copied().collect();
-        if digests.len() > 1 && (!self.forked || self.waits_for_all()) {
+        // If disks lose what was the last state, those who come back can't know it when the others are gone.
+        if digests.len() > 1 && !self.last_state_lost && (!self.forked || self.waits_for_all()) {
             wrong.push(Broken::new(NAME, format!("they completed with different states: {:?}", self.completed)));
         }
         for (seat, digest) in &self.completed {

@@ -130,7 +130,8 @@ impl World {
 
     /// Lets the last step begin once all faults are over and all peers are full members of one view.
     pub(super) fn release(&mut self) {
-        if self.withheld.is_empty() || !self.invariants.progress.is_healed() {
+        // What had been sent into the void may have closed its connection by then.
+        if self.withheld.is_empty() || !self.invariants.progress.was_healed(self.now, self.network.patience()) {
             return;
         }
         let mut views = self.hosts.iter().filter(|host| host.is_in_the_run()).map(|host| {
@@ -169,6 +170,10 @@ impl World {
         let full = checkpoints::save(&mut host.disk, state, rotten, self.sabotage).is_err();
         let held = self.invariants.last_checkpoint.tidied(host.name(), before, &host.disk);
         let step = state.step;
+        if step == self.workload.steps {
+            self.hosts[seat].has_last = true;
+            self.last_state_lost |= full;
+        }
         self.tell(|_| format!("{seat} {} a checkpoint of step {step}", if full { "has no room for" } else { "saves" }));
         self.breaks(held);
     }
@@ -189,6 +194,9 @@ impl World {
         });
         self.mark(seat, What::Enters(view.generation.0));
         self.views.insert(id, forks);
+        if self.newest.as_ref().is_none_or(|newest| newest.generation < view.generation) {
+            self.newest = Some(view.clone());
+        }
         self.invariants.no_split_brain.entered(view, step, forks);
         let mut held = vec![
             self.invariants.monotonic_generation.entered(name, view.generation),

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use starling_topology::{Config, Contact, Membership, Progress, Time};
+use starling_topology::{Config, Contact, Membership, PeerId, Progress, Time};
 
 use super::{Happening, RUN, World};
 use crate::canary::Sabotage;
@@ -168,7 +168,9 @@ impl World {
                 (machine, Some(State::initial(initial)))
             }
         };
-        self.tell(|_| format!("{seat} starts as {:?} at {:?}", me.peer, state.as_ref().map(|state| state.step)));
+        let at = state.as_ref().map(|state| state.step);
+        self.last_state_lost |= self.hosts[seat].has_last && at < Some(self.workload.steps);
+        self.tell(|_| format!("{seat} starts as {:?} at {at:?}", me.peer));
         self.mark(seat, What::Starts);
         if let (Some(file), Some(state)) = (&file, &state) {
             let actual = self.hosts[seat].disk.checkpoints().get(&state.step).unwrap_or(file);
@@ -193,9 +195,30 @@ impl World {
         self.with(seat, incarnation, Peer::begin_held);
     }
 
+    /// Those that wait outside and know nobody but peers that are gone for good: their users start them again, with the
+    /// address of somebody who is there.
+    pub(super) fn guide_the_lost(&mut self) {
+        let in_view = |host: &Host| host.is_in_the_run() && host.disk.has_record();
+        let gone = |peer: &PeerId| !self.seats.get(peer).is_some_and(|seat| in_view(&self.hosts[*seat]));
+        let lost = |host: &Host| {
+            let peer = host.peer.as_ref().filter(|peer| host.stopped.is_none() && peer.view().is_none());
+            peer.is_some_and(|peer| peer.knows().all(|other| other == host.name() || gone(&other)))
+        };
+        let lost: Vec<Seat> = (0..self.hosts.len()).filter(|seat| lost(&self.hosts[*seat])).collect();
+        for seat in lost {
+            if (0..self.hosts.len()).any(|other| other != seat && in_view(&self.hosts[other])) {
+                self.close_process(seat, false);
+                self.start(seat);
+            }
+        }
+    }
+
+    /// Whom a peer is told of when it starts.
     fn contacts(&self, me: Seat) -> Vec<Contact> {
-        let others = self.hosts.iter().enumerate().filter(|(seat, host)| *seat != me && host.started);
-        others.map(|(_, host)| host.contact.clone()).take(CONTACTS).collect()
+        let others = self.hosts.iter().enumerate().filter(|(seat, host)| *seat != me && host.is_in_the_run());
+        let mut others: Vec<&Host> = others.map(|(_, host)| host).collect();
+        others.sort_by_key(|host| !host.disk.has_record());
+        others.into_iter().map(|host| host.contact.clone()).take(CONTACTS).collect()
     }
 
     /// A process dies, and its machine perhaps with it.
@@ -233,6 +256,13 @@ impl World {
     fn holds_a_copy(&self, seat: Seat) -> bool {
         let disk = &self.hosts[seat].disk;
         disk.has_record() && (checkpoints::newest(disk, true).is_some() || !disk.has_abandoned())
+    }
+
+    /// Whether the run could go on from what this machine has.
+    pub(super) fn has_a_copy(&self, seat: Seat) -> bool {
+        let host = &self.hosts[seat];
+        let held = host.peer.as_ref().is_some_and(|peer| peer.state().is_some()) && host.disk.has_record();
+        host.is_in_the_run() && (held || self.holds_a_copy(seat))
     }
 
     /// A process is gone. Its kernel says so to all that it was connected to, unless that is gone too.

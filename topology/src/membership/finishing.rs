@@ -73,10 +73,15 @@ impl Membership {
         if self.parting && !quiet {
             return; // Who waits for goodbyes has nothing to do until the last one is there.
         }
-        let most = seat.finished.len() + seat.gone.len() + seat.suspects.len();
-        let is_done =
-            |peer: &PeerId| seat.finished.contains_key(peer) || seat.gone.contains(peer) || !seat.trusts(*peer);
+        let most = most + seat.finished.len();
+        // Those apart from us are told of by others, if anybody is left.
+        let is_done = |peer: &PeerId| seat.finished.contains_key(peer) || is_quiet(peer);
         if most + 1 < seat.view.members().len() || !others().all(is_done) {
+            return;
+        }
+        // A minority that misses the rest may have slept while the others went on, and reduced the last step anew.
+        let agreed = seat.finished.keys().chain(&seat.gone).copied().chain([me]).collect();
+        if !seat.view.has_quorum(&agreed) {
             return;
         }
         if !std::mem::replace(&mut self.parting, true) {

@@ -69,6 +69,7 @@ impl Membership {
         let old = self.seat.take();
         let joins = old.as_ref().is_none_or(|old| proposal.view.parent != Some(old.id));
         let recovering = old.as_ref().is_some_and(|old| old.recovering.is_some());
+        let is_over = self.finished.is_some() || old.as_ref().is_some_and(|old| !old.finished.is_empty());
         let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config);
         seat.syncing = proposal.resume.syncing.iter().copied().collect();
         if let Some(old) = old.filter(|_| !joins) {
@@ -77,8 +78,8 @@ impl Membership {
         self.seat = Some(seat);
         self.asking = None;
         self.persist();
-        self.learn_all(contacts, &proposal);
-        self.note_losses(now, &proposal);
+        self.note_losses(now, &proposal); // First: the contacts of the lost stay.
+        self.learn_all(now, contacts, &proposal);
         let took = self.since.take().map_or(std::time::Duration::ZERO, |since| now - since);
         self.tell(Event::Changed {
             generation: proposal.view.generation,
@@ -105,7 +106,7 @@ impl Membership {
             self.downloading = false; // Not before the driver is told to.
             self.progress = Progress { step, has_state: counts, has_result: false };
         }
-        if proposal.view.members().len() < self.config.min_members && self.finished.is_none() {
+        if proposal.view.members().len() < self.config.min_members && !is_over {
             self.wait_for_members();
         } else if let Some(catch_up) = catch_up {
             self.go_on(proposal, catch_up);
@@ -181,10 +182,12 @@ impl Membership {
         needs_state.then(|| CatchUp::State { from: reached(&resume.donors) })
     }
 
-    fn learn_all(&mut self, contacts: Vec<Contact>, proposal: &Proposal) {
+    fn learn_all(&mut self, now: Time, contacts: Vec<Contact>, proposal: &Proposal) {
         for contact in contacts.into_iter().chain(proposal.joiners.iter().map(|joiner| joiner.contact.clone())) {
-            if proposal.view.contains(contact.peer) {
-                self.learn(contact);
+            let peer = contact.peer;
+            self.learn(contact);
+            if !proposal.view.contains(peer) {
+                self.probe_later(now, peer);
             }
         }
         let (me, lost) = (self.me.peer, &self.lost);
@@ -213,13 +216,14 @@ impl Membership {
         self.send(to, Body::Install { proposal, contacts, fork: None });
     }
 
-    /// What a peer must know to take part: a joiner, how to reach the members.
+    /// What a peer must know to take part: a joiner, how to reach the members, and those that were lost, which it looks
+    /// for when all who saw that are gone.
     pub(super) fn contacts_for(&self, peer: PeerId, proposal: &Proposal) -> Vec<Contact> {
         if !proposal.joiners.iter().any(|joiner| joiner.contact.peer == peer) {
             return Vec::new();
         }
-        let members = proposal.view.members().iter().filter(|member| **member != peer);
-        members.filter_map(|member| self.contacts.get(member)).take(MAX_MEMBERS).cloned().collect()
+        let known = proposal.view.members().iter().chain(self.lost.keys()).filter(|known| **known != peer);
+        known.filter_map(|known| self.contacts.get(known)).take(MAX_MEMBERS).cloned().collect()
     }
 }
 

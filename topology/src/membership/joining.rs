@@ -1,6 +1,7 @@
 //! Letting peers in: the members' side.
 
 use super::Membership;
+use super::seat::Seat;
 use crate::error::Violation;
 use crate::id::PeerId;
 use crate::interface::Event;
@@ -23,8 +24,9 @@ impl Membership {
         if joiner.contact.peer != from {
             return Err(Violation::NotItself(from));
         }
-        let (Some(seat), None) = (&self.seat, &self.asking) else { return Ok(()) };
-        if self.finished.is_some() {
+        let (Some(seat), None) = (&mut self.seat, &self.asking) else { return Ok(()) };
+        // Without a quorum we can't know that the run is finished.
+        if self.finished.is_some() && seat.paused.is_none() {
             self.send(from, Body::Refuse(Refusal::RunFinished));
             return Ok(());
         }
@@ -32,7 +34,9 @@ impl Membership {
             let same = |known: &Joiner| known.contact.peer == from && known.incarnation == joiner.incarnation;
             let invited = seat.origin.as_ref().is_some_and(|origin| origin.joiners.iter().any(same));
             if invited && !seat.heard.contains(&from) {
-                self.send_install(from); // It asked again before it heard that it is in.
+                // It asked again before it heard that it is in, and followed its old view until now.
+                seat.suspects.retain(|peer, evidence| *peer != from || *evidence != Evidence::Elsewhere);
+                self.send_install(from);
                 return Ok(());
             }
             self.suspect(now, from, Evidence::Restarted);
@@ -75,7 +79,8 @@ impl Membership {
 
     /// The joiners that wait, as many as there is room for.
     pub(super) fn admitted(&self) -> impl Iterator<Item = &Joiner> {
-        self.seat.as_ref().filter(|_| self.finished.is_none()).into_iter().flat_map(|seat| {
+        let open = |seat: &&Seat| self.finished.is_none() || seat.paused.is_some();
+        self.seat.as_ref().filter(open).into_iter().flat_map(|seat| {
             let room = self.config.max_members.saturating_sub(seat.view.members().len()).min(MAX_JOINERS);
             let outside = self.joiners.iter().filter(|(peer, _)| !seat.view.contains(**peer));
             outside.take(room).map(|(_, waiting)| &waiting.joiner)

@@ -6,6 +6,7 @@ use super::{Membership, Steps};
 use crate::id::{Generation, PeerId, ViewId};
 use crate::interface::{Event, Hold};
 use crate::message::{Body, Contact, Evidence, MAX_HINTS, Standing};
+use crate::proposal::Progress;
 use crate::time::Time;
 
 /// How many lost peers are looked for.
@@ -120,6 +121,11 @@ impl Membership {
             self.tell(Event::Evicted { by });
             self.finished = None;
             self.parting = false;
+            if !self.synced {
+                // The driver drops the download, and what it kept for it.
+                self.downloading = false;
+                self.progress = Progress::default();
+            }
             self.since = Some(now);
             self.lost.clear();
             if let Some(seat) = &mut self.seat {
@@ -166,7 +172,7 @@ impl Membership {
     }
 
     pub(super) fn probe_later(&mut self, now: Time, peer: PeerId) {
-        if self.lost.len() < MAX_PROBED {
+        if peer != self.me.peer && self.lost.len() < MAX_PROBED {
             self.lost.insert(peer, Probe { at: now + self.config.probe_interval(), times: 0 });
         }
     }

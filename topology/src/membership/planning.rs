@@ -44,8 +44,10 @@ impl Question<'_> {
                 staying.insert(*peer, promised.progress);
             }
         }
-        if !staying.values().any(|progress| progress.has_state) {
-            // Whoever alone holds the state can't leave yet, and is welcome even if it comes back from a record.
+        // Those who come back from a record may have been behind when they died.
+        let steady = |peer: &PeerId| self.promises.get(peer).is_some_and(|promised| !promised.recovering);
+        if !staying.iter().any(|(peer, progress)| progress.has_state && steady(peer)) {
+            // Whoever alone holds the newest state can't leave yet, and is welcome even if it comes back from a record.
             let can_stay = |peer: &PeerId, promised: &Promised| match self.excluded.get(peer) {
                 None => true,
                 Some(Evidence::Restarted | Evidence::Elsewhere) => promised.recovering,
@@ -56,7 +58,9 @@ impl Question<'_> {
                 .iter()
                 .filter(|(peer, promised)| promised.progress.has_state && can_stay(peer, promised))
                 .max_by_key(|(peer, promised)| (promised.progress.step, std::cmp::Reverse(**peer)));
+            let newest = staying.values().filter(|progress| progress.has_state).map(|progress| progress.step).max();
             match holder {
+                Some((_, promised)) if Some(promised.progress.step) <= newest => {}
                 Some((peer, promised)) => drop(staying.insert(*peer, promised.progress)),
                 None => drop(self.donor?),
             }

@@ -42,7 +42,7 @@ impl Membership {
             if planned && lost {
                 self.begin(now, None); // The boundary may be out of reach without whoever is lost.
             }
-        } else if (is_turn && !trusted) || (due && urgent) {
+        } else if (is_turn && (!trusted || due)) || (due && urgent) {
             seat.overruled |= promised.is_some_and(|peer| peer != me);
             if urgent || self.steps == Steps::Held {
                 self.begin(now, None);
@@ -172,6 +172,9 @@ impl Membership {
         if promised.recovering && seat.recovering.is_none() {
             seat.suspects.insert(from, Evidence::Restarted);
         }
+        if !promised.leaving {
+            seat.leavers.remove(&from); // It was another process that wanted to.
+        }
         if let Some(decree) = &mut seat.decree {
             decree.round.promise(from, accepted);
             decree.promises.insert(from, promised);
@@ -181,11 +184,12 @@ impl Membership {
 
     /// Proposes once all that we trust have promised, or time is up, and a quorum has promised.
     pub(super) fn propose_if_promised(&mut self, now: Time) {
-        let me = self.me.peer;
+        let (me, progress) = (self.me.peer, self.progress);
         let Some(seat) = &mut self.seat else { return };
         let unreachable = seat.unreachable(me);
         if let Some(own) = seat.decree.as_mut().and_then(|decree| decree.promises.get_mut(&me)) {
-            own.unreachable = unreachable; // We may have heard somebody since.
+            // We may have heard somebody since, or have got the state.
+            (own.unreachable, own.progress) = (unreachable, progress);
         }
         let seat = &*seat;
         let Some(decree) = seat.decree.as_ref().filter(|decree| decree.stage == Stage::Promising) else { return };
@@ -223,8 +227,10 @@ impl Membership {
         let Some(seat) = &self.seat else { return };
         let Some(decree) = &seat.decree else { return };
         let forced = decree.round.forced().cloned();
-        if seat.returned && forced.as_ref().is_some_and(|forced| !forced.view.contains(self.me.peer)) {
-            return self.pause(now); // The others were to go on without us, and none of them does.
+        let promised = decree.round.promised();
+        let is_void = |forced: &Proposal| !forced.view.contains(self.me.peer) && !forced.view.has_quorum(promised);
+        if seat.returned && forced.as_ref().is_some_and(is_void) {
+            return self.pause(now); // The others were to go on without us, and they don't.
         }
         let Some(proposal) = forced.or_else(|| self.plan(now, seat, decree, false)) else { return self.pause(now) };
         let (ballot, promised) = (decree.ballot, decree.round.promised().clone());

@@ -55,7 +55,7 @@ impl Membership {
             return self.receive_from_member(now, from, envelope.body);
         }
         let urgent = matches!(envelope.body, Body::Prepare { .. });
-        if Some(envelope.view) == seat.view.parent && known && self.asking.is_none() {
+        if Some(envelope.view) == seat.view.parent && known && (urgent || self.asking.is_none()) {
             self.tell(Event::Stale { from });
             // What has arrived after its own decree was decided is late, and its sender not behind for long.
             let late = matches!(envelope.body, Body::Accept { .. } | Body::Promise { .. });

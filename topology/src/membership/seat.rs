@@ -150,7 +150,7 @@ impl Seat {
 
     pub(super) fn record(&self) -> Record {
         let (promised, accepted) = (self.acceptor.promised, self.acceptor.accepted.clone());
-        Record { view: self.view.clone(), promised, accepted }
+        Record { view: self.view.clone(), origin: self.origin.clone(), promised, accepted }
     }
 
     pub(super) fn standing(&self, step: u64) -> Standing {

@@ -23,8 +23,11 @@ impl Membership {
         }
         let has_left = matches!(seat.suspects.get(&from), Some(Evidence::Restarted | Evidence::Elsewhere));
         if has_left && self.asking.is_none() {
-            self.show_out(from);
-            return Ok(());
+            if seat.paused.is_none() {
+                self.show_out(from);
+                return Ok(());
+            }
+            seat.suspects.remove(&from); // It is back, and without a quorum it may be the one who can go on.
         }
         seat.attempt = seat.attempt.max(ballot.attempt);
         let me = self.me.peer;

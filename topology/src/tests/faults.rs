@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::changes::formed;
 use super::cluster::{Cluster, peer};
 use super::driver::Fate;
-use crate::{Event, Evidence, Input, PeerId, Reason};
+use crate::{Digest, Event, Evidence, Input, PeerId, Reason};
 
 fn everybody(cluster: &Cluster) -> Vec<PeerId> {
     cluster.peers.keys().copied().collect()
@@ -300,4 +300,46 @@ fn a_member_dies_while_all_finish() {
         cluster.run();
         cluster.assert_complete(everybody(&cluster).into_iter().filter(|name| *name != victim));
     }
+}
+
+#[test]
+fn a_founder_that_dies_as_it_decides_takes_the_others_along_when_it_is_back() {
+    for seed in 0..50 {
+        let mut cluster = Cluster::new(seed, 40, 1);
+        cluster.config.fork_after = None;
+        cluster.found(peer(1));
+        cluster.join(peer(2), &[peer(1)]);
+        cluster.run_until(|cluster| cluster.is_formed(&[1, 2].map(peer)));
+        cluster.join(peer(3), &[peer(1)]);
+        let decided = |cluster: &Cluster| {
+            let view = cluster.peers[&peer(1)].machine.view();
+            view.is_some_and(|view| view.members().len() == 3)
+        };
+        cluster.run_until(decided);
+        cluster.split(&[&[peer(1)], &[peer(2), peer(3)]]); // What it has said is lost.
+        cluster.kill(peer(1));
+        cluster.run_for(Duration::from_secs(seed % 20));
+        assert!(!cluster.is_formed(&[2, 3].map(peer)), "seed {seed}: they can't go on without it");
+        cluster.heal();
+        cluster.recover(peer(1));
+        cluster.run();
+        cluster.assert_complete([1, 2, 3].map(peer));
+    }
+}
+
+#[test]
+fn a_run_is_finished_when_a_quorum_says_so() {
+    let mut cluster = Cluster::new(1, 1_000, 1);
+    cluster.config.fork_after = None;
+    cluster.found(peer(1));
+    for name in [2, 3] {
+        cluster.join(peer(name), &[peer(1)]);
+    }
+    cluster.run_until(|cluster| cluster.is_formed(&[1, 2, 3].map(peer)));
+    cluster.split(&[&[peer(1)], &[peer(2), peer(3)]]);
+    cluster.input(peer(1), Input::Finished { step: 1_000, digest: Digest([1; 32]) });
+    cluster.run_for(cluster.config.max_stall * 3);
+    let complete = |event: &Event| matches!(event, Event::Complete { .. });
+    assert!(!cluster.has_event(peer(1), complete), "it may have slept while the others went on");
+    assert!(cluster.has_event(peer(1), |event| matches!(event, Event::Paused { present: 1, needed: 2 })));
 }

@@ -53,7 +53,7 @@ fn random_messages_into_every_state() {
             0 => Membership::found(config, RUN, contact(peer(5)), progress, now),
             1 => Membership::join(config, RUN, contact(peer(5)), vec![contact(peer(6))], now),
             _ => {
-                let record = Record { view: first.clone(), promised: None, accepted: None };
+                let record = Record { view: first.clone(), origin: None, promised: None, accepted: None };
                 let contacts = [6, 7, 8].map(|name| contact(peer(name))).to_vec();
                 Membership::recover(config, RUN, contact(peer(5)), record, contacts, progress, now)
             }
