@@ -111,20 +111,20 @@ where
         samples: description.samples,
         reason,
     })?;
-    let smallest = offers.iter().map(|offer| offer.manifest.bytes()).min().unwrap_or_default();
-    if smallest > limit {
-        return Err(NodeError::DataTooLarge { bytes: smallest, limit });
-    }
-    let mut reason = String::new();
+    let (fitting, large): (Vec<_>, Vec<_>) = offers.into_iter().partition(|offer| offer.manifest.bytes() <= limit);
+    let smallest = large.iter().map(|offer| offer.manifest.bytes()).min();
+    let mut failure = smallest.map(|bytes| NodeError::DataTooLarge { bytes, limit });
     // Who names other files than most may only have them in another form, or it may lie.
-    for offer in offers.into_iter().filter(|offer| offer.manifest.bytes() <= limit) {
+    for offer in fitting {
         match take(open, offer, place, limit, observer).await {
             Ok(dataset) => return Ok(dataset),
-            Err(error) => reason = error,
+            Err(reason) => {
+                tracing::warn!(reason, "a data set that members share can't be had");
+                failure.get_or_insert(NodeError::NoData { reason });
+            }
         }
-        tracing::warn!(reason, "a data set that members share can't be had");
     }
-    Err(NodeError::NoData { reason })
+    Err(failure.expect("invariant: somebody has made an offer"))
 }
 
 /// Downloads what is offered, and puts it in its place if it is the run's data.
@@ -177,7 +177,7 @@ impl Members {
         };
         let mut known: BTreeMap<_, Arc<[Multiaddr]>> = told.iter().map(parsed).collect();
         let first = from_libp2p(&member.peer);
-        let others = told.iter().map(|contact| contact.peer).filter(|peer| Some(*peer) != first);
+        let others = known.keys().copied().filter(|peer| Some(*peer) != first);
         let asked = first.into_iter().chain(others).collect();
         // Where it says that it is may be another place than where we found it.
         known.extend(first.map(|first| (first, addresses)));
