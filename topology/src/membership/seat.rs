@@ -1,6 +1,5 @@
 //! A member's place in a view, and what it knows of the others in it.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::agreement::{Acceptor, Round};
@@ -25,6 +24,8 @@ const MAX_STAGGER: usize = 8;
 pub(super) struct Seat {
     pub(super) view: View,
     pub(super) id: ViewId,
+    /// In which order its members propose.
+    precedence: Vec<PeerId>,
     /// What made the view; kept for those who have not heard of it.
     pub(super) origin: Option<Proposal>,
     /// Too few members: steps are held until more have joined.
@@ -120,6 +121,7 @@ impl Seat {
     pub(super) fn new(view: View, origin: Option<Proposal>, config: &Config) -> Self {
         Self {
             id: view.id(),
+            precedence: precedence(&view),
             view,
             origin,
             waiting: false,
@@ -176,30 +178,15 @@ impl Seat {
     /// The member that is to propose: the first one that nobody has spoken against, as far as we know.
     pub(super) fn proposer(&self, me: PeerId) -> PeerId {
         let sound = |peer: &PeerId| self.trusts(*peer) && self.hearsay.of(*peer).is_none();
-        self.precedence().iter().copied().find(|peer| *peer == me || sound(peer)).unwrap_or(me)
+        self.precedence.iter().copied().find(|peer| *peer == me || sound(peer)).unwrap_or(me)
     }
 
     /// How many trusted members stand before us.
     pub(super) fn stagger(&self, me: PeerId) -> u32 {
-        let order = self.precedence();
-        let before = order.iter().take_while(|peer| **peer != me).filter(|peer| self.trusts(**peer));
+        let before = self.precedence.iter().take_while(|peer| **peer != me).filter(|peer| self.trusts(**peer));
         u32::try_from(before.count().min(MAX_STAGGER)).expect("invariant: bounded above")
     }
 
-    /// In which order members propose: those first that can reach most, and of these the lowest.
-    fn precedence(&self) -> Cow<'_, [PeerId]> {
-        if self.view.severed().is_empty() {
-            return Cow::Borrowed(self.view.members());
-        }
-        let mut severed: BTreeMap<PeerId, usize> = BTreeMap::new();
-        for (a, b) in self.view.severed() {
-            *severed.entry(*a).or_default() += 1;
-            *severed.entry(*b).or_default() += 1;
-        }
-        let mut order = self.view.members().to_vec();
-        order.sort_by_key(|peer| severed.get(peer).copied().unwrap_or(0));
-        Cow::Owned(order)
-    }
 
     /// The members that we can't reach, sorted: those that we miss, those to which a link failed again, and those that the
     /// view says we can't reach, unless we have heard from them since.
@@ -282,4 +269,16 @@ impl Seat {
         let mut unreached = missing.filter(|peer| self.suspects.contains_key(peer) && self.expects(*peer, decree));
         unreached.find_map(|peer| self.who_reaches(peer, decree))
     }
+}
+
+/// In which order the members of `view` propose: those first that can reach most, and of these the lowest.
+fn precedence(view: &View) -> Vec<PeerId> {
+    let mut severed: BTreeMap<PeerId, usize> = BTreeMap::new();
+    for (a, b) in view.severed() {
+        *severed.entry(*a).or_default() += 1;
+        *severed.entry(*b).or_default() += 1;
+    }
+    let mut order = view.members().to_vec();
+    order.sort_by_key(|peer| severed.get(peer).copied().unwrap_or(0));
+    order
 }
