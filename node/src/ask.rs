@@ -4,24 +4,22 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use libp2p::multiaddr::Protocol;
-use libp2p::swarm::behaviour::toggle::Toggle;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
-use libp2p::swarm::{self, DialError, NetworkBehaviour, SwarmEvent};
-use libp2p::{Multiaddr, PeerId, Swarm, mdns};
+use libp2p::swarm::{DialError, SwarmEvent};
+use libp2p::{Multiaddr, PeerId, mdns};
 use starling_topology::RunId;
-use starling_train::{Manifest, WIRE_VERSION};
-use tokio::sync::mpsc;
+use starling_train::Manifest;
 
-use crate::admission::Admission;
 use crate::behaviour::WELCOME;
 use crate::error::NodeError;
 use crate::identity::Identity;
 use crate::network::is_quic;
 use crate::secret::Secret;
 use crate::settings::{Joining, Target};
+use crate::streams;
 use crate::ticket::Ticket;
+use crate::visitor::{self, VisitorBehaviourEvent};
 use crate::welcome::{self, Terms};
-use crate::{streams, transport};
 
 /// How long the member that we join through may take to answer.
 const ASK_LIMIT: Duration = Duration::from_secs(15);
@@ -53,13 +51,6 @@ impl Member {
     }
 }
 
-/// What the connection is for, and on request a look around the local network for where the member is now.
-#[derive(NetworkBehaviour)]
-struct Asker {
-    streams: libp2p_stream::Behaviour,
-    mdns: Toggle<mdns::tokio::Behaviour>,
-}
-
 /// Asks a member what the run is, over a connection made for that alone.
 pub(crate) async fn ask(
     identity: &Identity,
@@ -69,15 +60,7 @@ pub(crate) async fn ask(
 ) -> Result<Terms, NodeError> {
     let peer = member.peer;
     let unreachable = |reason: String| NodeError::Unreachable { peer: peer.to_string(), reason };
-    let (turned_in, mut turned) = mpsc::channel(8);
-    let secret = Secret::new(member.secret);
-    let admission = Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned: turned_in };
-    let transport = transport::build(identity, admission).map_err(NodeError::Network)?;
-    let mdns = multicast.then(|| mdns::tokio::Behaviour::new(mdns::Config::default(), identity.peer_id())).transpose();
-    let behaviour =
-        Asker { streams: libp2p_stream::Behaviour::new(), mdns: Toggle::from(mdns.map_err(NodeError::Network)?) };
-    let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(ASK_LIMIT);
-    let mut swarm = Swarm::new(transport, behaviour, identity.peer_id(), config);
+    let (mut swarm, mut turned) = visitor::swarm(identity, Secret::new(member.secret), multicast)?;
     let mut control = swarm.behaviour().streams.new_control();
 
     let mut addresses = member.addresses.clone();
@@ -110,7 +93,7 @@ pub(crate) async fn ask(
                     }
                     failed = Some(unreachable(reason(&error)));
                 }
-                SwarmEvent::Behaviour(AskerEvent::Mdns(mdns::Event::Discovered(found))) if !connected => {
+                SwarmEvent::Behaviour(VisitorBehaviourEvent::Mdns(mdns::Event::Discovered(found))) if !connected => {
                     let addresses: Vec<_> =
                         found.into_iter().filter(|(found, _)| *found == peer).map(|(_, address)| address).collect();
                     // Also while the first dial hangs: it may be to where the member was yesterday.

@@ -15,7 +15,8 @@ use tokio::time::sleep;
 use crate::error::NodeError;
 use crate::inquiry::Inquiry;
 use crate::secret::Secret;
-use crate::state_transfer::{self, Lacking, Newest};
+use crate::transfer::checkpoint::{self, Lacking};
+use crate::transfer::questions::{self, Newest};
 
 /// Whom to ask for a newer checkpoint of which run.
 pub(crate) struct Search<'a> {
@@ -105,7 +106,7 @@ async fn ask(inquiry: &mut Inquiry, manifest: &Manifest, even_if_live: bool, fou
                 Some((peer, Ok(()))) => {
                     let opening = open(peer);
                     asked.spawn(async move {
-                        let answer = async { state_transfer::newest(&mut opening.await?, run, steps, stall).await };
+                        let answer = async { questions::newest(&mut opening.await?, run, steps, stall).await };
                         (peer, answer.await)
                     });
                 }
@@ -147,7 +148,7 @@ async fn fetch(
     let stall = stall(manifest);
     let lacking = Lacking { head: proof.head, max_bytes: manifest.max_state_bytes(), donors, stall };
     let progress = |bytes, of| tracing::info!(step = proof.head.step, bytes, of, "fetching a checkpoint");
-    let snapshot = state_transfer::fetch_checkpoint(inquiry.opener(stall / 2), lacking, store, progress).await?;
+    let snapshot = checkpoint::fetch(inquiry.opener(stall / 2), lacking, store, progress).await?;
     let (store, proof) = (store.clone(), proof.clone());
     let completed = tokio::task::spawn_blocking(move || {
         let info = store.complete(&snapshot)?;

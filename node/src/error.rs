@@ -104,6 +104,36 @@ pub enum NodeError {
         /// The member's.
         theirs: String,
     },
+    /// This machine has no data for the run, and nobody shares any.
+    #[error(
+        "this machine has no data for the run ({kind}, {samples} samples), and no member that could be asked shares it ({reason}); pass --data PATH if this machine has it, or start a member with --share-data"
+    )]
+    NotShared {
+        /// The kind of data.
+        kind: String,
+        /// How many samples it has.
+        samples: u64,
+        /// What one of the members answered.
+        reason: String,
+    },
+    /// The run's data set is larger than what this machine takes.
+    #[error(
+        "the run's data set has {bytes} bytes, and this machine takes at most {} MiB from members; pass --data-limit {} to take it, or --data PATH if this machine has it", limit >> 20, bytes.div_ceil(1 << 20)
+    )]
+    DataTooLarge {
+        /// How large it is.
+        bytes: u64,
+        /// How large it may be, in bytes.
+        limit: u64,
+    },
+    /// The run's data set did not come.
+    #[error(
+        "the run's data set can't be downloaded: {reason}; join again to go on where this stopped, or pass --data PATH if this machine has it"
+    )]
+    NoData {
+        /// Why.
+        reason: String,
+    },
     /// A member refused us.
     #[error("{peer} refused: {refusal}")]
     Refused {

@@ -32,9 +32,9 @@ use crate::reducer::{ReducerHandle, Traffic};
 use crate::report::{Observer, Report};
 use crate::saver::Desk;
 use crate::served::Inbox;
-use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
 use crate::trainer::{TrainerHandle, Watch};
+use crate::transfer::Shelves;
 use change::Change;
 use resume::{ResultFetch, StateFetch};
 
@@ -89,7 +89,7 @@ pub(crate) struct Company {
     pub(crate) trainer: TrainerHandle,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) snapshots: Arc<Snapshots>,
-    pub(crate) shelf: Arc<Shelf>,
+    pub(crate) shelves: Arc<Shelves>,
     pub(crate) keepers: Keepers,
     pub(crate) desk: Desk,
     pub(crate) record: RecordFile,
@@ -104,7 +104,7 @@ pub(crate) struct EventLoop {
     trainer: TrainerHandle,
     exchange: Arc<Exchange>,
     snapshots: Arc<Snapshots>,
-    shelf: Arc<Shelf>,
+    shelves: Arc<Shelves>,
     /// Where checkpoints are kept besides.
     keepers: Keepers,
     desk: Desk,
@@ -154,7 +154,7 @@ pub(crate) struct Ended {
 
 impl EventLoop {
     pub(crate) fn new(company: Company, config: LoopConfig) -> Self {
-        let Company { identity, network, inbox, membership, trainer, exchange, snapshots, shelf, .. } = company;
+        let Company { identity, network, inbox, membership, trainer, exchange, snapshots, shelves, .. } = company;
         let Company { keepers, desk, record, observer, .. } = company;
         let me = network.contact().peer;
         Self {
@@ -165,7 +165,7 @@ impl EventLoop {
             trainer,
             exchange,
             snapshots,
-            shelf,
+            shelves,
             keepers,
             desk,
             heads: Heads::new(config.run, me),

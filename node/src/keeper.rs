@@ -28,12 +28,12 @@ use crate::pace::Pace;
 use crate::report::{Observer, Outcome, Report, Summary};
 use crate::reporter::Reporter;
 use crate::secret::{self, Secret};
-use crate::served::serve_state;
+use crate::served::serve_chunks;
 use crate::settings::Settings;
 use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
-use crate::state_transfer;
 use crate::ticket::Ticket;
+use crate::transfer::{Shelves, questions};
 use keeping::{Keeping, Parts};
 
 /// How long those who know the run may take to say what it is.
@@ -133,7 +133,7 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<Reporter>) 
     let stall = Duration::from_millis(manifest.max_stall_ms);
     let mut network = Network::new(&identity, Secret::new(ticket.secret), settings, run)?;
     // It has no states for joiners.
-    serve_state(&network, Snapshots::new(pace), shelf.clone(), stall);
+    serve_chunks(&network, Shelves::new(Snapshots::new(pace), shelf.clone(), None), stall);
     network.listen(&settings.listen).await?;
     let addresses = network.addresses();
     let own = Ticket { peer: identity.peer_id(), addresses: addresses.clone(), run, secret: ticket.secret };
@@ -197,7 +197,7 @@ async fn ask(ticket: &Ticket, contacts: &[Contact]) -> Result<Manifest, NodeErro
     let asking = async {
         while let Some((peer, connected)) = inquiry.next().await {
             let answer = match connected {
-                Ok(()) => async { state_transfer::run(&mut open(peer).await?, ticket.run, ASK_LIMIT).await }
+                Ok(()) => async { questions::run(&mut open(peer).await?, ticket.run, ASK_LIMIT).await }
                     .await
                     .map_err(|error| error.to_string()),
                 Err(reason) => Err(reason),

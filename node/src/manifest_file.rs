@@ -46,8 +46,7 @@ mod tests {
     #[test]
     fn a_manifest_is_found_by_its_run() {
         let spec = RunSpec::default();
-        let (source, label, header) = ("digits".to_owned(), None, None);
-        let options = DataOptions { source, label, header, held_out: spec.held_out, seed: spec.seed };
+        let options = DataOptions { held_out: spec.held_out, seed: spec.seed, ..DataOptions::default() };
         let dataset = Dataset::load(&options).expect("the digits");
         let manifest = Manifest::found(&spec, &dataset).expect("a manifest");
         let dir = tempfile::tempdir().expect("a temp dir");

@@ -28,6 +28,7 @@ use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
 use crate::ticket::Ticket;
 use crate::trainer::{self, Duties, Totals};
+use crate::transfer::Shelves;
 use crate::welcome::Terms;
 
 /// The folder of the data directory that holds checkpoints, in one folder for each run.
@@ -46,7 +47,7 @@ pub async fn found(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    live(&settings, prepare::founder(&settings, &founding), observer, stop).await
+    live(&settings, |_| prepare::founder(&settings, &founding), observer, stop).await
 }
 
 /// Joins a run and takes part in it until it is complete or `stop` is cancelled. The manifest comes from the swarm.
@@ -59,15 +60,18 @@ pub async fn join(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    live(&settings, prepare::joiner(&settings, &joining), observer, stop).await
+    live(&settings, |observer| prepare::joiner(&settings, &joining, observer), observer, stop).await
 }
 
-async fn live(
+async fn live<Preparation>(
     settings: &Settings,
-    preparation: impl Future<Output = Result<Prepared, NodeError>>,
+    prepare: impl FnOnce(Arc<dyn Observer>) -> Preparation,
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
-) -> Result<Summary, NodeError> {
+) -> Result<Summary, NodeError>
+where
+    Preparation: Future<Output = Result<Prepared, NodeError>>,
+{
     // Whoever shows the reports may be stuck; neither steps nor messages may be.
     let reporter = Reporter::start(observer)?;
     let lived = tokio::select! {
@@ -77,7 +81,7 @@ async fn live(
             reporter.report(&Report::Finished(summary.clone()));
             Ok(summary)
         }
-        prepared = preparation => match prepared {
+        prepared = prepare(reporter.clone()) => match prepared {
             Ok(prepared) => take_part(settings, prepared, reporter.clone(), stop.clone()).await,
             Err(error) => Err(error),
         }
@@ -94,7 +98,7 @@ async fn take_part(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    let Prepared { identity, manifest, trainer, store, secret, membership, start, record, damaged, searched } =
+    let Prepared { identity, manifest, trainer, shared, store, secret, membership, start, record, damaged, searched } =
         prepared;
     let run = manifest.run_id();
     observer.report(&Report::Started {
@@ -132,9 +136,9 @@ async fn take_part(
     let exchange = Exchange::new(trainer.step(), manifest.steps, manifest.batch_size);
     let pace = Pace::new(settings.state_rate);
     let snapshots = Snapshots::new(pace.clone());
-    let shelf = Shelf::new(&manifest, store.clone(), pace);
+    let shelves = Shelves::new(snapshots.clone(), Shelf::new(&manifest, store.clone(), pace), shared);
     let terms = Terms { manifest, min_members: membership.min_members };
-    let stock = Stock { exchange: exchange.clone(), snapshots: snapshots.clone(), shelf: shelf.clone(), terms };
+    let stock = Stock { exchange: exchange.clone(), shelves: shelves.clone(), terms };
     let (mut network, inbox) = listen_where_it_was(&identity, Secret::new(secret), settings, stock, &start).await?;
     let addresses = network.addresses();
     let ticket = Ticket { peer: identity.peer_id(), addresses: addresses.clone(), run, secret };
@@ -190,7 +194,7 @@ async fn take_part(
         trainer,
         exchange,
         snapshots,
-        shelf,
+        shelves,
         keepers,
         desk,
         record,

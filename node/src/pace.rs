@@ -1,25 +1,25 @@
-//! How fast bytes may go out that are not gradients: states and checkpoints share one limit.
+//! How fast this machine hands things out that are not gradients.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// Spreads bytes over time.
+/// Spreads bytes over time. All that is handed out shares one: states, checkpoints and data.
 #[derive(Debug)]
 pub(crate) struct Pace {
+    /// Bytes per second; 0 sets no limit.
     rate: u64,
     /// When all bytes let through so far have had their time.
     free: Mutex<Option<Instant>>,
 }
 
 impl Pace {
-    /// At most `rate` bytes per second; 0 sets no limit.
     pub(crate) fn new(rate: u64) -> Arc<Self> {
         Arc::new(Self { rate, free: Mutex::new(None) })
     }
 
-    /// Waits until so many more bytes may go.
+    /// Waits until so many more bytes may go out.
     pub(crate) async fn wait_for_room(&self, bytes: usize) {
         if let Some(at) = self.reserve(Instant::now(), bytes) {
             sleep_until(at).await;

@@ -2,22 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use starling_topology::{Config as MembershipConfig, Contact, Digest, PeerId, RunId};
 use starling_train::{
-    CheckpointError, CheckpointFolder, CheckpointStore, DataOptions, Dataset, LabelColumn, Manifest, Recovered,
-    Trainer, WIRE_VERSION, check_export_place,
+    CheckpointError, CheckpointFolder, CheckpointStore, Dataset, Manifest, Recovered, SharedData, Trainer,
+    WIRE_VERSION, check_export_place,
 };
 
 use crate::ask::{Member, ask};
 use crate::catch_up::{Found, Search, catch_up};
+use crate::dataset::{self, Samples};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p};
 use crate::known_file::KnownFile;
 use crate::manifest_file;
 use crate::node::{CHECKPOINTS, blocking};
 use crate::record_file::{Kept, RecordFile};
+use crate::report::Observer;
 use crate::secret;
 use crate::settings::{Founding, Joining, Resume, Settings};
 use crate::welcome::{self, Terms};
@@ -27,6 +30,8 @@ pub(crate) struct Prepared {
     pub(crate) identity: Identity,
     pub(crate) manifest: Manifest,
     pub(crate) trainer: Trainer,
+    /// The files of its data set, if its user shares them.
+    pub(crate) shared: Option<Arc<SharedData>>,
     pub(crate) store: CheckpointStore,
     /// The run's secret; `None` for a public run.
     pub(crate) secret: Option<[u8; 32]>,
@@ -72,9 +77,14 @@ pub(crate) async fn founder(settings: &Settings, founding: &Founding) -> Result<
         check_export_place(path)?;
     }
     let identity = Identity::load_or_create(&settings.data_dir)?;
-    let (manifest, dataset, store) = {
+    let (manifest, dataset, shared, store) = {
         let (settings, founding) = (settings.clone(), founding.clone());
-        blocking(move || describe(&settings, &founding)).await?
+        blocking(move || {
+            let shared = dataset::share(&settings, dataset::source(&settings))?;
+            let (manifest, dataset, store) = describe(&settings, &founding)?;
+            Ok((manifest, dataset, shared, store))
+        })
+        .await?
     };
     let record = RecordFile::new(&settings.data_dir, manifest.run_id());
     let kept = match founding.resume {
@@ -98,11 +108,16 @@ pub(crate) async fn founder(settings: &Settings, founding: &Founding) -> Result<
     manifest_file::store(&settings.data_dir, &manifest)?;
     let secret = if founding.public { None } else { Some(own_secret(&settings.data_dir, manifest.run_id())?) };
     let membership = membership(settings, &manifest, founding.min_peers);
-    Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record, damaged, searched })
+    Ok(Prepared { identity, manifest, trainer, shared, store, secret, membership, start, record, damaged, searched })
 }
 
-/// Prepares a joiner: asks a member what the run is, and checks that this machine can take part in it.
-pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Prepared, NodeError> {
+/// Prepares a joiner: asks a member what the run is, gets the data that it needs, and checks that this machine can take
+/// part in it.
+pub(crate) async fn joiner(
+    settings: &Settings,
+    joining: &Joining,
+    observer: Arc<dyn Observer>,
+) -> Result<Prepared, NodeError> {
     if let Some(path) = &settings.export {
         check_export_place(path)?;
     }
@@ -126,10 +141,7 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
         let (ours, theirs) = (ours.to_string(), run.to_string());
         return Err(NodeError::OtherRun { peer: member.peer.to_string(), ours, theirs });
     }
-    let dataset = {
-        let options = data_options(settings, 0.0, 0).for_run(&manifest);
-        blocking(move || Ok(Dataset::load(&options).map_err(starling_train::Error::from)?)).await?
-    };
+    let Samples { dataset, source, told } = dataset::of_run(settings, &manifest, &identity, &member, observer).await?;
     let ours = as_we_see_it(&manifest, joining, &dataset);
     if ours != manifest {
         // The member is shown ours, so that its user learns what differs as well.
@@ -156,15 +168,19 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
         Some(kept) => search(settings, &identity, &manifest, member.secret, Some(kept), &store).await?,
         None => Found::default(),
     };
-    let (trainer, store, start, damaged) = {
+    let (trainer, shared, store, start, damaged) = {
         let (settings, manifest) = (settings.clone(), manifest.clone());
         blocking(move || {
+            let shared = dataset::share(&settings, &source)?;
             let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
             let Some(kept) = kept else {
-                return Ok((trainer, store, Start::Join(vec![through]), Vec::new()));
+                // The member that we knew may have gone during a download.
+                let others = told.into_iter().filter(|contact| contact.peer != through.peer);
+                let contacts = [through.clone()].into_iter().chain(others).collect();
+                return Ok((trainer, shared, store, Start::Join(contacts), Vec::new()));
             };
             let (start, damaged) = recover(&store, &mut trainer, kept)?;
-            Ok((trainer, store, start, damaged))
+            Ok((trainer, shared, store, start, damaged))
         })
         .await?
     };
@@ -175,7 +191,7 @@ pub(crate) async fn joiner(settings: &Settings, joining: &Joining) -> Result<Pre
     }
     let membership = membership(settings, &manifest, min_members);
     let secret = member.secret;
-    Ok(Prepared { identity, manifest, trainer, store, secret, membership, start, record, damaged, searched })
+    Ok(Prepared { identity, manifest, trainer, shared, store, secret, membership, start, record, damaged, searched })
 }
 
 /// Brings a newer stable checkpoint from whoever of those that this machine knows holds one: keepers, and other members.
@@ -222,7 +238,7 @@ fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> M
 
 /// What a founder's run is, over which data, and where its checkpoints are.
 fn describe(settings: &Settings, founding: &Founding) -> Result<(Manifest, Dataset, CheckpointStore), NodeError> {
-    let options = data_options(settings, founding.run.held_out, founding.run.seed);
+    let options = dataset::options(settings, founding.run.held_out, founding.run.seed);
     let dataset = Dataset::load(&options).map_err(starling_train::Error::from)?;
     let manifest = Manifest::found(&founding.run, &dataset)?;
     let store = open_store(settings, manifest.run_id())?;
@@ -307,16 +323,6 @@ fn damaged(store: &CheckpointStore, error: CheckpointError) -> NodeError {
 /// The checkpoints of one run. Those of other runs lie beside them.
 fn open_store(settings: &Settings, run: RunId) -> Result<CheckpointStore, NodeError> {
     Ok(CheckpointFolder::new(settings.data_dir.join(CHECKPOINTS)).open(run, settings.checkpoint_keep)?)
-}
-
-fn data_options(settings: &Settings, held_out: f32, seed: u64) -> DataOptions {
-    DataOptions {
-        source: settings.data.clone(),
-        label: settings.label.clone().map(LabelColumn::Written),
-        header: settings.header,
-        held_out,
-        seed,
-    }
 }
 
 /// The secret of a run that we founded: from the data directory, or fresh.

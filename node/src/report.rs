@@ -67,6 +67,13 @@ pub enum Report {
         /// Whether only holders of the ticket's secret are admitted.
         private: bool,
     },
+    /// The data set is being downloaded from members. At most a few per second; the last one has all bytes.
+    Downloading {
+        /// Bytes that are here.
+        bytes: u64,
+        /// Bytes that it has.
+        of: u64,
+    },
     /// Others can reach the node.
     Listening {
         /// Multiaddrs, each ending in `/p2p/<peer id>`.

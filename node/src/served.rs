@@ -15,10 +15,9 @@ use crate::identity::{Identity, from_libp2p};
 use crate::network::{MAX_NOTICES, Network};
 use crate::secret::Secret;
 use crate::settings::Settings;
-use crate::shelf::Shelf;
-use crate::snapshots::Snapshots;
+use crate::transfer::{self, Shelves};
 use crate::welcome::{self, Mismatch, Terms};
-use crate::{control, reducer, result_transfer, state_transfer, streams};
+use crate::{control, reducer, result_transfer, streams};
 
 /// Events that wait for the event loop. Its tasks wait when it is full: backpressure down to the sockets.
 const MAX_EVENTS: usize = 256;
@@ -27,8 +26,7 @@ const MAX_EVENTS: usize = 256;
 #[derive(Clone)]
 pub(crate) struct Stock {
     pub(crate) exchange: Arc<Exchange>,
-    pub(crate) snapshots: Arc<Snapshots>,
-    pub(crate) shelf: Arc<Shelf>,
+    pub(crate) shelves: Arc<Shelves>,
     pub(crate) terms: Terms,
 }
 
@@ -47,7 +45,7 @@ pub(crate) async fn start(
     settings: &Settings,
     stock: Stock,
 ) -> Result<(Network, Inbox), NodeError> {
-    let Stock { exchange, snapshots, shelf, terms } = stock;
+    let Stock { exchange, shelves, terms } = stock;
     let run = terms.manifest.run_id();
     let segment_bytes = terms.manifest.layout.segment_bytes as usize;
     let mut network = Network::new(identity, secret, settings, run)?;
@@ -73,7 +71,7 @@ pub(crate) async fn start(
         streams::serve(network.control(), protocols.result.clone(), move |_, stream| {
             result_transfer::serve(stream, exchange.clone(), stall)
         });
-        serve_state(&network, snapshots, shelf, stall);
+        serve_chunks(&network, shelves, stall);
         let terms = Arc::new(terms.clone());
         streams::serve(network.control(), WELCOME, move |peer, stream| {
             let (terms, mismatches) = (terms.clone(), mismatches_in.clone());
@@ -95,13 +93,13 @@ pub(crate) async fn start(
     Ok((network, Inbox { events, events_in, mismatches, door: Arc::new(door) }))
 }
 
-/// Serves states and checkpoints, as members and keepers do.
-pub(crate) fn serve_state(network: &Network, snapshots: Arc<Snapshots>, shelf: Arc<Shelf>, stall: Duration) {
+/// Serves what travels in chunks, as members and keepers do.
+pub(crate) fn serve_chunks(network: &Network, shelves: Arc<Shelves>, stall: Duration) {
     streams::serve(network.control(), network.protocols.state.clone(), move |peer, stream| {
-        let (snapshots, shelf) = (snapshots.clone(), shelf.clone());
+        let shelves = shelves.clone();
         async move {
-            if let Err(error) = state_transfer::serve(stream, snapshots, shelf, stall).await {
-                tracing::info!(%peer, %error, "a peer stopped asking for a state");
+            if let Err(error) = transfer::serve(stream, shelves, stall).await {
+                tracing::info!(%peer, %error, "a peer stopped asking for a state, a checkpoint or data");
             }
         }
     });

@@ -16,12 +16,17 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// What computes.
     pub device: DeviceChoice,
-    /// Where the samples are: `digits` or a path.
-    pub data: String,
+    /// Where the samples are: `digits` or a path. `None`: digits for a founder; for a joiner whatever the run trains on,
+    /// from its members if they share it.
+    pub data: Option<String>,
     /// CSV: the label column.
     pub label: Option<String>,
     /// CSV: whether there is a header; `None` detects it.
     pub header: Option<bool>,
+    /// Whether joiners may have the files of the data set.
+    pub share_data: bool,
+    /// The most bytes of a data set that are taken from members.
+    pub data_limit: u64,
     /// Where to listen.
     pub listen: Vec<Multiaddr>,
     /// Addresses to announce besides those we listen on (a forwarded port, say).
@@ -34,7 +39,7 @@ pub struct Settings {
     pub max_peers: usize,
     /// When a side without a quorum goes on as a fork; `None` is never.
     pub fork_after: Option<Duration>,
-    /// Bytes of state handed out to joiners per second; 0 sets no limit.
+    /// Bytes of state and data handed out to joiners per second; 0 sets no limit.
     pub state_rate: u64,
     /// Save a checkpoint every so many steps; 0 saves only at the end.
     pub checkpoint_every: u64,

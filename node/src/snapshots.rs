@@ -42,7 +42,7 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    /// None yet. They are handed out at this pace, but to joiners that would not arrive at all.
+    /// None yet. They are handed out at `pace`, but for joiners that would not arrive at all.
     pub(crate) fn new(pace: Arc<Pace>) -> Arc<Self> {
         Arc::new(Self { kept: Mutex::default(), pace, entered: AtomicU64::new(0), reached: watch::Sender::new(0) })
     }

@@ -8,5 +8,6 @@ mod members;
 mod partitions;
 mod refusals;
 mod restarts;
+mod sharing;
 mod tidy;
 mod training;

@@ -74,7 +74,7 @@ fn a_peer_that_wants_another_model_seed_or_batch() {
 #[test]
 fn a_peer_with_other_data() {
     let founder = Peer::run(&PeerOptions::flags("--min-peers 2").with("--data", data::breast_cancer()));
-    let error = Peer::join(&founder.ticket(), &PeerOptions::default()).finish().error().to_owned();
+    let error = Peer::join(&founder.ticket(), &PeerOptions::flags("--data digits")).finish().error().to_owned();
     assert_names(&error, &["data.kind", "ours digits", "theirs csv", "data.fingerprint"]);
 }
 

@@ -11,6 +11,15 @@ pub fn breast_cancer() -> PathBuf {
     crate::root().join("tests/data/breast_cancer.csv")
 }
 
+/// The same table as a file of `mib` MiB and a little more: blanks around a number mean nothing.
+pub fn write_large_table(path: &Path, mib: usize) {
+    let table = std::fs::read_to_string(breast_cancer()).expect("the table is there");
+    let width = mib * (1 << 20) / (table.lines().count() - 1);
+    let (header, rows) = table.split_once('\n').expect("a header");
+    let padded: String = rows.lines().map(|row| format!("{}{row}\n", " ".repeat(width))).collect();
+    std::fs::write(path, format!("{header}\n{padded}")).expect("written");
+}
+
 /// The embedded digits as rows of 64 pixels (0 to 16) and a class.
 fn digits() -> Vec<Vec<u8>> {
     let file = std::fs::File::open(crate::root().join("train/data/digits.csv.gz")).expect("the digits are there");

@@ -10,6 +10,7 @@ use crate::data::DataError;
 use crate::device::DeviceError;
 use crate::manifest::{Difference, ManifestError};
 use crate::record::RecordError;
+use crate::sharing::SharingError;
 use crate::snapshot::SnapshotError;
 use crate::state::StateError;
 
@@ -109,6 +110,9 @@ pub enum Error {
     /// A snapshot cannot be put together.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
+    /// A data set cannot be shared or put together.
+    #[error(transparent)]
+    Sharing(#[from] SharingError),
     /// The device failed in the middle of a computation.
     #[error("the device `{device}` failed to compute step {step}: {source}")]
     Execution {

@@ -27,6 +27,7 @@ pub mod network;
 pub mod optimizer;
 pub mod record;
 pub mod schema;
+pub mod sharing;
 pub mod snapshot;
 pub mod spec;
 pub mod state;
@@ -37,7 +38,7 @@ pub use balance::{Balance, BalanceError};
 pub use checkpoint::{
     CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Head, Recovered, Signature, Signed, Verdict,
 };
-pub use data::{DataDescription, DataError, DataOptions, Dataset, LabelColumn, Samples};
+pub use data::{DIGITS, DataDescription, DataError, DataOptions, Dataset, LabelColumn, Samples};
 pub use device::{DeviceChoice, DeviceError, OpenDevice};
 pub use error::Error;
 pub use evaluation::Evaluation;
@@ -47,6 +48,7 @@ pub use network::Network;
 pub use optimizer::Optimizer;
 pub use record::{RecordError, ResultRecord};
 pub use schema::Schema;
+pub use sharing::{DataManifest, Download, SharedData, SharedFile, SharingError};
 pub use snapshot::{Assembly, SnapshotError, SnapshotManifest, StateSnapshot};
 pub use spec::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
 pub use state::{ReplicatedState, StateError};

@@ -202,7 +202,8 @@ pub struct FoundingFlags {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "This machine")]
 pub struct MachineFlags {
-    /// digits (built in), a CSV file (.csv, .csv.gz), an IDX file, or a folder of IDX files [default: digits]
+    /// digits (built in), a CSV file (.csv, .csv.gz), an IDX file, or a folder of IDX files; joiners without it ask members
+    /// that share the run's data [default: digits]
     #[arg(long, value_name = "SOURCE")]
     pub data: Option<String>,
     /// CSV: the label column, by name or 0-based index; joiners have it from the run [default: the last column]
@@ -214,6 +215,12 @@ pub struct MachineFlags {
     /// CSV: the first row holds values
     #[arg(long, conflicts_with = "header")]
     pub no_header: bool,
+    /// Let joiners have the files of the data set from this machine [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub share_data: Option<String>,
+    /// MiB of data that a joiner without --data takes from members at most [default: 1024]
+    #[arg(long, value_name = "MIB", allow_negative_numbers = true)]
+    pub data_limit: Option<String>,
     /// auto (a GPU if there is one), cpu, gpu or gpu:N [default: auto]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
@@ -254,7 +261,7 @@ pub struct MachineFlags {
     /// Go on without most of the members after this long, such as 90s, 2m or 1h, or never [default: 2m]
     #[arg(long, value_name = "DURATION")]
     pub fork_after: Option<String>,
-    /// MiB of state to hand out to joiners per second; 0 sets no limit [default: 64]
+    /// MiB of state and data to hand out to joiners per second; 0 sets no limit [default: 64]
     #[arg(long, value_name = "MIB", allow_negative_numbers = true)]
     pub state_rate: Option<String>,
 }

@@ -91,6 +91,8 @@ impl MachineFlags {
             one("data.label", "--label", &self.label),
             one("data.header", "--header", &self.header),
             one("data.header", "--no-header", &no_header),
+            one("data.share", "--share-data", &self.share_data),
+            one("data.limit_mib", "--data-limit", &self.data_limit),
             one("train.device", "--device", &self.device),
             one("train.evaluate_every_steps", "--evaluate-every", &self.evaluate_every),
             one("train.checkpoint_every_steps", "--checkpoint-every", &self.checkpoint_every),

@@ -114,9 +114,11 @@ impl Loaded {
         Ok(Settings {
             data_dir: self.data_dir()?,
             device: self.device()?,
-            data: data.source.clone(),
+            data: (*self.origin("data.source") != Origin::Default).then(|| data.source.clone()),
             label: data.label.clone(),
             header: data.header,
+            share_data: data.share,
+            data_limit: data.limit_mib << 20,
             listen: self.addresses("network.listen", &network.listen)?,
             announce: self.addresses("network.announce", &network.announce)?,
             mdns: network.mdns,

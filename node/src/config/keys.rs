@@ -1,6 +1,7 @@
 //! The one list of all keys: their types, ranges and meaning.
 
 use starling_train::MAX_STALL_MS;
+use starling_train::sharing::MAX_DATA_BYTES;
 use toml::Value;
 
 /// One key of the configuration.
@@ -37,6 +38,8 @@ pub enum Kind {
 
 /// The most members that a configuration may allow. The wire format has the same bound.
 const MAX_PEERS: i64 = starling_topology::message::MAX_MEMBERS as i64;
+/// The most data that can be shared, in MiB.
+const MAX_DATA_MIB: i64 = (MAX_DATA_BYTES >> 20) as i64;
 /// A checkpoint's file name has room for twelve digits.
 const MAX_STEPS: i64 = 999_999_999_999;
 
@@ -129,6 +132,18 @@ pub static KEYS: &[Key] = &[
         "detected from the first row",
         "CSV: whether the first row holds column names.",
     ),
+    key(
+        "data.share",
+        Kind::Bool,
+        Some("--share-data"),
+        "Whether joiners may have the files of the data set from this machine.",
+    ),
+    key(
+        "data.limit_mib",
+        Kind::Integer(0, MAX_DATA_MIB),
+        Some("--data-limit"),
+        "The most MiB of data that a joiner without files of its own takes from members.",
+    ),
     key("train.device", Kind::Text, Some("--device"), "auto (a GPU if there is one), cpu, gpu or gpu:N."),
     optional(
         "train.data_dir",
@@ -197,7 +212,7 @@ pub static KEYS: &[Key] = &[
         "network.state_rate",
         Kind::Integer(0, 1 << 20),
         Some("--state-rate"),
-        "MiB of state that this machine hands out to joiners per second; 0 sets no limit.",
+        "MiB of state and data that this machine hands out to joiners per second; 0 sets no limit.",
     ),
     key(
         "collective.codec",

@@ -79,11 +79,15 @@ pub struct DataConfig {
     pub label: Option<String>,
     /// CSV: whether the first row holds names; `None` detects it.
     pub header: Option<bool>,
+    /// Whether joiners may have the files.
+    pub share: bool,
+    /// The most MiB of data that a joiner takes from members.
+    pub limit_mib: u64,
 }
 
 impl Default for DataConfig {
     fn default() -> Self {
-        Self { source: "digits".to_owned(), label: None, header: None }
+        Self { source: "digits".to_owned(), label: None, header: None, share: false, limit_mib: 1024 }
     }
 }
 
@@ -139,7 +143,7 @@ pub struct NetworkConfig {
     pub max_stall_ms: u64,
     /// When a side without a quorum goes on as a fork: a duration such as `2m`, or `never`.
     pub fork_after: String,
-    /// MiB of state that this machine hands out to joiners per second; 0 sets no limit.
+    /// MiB of state and data that this machine hands out to joiners per second; 0 sets no limit.
     pub state_rate: u64,
 }
 

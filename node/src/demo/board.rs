@@ -95,7 +95,8 @@ fn show_on(bar: &ProgressBar, report: &Report) {
             bar.set_message(format!("state: {} of {}", format::bytes(*bytes), format::bytes(*of)));
         }
         Report::Paused { present, needed } => bar.set_message(format!("paused: {present} of {needed} answer")),
-        Report::Listening { .. }
+        Report::Downloading { .. }
+        | Report::Listening { .. }
         | Report::Suspected { .. }
         | Report::Evicted { .. }
         | Report::Synced { .. }

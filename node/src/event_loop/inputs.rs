@@ -139,6 +139,7 @@ impl EventLoop {
         {
             self.network.learn(&contact);
             self.handle(Input::Located(contact));
+            self.tell_members();
         } else if message.topic == protocols.keepers.hash()
             && let Some(contact) = read_contact(from, &message.data)
         {

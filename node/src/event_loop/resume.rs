@@ -15,7 +15,8 @@ use crate::event::NetworkEvent;
 use crate::identity::to_libp2p;
 use crate::reducer::{self, ReducerConfig, ReducerHandle};
 use crate::report::Report;
-use crate::{result_transfer, state_transfer, streams, trainer};
+use crate::transfer::state;
+use crate::{result_transfer, streams, trainer};
 
 /// How often the progress of a download is told.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
@@ -64,11 +65,12 @@ impl EventLoop {
             self.links.remove(gone);
         }
         self.members = view.members().to_vec();
+        self.tell_members();
         self.reducer = None;
         self.reducer = self.start_reducer(view);
         self.keep_connected(view);
         self.shown = Some((view.clone(), *step));
-        self.shelf.enter(view);
+        self.shelves.checkpoints.enter(view);
         self.vouch(heads::Input::View(Some(view.clone())));
 
         let syncing: BTreeSet<PeerId> = syncing.iter().copied().collect();
@@ -103,6 +105,12 @@ impl EventLoop {
                 self.open(view, false);
             }
         }
+    }
+
+    /// Has joiners that ask learn where the members are.
+    pub(super) fn tell_members(&self) {
+        let members = self.membership.contacts().filter(|contact| self.members.contains(&contact.peer));
+        self.shelves.know(members.cloned());
     }
 
     /// Lets the steps of `view` run.
@@ -152,7 +160,7 @@ impl EventLoop {
         (self.result, self.state) = (None, None);
         self.members.clear();
         self.syncing.clear();
-        self.shelf.leave();
+        self.shelves.checkpoints.leave();
         self.vouch(heads::Input::View(None));
     }
 
@@ -246,7 +254,7 @@ impl EventLoop {
         if let Err(error) = std::thread::Builder::new().name("syncing".into()).spawn(idle) {
             tracing::warn!(%error, "no thread to take part while the state is on its way; the others wait for it");
         }
-        let wanted = state_transfer::Wanted {
+        let wanted = state::Wanted {
             run: self.config.run,
             generation,
             step,
@@ -269,7 +277,7 @@ impl EventLoop {
                     observer.report(&Report::Syncing { step, bytes, of });
                 }
             };
-            let state = state_transfer::fetch(open, wanted, progress).await;
+            let state = state::fetch(open, wanted, progress).await;
             let _ = events.send(NetworkEvent::StateFetched { number, state }).await;
         });
         StateFetch { number, task }

@@ -18,8 +18,9 @@ use crate::inquiry::Opening;
 use crate::report::{Observer, Report};
 use crate::reporter::Reporter;
 use crate::shelf::Shelf;
-use crate::state_transfer::{self, Lacking, Newest};
 use crate::streams;
+use crate::transfer::checkpoint::{self, Lacking};
+use crate::transfer::questions::{self, Newest};
 
 /// How often the progress of a download is told.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
@@ -73,14 +74,14 @@ impl Errands {
     pub(super) fn newest(&self, peer: PeerId) -> impl Future<Output = Done> + Send + use<> {
         let (open, run, steps, stall) = (self.opener(), self.run, self.steps, self.stall);
         async move {
-            let answer = async { state_transfer::newest(&mut open(peer).await?, run, steps, stall).await };
+            let answer = async { questions::newest(&mut open(peer).await?, run, steps, stall).await };
             Done::Newest { peer, newest: answer.await }
         }
     }
 
     pub(super) fn view(&self, id: ViewId, from: Vec<PeerId>) -> impl Future<Output = Done> + Send + use<> {
         let (open, stall) = (self.opener(), self.stall);
-        async move { Done::View { id, view: state_transfer::view(open, id, &from, stall).await } }
+        async move { Done::View { id, view: questions::view(open, id, &from, stall).await } }
     }
 
     pub(super) fn fetch(&self, head: Head, donors: Vec<PeerId>) -> impl Future<Output = Done> + Send + use<> {
@@ -95,7 +96,7 @@ impl Errands {
                     observer.report(&Report::Fetching { step: head.step, bytes, of });
                 }
             };
-            let manifest = match state_transfer::fetch_checkpoint(open, lacking, &store, progress).await {
+            let manifest = match checkpoint::fetch(open, lacking, &store, progress).await {
                 Ok(manifest) => manifest,
                 Err(reason) => return Done::Fetched { head, outcome: Err(reason) },
             };

@@ -25,7 +25,7 @@ use crate::network::Network;
 use crate::report::{Observer, Report, Summary};
 use crate::reporter::Reporter;
 use crate::shelf::Shelf;
-use crate::state_transfer::Newest;
+use crate::transfer::questions::Newest;
 
 /// How often a keeper says where it is.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);

@@ -33,6 +33,9 @@ impl Narrator {
                     ),
                 ]
             }
+            Report::Downloading { bytes, of } => {
+                vec![format!("data set: {} of {}", format::bytes(*bytes), format::bytes(*of))]
+            }
             Report::Listening { addresses, ticket } => self.listening(addresses, ticket),
             Report::Waiting { present, needed } => {
                 let missing = needed.saturating_sub(*present);

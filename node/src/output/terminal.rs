@@ -44,9 +44,11 @@ impl Terminal {
 impl Observer for Terminal {
     fn report(&self, report: &Report) {
         match report {
-            Report::Waiting { .. } | Report::Syncing { .. } | Report::Fetching { .. } | Report::Paused { .. } => {
-                self.bar.set_message(self.lines(report).join(" "))
-            }
+            Report::Downloading { .. }
+            | Report::Waiting { .. }
+            | Report::Syncing { .. }
+            | Report::Fetching { .. }
+            | Report::Paused { .. } => self.bar.set_message(self.lines(report).join(" ")),
             Report::Progress { step, steps, loss, samples_per_s, .. } => {
                 if self.bar.length() != Some(*steps) {
                     self.bar.set_style(stepping_style());

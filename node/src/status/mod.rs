@@ -67,6 +67,8 @@ pub struct Status {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
+    /// The data set is being downloaded.
+    Downloading,
     /// Steps wait for members or for a place in the ring.
     #[default]
     Waiting,
@@ -89,6 +91,7 @@ pub enum Phase {
 impl std::fmt::Display for Phase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Self::Downloading => "downloading",
             Self::Waiting => "waiting",
             Self::Syncing => "syncing",
             Self::Stepping => "stepping",
@@ -105,7 +108,7 @@ impl Phase {
     /// Whether a node ends in it.
     pub fn is_last(self) -> bool {
         match self {
-            Self::Waiting | Self::Syncing | Self::Stepping | Self::Paused | Self::Keeping => false,
+            Self::Downloading | Self::Waiting | Self::Syncing | Self::Stepping | Self::Paused | Self::Keeping => false,
             Self::Finished | Self::Left | Self::Failed => true,
         }
     }
@@ -118,7 +121,7 @@ impl Status {
             Report::Started { peer, run, steps, step, .. } => {
                 self.peer.clone_from(peer);
                 self.run.clone_from(run);
-                (self.steps, self.step) = (*steps, *step);
+                (self.steps, self.step, self.phase) = (*steps, *step, Phase::Waiting);
                 true
             }
             Report::Listening { addresses, ticket } => {
@@ -172,6 +175,7 @@ impl Status {
                 (self.samples_per_s, self.accuracy) = (summary.samples_per_s, Some(summary.accuracy));
                 true
             }
+            Report::Downloading { .. } => self.enter(Phase::Downloading),
             Report::Paused { .. } => self.enter(Phase::Paused),
             Report::Syncing { .. } => self.enter(Phase::Syncing),
             Report::Waiting { .. } | Report::Evicted { .. } | Report::Synced { .. } => self.enter(Phase::Waiting),

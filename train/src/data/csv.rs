@@ -8,27 +8,29 @@ use ::csv::{ByteRecord, ReaderBuilder};
 use flate2::bufread::MultiGzDecoder;
 
 use super::error::DataError;
+use super::files::Capped;
 use super::raw::{Columns, MAX_VALUES, Raw, Scaling, Values};
 use super::{LabelColumn, labels};
 
-/// Reads the CSV file at `path`, gzipped or not.
-pub(super) fn read(path: &Path, label: Option<&LabelColumn>, header: Option<bool>) -> Result<Raw, DataError> {
+/// Reads the CSV file at `path`, gzipped or not, with at most `max` bytes of text.
+pub(super) fn read(path: &Path, label: Option<&LabelColumn>, header: Option<bool>, max: u64) -> Result<Raw, DataError> {
     let file = File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
-    parse(file, path, label, header)
+    parse(file, path, label, header, max)
 }
 
-/// Reads CSV text from `bytes`, gzipped or not. `path` is for messages.
+/// Reads at most `max` bytes of CSV text from `bytes`, gzipped or not. `path` is for messages.
 pub(super) fn parse(
     bytes: impl Read,
     path: &Path,
     label: Option<&LabelColumn>,
     header: Option<bool>,
+    max: u64,
 ) -> Result<Raw, DataError> {
     let mut bytes = BufReader::new(bytes);
     let gzipped = is_gzipped(&mut bytes).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
     match gzipped {
-        true => Table::read(BufReader::new(MultiGzDecoder::new(bytes)), path, label, header),
-        false => Table::read(bytes, path, label, header),
+        true => Table::read(Capped::new(BufReader::new(MultiGzDecoder::new(bytes)), max), path, label, header),
+        false => Table::read(Capped::new(bytes, max), path, label, header),
     }
 }
 

@@ -14,7 +14,7 @@ const DIGITS: &[u8] = include_bytes!("../../data/digits.csv.gz");
 
 /// Reads the embedded file: 64 pixels and the digit per row.
 pub(super) fn read() -> Result<Raw, DataError> {
-    let raw = csv::parse(DIGITS, Path::new("digits (embedded)"), None, Some(false))?;
+    let raw = csv::parse(DIGITS, Path::new("digits (embedded)"), None, Some(false), u64::MAX)?;
     let (origin, scaling) = ("digits".to_owned(), Scaling::Divide(16.0));
     Ok(Raw { kind: super::DIGITS, origin, shape: [1, 8, 8], scaling, columns: None, ..raw })
 }

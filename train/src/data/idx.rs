@@ -13,6 +13,7 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::csv::is_gzipped;
 use super::error::DataError;
+use super::files::Capped;
 use super::labels;
 use super::raw::{MAX_VALUES, Raw, RawSamples, Scaling, Values};
 
@@ -27,11 +28,12 @@ pub(super) fn is_idx(path: &Path) -> Result<bool, DataError> {
     Ok(start == IMAGES || start == LABELS)
 }
 
-/// Reads a directory with IDX files, or an images file and the labels file whose name goes with it.
-pub(super) fn read(path: &Path) -> Result<Raw, DataError> {
-    let (images, held_out_images) = if path.is_dir() { find(path)? } else { (path.to_owned(), None) };
-    let training = Part::read(&images)?;
-    let held_out = held_out_images.as_deref().map(Part::read).transpose()?;
+/// Reads a directory with IDX files, or an images file and the labels file whose name goes with it. No file may have more
+/// than `max` bytes, unpacked.
+pub(super) fn read(path: &Path, max: u64) -> Result<Raw, DataError> {
+    let (images, held_out_images) = images(path)?;
+    let training = Part::read(&images, max)?;
+    let held_out = held_out_images.map(|images| Part::read(&images, max)).transpose()?;
     let [height, width] = training.size;
     if let Some(part) = held_out.as_ref().filter(|part| part.size != training.size) {
         return Err(DataError::Idx {
@@ -47,7 +49,7 @@ pub(super) fn read(path: &Path) -> Result<Raw, DataError> {
         labels::classify(&written).map_err(|reason| DataError::File { path: path.to_owned(), reason })?;
     let held_out_labels = all.split_off(training.labels.len());
     Ok(Raw {
-        kind: if held_out.is_some() { "idx with held-out files" } else { "idx" },
+        kind: if held_out.is_some() { super::IDX_HELD_OUT } else { super::IDX },
         origin: path.display().to_string(),
         shape: [1, height, width],
         values: Values::Bytes(training.pixels),
@@ -60,6 +62,22 @@ pub(super) fn read(path: &Path) -> Result<Raw, DataError> {
     })
 }
 
+/// The files that [`read`] reads: images and labels, and those held out, if there are some.
+pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let (images, held_out) = images(path)?;
+    let mut files = Vec::new();
+    for images in [Some(images), held_out].into_iter().flatten() {
+        let labels = labels_of(&images)?;
+        files.extend([images, labels]);
+    }
+    Ok(files)
+}
+
+/// The images file to train on, and the one held out, if there is one.
+fn images(path: &Path) -> Result<(PathBuf, Option<PathBuf>), DataError> {
+    if path.is_dir() { find(path) } else { Ok((path.to_owned(), None)) }
+}
+
 /// Images with their labels.
 struct Part {
     path: PathBuf,
@@ -69,10 +87,10 @@ struct Part {
 }
 
 impl Part {
-    fn read(images: &Path) -> Result<Self, DataError> {
+    fn read(images: &Path, max: u64) -> Result<Self, DataError> {
         let labels_path = labels_of(images)?;
-        let (dimensions, pixels) = read_file(images, IMAGES, 3)?;
-        let (label_count, labels) = read_file(&labels_path, LABELS, 1)?;
+        let (dimensions, pixels) = read_file(images, IMAGES, 3, max)?;
+        let (label_count, labels) = read_file(&labels_path, LABELS, 1, max)?;
         if dimensions[0] != label_count[0] {
             return Err(DataError::Idx {
                 path: labels_path,
@@ -86,7 +104,7 @@ impl Part {
 }
 
 /// Reads one IDX file of bytes with `dimensions` dimensions, and checks that it is exactly as long as its header says.
-fn read_file(path: &Path, magic: [u8; 4], dimensions: usize) -> Result<(Vec<u32>, Vec<u8>), DataError> {
+fn read_file(path: &Path, magic: [u8; 4], dimensions: usize, max: u64) -> Result<(Vec<u32>, Vec<u8>), DataError> {
     let unreadable = |source| DataError::Unreadable { path: path.to_owned(), source };
     let wrong = |field: &'static str, expected: String, found: String| DataError::Idx {
         path: path.to_owned(),
@@ -94,7 +112,7 @@ fn read_file(path: &Path, magic: [u8; 4], dimensions: usize) -> Result<(Vec<u32>
         expected,
         found,
     };
-    let mut file = open(path)?;
+    let mut file = Capped::new(open(path)?, max);
     let header_len = 4 + 4 * dimensions;
     let mut header = Vec::new();
     file.by_ref().take(header_len as u64).read_to_end(&mut header).map_err(unreadable)?;

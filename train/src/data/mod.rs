@@ -3,6 +3,7 @@
 mod csv;
 mod digits;
 mod error;
+mod files;
 mod idx;
 mod labels;
 mod raw;
@@ -15,6 +16,8 @@ use serde::{Deserialize, Serialize};
 use starling_topology::Digest;
 
 pub use error::DataError;
+pub use files::source_in;
+pub(crate) use files::{files, names};
 pub use samples::Samples;
 
 use crate::manifest::{MAX_CLASSES, MAX_FEATURES, Manifest};
@@ -23,9 +26,13 @@ use raw::Raw;
 /// The `source` that names the embedded digits.
 pub const DIGITS: &str = "digits";
 /// The kinds of data there are.
-pub const KINDS: [&str; 4] = [DIGITS, CSV, "idx", "idx with held-out files"];
+pub const KINDS: [&str; 4] = [DIGITS, CSV, IDX, IDX_HELD_OUT];
 /// The kind of a table.
 const CSV: &str = "csv";
+/// The kind of images with their labels.
+const IDX: &str = "idx";
+/// The kind of images with their labels, and others to hold out.
+const IDX_HELD_OUT: &str = "idx with held-out files";
 
 /// Where data comes from and how it is read.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +48,8 @@ pub struct DataOptions {
     pub held_out: f32,
     /// Seed of the split. A run's members use the manifest's.
     pub seed: u64,
+    /// The most bytes that a file may have, unpacked: files that come from others must not fill memory.
+    pub max_file_bytes: u64,
 }
 
 /// Which column of a CSV file holds the labels.
@@ -54,7 +63,7 @@ pub enum LabelColumn {
 
 impl Default for DataOptions {
     fn default() -> Self {
-        Self { source: DIGITS.to_owned(), label: None, header: None, held_out: 0.2, seed: 42 }
+        Self { source: DIGITS.to_owned(), label: None, header: None, held_out: 0.2, seed: 42, max_file_bytes: u64::MAX }
     }
 }
 
@@ -156,10 +165,10 @@ impl Dataset {
         let raw = if options.source == DIGITS {
             digits::read()?
         } else {
-            let path = Path::new(&options.source);
+            let (path, max) = (Path::new(&options.source), options.max_file_bytes);
             match path.is_dir() || idx::is_idx(path)? {
-                true => idx::read(path)?,
-                false => csv::read(path, options.label.as_ref(), options.header)?,
+                true => idx::read(path, max)?,
+                false => csv::read(path, options.label.as_ref(), options.header, max)?,
             }
         };
         Self::build(raw, permille, options.seed)

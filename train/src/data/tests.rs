@@ -390,7 +390,7 @@ fn damaged_files_never_panic() {
     let text = b"height,width,kind\n1,2.5,a\n-3,1e3,b\n\"4\",0,a\n";
     let mut read = 0;
     for _ in 0..5_000 {
-        let raw = super::csv::parse(&damage(text)[..], Path::new("damaged.csv"), None, None);
+        let raw = super::csv::parse(&damage(text)[..], Path::new("damaged.csv"), None, None, u64::MAX);
         read += usize::from(raw.and_then(|raw| Dataset::build(raw, 200, 1)).is_ok());
     }
     assert!(read > 0, "some damage is harmless");

@@ -11,8 +11,7 @@ use starling_train::{CheckpointStore, SnapshotManifest};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::gather::{Donor, MAX_DONORS, gather};
-use super::questions::ask;
+use super::chunks::{self, Donor, MAX_DONORS, Whole, ask};
 use super::{Reply, Request};
 
 /// How long the other donors may take to say that they hold a checkpoint once one of them has.
@@ -35,7 +34,7 @@ pub(crate) struct Lacking {
 ///
 /// # Errors
 /// Why it can't be had. What has arrived stays.
-pub(crate) async fn fetch_checkpoint<S, Open>(
+pub(crate) async fn fetch<S, Open>(
     open: impl Fn(PeerId) -> Open,
     lacking: Lacking,
     store: &CheckpointStore,
@@ -55,17 +54,33 @@ where
     let length =
         |chunk: &Digest| manifest.chunks.iter().position(|place| place == chunk).map_or(0, |at| manifest.chunk_len(at));
     let mut left: u64 = missing.iter().map(length).sum();
-    let take = |content: Vec<u8>| {
-        left = left.saturating_sub(content.len() as u64);
+    let counted = |more| {
+        left = left.saturating_sub(more);
         progress(of.saturating_sub(left), of);
-        let (store, manifest) = (store.clone(), manifest.clone());
-        async move {
-            let kept = tokio::task::spawn_blocking(move || store.insert(&manifest, &content)).await;
-            kept.map_err(io::Error::other)?.map_err(io::Error::other)
-        }
     };
-    gather(&open, lacking.head.manifest, missing, idle, lacking.stall, take).await?;
-    Ok(manifest)
+    let mut arriving = Arriving { store: store.clone(), manifest, missing };
+    chunks::fetch(&open, idle, lacking.head.manifest, &mut arriving, lacking.stall, counted).await?;
+    Ok(arriving.manifest)
+}
+
+/// A checkpoint on its way to the disk.
+struct Arriving {
+    store: CheckpointStore,
+    manifest: SnapshotManifest,
+    missing: Vec<Digest>,
+}
+
+impl Whole for Arriving {
+    fn missing(&self) -> Vec<Digest> {
+        self.missing.clone()
+    }
+
+    async fn insert(&mut self, chunk: Vec<u8>) -> Result<u64, String> {
+        let (store, manifest, length) = (self.store.clone(), self.manifest.clone(), chunk.len() as u64);
+        let kept = tokio::task::spawn_blocking(move || store.insert(&manifest, &chunk)).await;
+        kept.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        Ok(length)
+    }
 }
 
 /// Asks the donors for the manifest. Its name is its hash, so one right answer is enough; those who give it are asked for

@@ -1,4 +1,5 @@
-//! Hands the replicated state from members to a joiner, in chunks, while all of them go on with their steps.
+//! Hands out what is cut into chunks while the members go on with their steps: the replicated state ([`state`]) and the files
+//! of the data set ([`data`]) to joiners, and saved checkpoints ([`checkpoint`]) to whoever keeps them.
 //!
 //! ```text
 //!   joiner                                     each donor (one stream, one question at a time)
@@ -9,43 +10,39 @@
 //! ```
 //!
 //! Chunks are asked for from all donors at once, so a fast one hands out more of them. What a donor fails to hand out in
-//! time is asked for elsewhere; what has arrived is never asked for again.
-//!
-//! Checkpoints travel in the same way, to whoever keeps them: there, the chunks come from the disk. What the run is, which
-//! checkpoint is the newest stable one, and who is in a view can be asked too.
+//! time is asked for elsewhere; what has arrived is never asked for again. What the run is, which checkpoint is the newest
+//! stable one, and who is in a view can be asked too ([`questions`]).
 
-mod checkpoint;
+pub(crate) mod checkpoint;
+mod chunks;
+pub(crate) mod data;
 mod evidence;
-mod fetch;
-mod gather;
-mod questions;
+pub(crate) mod questions;
 mod serve;
+pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 
 use serde::{Deserialize, Serialize};
-use starling_topology::{Digest, Generation, ViewId};
+use starling_topology::{Contact, Digest, Generation, ViewId};
 
-pub(crate) use checkpoint::{Lacking, fetch_checkpoint};
 use evidence::Evidence;
-pub(crate) use fetch::{Wanted, fetch};
-pub(crate) use questions::{Newest, newest, run, view};
-pub(crate) use serve::serve;
+pub(crate) use serve::{Shelves, serve};
 
 /// The longest question, in bytes.
 const MAX_REQUEST_BYTES: usize = 128;
 /// What a reply takes besides its payload, in bytes.
 const REPLY_OVERHEAD: usize = 64;
 
-/// What a joiner asks.
+/// What a joiner or a keeper asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Request {
     /// The manifest of the state after this step, at which the view of `generation` goes on.
     Manifest { generation: Generation, step: u64 },
-    /// A chunk of the snapshot or checkpoint with this manifest.
-    Chunk { snapshot: Digest, chunk: Digest },
+    /// A chunk of whatever has the manifest with this hash.
+    Chunk { of: Digest, chunk: Digest },
     /// What the run is.
     Run,
     /// The newest stable checkpoint.
@@ -54,6 +51,10 @@ enum Request {
     Checkpoint(Digest),
     /// Who is in this view.
     View(ViewId),
+    /// The manifest of the data set's files.
+    DataManifest,
+    /// Who else is in the view.
+    Members,
 }
 
 /// What a donor answers.
@@ -73,6 +74,8 @@ enum Reply {
     Newest { live: bool, evidence: Option<Evidence> },
     /// The view's canonical bytes.
     View(Vec<u8>),
+    /// Some of the members.
+    Members(Vec<Contact>),
 }
 
 fn encode(message: &impl Serialize) -> Vec<u8> {

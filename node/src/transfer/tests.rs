@@ -9,6 +9,9 @@ use starling_topology::{Digest, Generation, Head, Ledger, PeerId, Proof, RunId, 
 use starling_train::{CheckpointInfo, CheckpointStore, DataOptions, Dataset, Manifest, ReplicatedState, RunSpec};
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
+use super::super::checkpoint::{self, Lacking};
+use super::super::questions::{Newest, newest, run, view};
+use super::super::{MAX_REQUEST_BYTES, Reply, Shelves, decode, encode, serve};
 use super::*;
 use crate::frame;
 use crate::identity::{Identity, from_libp2p};
@@ -79,7 +82,8 @@ fn wanted(donors: &[u8]) -> Wanted {
 
 fn connect(snapshots: Arc<Snapshots>) -> Stream {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
-    tokio::spawn(async move { serve(theirs.compat(), snapshots, empty_shelf(), STALL).await });
+    let shelves = Shelves::new(snapshots, empty_shelf(), None);
+    tokio::spawn(async move { serve(theirs.compat(), shelves, STALL).await });
     ours.compat()
 }
 
@@ -184,8 +188,8 @@ async fn only_the_state_that_was_asked_for_is_taken() {
 /// Asks a peer with these checkpoints.
 fn connect_to(shelf: &Arc<Shelf>) -> Stream {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
-    let shelf = shelf.clone();
-    tokio::spawn(async move { serve(theirs.compat(), Snapshots::new(Pace::new(0)), shelf, STALL).await });
+    let shelves = Shelves::new(Snapshots::new(Pace::new(0)), shelf.clone(), None);
+    tokio::spawn(async move { serve(theirs.compat(), shelves, STALL).await });
     ours.compat()
 }
 
@@ -216,7 +220,7 @@ async fn a_checkpoint_comes_from_several_and_what_is_here_is_not_asked_for_again
     };
     let mut told = Vec::new();
     let wanted = lacking(head(&info, &view), &[9, 8, 1, 2]);
-    let fetched = fetch_checkpoint(open, wanted, &store, |bytes, of| told.push((bytes, of))).await.expect("fetched");
+    let fetched = checkpoint::fetch(open, wanted, &store, |bytes, of| told.push((bytes, of))).await.expect("fetched");
     assert_eq!(fetched, manifest);
     assert_eq!((told.len(), told.last()), (manifest.chunks.len() - 1, Some(&(info.bytes, info.bytes))), "{told:?}");
     assert_eq!(store.complete(&fetched).expect("whole").digest, info.digest);
@@ -237,7 +241,7 @@ async fn only_the_checkpoint_that_was_signed_is_taken() {
         (Lacking { max_bytes: 1 << 20, ..lacking(right, &[1]) }, "at most"),
         (lacking(right, &[]), "no donor"),
     ] {
-        let error = fetch_checkpoint(open, wrong, &store, |_, _| {}).await.expect_err("refused");
+        let error = checkpoint::fetch(open, wrong, &store, |_, _| {}).await.expect_err("refused");
         assert!(error.contains(part), "{error}");
     }
     // Whoever answers with something else.
@@ -253,7 +257,7 @@ async fn only_the_checkpoint_that_was_signed_is_taken() {
             });
             opened(Ok(ours.compat()))
         };
-        fetch_checkpoint(open, lacking(right, &[1, 2]), &store, |_, _| {}).await.expect_err("refused");
+        checkpoint::fetch(open, lacking(right, &[1, 2]), &store, |_, _| {}).await.expect_err("refused");
     }
     assert!(store.verify().expect("read").is_empty());
 }

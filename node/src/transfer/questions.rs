@@ -10,12 +10,10 @@ use starling_topology::{PeerId, Proof, RunId, View, ViewId};
 use starling_train::Manifest;
 use starling_train::manifest::MAX_MANIFEST_BYTES;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
+use super::chunks::{MAX_DONORS, ask};
 use super::evidence::MAX_EVIDENCE_BYTES;
-use super::gather::MAX_DONORS;
-use super::{REPLY_OVERHEAD, Reply, Request, decode, encode};
-use crate::frame;
+use super::{Reply, Request};
 
 /// What a peer holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,18 +78,4 @@ where
         }
     }
     None
-}
-
-/// One question and its answer, whose payload has at most `longest` bytes.
-pub(super) async fn ask(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    request: &Request,
-    longest: usize,
-    stall: Duration,
-) -> io::Result<Reply> {
-    let exchange = async {
-        frame::write(stream, &encode(request)).await?;
-        decode(&frame::read(stream, longest + REPLY_OVERHEAD).await?)
-    };
-    timeout(stall, exchange).await?
 }

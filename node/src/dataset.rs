@@ -1,0 +1,245 @@
+//! Where a member's samples come from: its own disk, or, for a joiner that has none, other members.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{AsyncRead, AsyncWrite};
+use libp2p::Multiaddr;
+use starling_topology::{Contact, PeerId};
+use starling_train::data::source_in;
+use starling_train::{DIGITS, DataOptions, Dataset, LabelColumn, Manifest, SharedData};
+use tokio::time::Instant;
+
+use crate::ask::Member;
+use crate::behaviour::Protocols;
+use crate::error::NodeError;
+use crate::identity::{Identity, from_libp2p, to_libp2p};
+use crate::node::blocking;
+use crate::report::{Observer, Report};
+use crate::secret::Secret;
+use crate::settings::Settings;
+use crate::transfer::data::{self, Offer};
+use crate::visitor::Visitor;
+
+/// The folder of the data directory that holds downloaded data sets, in one folder for each.
+const DATA: &str = "data";
+/// How often the progress of a download is told.
+const REPORT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Samples, and where they are.
+pub(crate) struct Samples {
+    pub(crate) dataset: Dataset,
+    /// Where they were read from.
+    pub(crate) source: String,
+    /// Members that we heard of on the way.
+    pub(crate) told: Vec<Contact>,
+}
+
+/// The data that this machine's user named; the digits if none.
+pub(crate) fn source(settings: &Settings) -> &str {
+    settings.data.as_deref().unwrap_or(DIGITS)
+}
+
+/// How the user wants [`source`] to be read.
+pub(crate) fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOptions {
+    DataOptions {
+        source: source(settings).to_owned(),
+        label: settings.label.clone().map(LabelColumn::Written),
+        header: settings.header,
+        held_out,
+        seed,
+        ..DataOptions::default()
+    }
+}
+
+/// What `source` consists of, if the user shares it and it has files. Reads all of it.
+pub(crate) fn share(settings: &Settings, source: &str) -> Result<Option<Arc<SharedData>>, NodeError> {
+    if !settings.share_data {
+        return Ok(None);
+    }
+    let shared = SharedData::open(source).map_err(starling_train::Error::from)?;
+    Ok(shared.map(Arc::new))
+}
+
+/// A joiner's samples: those that its user named; else those of the run, which are built in, here from an earlier time, or
+/// downloaded from members.
+pub(crate) async fn of_run(
+    settings: &Settings,
+    manifest: &Manifest,
+    identity: &Identity,
+    member: &Member,
+    observer: Arc<dyn Observer>,
+) -> Result<Samples, NodeError> {
+    if settings.data.is_some() || manifest.data.kind == DIGITS {
+        let (options, source) = (options(settings, 0.0, 0).for_run(manifest), source(settings).to_owned());
+        let dataset = blocking(move || Ok(Dataset::load(&options).map_err(starling_train::Error::from)?)).await?;
+        return Ok(Samples { dataset, source, told: Vec::new() });
+    }
+    let place = Place::new(&settings.data_dir, manifest);
+    let source = place.source(&place.folder);
+    if let Some(dataset) = place.look(&*observer).await? {
+        return Ok(Samples { dataset, source, told: Vec::new() });
+    }
+    let protocol = Protocols::new(manifest.run_id()).state;
+    let visitor = Visitor::start(identity, Secret::new(member.secret), settings.mdns, protocol)?;
+    let members = Members::ask(&visitor, identity, member).await;
+    let open = |peer: PeerId| visitor.open(to_libp2p(peer), members.addresses.get(&peer).cloned().unwrap_or_default());
+    let dataset = download(&open, &members.asked, &place, settings.data_limit, &*observer).await?;
+    Ok(Samples { dataset, source, told: members.told })
+}
+
+/// Downloads the data set of a run into its place, from those of `members` who share it.
+async fn download<S, Open>(
+    open: &impl Fn(PeerId) -> Open,
+    members: &[PeerId],
+    place: &Place,
+    limit: u64,
+    observer: &dyn Observer,
+) -> Result<Dataset, NodeError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    Open: Future<Output = io::Result<S>> + Send + 'static,
+{
+    let description = &place.manifest.data;
+    let offers = data::offers(open, members, &description.kind).await.map_err(|reason| NodeError::NotShared {
+        kind: description.kind.clone(),
+        samples: description.samples,
+        reason,
+    })?;
+    let (fitting, large): (Vec<_>, Vec<_>) = offers.into_iter().partition(|offer| offer.manifest.bytes() <= limit);
+    let smallest = large.iter().map(|offer| offer.manifest.bytes()).min();
+    let mut failure = smallest.map(|bytes| NodeError::DataTooLarge { bytes, limit });
+    // Who names other files than most may only have them in another form, or it may lie.
+    for offer in fitting {
+        match take(open, offer, place, limit, observer).await {
+            Ok(dataset) => return Ok(dataset),
+            Err(reason) => {
+                tracing::warn!(reason, "a data set that members share can't be had");
+                failure.get_or_insert(NodeError::NoData { reason });
+            }
+        }
+    }
+    Err(failure.expect("invariant: somebody has made an offer"))
+}
+
+/// Downloads what is offered, and puts it in its place if it is the run's data.
+async fn take<S, Open>(
+    open: &impl Fn(PeerId) -> Open,
+    offer: Offer<S>,
+    place: &Place,
+    limit: u64,
+    observer: &dyn Observer,
+) -> Result<Dataset, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    Open: Future<Output = io::Result<S>> + Send + 'static,
+{
+    let mut told: Option<Instant> = None;
+    let progress = |bytes, of| {
+        if bytes == of || told.is_none_or(|told| told.elapsed() >= REPORT_INTERVAL) {
+            told = Some(Instant::now());
+            observer.report(&Report::Downloading { bytes, of });
+        }
+    };
+    data::fetch(open, offer, &place.part, limit, progress).await?;
+    let dataset = place.read(&place.part, limit).await?;
+    fs::rename(&place.part, &place.folder)
+        .map_err(|error| format!("cannot rename `{}`: {error}", place.part.display()))?;
+    Ok(dataset)
+}
+
+/// Whom to ask, and where they are.
+struct Members {
+    /// The one that we join through first.
+    asked: Vec<PeerId>,
+    addresses: BTreeMap<PeerId, Arc<[Multiaddr]>>,
+    told: Vec<Contact>,
+}
+
+impl Members {
+    /// Asks the member that we join through for the others.
+    async fn ask(visitor: &Visitor, identity: &Identity, member: &Member) -> Self {
+        let addresses: Arc<[Multiaddr]> = member.addresses.clone().into();
+        let told = async { data::members(visitor.open(member.peer, addresses.clone()).await?).await };
+        let mut told = told.await.unwrap_or_else(|error| {
+            tracing::info!(peer = %member.peer, %error, "a member did not say who else is there");
+            Vec::new()
+        });
+        told.retain(|contact| to_libp2p(contact.peer) != identity.peer_id());
+        let parsed = |contact: &Contact| {
+            let addresses = contact.addresses.iter().filter_map(|address| address.parse().ok()).collect();
+            (contact.peer, addresses)
+        };
+        let mut known: BTreeMap<_, Arc<[Multiaddr]>> = told.iter().map(parsed).collect();
+        let first = from_libp2p(&member.peer);
+        let others = known.keys().copied().filter(|peer| Some(*peer) != first);
+        let asked = first.into_iter().chain(others).collect();
+        // Where it says that it is may be another place than where we found it.
+        known.extend(first.map(|first| (first, addresses)));
+        Self { asked, addresses: known, told }
+    }
+}
+
+/// Where the data set of a run is kept.
+#[derive(Clone)]
+struct Place {
+    manifest: Manifest,
+    /// All of it.
+    folder: PathBuf,
+    /// What is here of it, while it is being downloaded.
+    part: PathBuf,
+}
+
+impl Place {
+    fn new(data_dir: &Path, manifest: &Manifest) -> Self {
+        let name = manifest.data.fingerprint.to_string();
+        let dir = data_dir.join(DATA);
+        Self { manifest: manifest.clone(), folder: dir.join(&name), part: dir.join(format!("{name}.part")) }
+    }
+
+    fn source(&self, folder: &Path) -> String {
+        source_in(folder, &self.manifest.data.kind).display().to_string()
+    }
+
+    /// What was downloaded at an earlier time. If it was damaged since, whatever is intact is kept for a download.
+    async fn look(&self, observer: &dyn Observer) -> Result<Option<Dataset>, NodeError> {
+        if !self.folder.exists() {
+            return Ok(None);
+        }
+        let reason = match self.read(&self.folder, u64::MAX).await {
+            Ok(dataset) => return Ok(Some(dataset)),
+            Err(reason) => reason,
+        };
+        observer.report(&Report::Warning { message: format!("{reason}; what is damaged is downloaded again") });
+        let place = self.clone();
+        blocking(move || {
+            let failed = |source| NodeError::file("write", &place.part, source);
+            if place.part.exists() {
+                fs::remove_dir_all(&place.part).map_err(failed)?;
+            }
+            fs::rename(&place.folder, &place.part).map_err(failed)
+        })
+        .await?;
+        Ok(None)
+    }
+
+    /// Reads the files in `folder` as the run's members read theirs, and checks that they are the run's data.
+    async fn read(&self, folder: &Path, max_file_bytes: u64) -> Result<Dataset, String> {
+        let options = DataOptions { source: self.source(folder), max_file_bytes, ..DataOptions::default() };
+        let options = options.for_run(&self.manifest);
+        let read = blocking(move || Ok(Dataset::load(&options).map_err(starling_train::Error::from)?)).await;
+        let dataset = read.map_err(|error| error.to_string())?;
+        if dataset.description() == self.manifest.data {
+            return Ok(dataset);
+        }
+        Err(format!("`{}` does not hold the run's data", folder.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Members that share the run's data, other data, or too much of it.
+
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures::future::BoxFuture;
+use starling_train::RunSpec;
+use tempfile::TempDir;
+use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
+
+use super::*;
+use crate::pace::Pace;
+use crate::shelf::Shelf;
+use crate::snapshots::Snapshots;
+use crate::transfer::{Shelves, serve};
+
+const TABLE: &str = "a,b,y\n1,2,0\n2,1,1\n3,2,0\n4,1,1\n5,2,0\n";
+const STALL: Duration = Duration::from_secs(30);
+
+type Stream = Compat<tokio::io::DuplexStream>;
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn report(&self, _: &Report) {}
+}
+
+fn peer(name: u8) -> PeerId {
+    PeerId([name; 32])
+}
+
+struct Fixture {
+    dir: TempDir,
+    shelves: BTreeMap<PeerId, Arc<Shelves>>,
+    manifest: Manifest,
+    place: Place,
+}
+
+impl Fixture {
+    /// A run on a small table, which nobody shares yet.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let path = dir.path().join("own.csv");
+        fs::write(&path, TABLE).expect("written");
+        let source = path.display().to_string();
+        let dataset = Dataset::load(&DataOptions { source, ..DataOptions::default() }).expect("a table");
+        let manifest = Manifest::found(&RunSpec::default(), &dataset).expect("a run");
+        let place = Place::new(&dir.path().join("state"), &manifest);
+        Self { dir, shelves: BTreeMap::new(), manifest, place }
+    }
+
+    /// One more member, which shares these bytes as its table.
+    fn share(&mut self, name: u8, bytes: &[u8]) {
+        let path = self.dir.path().join(format!("{name}.csv"));
+        fs::write(&path, bytes).expect("written");
+        let data = SharedData::open(path.to_str().expect("text")).expect("readable").map(Arc::new);
+        let pace = Pace::new(0);
+        let store = CheckpointStore::open(&self.dir.path().join(name.to_string()), 1).expect("a store");
+        let shelf = Shelf::new(&self.manifest, store, pace.clone());
+        self.shelves.insert(peer(name), Shelves::new(Snapshots::new(pace), shelf, data));
+    }
+
+    async fn download(&self, limit: u64) -> Result<Dataset, NodeError> {
+        let open = |peer: PeerId| -> BoxFuture<'static, io::Result<Stream>> {
+            let (ours, theirs) = tokio::io::duplex(64 * 1024);
+            let shelves = self.shelves[&peer].clone();
+            tokio::spawn(async move { serve(theirs.compat(), shelves, STALL).await });
+            Box::pin(std::future::ready(Ok(ours.compat())))
+        };
+        let members: Vec<PeerId> = self.shelves.keys().copied().collect();
+        download(&open, &members, &self.place, limit, &Nobody).await
+    }
+}
+
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).expect("in memory");
+    encoder.finish().expect("in memory")
+}
+
+#[tokio::test]
+async fn whoever_lies_about_the_whole_is_passed_over() {
+    let mut fixture = Fixture::new();
+    let other = TABLE.replace("3,2,0", "3,3,0");
+    (1..=2).for_each(|name| fixture.share(name, other.as_bytes()));
+    let error = fixture.download(1 << 20).await.expect_err("it is not the run's data").to_string();
+    assert!(error.contains("does not hold the run's data") && error.contains("--data PATH"), "{error}");
+    assert!(!fixture.place.folder.exists());
+    // Two against one: theirs comes first.
+    fixture.share(3, TABLE.as_bytes());
+    let dataset = fixture.download(1 << 20).await.expect("one is honest");
+    assert_eq!(dataset.description(), fixture.place.manifest.data);
+    assert_eq!(fs::read(fixture.place.folder.join("table.csv")).expect("here"), TABLE.as_bytes());
+    assert!(!fixture.place.part.exists());
+    let found = fixture.place.look(&Nobody).await.expect("readable").expect("here");
+    assert_eq!(found.description(), fixture.place.manifest.data);
+}
+
+#[tokio::test]
+async fn the_same_samples_may_be_in_other_files() {
+    let mut fixture = Fixture::new();
+    fixture.share(1, &packed(TABLE.replace(',', " , ").as_bytes()));
+    let dataset = fixture.download(1 << 20).await.expect("blanks and compression change nothing");
+    assert_eq!(dataset.description(), fixture.place.manifest.data);
+}
+
+#[tokio::test]
+async fn what_is_too_large_or_unpacks_to_too_much_is_not_taken() {
+    let mut fixture = Fixture::new();
+    let long = TABLE.replace("3,2,0", &format!("{}3,2,0", " ".repeat(1 << 20)));
+    fixture.share(1, &packed(long.as_bytes()));
+    let error = fixture.download(1 << 20).await.expect_err("a bomb").to_string();
+    assert!(error.contains("unpacked"), "{error}");
+    fixture.share(1, long.as_bytes());
+    let error = fixture.download(1 << 20).await.expect_err("too large").to_string();
+    assert!(error.contains("--data-limit 2"), "{error}");
+    // Somebody else has it in a form that fits.
+    fixture.share(2, TABLE.as_bytes());
+    fixture.download(1 << 20).await.expect("that one is taken");
+}

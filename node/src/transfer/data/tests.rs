@@ -1,0 +1,235 @@
+//! Donors of files that work, die and lie.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::future::BoxFuture;
+use starling_topology::Generation;
+use starling_train::SharedData;
+use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
+
+use super::super::{MAX_REQUEST_BYTES, Shelf, decode, encode, serve};
+use super::*;
+use crate::frame;
+use crate::pace::Pace;
+use crate::snapshots::Snapshots;
+
+const STALL: Duration = Duration::from_secs(30);
+const MIB: usize = 1 << 20;
+/// Of the files in these tests, in chunks.
+const CHUNKS: usize = 6;
+
+type Stream = Compat<tokio::io::DuplexStream>;
+
+fn peer(name: u8) -> PeerId {
+    PeerId([name; 32])
+}
+
+/// A file of six chunks.
+fn content(seed: u8) -> Vec<u8> {
+    (0..CHUNKS * MIB - 5).map(|at| (at / MIB) as u8 ^ seed).collect()
+}
+
+/// Members, by the first byte of their names, with what they hand out.
+#[derive(Clone, Default)]
+struct Swarm {
+    shelves: BTreeMap<u8, Arc<Shelf>>,
+    /// Chunks that a member hands out before it dies.
+    dying: BTreeMap<u8, Arc<AtomicUsize>>,
+}
+
+impl Swarm {
+    fn with(mut self, name: u8, data: Option<Arc<SharedData>>) -> Self {
+        let pace = Pace::new(0);
+        self.shelves.insert(name, Shelf::new(Snapshots::new(pace.clone()), data, pace));
+        self
+    }
+
+    fn dying_after(mut self, name: u8, chunks: usize) -> Self {
+        self.dying.insert(name, Arc::new(AtomicUsize::new(chunks)));
+        self
+    }
+
+    fn open(&self) -> impl Fn(PeerId) -> BoxFuture<'static, io::Result<Stream>> + '_ {
+        |peer| {
+            let Some(shelf) = self.shelves.get(&peer.0[0]).cloned() else {
+                return Box::pin(std::future::ready(Err(io::ErrorKind::ConnectionRefused.into())));
+            };
+            let left = self.dying.get(&peer.0[0]).cloned();
+            let (ours, theirs) = tokio::io::duplex(64 * 1024);
+            match left {
+                None => drop(tokio::spawn(async move { serve(theirs.compat(), shelf, STALL).await })),
+                Some(left) => drop(tokio::spawn(die(theirs.compat(), shelf, left))),
+            }
+            Box::pin(std::future::ready(Ok(ours.compat())))
+        }
+    }
+}
+
+/// Passes questions on, until so many chunks were asked for.
+async fn die(mut theirs: Stream, shelf: Arc<Shelf>, left: Arc<AtomicUsize>) {
+    let (ours, behind) = tokio::io::duplex(64 * 1024);
+    tokio::spawn(async move { serve(behind.compat(), shelf, STALL).await });
+    let mut ours = ours.compat();
+    while let Ok(question) = frame::read(&mut theirs, MAX_REQUEST_BYTES).await {
+        let is_chunk = matches!(decode(&question).expect("a request"), Request::Chunk { .. });
+        if is_chunk && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err() {
+            return;
+        }
+        frame::write(&mut ours, &question).await.expect("it serves");
+        let answer = frame::read(&mut ours, 2 * MIB).await.expect("it answers");
+        frame::write(&mut theirs, &answer).await.expect("read");
+    }
+}
+
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn share(&self, name: &str, bytes: &[u8]) -> Arc<SharedData> {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, bytes).expect("written");
+        Arc::new(SharedData::open(path.to_str().expect("text")).expect("readable").expect("files"))
+    }
+
+    fn downloaded(&self) -> Vec<u8> {
+        std::fs::read(self.0.path().join("here/table.csv")).expect("downloaded")
+    }
+
+    /// Fetches the first of what is offered; all progress that was told.
+    async fn fetch(&self, swarm: &Swarm, members: &[u8], max_bytes: u64) -> Result<Vec<(u64, u64)>, String> {
+        let members: Vec<PeerId> = members.iter().map(|name| peer(*name)).collect();
+        let offers = offers(&swarm.open(), &members, "csv").await?;
+        let offer = offers.into_iter().next().expect("one at least");
+        let mut told = Vec::new();
+        let to = self.0.path().join("here");
+        fetch(&swarm.open(), offer, &to, max_bytes, |here, of| told.push((here, of))).await?;
+        Ok(told)
+    }
+}
+
+#[tokio::test]
+async fn files_come_from_all_who_share_them() {
+    let files = Files::new();
+    let shared = files.share("a.csv", &content(0));
+    let swarm = Swarm::default().with(1, Some(shared.clone())).with(2, None).with(3, Some(shared));
+    let told = files.fetch(&swarm, &[1, 2, 3, 4], u64::MAX).await.expect("two share it");
+    let all = content(0).len() as u64;
+    assert_eq!((told.first(), told.last(), told.len()), (Some(&(0, all)), Some(&(all, all)), CHUNKS + 1));
+    assert_eq!(files.downloaded(), content(0));
+    // All is here: nobody is asked for a chunk.
+    let swarm = swarm.dying_after(1, 0).dying_after(3, 0);
+    assert_eq!(files.fetch(&swarm, &[1, 3], u64::MAX).await, Ok(vec![(all, all)]));
+}
+
+#[tokio::test]
+async fn a_donor_that_dies_costs_no_chunk_that_is_here() {
+    let files = Files::new();
+    let shared = files.share("a.csv", &content(0));
+    let swarm = Swarm::default().with(1, Some(shared.clone())).dying_after(1, 2);
+    let reason = files.fetch(&swarm, &[1], u64::MAX).await.expect_err("nobody is left");
+    assert!(reason.contains("no donor is left"), "{reason}");
+    // After a restart, exactly the others are asked for.
+    let swarm = Swarm::default().with(1, Some(shared.clone())).dying_after(1, 1).with(2, Some(shared.clone()));
+    let swarm = swarm.dying_after(2, CHUNKS - 3);
+    let told = files.fetch(&swarm, &[1, 2], u64::MAX).await.expect("they have the rest between them");
+    assert_eq!(told.first(), Some(&(2 * MIB as u64, content(0).len() as u64)));
+    assert!(told.is_sorted(), "{told:?}");
+    assert_eq!(files.downloaded(), content(0));
+}
+
+#[tokio::test]
+async fn what_most_members_have_is_offered_first() {
+    let files = Files::new();
+    let (ours, other) = (files.share("a.csv", &content(0)), files.share("b.csv", &content(1)));
+    let swarm = Swarm::default().with(1, Some(other)).with(2, Some(ours.clone())).with(3, Some(ours.clone()));
+    let members = [peer(1), peer(2), peer(3)];
+    let offers = offers(&swarm.open(), &members, "csv").await.expect("all share");
+    let counts: Vec<_> = offers.iter().map(|offer| offer.donors.len()).collect();
+    assert_eq!((counts, &offers[0].manifest), (vec![2, 1], ours.manifest()));
+    // Files of another kind than the run's are no offer.
+    let Err(reason) = super::offers(&swarm.open(), &members, "idx").await else { panic!("it is a table") };
+    assert!(reason.contains("kind idx"), "{reason}");
+}
+
+#[tokio::test]
+async fn who_does_not_share_hands_nothing_out() {
+    let files = Files::new();
+    let swarm = Swarm::default().with(1, None);
+    let reason = files.fetch(&swarm, &[1], u64::MAX).await.expect_err("it shares nothing");
+    assert!(reason.contains("does not have it"), "{reason}");
+    // Not even a chunk whose name is known.
+    let shared = files.share("a.csv", &content(0));
+    let of = shared.id();
+    let chunk = shared.manifest().files[0].chunks[0];
+    let mut stream = swarm.open()(peer(1)).await.expect("open");
+    let reply = chunks::ask(&mut stream, &Request::Chunk { of, chunk }, 2 * MIB, STALL).await.expect("answered");
+    assert_eq!(reply, Reply::NotHere);
+    let reason = files.fetch(&swarm, &[], u64::MAX).await.expect_err("nobody");
+    assert!(reason.contains("no donor"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_liar_is_left_alone_and_the_others_serve_on() {
+    let files = Files::new();
+    let shared = files.share("a.csv", &content(0));
+    let manifest = shared.manifest().clone();
+    let swarm = Swarm::default().with(1, Some(shared));
+    let liar = |answer: Vec<u8>| {
+        let manifest = manifest.clone();
+        move |mut stream: Stream| async move {
+            while let Ok(bytes) = frame::read(&mut stream, MAX_REQUEST_BYTES).await {
+                let reply = match decode(&bytes).expect("a request") {
+                    Request::DataManifest => Reply::Manifest(manifest.encode()),
+                    Request::Chunk { .. } => Reply::Chunk(answer.clone()),
+                    Request::Manifest { generation: Generation(_), .. } | Request::Members => Reply::NotHere,
+                };
+                if frame::write(&mut stream, &encode(&reply)).await.is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    for answer in [Vec::new(), vec![9; MIB], vec![0; 2 * MIB]] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let honest = swarm.open();
+        let open = |donor: PeerId| -> BoxFuture<'static, io::Result<Stream>> {
+            if donor == peer(1) {
+                return honest(donor);
+            }
+            let (ours, theirs) = tokio::io::duplex(64 * 1024);
+            tokio::spawn(liar(answer.clone())(theirs.compat()));
+            Box::pin(std::future::ready(Ok(ours.compat())))
+        };
+        let offers = offers(&open, &[peer(2), peer(1), peer(3)], "csv").await.expect("all say that they have it");
+        let offer = offers.into_iter().next().expect("one");
+        assert_eq!(offer.donors.len(), 3);
+        fetch(&open, offer, folder.path(), u64::MAX, |_, _| {}).await.expect("one is honest");
+        assert_eq!(std::fs::read(folder.path().join("table.csv")).expect("here"), content(0));
+    }
+}
+
+#[tokio::test]
+async fn more_than_the_limit_is_not_taken() {
+    let files = Files::new();
+    let swarm = Swarm::default().with(1, Some(files.share("a.csv", &content(0))));
+    let reason = files.fetch(&swarm, &[1], content(0).len() as u64 - 1).await.expect_err("too long");
+    assert!(reason.contains("6291451 bytes, but may have 6291450"), "{reason}");
+}
+
+#[tokio::test]
+async fn members_tell_of_each_other_within_bounds() {
+    let shelf = Shelf::new(Snapshots::new(Pace::new(0)), None, Pace::new(0));
+    let contact = |name: usize| Contact {
+        peer: PeerId([name as u8; 32]),
+        addresses: vec!["/".repeat(MAX_ADDRESS_BYTES); MAX_ADDRESSES],
+    };
+    shelf.know((0..MAX_TOLD + 1).map(contact));
+    let swarm = Swarm { shelves: [(1, shelf)].into(), dying: BTreeMap::new() };
+    let told = members(swarm.open()(peer(1)).await.expect("open")).await.expect("it tells");
+    assert_eq!(told, (0..MAX_TOLD).map(contact).collect::<Vec<_>>());
+}

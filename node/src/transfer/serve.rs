@@ -1,0 +1,103 @@
+//! The donor's side.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::{AsyncRead, AsyncWrite};
+use starling_topology::{Contact, Digest};
+use starling_train::SharedData;
+use tokio::time::timeout;
+
+use super::data::MAX_TOLD;
+use super::{Evidence, MAX_REQUEST_BYTES, Reply, Request, decode, encode};
+use crate::frame;
+use crate::shelf::Shelf;
+use crate::snapshots::{Found, Snapshots};
+
+/// All that this peer hands out.
+#[derive(Debug)]
+pub(crate) struct Shelves {
+    snapshots: Arc<Snapshots>,
+    pub(crate) checkpoints: Arc<Shelf>,
+    /// Its data set, if its user shares it.
+    data: Option<Arc<SharedData>>,
+    /// The members of its view.
+    members: Mutex<Vec<Contact>>,
+}
+
+impl Shelves {
+    pub(crate) fn new(snapshots: Arc<Snapshots>, checkpoints: Arc<Shelf>, data: Option<Arc<SharedData>>) -> Arc<Self> {
+        Arc::new(Self { snapshots, checkpoints, data, members: Mutex::default() })
+    }
+
+    /// These are the members now.
+    pub(crate) fn know(&self, members: impl Iterator<Item = Contact>) {
+        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members.take(MAX_TOLD).collect();
+    }
+
+    fn members(&self) -> Vec<Contact> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A chunk of the snapshot or the data set that has the manifest `of`, else of a checkpoint, when it may go out.
+    async fn chunk(&self, of: Digest, chunk: Digest) -> io::Result<Option<Vec<u8>>> {
+        if let Some(snapshot) = self.snapshots.with_id(of) {
+            let Some(bytes) = snapshot.chunk(chunk) else { return Ok(None) };
+            self.snapshots.wait_for_room(snapshot.manifest().step, bytes.len()).await;
+            return Ok(Some(bytes.to_vec()));
+        }
+        let bytes = match self.data.clone().filter(|data| data.id() == of) {
+            Some(data) => {
+                let read = tokio::task::spawn_blocking(move || data.chunk(chunk)).await.map_err(io::Error::other)?;
+                read.inspect_err(|error| tracing::warn!(%error, "a chunk of the data set can't be read")).ok().flatten()
+            }
+            None => self.checkpoints.chunk(chunk).await?,
+        };
+        if let Some(bytes) = &bytes {
+            self.checkpoints.pace.wait_for_room(bytes.len()).await;
+        }
+        Ok(bytes)
+    }
+}
+
+/// Answers one joiner or keeper until it closes its stream, or is silent for `stall`.
+pub(crate) async fn serve(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    shelves: Arc<Shelves>,
+    stall: Duration,
+) -> io::Result<()> {
+    let shelf = &shelves.checkpoints;
+    loop {
+        let request: Request = match timeout(stall, frame::read(&mut stream, MAX_REQUEST_BYTES)).await? {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            bytes => decode(&bytes?)?,
+        };
+        let reply = match request {
+            Request::Manifest { generation, step } => match shelves.snapshots.after(generation, step) {
+                Found::Nothing => Reply::NotHere,
+                Found::Later => Reply::Later,
+                Found::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
+            },
+            Request::Chunk { of, chunk } => shelves.chunk(of, chunk).await?.map_or(Reply::NotHere, Reply::Chunk),
+            Request::Run => Reply::Run(shelf.manifest().to_vec()),
+            Request::Newest => {
+                let (live, proof) = (shelf.is_live(), shelf.newest().await?);
+                Reply::Newest { live, evidence: proof.as_ref().map(Evidence::of) }
+            }
+            Request::Checkpoint(name) => match shelf.checkpoint(name).await? {
+                Some(bytes) => {
+                    shelf.pace.wait_for_room(bytes.len()).await;
+                    Reply::Manifest(bytes)
+                }
+                None => Reply::NotHere,
+            },
+            Request::View(id) => shelf.view(id).map_or(Reply::NotHere, |view| Reply::View(view.encode())),
+            Request::DataManifest => {
+                shelves.data.as_ref().map_or(Reply::NotHere, |data| Reply::Manifest(data.manifest().encode()))
+            }
+            Request::Members => Reply::Members(shelves.members()),
+        };
+        timeout(stall, frame::write(&mut stream, &encode(&reply))).await??;
+    }
+}

@@ -1,0 +1,223 @@
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::*;
+use crate::data::{DataOptions, Dataset, source_in};
+use crate::snapshot::{CHUNK_BYTES, hash};
+
+const CSV: &str = "csv";
+
+/// A table of a little more than three chunks, two of which are equal: blanks around a number mean nothing.
+fn table() -> Vec<u8> {
+    let mut text = "width,height,class\n1.5,2,a\n2.5,1,b\n3.5,0,a\n".to_owned();
+    text += &" ".repeat(3 * CHUNK_BYTES + CHUNK_BYTES / 2 - text.len());
+    text += "4.5,7,b\n";
+    text.into_bytes()
+}
+
+fn shared(bytes: &[u8]) -> (tempfile::TempDir, SharedData) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("Kleiner Tisch.txt");
+    std::fs::write(&path, bytes).expect("written");
+    let shared = SharedData::open(path.to_str().expect("text")).expect("readable").expect("files");
+    (folder, shared)
+}
+
+fn manifest(bytes: u64, chunks: &[u8]) -> DataManifest {
+    let chunks = chunks.iter().map(|name| Digest([*name; 32])).collect();
+    DataManifest { files: vec![SharedFile { name: "table.csv".to_owned(), bytes, chunks }] }
+}
+
+fn refused(manifest: &DataManifest, kind: &str) -> String {
+    DataManifest::decode(&manifest.encode(), kind).expect_err("not a manifest").to_string()
+}
+
+#[test]
+fn a_table_comes_over_in_chunks_and_reads_alike() {
+    let (folder, shared) = shared(&table());
+    let manifest = DataManifest::decode(&shared.manifest().encode(), CSV).expect("its own bytes");
+    assert_eq!((manifest.files[0].name.as_str(), manifest.bytes()), ("table.csv", table().len() as u64));
+    let to = folder.path().join("deep/here");
+    let mut download = Download::open(&to, manifest, table().len() as u64).expect("made");
+    assert_eq!((download.missing().len(), download.bytes_here()), (3, 0), "four chunks, two of them equal");
+    let mut here = 0;
+    for chunk in download.missing().into_iter().rev() {
+        let bytes = shared.chunk(chunk).expect("read").expect("there");
+        here += download.insert(&bytes).expect("taken");
+        assert_eq!(download.insert(&bytes).expect("known"), 0);
+        assert_eq!(download.bytes_here(), here);
+    }
+    assert_eq!((download.missing(), here), (Vec::new(), table().len() as u64));
+    let load = |source: &Path| {
+        let source = source.display().to_string();
+        Dataset::load(&DataOptions { source, ..DataOptions::default() }).expect("a table").description()
+    };
+    assert_eq!(load(&source_in(&to, CSV)), load(&folder.path().join("Kleiner Tisch.txt")));
+}
+
+#[test]
+fn images_keep_their_kind_under_any_name_and_compressed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let images =
+        |count: u8| [&[0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, 1, 0, 0, 0, 2][..], &vec![7; 2 * count as usize]].concat();
+    let labels = |count: u8| [vec![0, 0, 8, 1, 0, 0, 0, count], (0..count).map(|at| at % 2).collect()].concat();
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(&images(4)).expect("in memory");
+    let write = |name: &str, bytes: Vec<u8>| std::fs::write(folder.path().join(name), bytes).expect("written");
+    write("my-images-idx3", packed.finish().expect("in memory"));
+    write("my-labels-idx1", labels(4));
+    let alone = folder.path().join("my-images-idx3").display().to_string();
+    for (source, kind, held_out) in
+        [(alone, "idx", 0), (folder.path().display().to_string(), "idx with held-out files", 2)]
+    {
+        if held_out > 0 {
+            write("test-images-idx3", images(held_out));
+            write("test-labels-idx1", labels(held_out));
+        }
+        let shared = SharedData::open(&source).expect("readable").expect("files");
+        let to = folder.path().join(kind);
+        let mut download = Download::open(&to, shared.manifest().clone(), 1 << 20).expect("made");
+        for chunk in download.missing() {
+            download.insert(&shared.chunk(chunk).expect("read").expect("there")).expect("taken");
+        }
+        let load = |source: String| Dataset::load(&DataOptions { source, ..DataOptions::default() }).expect("images");
+        let (ours, theirs) = (load(source_in(&to, kind).display().to_string()), load(source.clone()));
+        assert_eq!((ours.description(), ours.description().kind.as_str()), (theirs.description(), kind));
+    }
+    assert!(SharedData::open("digits").expect("embedded").is_none());
+}
+
+#[test]
+fn what_is_here_and_right_is_not_asked_for_again() {
+    let (folder, shared) = shared(&table());
+    let to = folder.path().join("here");
+    let open = || Download::open(&to, shared.manifest().clone(), u64::MAX).expect("opened");
+    let all = open().missing();
+    let mut download = open();
+    download.insert(&shared.chunk(all[2]).expect("read").expect("there")).expect("taken");
+    drop(download);
+    assert_eq!(open().missing(), all[..2], "after a restart");
+    let mut download = open();
+    for chunk in download.missing() {
+        download.insert(&shared.chunk(chunk).expect("read").expect("there")).expect("taken");
+    }
+    assert_eq!(open().missing(), []);
+    // A bit that was flipped, and an end that is missing, are fetched again, and nothing else.
+    let path = to.join("table.csv");
+    let mut bytes = std::fs::read(&path).expect("read");
+    bytes[5] ^= 1;
+    bytes.pop();
+    std::fs::write(&path, &bytes).expect("written");
+    assert_eq!(open().missing(), [all[0], all[2]]);
+    // What another manifest left behind is cut.
+    std::fs::write(&path, [&table()[..], b"more"].concat()).expect("written");
+    assert_eq!(open().missing(), []);
+    assert_eq!(std::fs::read(&path).expect("read"), table());
+}
+
+#[test]
+fn a_chunk_that_is_not_of_the_files_is_refused() {
+    let (folder, shared) = shared(b"1,2\n3,4\n");
+    let mut download = Download::open(&folder.path().join("here"), shared.manifest().clone(), 8).expect("made");
+    let error = download.insert(b"1,2\n3,5\n").expect_err("another").to_string();
+    assert!(error.contains(&hash(b"1,2\n3,5\n").to_string()), "{error}");
+    assert_eq!(download.missing().len(), 1);
+    // A file that has changed since it was cut is not handed out.
+    std::fs::write(folder.path().join("Kleiner Tisch.txt"), b"1,2\n3,5\n").expect("written");
+    assert!(shared.chunk(download.missing()[0]).expect("read").is_none());
+    assert!(shared.chunk(Digest([0; 32])).expect("not looked for").is_none());
+}
+
+#[test]
+fn files_have_the_names_of_their_kind_and_no_others() {
+    let named = |names: &[&str]| {
+        let file = |name: &&str| SharedFile { name: (*name).to_owned(), bytes: 0, chunks: Vec::new() };
+        DataManifest { files: names.iter().map(file).collect() }
+    };
+    DataManifest::decode(&named(&["table.csv"]).encode(), CSV).expect("that is its name");
+    for names in [
+        &[][..],
+        &[""],
+        &["."],
+        &["../table.csv"],
+        &["/etc/passwd"],
+        &["..\\table.csv"],
+        &["C:table.csv"],
+        &["table.csv\0"],
+        &["table.csv/"],
+        &["TABLE.CSV"],
+        &["table.csv", "table.csv"],
+        &["table.csv", "more.csv"],
+        &["train-images-idx3-ubyte", "train-labels-idx1-ubyte"],
+    ] {
+        let error = refused(&named(names), CSV);
+        assert!(error.contains("kind csv: table.csv"), "{names:?}: {error}");
+    }
+    let error = refused(&named(&vec!["table.csv"; 20_000]), CSV);
+    assert!(error.contains("kind csv"), "{error}");
+    for kind in ["digits", "", "\u{1b}"] {
+        refused(&named(&["table.csv"]), kind);
+    }
+    refused(&named(&["train-labels-idx1-ubyte", "train-images-idx3-ubyte"]), "idx");
+}
+
+#[test]
+fn lengths_and_chunks_must_agree() {
+    const MIB: u64 = CHUNK_BYTES as u64;
+    DataManifest::decode(&manifest(2 * MIB + 1, &[1, 1, 2]).encode(), CSV).expect("two chunks and a byte");
+    for (bytes, chunks) in [(2 * MIB + 1, &[1, 2][..]), (2 * MIB, &[1, 2, 3]), (0, &[1]), (1, &[]), (u64::MAX, &[1])] {
+        let error = refused(&manifest(bytes, chunks), CSV);
+        assert!(error.contains("bytes"), "{bytes} in {chunks:?}: {error}");
+    }
+    let error = refused(&manifest(MIB + 1, &[1, 1]), CSV);
+    assert!(error.contains("two lengths"), "{error}");
+    let both = DataManifest {
+        files: [("train-images-idx3-ubyte", u64::MAX), ("train-labels-idx1-ubyte", u64::MAX)]
+            .map(|(name, bytes)| SharedFile { name: name.to_owned(), bytes, chunks: Vec::new() })
+            .to_vec(),
+    };
+    assert!(refused(&both, "idx").contains("more than"), "no overflow");
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = Download::open(folder.path(), manifest(2 * MIB, &[1, 2]), 2 * MIB - 1).expect_err("too long");
+    assert!(error.to_string().contains("2097152 bytes, but may have 2097151"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 0, "refused before a file is made");
+}
+
+#[test]
+fn hostile_bytes_are_refused_and_never_panic() {
+    let valid = manifest(CHUNK_BYTES as u64 + 1, &[1, 2]).encode();
+    for length in 0..valid.len() {
+        DataManifest::decode(&valid[..length], CSV).expect_err("cut");
+    }
+    DataManifest::decode(&[&valid[..], &[0]].concat(), CSV).expect_err("more behind it");
+    DataManifest::decode(&vec![0; MAX_DATA_MANIFEST_BYTES + 1], CSV).expect_err("too long");
+    // A number of files that nobody has room for reserves nothing.
+    DataManifest::decode(&[0xff, 0xff, 0xff, 0xff, 0xff, 0x1f], CSV).expect_err("2^40 files");
+    let mut generator = starling_topology::Generator::new(5);
+    for _ in 0..20_000 {
+        let mut bytes = valid.clone();
+        for _ in 0..=generator.below(4) {
+            let at = generator.below(bytes.len() as u32) as usize;
+            bytes[at] = generator.next_u64() as u8;
+        }
+        if let Ok(manifest) = DataManifest::decode(&bytes, CSV) {
+            assert_eq!((manifest.encode(), manifest.files.len()), (bytes, 1));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_unpacks_to_more_than_it_may_is_not_read() {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(&table()).expect("in memory");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("table.csv");
+    std::fs::write(&path, packed.finish().expect("in memory")).expect("written");
+    let options =
+        |max_file_bytes| DataOptions { source: path.display().to_string(), max_file_bytes, ..DataOptions::default() };
+    Dataset::load(&options(table().len() as u64)).expect("as long as it may be");
+    let error = Dataset::load(&options(table().len() as u64 - 1)).expect_err("longer").to_string();
+    assert!(error.contains("more than") && error.contains("unpacked"), "{error}");
+}
