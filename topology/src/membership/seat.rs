@@ -187,7 +187,6 @@ impl Seat {
         u32::try_from(before.count().min(MAX_STAGGER)).expect("invariant: bounded above")
     }
 
-
     /// The members that we can't reach, sorted: those that we miss, those to which a link failed again, and those that the
     /// view says we can't reach, unless we have heard from them since.
     pub(super) fn unreachable(&self, me: PeerId) -> Vec<PeerId> {
