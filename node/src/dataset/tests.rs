@@ -5,7 +5,7 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::future::BoxFuture;
-use starling_train::RunSpec;
+use starling_train::{CheckpointStore, RunSpec};
 use tempfile::TempDir;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 

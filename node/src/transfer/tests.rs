@@ -9,9 +9,9 @@ use starling_topology::{Digest, Generation, Head, Ledger, PeerId, Proof, RunId, 
 use starling_train::{CheckpointInfo, CheckpointStore, DataOptions, Dataset, Manifest, ReplicatedState, RunSpec};
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
-use super::super::checkpoint::{self, Lacking};
-use super::super::questions::{Newest, newest, run, view};
-use super::super::{MAX_REQUEST_BYTES, Reply, Shelves, decode, encode, serve};
+use super::checkpoint::{self, Lacking};
+use super::questions::{Newest, newest, run};
+use super::state::{Wanted, fetch};
 use super::*;
 use crate::frame;
 use crate::identity::{Identity, from_libp2p};
@@ -41,8 +41,7 @@ fn shelf(store: CheckpointStore) -> Arc<Shelf> {
 
 fn manifest() -> Manifest {
     let spec = RunSpec::default();
-    let (source, label, header) = ("digits".to_owned(), None, None);
-    let options = DataOptions { source, label, header, held_out: spec.held_out, seed: spec.seed };
+    let options = DataOptions { held_out: spec.held_out, seed: spec.seed, ..DataOptions::default() };
     Manifest::found(&spec, &Dataset::load(&options).expect("the digits")).expect("a manifest")
 }
 
@@ -282,8 +281,8 @@ async fn a_peer_says_what_it_holds_of_which_run_and_who_is_in_a_view() {
     ask(RunId([8; 32])).await.expect_err("another run's");
 
     let open = |_| opened(Ok(connect_to(&shelf)));
-    assert_eq!(self::view(open, view.id(), &[peer(1), peer(2)], STALL).await, Some(view));
-    assert_eq!(self::view(open, ViewId([9; 32]), &[peer(1), peer(2)], STALL).await, None);
+    assert_eq!(questions::view(open, view.id(), &[peer(1), peer(2)], STALL).await, Some(view));
+    assert_eq!(questions::view(open, ViewId([9; 32]), &[peer(1), peer(2)], STALL).await, None);
     let id = manifest().run_id();
     assert_eq!(run(&mut connect_to(&shelf), id, STALL).await.expect("answered"), manifest());
     run(&mut connect_to(&shelf), RUN, STALL).await.expect_err("another run's");
