@@ -69,11 +69,11 @@ impl Restart {
         fleet.wipe(wiped)?;
         let mut checkpoints = Vec::new();
         for slot in (0..self.peers).filter(|slot| *slot != wiped) {
-            checkpoints.push(newest_checkpoint(&fleet, slot)?);
+            checkpoints.push(brought_checkpoint(&fleet, slot)?);
         }
         // Whoever holds the newest one, all can have it: it was loaded and its hashes are right.
         let (step, digest) = checkpoints.iter().max().context("somebody kept a disk")?.clone();
-        fleet.say(&format!("newest checkpoint is of step {step}; start {order:?}, {wiped} without its disk"));
+        fleet.say(&format!("newest stable checkpoint is of step {step}; start {order:?}, {wiped} without its disk"));
         fleet.go_back(step, &[wiped]);
         for slot in order.into_iter().filter(|slot| *slot != wiped) {
             if slot == 0 {
@@ -90,7 +90,7 @@ impl Restart {
         };
         fleet.wait("all members after the restart", LIMIT, |fleet| resumed(fleet).is_some())?;
         let from = resumed(&fleet).context("it was there just now")?;
-        verdict.promise(from == step, format!("the newest checkpoint is of step {step}; the run went on from {from}"));
+        verdict.promise(from == step, format!("the newest stable checkpoint is of step {step}; the run went on from {from}"));
         let before = fleet.digest_after(step).map(str::to_owned);
         verdict.promise(
             before.as_ref().is_none_or(|before| *before == digest),
@@ -106,14 +106,19 @@ impl Restart {
     }
 }
 
-/// The step and digest of the newest checkpoint in a place's data directory, all of whose hashes are right.
-fn newest_checkpoint(fleet: &Fleet, slot: usize) -> Result<(u64, String)> {
+/// The step and digest of the checkpoint that a place brings: its newest stable one; without any, its newest. Only those
+/// count whose hashes are right.
+fn brought_checkpoint(fleet: &Fleet, slot: usize) -> Result<(u64, String)> {
     let dir = fleet.slots()[slot].dir.path();
     let output = starling(dir).args(["checkpoint", "verify", "--json", "--data-dir", "state"]).output()?;
     ensure!(output.status.success(), "checkpoint verify: {}", String::from_utf8_lossy(&output.stderr).trim());
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let report: Value = serde_json::from_str(&text).with_context(|| format!("not JSON: {text}"))?;
     let found = report["checkpoints"].as_array().into_iter().flatten();
-    let newest = found.filter_map(|one| Some((one["step"].as_u64()?, one["digest"].as_str()?.to_owned()))).max();
-    newest.with_context(|| format!("{slot} has no checkpoint: {text}"))
+    let ranked = found.filter_map(|one| {
+        let (step, digest) = (one["step"].as_u64()?, one["digest"].as_str()?.to_owned());
+        Some((one["stable"].as_bool()?, step, digest))
+    });
+    let (_, step, digest) = ranked.max().with_context(|| format!("{slot} has no checkpoint: {text}"))?;
+    Ok((step, digest))
 }
