@@ -26,6 +26,9 @@ pub(crate) struct Search<'a> {
     pub(crate) store: &'a CheckpointStore,
     /// Whether to fetch one although members are in a view.
     pub(crate) even_if_live: bool,
+    /// Whether to take a fork's checkpoint. Whoever comes back from a view that is none would make the fork's steps the
+    /// run's, while the fork itself, if it lives, gives them up.
+    pub(crate) from_forks: bool,
 }
 
 /// What asking came to.
@@ -53,7 +56,7 @@ type Offers = BTreeMap<Digest, (Proof, Vec<PeerId>)>;
 /// Asks all at once, and fetches the newest stable checkpoint that they hold if it is newer than the newest one here.
 pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
     let mut found = Found::default();
-    let Search { manifest, secret, contacts, store, even_if_live } = search;
+    let Search { manifest, secret, contacts, store, even_if_live, from_forks } = search;
     if contacts.is_empty() {
         return Ok(found);
     }
@@ -64,6 +67,7 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
         tokio::task::spawn_blocking(move || store.newest_stable()).await.map_err(|_| NodeError::Stopped("search"))??
     };
     let mut offers: Vec<(Proof, Vec<PeerId>)> = offers.into_values().collect();
+    offers.retain(|(proof, _)| from_forks || !proof.view.forked);
     offers.retain(|(proof, _)| own.as_ref().is_none_or(|own| proof.head.step > own.step));
     offers.sort_by_key(|(proof, _)| std::cmp::Reverse(proof.head.step));
     if !offers.is_empty() {

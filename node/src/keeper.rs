@@ -89,7 +89,8 @@ pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, Node
     let manifest = manifest(settings, ticket, &contacts).await?;
     let run = ticket.run;
     let store = open_store(settings, run).await?;
-    let search = Search { manifest: &manifest, secret: ticket.secret, contacts, store: &store, even_if_live: true };
+    let secret = ticket.secret;
+    let search = Search { manifest: &manifest, secret, contacts, store: &store, even_if_live: true, from_forks: true };
     let Found { fetched, answered, troubles } = catch_up(search).await?;
     if let Some(info) = fetched {
         return Ok(Fetched { run, step: info.step, digest: info.digest, is_new: true });

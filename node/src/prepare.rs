@@ -213,7 +213,9 @@ async fn search(
     // Keepers first: there may be more members than are asked.
     let mut contacts: Vec<Contact> = contacts.into_values().collect();
     contacts.sort_by_key(|contact| !keepers.iter().any(|keeper| keeper.peer == contact.peer));
-    let mut found = catch_up(Search { manifest, secret, contacts, store, even_if_live: false }).await?;
+    let from_forks = kept.is_some_and(|kept| kept.record.view.forked);
+    let search = Search { manifest, secret, contacts, store, even_if_live: false, from_forks };
+    let mut found = catch_up(search).await?;
     // That somebody who was killed does not answer is what is expected.
     found.troubles.retain(|trouble| trouble.is_loss);
     Ok(found)
