@@ -25,7 +25,7 @@ const STEP: u64 = 12;
 const GENERATION: Generation = Generation(3);
 
 /// Without checkpoints.
-fn empty_shelf() -> Arc<Shelf> {
+pub(super) fn empty_shelf() -> Arc<Shelf> {
     shelf(store().1)
 }
 

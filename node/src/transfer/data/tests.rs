@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::BoxFuture;
-use starling_topology::Generation;
 use starling_train::SharedData;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
-use super::super::{MAX_REQUEST_BYTES, Shelf, decode, encode, serve};
+use super::super::tests::empty_shelf;
+use super::super::{MAX_REQUEST_BYTES, Shelves, decode, encode, serve};
 use super::*;
 use crate::frame;
 use crate::pace::Pace;
@@ -34,15 +34,14 @@ fn content(seed: u8) -> Vec<u8> {
 /// Members, by the first byte of their names, with what they hand out.
 #[derive(Clone, Default)]
 struct Swarm {
-    shelves: BTreeMap<u8, Arc<Shelf>>,
+    shelves: BTreeMap<u8, Arc<Shelves>>,
     /// Chunks that a member hands out before it dies.
     dying: BTreeMap<u8, Arc<AtomicUsize>>,
 }
 
 impl Swarm {
     fn with(mut self, name: u8, data: Option<Arc<SharedData>>) -> Self {
-        let pace = Pace::new(0);
-        self.shelves.insert(name, Shelf::new(Snapshots::new(pace.clone()), data, pace));
+        self.shelves.insert(name, Shelves::new(Snapshots::new(Pace::new(0)), empty_shelf(), data));
         self
     }
 
@@ -53,14 +52,14 @@ impl Swarm {
 
     fn open(&self) -> impl Fn(PeerId) -> BoxFuture<'static, io::Result<Stream>> + '_ {
         |peer| {
-            let Some(shelf) = self.shelves.get(&peer.0[0]).cloned() else {
+            let Some(shelves) = self.shelves.get(&peer.0[0]).cloned() else {
                 return Box::pin(std::future::ready(Err(io::ErrorKind::ConnectionRefused.into())));
             };
             let left = self.dying.get(&peer.0[0]).cloned();
             let (ours, theirs) = tokio::io::duplex(64 * 1024);
             match left {
-                None => drop(tokio::spawn(async move { serve(theirs.compat(), shelf, STALL).await })),
-                Some(left) => drop(tokio::spawn(die(theirs.compat(), shelf, left))),
+                None => drop(tokio::spawn(async move { serve(theirs.compat(), shelves, STALL).await })),
+                Some(left) => drop(tokio::spawn(die(theirs.compat(), shelves, left))),
             }
             Box::pin(std::future::ready(Ok(ours.compat())))
         }
@@ -68,9 +67,9 @@ impl Swarm {
 }
 
 /// Passes questions on, until so many chunks were asked for.
-async fn die(mut theirs: Stream, shelf: Arc<Shelf>, left: Arc<AtomicUsize>) {
+async fn die(mut theirs: Stream, shelves: Arc<Shelves>, left: Arc<AtomicUsize>) {
     let (ours, behind) = tokio::io::duplex(64 * 1024);
-    tokio::spawn(async move { serve(behind.compat(), shelf, STALL).await });
+    tokio::spawn(async move { serve(behind.compat(), shelves, STALL).await });
     let mut ours = ours.compat();
     while let Ok(question) = frame::read(&mut theirs, MAX_REQUEST_BYTES).await {
         let is_chunk = matches!(decode(&question).expect("a request"), Request::Chunk { .. });
@@ -186,7 +185,12 @@ async fn a_liar_is_left_alone_and_the_others_serve_on() {
                 let reply = match decode(&bytes).expect("a request") {
                     Request::DataManifest => Reply::Manifest(manifest.encode()),
                     Request::Chunk { .. } => Reply::Chunk(answer.clone()),
-                    Request::Manifest { generation: Generation(_), .. } | Request::Members => Reply::NotHere,
+                    Request::Manifest { .. }
+                    | Request::Run
+                    | Request::Newest
+                    | Request::Checkpoint(_)
+                    | Request::View(_)
+                    | Request::Members => Reply::NotHere,
                 };
                 if frame::write(&mut stream, &encode(&reply)).await.is_err() {
                     return;
@@ -223,13 +227,13 @@ async fn more_than_the_limit_is_not_taken() {
 
 #[tokio::test]
 async fn members_tell_of_each_other_within_bounds() {
-    let shelf = Shelf::new(Snapshots::new(Pace::new(0)), None, Pace::new(0));
+    let shelves = Shelves::new(Snapshots::new(Pace::new(0)), empty_shelf(), None);
     let contact = |name: usize| Contact {
         peer: PeerId([name as u8; 32]),
         addresses: vec!["/".repeat(MAX_ADDRESS_BYTES); MAX_ADDRESSES],
     };
-    shelf.know((0..MAX_TOLD + 1).map(contact));
-    let swarm = Swarm { shelves: [(1, shelf)].into(), dying: BTreeMap::new() };
+    shelves.know((0..MAX_TOLD + 1).map(contact));
+    let swarm = Swarm { shelves: [(1, shelves)].into(), dying: BTreeMap::new() };
     let told = members(swarm.open()(peer(1)).await.expect("open")).await.expect("it tells");
     assert_eq!(told, (0..MAX_TOLD).map(contact).collect::<Vec<_>>());
 }
