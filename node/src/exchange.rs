@@ -192,8 +192,7 @@ impl Exchange {
         let mut inner = self.lock();
         inner.turns += 1;
         let (number, members) = (inner.turns, Arc::from(view.members()));
-        let (generation, forked) = (view.generation, view.forked);
-        inner.turn = Some(Turn { number, generation, view: view.id(), forked, members, operations });
+        inner.turn = Some(Turn { number, generation: view.generation, view: view.id(), members, operations });
         inner.gate = Gate { view: Some(view.id()), last: None };
         (inner.awaited, inner.submitted) = (None, None);
         if snapshot && inner.syncing.is_none() {

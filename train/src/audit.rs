@@ -6,9 +6,10 @@
 //!   ...                                                       positions in the epoch's order, ends excluded
 //! ```
 //!
-//! Each member writes a line for each step that it knows to be committed by all. A member that starts again, or that
-//! left a branch which lost, appends another header: what its file said from that step on is void. [`check`] reads the
-//! files of several members of one run and holds them against each other.
+//! Each member writes a line for each step that it knows to be committed by all. A member that starts again appends another
+//! header: what its file said from that step on is void. So does one that took the state over from others, maybe because its
+//! branch of the run lost; its header says so, and what the file said before counts only where nobody knows better. [`check`]
+//! reads the files of several members of one run and holds them against each other.
 
 mod check;
 mod error;
@@ -39,6 +40,9 @@ pub struct AuditHeader {
     pub seed: u64,
     /// The first step that may follow. What the file says before this header of this step and later ones is void.
     pub first_step: u64,
+    /// Whether the state before that step came from others. What the file says of earlier steps may be of a branch that
+    /// lost.
+    pub adopted: bool,
 }
 
 /// One committed step.
@@ -85,7 +89,7 @@ impl AuditWriter {
         file.set_len(end).map_err(AuditError::io("write", &path))?;
         file.seek(SeekFrom::End(0)).map_err(AuditError::io("write", &path))?;
         let mut writer = Self { path, header, file: BufWriter::new(file), waiting: 0 };
-        writer.restart(header.first_step)?;
+        writer.begin()?;
         Ok(writer)
     }
 
@@ -94,7 +98,20 @@ impl AuditWriter {
     /// # Errors
     /// If the file cannot be written.
     pub fn restart(&mut self, first_step: u64) -> Result<(), AuditError> {
-        self.header.first_step = first_step;
+        (self.header.first_step, self.header.adopted) = (first_step, false);
+        self.begin()
+    }
+
+    /// As [`Self::restart`], with a state that came from others.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn adopt(&mut self, first_step: u64) -> Result<(), AuditError> {
+        (self.header.first_step, self.header.adopted) = (first_step, true);
+        self.begin()
+    }
+
+    fn begin(&mut self) -> Result<(), AuditError> {
         let line = line::encode_header(&self.header);
         self.write(&line)?;
         self.flush()

@@ -32,7 +32,6 @@ pub(crate) struct Turn {
     pub(crate) number: u64,
     pub(crate) generation: Generation,
     pub(crate) view: ViewId,
-    pub(crate) forked: bool,
     pub(crate) members: Members,
     /// The reducer's queue; `None` in a view of one.
     pub(crate) operations: Option<mpsc::Sender<Operation>>,

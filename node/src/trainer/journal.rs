@@ -18,8 +18,6 @@ pub(super) struct Journal {
     unconfirmed: Option<AuditRecord>,
     /// Whether the file says at which step this life of the process began.
     begun: bool,
-    /// The first step that the other branch may have taken differently, since this member is in a fork.
-    forked_from: Option<u64>,
     observer: Arc<dyn Observer>,
 }
 
@@ -37,9 +35,10 @@ impl Journal {
             batch_size: ledger.batch_size(),
             seed: ledger.seed(),
             first_step: u64::MAX,
+            adopted: false,
         };
         let writer = path.map(|path| AuditWriter::open(path, header)).transpose()?;
-        Ok(Self { writer, unconfirmed: None, begun: false, forked_from: None, observer })
+        Ok(Self { writer, unconfirmed: None, begun: false, observer })
     }
 
     /// Notes a step, which confirms the one before it. `view` is where this member is.
@@ -58,16 +57,6 @@ impl Journal {
         });
     }
 
-    /// All members of a new view have committed `step`, and no later one.
-    pub(super) fn enter(&mut self, step: u64, forked: bool) {
-        if forked {
-            // What only the members of the fork are known to have committed may be void as well.
-            let first = self.unconfirmed.as_ref().map_or(step + 1, |record| record.step);
-            self.forked_from.get_or_insert(first);
-        }
-        self.confirm();
-    }
-
     /// The newest step is committed by all.
     pub(super) fn confirm(&mut self) {
         if let Some(record) = self.unconfirmed.take() {
@@ -75,13 +64,10 @@ impl Journal {
         }
     }
 
-    /// Another state came: the next step is `first_step`. What this member did in a fork is void.
-    pub(super) fn restart(&mut self, first_step: u64) {
+    /// Another state came from others: the next step is `first_step`.
+    pub(super) fn adopt(&mut self, first_step: u64) {
         (self.unconfirmed, self.begun) = (None, true);
-        if let Some(step) = self.forked_from.take() {
-            self.write(|writer| writer.restart(step));
-        }
-        self.write(|writer| writer.restart(first_step));
+        self.write(|writer| writer.adopt(first_step));
     }
 
     /// Hands what is written to the system: it must not be lost with this process.

@@ -74,7 +74,7 @@ impl Worker {
                     // The steps that it made up for are not those of this state.
                     self.feedback.iter_mut().for_each(Feedback::forget);
                     (self.began, self.contributed, self.kept) = (None, None, false);
-                    self.journal.restart(self.trainer.step() + 1);
+                    self.journal.adopt(self.trainer.step() + 1);
                     self.at = At { step: self.trainer.step(), ..At::default() };
                 }
                 Next::Synced => {
@@ -110,7 +110,7 @@ impl Worker {
 
     fn contribute(&mut self, turn: &Turn) {
         if turn.number != std::mem::replace(&mut self.turn, turn.number) {
-            self.journal.enter(self.at.step, turn.forked);
+            self.journal.confirm(); // All of a new view go on from it.
         }
         let (exchange, me) = (&self.company.exchange, Some(self.company.me));
         let mut buffer = exchange.spare();

@@ -90,7 +90,10 @@ impl Restart {
         };
         fleet.wait("all members after the restart", LIMIT, |fleet| resumed(fleet).is_some())?;
         let from = resumed(&fleet).context("it was there just now")?;
-        verdict.promise(from == step, format!("the newest stable checkpoint is of step {step}; the run went on from {from}"));
+        verdict.promise(
+            from == step,
+            format!("the newest stable checkpoint is of step {step}; the run went on from {from}"),
+        );
         let before = fleet.digest_after(step).map(str::to_owned);
         verdict.promise(
             before.as_ref().is_none_or(|before| *before == digest),

@@ -52,14 +52,12 @@ pub fn check(files: &[impl AsRef<Path>]) -> Result<AuditReport, AuditError> {
     while let Some(at) =
         (0..sources.len()).filter(|at| sources[*at].head.is_some()).min_by_key(|at| sources[*at].step())
     {
-        let first = sources[at].take()?.expect("invariant: it has the lowest step");
-        for source in &mut sources[..] {
-            while source.step() == Some(first.record.step) {
-                let other = source.take()?.expect("invariant: it has this step");
-                agree(&other, &first)?;
-            }
+        let step = sources[at].step();
+        let mut told = Vec::new();
+        for source in sources.iter_mut().filter(|source| source.step() == step) {
+            told.extend(source.take()?);
         }
-        books.enter(first)?;
+        books.enter(settle(told)?)?;
     }
     books.close()
 }
@@ -69,6 +67,19 @@ struct Entry {
     path: PathBuf,
     line: u64,
     record: AuditRecord,
+    /// Whether its writer went on from it, and did not take over a state from others later.
+    is_sure: bool,
+}
+
+/// What happened in a step, by those who are sure of it; if nobody is, by all who tell of it.
+fn settle(mut told: Vec<Entry>) -> Result<Entry, AuditError> {
+    if told.iter().any(|entry| entry.is_sure) {
+        told.retain(|entry| entry.is_sure);
+    }
+    let mut told = told.into_iter();
+    let first = told.next().expect("invariant: somebody tells of it");
+    told.try_for_each(|other| agree(&other, &first))?;
+    Ok(first)
 }
 
 /// The header that all files share, but for the first step.
@@ -163,7 +174,8 @@ impl Source {
                 return Err(malformed(&self.path, line, reason));
             }
             self.last_step = record.step;
-            self.head = Some(Entry { path: self.path.clone(), line, record });
+            let is_sure = !self.headers.iter().any(|(at, header)| *at > line && header.adopted);
+            self.head = Some(Entry { path: self.path.clone(), line, record, is_sure });
             return Ok(());
         }
         Ok(())
@@ -239,7 +251,7 @@ impl Books {
     }
 
     fn enter(&mut self, entry: Entry) -> Result<(), AuditError> {
-        let Entry { path, line, record } = &entry;
+        let Entry { path, line, record, .. } = &entry;
         if self.report.steps == 0 {
             self.report.first_step = record.step;
             self.epoch = record.epoch;

@@ -23,6 +23,8 @@ struct JsonHeader {
     batch_size: u32,
     seed: u64,
     first_step: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    adopted: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -45,6 +47,7 @@ pub(super) fn encode_header(header: &AuditHeader) -> Vec<u8> {
         batch_size: header.batch_size,
         seed: header.seed,
         first_step: header.first_step,
+        adopted: header.adopted,
     })
 }
 
@@ -88,6 +91,7 @@ pub(super) fn decode_header(line: &[u8]) -> Result<AuditHeader, String> {
         batch_size: json.batch_size,
         seed: json.seed,
         first_step: json.first_step,
+        adopted: json.adopted,
     };
     if header.first_step == 0 { Err("steps count from 1".to_owned()) } else { Ok(header) }
 }

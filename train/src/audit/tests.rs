@@ -14,7 +14,7 @@ fn peer(name: u8) -> PeerId {
 }
 
 fn header(first_step: u64) -> AuditHeader {
-    AuditHeader { run: RunId([7; 32]), samples: SAMPLES, batch_size: BATCH, seed: 3, first_step }
+    AuditHeader { run: RunId([7; 32]), samples: SAMPLES, batch_size: BATCH, seed: 3, first_step, adopted: false }
 }
 
 /// What `steps` steps of a run look like, in which the second of three members is away in every fourth step.
@@ -215,6 +215,35 @@ fn a_member_that_starts_again_takes_back_what_it_said() {
     assert_eq!(check(&[&path, &folder.path("b")]).expect("clean"), clean);
     // Alone, it lacks what it has not seen.
     assert!(matches!(check(&[&path]), Err(AuditError::Missing { from: 9, to: 14, .. })));
+}
+
+#[test]
+fn what_a_member_said_before_it_took_a_state_over_counts_where_nobody_knows_better() {
+    let folder = Folder::new();
+    let good = records(20);
+    // Two went on by themselves from step 9, and took over what the third had come to.
+    let mut branch = good[..12].to_vec();
+    branch[8..].iter_mut().for_each(|record| record.contributions.truncate(1));
+    let losers = ["a", "b"].map(|name| {
+        let path = folder.write(name, &branch);
+        let mut writer = AuditWriter::open(&path, header(13)).expect("opened again");
+        writer.adopt(17).expect("written");
+        good[16..].iter().for_each(|record| writer.record(record).expect("written"));
+        drop(writer);
+        path
+    });
+    let [a, b] = &losers;
+    let winner = folder.write("c", &good);
+    let clean = check(&[&winner]).expect("clean");
+    assert_eq!(check(&[a, &winner, b]).expect("clean"), clean);
+    assert!(matches!(check(&[a, b]), Err(AuditError::Missing { from: 13, to: 16, .. })), "they don't have it all");
+    // Where they alone were there, they are believed.
+    let later = folder.write("d", &good[8..]);
+    assert_eq!(check(&[a, &later]).expect("clean"), clean);
+    // Whoever is sure is held against the others who are.
+    let mut wrong = good.clone();
+    wrong[9].contributions.truncate(1);
+    assert!(matches!(check(&[&winner, &folder.write("e", &wrong)]), Err(AuditError::Disagreement { step: 10, .. })));
 }
 
 #[test]
