@@ -56,7 +56,7 @@ impl Fixture {
         fs::write(&path, bytes).expect("written");
         let data = SharedData::open(path.to_str().expect("text")).expect("readable").map(Arc::new);
         let pace = Pace::new(0);
-        let store = CheckpointStore::open(&self.dir.path().join(name.to_string()), 1).expect("a store");
+        let store = CheckpointStore::open(self.dir.path().join(name.to_string()), 1).expect("a store");
         let shelf = Shelf::new(&self.manifest, store, pace.clone());
         self.shelves.insert(peer(name), Shelves::new(Snapshots::new(pace), shelf, data));
     }
