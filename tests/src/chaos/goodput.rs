@@ -51,6 +51,14 @@ enum Fault {
 /// Half of the faults are kills, a quarter are stops, a quarter are partitions.
 const MIX: [Fault; 4] = [Fault::Kill, Fault::Kill, Fault::Stop, Fault::Cut];
 
+/// The time from one fault to the next.
+#[derive(Debug)]
+struct Spell {
+    fault: Fault,
+    time: Duration,
+    steps: u64,
+}
+
 /// What ends a fault.
 #[derive(Debug)]
 enum Remedy {
@@ -75,7 +83,7 @@ impl Goodput {
             logs: self.logs.clone(),
         })?;
         let before = self.calm(&mut fleet);
-        let (steps, faults) = self.chaos(&mut fleet)?;
+        let (steps, spells) = self.chaos(&mut fleet)?;
         fleet.wait("all members after the faults", SETTLE_LIMIT, |fleet| fleet.are_full(self.peers))?;
         let after = self.calm(&mut fleet);
 
@@ -83,8 +91,14 @@ impl Goodput {
         let (calm, chaos) = (per_second(before + after, self.calm), per_second(steps, self.chaos));
         let ratio = chaos / calm.max(f64::MIN_POSITIVE);
         verdict.figure("peers", self.peers);
-        for (name, fault) in [("kills", Fault::Kill), ("stops", Fault::Stop), ("partitions", Fault::Cut)] {
-            verdict.figure(name, faults.iter().filter(|other| **other == fault).count());
+        for (name, fault) in [("kill", Fault::Kill), ("stop", Fault::Stop), ("partition", Fault::Cut)] {
+            let lost = spells.iter().filter(|spell| spell.fault == fault).map(|spell| {
+                let kept = per_second(spell.steps, spell.time) / calm.max(f64::MIN_POSITIVE);
+                spell.time.as_secs_f64() * (1.0 - kept)
+            });
+            let count = lost.clone().count();
+            verdict.figure(&format!("{name}s"), count);
+            verdict.decimal(&format!("{name}_costs_s"), lost.sum::<f64>() / count.max(1) as f64);
         }
         verdict.figure("max_stall_ms", self.max_stall.as_millis() as u64);
         verdict.decimal("calm_samples_per_s", calm);
@@ -106,10 +120,10 @@ impl Goodput {
         fleet.pulse().step() - first
     }
 
-    /// The time with faults; returns the steps and what was done.
-    fn chaos(&self, fleet: &mut Fleet) -> Result<(u64, Vec<Fault>)> {
+    /// The time with faults; returns the steps, and what became of each fault.
+    fn chaos(&self, fleet: &mut Fleet) -> Result<(u64, Vec<Spell>)> {
         let mut dice = Dice::new(self.seed);
-        let (mut faults, mut coming) = (Vec::new(), Vec::new());
+        let (mut struck, mut coming) = (Vec::new(), Vec::new());
         let mut remedies: Vec<(Instant, Remedy)> = Vec::new();
         let first = fleet.pulse().step();
         let began = Instant::now();
@@ -134,15 +148,22 @@ impl Goodput {
             if let Some(fault) = coming.pop()
                 && let Some((after, remedy)) = self.strike(fleet, fault, &mut dice)?
             {
-                faults.push(fault);
+                struck.push((fault, now, fleet.pulse().step()));
                 remedies.push((now + after, remedy));
             }
         }
-        let steps = fleet.pulse().step() - first;
+        let (last, ended) = (fleet.pulse().step(), Instant::now());
         for (_, remedy) in remedies {
             self.apply(fleet, remedy)?;
         }
-        Ok((steps, faults))
+        let next = struck.iter().skip(1).map(|(_, at, step)| (*at, *step)).chain([(ended, last)]);
+        let spells = struck.iter().zip(next);
+        let spells = spells.map(|((fault, at, step), (until, to))| Spell {
+            fault: *fault,
+            time: until - *at,
+            steps: to - step,
+        });
+        Ok((last - first, spells.collect()))
     }
 
     /// Makes a fault happen to somebody whom the run can lose; returns what ends it, and when.
