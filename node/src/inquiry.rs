@@ -53,7 +53,7 @@ impl Inquiry {
         let identity = Identity::generate();
         let (turned_in, mut turned) = mpsc::channel(MAX_TURNED);
         let admission = Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned: turned_in };
-        let transport = transport::build(&identity, admission).map_err(NodeError::Network)?;
+        let transport = transport::build(&identity, admission, None).map_err(NodeError::Network)?;
         // It lives for a few questions.
         let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(Duration::MAX);
         let mut swarm = Swarm::new(transport, libp2p_stream::Behaviour::new(), identity.peer_id(), config);

@@ -132,7 +132,7 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<Reporter>) 
         shelf.learn(&proof.view);
     }
     let stall = Duration::from_millis(manifest.max_stall_ms);
-    let mut network = Network::new(&identity, Secret::new(ticket.secret), settings, run)?;
+    let mut network = Network::new(&identity, Secret::new(ticket.secret), settings, run, stall)?;
     // It has no states for joiners.
     serve_chunks(&network, Shelves::new(Snapshots::new(pace), shelf.clone(), None), stall);
     network.listen(&settings.listen).await?;

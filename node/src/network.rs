@@ -44,11 +44,17 @@ pub(crate) struct Network {
 
 impl Network {
     /// Builds the swarm of `run`. Nothing is served yet, and nobody can come in before [`Self::listen`].
-    pub(crate) fn new(identity: &Identity, secret: Secret, settings: &Settings, run: RunId) -> Result<Self, NodeError> {
+    pub(crate) fn new(
+        identity: &Identity,
+        secret: Secret,
+        settings: &Settings,
+        run: RunId,
+        max_stall: Duration,
+    ) -> Result<Self, NodeError> {
         let protocols = Protocols::new(run);
         let (turned_in, turned) = mpsc::channel(MAX_NOTICES);
         let admission = Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned: turned_in };
-        let transport = transport::build(identity, admission).map_err(NodeError::Network)?;
+        let transport = transport::build(identity, admission, Some(max_stall / 2)).map_err(NodeError::Network)?;
         let behaviour =
             Behaviour::new(identity, &protocols, settings.max_peers, settings.mdns).map_err(NodeError::Network)?;
         // Members keep their connections however quiet they are.

@@ -47,11 +47,11 @@ pub(crate) async fn start(
 ) -> Result<(Network, Inbox), NodeError> {
     let Stock { exchange, shelves, terms } = stock;
     let run = terms.manifest.run_id();
+    let stall = Duration::from_millis(terms.manifest.max_stall_ms);
     let segment_bytes = terms.manifest.layout.segment_bytes as usize;
-    let mut network = Network::new(identity, secret, settings, run)?;
+    let mut network = Network::new(identity, secret, settings, run, stall)?;
     let (mismatches_in, mismatches) = mpsc::channel(MAX_NOTICES);
     let (events_in, events) = mpsc::channel(MAX_EVENTS);
-    let stall = Duration::from_millis(terms.manifest.max_stall_ms);
     let protocols = &network.protocols;
     {
         let events = events_in.clone();

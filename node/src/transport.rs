@@ -19,12 +19,29 @@ const MAX_STREAMS: usize = 64;
 
 /// All transports as one. A connection that comes out of it is encrypted, authenticated and admitted.
 ///
+/// A TCP connection on which the other side's system has acknowledged nothing for `unanswered` is closed (RFC 5482). A
+/// network that breaks closes none, and once it mends, TCP waits up to as long again as it was broken before it tries
+/// anew: whoever dials is there sooner. `None` leaves it to the system, which waits for a quarter of an hour.
+///
 /// # Errors
 /// If the system's DNS configuration can't be read or the identity can't sign a certificate.
-pub(crate) fn build(identity: &Identity, admission: Admission) -> io::Result<Boxed<(PeerId, StreamMuxerBox)>> {
+pub(crate) fn build(
+    identity: &Identity,
+    admission: Admission,
+    unanswered: Option<Duration>,
+) -> io::Result<Boxed<(PeerId, StreamMuxerBox)>> {
     let mut multiplexer = yamux::Config::default();
     multiplexer.set_max_num_streams(MAX_STREAMS);
+    #[cfg(not(target_os = "linux"))]
+    let _ = unanswered;
     let tcp = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true))
+        .map(move |stream, _| {
+            #[cfg(target_os = "linux")]
+            if let Err(error) = socket2::SockRef::from(&stream.0).set_tcp_user_timeout(unanswered) {
+                tracing::debug!(%error, "a connection has the system's time limit");
+            }
+            stream
+        })
         .upgrade(Version::V1)
         .authenticate(tls::Config::new(identity.keypair()).map_err(io::Error::other)?)
         .multiplex(multiplexer)

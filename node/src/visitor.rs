@@ -43,7 +43,7 @@ pub(crate) fn swarm(
 ) -> Result<(Swarm<VisitorBehaviour>, mpsc::Receiver<Turned>), NodeError> {
     let (turned_in, turned) = mpsc::channel(8);
     let admission = Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned: turned_in };
-    let transport = transport::build(identity, admission).map_err(NodeError::Network)?;
+    let transport = transport::build(identity, admission, None).map_err(NodeError::Network)?;
     let mdns = multicast.then(|| mdns::tokio::Behaviour::new(mdns::Config::default(), identity.peer_id())).transpose();
     let mdns = Toggle::from(mdns.map_err(NodeError::Network)?);
     let behaviour = VisitorBehaviour { streams: libp2p_stream::Behaviour::new(), mdns };

@@ -24,7 +24,7 @@ fn peer(secret: u8, wire_version: u32) -> Peer {
     let (turned_in, turned) = mpsc::channel(8);
     let secret = Secret::new(Some([secret; 32]));
     let admission = Admission { me: identity.peer_id(), secret, wire_version, turned: turned_in };
-    let transport = transport::build(&identity, admission).expect("a transport");
+    let transport = transport::build(&identity, admission, None).expect("a transport");
     let protocols = Protocols::new(starling_topology::RunId([7; 32]));
     let behaviour = Behaviour::new(&identity, &protocols, 8, false).expect("a behaviour");
     let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(PATIENCE);

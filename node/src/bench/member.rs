@@ -109,7 +109,7 @@ impl Member {
         let (turned, _) = mpsc::channel(QUEUE);
         let secret = Secret::new(Some(setup.secret));
         let admission = Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned };
-        let transport = transport::build(&identity, admission).map_err(BenchError::io("set up the network"))?;
+        let transport = transport::build(&identity, admission, None).map_err(BenchError::io("set up the network"))?;
         let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(Duration::MAX);
         let mut swarm = Swarm::new(transport, libp2p_stream::Behaviour::new(), identity.peer_id(), config);
         let loopback: Multiaddr = "/ip4/127.0.0.1/tcp/0".parse().expect("invariant: it is a multiaddr");
