@@ -85,6 +85,13 @@ impl Behaviour {
 
         let gossip_config = gossipsub::ConfigBuilder::default()
             .validation_mode(gossipsub::ValidationMode::Strict)
+            // Each copy's signature is checked. Members are connected to all others, so few copies reach all, and who
+            // misses one asks for it.
+            .flood_publish(false)
+            .mesh_n(4)
+            .mesh_n_low(3)
+            .mesh_n_high(6)
+            .mesh_outbound_min(1)
             .max_transmit_size(16 * 1024)
             .build()
             .map_err(std::io::Error::other)?;

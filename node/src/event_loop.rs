@@ -38,8 +38,6 @@ use crate::transfer::Shelves;
 use change::Change;
 use resume::{ResultFetch, StateFetch};
 
-/// How often we tell the swarm where we are.
-const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);
 /// How often a checkpoint's head that not all have signed is told again.
 const HEADS_INTERVAL: Duration = Duration::from_secs(5);
 /// Streams for segments that came before we knew their view. One for each peer, and in a mesh all of them.
@@ -214,7 +212,6 @@ impl EventLoop {
     }
 
     async fn work(&mut self, stop: CancellationToken) -> End {
-        let mut announce = tokio::time::interval(ANNOUNCE_INTERVAL);
         let mut retell = tokio::time::interval(HEADS_INTERVAL);
         let mut look = tokio::time::interval(self.look_interval());
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -227,6 +224,7 @@ impl EventLoop {
             }
             let wake = self.timers.iter().min_by_key(|(timer, at)| (**at, **timer)).map(|(timer, at)| (*timer, *at));
             let wake_at = wake.map(|(_, at)| (self.began + (at - Time::ZERO)).max(breath.unwrap_or(self.began)));
+            let announce_at = self.network.announce_at();
             tokio::select! {
                 () = sleep_until(give_up) => return End::LeftAlone,
                 () = stop.cancelled(), if give_up.is_none() => {
@@ -282,7 +280,7 @@ impl EventLoop {
                     let (peer, reason) = (mismatch.peer.to_string(), mismatch.differences);
                     self.observer.report(&Report::Turned { peer, reason });
                 }
-                _ = announce.tick() => self.network.announce(),
+                () = tokio::time::sleep_until(announce_at) => self.network.announce(),
                 _ = retell.tick() => self.vouch(starling_topology::heads::Input::Repeat),
             }
         }

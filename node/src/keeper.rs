@@ -22,7 +22,7 @@ use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::inquiry::Inquiry;
 use crate::known_file::KnownFile;
 use crate::manifest_file;
-use crate::network::Network;
+use crate::network::{Network, Part};
 use crate::node::{CHECKPOINTS, blocking};
 use crate::pace::Pace;
 use crate::report::{Observer, Outcome, Report, Summary};
@@ -132,7 +132,7 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<Reporter>) 
         shelf.learn(&proof.view);
     }
     let stall = Duration::from_millis(manifest.max_stall_ms);
-    let mut network = Network::new(&identity, Secret::new(ticket.secret), settings, run, stall)?;
+    let mut network = Network::new(&identity, Secret::new(ticket.secret), settings, (run, Part::Keeper), stall)?;
     // It has no states for joiners.
     serve_chunks(&network, Shelves::new(Snapshots::new(pace), shelf.clone(), None), stall);
     network.listen(&settings.listen).await?;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::StreamExt;
+use libp2p::gossipsub::{self, TopicHash};
 use libp2p::multiaddr::Protocol;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{self, SwarmEvent};
@@ -12,6 +13,7 @@ use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES};
 use starling_topology::{Contact, RunId};
 use starling_train::WIRE_VERSION;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::admission::{Admission, Turned};
 use crate::behaviour::{Behaviour, BehaviourEvent, Protocols};
@@ -30,6 +32,20 @@ const LISTEN_PAUSE: Duration = Duration::from_millis(50);
 /// Peers whose addresses are kept.
 const MAX_CONTACTS: usize = 2048;
 
+/// How often we tell the swarm where we are.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);
+/// How long newcomers wait to be told. When many come together, or one comes among many, one message does for all.
+const ANNOUNCE_PAUSE: Duration = Duration::from_secs(1);
+
+/// What we are in the swarm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// One that trains, or wants to.
+    Member,
+    /// One that stores checkpoints.
+    Keeper,
+}
+
 /// A swarm, and how to reach its peers.
 pub(crate) struct Network {
     pub(crate) swarm: Swarm<Behaviour>,
@@ -40,6 +56,9 @@ pub(crate) struct Network {
     /// Peers that we dialed over TCP and may yet try over QUIC.
     untried: BTreeSet<PeerId>,
     announced: Vec<Multiaddr>,
+    /// Where we tell of ourselves.
+    topic: TopicHash,
+    announce_at: Instant,
 }
 
 impl Network {
@@ -48,7 +67,7 @@ impl Network {
         identity: &Identity,
         secret: Secret,
         settings: &Settings,
-        run: RunId,
+        (run, part): (RunId, Part),
         max_stall: Duration,
     ) -> Result<Self, NodeError> {
         let protocols = Protocols::new(run);
@@ -60,8 +79,20 @@ impl Network {
         // Members keep their connections however quiet they are.
         let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(Duration::MAX);
         let swarm = Swarm::new(transport, behaviour, identity.peer_id(), config);
-        let announced = settings.announce.clone();
-        Ok(Self { swarm, protocols, turned, contacts: BTreeMap::new(), untried: BTreeSet::new(), announced })
+        let topic = match part {
+            Part::Member => protocols.contacts.hash(),
+            Part::Keeper => protocols.keepers.hash(),
+        };
+        Ok(Self {
+            swarm,
+            protocols,
+            turned,
+            contacts: BTreeMap::new(),
+            untried: BTreeSet::new(),
+            announced: settings.announce.clone(),
+            topic,
+            announce_at: Instant::now(),
+        })
     }
 
     /// Listens at these addresses.
@@ -127,7 +158,7 @@ impl Network {
     }
 
     /// After a failed dial: tries QUIC, once.
-    pub(crate) fn fall_back(&mut self, peer: PeerId) {
+    fn fall_back(&mut self, peer: PeerId) {
         if self.untried.remove(&peer) {
             let known = self.contacts.get(&peer).cloned().unwrap_or_default();
             self.dial(peer, known.into_iter().filter(is_quic).collect());
@@ -147,21 +178,16 @@ impl Network {
         }
     }
 
-    /// Tells the swarm's peers where we are.
-    pub(crate) fn announce(&mut self) {
-        let bytes = postcard::to_allocvec(&self.contact()).expect("invariant: a contact always encodes");
-        let topic = self.protocols.contacts.hash();
-        if let Err(error) = self.swarm.behaviour_mut().gossip.publish(topic, bytes) {
-            // Nobody to tell yet, or nothing new.
-            tracing::debug!(%error, "contact not gossiped");
-        }
+    /// When [`Self::announce`] is due.
+    pub(crate) fn announce_at(&self) -> Instant {
+        self.announce_at
     }
 
-    /// Tells the swarm's peers that we keep checkpoints, and where we are.
-    pub(crate) fn announce_keeper(&mut self) {
+    /// Tells the swarm's peers that we are there, and where.
+    pub(crate) fn announce(&mut self) {
+        self.announce_at = Instant::now() + ANNOUNCE_INTERVAL;
         let bytes = postcard::to_allocvec(&self.contact()).expect("invariant: a contact always encodes");
-        let topic = self.protocols.keepers.hash();
-        if let Err(error) = self.swarm.behaviour_mut().gossip.publish(topic, bytes) {
+        if let Err(error) = self.swarm.behaviour_mut().gossip.publish(self.topic.clone(), bytes) {
             // Nobody to tell yet, or nothing new.
             tracing::debug!(%error, "contact not gossiped");
         }
@@ -195,6 +221,18 @@ impl Network {
                     self.swarm.behaviour_mut().kademlia.add_address(&peer, address);
                     self.connect(peer);
                 }
+                None
+            }
+            // Only now can it be told anything.
+            SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Subscribed { topic, .. })) => {
+                if topic == self.topic {
+                    self.announce_at = self.announce_at.min(Instant::now() + ANNOUNCE_PAUSE);
+                }
+                None
+            }
+            SwarmEvent::OutgoingConnectionError { peer_id: Some(peer), error, .. } => {
+                tracing::debug!(%peer, %error, "dial failed");
+                self.fall_back(peer);
                 None
             }
             other => Some(other),

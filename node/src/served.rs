@@ -12,7 +12,7 @@ use crate::error::NodeError;
 use crate::event::NetworkEvent;
 use crate::exchange::Exchange;
 use crate::identity::{Identity, from_libp2p};
-use crate::network::{MAX_NOTICES, Network};
+use crate::network::{MAX_NOTICES, Network, Part};
 use crate::secret::Secret;
 use crate::settings::Settings;
 use crate::transfer::{self, Shelves};
@@ -49,7 +49,7 @@ pub(crate) async fn start(
     let run = terms.manifest.run_id();
     let stall = Duration::from_millis(terms.manifest.max_stall_ms);
     let segment_bytes = terms.manifest.layout.segment_bytes as usize;
-    let mut network = Network::new(identity, secret, settings, run, stall)?;
+    let mut network = Network::new(identity, secret, settings, (run, Part::Member), stall)?;
     let (mismatches_in, mismatches) = mpsc::channel(MAX_NOTICES);
     let (events_in, events) = mpsc::channel(MAX_EVENTS);
     let protocols = &network.protocols;

@@ -114,16 +114,6 @@ impl EventLoop {
             SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Message { message, .. })) => {
                 self.on_gossip(&message);
             }
-            // Only now can it be told anything.
-            SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Subscribed { topic, .. }))
-                if topic == self.network.protocols.contacts.hash() =>
-            {
-                self.network.announce();
-            }
-            SwarmEvent::OutgoingConnectionError { peer_id: Some(peer), error, .. } => {
-                tracing::debug!(%peer, %error, "dial failed");
-                self.network.fall_back(peer);
-            }
             _ => {}
         }
     }

@@ -27,8 +27,6 @@ use crate::reporter::Reporter;
 use crate::shelf::Shelf;
 use crate::transfer::questions::Newest;
 
-/// How often a keeper says where it is.
-const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);
 /// Known peers that are dialed, and connected ones that are asked what they hold, each time.
 const MAX_LOOKED_FOR: usize = 8;
 /// Questions under way.
@@ -103,12 +101,12 @@ impl Keeping {
 
     /// Keeps checkpoints until `stop` is cancelled.
     pub(super) async fn run(mut self, stop: CancellationToken) -> Result<Summary, NodeError> {
-        let mut announce = tokio::time::interval(ANNOUNCE_INTERVAL);
         let mut look = tokio::time::interval(self.look);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.handle(None, Input::Retry);
         loop {
             self.write_known();
+            let announce_at = self.network.announce_at();
             tokio::select! {
                 () = stop.cancelled() => break,
                 event = self.network.swarm.select_next_some() => {
@@ -129,7 +127,7 @@ impl Keeping {
                         self.observer.report(&Report::Turned { peer, reason });
                     }
                 }
-                _ = announce.tick() => self.network.announce_keeper(),
+                () = tokio::time::sleep_until(announce_at) => self.network.announce(),
                 _ = look.tick() => self.look_around(),
             }
         }
@@ -230,16 +228,6 @@ impl Keeping {
             }
             SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Message { message, .. })) => {
                 self.on_gossip(&message);
-            }
-            // Only now can it be told anything.
-            SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Subscribed { topic, .. }))
-                if topic == self.network.protocols.keepers.hash() =>
-            {
-                self.network.announce_keeper();
-            }
-            SwarmEvent::OutgoingConnectionError { peer_id: Some(peer), error, .. } => {
-                tracing::debug!(%peer, %error, "dial failed");
-                self.network.fall_back(peer);
             }
             _ => {}
         }
