@@ -65,6 +65,7 @@ impl Membership {
             }
             return;
         }
+        let ours_generation = seat.view.generation;
         let after_ours = standing.parent == Some(seat.id);
         let unforked = !standing.forked && !ours.forked;
         let ahead = (standing.step, std::cmp::Reverse(view)) > (ours.step, std::cmp::Reverse(seat.id));
@@ -78,6 +79,13 @@ impl Membership {
             (true, Some(hints)) => self.evict_ourselves(now, from, hints),
             // We may be in their view without knowing it: they will tell.
             (true, None) => self.say_hello(from),
+            // There is one view of each generation without forks, so it has gone through theirs: what it said is old, from
+            // before it joined perhaps, or it has yet to hear of ours.
+            (false, _) if known && unforked && !standing.recovering && generation < ours_generation => {
+                if self.may_answer(now, from) {
+                    self.send_install(from);
+                }
+            }
             (false, _) => {
                 if known {
                     self.suspect(now, from, Evidence::Elsewhere);
