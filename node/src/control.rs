@@ -7,8 +7,9 @@ use libp2p::{Stream, StreamProtocol};
 use libp2p_stream::Control;
 use starling_topology::message::MAX_ENVELOPE_BYTES;
 use starling_topology::{Envelope, PeerId};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::event::NetworkEvent;
 use crate::identity::{from_libp2p, to_libp2p};
@@ -23,6 +24,8 @@ pub(crate) struct Link {
     /// Tells its failure from that of an earlier one.
     pub(crate) number: u64,
     queue: mpsc::Sender<Vec<u8>>,
+    /// When to give up opening the stream.
+    deadline: watch::Sender<Instant>,
     pub(crate) task: JoinHandle<()>,
 }
 
@@ -37,9 +40,10 @@ impl Link {
         events: mpsc::Sender<NetworkEvent>,
     ) -> Self {
         let (queue, mut waiting) = mpsc::channel::<Vec<u8>>(MAX_WAITING);
+        let (deadline, give_up_at) = watch::channel(Instant::now() + limit);
         let task = tokio::spawn(async move {
             let written = async {
-                let mut stream = streams::open(&mut control, to_libp2p(peer), &protocol, limit).await?;
+                let mut stream = streams::open_until(&mut control, to_libp2p(peer), &protocol, || *give_up_at.borrow()).await?;
                 while let Some(bytes) = waiting.recv().await {
                     tokio::time::timeout(limit, frame::write(&mut stream, &bytes)).await??;
                 }
@@ -50,7 +54,12 @@ impl Link {
                 let _ = events.send(NetworkEvent::LinkFailed { peer, link: number }).await;
             }
         });
-        Self { number, queue, task }
+        Self { number, queue, deadline, task }
+    }
+
+    /// Gives a stream that is not open yet so much time from now.
+    pub(crate) fn wait(&self, limit: Duration) {
+        self.deadline.send_replace(Instant::now() + limit);
     }
 
     /// Queues a message; `false` if the peer has stopped reading.

@@ -53,6 +53,8 @@ pub(crate) struct Network {
     pub(crate) turned: mpsc::Receiver<Turned>,
     /// Addresses that others may try, for peers that we know of.
     contacts: BTreeMap<PeerId, Vec<Multiaddr>>,
+    /// Since when peers are being dialed.
+    dialing: BTreeMap<PeerId, Instant>,
     /// Peers that we dialed over TCP and may yet try over QUIC.
     untried: BTreeSet<PeerId>,
     announced: Vec<Multiaddr>,
@@ -88,6 +90,7 @@ impl Network {
             protocols,
             turned,
             contacts: BTreeMap::new(),
+            dialing: BTreeMap::new(),
             untried: BTreeSet::new(),
             announced: settings.announce.clone(),
             topic,
@@ -165,6 +168,14 @@ impl Network {
         }
     }
 
+    /// Gives up a dial that has gone on for this long, so that the next one begins anew. One that began while the network
+    /// was broken waits for TCP to try again.
+    pub(crate) fn abandon_dial(&mut self, peer: PeerId, age: Duration) {
+        if self.dialing.get(&peer).is_some_and(|since| since.elapsed() >= age) && !self.swarm.is_connected(&peer) {
+            let _ = self.swarm.disconnect_peer_id(peer);
+        }
+    }
+
     fn dial(&mut self, peer: PeerId, addresses: Vec<Multiaddr>) {
         if self.swarm.is_connected(&peer) {
             return;
@@ -230,7 +241,16 @@ impl Network {
                 }
                 None
             }
+            SwarmEvent::Dialing { peer_id: Some(peer), .. } => {
+                self.dialing.entry(peer).or_insert_with(Instant::now);
+                None
+            }
+            SwarmEvent::ConnectionEstablished { peer_id, .. } => {
+                self.dialing.remove(&peer_id);
+                Some(event)
+            }
             SwarmEvent::OutgoingConnectionError { peer_id: Some(peer), error, .. } => {
+                self.dialing.remove(&peer);
                 tracing::debug!(%peer, %error, "dial failed");
                 self.fall_back(peer);
                 None

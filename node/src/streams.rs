@@ -32,6 +32,16 @@ pub(crate) async fn open(
     limit: Duration,
 ) -> io::Result<Stream> {
     let deadline = Instant::now() + limit;
+    open_until(control, peer, protocol, || deadline).await
+}
+
+/// The same with a deadline that may be put off meanwhile.
+pub(crate) async fn open_until(
+    control: &mut Control,
+    peer: PeerId,
+    protocol: &StreamProtocol,
+    deadline: impl Fn() -> Instant,
+) -> io::Result<Stream> {
     loop {
         let attempt = async {
             let mut stream = control.open_stream(peer, protocol.clone()).await.map_err(io::Error::other)?;
@@ -44,7 +54,7 @@ pub(crate) async fn open(
             Ok(Err(error)) => error,
             Err(_) => io::Error::new(io::ErrorKind::TimedOut, "the stream was not accepted in time"),
         };
-        if Instant::now() + RETRY_PAUSE >= deadline {
+        if Instant::now() + RETRY_PAUSE >= deadline() {
             return Err(error);
         }
         tracing::debug!(%peer, %protocol, %error, "opening a stream again");

@@ -64,6 +64,13 @@ impl EventLoop {
         for gone in self.members.iter().filter(|member| !view.contains(**member)) {
             self.links.remove(gone);
         }
+        for new in view.members().iter().filter(|member| !self.members.contains(member)) {
+            // The network may have been broken when we began to reach for it.
+            self.network.abandon_dial(to_libp2p(*new), self.config.max_stall / 8);
+            if let Some(link) = self.links.get(new) {
+                link.wait(self.config.max_stall / 2);
+            }
+        }
         self.members = view.members().to_vec();
         self.tell_members();
         self.reducer = None;

@@ -84,7 +84,7 @@ struct GoodputFlags {
     #[command(flatten)]
     common: Common,
     /// The run's longest stall, in milliseconds.
-    #[arg(long, default_value_t = 1500)]
+    #[arg(long, default_value_t = 1000)]
     max_stall_ms: u64,
     /// Flags of `starling run`: what is trained.
     #[arg(long, default_value = MODEL, allow_hyphen_values = true)]

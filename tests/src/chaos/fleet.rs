@@ -106,11 +106,14 @@ impl Fleet {
             })
         };
         let slots = (0..plan.peers).map(slot).collect::<Result<_>>()?;
-        if let Some(logs) = &plan.logs {
-            std::fs::create_dir_all(logs).with_context(|| format!("can't make {}", logs.display()))?;
-        }
+        // Processes work in folders of their own.
+        let whole = |logs: PathBuf| {
+            std::fs::create_dir_all(&logs)?;
+            logs.canonicalize()
+        };
+        let logs = plan.logs.clone().map(whole).transpose().context("can't make the folder for logs")?;
         Ok(Self {
-            plan,
+            plan: Plan { logs, ..plan },
             slots,
             feed: Feed::default(),
             lan,
