@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
-use starling_tests::{Peer, PeerOptions, starling};
+use starling_tests::{Peer, PeerOptions, checkpoints, newest_stable};
 use tempfile::TempDir;
 
 /// Steps that take a few milliseconds each, and more of them than any test waits for.
@@ -34,21 +34,6 @@ fn three_that_were_killed() -> ([Arc<TempDir>; 3], String) {
     peers.iter().for_each(|peer| peer.signal("KILL"));
     peers.into_iter().for_each(|peer| drop(peer.finish()));
     (dirs, ticket)
-}
-
-/// What `starling checkpoint <verb>` says of a directory, and its exit code.
-fn checkpoints(dir: &TempDir, verb: &str) -> (Vec<Value>, Option<i32>) {
-    let mut command = starling(dir.path());
-    command.args(["checkpoint", verb, "--json", "--data-dir"]).arg(dir.path().join("state"));
-    let output = command.output().expect("it runs");
-    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    (said["checkpoints"].as_array().expect("a list").clone(), output.status.code())
-}
-
-/// The newest checkpoint that a directory has as stable.
-fn newest_stable(dir: &TempDir) -> Value {
-    let (list, _) = checkpoints(dir, "ls");
-    list.into_iter().rfind(|checkpoint| checkpoint["stable"] == true).expect("a stable checkpoint")
 }
 
 fn step(value: &Value) -> u64 {

@@ -15,7 +15,7 @@ mod peer;
 
 pub use feed::{Ear, Feed, Heard, Word};
 pub use lan::{Host, Lan};
-pub use peer::{Outcome, Peer, PeerOptions, audit, starling};
+pub use peer::{Outcome, Peer, PeerOptions, audit, checkpoints, newest_stable, starling};
 
 use std::path::PathBuf;
 

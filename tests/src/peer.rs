@@ -46,6 +46,21 @@ pub fn audit(files: impl IntoIterator<Item = PathBuf>) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// What `starling checkpoint <verb>` says of a directory, and its exit code.
+pub fn checkpoints(dir: &TempDir, verb: &str) -> (Vec<Value>, Option<i32>) {
+    let mut command = starling(dir.path());
+    command.args(["checkpoint", verb, "--json", "--data-dir"]).arg(dir.path().join("state"));
+    let output = command.output().expect("it runs");
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    (said["checkpoints"].as_array().expect("a list").clone(), output.status.code())
+}
+
+/// The newest checkpoint that a directory has as stable.
+pub fn newest_stable(dir: &TempDir) -> Value {
+    let (list, _) = checkpoints(dir, "ls");
+    list.into_iter().rfind(|checkpoint| checkpoint["stable"] == true).expect("a stable checkpoint")
+}
+
 /// How a peer is started.
 #[derive(Debug, Clone)]
 pub struct PeerOptions {

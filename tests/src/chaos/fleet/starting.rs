@@ -84,6 +84,8 @@ impl Fleet {
             return last.clone();
         }
         let file = folder.join(format!("audit-{number}-{}", slot.life));
+        // Of an experiment that kept its logs in the same folder.
+        let _ = std::fs::remove_file(&file);
         slot.audits.push(file.clone());
         file
     }
