@@ -1,5 +1,6 @@
 //! What an admitted peer can speak.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use libp2p::swarm::NetworkBehaviour;
@@ -79,6 +80,8 @@ impl Behaviour {
 
         let mut kad_config = kad::Config::new(protocols.kademlia.clone());
         kad_config.set_query_timeout(Duration::from_secs(10));
+        // Lookups only fill the table; contacts come with views and by gossip.
+        kad_config.set_replication_factor(NonZeroUsize::MIN.saturating_add(2)).set_parallelism(NonZeroUsize::MIN);
         let mut kademlia = kad::Behaviour::with_config(me, kad::store::MemoryStore::new(me), kad_config);
         // Members are servers of the run's own, private table.
         kademlia.set_mode(Some(kad::Mode::Server));

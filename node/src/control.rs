@@ -43,7 +43,8 @@ impl Link {
         let (deadline, give_up_at) = watch::channel(Instant::now() + limit);
         let task = tokio::spawn(async move {
             let written = async {
-                let mut stream = streams::open_until(&mut control, to_libp2p(peer), &protocol, || *give_up_at.borrow()).await?;
+                let mut stream =
+                    streams::open_until(&mut control, to_libp2p(peer), &protocol, || *give_up_at.borrow()).await?;
                 while let Some(bytes) = waiting.recv().await {
                     tokio::time::timeout(limit, frame::write(&mut stream, &bytes)).await??;
                 }

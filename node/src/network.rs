@@ -184,8 +184,11 @@ impl Network {
         let extend = addresses.is_empty();
         let options = DialOpts::peer_id(peer).condition(PeerCondition::DisconnectedAndNotDialing).addresses(addresses);
         let options = if extend { options.extend_addresses_through_behaviour().build() } else { options.build() };
-        if let Err(error) = self.swarm.dial(options) {
-            tracing::debug!(%peer, %error, "not dialed");
+        match self.swarm.dial(options) {
+            Ok(()) => {
+                self.dialing.entry(peer).or_insert_with(Instant::now);
+            }
+            Err(error) => tracing::debug!(%peer, %error, "not dialed"),
         }
     }
 
@@ -241,6 +244,7 @@ impl Network {
                 }
                 None
             }
+            // A behaviour's dial; our own ones come back from the swarm at once.
             SwarmEvent::Dialing { peer_id: Some(peer), .. } => {
                 self.dialing.entry(peer).or_insert_with(Instant::now);
                 None
