@@ -92,10 +92,10 @@ struct GoodputFlags {
     /// How many processes.
     #[arg(long, default_value_t = 16)]
     peers: usize,
-    /// How long with faults, in seconds.
+    /// How long with faults, in seconds, in all.
     #[arg(long, default_value_t = 600)]
     chaos_seconds: u64,
-    /// How long without faults, in seconds: half of it before, half of it after.
+    /// How long without faults, in seconds, in all: before, between and after five times with faults.
     #[arg(long, default_value_t = 300)]
     calm_seconds: u64,
     /// Time from one fault to the next, in milliseconds.

@@ -12,18 +12,21 @@ use super::{Dice, Fleet, Plan, Verdict};
 const SETTLE_LIMIT: Duration = Duration::from_secs(120);
 /// How long a killed process stays away.
 const AWAY: Duration = Duration::from_secs(2);
+/// Times with faults; a time without is before each and after the last, since the machine may be faster at one time than
+/// at another.
+const BOUTS: u32 = 5;
 /// The most hosts that a partition cuts off.
 const MAX_CUT_OFF: usize = 3;
 
-/// A fault every so often, between two halves of a time without any. Promised: nearly all of the fault-free samples per
+/// A fault every so often, in turns with times without any. Promised: nearly all of the fault-free samples per
 /// second are kept, and all hold the same state at the end.
 #[derive(Debug, Clone)]
 pub struct Goodput {
     /// How many processes.
     pub peers: usize,
-    /// How long without faults; half of it before, half of it after the faults.
+    /// How long without faults, in all.
     pub calm: Duration,
-    /// How long with faults.
+    /// How long with faults, in all.
     pub chaos: Duration,
     /// Time from one fault to the next.
     pub interval: Duration,
@@ -82,13 +85,20 @@ impl Goodput {
             hosts: true,
             logs: self.logs.clone(),
         })?;
-        let before = self.calm(&mut fleet);
-        let (steps, spells) = self.chaos(&mut fleet)?;
-        fleet.wait("all members after the faults", SETTLE_LIMIT, |fleet| fleet.are_full(self.peers))?;
-        let after = self.calm(&mut fleet);
+        let mut dice = Dice::new(self.seed);
+        let mut calm_steps = vec![self.calm(&mut fleet)];
+        let (mut steps, mut spells) = (0, Vec::new());
+        for _ in 0..BOUTS {
+            let (more, struck) = self.chaos(&mut fleet, &mut dice)?;
+            steps += more;
+            spells.extend(struck);
+            fleet.wait("all members after the faults", SETTLE_LIMIT, |fleet| fleet.are_full(self.peers))?;
+            calm_steps.push(self.calm(&mut fleet));
+        }
 
         let per_second = |steps: u64, time: Duration| (steps * self.batch_size) as f64 / time.as_secs_f64();
-        let (calm, chaos) = (per_second(before + after, self.calm), per_second(steps, self.chaos));
+        let (calm, chaos) = (per_second(calm_steps.iter().sum(), self.calm), per_second(steps, self.chaos));
+        let calms: Vec<f64> = calm_steps.iter().map(|steps| per_second(*steps, self.calm_bout()).round()).collect();
         let ratio = chaos / calm.max(f64::MIN_POSITIVE);
         verdict.figure("peers", self.peers);
         for (name, fault) in [("kill", Fault::Kill), ("stop", Fault::Stop), ("partition", Fault::Cut)] {
@@ -102,8 +112,7 @@ impl Goodput {
         }
         verdict.figure("max_stall_ms", self.max_stall.as_millis() as u64);
         verdict.decimal("calm_samples_per_s", calm);
-        verdict.decimal("calm_before_samples_per_s", per_second(before, self.calm / 2));
-        verdict.decimal("calm_after_samples_per_s", per_second(after, self.calm / 2));
+        verdict.figure("calms_samples_per_s", calms);
         verdict.decimal("chaos_samples_per_s", chaos);
         verdict.figure("ratio", (ratio * 1000.0).round() / 1000.0);
         verdict.decimal("longest_gap_s", fleet.pulse().longest_gap().0.as_secs_f64());
@@ -112,24 +121,28 @@ impl Goodput {
         Ok(verdict)
     }
 
-    /// Half of the time without faults; returns the steps.
+    fn calm_bout(&self) -> Duration {
+        self.calm / (BOUTS + 1)
+    }
+
+    /// A time without faults; returns the steps.
     fn calm(&self, fleet: &mut Fleet) -> u64 {
         fleet.say("without faults");
         let first = fleet.pulse().step();
-        fleet.run_until(Instant::now() + self.calm / 2);
+        fleet.run_until(Instant::now() + self.calm_bout());
         fleet.pulse().step() - first
     }
 
-    /// The time with faults; returns the steps, and what became of each fault.
-    fn chaos(&self, fleet: &mut Fleet) -> Result<(u64, Vec<Spell>)> {
-        let mut dice = Dice::new(self.seed);
+    /// A time with faults; returns the steps, and what became of each fault.
+    fn chaos(&self, fleet: &mut Fleet, dice: &mut Dice) -> Result<(u64, Vec<Spell>)> {
+        let length = self.chaos / BOUTS;
         let (mut struck, mut coming) = (Vec::new(), Vec::new());
         let mut remedies: Vec<(Instant, Remedy)> = Vec::new();
         let first = fleet.pulse().step();
         let began = Instant::now();
         let mut next_fault = began;
-        while began.elapsed() < self.chaos {
-            let until = remedies.iter().map(|(at, _)| *at).chain([next_fault, began + self.chaos]).min();
+        while began.elapsed() < length {
+            let until = remedies.iter().map(|(at, _)| *at).chain([next_fault, began + length]).min();
             fleet.run_until(until.unwrap_or(next_fault));
             let now = Instant::now();
             let (due, later) = remedies.into_iter().partition(|(at, _)| *at <= now);
@@ -137,7 +150,7 @@ impl Goodput {
             for (_, remedy) in due {
                 self.apply(fleet, remedy)?;
             }
-            if now < next_fault || now >= began + self.chaos {
+            if now < next_fault || now >= began + length {
                 continue;
             }
             next_fault += self.interval;
@@ -146,7 +159,7 @@ impl Goodput {
                 dice.shuffle(&mut coming);
             }
             if let Some(fault) = coming.pop()
-                && let Some((after, remedy)) = self.strike(fleet, fault, &mut dice)?
+                && let Some((after, remedy)) = self.strike(fleet, fault, dice)?
             {
                 struck.push((fault, now, fleet.pulse().step()));
                 remedies.push((now + after, remedy));
@@ -158,11 +171,8 @@ impl Goodput {
         }
         let next = struck.iter().skip(1).map(|(_, at, step)| (*at, *step)).chain([(ended, last)]);
         let spells = struck.iter().zip(next);
-        let spells = spells.map(|((fault, at, step), (until, to))| Spell {
-            fault: *fault,
-            time: until - *at,
-            steps: to - step,
-        });
+        let spells =
+            spells.map(|((fault, at, step), (until, to))| Spell { fault: *fault, time: until - *at, steps: to - step });
         Ok((last - first, spells.collect()))
     }
 
