@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::changes::formed;
-use super::cluster::{Cluster, peer};
+use super::cluster::{Cluster, RUN, peer};
 use super::driver::Fate;
-use crate::{Digest, Event, Evidence, Input, PeerId, Reason};
+use crate::{Body, Digest, Envelope, Event, Evidence, Input, PeerId, Reason, Standing};
 
 fn everybody(cluster: &Cluster) -> Vec<PeerId> {
     cluster.peers.keys().copied().collect()
@@ -109,6 +109,29 @@ fn a_broken_link_evicts_nobody() {
             let told = |event: &Event| matches!(event, Event::Changed { reasons, .. } if reasons.contains(&severed));
             assert!(cluster.has_event(name, told), "seed {seed}");
         }
+    }
+}
+
+/// A network that heals delivers late what was sent while it was broken.
+#[test]
+fn what_a_member_said_views_ago_evicts_nobody() {
+    for seed in 0..100 {
+        let mut cluster = formed(seed, 50, &[1, 2, 3]);
+        let old = cluster.at(peer(3)).machine.view().expect("it is a member").clone();
+        for joiner in [4, 5] {
+            cluster.join(peer(joiner), &[peer(1)]);
+            let members: Vec<PeerId> = (1..=joiner).map(peer).collect();
+            cluster.run_until(|cluster| cluster.is_formed(&members));
+        }
+        let standing = Standing { step: 1, parent: old.parent, forked: false, paused: true, recovering: false };
+        let (run, generation, view) = (RUN, old.generation, old.id());
+        let envelope = Envelope { run, generation, view, body: Body::Hello(standing) };
+        cluster.input(peer(1), Input::Received { from: peer(3), envelope });
+        cluster.run();
+        cluster.assert_complete([1, 2, 3, 4, 5].map(peer));
+        let suspected = |event: &Event| matches!(event, Event::Suspected { evidence: Evidence::Elsewhere, .. });
+        assert!(!cluster.has_event(peer(1), suspected), "seed {seed}");
+        assert!(!cluster.has_event(peer(3), |event| matches!(event, Event::Evicted { .. })), "seed {seed}");
     }
 }
 
