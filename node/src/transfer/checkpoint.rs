@@ -2,17 +2,16 @@
 
 use std::future::Future;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
 use starling_topology::{Digest, Head, PeerId};
 use starling_train::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
 use starling_train::{CheckpointStore, SnapshotManifest};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
 
-use super::chunks::{self, Donor, MAX_DONORS, Whole, ask};
-use super::{Reply, Request};
+use super::Request;
+use super::chunks::{self, Donor, MAX_DONORS, Question, Whole};
 
 /// How long the other donors may take to say that they hold a checkpoint once one of them has.
 const GRACE: Duration = Duration::from_secs(1);
@@ -45,9 +44,10 @@ where
     Open: Future<Output = io::Result<S>> + Send + 'static,
 {
     let (manifest, idle) = find(&open, &lacking).await?;
+    let manifest = Arc::new(manifest);
     let of = manifest.bytes;
     let looked = {
-        let (store, manifest) = (store.clone(), manifest.clone());
+        let (store, manifest) = (store.clone(), Arc::clone(&manifest));
         tokio::task::spawn_blocking(move || store.missing(&manifest)).await
     };
     let missing = looked.map_err(|error| error.to_string())?;
@@ -60,13 +60,13 @@ where
     };
     let mut arriving = Arriving { store: store.clone(), manifest, missing };
     chunks::fetch(&open, idle, lacking.head.manifest, &mut arriving, lacking.stall, counted).await?;
-    Ok(arriving.manifest)
+    Ok(Arc::unwrap_or_clone(arriving.manifest))
 }
 
 /// A checkpoint on its way to the disk.
 struct Arriving {
     store: CheckpointStore,
-    manifest: SnapshotManifest,
+    manifest: Arc<SnapshotManifest>,
     missing: Vec<Digest>,
 }
 
@@ -76,7 +76,7 @@ impl Whole for Arriving {
     }
 
     async fn insert(&mut self, chunk: Vec<u8>) -> Result<u64, String> {
-        let (store, manifest, length) = (self.store.clone(), self.manifest.clone(), chunk.len() as u64);
+        let (store, manifest, length) = (self.store.clone(), Arc::clone(&self.manifest), chunk.len() as u64);
         let kept = tokio::task::spawn_blocking(move || store.insert(&manifest, &chunk)).await;
         kept.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         Ok(length)
@@ -93,44 +93,16 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     Open: Future<Output = io::Result<S>> + Send + 'static,
 {
-    let mut asked = JoinSet::new();
-    for donor in lacking.donors.iter().copied().take(MAX_DONORS) {
-        let (opening, head, stall) = (open(donor), lacking.head, lacking.stall);
-        asked.spawn(async move {
-            let answer = async {
-                let mut stream = opening.await?;
-                let request = Request::Checkpoint(head.manifest);
-                let reply = ask(&mut stream, &request, MAX_SNAPSHOT_MANIFEST_BYTES, stall).await?;
-                let Reply::Manifest(bytes) = reply else {
-                    return Err(io::Error::other("it does not have the checkpoint"));
-                };
-                io::Result::Ok((stream, checked(&head, &bytes)?))
-            };
-            (donor, answer.await)
-        });
-    }
-    let (mut found, mut donors, mut reason) = (None, Vec::new(), "there is no donor".to_owned());
-    let mut deadline: Option<Instant> = None;
-    loop {
-        let joined = tokio::select! {
-            joined = asked.join_next() => joined,
-            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => None,
-        };
-        match joined {
-            None => break,
-            Some(Ok((donor, Ok((stream, manifest))))) => {
-                donors.push((donor, Some(stream)));
-                found = Some(manifest);
-                deadline = deadline.or_else(|| Some(Instant::now() + GRACE));
-            }
-            Some(Ok((donor, Err(error)))) => {
-                reason = error.to_string();
-                tracing::info!(?donor, reason, "a donor did not hand out the manifest of a checkpoint");
-            }
-            Some(Err(error)) => reason = error.to_string(),
-        }
-    }
-    let manifest: SnapshotManifest = found.ok_or(reason)?;
+    let head = lacking.head;
+    let question = Question {
+        request: Request::Checkpoint(head.manifest),
+        longest: MAX_SNAPSHOT_MANIFEST_BYTES,
+        stall: lacking.stall,
+        grace: Some(GRACE),
+    };
+    let donors = &lacking.donors[..lacking.donors.len().min(MAX_DONORS)];
+    let answers = chunks::manifests(open, donors, question, move |bytes| checked(&head, bytes)).await;
+    let (manifest, donors) = answers.manifests.into_iter().next().ok_or(answers.reason)?;
     if manifest.bytes > lacking.max_bytes {
         return Err(format!(
             "it announces {} bytes, but the run's states have at most {}",

@@ -9,7 +9,7 @@ use futures::{AsyncRead, AsyncWrite};
 use starling_topology::{Digest, PeerId};
 use starling_train::snapshot::CHUNK_BYTES;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{REPLY_OVERHEAD, Reply, Request, decode, encode};
 use crate::frame;
@@ -44,6 +44,8 @@ pub(super) struct Question {
     pub(super) longest: usize,
     /// How long one answer may take.
     pub(super) stall: Duration,
+    /// How long the others may take once one has answered, if one answer is enough.
+    pub(super) grace: Option<Duration>,
 }
 
 /// Who named which manifest.
@@ -82,20 +84,27 @@ where
     }
     let mut manifests: Vec<(M, Vec<Donor<S>>)> = Vec::new();
     let (mut answered, mut reason) = (0, "there is no donor".to_owned());
-    while let Some(joined) = asked.join_next().await {
+    let mut deadline: Option<Instant> = None;
+    loop {
+        let joined = tokio::select! {
+            joined = asked.join_next() => joined,
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => None,
+        };
         match joined {
-            Ok((donor, Ok((stream, manifest)))) => {
+            None => break,
+            Some(Ok((donor, Ok((stream, manifest))))) => {
                 answered += 1;
+                deadline = deadline.or_else(|| question.grace.map(|grace| Instant::now() + grace));
                 match manifests.iter_mut().find(|(other, _)| *other == manifest) {
                     Some((_, donors)) => donors.push((donor, Some(stream))),
                     None => manifests.push((manifest, vec![(donor, Some(stream))])),
                 }
             }
-            Ok((donor, Err(error))) => {
+            Some(Ok((donor, Err(error)))) => {
                 reason = error.to_string();
                 tracing::info!(?donor, reason, "a donor did not say what it has");
             }
-            Err(error) => reason = error.to_string(),
+            Some(Err(error)) => reason = error.to_string(),
         }
     }
     manifests.sort_by_key(|(_, donors)| std::cmp::Reverse(donors.len()));
@@ -186,7 +195,7 @@ where
 
 /// The bytes of a donor's manifest.
 async fn manifest_of(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), question: Question) -> io::Result<Vec<u8>> {
-    let Question { request, longest, stall } = question;
+    let Question { request, longest, stall, .. } = question;
     // A donor takes its snapshot between two steps, and a step may take as long as a stall.
     let deadline = Instant::now() + 2 * stall;
     loop {

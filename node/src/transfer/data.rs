@@ -49,7 +49,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     Open: Future<Output = io::Result<S>> + Send + 'static,
 {
-    let question = Question { request: Request::DataManifest, longest: MAX_DATA_MANIFEST_BYTES, stall: ANSWER_LIMIT };
+    let (request, longest) = (Request::DataManifest, MAX_DATA_MANIFEST_BYTES);
+    let question = Question { request, longest, stall: ANSWER_LIMIT, grace: None };
     let kind = kind.to_owned();
     let read = move |bytes: &[u8]| DataManifest::decode(bytes, &kind).map_err(io::Error::other);
     let answers = chunks::manifests(open, members, question, read).await;
