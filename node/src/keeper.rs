@@ -26,7 +26,7 @@ use crate::network::{Network, Part};
 use crate::node::{CHECKPOINTS, blocking};
 use crate::pace::Pace;
 use crate::report::{Observer, Outcome, Report, Summary};
-use crate::reporter::Reporter;
+use crate::reporter;
 use crate::secret::{self, Secret};
 use crate::served::serve_chunks;
 use crate::settings::Settings;
@@ -49,21 +49,8 @@ pub async fn keep(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    // Whoever shows the reports may be stuck; nothing else may be.
-    let reporter = Reporter::start(observer)?;
-    let kept = tokio::select! {
-        () = stop.cancelled() => Ok(Summary::before_the_start()),
-        prepared = prepare(&settings, &ticket, reporter.clone()) => match prepared {
-            Ok(keeping) => keeping.run(stop.clone()).await,
-            Err(error) => Err(error),
-        }
-    };
-    if let Ok(summary) = &kept {
-        reporter.report(&Report::Finished(summary.clone()));
-    }
-    // Showing may block for a moment.
-    let _ = tokio::task::spawn_blocking(move || reporter.finish()).await;
-    kept
+    let prepare = |observer| prepare(&settings, &ticket, observer);
+    reporter::shown(observer, &stop, prepare, |keeping: Keeping, _| keeping.run(stop.clone())).await
 }
 
 /// What fetching a checkpoint by a ticket came to.
@@ -106,7 +93,7 @@ pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, Node
     }
 }
 
-async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<Reporter>) -> Result<Keeping, NodeError> {
+async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observer>) -> Result<Keeping, NodeError> {
     let identity = Identity::load_or_create(&settings.data_dir)?;
     let contacts = contacts(settings, ticket, Some(&identity));
     let manifest = manifest(settings, ticket, &contacts).await?;

@@ -19,7 +19,7 @@ use crate::pace::Pace;
 use crate::prepare::{self, Prepared, Start};
 use crate::record_file::Kept;
 use crate::report::{Observer, Outcome, Report, Summary};
-use crate::reporter::Reporter;
+use crate::reporter;
 use crate::saver::Saver;
 use crate::secret::Secret;
 use crate::served::{self, Inbox, Stock};
@@ -72,23 +72,8 @@ async fn live<Preparation>(
 where
     Preparation: Future<Output = Result<Prepared, NodeError>>,
 {
-    // Whoever shows the reports may be stuck; neither steps nor messages may be.
-    let reporter = Reporter::start(observer)?;
-    let lived = tokio::select! {
-        // Nobody knows of us yet, so there is nobody to tell.
-        () = stop.cancelled() => {
-            let summary = Summary::before_the_start();
-            reporter.report(&Report::Finished(summary.clone()));
-            Ok(summary)
-        }
-        prepared = prepare(reporter.clone()) => match prepared {
-            Ok(prepared) => take_part(settings, prepared, reporter.clone(), stop.clone()).await,
-            Err(error) => Err(error),
-        }
-    };
-    // Showing may block for a moment.
-    let _ = tokio::task::spawn_blocking(move || reporter.finish()).await;
-    lived
+    let live = |prepared, observer| take_part(settings, prepared, observer, stop.clone());
+    reporter::shown(observer, &stop, prepare, live).await
 }
 
 /// Everything after the preparation: network, trainer, event loop, summary.

@@ -1,25 +1,57 @@
 //! Shows reports in a thread of its own: whoever prints may be stopped by a full pipe, and nobody else may be.
 
+use std::future::Future;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::error::NodeError;
-use crate::report::{Observer, Report};
+use crate::report::{Observer, Report, Summary};
 
 /// Reports that wait to be shown; more are dropped, because nobody is looking.
 const MAX_WAITING: usize = 256;
 /// How long the last reports may take to be shown.
 const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 
+/// Prepares, and then lives on until its end, which it tells itself. Nothing of it ever waits for `observer`. Whoever
+/// cancels `stop` during the preparation ends it at once: nobody knows of us yet, so there is nobody to tell.
+pub(crate) async fn shown<Prepared, Preparation, Life>(
+    observer: Arc<dyn Observer>,
+    stop: &CancellationToken,
+    prepare: impl FnOnce(Arc<dyn Observer>) -> Preparation,
+    live: impl FnOnce(Prepared, Arc<dyn Observer>) -> Life,
+) -> Result<Summary, NodeError>
+where
+    Preparation: Future<Output = Result<Prepared, NodeError>>,
+    Life: Future<Output = Result<Summary, NodeError>>,
+{
+    let reporter = Reporter::start(observer)?;
+    let lived = tokio::select! {
+        () = stop.cancelled() => {
+            let summary = Summary::before_the_start();
+            reporter.report(&Report::Finished(summary.clone()));
+            Ok(summary)
+        }
+        prepared = prepare(reporter.clone()) => match prepared {
+            Ok(prepared) => live(prepared, reporter.clone()).await,
+            Err(error) => Err(error),
+        }
+    };
+    // Showing may block for a moment.
+    let _ = tokio::task::spawn_blocking(move || reporter.finish()).await;
+    lived
+}
+
 /// An observer that never blocks, in front of one that may.
-pub(crate) struct Reporter {
+struct Reporter {
     queue: Mutex<Option<SyncSender<Report>>>,
     flushed: Mutex<Receiver<()>>,
 }
 
 impl Reporter {
-    pub(crate) fn start(observer: Arc<dyn Observer>) -> Result<Arc<Self>, NodeError> {
+    fn start(observer: Arc<dyn Observer>) -> Result<Arc<Self>, NodeError> {
         let (queue, reports) = sync_channel::<Report>(MAX_WAITING);
         let (done, flushed) = sync_channel(1);
         std::thread::Builder::new()
@@ -36,7 +68,7 @@ impl Reporter {
     }
 
     /// Waits until everything is shown, or for a short while if that is stuck. Later reports are dropped.
-    pub(crate) fn finish(&self) {
+    fn finish(&self) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
         let _ = self.flushed.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(FLUSH_LIMIT);
     }

@@ -16,7 +16,6 @@ use crate::error::NodeError;
 use crate::identity::to_libp2p;
 use crate::inquiry::Opening;
 use crate::report::{Observer, Report};
-use crate::reporter::Reporter;
 use crate::shelf::Shelf;
 use crate::streams;
 use crate::transfer::checkpoint::{self, Lacking};
@@ -54,7 +53,7 @@ pub(super) struct Errands {
     pub(super) store: CheckpointStore,
     /// For what removes files: one at a time.
     pub(super) writing: Arc<Mutex<CheckpointStore>>,
-    pub(super) observer: Arc<Reporter>,
+    pub(super) observer: Arc<dyn Observer>,
 }
 
 impl Errands {

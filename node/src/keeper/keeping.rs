@@ -23,7 +23,6 @@ use crate::identity::{from_libp2p, to_libp2p};
 use crate::known_file::{KnownFile, MAX_KNOWN};
 use crate::network::Network;
 use crate::report::{Observer, Report, Summary};
-use crate::reporter::Reporter;
 use crate::shelf::Shelf;
 use crate::transfer::questions::Newest;
 
@@ -42,7 +41,7 @@ pub(super) struct Parts {
     pub(super) store: CheckpointStore,
     pub(super) known: BTreeMap<PeerId, Contact>,
     pub(super) known_file: KnownFile,
-    pub(super) observer: Arc<Reporter>,
+    pub(super) observer: Arc<dyn Observer>,
     /// With all that does not change.
     pub(super) summary: Summary,
 }
@@ -62,7 +61,7 @@ pub(super) struct Keeping {
     /// The last peer that was dialed or asked: the next ones come after it.
     looked_at: Option<PeerId>,
     look: Duration,
-    observer: Arc<Reporter>,
+    observer: Arc<dyn Observer>,
     summary: Summary,
 }
 
@@ -139,6 +138,7 @@ impl Keeping {
         if let Some(info) = newest.map_err(|_| NodeError::Stopped("keeper"))?? {
             (self.summary.steps, self.summary.digest) = (info.step, info.digest.to_string());
         }
+        self.observer.report(&Report::Finished(self.summary.clone()));
         Ok(self.summary)
     }
 
