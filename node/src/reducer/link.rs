@@ -36,8 +36,12 @@ pub(super) enum Kind {
 /// The link to another member.
 pub(super) enum Outgoing {
     Direct(Box<Sender>, Transport),
-    Local(Box<local::Sender>),
-    Universal { queue: mpsc::Sender<Vec<u8>>, waiting: Option<Vec<u8>> },
+    /// With room for what a codec writes.
+    Local(Box<local::Sender>, Vec<u8>),
+    Universal {
+        queue: mpsc::Sender<Vec<u8>>,
+        waiting: Option<Vec<u8>>,
+    },
 }
 
 impl Outgoing {
@@ -52,7 +56,7 @@ impl Outgoing {
         if let Some(connection) = connection {
             let transport = connection.transport();
             return match local::Sender::new(connection, config.longest_payload, config.limits, &traffic) {
-                Ok(sender) => Self::Local(Box::new(sender)),
+                Ok(sender) => Self::Local(Box::new(sender), Vec::new()),
                 Err(connection) => {
                     let sender = Sender::new(connection, config.longest_payload, config.limits, traffic);
                     Self::Direct(Box::new(sender), transport)
@@ -67,7 +71,7 @@ impl Outgoing {
     pub(super) fn transport(&self) -> Transport {
         match self {
             Self::Direct(_, transport) => *transport,
-            Self::Local(_) => Transport::Local,
+            Self::Local(..) => Transport::Local,
             Self::Universal { .. } => Transport::Universal,
         }
     }
@@ -76,7 +80,7 @@ impl Outgoing {
     pub(super) fn is_busy(&self) -> bool {
         match self {
             Self::Direct(sender, _) => sender.is_busy(),
-            Self::Local(sender) => sender.is_busy(),
+            Self::Local(sender, _) => sender.is_busy(),
             Self::Universal { waiting, .. } => waiting.is_some(),
         }
     }
@@ -88,15 +92,15 @@ impl Outgoing {
             Self::Direct(sender, _) => {
                 sender.load(header, header.payload_bytes as usize, |payload| workspace.write(segment, payload));
             }
-            Self::Local(sender) if header.codec == Codec::F32 => {
+            Self::Local(sender, _) if header.codec == Codec::F32 => {
                 let range = workspace.layout().range(segment);
                 let range = range.expect("invariant: the machine names its own segments");
                 sender.load(header, &workspace.values()[range]);
             }
-            Self::Local(sender) => {
-                let mut payload = Vec::with_capacity(header.payload_bytes as usize);
-                workspace.encode(segment, &mut payload);
-                sender.load_bytes(&header.to_bytes(), &payload);
+            Self::Local(sender, payload) => {
+                payload.clear();
+                workspace.encode(segment, payload);
+                sender.load_bytes(&header.to_bytes(), payload);
             }
             Self::Universal { waiting, .. } => {
                 let mut bytes = Vec::with_capacity(SegmentHeader::BYTES + header.payload_bytes as usize);
@@ -111,8 +115,8 @@ impl Outgoing {
     pub(super) fn can_pass_on(&self, kind: Kind) -> bool {
         match (self, kind) {
             (Self::Direct(sender, _), Kind::Direct) => sender.can_pass_on(),
-            (Self::Local(sender), Kind::Local) => !sender.is_busy(),
-            (Self::Direct(..) | Self::Local(_) | Self::Universal { .. }, _) => false,
+            (Self::Local(sender, _), Kind::Local) => !sender.is_busy(),
+            (Self::Direct(..) | Self::Local(..) | Self::Universal { .. }, _) => false,
         }
     }
 
@@ -123,7 +127,7 @@ impl Outgoing {
     pub(super) fn pass_on(&mut self, from: &mut Incoming) {
         match (self, from) {
             (Self::Direct(sender, _), Incoming::Direct(receiver, _)) => sender.pass_on(receiver),
-            (Self::Local(sender), Incoming::Local(receiver)) => {
+            (Self::Local(sender, _), Incoming::Local(receiver)) => {
                 let (header, payload) = receiver.segment();
                 sender.load_bytes(header, payload);
             }
@@ -140,7 +144,7 @@ impl Outgoing {
             Self::Direct(sender, _) => {
                 sender.flush().await.map_err(|error| format!("its direct connection ended: {error}"))
             }
-            Self::Local(sender) => {
+            Self::Local(sender, _) => {
                 sender.flush(may_sleep).await.map_err(|error| format!("its local link ended: {error}"))
             }
             Self::Universal { queue, waiting } => {

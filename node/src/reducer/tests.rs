@@ -66,7 +66,7 @@ async fn link(mode: DataPlane, longest: usize) -> (Outgoing, Incoming) {
     let (sending, receiving) = connection(mode, longest).await;
     let (transport, traffic) = (sending.transport(), Arc::new(Traffic::default()));
     let outgoing = match local::Sender::new(sending, longest, limits(), &traffic) {
-        Ok(sender) => Outgoing::Local(Box::new(sender)),
+        Ok(sender) => Outgoing::Local(Box::new(sender), Vec::new()),
         Err(sending) => Outgoing::Direct(Box::new(Sender::new(sending, longest, limits(), traffic.clone())), transport),
     };
     let incoming = match local::Receiver::new(receiving, longest, &traffic) {
@@ -182,7 +182,7 @@ fn rings_on_threads_of_their_own_come_to_an_end() {
                 let outgoing = local::Sender::new(sending, LONGEST, limits(), &traffic).expect("on one machine");
                 let incoming = local::Receiver::new(receiving, LONGEST, &traffic).expect("on one machine");
                 let (mut outward, mut inward) = (Outward::default(), Inward::default());
-                outward.add(Rank((rank + 1) % MEMBERS), next, Outgoing::Local(Box::new(outgoing)));
+                outward.add(Rank((rank + 1) % MEMBERS), next, Outgoing::Local(Box::new(outgoing), Vec::new()));
                 inward.add(Rank((rank + MEMBERS - 1) % MEMBERS), previous, Incoming::Local(Box::new(incoming)));
                 let ring = Layout::new(
                     ELEMENTS,
