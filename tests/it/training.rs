@@ -109,6 +109,12 @@ fn links_are(flags: [&str; 3], expected: [[&str; 2]; 3]) {
     assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn links_are_memory_within_a_machine() {
+    links_are(["auto"; 3], [["local"; 2]; 3]);
+}
+
 #[test]
 fn links_are_direct_where_all_insist_on_it() {
     links_are(["direct"; 3], [["direct"; 2]; 3]);

@@ -37,7 +37,7 @@ use thread::DataThread;
 /// Which transports a node uses for its ring links. Both ends of a link take the best that both have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataPlane {
-    /// Direct connections where they can be made, libp2p streams elsewhere.
+    /// Shared memory within a machine, direct connections where they can be made, libp2p streams elsewhere.
     #[default]
     Auto,
     /// Direct connections only: a link that can't be direct is broken.
@@ -63,9 +63,8 @@ impl DataPlane {
     /// Whether a link may be local.
     pub(crate) fn shares_memory(self) -> bool {
         match self {
-            Self::Local => true,
-            // Rings have come to a halt over memory; since that was mended it has not run long enough to be anyone's default.
-            Self::Auto | Self::Direct | Self::Plaintext | Self::Universal => false,
+            Self::Auto | Self::Local => true,
+            Self::Direct | Self::Plaintext | Self::Universal => false,
         }
     }
 }

@@ -127,7 +127,7 @@ fn is_local(connection: &Connection) -> bool {
 async fn neighbours_on_one_machine_share_memory_if_both_may() {
     use DataPlane::{Auto, Direct, Local};
     for (dialer, listener, expected) in
-        [(Local, Local, true), (Auto, Auto, false), (Auto, Direct, false), (Direct, Auto, false)]
+        [(Auto, Auto, true), (Auto, Local, true), (Auto, Direct, false), (Direct, Auto, false)]
     {
         let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
         let (dialed, accepted) = shake(
