@@ -98,6 +98,7 @@ where
         request: Request::Checkpoint(head.manifest),
         longest: MAX_SNAPSHOT_MANIFEST_BYTES,
         stall: lacking.stall,
+        patience: Duration::ZERO,
         grace: Some(GRACE),
     };
     let donors = &lacking.donors[..lacking.donors.len().min(MAX_DONORS)];

@@ -44,6 +44,8 @@ pub(super) struct Question {
     pub(super) longest: usize,
     /// How long one answer may take.
     pub(super) stall: Duration,
+    /// How long a donor may say that it will have it.
+    pub(super) patience: Duration,
     /// How long the others may take once one has answered, if one answer is enough.
     pub(super) grace: Option<Duration>,
 }
@@ -195,9 +197,8 @@ where
 
 /// The bytes of a donor's manifest.
 async fn manifest_of(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), question: Question) -> io::Result<Vec<u8>> {
-    let Question { request, longest, stall, .. } = question;
-    // A donor takes its snapshot between two steps, and a step may take as long as a stall.
-    let deadline = Instant::now() + 2 * stall;
+    let Question { request, longest, stall, patience, .. } = question;
+    let deadline = Instant::now() + patience;
     loop {
         match ask(stream, &request, longest, stall).await? {
             Reply::Manifest(bytes) => return Ok(bytes),

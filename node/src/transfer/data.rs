@@ -50,7 +50,7 @@ where
     Open: Future<Output = io::Result<S>> + Send + 'static,
 {
     let (request, longest) = (Request::DataManifest, MAX_DATA_MANIFEST_BYTES);
-    let question = Question { request, longest, stall: ANSWER_LIMIT, grace: None };
+    let question = Question { request, longest, stall: ANSWER_LIMIT, patience: Duration::ZERO, grace: None };
     let kind = kind.to_owned();
     let read = move |bytes: &[u8]| DataManifest::decode(bytes, &kind).map_err(io::Error::other);
     let answers = chunks::manifests(open, members, question, read).await;

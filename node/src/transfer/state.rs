@@ -42,7 +42,9 @@ where
     let Wanted { run, generation, step, max_bytes, mut donors, stall } = wanted;
     donors.truncate(MAX_DONORS);
     let request = Request::Manifest { generation, step };
-    let question = Question { request, longest: MAX_SNAPSHOT_MANIFEST_BYTES, stall, grace: None };
+    // A donor takes its snapshot between two steps, and a step may take as long as a stall.
+    let patience = 2 * stall;
+    let question = Question { request, longest: MAX_SNAPSHOT_MANIFEST_BYTES, stall, patience, grace: None };
     let read = move |bytes: &[u8]| {
         let manifest = SnapshotManifest::decode(bytes).map_err(io::Error::other)?;
         let is_wanted = manifest.run == run && manifest.step == step;
