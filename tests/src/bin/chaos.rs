@@ -8,7 +8,10 @@ use clap::{Args, Parser, Subcommand};
 use starling_tests::chaos::{Churn, Goodput, Joining, Overhead, Partition, Restart, Verdict};
 
 /// A small model, and more steps than any experiment takes.
+/// Steps that are mostly messages, and many of them.
 const MODEL: &str = "--model mlp:64 --steps 100000000";
+/// Steps that are mostly computation, as in real training: a convolutional network, two steps per epoch.
+const COMPUTE_BOUND: &str = "--model cnn:32,64 --batch-size 720 --steps 100000000";
 
 /// Experiments with real `starling` processes that are killed, stopped, cut off and started again.
 ///
@@ -87,7 +90,7 @@ struct GoodputFlags {
     #[arg(long, default_value_t = 1000)]
     max_stall_ms: u64,
     /// Flags of `starling run`: what is trained.
-    #[arg(long, default_value = MODEL, allow_hyphen_values = true)]
+    #[arg(long, default_value = COMPUTE_BOUND, allow_hyphen_values = true)]
     run: String,
     /// How many processes.
     #[arg(long, default_value_t = 16)]
@@ -104,9 +107,6 @@ struct GoodputFlags {
     /// The share of the fault-free samples per second that must be kept.
     #[arg(long, default_value_t = 0.95)]
     keep: f64,
-    /// Samples of one step.
-    #[arg(long, default_value_t = 256)]
-    batch_size: u64,
 }
 
 #[derive(Debug, Args)]
@@ -237,7 +237,6 @@ fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
             keep: flags.keep,
             seed: flags.common.seed(),
             run: flags.run,
-            batch_size: flags.batch_size,
             logs: flags.common.logs,
         }
         .run(),

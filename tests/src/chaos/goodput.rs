@@ -38,8 +38,6 @@ pub struct Goodput {
     pub seed: u64,
     /// Flags of the run besides.
     pub run: String,
-    /// Samples of one step.
-    pub batch_size: u64,
     /// Where to keep logs.
     pub logs: Option<PathBuf>,
 }
@@ -79,7 +77,7 @@ impl Goodput {
         let mut verdict = Verdict::new("goodput", self.seed);
         let mut fleet = Fleet::found(Plan {
             peers: self.peers,
-            run: format!("--max-stall-ms {} --batch-size {} {}", self.max_stall.as_millis(), self.batch_size, self.run),
+            run: format!("--max-stall-ms {} {}", self.max_stall.as_millis(), self.run),
             machine: "--fork-after never".to_owned(),
             seed: self.seed,
             hosts: true,
@@ -96,9 +94,8 @@ impl Goodput {
             calm_steps.push(self.calm(&mut fleet));
         }
 
-        let per_second = |steps: u64, time: Duration| (steps * self.batch_size) as f64 / time.as_secs_f64();
+        let per_second = |steps: u64, time: Duration| steps as f64 / time.as_secs_f64();
         let (calm, chaos) = (per_second(calm_steps.iter().sum(), self.calm), per_second(steps, self.chaos));
-        let calms: Vec<f64> = calm_steps.iter().map(|steps| per_second(*steps, self.calm_bout()).round()).collect();
         let ratio = chaos / calm.max(f64::MIN_POSITIVE);
         verdict.figure("peers", self.peers);
         for (name, fault) in [("kill", Fault::Kill), ("stop", Fault::Stop), ("partition", Fault::Cut)] {
@@ -111,13 +108,18 @@ impl Goodput {
             verdict.decimal(&format!("{name}_costs_s"), lost.sum::<f64>() / count.max(1) as f64);
         }
         verdict.figure("max_stall_ms", self.max_stall.as_millis() as u64);
-        verdict.decimal("calm_samples_per_s", calm);
-        verdict.figure("calms_samples_per_s", calms);
-        verdict.decimal("chaos_samples_per_s", chaos);
         verdict.figure("ratio", (ratio * 1000.0).round() / 1000.0);
         verdict.decimal("longest_gap_s", fleet.pulse().longest_gap().0.as_secs_f64());
         verdict.promise(ratio >= self.keep, format!("only {ratio:.3} of the samples per second were kept"));
         conclude(&mut fleet, SETTLE_LIMIT, &mut verdict);
+        // The last step of an epoch takes what is left: only the audit knows how many samples the steps had.
+        let of_audit = |name| verdict.get("audit")[name].as_f64().unwrap_or_default();
+        let samples_per_step = of_audit("samples") / of_audit("steps").max(1.0);
+        let calms = calm_steps.iter().map(|steps| per_second(*steps, self.calm_bout()) * samples_per_step);
+        verdict.figure("calms_samples_per_s", calms.map(f64::round).collect::<Vec<f64>>());
+        verdict.decimal("samples_per_step", samples_per_step);
+        verdict.decimal("calm_samples_per_s", calm * samples_per_step);
+        verdict.decimal("chaos_samples_per_s", chaos * samples_per_step);
         Ok(verdict)
     }
 
