@@ -24,6 +24,16 @@ pub enum NodeError {
         /// Why.
         source: io::Error,
     },
+    /// The data directory is another node's.
+    #[error(
+        "the data directory {} is in use{by}; stop that node, or choose another --data-dir for this one", dir.display()
+    )]
+    InUse {
+        /// The data directory.
+        dir: PathBuf,
+        /// ` by process N`, if known.
+        by: String,
+    },
     /// The identity file holds no Ed25519 key.
     #[error("{} holds no Ed25519 key; move it away and a new identity is made", .0.display())]
     Identity(PathBuf),
@@ -172,7 +182,9 @@ pub enum NodeError {
         theirs: String,
     },
     /// This machine's own step takes too long.
-    #[error("this machine has been at step {step} for over {} s, so the others can't go on: its device or disk hangs, or is too slow for this run; raise --max-stall-ms where the run is founded", limit.as_secs())]
+    #[error(
+        "this machine has been at step {step} for over {limit:?}, so the others can't go on: its device or disk hangs, or is too slow for this run; raise --max-stall-ms where the run is founded"
+    )]
     Stalled {
         /// The step.
         step: u64,

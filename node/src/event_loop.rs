@@ -33,7 +33,7 @@ use crate::report::{Observer, Report};
 use crate::saver::Desk;
 use crate::served::Inbox;
 use crate::snapshots::Snapshots;
-use crate::trainer::{TrainerHandle, Watch};
+use crate::trainer::{Feed, Watch};
 use crate::transfer::Shelves;
 use change::Change;
 use resume::{ResultFetch, StateFetch};
@@ -84,7 +84,6 @@ pub(crate) struct Company {
     pub(crate) network: Network,
     pub(crate) inbox: Inbox,
     pub(crate) membership: Membership,
-    pub(crate) trainer: TrainerHandle,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) shelves: Arc<Shelves>,
@@ -99,7 +98,7 @@ pub(crate) struct EventLoop {
     network: Network,
     inbox: Inbox,
     membership: Membership,
-    trainer: TrainerHandle,
+    feed: Feed,
     exchange: Arc<Exchange>,
     snapshots: Arc<Snapshots>,
     shelves: Arc<Shelves>,
@@ -145,14 +144,13 @@ pub(crate) struct EventLoop {
 /// What is left when the loop has ended.
 pub(crate) struct Ended {
     pub(crate) end: End,
-    pub(crate) trainer: TrainerHandle,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) world_size: u32,
 }
 
 impl EventLoop {
-    pub(crate) fn new(company: Company, config: LoopConfig) -> Self {
-        let Company { identity, network, inbox, membership, trainer, exchange, snapshots, shelves, .. } = company;
+    pub(crate) fn new(company: Company, feed: Feed, config: LoopConfig) -> Self {
+        let Company { identity, network, inbox, membership, exchange, snapshots, shelves, .. } = company;
         let Company { keepers, desk, record, observer, .. } = company;
         let me = network.contact().peer;
         Self {
@@ -160,7 +158,7 @@ impl EventLoop {
             network,
             inbox,
             membership,
-            trainer,
+            feed,
             exchange,
             snapshots,
             shelves,
@@ -208,7 +206,7 @@ impl EventLoop {
         if in_order {
             self.record.remove();
         }
-        Ended { end, trainer: self.trainer, traffic: self.traffic, world_size: self.world_size }
+        Ended { end, traffic: self.traffic, world_size: self.world_size }
     }
 
     async fn work(&mut self, stop: CancellationToken) -> End {
@@ -235,7 +233,7 @@ impl EventLoop {
                     Notice::Held(progress) => self.handle(Input::Held(progress)),
                     Notice::TooFarBehind => self.unable("the state came too slowly: no room for more results"),
                 },
-                Some(event) = self.trainer.events.recv() => {
+                Some(event) = self.feed.events.recv() => {
                     if let Some(end) = self.on_trainer(event) {
                         return end;
                     }
@@ -296,7 +294,7 @@ impl EventLoop {
         let limit = self.config.max_stall * 9 / 10;
         let most = 2 * self.look_interval();
         let step = self.exchange.progress().step + 1;
-        (self.watch.look(&self.trainer.busy, since, most) > limit)
+        (self.watch.look(&self.feed.busy, since, most) > limit)
             .then_some(End::Failed(NodeError::Stalled { step, limit }))
     }
 

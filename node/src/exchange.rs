@@ -282,6 +282,27 @@ impl Exchange {
         }
     }
 
+    /// Takes over the snapshot that joiners want, once it is of a step that `is_here`: for a thread beside the one that
+    /// takes the steps, which may be busy for long. Waits for it; `None` at the end.
+    pub(crate) fn next_snapshot(&self, is_here: impl Fn(u64) -> bool) -> Option<u64> {
+        let mut inner = self.lock();
+        loop {
+            if inner.stop.is_some() {
+                return None;
+            }
+            if let Some(step) = inner.snapshot.take_if(|step| is_here(*step)) {
+                return Some(step);
+            }
+            inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Lets [`Self::next_snapshot`] look again.
+    pub(crate) fn look_again(&self) {
+        drop(self.lock());
+        self.changed.notify_all();
+    }
+
     /// Waits until the thread is to end.
     pub(crate) fn wait_for_stop(&self) {
         let inner = self.changed.wait_while(self.lock(), |inner| inner.stop.is_none());

@@ -16,7 +16,7 @@ use crate::identity::{Identity, to_libp2p};
 use crate::known_file::{Keepers, KnownFile};
 use crate::network::{self, Network};
 use crate::pace::Pace;
-use crate::prepare::{self, Prepared, Start};
+use crate::prepare::{self, Prepared, Ready, Start};
 use crate::record_file::Kept;
 use crate::report::{Observer, Outcome, Report, Summary};
 use crate::reporter;
@@ -27,7 +27,7 @@ use crate::settings::{Founding, Joining, Settings};
 use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
 use crate::ticket::Ticket;
-use crate::trainer::{self, Duties, Totals};
+use crate::trainer::{self, Duties};
 use crate::transfer::Shelves;
 use crate::welcome::Terms;
 
@@ -83,19 +83,18 @@ async fn take_part(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    let Prepared { identity, manifest, trainer, shared, store, secret, membership, start, record, damaged, searched } =
-        prepared;
-    let run = manifest.run_id();
+    let Prepared { ready, trainer, damaged, searched } = prepared;
+    let (peer, run) = (ready.identity.peer_id(), ready.manifest.run_id());
     observer.report(&Report::Started {
-        peer: identity.peer_id().to_string(),
+        peer: peer.to_string(),
         run: run.to_string(),
-        model: manifest.model.to_string(),
+        model: ready.manifest.model.to_string(),
         parameters: trainer.parameters(),
         samples: trainer.dataset().training().len() as u64,
         device: trainer.device_name().to_owned(),
-        steps: manifest.steps,
+        steps: ready.manifest.steps,
         step: trainer.step(),
-        private: secret.is_some(),
+        private: ready.secret.is_some(),
     });
     for error in damaged {
         observer.report(&Report::Warning { message: format!("a checkpoint was passed over: {error}") });
@@ -106,103 +105,38 @@ async fn take_part(
     for trouble in searched.troubles {
         observer.report(&Report::Warning { message: trouble.reason });
     }
-    let config = LoopConfig {
-        run,
-        max_stall: membership.max_stall,
-        min_members: membership.min_members,
-        parameters: trainer.parameters(),
-        max_state_bytes: trainer.max_state_bytes(),
-        layout: layout_config(manifest.layout),
-        codec: manifest.codec,
-        plan: manifest.plan,
-        in_flight: settings.buckets_in_flight,
-        recovered: start.checkpoint(),
-    };
-    let exchange = Exchange::new(trainer.step(), manifest.steps, manifest.batch_size);
-    let pace = Pace::new(settings.state_rate);
-    let snapshots = Snapshots::new(pace.clone());
-    let shelves = Shelves::new(snapshots.clone(), Shelf::new(&manifest, store.clone(), pace), shared);
-    let terms = Terms { manifest, min_members: membership.min_members };
-    let stock = Stock { exchange: exchange.clone(), shelves: shelves.clone(), terms };
-    let (mut network, inbox) = listen_where_it_was(&identity, Secret::new(secret), settings, stock, &start).await?;
-    let addresses = network.addresses();
-    let ticket = Ticket { peer: identity.peer_id(), addresses: addresses.clone(), run, secret };
-    observer.report(&Report::Listening {
-        addresses: addresses.iter().map(|address| format!("{address}/p2p/{}", identity.peer_id())).collect(),
-        ticket: ticket.to_string(),
-    });
-    let known = match &start {
-        Start::Found => &[][..],
-        Start::Join(contacts) => contacts,
-        Start::Recover { kept, .. } => &kept.contacts,
-    };
-    known.iter().for_each(|contact| network.learn(contact));
-    let known_file = KnownFile::new(&settings.data_dir, run);
-    let keepers = Keepers::new(known_file.load());
-    for keeper in keepers.all() {
-        // It knows where this peer was, which may have changed.
-        network.learn(&keeper);
-        network.connect(to_libp2p(keeper.peer));
-    }
+    let Opened { company, config, saver, .. } = open(settings, ready, trainer.step(), observer.clone()).await?;
     let duties = Duties {
         checkpoint_every: settings.checkpoint_every,
         evaluate_every: settings.evaluate_every,
         export: settings.export.clone(),
         audit: settings.audit.clone(),
     };
-    let (saver, desk) = Saver::start(store, known_file, observer.clone())?;
-    let me = network.contact();
-    let company = trainer::Company {
-        me: me.peer,
-        exchange: exchange.clone(),
-        snapshots: snapshots.clone(),
+    let partners = trainer::Company {
+        me: company.network.contact().peer,
+        exchange: company.exchange.clone(),
+        snapshots: company.snapshots.clone(),
         observer: observer.clone(),
     };
-    let trainer = trainer::start(trainer, duties, saver, company)?;
-    let (progress, now) = (exchange.progress(), Time::ZERO);
-    let membership = match start {
-        Start::Found => Membership::found(membership, run, me, progress, now),
-        Start::Join(contacts) => Membership::join(membership, run, me, contacts, now),
-        Start::Recover { kept, has_state, .. } => {
-            let Kept { record, contacts, .. } = *kept;
-            let progress = Progress { has_state, ..progress };
-            Membership::recover(membership, run, me, record, contacts, progress, now)
-        }
-    };
-    let observed = observer.clone();
-    let me = identity.clone();
-    let company = Company {
-        identity: me,
-        network,
-        inbox,
-        membership,
-        trainer,
-        exchange,
-        snapshots,
-        shelves,
-        keepers,
-        desk,
-        record,
-        observer: observed,
-    };
-    let event_loop = EventLoop::new(company, config);
-    let Ended { end, trainer, traffic, world_size } = event_loop.run(stop).await;
+    let (feed, thread) = trainer::start(trainer, duties, saver, partners)?;
+    let Ended { end, traffic, world_size } = EventLoop::new(company, feed, config).run(stop).await;
     if let End::Failed(error @ NodeError::Stalled { .. }) = end {
         // The trainer does not answer; the process ends under it.
         return Err(error);
     }
-    let totals = blocking(move || trainer.join()).await?;
+    let totals = blocking(move || thread.join().map_err(|_| NodeError::Stopped("trainer thread"))).await?;
 
     let outcome = match end {
         End::Event(Event::Complete { .. }) => Outcome::Complete,
         End::Event(Event::Left) => Outcome::Left,
-        other => return Err(failure(other, &totals)),
+        End::LeftAlone => return Err(NodeError::LeftAlone { step: totals.step, saved: totals.trouble.is_none() }),
+        other => return Err(failure(other)),
     };
     let stepping_s = totals.stepping.as_secs_f64();
     let per_stepping_s = |amount: f64| if stepping_s > 0.0 { amount / stepping_s } else { 0.0 };
     let (held_out_loss, accuracy) = totals.evaluation.unwrap_or_default();
     let summary = Summary {
-        peer: identity.peer_id().to_string(),
+        peer: peer.to_string(),
         run: run.to_string(),
         outcome,
         steps: totals.step,
@@ -219,6 +153,77 @@ async fn take_part(
     };
     observer.report(&Report::Finished(summary.clone()));
     totals.trouble.map_or(Ok(summary), Err)
+}
+
+/// A node whose network is open, and whose event loop has yet to run.
+pub(crate) struct Opened {
+    pub(crate) company: Company,
+    pub(crate) config: LoopConfig,
+    pub(crate) saver: Saver,
+    /// With which others can join through this peer.
+    pub(crate) ticket: Ticket,
+}
+
+/// Opens the network of a peer that stands after `step`. From here on, others can see it.
+pub(crate) async fn open(
+    settings: &Settings,
+    ready: Ready,
+    step: u64,
+    observer: Arc<dyn Observer>,
+) -> Result<Opened, NodeError> {
+    let Ready { identity, manifest, shared, store, secret, membership, start, record } = ready;
+    let run = manifest.run_id();
+    let config = LoopConfig {
+        run,
+        max_stall: membership.max_stall,
+        min_members: membership.min_members,
+        parameters: manifest.parameters(),
+        max_state_bytes: manifest.max_state_bytes(),
+        layout: layout_config(manifest.layout),
+        codec: manifest.codec,
+        plan: manifest.plan,
+        in_flight: settings.buckets_in_flight,
+        recovered: start.checkpoint(),
+    };
+    let exchange = Exchange::new(step, manifest.steps, manifest.batch_size);
+    let pace = Pace::new(settings.state_rate);
+    let snapshots = Snapshots::new(pace.clone());
+    let shelves = Shelves::new(snapshots.clone(), Shelf::new(&manifest, store.clone(), pace), shared);
+    let terms = Terms { manifest, min_members: membership.min_members };
+    let stock = Stock { exchange: exchange.clone(), shelves: shelves.clone(), terms };
+    let (mut network, inbox) = listen_where_it_was(&identity, Secret::new(secret), settings, stock, &start).await?;
+    let ticket = Ticket { peer: identity.peer_id(), addresses: network.addresses(), run, secret };
+    observer.report(&Report::Listening {
+        addresses: ticket.addresses.iter().map(|address| format!("{address}/p2p/{}", identity.peer_id())).collect(),
+        ticket: ticket.to_string(),
+    });
+    let known = match &start {
+        Start::Found => &[][..],
+        Start::Join(contacts) => contacts,
+        Start::Recover { kept, .. } => &kept.contacts,
+    };
+    known.iter().for_each(|contact| network.learn(contact));
+    let known_file = KnownFile::new(&settings.data_dir, run);
+    let keepers = Keepers::new(known_file.load());
+    for keeper in keepers.all() {
+        // It knows where this peer was, which may have changed.
+        network.learn(&keeper);
+        network.connect(to_libp2p(keeper.peer));
+    }
+    let (saver, desk) = Saver::start(store, known_file, observer.clone())?;
+    let (me, progress, now) = (network.contact(), exchange.progress(), Time::ZERO);
+    let membership = match start {
+        Start::Found => Membership::found(membership, run, me, progress, now),
+        Start::Join(contacts) => Membership::join(membership, run, me, contacts, now),
+        Start::Recover { kept, has_state, .. } => {
+            let Kept { record, contacts, .. } = *kept;
+            let progress = Progress { has_state, ..progress };
+            Membership::recover(membership, run, me, record, contacts, progress, now)
+        }
+    };
+    let company =
+        Company { identity, network, inbox, membership, exchange, snapshots, shelves, keepers, desk, record, observer };
+    Ok(Opened { company, config, saver, ticket })
 }
 
 /// Starts the network. A member that comes back takes the ports that it had, if it may take any: the others look for it
@@ -244,7 +249,7 @@ async fn listen_where_it_was(
 }
 
 /// Turns an end that is no success into its error.
-fn failure(end: End, totals: &Totals) -> NodeError {
+pub(crate) fn failure(end: End) -> NodeError {
     let name = |peer| to_libp2p(peer).to_string();
     match end {
         End::Failed(error) => error,
@@ -253,8 +258,7 @@ fn failure(end: End, totals: &Totals) -> NodeError {
             NodeError::Diverged { peer: name(peer), step, ours: ours.to_string(), theirs: theirs.to_string() }
         }
         End::Event(Event::NoState) => NodeError::NoState,
-        End::LeftAlone => NodeError::LeftAlone { step: totals.step, saved: totals.trouble.is_none() },
-        End::Event(_) => NodeError::Stopped("event loop"),
+        End::LeftAlone | End::Event(_) => NodeError::Stopped("event loop"),
     }
 }
 

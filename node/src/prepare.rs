@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use starling_topology::{Config as MembershipConfig, Contact, Digest, PeerId, RunId};
 use starling_train::{
-    CheckpointError, CheckpointFolder, CheckpointStore, Dataset, Manifest, Recovered, SharedData, Trainer,
+    CheckpointError, CheckpointFolder, CheckpointStore, Dataset, Manifest, ModelSpec, Recovered, SharedData, Trainer,
     WIRE_VERSION, check_export_place,
 };
 
@@ -25,11 +25,20 @@ use crate::secret;
 use crate::settings::{Founding, Joining, Resume, Settings};
 use crate::welcome::{self, Terms};
 
-/// A peer that is ready to take part.
+/// A peer that is ready to train.
 pub(crate) struct Prepared {
+    pub(crate) ready: Ready,
+    pub(crate) trainer: Trainer,
+    /// Checkpoints that it could not go on from.
+    pub(crate) damaged: Vec<CheckpointError>,
+    /// What others had to go on from.
+    pub(crate) searched: Found,
+}
+
+/// A peer that is ready to take part: who it is, in which run, and with what.
+pub(crate) struct Ready {
     pub(crate) identity: Identity,
     pub(crate) manifest: Manifest,
-    pub(crate) trainer: Trainer,
     /// The files of its data set, if its user shares them.
     pub(crate) shared: Option<Arc<SharedData>>,
     pub(crate) store: CheckpointStore,
@@ -40,10 +49,6 @@ pub(crate) struct Prepared {
     pub(crate) start: Start,
     /// Where its place in the run is kept.
     pub(crate) record: RecordFile,
-    /// Checkpoints that it could not go on from.
-    pub(crate) damaged: Vec<CheckpointError>,
-    /// What others had to go on from.
-    pub(crate) searched: Found,
 }
 
 /// How a peer takes part.
@@ -108,7 +113,8 @@ pub(crate) async fn founder(settings: &Settings, founding: &Founding) -> Result<
     manifest_file::store(&settings.data_dir, &manifest)?;
     let secret = if founding.public { None } else { Some(own_secret(&settings.data_dir, manifest.run_id())?) };
     let membership = membership(settings, &manifest, founding.min_peers);
-    Ok(Prepared { identity, manifest, trainer, shared, store, secret, membership, start, record, damaged, searched })
+    let ready = Ready { identity, manifest, shared, store, secret, membership, start, record };
+    Ok(Prepared { ready, trainer, damaged, searched })
 }
 
 /// Prepares a joiner: asks a member what the run is, gets the data that it needs, and checks that this machine can take
@@ -136,6 +142,9 @@ pub(crate) async fn joiner(
             Err(error) => return Err(error),
         },
     };
+    if let ModelSpec::Raw { elements } = manifest.model {
+        return Err(starling_train::Error::NoModel { elements }.into());
+    }
     let run = manifest.run_id();
     if let Some(ours) = member.run.filter(|ours| *ours != run) {
         let (ours, theirs) = (ours.to_string(), run.to_string());
@@ -191,7 +200,8 @@ pub(crate) async fn joiner(
     }
     let membership = membership(settings, &manifest, min_members);
     let secret = member.secret;
-    Ok(Prepared { identity, manifest, trainer, shared, store, secret, membership, start, record, damaged, searched })
+    let ready = Ready { identity, manifest, shared, store, secret, membership, start, record };
+    Ok(Prepared { ready, trainer, damaged, searched })
 }
 
 /// Brings a newer stable checkpoint from whoever of those that this machine knows holds one: keepers, and other members.
@@ -227,7 +237,7 @@ fn remembered(data_dir: &Path, run: RunId) -> Option<Terms> {
     Some(Terms { manifest: manifest_file::load(data_dir, run).ok()?, min_members })
 }
 
-fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> MembershipConfig {
+pub(crate) fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> MembershipConfig {
     let max_stall = Duration::from_millis(manifest.max_stall_ms);
     MembershipConfig {
         max_stall,
@@ -323,12 +333,12 @@ fn damaged(store: &CheckpointStore, error: CheckpointError) -> NodeError {
 }
 
 /// The checkpoints of one run. Those of other runs lie beside them.
-fn open_store(settings: &Settings, run: RunId) -> Result<CheckpointStore, NodeError> {
+pub(crate) fn open_store(settings: &Settings, run: RunId) -> Result<CheckpointStore, NodeError> {
     Ok(CheckpointFolder::new(settings.data_dir.join(CHECKPOINTS)).open(run, settings.checkpoint_keep)?)
 }
 
 /// The secret of a run that we founded: from the data directory, or fresh.
-fn own_secret(data_dir: &Path, run: RunId) -> Result<[u8; 32], NodeError> {
+pub(crate) fn own_secret(data_dir: &Path, run: RunId) -> Result<[u8; 32], NodeError> {
     if let Some(secret) = secret::load(data_dir, run)? {
         return Ok(secret);
     }

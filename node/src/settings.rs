@@ -55,6 +55,35 @@ pub struct Settings {
     pub audit: Option<PathBuf>,
 }
 
+impl Settings {
+    /// What the command line sets by default, in this data directory.
+    pub fn new(data_dir: PathBuf) -> Self {
+        let any = |protocol: &str| format!("/ip4/0.0.0.0/{protocol}").parse().expect("invariant: it is a multiaddr");
+        Self {
+            data_dir,
+            device: DeviceChoice::default(),
+            data: None,
+            label: None,
+            header: None,
+            share_data: false,
+            data_limit: 1 << 30,
+            listen: vec![any("tcp/0"), any("udp/0/quic-v1")],
+            announce: Vec::new(),
+            mdns: false,
+            data_plane: DataPlane::Auto,
+            max_peers: 64,
+            fork_after: Some(Duration::from_secs(120)),
+            state_rate: 64 << 20,
+            checkpoint_every: 100,
+            checkpoint_keep: 3,
+            evaluate_every: 0,
+            buckets_in_flight: 4,
+            export: None,
+            audit: None,
+        }
+    }
+}
+
 /// Founding a run.
 #[derive(Debug, Clone)]
 pub struct Founding {
@@ -120,4 +149,19 @@ pub struct Expectations {
     pub codec: Option<starling_collective::Codec>,
     /// How reductions are scheduled.
     pub plan: Option<starling_topology::plan::Wish>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{FlagValue, Layers};
+
+    #[test]
+    fn a_programs_settings_are_those_of_the_command_line() {
+        let dir = PathBuf::from("/tmp/somewhere");
+        let flags: &[FlagValue] = &[];
+        let loaded = Layers::load(None, std::iter::empty(), flags).expect("defaults");
+        let of_command_line = Settings { data_dir: dir.clone(), ..loaded.settings().expect("usable") };
+        assert_eq!(format!("{:?}", Settings::new(dir)), format!("{of_command_line:?}"));
+    }
 }

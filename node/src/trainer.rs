@@ -79,40 +79,38 @@ pub(crate) struct Company {
     pub(crate) observer: Arc<dyn Observer>,
 }
 
-/// The event loop's end of the trainer thread.
-pub(crate) struct TrainerHandle {
+/// What the event loop hears of whoever takes the steps.
+pub(crate) struct Feed {
     pub(crate) events: mpsc::Receiver<TrainerEvent>,
-    /// What the trainer is at, for whoever suspects that it hangs.
+    /// What it is at, for whoever suspects that it hangs.
     pub(crate) busy: Busy,
-    thread: JoinHandle<Totals>,
 }
 
-impl TrainerHandle {
-    /// Waits for the end of the thread. Blocks; [`Exchange::stop`] must have been called.
-    pub(crate) fn join(self) -> Result<Totals, NodeError> {
-        drop(self.events);
-        self.thread.join().map_err(|_| NodeError::Stopped("trainer thread"))
+impl Feed {
+    /// And where it is told.
+    pub(crate) fn new() -> (mpsc::Sender<TrainerEvent>, Self) {
+        let (told, events) = mpsc::channel(MAX_EVENTS);
+        (told, Self { events, busy: Busy::default() })
     }
 }
 
-/// Starts the thread.
+/// Starts the thread. It ends when [`Exchange::stop`] is called.
 pub(crate) fn start(
     trainer: Trainer,
     duties: Duties,
     saver: Saver,
     company: Company,
-) -> Result<TrainerHandle, NodeError> {
-    let (event_queue, events) = mpsc::channel(MAX_EVENTS);
-    let busy = Busy::new();
+) -> Result<(Feed, JoinHandle<Totals>), NodeError> {
+    let (events, feed) = Feed::new();
     let journal = Journal::open(duties.audit.as_deref(), &trainer, company.observer.clone())?;
     let feedback = trainer.manifest().codec.is_lossy().then(|| Feedback::new(trainer.parameters()));
     let worker = Worker {
         at: At { step: trainer.step(), ..At::default() },
-        busy: busy.clone(),
+        busy: feed.busy.clone(),
         speed: Speed::new(trainer.manifest().balance),
         trainer,
         company,
-        events: event_queue,
+        events,
         duties,
         gradient: Vec::new(),
         feedback,
@@ -130,5 +128,5 @@ pub(crate) fn start(
         .name("trainer".into())
         .spawn(move || worker.run(saver))
         .map_err(NodeError::Thread)?;
-    Ok(TrainerHandle { events, busy, thread })
+    Ok((feed, thread))
 }

@@ -9,5 +9,6 @@ mod partitions;
 mod refusals;
 mod restarts;
 mod sharing;
+mod swarms;
 mod tidy;
 mod training;

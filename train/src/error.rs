@@ -32,6 +32,20 @@ pub enum Error {
     /// A checkpoint cannot be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The run's members bring buffers of their own.
+    #[error(
+        "the run trains no model: its members bring {elements} numbers each and take their mean; join it with a program that calls `Swarm::join`"
+    )]
+    NoModel {
+        /// How many numbers a buffer has.
+        elements: u64,
+    },
+    /// The run trains a model.
+    #[error("the run trains {model}; join it with `starling join`, or found one of your own with `Swarm::found`")]
+    HasModel {
+        /// The model.
+        model: String,
+    },
     /// The data here is not the run's.
     #[error("the data on this machine is not the run's: {}; use the files the run was founded with", list(differences))]
     OtherData {

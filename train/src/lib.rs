@@ -11,6 +11,7 @@
 //! Start reading at [`manifest`], then [`state`] (what members hold alike), then [`trainer`].
 
 pub mod audit;
+pub mod averager;
 pub mod balance;
 mod bytes;
 pub mod checkpoint;
@@ -34,6 +35,7 @@ pub mod state;
 pub mod trainer;
 
 pub use audit::{AuditError, AuditHeader, AuditRecord, AuditReport, AuditWriter};
+pub use averager::{Averaged, Averager};
 pub use balance::{Balance, BalanceError};
 pub use checkpoint::{
     CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Head, Recovered, Signature, Signed, Verdict,

@@ -101,10 +101,14 @@ pub enum ManifestError {
 }
 
 impl Manifest {
+    /// How many parameters the model has, or numbers a buffer of a run without one.
+    pub fn parameters(&self) -> usize {
+        Schema::of(&self.model, self.data.shape, self.data.classes).parameters()
+    }
+
     /// How long the canonical bytes of a state of this run may be. Opens no device.
     pub fn max_state_bytes(&self) -> u64 {
-        let parameters = Schema::of(&self.model, self.data.shape, self.data.classes).parameters();
-        max_encoded_len(parameters, self.optimizer.moments(), self.optimizer.scalars())
+        max_encoded_len(self.parameters(), self.optimizer.moments(), self.optimizer.scalars())
     }
 
     /// The manifest of a new run over `dataset`.
@@ -136,6 +140,32 @@ impl Manifest {
         let schema = Schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
         manifest.schema = schema.fingerprint();
         manifest.initial = initial::digest(&initial::draw(&schema, manifest.seed));
+        Ok(manifest)
+    }
+
+    /// The manifest of a new run whose members bring buffers of their own, `elements` numbers each. Of `spec`, what says
+    /// how they are reduced counts, and the seed, which tells such runs apart.
+    ///
+    /// # Errors
+    /// If a value is out of range.
+    pub fn raw(elements: u64, spec: &RunSpec) -> Result<Self, Error> {
+        let manifest = Self {
+            wire_version: WIRE_VERSION,
+            model: ModelSpec::Raw { elements },
+            data: DataDescription::none(),
+            optimizer: OptimizerSpec::sgd(1.0),
+            batch_size: 1,
+            balance: Balance::default(),
+            steps: u64::MAX >> 1,
+            seed: spec.seed,
+            layout: spec.layout,
+            codec: spec.codec,
+            plan: spec.plan,
+            max_stall_ms: spec.max_stall_ms,
+            schema: Digest([0; 32]),
+            initial: Digest([0; 32]),
+        };
+        manifest.check()?;
         Ok(manifest)
     }
 
@@ -201,6 +231,9 @@ impl Manifest {
                     format!("it has {parameters} parameters, but at most {MAX_PARAMETERS} are possible"),
                 );
             }
+        }
+        if matches!(self.model, ModelSpec::Raw { .. }) != (self.data == DataDescription::none()) {
+            return invalid("data", "there is data for each model, and none for buffers of members' own".to_owned());
         }
         if let Err(reason) = self.optimizer.check() {
             return invalid("optimizer", reason);

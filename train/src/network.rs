@@ -32,7 +32,7 @@ impl Network {
         let mut hidden = Vec::new();
         let mut inputs = shape.iter().product();
         match spec {
-            ModelSpec::Softmax => {}
+            ModelSpec::Softmax | ModelSpec::Raw { .. } => {}
             ModelSpec::Mlp { hidden: widths } => {
                 for width in widths {
                     hidden.push(LinearConfig::new(inputs, *width as usize).init(device));

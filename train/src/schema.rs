@@ -36,6 +36,10 @@ pub struct Schema {
 impl Schema {
     /// The schema of the model `spec` for images of `shape` (channels, height, width) and `classes` classes.
     pub fn of(spec: &ModelSpec, shape: [u32; 3], classes: u32) -> Self {
+        if let ModelSpec::Raw { elements } = spec {
+            let elements = usize::try_from(*elements).expect("invariant: a manifest's sizes are checked");
+            return Self { entries: vec![Entry { path: "values".to_owned(), shape: vec![elements], dtype: "f32" }] };
+        }
         // Parameters are lazy: the visit reads shapes and draws nothing.
         Self::of_network(&Network::new(spec, shape, classes, &Device::flex()))
     }

@@ -35,6 +35,11 @@ pub enum ModelSpec {
         /// The number of output channels of each convolution.
         channels: Vec<u32>,
     },
+    /// None: members bring buffers of their own, and take their mean. No text names it, since no verb can train it.
+    Raw {
+        /// How many numbers a buffer has.
+        elements: u64,
+    },
 }
 
 /// A text that is not a model.
@@ -55,6 +60,8 @@ impl ModelSpec {
     pub fn check(&self) -> Result<(), String> {
         let (sizes, limit, what) = match self {
             Self::Softmax => return Ok(()),
+            Self::Raw { elements: 0 } => return Err("a buffer has 0 elements, but needs at least 1".to_owned()),
+            Self::Raw { .. } => return Ok(()),
             Self::Mlp { hidden } => (hidden, MAX_WIDTH, "hidden layer"),
             Self::Cnn { channels } => (channels, MAX_CHANNELS, "convolution"),
         };
@@ -72,11 +79,12 @@ impl ModelSpec {
     pub fn parameters(&self, shape: [u32; 3], classes: u32) -> Option<u64> {
         let [channels, height, width] = shape.map(u64::from);
         let (mut total, mut inputs) = match self {
+            Self::Raw { elements } => return Some(*elements),
             Self::Softmax | Self::Mlp { .. } => (0_u64, channels.checked_mul(height)?.checked_mul(width)?),
             Self::Cnn { .. } => (0, channels),
         };
         let (sizes, kernel): (&[u32], u64) = match self {
-            Self::Softmax => (&[], 1),
+            Self::Softmax | Self::Raw { .. } => (&[], 1),
             Self::Mlp { hidden } => (hidden, 1),
             Self::Cnn { channels } => (channels, 9),
         };
@@ -151,6 +159,7 @@ impl fmt::Display for ModelSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, sizes) = match self {
             Self::Softmax => return f.write_str("softmax"),
+            Self::Raw { elements } => return write!(f, "buffers of {elements} numbers"),
             Self::Mlp { hidden } => ("mlp", hidden),
             Self::Cnn { channels } => ("cnn", channels),
         };

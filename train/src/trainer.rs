@@ -28,6 +28,7 @@ use crate::network::Network;
 use crate::optimizer::{Optimizer, first_not_finite};
 use crate::record::ResultRecord;
 use crate::schema::Schema;
+use crate::spec::ModelSpec;
 use crate::state::{ReplicatedState, StateView};
 
 /// What one step came to: the same on all members.
@@ -75,6 +76,9 @@ impl Trainer {
     /// initial parameters than the run's, or the device cannot be opened.
     pub fn new(manifest: &Manifest, dataset: Dataset, device: DeviceChoice) -> Result<Self, Error> {
         manifest.check()?;
+        if let ModelSpec::Raw { elements } = manifest.model {
+            return Err(Error::NoModel { elements });
+        }
         check_data(manifest, &dataset)?;
         let (shape, classes) = (manifest.data.shape, manifest.data.classes);
         let schema = Schema::of(&manifest.model, shape, classes);

@@ -8,8 +8,9 @@ use starling_train::{
     write_safetensors,
 };
 
-use super::{CommandError, Context, DataDirLock, EXIT_DONE, EXIT_FAILED, print};
+use super::{CommandError, Context, EXIT_DONE, EXIT_FAILED, print};
 use crate::cli::{DataDirFlag, ExportFlags};
+use crate::data_dir_lock::DataDirLock;
 use crate::identity::{has_signed, to_libp2p};
 use crate::manifest_file;
 use crate::node::CHECKPOINTS;

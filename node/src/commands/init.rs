@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::lock::create_private;
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::InitFlags;
 use crate::config::{FILE_NAME, commented_file};
+use crate::data_dir_lock::create_private;
 use crate::identity::Identity;
 use crate::settings::Resume;
 

@@ -3,9 +3,10 @@
 use serde_json::json;
 
 use super::run::take_part;
-use super::{CommandError, Context, DataDirLock, EXIT_DONE, print};
+use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::{FetchFlags, KeepFlags};
 use crate::config::parse_ticket;
+use crate::data_dir_lock::DataDirLock;
 use crate::keeper;
 use crate::output::format;
 

@@ -10,7 +10,6 @@ mod init;
 mod invite;
 mod join;
 mod keep;
-mod lock;
 mod run;
 mod signals;
 mod status;
@@ -20,7 +19,6 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-pub use lock::DataDirLock;
 pub use signals::Signals;
 
 use crate::bench::BenchError;
@@ -54,16 +52,6 @@ pub enum CommandError {
     /// Checkpoints can't be read.
     #[error(transparent)]
     Train(#[from] starling_train::Error),
-    /// The data directory is another node's.
-    #[error(
-        "the data directory {} is in use{by}; stop that node, or choose another --data-dir for this one", dir.display()
-    )]
-    InUse {
-        /// The data directory.
-        dir: PathBuf,
-        /// ` by process N`, if known.
-        by: String,
-    },
     /// No node has run here.
     #[error("no node has run in {}; start one with `starling run` or `starling join`, or pass its --data-dir", .0.display())]
     NoStatus(PathBuf),
@@ -120,7 +108,6 @@ impl CommandError {
             Self::Node(_)
             | Self::Bench(_)
             | Self::Train(_)
-            | Self::InUse { .. }
             | Self::NoStatus(_)
             | Self::NoInvitation { .. }
             | Self::Exists(_)

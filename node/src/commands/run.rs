@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{CommandError, Context, DataDirLock, EXIT_DONE, signals};
+use super::{CommandError, Context, EXIT_DONE, signals};
 use crate::cli::RunFlags;
+use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
 use crate::node;
 use crate::output::{Style, Tee};

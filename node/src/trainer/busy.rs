@@ -12,10 +12,6 @@ pub(crate) struct Busy {
 }
 
 impl Busy {
-    pub(super) fn new() -> Self {
-        Self::default()
-    }
-
     pub(super) fn start(&self) {
         self.number.fetch_or(1, Ordering::Relaxed);
     }
@@ -57,7 +53,7 @@ mod tests {
 
     #[test]
     fn only_one_piece_of_own_work_adds_up() {
-        let (busy, mut watch) = (Busy::new(), Watch::default());
+        let (busy, mut watch) = (Busy::default(), Watch::default());
         assert_eq!(watch.look(&busy, TICK, TICK), Duration::ZERO);
         busy.start();
         assert_eq!(watch.look(&busy, TICK, TICK), Duration::ZERO, "it may have begun just now");
@@ -72,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_process_that_was_stopped_has_not_worked() {
-        let (busy, mut watch) = (Busy::new(), Watch::default());
+        let (busy, mut watch) = (Busy::default(), Watch::default());
         busy.start();
         watch.look(&busy, TICK, TICK);
         assert_eq!(watch.look(&busy, 1000 * TICK, TICK), TICK);

@@ -26,13 +26,15 @@ use raw::Raw;
 /// The `source` that names the embedded digits.
 pub const DIGITS: &str = "digits";
 /// The kinds of data there are.
-pub const KINDS: [&str; 4] = [DIGITS, CSV, IDX, IDX_HELD_OUT];
+pub const KINDS: [&str; 5] = [DIGITS, CSV, IDX, IDX_HELD_OUT, NONE];
 /// The kind of a table.
 const CSV: &str = "csv";
 /// The kind of images with their labels.
 const IDX: &str = "idx";
 /// The kind of images with their labels, and others to hold out.
 const IDX_HELD_OUT: &str = "idx with held-out files";
+/// No data: see [`DataDescription::none`].
+const NONE: &str = "none";
 
 /// Where data comes from and how it is read.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,6 +106,21 @@ pub struct DataDescription {
 }
 
 impl DataDescription {
+    /// Of a run whose members bring buffers of their own. The smallest numbers that are possible.
+    pub fn none() -> Self {
+        Self {
+            kind: NONE.to_owned(),
+            samples: 2,
+            features: 1,
+            shape: [1, 1, 1],
+            classes: 2,
+            label: None,
+            header: None,
+            held_out: 0,
+            fingerprint: Digest([0; 32]),
+        }
+    }
+
     /// Checks that the numbers are possible and agree with each other.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::path::Path;
 
-use super::CommandError;
+use crate::error::NodeError;
 
 const FILE: &str = "lock";
 /// A process's number has at most so many digits.
@@ -21,13 +21,13 @@ impl DataDirLock {
     /// Makes the directory if needed (for its owner alone) and locks it.
     ///
     /// # Errors
-    /// [`CommandError::InUse`] if another node has it, [`CommandError::Io`] if it can't be made or written.
-    pub fn acquire(data_dir: &Path) -> Result<Self, CommandError> {
+    /// [`NodeError::InUse`] if another node has it, [`NodeError::File`] if it can't be made or written.
+    pub fn acquire(data_dir: &Path) -> Result<Self, NodeError> {
         create_private(data_dir)?;
         let path = data_dir.join(FILE);
-        let failed = || CommandError::io(format!("lock {}", path.display()));
+        let failed = |error| NodeError::file("lock", &path, error);
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(failed())?;
+        let mut file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -37,22 +37,22 @@ impl DataDirLock {
                 let holder = holder.trim();
                 let is_number = !holder.is_empty() && holder.bytes().all(|byte| byte.is_ascii_digit());
                 let by = if is_number { format!(" by process {holder}") } else { String::new() };
-                return Err(CommandError::InUse { dir: data_dir.to_owned(), by });
+                return Err(NodeError::InUse { dir: data_dir.to_owned(), by });
             }
-            Err(TryLockError::Error(error)) => return Err(failed()(error)),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).map_err(failed())?;
+        file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).map_err(failed)?;
         Ok(Self { _file: file })
     }
 }
 
 /// Makes a directory that only its owner may enter. One that is there stays as it is.
-pub(super) fn create_private(dir: &Path) -> Result<(), CommandError> {
+pub(crate) fn create_private(dir: &Path) -> Result<(), NodeError> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(dir).map_err(CommandError::io(format!("make the data directory {}", dir.display())))
+    builder.create(dir).map_err(|error| NodeError::file("make the data directory", dir, error))
 }
 
 #[cfg(test)]

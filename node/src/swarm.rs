@@ -1,0 +1,441 @@
+//! The mean of buffers of one's own, over a swarm that heals: for programs that train in their own way.
+//!
+//! ```no_run
+//! use starling_node::{Buffers, Settings, Swarm};
+//!
+//! # fn main() -> Result<(), starling_node::SwarmError> {
+//! // One process founds the run and shows its ticket; all others join by it.
+//! let mut swarm = Swarm::found(&Settings::new("first".into()), &Buffers::new(1000))?;
+//! println!("{}", swarm.ticket());
+//! let mut gradient = vec![1.0; 1000];
+//! let mean = swarm.all_reduce(&mut gradient)?; // the same bits on all members
+//! println!("step {}: the mean of {} buffers", mean.step, mean.contributors);
+//! swarm.leave()
+//! # }
+//! ```
+//!
+//! A step is what it is in a run that trains: committed by all members or by none, reduced again when one of them dies,
+//! and while a member's program computes, its swarm lives on in threads of its own. What differs is who takes the step:
+//! the thread that calls [`Swarm::all_reduce`], and nobody between its calls.
+
+mod error;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use starling_collective::{Codec, Dropped, Feedback};
+use starling_topology::plan::Wish;
+use starling_topology::{Contact, Event, PeerId};
+use starling_train::{Averaged, Averager, Manifest, ModelSpec, ResultRecord, RunSpec};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub use error::SwarmError;
+
+use crate::ask::{Member, ask};
+use crate::data_dir_lock::DataDirLock;
+use crate::error::NodeError;
+use crate::event_loop::{End, EventLoop};
+use crate::exchange::{At, Exchange, Next, Turn};
+use crate::identity::{Identity, from_libp2p};
+use crate::node::{self, Opened};
+use crate::prepare::{self, Ready, Start};
+use crate::record_file::RecordFile;
+use crate::report::{Observer, Report};
+use crate::saver::Saver;
+use crate::settings::{Expectations, Joining, Settings, Target};
+use crate::snapshots::Snapshots;
+use crate::ticket::Ticket;
+use crate::trainer::{Feed, TrainerEvent};
+use crate::welcome::Terms;
+
+/// All members compute the digest of what they hold alike after so many steps.
+const DIGEST_EVERY: u64 = 64;
+/// Threads for the network: the event loop, and what it waits for.
+const THREADS: usize = 2;
+
+/// What the members of a new run reduce, and how.
+#[derive(Debug, Clone)]
+pub struct Buffers {
+    /// How many numbers a buffer has.
+    pub elements: usize,
+    /// Members needed to take steps.
+    pub min_peers: usize,
+    /// Whether anyone who knows an address may join, without a secret.
+    pub public: bool,
+    /// How numbers are written on the wire. What a lossy codec drops comes back in this member's next buffer.
+    pub codec: Codec,
+    /// How reductions are scheduled.
+    pub plan: Wish,
+    /// The longest that the run may stand still because of one member that is lost. How long a member computes between two
+    /// steps is not limited.
+    pub max_stall: Duration,
+}
+
+impl Buffers {
+    /// Buffers of `elements` numbers, reduced as a run of the command line reduces its gradients.
+    pub fn new(elements: usize) -> Self {
+        let RunSpec { codec, plan, max_stall_ms, .. } = RunSpec::default();
+        Self { elements, min_peers: 1, public: false, codec, plan, max_stall: Duration::from_millis(max_stall_ms) }
+    }
+}
+
+/// What one step came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mean {
+    /// The step, counted from 1 in each run: the same on all members.
+    pub step: u64,
+    /// How many buffers the mean is of. A member that has just joined brings none yet.
+    pub contributors: usize,
+    /// Whether this member's is one of them. It is not if the others took the step while this member was lost to them, or
+    /// still catching up when the step began.
+    pub is_included: bool,
+}
+
+/// A member of a run whose members bring buffers of their own.
+///
+/// Its methods block; call them from a thread that may. One that is dropped without [`Self::leave`] is to the others as
+/// one that was killed.
+pub struct Swarm {
+    me: PeerId,
+    ticket: Ticket,
+    at: At,
+    averager: Arc<Mutex<Averager>>,
+    elements: usize,
+    exchange: Arc<Exchange>,
+    snapshots: Arc<Snapshots>,
+    /// The step that `averager` stands after.
+    applied: Arc<AtomicU64>,
+    /// What a lossy codec left to make up for.
+    feedback: Option<Feedback>,
+    /// Memory for what the next operation drops.
+    spare: Vec<f32>,
+    events: mpsc::Sender<TrainerEvent>,
+    stop: CancellationToken,
+    /// The event loop's task, until its end is known.
+    life: Option<JoinHandle<End>>,
+    saver: Option<Saver>,
+    runtime: Option<Runtime>,
+    _lock: DataDirLock,
+}
+
+impl Swarm {
+    /// Founds a run, as its first member. Others join it by [`Self::ticket`].
+    ///
+    /// # Errors
+    /// [`SwarmError`], if the buffers can't be or the network can't be set up.
+    pub fn found(settings: &Settings, buffers: &Buffers) -> Result<Self, SwarmError> {
+        let (lock, identity) = enter(settings)?;
+        let spec = RunSpec {
+            seed: rand::random(),
+            codec: buffers.codec,
+            plan: buffers.plan,
+            max_stall_ms: u64::try_from(buffers.max_stall.as_millis()).unwrap_or(u64::MAX),
+            ..RunSpec::default()
+        };
+        let manifest = Manifest::raw(buffers.elements as u64, &spec).map_err(NodeError::from)?;
+        let secret =
+            if buffers.public { None } else { Some(prepare::own_secret(&settings.data_dir, manifest.run_id())?) };
+        let ready = Part { identity, manifest, secret, min_peers: buffers.min_peers, start: Start::Found };
+        Self::start(settings, lock, runtime()?, ready)
+    }
+
+    /// Joins a run by the ticket of one of its members. Returns once this peer is a member and holds the mean of the newest
+    /// step: see [`Self::newest`].
+    ///
+    /// # Errors
+    /// [`SwarmError`], if no member can be reached, or the run's buffers have another length than `elements`.
+    pub fn join(settings: &Settings, ticket: &Ticket, elements: usize) -> Result<Self, SwarmError> {
+        let (lock, identity) = enter(settings)?;
+        let runtime = runtime()?;
+        let joining =
+            Joining { target: Target::Ticket(ticket.clone()), secret: None, expected: Expectations::default() };
+        let member = Member::of(&joining)?;
+        let Terms { manifest, min_members } = runtime.block_on(ask(&identity, &member, settings.mdns, None))?;
+        if let ModelSpec::Raw { elements: theirs } = manifest.model
+            && theirs != elements as u64
+        {
+            return Err(SwarmError::OtherLength { ours: elements, theirs });
+        }
+        let peer = from_libp2p(&member.peer).ok_or_else(|| NodeError::NoPeer(member.peer.to_string()))?;
+        let through = Contact { peer, addresses: member.addresses.iter().map(ToString::to_string).collect() };
+        let start = Start::Join(vec![through]);
+        let ready = Part { identity, manifest, secret: member.secret, min_peers: min_members, start };
+        let mut swarm = Self::start(settings, lock, runtime, ready)?;
+        loop {
+            match swarm.exchange.next(&mut swarm.at) {
+                // It would be this member's turn: all that comes before is done.
+                Next::Compute => return Ok(swarm),
+                next => drop(swarm.tend(next)?),
+            }
+        }
+    }
+
+    fn start(settings: &Settings, lock: DataDirLock, runtime: Runtime, part: Part) -> Result<Self, SwarmError> {
+        let Part { identity, manifest, secret, min_peers, start } = part;
+        let averager = Averager::new(&manifest).map_err(NodeError::from)?;
+        let (elements, is_lossy) = (averager.elements(), manifest.codec.is_lossy());
+        let run = manifest.run_id();
+        let ready = Ready {
+            store: prepare::open_store(settings, run)?,
+            membership: prepare::membership(settings, &manifest, min_peers),
+            record: RecordFile::new(&settings.data_dir, run),
+            shared: None,
+            identity,
+            manifest,
+            secret,
+            start,
+        };
+        let opened = runtime.block_on(node::open(settings, ready, 0, Arc::new(Logged)))?;
+        let Opened { company, config, saver, ticket } = opened;
+        let (events, feed) = Feed::new();
+        let (exchange, snapshots) = (company.exchange.clone(), company.snapshots.clone());
+        let (averager, applied) = (Arc::new(Mutex::new(averager)), Arc::new(AtomicU64::new(0)));
+        hand_out_snapshots(&exchange, &snapshots, &averager, &applied)?;
+        let me = company.network.contact().peer;
+        let stop = CancellationToken::new();
+        let (stopped, ends) = (stop.clone(), StopAtEnd(exchange.clone()));
+        let life = runtime.spawn(async move {
+            let _ends = ends;
+            EventLoop::new(company, feed, config).run(stopped).await.end
+        });
+        Ok(Self {
+            me,
+            ticket,
+            at: At::default(),
+            averager,
+            elements,
+            exchange,
+            snapshots,
+            applied,
+            feedback: is_lossy.then(|| Feedback::new(elements)),
+            spare: Vec::new(),
+            events,
+            stop,
+            life: Some(life),
+            saver: Some(saver),
+            runtime: Some(runtime),
+            _lock: lock,
+        })
+    }
+
+    /// With which others can join.
+    pub fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+
+    /// The last step that this member has taken; 0 before the first one.
+    pub fn step(&self) -> u64 {
+        self.applied.load(Ordering::Acquire)
+    }
+
+    /// The mean of the last step, `[elements]`; zeros before the first one. What a joiner goes on from.
+    pub fn newest(&self) -> Vec<f32> {
+        locked(&self.averager).newest().to_vec()
+    }
+
+    /// Replaces `values` by the mean of all members' values, the same bits everywhere. Waits until all members have called
+    /// it, or are lost; and until there are as many as the run needs.
+    ///
+    /// # Errors
+    /// [`SwarmError`]; `values` are then as before. After [`SwarmError::Behind`] the swarm can be used on, after
+    /// [`SwarmError::NotFinite`] and [`SwarmError::OtherLength`] too; after all others it is at its end.
+    pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<Mean, SwarmError> {
+        if values.len() != self.elements {
+            return Err(SwarmError::OtherLength { ours: values.len(), theirs: self.elements as u64 });
+        }
+        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            return Err(SwarmError::NotFinite { at, value: values[at] });
+        }
+        let mut is_behind = false;
+        loop {
+            match self.exchange.next(&mut self.at) {
+                Next::Compute if is_behind => return Err(SwarmError::Behind { step: self.step() }),
+                Next::Compute => self.at.prepared = true,
+                Next::Contribute(turn) => self.contribute(&turn, values),
+                next => {
+                    is_behind |= matches!(next, Next::Load(_));
+                    if let Some(averaged) = self.tend(next)?
+                        && !is_behind
+                    {
+                        values.copy_from_slice(locked(&self.averager).newest());
+                        let is_included = averaged.contributors.binary_search(&self.me).is_ok();
+                        return Ok(Mean {
+                            step: averaged.step,
+                            contributors: averaged.contributors.len(),
+                            is_included,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Leaves in order: the others go on at once.
+    ///
+    /// # Errors
+    /// [`SwarmError`], if the swarm had come to another end, or nobody answered.
+    pub fn leave(mut self) -> Result<(), SwarmError> {
+        self.stop.cancel();
+        match self.end() {
+            Some(End::Event(Event::Left | Event::Complete { .. })) => Ok(()),
+            Some(end) => Err(node::failure(end).into()),
+            None => Err(SwarmError::Over),
+        }
+    }
+
+    /// Does what is to be done besides contributing. Returns the step that was applied, if one was.
+    fn tend(&mut self, next: Next) -> Result<Option<Averaged>, SwarmError> {
+        match next {
+            Next::Stop { .. } => {
+                return Err(self.end().map_or(SwarmError::Over, |end| node::failure(end).into()));
+            }
+            Next::Load(state) => {
+                locked(&self.averager).load(*state).map_err(NodeError::from)?;
+                self.feedback.iter_mut().for_each(Feedback::forget);
+                let step = locked(&self.averager).step();
+                self.stand_after(step);
+            }
+            Next::Synced => {
+                self.at.prepared = false;
+                let _ = self.events.blocking_send(TrainerEvent::Synced);
+            }
+            Next::Begin { members } => locked(&self.averager).begin(&members),
+            Next::Snapshot => self.snapshots.take(locked(&self.averager).state()),
+            Next::Apply(record) => return self.apply(&record).map(Some),
+            Next::Finished | Next::Compute | Next::Contribute(_) => {}
+        }
+        Ok(None)
+    }
+
+    fn contribute(&mut self, turn: &Turn, values: &[f32]) {
+        let mut buffer = self.exchange.spare();
+        Averager::contribution(values, &turn.members, self.me, &mut buffer);
+        let dropped = self.feedback.as_ref().map(|feedback| {
+            feedback.add_to(&mut buffer);
+            Dropped::new(feedback.residual().len(), std::mem::take(&mut self.spare))
+        });
+        self.exchange.submit(turn, self.at.step + 1, buffer, dropped);
+    }
+
+    fn apply(&mut self, record: &ResultRecord) -> Result<Averaged, SwarmError> {
+        let averaged = locked(&self.averager).apply(record).map_err(NodeError::from)?;
+        if let Some(feedback) = &mut self.feedback {
+            match self.exchange.dropped(averaged.step) {
+                Some(dropped) => self.spare = feedback.commit(dropped),
+                None => feedback.forget(),
+            }
+        }
+        self.stand_after(averaged.step);
+        self.snapshots.reach(averaged.step);
+        if averaged.contributors.len() == record.members.len() {
+            self.snapshots.clear_before(averaged.step);
+        }
+        if averaged.step.is_multiple_of(DIGEST_EVERY) {
+            let digest = locked(&self.averager).digest();
+            let _ = self.events.blocking_send(TrainerEvent::Digest { step: averaged.step, digest });
+        }
+        Ok(averaged)
+    }
+
+    fn stand_after(&mut self, step: u64) {
+        self.at = At { step, ..At::default() };
+        self.applied.store(step, Ordering::Release);
+        self.exchange.look_again();
+    }
+
+    /// Waits for the end of the event loop; `None` if it was asked for before.
+    fn end(&mut self) -> Option<End> {
+        let life = self.life.take()?;
+        let ended = self.runtime.as_ref().map(|runtime| runtime.block_on(life));
+        if let Some(saver) = self.saver.take()
+            && let Err(error) = saver.finish(None)
+        {
+            tracing::warn!(%error, "what was to be written was not");
+        }
+        Some(ended.and_then(Result::ok).unwrap_or(End::Failed(NodeError::Stopped("event loop"))))
+    }
+}
+
+impl fmt::Debug for Swarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Swarm").field("me", &self.me).field("step", &self.step()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Swarm {
+    fn drop(&mut self) {
+        self.exchange.stop(false);
+        if let Some(runtime) = self.runtime.take() {
+            // To wait here would panic where waiting is not allowed.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// What founder and joiner start with.
+struct Part {
+    identity: Identity,
+    manifest: Manifest,
+    secret: Option<[u8; 32]>,
+    min_peers: usize,
+    start: Start,
+}
+
+fn enter(settings: &Settings) -> Result<(DataDirLock, Identity), NodeError> {
+    Ok((DataDirLock::acquire(&settings.data_dir)?, Identity::load_or_create(&settings.data_dir)?))
+}
+
+fn runtime() -> Result<Runtime, NodeError> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build().map_err(NodeError::Thread)
+}
+
+/// Joiners want what this member holds after a step, and its program may compute for long before it takes the next one.
+fn hand_out_snapshots(
+    exchange: &Arc<Exchange>,
+    snapshots: &Arc<Snapshots>,
+    averager: &Arc<Mutex<Averager>>,
+    applied: &Arc<AtomicU64>,
+) -> Result<(), NodeError> {
+    let (exchange, snapshots, averager, applied) =
+        (exchange.clone(), snapshots.clone(), averager.clone(), applied.clone());
+    let serve = move || {
+        while exchange.next_snapshot(|step| step == applied.load(Ordering::Acquire)).is_some() {
+            snapshots.take(locked(&averager).state());
+        }
+    };
+    std::thread::Builder::new().name("snapshots".into()).spawn(serve).map_err(NodeError::Thread)?;
+    Ok(())
+}
+
+fn locked(averager: &Mutex<Averager>) -> MutexGuard<'_, Averager> {
+    // A lock poisoned by a panic elsewhere still guards sound data.
+    averager.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Nobody waits for an event loop that is gone, however it ended.
+struct StopAtEnd(Arc<Exchange>);
+
+impl Drop for StopAtEnd {
+    fn drop(&mut self) {
+        self.0.stop(false);
+    }
+}
+
+/// Tells what happens to whoever listens to the program's logs.
+struct Logged;
+
+impl Observer for Logged {
+    fn report(&self, report: &Report) {
+        match report {
+            Report::Warning { message } => tracing::warn!("{message}"),
+            other => tracing::info!(report = ?other),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Why a swarm can't do what it was asked.
+
+use thiserror::Error;
+
+use crate::error::NodeError;
+
+/// What can go wrong with a [`Swarm`](super::Swarm).
+#[derive(Debug, Error)]
+pub enum SwarmError {
+    /// A buffer has another length than the run's.
+    #[error("the run reduces buffers of {theirs} numbers, this one has {ours}")]
+    OtherLength {
+        /// Of the buffer here.
+        ours: usize,
+        /// Of the run's.
+        theirs: u64,
+    },
+    /// A buffer has a number that no mean can have.
+    #[error("number {at} of the buffer is {value}, not a finite number")]
+    NotFinite {
+        /// Its index.
+        at: usize,
+        /// The number.
+        value: f32,
+    },
+    /// The others had lost this member, went on, and it has caught up with them.
+    #[error(
+        "the others went on without this member, which now stands after step {step}, as they do; take what `newest` returns, and call again"
+    )]
+    Behind {
+        /// The last step that was taken.
+        step: u64,
+    },
+    /// The node came to an end.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// The node had come to an end before.
+    #[error("this swarm is at its end; join again")]
+    Over,
+}

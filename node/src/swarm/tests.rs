@@ -1,0 +1,103 @@
+//! Members in one process, over real sockets.
+
+use std::path::Path;
+use std::thread;
+
+use super::*;
+
+const ELEMENTS: usize = 1000;
+
+fn settings(dir: &Path, name: &str) -> Settings {
+    let listen = vec!["/ip4/127.0.0.1/tcp/0".parse().expect("a multiaddr")];
+    Settings { listen, ..Settings::new(dir.join(name)) }
+}
+
+fn founded(dir: &Path, buffers: &Buffers) -> Swarm {
+    Swarm::found(&settings(dir, "founder"), buffers).expect("founded")
+}
+
+fn joined(dir: &Path, name: &str, ticket: &Ticket) -> Swarm {
+    Swarm::join(&settings(dir, name), ticket, ELEMENTS).expect("joined")
+}
+
+/// All bring `value(member)` at once; what it came to for each, which is the same mean.
+fn reduce(members: &mut [Swarm], value: impl Fn(usize) -> f32 + Sync) -> (Vec<Mean>, f32) {
+    let value = &value;
+    let reduced: Vec<(Mean, Vec<f32>)> = thread::scope(|scope| {
+        let all = members.iter_mut().enumerate().map(|(index, swarm)| {
+            scope.spawn(move || {
+                let mut values = vec![value(index); ELEMENTS];
+                let mean = swarm.all_reduce(&mut values).expect("reduced");
+                (mean, values)
+            })
+        });
+        let all: Vec<_> = all.collect();
+        all.into_iter().map(|one| one.join().expect("no panic")).collect()
+    });
+    let first = reduced[0].1[0];
+    assert!(reduced.iter().all(|(_, values)| values.iter().all(|value| value.to_bits() == first.to_bits())));
+    (reduced.iter().map(|(mean, _)| *mean).collect(), first)
+}
+
+#[test]
+fn members_take_the_mean_and_go_on_without_one_that_dies() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let mut members = vec![founded(dir.path(), &Buffers::new(ELEMENTS))];
+    let ticket = members[0].ticket().clone();
+    members.push(joined(dir.path(), "second", &ticket));
+    members.push(joined(dir.path(), "third", &ticket));
+    for round in 1..=3 {
+        let (means, mean) = reduce(&mut members, |index| (index * round) as f32);
+        assert_eq!(means, [Mean { step: round as u64, contributors: 3, is_included: true }; 3]);
+        assert_eq!(mean, round as f32);
+    }
+    drop(members.remove(1));
+    let (means, mean) = reduce(&mut members, |index| 1.0 + index as f32);
+    assert_eq!(means, [Mean { step: 4, contributors: 2, is_included: true }; 2]);
+    assert_eq!(mean, 1.5);
+    members.remove(0).leave().expect("left in order");
+    let (means, mean) = reduce(&mut members, |_| 7.0);
+    assert_eq!((means[0].step, means[0].contributors, mean), (5, 1, 7.0));
+    assert_eq!(members[0].newest(), [7.0; ELEMENTS]);
+}
+
+#[test]
+fn a_joiner_goes_on_from_the_newest_mean_while_the_others_compute() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let lossy = Buffers { codec: Codec::Int8, ..Buffers::new(ELEMENTS) };
+    let mut members = vec![founded(dir.path(), &lossy)];
+    for round in 1..=5 {
+        reduce(&mut members, |_| round as f32);
+    }
+    // Nobody calls `all_reduce` meanwhile.
+    let joiner = joined(dir.path(), "second", &members[0].ticket().clone());
+    assert_eq!((joiner.step(), joiner.newest()), (5, members[0].newest()));
+    members.push(joiner);
+    // It may have promised zeros for the step that was under way when it came.
+    let (means, _) = reduce(&mut members, |index| index as f32);
+    assert_eq!(means.iter().map(|mean| mean.step).collect::<Vec<_>>(), [6, 6]);
+    let (means, _) = reduce(&mut members, |index| index as f32);
+    assert_eq!(means, [Mean { step: 7, contributors: 2, is_included: true }; 2]);
+    members.into_iter().for_each(|member| member.leave().expect("left in order"));
+}
+
+#[test]
+fn what_can_not_be_reduced_is_refused_and_stays_as_it_is() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let mut swarm = founded(dir.path(), &Buffers::new(ELEMENTS));
+    let mut short = vec![1.0; 3];
+    let error = swarm.all_reduce(&mut short).expect_err("refused").to_string();
+    assert_eq!(error, "the run reduces buffers of 1000 numbers, this one has 3");
+    let mut values = vec![1.0; ELEMENTS];
+    values[17] = f32::NAN;
+    let error = swarm.all_reduce(&mut values).expect_err("refused").to_string();
+    assert_eq!(error, "number 17 of the buffer is NaN, not a finite number");
+    assert!(values[17].is_nan() && values[18] == 1.0);
+    let other = Swarm::join(&settings(dir.path(), "second"), swarm.ticket(), 5).expect_err("refused").to_string();
+    assert!(other.contains("buffers of 1000 numbers, this one has 5"), "{other}");
+    let twice = Swarm::found(&settings(dir.path(), "founder"), &Buffers::new(1)).expect_err("refused").to_string();
+    assert!(twice.contains("in use"), "{twice}");
+    assert!(Swarm::found(&settings(dir.path(), "third"), &Buffers::new(0)).is_err());
+    values[17] = 1.0;
+    assert_eq!(swarm.all_reduce(&mut values).expect("reduced").step, 1);
+}

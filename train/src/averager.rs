@@ -1,0 +1,251 @@
+//! A run without a model: members bring buffers of their own, and take their mean.
+//!
+//! It takes the same steps as a run that trains, so it heals, joins and catches up in the same way. What all members hold
+//! alike, and a joiner downloads, is the mean of the newest step. A step's buffer is laid out as a trainer's
+//! ([`crate::contribution`]) with a weight of 1: all members divide the same sum by the same number of contributors.
+
+use starling_topology::ledger::{SYNCING, UNMEASURED};
+use starling_topology::{Digest, Ledger, PeerId, RunId};
+
+use crate::contribution;
+use crate::error::Error;
+use crate::manifest::Manifest;
+use crate::optimizer::first_not_finite;
+use crate::record::{RecordError, ResultRecord};
+use crate::spec::ModelSpec;
+use crate::state::{ReplicatedState, StateView};
+
+/// One member's part in a run of [`ModelSpec::Raw`].
+#[derive(Debug)]
+pub struct Averager {
+    manifest: Manifest,
+    run: RunId,
+    ledger: Ledger,
+    step: u64,
+    newest: Vec<f32>,
+}
+
+/// What a step came to: the same on all members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Averaged {
+    /// The step, counted from 1.
+    pub step: u64,
+    /// Whose buffers the mean is of, sorted.
+    pub contributors: Vec<PeerId>,
+}
+
+impl Averager {
+    /// A member's part before the first step.
+    ///
+    /// # Errors
+    /// If the manifest is not usable, or is that of a run that trains a model.
+    pub fn new(manifest: &Manifest) -> Result<Self, Error> {
+        manifest.check()?;
+        let ModelSpec::Raw { elements } = manifest.model else {
+            return Err(Error::HasModel { model: manifest.model.to_string() });
+        };
+        let elements = usize::try_from(elements).expect("invariant: a manifest's sizes are checked");
+        Ok(Self {
+            run: manifest.run_id(),
+            ledger: Ledger::new(manifest.seed, 2, manifest.batch_size),
+            manifest: manifest.clone(),
+            step: 0,
+            newest: vec![0.0; elements],
+        })
+    }
+
+    /// The run's manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// How many numbers a buffer has.
+    pub fn elements(&self) -> usize {
+        self.newest.len()
+    }
+
+    /// The last step applied; 0 before the first one.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// The mean of the last step, `[elements]`; zeros before the first one.
+    pub fn newest(&self) -> &[f32] {
+        &self.newest
+    }
+
+    /// Prepares the first step for these members. Does nothing after it.
+    pub fn begin(&mut self, members: &[PeerId]) {
+        if self.step == 0 {
+            self.ledger.assign(members);
+        }
+    }
+
+    /// Replaces `into` by what this member brings to the pending step in a view with these members:
+    /// `[elements + 1 + members]`.
+    pub fn contribution(values: &[f32], members: &[PeerId], me: PeerId, into: &mut Vec<f32>) {
+        into.clear();
+        into.reserve_exact(values.len() + 1 + members.len());
+        into.extend_from_slice(values);
+        into.push(0.0);
+        into.extend(members.iter().map(|member| if *member == me { UNMEASURED as f32 } else { 0.0 }));
+    }
+
+    /// Takes in the result of the next step.
+    ///
+    /// # Errors
+    /// If it is of another step, of another length, of no view, or has a number that is not finite. Nothing has changed
+    /// then.
+    pub fn apply(&mut self, record: &ResultRecord) -> Result<Averaged, Error> {
+        let step = self.step + 1;
+        if record.step != step {
+            return Err(Error::OtherStep { expected: step, found: record.step });
+        }
+        record.check(self.elements())?;
+        if let Some(at) = first_not_finite(&record.mean) {
+            return Err(RecordError::NotFinite { at: at as u64 }.into());
+        }
+        self.begin(&record.members);
+        let (sums, rest) = record.mean.split_at(self.elements());
+        let speeds = contribution::speeds(&rest[1..], self.manifest.batch_size);
+        let contributors: Vec<PeerId> = record
+            .members
+            .iter()
+            .zip(&speeds)
+            .filter_map(|(member, speed)| (*speed != SYNCING).then_some(*member))
+            .collect();
+        if !contributors.is_empty() {
+            let count = contributors.len() as f32;
+            self.newest.iter_mut().zip(sums).for_each(|(mean, sum)| *mean = sum / count);
+        }
+        self.ledger.commit(step, &record.members, &speeds);
+        self.step = step;
+        Ok(Averaged { step, contributors })
+    }
+
+    /// A copy of what all members hold alike.
+    pub fn state(&self) -> ReplicatedState {
+        ReplicatedState {
+            run: self.run,
+            step: self.step,
+            parameters: self.newest.clone(),
+            moments: Vec::new(),
+            scalars: Vec::new(),
+            ledger: self.ledger.clone(),
+        }
+    }
+
+    /// The digest of what all members hold alike.
+    pub fn digest(&self) -> Digest {
+        let (run, step, ledger) = (self.run, self.step, &self.ledger);
+        StateView { run, step, parameters: &self.newest, moments: &[], scalars: &[], ledger }.digest()
+    }
+
+    /// Replaces what all members hold alike.
+    ///
+    /// # Errors
+    /// If it is of another run, or does not fit this one. Nothing has changed then.
+    pub fn load(&mut self, state: ReplicatedState) -> Result<(), Error> {
+        if state.run != self.run {
+            return Err(Error::OtherRun { ours: self.run, theirs: state.run });
+        }
+        let shape = |numbers: usize, others: usize| format!("{numbers} numbers and {others} besides");
+        let expected = shape(self.elements(), 0);
+        let found = shape(state.parameters.len(), state.moments.len() + state.scalars.len());
+        if expected != found {
+            return Err(Error::OtherShape { step: state.step, expected, found });
+        }
+        state.check_ledger()?;
+        (self.newest, self.ledger, self.step) = (state.parameters, state.ledger, state.step);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::RunSpec;
+
+    fn peers(names: &[u8]) -> Vec<PeerId> {
+        names.iter().map(|name| PeerId([*name; 32])).collect()
+    }
+
+    fn averager(elements: u64) -> Averager {
+        Averager::new(&Manifest::raw(elements, &RunSpec::default()).expect("a manifest")).expect("an averager")
+    }
+
+    /// What members with these buffers would reduce; one without is still syncing.
+    fn reduced(step: u64, members: &[PeerId], buffers: &[Option<&[f32]>]) -> ResultRecord {
+        let mut sum = vec![0.0; 0];
+        for (me, values) in members.iter().zip(buffers) {
+            let Some(values) = values else { continue };
+            let mut buffer = Vec::new();
+            Averager::contribution(values, members, *me, &mut buffer);
+            sum.resize(buffer.len(), 0.0);
+            sum.iter_mut().zip(&buffer).for_each(|(sum, value): (&mut f32, _)| *sum += value);
+        }
+        ResultRecord { step, members: members.to_vec(), mean: sum }
+    }
+
+    #[test]
+    fn the_mean_is_that_of_those_who_contributed() {
+        let members = peers(&[1, 2, 3]);
+        let mut averager = averager(2);
+        averager.begin(&members);
+        let all = reduced(1, &members, &[Some(&[1.0, 10.0]), Some(&[2.0, 20.0]), Some(&[6.0, 0.0])]);
+        assert_eq!(averager.apply(&all).expect("applied"), Averaged { step: 1, contributors: members.clone() });
+        assert_eq!(averager.newest(), [3.0, 10.0]);
+        let some = reduced(2, &members, &[Some(&[1.0, 1.0]), None, Some(&[2.0, 0.0])]);
+        let averaged = averager.apply(&some).expect("applied");
+        assert_eq!((averaged.step, averaged.contributors), (2, peers(&[1, 3])));
+        assert_eq!(averager.newest(), [1.5, 0.5]);
+    }
+
+    #[test]
+    fn a_joiner_goes_on_from_the_newest_mean() {
+        let members = peers(&[1, 2]);
+        let (mut old, mut new) = (averager(3), averager(3));
+        old.begin(&members);
+        for step in 1..=5 {
+            old.apply(&reduced(step, &members, &[Some(&[step as f32; 3]), Some(&[0.0; 3])])).expect("applied");
+        }
+        let bytes = old.state().encode();
+        assert!(bytes.len() as u64 <= old.manifest().max_state_bytes());
+        new.load(ReplicatedState::decode(&bytes).expect("a state")).expect("loaded");
+        assert_eq!((new.step(), new.newest(), new.digest()), (5, old.newest(), old.digest()));
+        let next = reduced(6, &peers(&[1, 2, 9]), &[Some(&[1.0; 3]), Some(&[2.0; 3]), Some(&[3.0; 3])]);
+        assert_eq!(old.apply(&next).expect("applied"), new.apply(&next).expect("applied"));
+        assert_eq!(new.digest(), old.digest());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_changes_nothing() {
+        let members = peers(&[1]);
+        let mut averager = averager(2);
+        averager.begin(&members);
+        let before = averager.digest();
+        for (record, reason) in [
+            (reduced(2, &members, &[Some(&[1.0, 2.0])]), "step 1 is the next one"),
+            (reduced(1, &members, &[Some(&[1.0])]), "numbers was expected"),
+            (reduced(1, &members, &[Some(&[1.0, f32::NAN])]), "not finite"),
+        ] {
+            let error = averager.apply(&record).expect_err("refused").to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        assert_eq!(averager.digest(), before);
+        let other = self::averager(3).state();
+        assert!(matches!(averager.load(other), Err(Error::OtherRun { .. })));
+        let short = ReplicatedState { parameters: vec![0.0], ..averager.state() };
+        assert!(matches!(averager.load(short), Err(Error::OtherShape { .. })));
+        assert_eq!(averager.digest(), before);
+    }
+
+    #[test]
+    fn runs_with_and_without_a_model_are_told_apart() {
+        let raw = Manifest::raw(7, &RunSpec::default()).expect("a manifest");
+        assert_eq!(Manifest::decode(&raw.encode()).expect("canonical"), raw);
+        assert!(Manifest::raw(0, &RunSpec::default()).is_err());
+        let with_data = Manifest { model: ModelSpec::default(), ..raw };
+        assert!(with_data.check().expect_err("refused").to_string().contains("`data` is not usable"));
+    }
+}
