@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("ticket: {}", swarm.ticket());
             swarm
         }
-        ["join", dir, ticket] => Swarm::join(&settings(dir)?, &ticket.parse()?, TRUTH.len())?,
+        ["join", dir, ticket] => Swarm::join(&settings(dir)?, &ticket.parse()?)?,
         _ => return Err("usage: all_reduce found DIR, or all_reduce join DIR TICKET".into()),
     };
 

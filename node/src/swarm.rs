@@ -30,7 +30,7 @@ use std::time::Duration;
 use starling_collective::{Codec, Dropped, Feedback};
 use starling_topology::plan::Wish;
 use starling_topology::{Contact, Event, PeerId};
-use starling_train::{Averaged, Averager, Manifest, ModelSpec, ResultRecord, RunSpec};
+use starling_train::{Averaged, Averager, Manifest, ResultRecord, RunSpec};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -47,7 +47,7 @@ use crate::identity::{Identity, from_libp2p};
 use crate::node::{self, Opened};
 use crate::prepare::{self, Ready, Start};
 use crate::record_file::RecordFile;
-use crate::report::{Observer, Report};
+use crate::report::{Links, Observer, Report};
 use crate::saver::Saver;
 use crate::settings::{Expectations, Joining, Settings, Target};
 use crate::snapshots::Snapshots;
@@ -107,6 +107,7 @@ pub struct Swarm {
     ticket: Ticket,
     at: At,
     averager: Arc<Mutex<Averager>>,
+    manifest: Manifest,
     elements: usize,
     exchange: Arc<Exchange>,
     snapshots: Arc<Snapshots>,
@@ -122,6 +123,7 @@ pub struct Swarm {
     life: Option<JoinHandle<End>>,
     saver: Option<Saver>,
     runtime: Option<Runtime>,
+    logged: Arc<Logged>,
     _lock: DataDirLock,
 }
 
@@ -150,19 +152,14 @@ impl Swarm {
     /// step: see [`Self::newest`].
     ///
     /// # Errors
-    /// [`SwarmError`], if no member can be reached, or the run's buffers have another length than `elements`.
-    pub fn join(settings: &Settings, ticket: &Ticket, elements: usize) -> Result<Self, SwarmError> {
+    /// [`SwarmError`], if no member can be reached, or the run trains a model.
+    pub fn join(settings: &Settings, ticket: &Ticket) -> Result<Self, SwarmError> {
         let (lock, identity) = enter(settings)?;
         let runtime = runtime()?;
         let joining =
             Joining { target: Target::Ticket(ticket.clone()), secret: None, expected: Expectations::default() };
         let member = Member::of(&joining)?;
         let Terms { manifest, min_members } = runtime.block_on(ask(&identity, &member, settings.mdns, None))?;
-        if let ModelSpec::Raw { elements: theirs } = manifest.model
-            && theirs != elements as u64
-        {
-            return Err(SwarmError::OtherLength { ours: elements, theirs });
-        }
         let peer = from_libp2p(&member.peer).ok_or_else(|| NodeError::NoPeer(member.peer.to_string()))?;
         let through = Contact { peer, addresses: member.addresses.iter().map(ToString::to_string).collect() };
         let start = Start::Join(vec![through]);
@@ -180,8 +177,8 @@ impl Swarm {
     fn start(settings: &Settings, lock: DataDirLock, runtime: Runtime, part: Part) -> Result<Self, SwarmError> {
         let Part { identity, manifest, secret, min_peers, start } = part;
         let averager = Averager::new(&manifest).map_err(NodeError::from)?;
-        let (elements, is_lossy) = (averager.elements(), manifest.codec.is_lossy());
-        let run = manifest.run_id();
+        let (run, ours) = (manifest.run_id(), manifest.clone());
+        let logged = Arc::<Logged>::default();
         let ready = Ready {
             store: prepare::open_store(settings, run)?,
             membership: prepare::membership(settings, &manifest, min_peers),
@@ -192,7 +189,7 @@ impl Swarm {
             secret,
             start,
         };
-        let opened = runtime.block_on(node::open(settings, ready, 0, Arc::new(Logged)))?;
+        let opened = runtime.block_on(node::open(settings, ready, 0, Arc::<Logged>::clone(&logged)))?;
         let Opened { company, config, saver, ticket } = opened;
         let (events, feed) = Feed::new();
         let (exchange, snapshots) = (company.exchange.clone(), company.snapshots.clone());
@@ -210,17 +207,19 @@ impl Swarm {
             ticket,
             at: At::default(),
             averager,
-            elements,
+            elements: ours.parameters(),
             exchange,
             snapshots,
             applied,
-            feedback: is_lossy.then(|| Feedback::new(elements)),
+            feedback: ours.codec.is_lossy().then(|| Feedback::new(ours.parameters())),
+            manifest: ours,
             spare: Vec::new(),
             events,
             stop,
             life: Some(life),
             saver: Some(saver),
             runtime: Some(runtime),
+            logged,
             _lock: lock,
         })
     }
@@ -228,6 +227,16 @@ impl Swarm {
     /// With which others can join.
     pub fn ticket(&self) -> &Ticket {
         &self.ticket
+    }
+
+    /// What the run's members have agreed on; a buffer has [`Manifest::parameters`] numbers.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// How buffers travel from and to this member in the newest view.
+    pub fn links(&self) -> Links {
+        self.logged.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The last step that this member has taken; 0 before the first one.
@@ -428,13 +437,15 @@ impl Drop for StopAtEnd {
     }
 }
 
-/// Tells what happens to whoever listens to the program's logs.
-struct Logged;
+/// Tells what happens to whoever listens to the program's logs, and keeps the newest links.
+#[derive(Default)]
+struct Logged(Mutex<Links>);
 
 impl Observer for Logged {
     fn report(&self, report: &Report) {
         match report {
             Report::Warning { message } => tracing::warn!("{message}"),
+            Report::Linked(links) => links.clone_into(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)),
             other => tracing::info!(report = ?other),
         }
     }

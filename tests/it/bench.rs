@@ -1,6 +1,9 @@
 //! `starling bench` on every transport: it checks its own sums, so what is tested is that it ends well and says so.
 
+use std::time::Duration;
+
 use serde_json::Value;
+use starling_tests::chaos::Wire;
 use starling_tests::starling;
 use tempfile::TempDir;
 
@@ -45,6 +48,28 @@ fn every_codec_and_plan_reduces() {
             assert_eq!((&outcome["plan"], &outcome["codec"]), (&taken.into(), &codec.into()), "{outcome}");
             assert!(outcome["median_s"].as_f64().is_some_and(|value| value > 0.0), "{outcome}");
         }
+    }
+}
+
+#[test]
+fn members_on_several_machines_measure_together() {
+    let wire = Wire {
+        peers: 3,
+        mbit: 200,
+        rtt: Duration::ZERO,
+        loss: 0.0,
+        mib: 1,
+        rounds: 2,
+        plan: "mesh".to_owned(),
+        // How near it comes is not for a test to say.
+        reach: 0.0,
+        int8: f64::MIN_POSITIVE,
+        seed: 1,
+    };
+    let verdict = wire.run().expect("carried out");
+    assert!(verdict.broken().is_empty(), "{verdict:?}");
+    for figure in ["bound_s", "f32_s", "int8_s"] {
+        assert!(verdict.get(figure).as_f64().is_some_and(|value| value > 0.0), "{figure}: {verdict:?}");
     }
 }
 

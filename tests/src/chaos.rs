@@ -18,6 +18,7 @@ mod pulse;
 mod restart;
 mod slot;
 mod verdict;
+mod wire;
 
 pub use churn::Churn;
 pub use dice::Dice;
@@ -29,3 +30,4 @@ pub use partition::Partition;
 pub use pulse::Pulse;
 pub use restart::Restart;
 pub use verdict::Verdict;
+pub use wire::Wire;

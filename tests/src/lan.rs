@@ -12,12 +12,9 @@
 //! one-way; two of them are a partition. Each namespace is held by a process that waits for the end of its standard
 //! input, so all of them vanish with the process that made them, however it ends.
 
-use std::fs;
-use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
-use std::process::{Child, Command, Stdio};
+use anyhow::{Context, Result, ensure};
 
-use anyhow::{Context, Result, bail, ensure};
+use crate::namespace::{Namespace, WHAT_THEY_NEED};
 
 /// As many as there are subnets of the form 10.77.x.0/24.
 const MAX_HOSTS: usize = 250;
@@ -49,9 +46,7 @@ impl Lan {
     /// If it can't be made here, saying why.
     pub fn new(hosts: usize) -> Result<Self> {
         ensure!((1..=MAX_HOSTS).contains(&hosts), "a network has 1 to {MAX_HOSTS} hosts, not {hosts}");
-        let reason =
-            "can't make network namespaces (they need Linux, util-linux, iproute2, and root or user namespaces)";
-        Self::make(hosts).context(reason)
+        Self::make(hosts).context(WHAT_THEY_NEED)
     }
 
     fn make(count: usize) -> Result<Self> {
@@ -64,7 +59,7 @@ impl Lan {
                 "link add port{number} type veth peer name eth0 netns {}\n\
                  addr add 10.77.{number}.254/24 dev port{number}\n\
                  link set port{number} up\n",
-                host.holder.id()
+                host.id()
             ))?;
             host.ip(&format!(
                 "link set lo up\naddr add 10.77.{number}.1/24 dev eth0\nlink set eth0 up\n\
@@ -140,99 +135,4 @@ fn rules(verb: &str, from: &[usize], to: &[usize]) -> String {
     let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (from, to)));
     let rule = |(from, to)| format!("rule {verb} priority 100 from 10.77.{from}.1 to 10.77.{to}.1 blackhole\n");
     pairs.map(rule).collect()
-}
-
-/// One network namespace.
-#[derive(Debug)]
-struct Namespace {
-    holder: Child,
-    /// Whether it belongs to a user namespace of its own, as it must for those who aren't root.
-    has_user: bool,
-}
-
-impl Namespace {
-    fn first() -> Result<Self> {
-        let is_root = fs::metadata("/proc/self")?.uid() == 0;
-        let user: &[&str] = if is_root { &[] } else { &["--user", "--map-root-user"] };
-        let mut command = Command::new("unshare");
-        command.args(user).args(["--net", "cat"]);
-        Self::hold(command, !is_root)
-    }
-
-    /// Another one, of the same user.
-    fn another(&self) -> Result<Self> {
-        let mut command = if self.has_user {
-            let mut command = Command::new("nsenter");
-            command.args(["--target", &self.holder.id().to_string(), "--user", "--preserve-credentials", "unshare"]);
-            command
-        } else {
-            Command::new("unshare")
-        };
-        command.args(["--net", "cat"]);
-        Self::hold(command, self.has_user)
-    }
-
-    fn hold(mut command: Command, has_user: bool) -> Result<Self> {
-        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let holder = spawned.with_context(|| format!("can't start {command:?}"))?;
-        let mut namespace = Self { holder, has_user };
-        namespace.wait()?;
-        Ok(namespace)
-    }
-
-    /// Waits until the holder has its namespace: `cat` answers only then.
-    fn wait(&mut self) -> Result<()> {
-        let (question, mut answer) = (*b"here", [0; 4]);
-        // A holder that was not allowed to has ended: then there is no answer, and its reason is on stderr.
-        let asked = self.holder.stdin.as_mut().context("piped")?.write_all(&question);
-        let answered = self.holder.stdout.as_mut().context("piped")?.read_exact(&mut answer);
-        if asked.is_err() || answered.is_err() {
-            let mut reason = String::new();
-            self.holder.stderr.as_mut().context("piped")?.read_to_string(&mut reason)?;
-            bail!("{}", reason.trim());
-        }
-        Ok(())
-    }
-
-    fn prefix(&self) -> Vec<String> {
-        let id = self.holder.id().to_string();
-        let user: &[&str] = if self.has_user { &["--user", "--preserve-credentials"] } else { &[] };
-        let words = ["nsenter", "--target", &id].into_iter().chain(user.iter().copied()).chain(["--net", "--"]);
-        words.map(str::to_owned).collect()
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let prefix = self.prefix();
-        let mut command = Command::new(&prefix[0]);
-        command.args(&prefix[1..]).arg(program).stdin(Stdio::null());
-        command
-    }
-
-    fn sh(&self, script: &str) -> Result<()> {
-        let output = self.command("sh").args(["-c", script]).output()?;
-        if !output.status.success() {
-            bail!("`{script}`: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(())
-    }
-
-    fn ip(&self, lines: &str) -> Result<()> {
-        let mut command = self.command("ip");
-        command.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().context("can't start ip (iproute2)")?;
-        child.stdin.take().context("piped")?.write_all(lines.as_bytes())?;
-        let output = child.wait_with_output()?;
-        if !output.status.success() {
-            bail!("`ip {}`: {}", lines.trim(), String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
-    }
 }

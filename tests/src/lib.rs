@@ -5,17 +5,21 @@
 //! is dropped.
 //!
 //! [`data`] makes small data sets in the formats that users have. A [`Lan`] is a network of its own, with links that
-//! can be cut and slowed down. [`chaos`] holds experiments with many processes that are killed, stopped and cut off.
+//! can be cut and slowed down, a [`Wan`] one whose hosts are far from each other. [`chaos`] holds experiments with many processes that are killed, stopped and cut off.
 
 pub mod chaos;
 pub mod data;
 mod feed;
 mod lan;
+mod namespace;
 mod peer;
+pub mod switch;
+mod wan;
 
 pub use feed::{Ear, Feed, Heard, Word};
 pub use lan::{Host, Lan};
 pub use peer::{Outcome, Peer, PeerOptions, audit, checkpoints, newest_stable, starling};
+pub use wan::{FarLink, Wan};
 
 use std::path::PathBuf;
 
@@ -24,8 +28,16 @@ use std::path::PathBuf;
 /// # Panics
 /// If it is not there.
 pub fn binary() -> PathBuf {
+    built("starling")
+}
+
+/// A binary that was built beside this program.
+///
+/// # Panics
+/// If it is not there.
+pub fn built(name: &str) -> PathBuf {
     let program = std::env::current_exe().expect("a program knows its own path");
-    let name = format!("starling{}", std::env::consts::EXE_SUFFIX);
+    let name = format!("{name}{}", std::env::consts::EXE_SUFFIX);
     // Tests run from <profile>/deps, binaries from <profile>.
     let mut places = program.ancestors().skip(1).take(2).map(|folder| folder.join(&name));
     places.find(|place| place.is_file()).unwrap_or_else(|| {

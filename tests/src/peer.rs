@@ -24,7 +24,7 @@ pub fn starling(dir: &Path) -> Command {
 }
 
 /// The same behind other words, such as those that enter a namespace.
-fn starling_behind(prefix: &[String], dir: &Path) -> Command {
+pub(crate) fn starling_behind(prefix: &[String], dir: &Path) -> Command {
     let words: Vec<PathBuf> = prefix.iter().map(PathBuf::from).chain([binary()]).collect();
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);

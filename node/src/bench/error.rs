@@ -4,6 +4,8 @@ use std::io;
 
 use thiserror::Error;
 
+use crate::swarm::SwarmError;
+
 /// What goes wrong with a benchmark.
 #[derive(Debug, Error)]
 pub enum BenchError {
@@ -32,6 +34,9 @@ pub enum BenchError {
         /// The limit.
         seconds: u64,
     },
+    /// The swarm of a benchmark between machines fails.
+    #[error(transparent)]
+    Swarm(#[from] SwarmError),
     /// The result is not the sum.
     #[error("member {member} got a wrong sum in round {round}: {what}; do not trust this machine or this release")]
     Wrong {

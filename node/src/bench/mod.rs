@@ -8,6 +8,7 @@
 mod bound;
 mod clock;
 mod error;
+mod live;
 mod member;
 mod outcome;
 mod process;
@@ -23,6 +24,7 @@ use starling_topology::plan::Wish;
 
 pub use bound::{Bound, Floor, cipher};
 pub use error::BenchError;
+pub use live::{LiveOutcome, LivePlan, live};
 pub use member::serve;
 pub use outcome::{LinkOutcome, Outcome};
 

@@ -28,6 +28,21 @@ impl Times {
     pub(super) fn median_s(&self) -> f64 {
         median(&self.seconds)
     }
+
+    /// The fastest round.
+    pub(super) fn best_s(&self) -> f64 {
+        self.seconds.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    /// The slowest round.
+    pub(super) fn worst_s(&self) -> f64 {
+        self.seconds.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// Processor time of the median round.
+    pub(super) fn cpu_s(&self) -> f64 {
+        median(&self.cpu_seconds)
+    }
 }
 
 /// What `starling bench` prints. Sizes are in bytes, times in seconds, rates in 10^9 bytes per second.
@@ -78,10 +93,10 @@ impl Outcome {
             encrypted: transport.is_encrypted(),
             rounds: plan.rounds,
             median_s,
-            best_s: times.seconds.iter().copied().fold(f64::INFINITY, f64::min),
-            worst_s: times.seconds.iter().copied().fold(0.0, f64::max),
+            best_s: times.best_s(),
+            worst_s: times.worst_s(),
             busbw_gbps: share * bytes as f64 / median_s / 1e9,
-            cpu_s: median(&times.cpu_seconds),
+            cpu_s: times.cpu_s(),
             bound: Bound::new(floor, transport, plan.peers, wire_bytes),
         }
     }

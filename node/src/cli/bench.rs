@@ -1,10 +1,12 @@
 //! `starling bench`: what is measured.
 
 use clap::{Args, Subcommand, ValueEnum};
+use libp2p::Multiaddr;
 use starling_collective::Codec;
 use starling_topology::plan::Wish;
 
 use crate::data::DataPlane;
+use crate::ticket::Ticket;
 
 /// `starling bench`.
 #[derive(Debug, Clone, Subcommand)]
@@ -13,6 +15,8 @@ pub enum BenchVerb {
     Allreduce(AllReduceFlags),
     /// Measure one link between two members on this machine: latency, and bytes both ways at once
     Link(LinkFlags),
+    /// Be one member of a reduction over the real links between several machines
+    Swarm(SwarmFlags),
     /// Be one member of a benchmark, which talks to it over stdin and stdout
     #[command(hide = true)]
     Member,
@@ -56,6 +60,42 @@ pub struct LinkFlags {
     /// How the members reduce.
     #[command(flatten)]
     pub reduction: ReductionFlags,
+}
+
+/// `starling bench swarm`. Without `--join` it begins one, and prints the ticket for the others; then what is reduced and
+/// how is for this one to say.
+#[derive(Debug, Clone, Args)]
+pub struct SwarmFlags {
+    /// Join the benchmark of this ticket
+    #[arg(long, value_name = "TICKET", conflicts_with_all = ["peers", "mib", "kib", "plan", "codec"])]
+    pub join: Option<Ticket>,
+    /// How many members reduce
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub peers: u32,
+    /// How much each member brings, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub mib: u32,
+    /// How much each member brings, in KiB, for less than a MiB [default: as --mib says]
+    #[arg(long, value_name = "KIB", conflicts_with = "mib", value_parser = clap::value_parser!(u32).range(1..))]
+    pub kib: Option<u32>,
+    /// How the reduction is scheduled
+    #[arg(long, value_enum, default_value_t = PlanName::Auto)]
+    pub plan: PlanName,
+    /// How values are written
+    #[arg(long, value_enum, default_value_t = CodecName::F32)]
+    pub codec: CodecName,
+    /// Rounds that count; the same for all members
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub rounds: u32,
+    /// How the bytes travel from and to this member
+    #[arg(long, value_enum, default_value_t = TransportName::Auto)]
+    pub transport: TransportName,
+    /// Multiaddrs to listen on; by default any port of all addresses
+    #[arg(long, value_name = "MULTIADDR")]
+    pub listen: Vec<Multiaddr>,
+    /// What this machine's link carries each way, in millions of bits per second, to be told how near it came
+    #[arg(long, value_name = "MBIT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub mbit: Option<u32>,
 }
 
 /// How the members of a benchmark reduce.

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags};
+pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags, SwarmFlags};
 pub use keep::{FetchFlags, KeepFlags, StoreFlags};
 
 use crate::settings::Resume;

@@ -5,9 +5,10 @@ use starling_collective::Codec;
 use starling_topology::plan::Wish;
 
 use super::{CommandError, Context, EXIT_DONE, print};
-use crate::bench::{self, Plan};
-use crate::cli::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags};
+use crate::bench::{self, LivePlan, Plan};
+use crate::cli::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags, SwarmFlags};
 use crate::config::Layers;
+use crate::error::NodeError;
 
 pub(super) async fn bench(context: &Context, verb: &BenchVerb) -> Result<u8, CommandError> {
     // A benchmark is of the machine: of the user's configuration, only the flags here count.
@@ -23,9 +24,35 @@ pub(super) async fn bench(context: &Context, verb: &BenchVerb) -> Result<u8, Com
             let outcome = bench::link(&link_plan(flags), &context.console).await?;
             print(context.global.json, || json!(outcome), || outcome.describe())?;
         }
+        BenchVerb::Swarm(flags) => {
+            let (plan, console, json) = (live_plan(flags), context.console.clone(), context.global.json);
+            let invite = move |ticket: String| {
+                let text = || format!("on each of the other machines: starling bench swarm --join {ticket}\n");
+                print(json, || json!({ "ticket": ticket }), text)
+            };
+            // It waits in threads of its own for the others, which may take long.
+            let measured = tokio::task::spawn_blocking(move || bench::live(&plan, &console, invite)).await;
+            let outcome = measured.map_err(|_| NodeError::Stopped("benchmark"))??;
+            print(context.global.json, || json!(outcome), || outcome.describe())?;
+        }
         BenchVerb::Member => bench::serve().await?,
     }
     Ok(EXIT_DONE)
+}
+
+fn live_plan(flags: &SwarmFlags) -> LivePlan {
+    let bytes = flags.kib.map_or_else(|| (flags.mib as usize) << 20, |kib| (kib as usize) << 10);
+    LivePlan {
+        join: flags.join.clone(),
+        peers: flags.peers,
+        elements: bytes / size_of::<f32>(),
+        codec: flags.codec.into(),
+        plan: flags.plan.into(),
+        rounds: flags.rounds,
+        data_plane: flags.transport.into(),
+        listen: flags.listen.clone(),
+        mbit: flags.mbit,
+    }
 }
 
 fn all_reduce_plan(flags: &AllReduceFlags) -> Plan {

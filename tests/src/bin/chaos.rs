@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use starling_tests::chaos::{Churn, Goodput, Joining, Overhead, Partition, Restart, Verdict};
+use starling_tests::chaos::{Churn, Goodput, Joining, Overhead, Partition, Restart, Verdict, Wire};
+use starling_tests::{FarLink, switch};
 
-/// A small model, and more steps than any experiment takes.
-/// Steps that are mostly messages, and many of them.
+/// A small model: steps that are mostly messages, and more of them than any experiment takes.
 const MODEL: &str = "--model mlp:64 --steps 100000000";
 /// Steps that are mostly computation, as in real training: a convolutional network, two steps per epoch.
 const COMPUTE_BOUND: &str = "--model cnn:32,64 --batch-size 720 --steps 100000000";
@@ -29,7 +29,30 @@ const COMPUTE_BOUND: &str = "--model cnn:32,64 --batch-size 720 --steps 10000000
     chaos goodput --chaos-seconds 120 --logs /tmp/logs")]
 struct Flags {
     #[command(subcommand)]
-    experiment: Experiment,
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    #[command(flatten)]
+    Experiment(Experiment),
+    /// Be the switch of a network, in the namespace that this is started in.
+    #[command(hide = true)]
+    Switch(SwitchFlags),
+}
+
+#[derive(Debug, Args)]
+struct SwitchFlags {
+    #[arg(long)]
+    ports: usize,
+    #[arg(long)]
+    mbit: u32,
+    #[arg(long)]
+    delay_us: u64,
+    #[arg(long)]
+    loss: f64,
+    #[arg(long)]
+    seed: u64,
 }
 
 #[derive(Debug, Subcommand)]
@@ -46,6 +69,8 @@ enum Experiment {
     Restart(RestartFlags),
     /// What agreement costs when nothing happens.
     Overhead(OverheadFlags),
+    /// How near reductions over slow links come to what the links carry.
+    Wire(WireFlags),
 }
 
 #[derive(Debug, Args)]
@@ -202,17 +227,55 @@ struct OverheadFlags {
     limit: f64,
 }
 
+#[derive(Debug, Args)]
+struct WireFlags {
+    /// How many hosts reduce.
+    #[arg(long, default_value_t = 4)]
+    peers: usize,
+    /// What each host can send and receive, in millions of bits per second.
+    #[arg(long, default_value_t = 1000)]
+    mbit: u32,
+    /// There and back between two hosts, in milliseconds.
+    #[arg(long, default_value_t = 0)]
+    rtt_ms: u64,
+    /// The share of frames that are lost.
+    #[arg(long, default_value_t = 0.0)]
+    loss: f64,
+    /// How much each brings, in MiB.
+    #[arg(long, default_value_t = 64)]
+    mib: u32,
+    /// Rounds that count, for each codec.
+    #[arg(long, default_value_t = 10)]
+    rounds: u32,
+    /// How the reductions are scheduled.
+    #[arg(long, default_value = "ring")]
+    plan: String,
+    /// The share of the link's rate that f32 must reach.
+    #[arg(long, default_value_t = 0.95)]
+    reach: f64,
+    /// How many times as fast as f32 at the link's rate int8 must be; 0 leaves it out.
+    #[arg(long, default_value_t = 3.5)]
+    int8: f64,
+    /// Seed of what is lost.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
 fn main() -> ExitCode {
-    match run(Flags::parse().experiment) {
-        Ok(verdict) => {
+    let ended = match Flags::parse().verb {
+        Verb::Experiment(experiment) => run(experiment).map(|verdict| {
             println!("{}", verdict.to_json());
-            ExitCode::from(u8::from(!verdict.broken().is_empty()))
+            u8::from(!verdict.broken().is_empty())
+        }),
+        Verb::Switch(SwitchFlags { ports, mbit, delay_us, loss, seed }) => {
+            let link = FarLink { mbit, delay: Duration::from_micros(delay_us), loss };
+            switch::serve(ports, link, seed).map(|()| 0)
         }
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(2)
-        }
-    }
+    };
+    ExitCode::from(ended.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        2
+    }))
 }
 
 fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
@@ -285,6 +348,19 @@ fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
             seed: flags.common.seed(),
             run: flags.run,
             logs: flags.common.logs,
+        }
+        .run(),
+        Experiment::Wire(flags) => Wire {
+            peers: flags.peers,
+            mbit: flags.mbit,
+            rtt: Duration::from_millis(flags.rtt_ms),
+            loss: flags.loss,
+            mib: flags.mib,
+            rounds: flags.rounds,
+            plan: flags.plan,
+            reach: flags.reach,
+            int8: flags.int8,
+            seed: flags.seed,
         }
         .run(),
     }

@@ -1,0 +1,174 @@
+//! One member of a reduction over real links: a swarm between machines, each running this.
+
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use libp2p::Multiaddr;
+use serde::Serialize;
+use starling_collective::Codec;
+use starling_topology::plan::Wish;
+
+use super::error::BenchError;
+use super::outcome::Times;
+use super::{WARM_UP, clock, values};
+use crate::data::DataPlane;
+use crate::output::{Console, format};
+use crate::settings::Settings;
+use crate::swarm::{Buffers, Swarm};
+use crate::ticket::Ticket;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct LivePlan {
+    /// Whose benchmark to join; what is reduced, and how, comes from there.
+    pub join: Option<Ticket>,
+    /// How many members reduce.
+    pub peers: u32,
+    /// Elements that each brings.
+    pub elements: usize,
+    /// How values are written.
+    pub codec: Codec,
+    /// How the reduction is scheduled.
+    pub plan: Wish,
+    /// Rounds that count.
+    pub rounds: u32,
+    /// How the bytes travel.
+    pub data_plane: DataPlane,
+    /// Where to listen; empty for anywhere.
+    pub listen: Vec<Multiaddr>,
+    /// What this machine's link carries each way, in millions of bits per second.
+    pub mbit: Option<u32>,
+}
+
+/// What one member of `starling bench swarm` prints. Sizes are in bytes, times in seconds, rates in 10^9 bytes per second.
+#[derive(Debug, Clone, Serialize)]
+pub struct LiveOutcome {
+    /// How many members reduced in the last round.
+    pub peers: usize,
+    /// What each member brought.
+    pub bytes: u64,
+    /// How the reduction was scheduled, and how the bytes travelled from and to this member.
+    pub links: String,
+    /// How values were written.
+    pub codec: Codec,
+    /// Whether nobody could read them on the way.
+    pub encrypted: bool,
+    /// Rounds that count.
+    pub rounds: u32,
+    /// The median round of this member.
+    pub median_s: f64,
+    /// The fastest round.
+    pub best_s: f64,
+    /// The slowest round.
+    pub worst_s: f64,
+    /// `2 (n - 1) / n * bytes / median_s`, as if every value had 4 bytes on the wire.
+    pub busbw_gbps: f64,
+    /// Processor time of this member per round; the median.
+    pub cpu_s: f64,
+    /// The least time in which the link carries what a ring sends over it, headers left out; if its rate was given.
+    pub bound_s: Option<f64>,
+}
+
+/// Takes part in the benchmark until its last round, with a bar on `console`. Whoever begins one hands its ticket to
+/// `invite`. Blocks.
+///
+/// # Errors
+/// [`BenchError`] if the swarm fails.
+pub fn live<E: From<BenchError>>(
+    plan: &LivePlan,
+    console: &Console,
+    invite: impl FnOnce(String) -> Result<(), E>,
+) -> Result<LiveOutcome, E> {
+    // The identity is for this benchmark alone.
+    let dir = tempfile::tempdir().map_err(BenchError::io("make a folder for its identity"))?;
+    let mut settings = Settings { data_plane: plan.data_plane, ..Settings::new(dir.path().join("state")) };
+    if !plan.listen.is_empty() {
+        settings.listen.clone_from(&plan.listen);
+    }
+    let failed = |error| E::from(BenchError::Swarm(error));
+    let swarm = match &plan.join {
+        Some(ticket) => Swarm::join(&settings, ticket).map_err(failed)?,
+        None => {
+            let buffers = Buffers {
+                min_peers: plan.peers as usize,
+                codec: plan.codec,
+                plan: plan.plan,
+                ..Buffers::new(plan.elements)
+            };
+            let swarm = Swarm::found(&settings, &buffers).map_err(failed)?;
+            invite(swarm.ticket().to_string())?;
+            swarm
+        }
+    };
+    let bar = console.bars().add(ProgressBar::new(u64::from(plan.rounds) + WARM_UP));
+    let style = ProgressStyle::with_template("{bar:30} round {pos}/{len}  {msg}");
+    bar.set_style(style.expect("invariant: the template is valid"));
+    let measured = measure(plan, swarm, &bar);
+    bar.finish_and_clear();
+    Ok(measured?)
+}
+
+fn measure(plan: &LivePlan, mut swarm: Swarm, bar: &ProgressBar) -> Result<LiveOutcome, BenchError> {
+    let (elements, codec) = (swarm.manifest().parameters(), swarm.manifest().codec);
+    // After the first round all bring the mean of these: what numbers they are makes no difference to the time.
+    let mut values = vec![0.0; elements];
+    values::draw(&mut values, rand::random(), 0, 0);
+    let (mut times, mut peers) = (Times::default(), 0);
+    bar.set_message("waiting for the others");
+    while swarm.step() < WARM_UP + u64::from(plan.rounds) {
+        let (began, cpu) = (Instant::now(), clock::process_time());
+        let mean = swarm.all_reduce(&mut values)?;
+        let seconds = began.elapsed().as_secs_f64();
+        bar.set_position(mean.step);
+        bar.set_message(format!("{:.1} ms", seconds * 1e3));
+        peers = mean.contributors;
+        if mean.step > WARM_UP {
+            times.take(seconds, (clock::process_time() - cpu).as_secs_f64());
+        }
+    }
+    let links = swarm.links();
+    swarm.leave()?;
+    let share = 2.0 * (peers as f64 - 1.0) / peers as f64;
+    let bytes = (elements * size_of::<f32>()) as u64;
+    let on_the_wire = share * codec.payload_bytes(elements) as f64;
+    Ok(LiveOutcome {
+        peers,
+        bytes,
+        links: links.to_string(),
+        codec,
+        encrypted: !links.is_open(),
+        rounds: plan.rounds,
+        median_s: times.median_s(),
+        best_s: times.best_s(),
+        worst_s: times.worst_s(),
+        busbw_gbps: share * bytes as f64 / times.median_s() / 1e9,
+        cpu_s: times.cpu_s(),
+        bound_s: plan.mbit.map(|mbit| on_the_wire * 8.0 / (f64::from(mbit) * 1e6)),
+    })
+}
+
+impl LiveOutcome {
+    /// For people.
+    pub fn describe(&self) -> String {
+        let Self { peers, links, codec, rounds, median_s, best_s, worst_s, busbw_gbps, cpu_s, .. } = self;
+        let cipher = if self.encrypted { "" } else { ", NOT encrypted" };
+        let size = format::bytes(self.bytes);
+        let bound = self.bound_s.map_or_else(String::new, |bound_s| {
+            format!(
+                "  bound     {:.1} ms for the link ({:.0} % of it reached)\n",
+                bound_s * 1e3,
+                bound_s / median_s * 100.0
+            )
+        });
+        format!(
+            "all-reduce of {size} among {peers} members, {codec}, {links}{cipher}\n  \
+             time      {:.1} ms median of {rounds} rounds here ({:.1} to {:.1})\n  \
+             links     {busbw_gbps:.3} GB/s (2(n-1)/n of the size per round, as f32)\n  \
+             processor {:.1} ms per round, this member\n{bound}",
+            median_s * 1e3,
+            best_s * 1e3,
+            worst_s * 1e3,
+            cpu_s * 1e3,
+        )
+    }
+}

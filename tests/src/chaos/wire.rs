@@ -1,0 +1,154 @@
+//! How near reductions over slow links come to what the links carry.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::Verdict;
+use crate::lan::{Host, Lan};
+use crate::peer::starling_behind;
+use crate::wan::{FarLink, Wan};
+
+/// Of the longest frame on Ethernet, the share that TCP carries: 1,448 of 1,514 bytes. A [`Lan`] counts frames that the
+/// system has yet to cut, with next to no headers; a [`Wan`] counts what is really sent.
+const PAYLOAD: f64 = 1448.0 / 1514.0;
+
+/// A swarm of hosts behind slow links reduces buffers, as f32 and as int8. Promised: f32 comes near to what the links
+/// carry, and int8 is as much faster as it is shorter.
+#[derive(Debug, Clone)]
+pub struct Wire {
+    /// How many hosts.
+    pub peers: usize,
+    /// What each can send and receive, in millions of bits per second.
+    pub mbit: u32,
+    /// There and back between two hosts; zero for the time that a switch takes.
+    pub rtt: Duration,
+    /// The share of frames that are lost.
+    pub loss: f64,
+    /// How much each brings, in MiB.
+    pub mib: u32,
+    /// Rounds that count, for each codec.
+    pub rounds: u32,
+    /// How the reductions are scheduled.
+    pub plan: String,
+    /// The share of the link's rate that f32 must reach.
+    pub reach: f64,
+    /// How many times as fast as f32 at the link's rate int8 must be; int8 is left out if it is 0.
+    pub int8: f64,
+    /// Seed of what is lost.
+    pub seed: u64,
+}
+
+enum Network {
+    Near(Lan),
+    Far(Wan),
+}
+
+impl Wire {
+    /// Runs the experiment.
+    ///
+    /// # Errors
+    /// If it could not be carried out. A broken promise is no error.
+    pub fn run(&self) -> Result<Verdict> {
+        let mut verdict = Verdict::new("wire", self.seed);
+        let network = self.network()?;
+        verdict.figure("rtt_ms", self.rtt.as_millis() as u64);
+        verdict.figure("loss", self.loss);
+        for (name, value) in [("peers", self.peers as u64), ("mbit", self.mbit.into()), ("mib", self.mib.into())] {
+            verdict.figure(name, value);
+        }
+        let (f32_s, bound_s) = self.reduce(&network, "f32")?;
+        verdict.figure("bound_s", bound_s);
+        verdict.figure("f32_s", f32_s);
+        let reached = bound_s / f32_s;
+        verdict.figure("f32_of_bound", (reached * 1000.0).round() / 1000.0);
+        verdict.promise(reached >= self.reach, format!("f32 reached only {reached:.3} of what the links carry"));
+        if self.int8 > 0.0 {
+            let (int8_s, _) = self.reduce(&network, "int8")?;
+            let faster = bound_s / int8_s;
+            verdict.figure("int8_s", int8_s);
+            verdict.decimal("int8_of_f32_bound", faster);
+            verdict.promise(faster >= self.int8, format!("int8 was only {faster:.2} times as fast as f32 could be"));
+        }
+        Ok(verdict)
+    }
+
+    fn network(&self) -> Result<Network> {
+        if self.rtt > Duration::ZERO || self.loss > 0.0 {
+            let link = FarLink { mbit: self.mbit, delay: self.rtt / 2, loss: self.loss };
+            return Ok(Network::Far(Wan::new(self.peers, link, self.seed)?));
+        }
+        let lan = Lan::new(self.peers)?;
+        (0..self.peers).try_for_each(|host| lan.shape(host, self.mbit))?;
+        Ok(Network::Near(lan))
+    }
+
+    /// The slowest member's median round, and the least time for f32, in seconds.
+    fn reduce(&self, network: &Network, codec: &str) -> Result<(f64, f64)> {
+        let dir = TempDir::with_prefix("starling-chaos-").context("can't make a directory")?;
+        let start = |host: usize, flags: &str| -> Result<(Member, BufReader<ChildStdout>)> {
+            let host = network.host(host);
+            // Whatever happens to this process, its children end with it.
+            let prefix = ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).into_iter().chain(host.prefix);
+            let mut command = starling_behind(&prefix.collect::<Vec<_>>(), dir.path());
+            command.args(["bench", "swarm", "--json", "--listen", &format!("/ip4/{}/tcp/0", host.address)]);
+            command.args(["--mbit", &self.mbit.to_string(), "--rounds", &self.rounds.to_string()]);
+            let mut child = command.args(flags.split_whitespace()).stdout(Stdio::piped()).spawn()?;
+            let stdout = child.stdout.take().context("it is piped")?;
+            Ok((Member(child), BufReader::new(stdout)))
+        };
+        eprintln!("{codec} over links of {} Mbit/s", self.mbit);
+        let founding = format!("--peers {} --mib {} --plan {} --codec {codec}", self.peers, self.mib, self.plan);
+        let mut first = start(0, &founding)?;
+        let mut line = String::new();
+        first.1.read_line(&mut line)?;
+        let invitation: Value = serde_json::from_str(&line).with_context(|| format!("no ticket in `{line}`"))?;
+        let ticket = invitation["ticket"].as_str().context("no ticket")?;
+        let others = (1..self.peers).map(|host| start(host, &format!("--join {ticket}")));
+        let mut members: Vec<_> = std::iter::once(Ok(first)).chain(others).collect::<Result<_>>()?;
+        let (mut slowest, mut bound) = (0.0f64, 0.0);
+        for (number, (member, stdout)) in members.iter_mut().enumerate() {
+            let mut said = String::new();
+            stdout.read_to_string(&mut said)?;
+            ensure!(member.0.wait()?.success(), "the benchmark on host {number} failed");
+            let outcome: Value = serde_json::from_str(&said).with_context(|| format!("no outcome in `{said}`"))?;
+            let Some(median_s) = outcome["median_s"].as_f64() else { bail!("no time in `{said}`") };
+            eprintln!("  host {number}: {:.1} ms, {}", median_s * 1e3, outcome["links"]);
+            slowest = slowest.max(median_s);
+            bound = outcome["bound_s"].as_f64().context("no bound")?;
+        }
+        Ok((slowest, bound / network.payload()))
+    }
+}
+
+impl Network {
+    fn host(&self, number: usize) -> Host {
+        match self {
+            Self::Near(lan) => lan.host(number),
+            Self::Far(wan) => wan.host(number),
+        }
+    }
+
+    /// The share of its rate that is left beside headers.
+    fn payload(&self) -> f64 {
+        match self {
+            Self::Near(_) => 1.0,
+            Self::Far(_) => PAYLOAD,
+        }
+    }
+}
+
+/// A process that does not outlive the experiment.
+struct Member(Child);
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
