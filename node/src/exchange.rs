@@ -309,6 +309,14 @@ impl Exchange {
         drop(inner);
     }
 
+    /// Memory for a later operation, if none is there.
+    pub(crate) fn recycle(&self, memory: Vec<f32>) {
+        let mut inner = self.lock();
+        if inner.spare.capacity() == 0 {
+            inner.spare = memory;
+        }
+    }
+
     /// Memory for a contribution.
     pub(crate) fn spare(&self) -> Vec<f32> {
         std::mem::take(&mut self.lock().spare)

@@ -169,7 +169,7 @@ impl Swarm {
             match swarm.exchange.next(&mut swarm.at) {
                 // It would be this member's turn: all that comes before is done.
                 Next::Compute => return Ok(swarm),
-                next => drop(swarm.tend(next)?),
+                next => swarm.tend(next)?,
             }
         }
     }
@@ -246,41 +246,33 @@ impl Swarm {
 
     /// The mean of the last step, `[elements]`; zeros before the first one. What a joiner goes on from.
     pub fn newest(&self) -> Vec<f32> {
-        locked(&self.averager).newest().to_vec()
+        locked(&self.averager).newest()
     }
 
     /// Replaces `values` by the mean of all members' values, the same bits everywhere. Waits until all members have called
     /// it, or are lost; and until there are as many as the run needs.
     ///
     /// # Errors
-    /// [`SwarmError`]; `values` are then as before. After [`SwarmError::Behind`] the swarm can be used on, after
-    /// [`SwarmError::NotFinite`] and [`SwarmError::OtherLength`] too; after all others it is at its end.
+    /// [`SwarmError`]. After [`SwarmError::Behind`], [`SwarmError::NotFinite`] and [`SwarmError::OtherLength`], `values` are
+    /// as before, and the swarm can be used on; after all others it is at its end.
     pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<Mean, SwarmError> {
         if values.len() != self.elements {
             return Err(SwarmError::OtherLength { ours: values.len(), theirs: self.elements as u64 });
-        }
-        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
-            return Err(SwarmError::NotFinite { at, value: values[at] });
         }
         let mut is_behind = false;
         loop {
             match self.exchange.next(&mut self.at) {
                 Next::Compute if is_behind => return Err(SwarmError::Behind { step: self.step() }),
                 Next::Compute => self.at.prepared = true,
-                Next::Contribute(turn) => self.contribute(&turn, values),
+                Next::Contribute(turn) => self.contribute(&turn, values)?,
+                Next::Apply(record) if !is_behind => {
+                    let Averaged { step, contributors } = self.apply(&record, Some(values))?;
+                    let is_included = contributors.binary_search(&self.me).is_ok();
+                    return Ok(Mean { step, contributors: contributors.len(), is_included });
+                }
                 next => {
                     is_behind |= matches!(next, Next::Load(_));
-                    if let Some(averaged) = self.tend(next)?
-                        && !is_behind
-                    {
-                        values.copy_from_slice(locked(&self.averager).newest());
-                        let is_included = averaged.contributors.binary_search(&self.me).is_ok();
-                        return Ok(Mean {
-                            step: averaged.step,
-                            contributors: averaged.contributors.len(),
-                            is_included,
-                        });
-                    }
+                    self.tend(next)?;
                 }
             }
         }
@@ -299,8 +291,8 @@ impl Swarm {
         }
     }
 
-    /// Does what is to be done besides contributing. Returns the step that was applied, if one was.
-    fn tend(&mut self, next: Next) -> Result<Option<Averaged>, SwarmError> {
+    /// Does what is to be done besides contributing and taking its result.
+    fn tend(&mut self, next: Next) -> Result<(), SwarmError> {
         match next {
             Next::Stop { .. } => {
                 return Err(self.end().map_or(SwarmError::Over, |end| node::failure(end).into()));
@@ -317,24 +309,32 @@ impl Swarm {
             }
             Next::Begin { members } => locked(&self.averager).begin(&members),
             Next::Snapshot => self.snapshots.take(locked(&self.averager).state()),
-            Next::Apply(record) => return self.apply(&record).map(Some),
+            Next::Apply(record) => drop(self.apply(&record, None)?),
             Next::Finished | Next::Compute | Next::Contribute(_) => {}
         }
-        Ok(None)
+        Ok(())
     }
 
-    fn contribute(&mut self, turn: &Turn, values: &[f32]) {
+    fn contribute(&mut self, turn: &Turn, values: &[f32]) -> Result<(), SwarmError> {
         let mut buffer = self.exchange.spare();
-        Averager::contribution(values, &turn.members, self.me, &mut buffer);
+        if let Err(at) = Averager::contribution(values, &turn.members, self.me, &mut buffer) {
+            // The next call brings another buffer to this step.
+            self.at = At { step: self.at.step, ..At::default() };
+            return Err(SwarmError::NotFinite { at, value: values[at] });
+        }
         let dropped = self.feedback.as_ref().map(|feedback| {
             feedback.add_to(&mut buffer);
             Dropped::new(feedback.residual().len(), std::mem::take(&mut self.spare))
         });
         self.exchange.submit(turn, self.at.step + 1, buffer, dropped);
+        Ok(())
     }
 
-    fn apply(&mut self, record: &ResultRecord) -> Result<Averaged, SwarmError> {
-        let averaged = locked(&self.averager).apply(record).map_err(NodeError::from)?;
+    fn apply(&mut self, record: &Arc<ResultRecord>, values: Option<&mut [f32]>) -> Result<Averaged, SwarmError> {
+        let (averaged, older) = locked(&self.averager).apply(record, values).map_err(NodeError::from)?;
+        if let Some(older) = Arc::into_inner(older) {
+            self.exchange.recycle(older.mean);
+        }
         if let Some(feedback) = &mut self.feedback {
             match self.exchange.dropped(averaged.step) {
                 Some(dropped) => self.spare = feedback.commit(dropped),

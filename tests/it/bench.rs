@@ -58,7 +58,7 @@ fn members_on_several_machines_measure_together() {
         mbit: 200,
         rtt: Duration::ZERO,
         loss: 0.0,
-        mib: 1,
+        kib: 1024,
         rounds: 2,
         plan: "mesh".to_owned(),
         // How near it comes is not for a test to say.

@@ -4,6 +4,8 @@
 //! alike, and a joiner downloads, is the mean of the newest step. A step's buffer is laid out as a trainer's
 //! ([`crate::contribution`]) with a weight of 1: all members divide the same sum by the same number of contributors.
 
+use std::sync::Arc;
+
 use starling_topology::ledger::{SYNCING, UNMEASURED};
 use starling_topology::{Digest, Ledger, PeerId, RunId};
 
@@ -13,7 +15,10 @@ use crate::manifest::Manifest;
 use crate::optimizer::first_not_finite;
 use crate::record::{RecordError, ResultRecord};
 use crate::spec::ModelSpec;
-use crate::state::{ReplicatedState, StateView};
+use crate::state::ReplicatedState;
+
+/// Values that a processor's first cache has room for.
+const BLOCK: usize = 4096;
 
 /// One member's part in a run of [`ModelSpec::Raw`].
 #[derive(Debug)]
@@ -22,7 +27,11 @@ pub struct Averager {
     run: RunId,
     ledger: Ledger,
     step: u64,
-    newest: Vec<f32>,
+    /// Of the newest step: the sum, or a mean that was loaded. What follows the elements does not count.
+    newest: Arc<ResultRecord>,
+    /// How many buffers it is the sum of; 1 for a mean.
+    count: f32,
+    elements: usize,
 }
 
 /// What a step came to: the same on all members.
@@ -50,7 +59,9 @@ impl Averager {
             ledger: Ledger::new(manifest.seed, 2, manifest.batch_size),
             manifest: manifest.clone(),
             step: 0,
-            newest: vec![0.0; elements],
+            newest: Arc::new(ResultRecord { step: 0, members: Vec::new(), mean: vec![0.0; elements] }),
+            count: 1.0,
+            elements,
         })
     }
 
@@ -61,7 +72,7 @@ impl Averager {
 
     /// How many numbers a buffer has.
     pub fn elements(&self) -> usize {
-        self.newest.len()
+        self.elements
     }
 
     /// The last step applied; 0 before the first one.
@@ -70,8 +81,8 @@ impl Averager {
     }
 
     /// The mean of the last step, `[elements]`; zeros before the first one.
-    pub fn newest(&self) -> &[f32] {
-        &self.newest
+    pub fn newest(&self) -> Vec<f32> {
+        self.newest.mean[..self.elements].iter().map(|sum| sum / self.count).collect()
     }
 
     /// Prepares the first step for these members. Does nothing after it.
@@ -83,44 +94,62 @@ impl Averager {
 
     /// Replaces `into` by what this member brings to the pending step in a view with these members:
     /// `[elements + 1 + members]`.
-    pub fn contribution(values: &[f32], members: &[PeerId], me: PeerId, into: &mut Vec<f32>) {
+    ///
+    /// # Errors
+    /// The index of a value that is not finite. Who sent it would be at fault.
+    pub fn contribution(values: &[f32], members: &[PeerId], me: PeerId, into: &mut Vec<f32>) -> Result<(), usize> {
         into.clear();
         into.reserve_exact(values.len() + 1 + members.len());
-        into.extend_from_slice(values);
+        // Block by block, so that each comes from memory once.
+        for block in values.chunks(BLOCK) {
+            if let Some(at) = first_not_finite(block) {
+                return Err(into.len() + at);
+            }
+            into.extend_from_slice(block);
+        }
         into.push(0.0);
         into.extend(members.iter().map(|member| if *member == me { UNMEASURED as f32 } else { 0.0 }));
+        Ok(())
     }
 
-    /// Takes in the result of the next step.
+    /// Takes in the result of the next step, and writes the mean to `values`. Returns the result that it replaces, too,
+    /// whose memory may be of use.
     ///
     /// # Errors
     /// If it is of another step, of another length, of no view, or has a number that is not finite. Nothing has changed
-    /// then.
-    pub fn apply(&mut self, record: &ResultRecord) -> Result<Averaged, Error> {
+    /// then, but for `values`.
+    ///
+    /// # Panics
+    /// If there is not one value for each element.
+    pub fn apply(
+        &mut self,
+        record: &Arc<ResultRecord>,
+        values: Option<&mut [f32]>,
+    ) -> Result<(Averaged, Arc<ResultRecord>), Error> {
         let step = self.step + 1;
         if record.step != step {
             return Err(Error::OtherStep { expected: step, found: record.step });
         }
         record.check(self.elements())?;
-        if let Some(at) = first_not_finite(&record.mean) {
-            return Err(RecordError::NotFinite { at: at as u64 }.into());
-        }
+        assert!(values.as_ref().is_none_or(|values| values.len() == self.elements), "a buffer has the run's length");
         self.begin(&record.members);
-        let (sums, rest) = record.mean.split_at(self.elements());
-        let speeds = contribution::speeds(&rest[1..], self.manifest.batch_size);
+        let speeds = contribution::speeds(&record.mean[self.elements + 1..], self.manifest.batch_size);
         let contributors: Vec<PeerId> = record
             .members
             .iter()
             .zip(&speeds)
             .filter_map(|(member, speed)| (*speed != SYNCING).then_some(*member))
             .collect();
+        let count = contributors.len().max(1) as f32;
+        check_and_divide(&record.mean, count, values.unwrap_or_default())?;
+        let mut older = record.clone();
         if !contributors.is_empty() {
-            let count = contributors.len() as f32;
-            self.newest.iter_mut().zip(sums).for_each(|(mean, sum)| *mean = sum / count);
+            std::mem::swap(&mut self.newest, &mut older);
+            self.count = count;
         }
         self.ledger.commit(step, &record.members, &speeds);
         self.step = step;
-        Ok(Averaged { step, contributors })
+        Ok((Averaged { step, contributors }, older))
     }
 
     /// A copy of what all members hold alike.
@@ -128,7 +157,7 @@ impl Averager {
         ReplicatedState {
             run: self.run,
             step: self.step,
-            parameters: self.newest.clone(),
+            parameters: self.newest(),
             moments: Vec::new(),
             scalars: Vec::new(),
             ledger: self.ledger.clone(),
@@ -137,8 +166,7 @@ impl Averager {
 
     /// The digest of what all members hold alike.
     pub fn digest(&self) -> Digest {
-        let (run, step, ledger) = (self.run, self.step, &self.ledger);
-        StateView { run, step, parameters: &self.newest, moments: &[], scalars: &[], ledger }.digest()
+        self.state().digest()
     }
 
     /// Replaces what all members hold alike.
@@ -156,9 +184,25 @@ impl Averager {
             return Err(Error::OtherShape { step: state.step, expected, found });
         }
         state.check_ledger()?;
-        (self.newest, self.ledger, self.step) = (state.parameters, state.ledger, state.step);
+        let ReplicatedState { step, parameters, ledger, .. } = state;
+        self.newest = Arc::new(ResultRecord { step, members: Vec::new(), mean: parameters });
+        (self.count, self.ledger, self.step) = (1.0, ledger, step);
         Ok(())
     }
+}
+
+/// Writes the quotients of the first sums to `values`, and checks all sums finite. Block by block, so that each comes from
+/// memory once.
+fn check_and_divide(sums: &[f32], count: f32, values: &mut [f32]) -> Result<(), RecordError> {
+    let mut values = values.chunks_mut(BLOCK);
+    for (block, sums) in sums.chunks(BLOCK).enumerate() {
+        if let Some(at) = first_not_finite(sums) {
+            return Err(RecordError::NotFinite { at: (block * BLOCK + at) as u64 });
+        }
+        let values = values.next().unwrap_or_default();
+        values.iter_mut().zip(sums).for_each(|(mean, sum)| *mean = sum / count);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -175,16 +219,16 @@ mod tests {
     }
 
     /// What members with these buffers would reduce; one without is still syncing.
-    fn reduced(step: u64, members: &[PeerId], buffers: &[Option<&[f32]>]) -> ResultRecord {
+    fn reduced(step: u64, members: &[PeerId], buffers: &[Option<&[f32]>]) -> Arc<ResultRecord> {
         let mut sum = vec![0.0; 0];
         for (me, values) in members.iter().zip(buffers) {
             let Some(values) = values else { continue };
             let mut buffer = Vec::new();
-            Averager::contribution(values, members, *me, &mut buffer);
+            Averager::contribution(values, members, *me, &mut buffer).expect("finite");
             sum.resize(buffer.len(), 0.0);
             sum.iter_mut().zip(&buffer).for_each(|(sum, value): (&mut f32, _)| *sum += value);
         }
-        ResultRecord { step, members: members.to_vec(), mean: sum }
+        Arc::new(ResultRecord { step, members: members.to_vec(), mean: sum })
     }
 
     #[test]
@@ -192,11 +236,16 @@ mod tests {
         let members = peers(&[1, 2, 3]);
         let mut averager = averager(2);
         averager.begin(&members);
+        let mut values = [0.0; 2];
         let all = reduced(1, &members, &[Some(&[1.0, 10.0]), Some(&[2.0, 20.0]), Some(&[6.0, 0.0])]);
-        assert_eq!(averager.apply(&all).expect("applied"), Averaged { step: 1, contributors: members.clone() });
-        assert_eq!(averager.newest(), [3.0, 10.0]);
+        assert_eq!(
+            averager.apply(&all, Some(&mut values)).expect("applied").0,
+            Averaged { step: 1, contributors: members.clone() }
+        );
+        assert_eq!((averager.newest(), values), (vec![3.0, 10.0], [3.0, 10.0]));
         let some = reduced(2, &members, &[Some(&[1.0, 1.0]), None, Some(&[2.0, 0.0])]);
-        let averaged = averager.apply(&some).expect("applied");
+        let (averaged, older) = averager.apply(&some, None).expect("applied");
+        assert!(Arc::ptr_eq(&older, &all));
         assert_eq!((averaged.step, averaged.contributors), (2, peers(&[1, 3])));
         assert_eq!(averager.newest(), [1.5, 0.5]);
     }
@@ -207,14 +256,14 @@ mod tests {
         let (mut old, mut new) = (averager(3), averager(3));
         old.begin(&members);
         for step in 1..=5 {
-            old.apply(&reduced(step, &members, &[Some(&[step as f32; 3]), Some(&[0.0; 3])])).expect("applied");
+            old.apply(&reduced(step, &members, &[Some(&[step as f32; 3]), Some(&[0.0; 3])]), None).expect("applied");
         }
         let bytes = old.state().encode();
         assert!(bytes.len() as u64 <= old.manifest().max_state_bytes());
         new.load(ReplicatedState::decode(&bytes).expect("a state")).expect("loaded");
         assert_eq!((new.step(), new.newest(), new.digest()), (5, old.newest(), old.digest()));
         let next = reduced(6, &peers(&[1, 2, 9]), &[Some(&[1.0; 3]), Some(&[2.0; 3]), Some(&[3.0; 3])]);
-        assert_eq!(old.apply(&next).expect("applied"), new.apply(&next).expect("applied"));
+        assert_eq!(old.apply(&next, None).expect("applied").0, new.apply(&next, None).expect("applied").0);
         assert_eq!(new.digest(), old.digest());
     }
 
@@ -224,15 +273,19 @@ mod tests {
         let mut averager = averager(2);
         averager.begin(&members);
         let before = averager.digest();
+        let mut infinite = reduced(1, &members, &[Some(&[1.0, 2.0])]);
+        Arc::make_mut(&mut infinite).mean[1] = f32::INFINITY;
         for (record, reason) in [
             (reduced(2, &members, &[Some(&[1.0, 2.0])]), "step 1 is the next one"),
             (reduced(1, &members, &[Some(&[1.0])]), "numbers was expected"),
-            (reduced(1, &members, &[Some(&[1.0, f32::NAN])]), "not finite"),
+            (infinite, "not finite"),
         ] {
-            let error = averager.apply(&record).expect_err("refused").to_string();
+            let error = averager.apply(&record, None).expect_err("refused").to_string();
             assert!(error.contains(reason), "{error}");
         }
         assert_eq!(averager.digest(), before);
+        let mut buffer = Vec::new();
+        assert_eq!(Averager::contribution(&[1.0, f32::NAN], &members, members[0], &mut buffer), Err(1));
         let other = self::averager(3).state();
         assert!(matches!(averager.load(other), Err(Error::OtherRun { .. })));
         let short = ReplicatedState { parameters: vec![0.0], ..averager.state() };

@@ -244,6 +244,9 @@ struct WireFlags {
     /// How much each brings, in MiB.
     #[arg(long, default_value_t = 64)]
     mib: u32,
+    /// How much each brings, in KiB, for less than a MiB.
+    #[arg(long, conflicts_with = "mib")]
+    kib: Option<u32>,
     /// Rounds that count, for each codec.
     #[arg(long, default_value_t = 10)]
     rounds: u32,
@@ -355,7 +358,7 @@ fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
             mbit: flags.mbit,
             rtt: Duration::from_millis(flags.rtt_ms),
             loss: flags.loss,
-            mib: flags.mib,
+            kib: flags.kib.unwrap_or(flags.mib << 10),
             rounds: flags.rounds,
             plan: flags.plan,
             reach: flags.reach,

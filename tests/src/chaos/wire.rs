@@ -13,8 +13,8 @@ use crate::lan::{Host, Lan};
 use crate::peer::starling_behind;
 use crate::wan::{FarLink, Wan};
 
-/// Of the longest frame on Ethernet, the share that TCP carries: 1,448 of 1,514 bytes. A [`Lan`] counts frames that the
-/// system has yet to cut, with next to no headers; a [`Wan`] counts what is really sent.
+/// Of the longest frame on Ethernet, the share that TCP carries: 1,448 of 1,514 bytes. All else is headers, which count
+/// for both networks: the kernel's token buckets know what each frame will have.
 const PAYLOAD: f64 = 1448.0 / 1514.0;
 
 /// A swarm of hosts behind slow links reduces buffers, as f32 and as int8. Promised: f32 comes near to what the links
@@ -29,8 +29,8 @@ pub struct Wire {
     pub rtt: Duration,
     /// The share of frames that are lost.
     pub loss: f64,
-    /// How much each brings, in MiB.
-    pub mib: u32,
+    /// How much each brings, in KiB.
+    pub kib: u32,
     /// Rounds that count, for each codec.
     pub rounds: u32,
     /// How the reductions are scheduled.
@@ -58,7 +58,7 @@ impl Wire {
         let network = self.network()?;
         verdict.figure("rtt_ms", self.rtt.as_millis() as u64);
         verdict.figure("loss", self.loss);
-        for (name, value) in [("peers", self.peers as u64), ("mbit", self.mbit.into()), ("mib", self.mib.into())] {
+        for (name, value) in [("peers", self.peers as u64), ("mbit", self.mbit.into()), ("kib", self.kib.into())] {
             verdict.figure(name, value);
         }
         let (f32_s, bound_s) = self.reduce(&network, "f32")?;
@@ -102,7 +102,7 @@ impl Wire {
             Ok((Member(child), BufReader::new(stdout)))
         };
         eprintln!("{codec} over links of {} Mbit/s", self.mbit);
-        let founding = format!("--peers {} --mib {} --plan {} --codec {codec}", self.peers, self.mib, self.plan);
+        let founding = format!("--peers {} --kib {} --plan {} --codec {codec}", self.peers, self.kib, self.plan);
         let mut first = start(0, &founding)?;
         let mut line = String::new();
         first.1.read_line(&mut line)?;
@@ -121,7 +121,7 @@ impl Wire {
             slowest = slowest.max(median_s);
             bound = outcome["bound_s"].as_f64().context("no bound")?;
         }
-        Ok((slowest, bound / network.payload()))
+        Ok((slowest, bound / PAYLOAD))
     }
 }
 
@@ -130,14 +130,6 @@ impl Network {
         match self {
             Self::Near(lan) => lan.host(number),
             Self::Far(wan) => wan.host(number),
-        }
-    }
-
-    /// The share of its rate that is left beside headers.
-    fn payload(&self) -> f64 {
-        match self {
-            Self::Near(_) => 1.0,
-            Self::Far(_) => PAYLOAD,
         }
     }
 }
