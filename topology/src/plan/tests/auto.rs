@@ -70,12 +70,26 @@ fn sites_take_a_hierarchy() {
 }
 
 #[test]
-fn a_slow_member_takes_a_mesh_with_weights_and_says_so() {
+fn a_slow_member_owns_little_and_stands_at_the_edge() {
     let bucket = Bucket { bytes: 64 << 20, segment_bytes: 1 << 16 };
     let choice = Choice::new(&one_slow(4, 4), bucket, Limits::default());
-    assert_eq!(choice.plan(), &Plan::Mesh, "{choice:#}");
-    assert_eq!(choice.weights(), chunk_weights(&one_slow(4, 4)));
-    assert!(choice.to_string().contains("which own 0 to 33 %"), "{choice}");
+    // Nothing is faster than one bucket over its link each way.
+    let optimum = link(500, 30_000_000).transfer_ns(bucket.bytes);
+    assert!(choice.estimate().total_ns() * 100 <= optimum * 115, "{choice:#}");
+    let mesh = choice.candidates().iter().find(|candidate| candidate.plan == Plan::Mesh).expect("it is looked at");
+    assert_eq!(mesh.weights, chunk_weights(&one_slow(4, 4)));
+    assert!(mesh.estimate.total_ns() * 100 <= optimum * 115, "{choice:#}");
+    assert!(format!("{choice:#}").contains("which own 0 to 33 %"), "{choice:#}");
+}
+
+#[test]
+fn among_few_a_mesh_is_for_small_buffers() {
+    for (delay_us, rate) in [(20_000, 12_500_000), (200, 125_000_000), (20, 1_000_000_000)] {
+        let costs = uniform(4, delay_us, rate);
+        let plan =
+            |bytes| Choice::new(&costs, Bucket { bytes, segment_bytes: 128 << 10 }, Limits::default()).plan().clone();
+        assert_eq!((plan(64 << 10), plan(256 << 20)), (Plan::Mesh, Plan::Ring));
+    }
 }
 
 #[test]
