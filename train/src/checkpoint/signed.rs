@@ -111,7 +111,8 @@ impl CheckpointStore {
     pub fn newest_stable(&self) -> Result<Option<CheckpointInfo>, CheckpointError> {
         let (mut candidates, abandoned) = (self.intact()?, self.abandoned()?);
         candidates.retain(|(info, _)| !abandoned.contains(&info.id) && self.is_stable(info));
-        let found = candidates.into_iter().rev().find(|(info, manifest)| self.read_state(manifest, &info.path).is_ok());
+        let found =
+            candidates.into_iter().rev().find(|(info, manifest)| self.check_bytes(manifest, &info.path).is_ok());
         Ok(found.map(|(info, _)| info))
     }
 
