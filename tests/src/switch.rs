@@ -22,8 +22,10 @@ use crate::wan::FarLink;
 const MAX_FRAME: usize = 1_518;
 /// How long a link keeps frames that it can't send yet, before it drops the next one.
 const BUFFER: Duration = Duration::from_millis(60);
-/// To sleep for less takes longer than that.
+/// To wait for less takes longer than that.
 const SHORT: Duration = Duration::from_micros(60);
+/// When to look at a device again that could not be read.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// Makes `ports` TAP devices, `port0` and so on, says "ready" on stdout, and switches until the process is killed.
 ///
@@ -59,6 +61,20 @@ struct Port {
     device: SyncDevice,
     queue: Mutex<BinaryHeap<Reverse<Frame>>>,
     grew: Condvar,
+}
+
+impl Port {
+    /// Lets time pass, whatever comes meanwhile.
+    fn wait_until(&self, at: Instant) {
+        let mut queue = locked(&self.queue);
+        loop {
+            let wait = at.saturating_duration_since(Instant::now());
+            if wait <= SHORT {
+                return;
+            }
+            queue = self.grew.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
 }
 
 /// On its way to a host. Ordered by when it comes, then by its bytes, which does not matter.
@@ -97,7 +113,7 @@ fn take_in(ports: &[Port], number: usize, link: FarLink, mut dice: Dice) {
     // A port that is moved to its host's namespace is down for a moment.
     loop {
         let Ok(length) = ports[number].device.recv(&mut buffer) else {
-            thread::sleep(Duration::from_millis(1));
+            ports[number].wait_until(Instant::now() + AGAIN);
             continue;
         };
         let frame = &buffer[..length];
@@ -111,7 +127,7 @@ fn take_in(ports: &[Port], number: usize, link: FarLink, mut dice: Dice) {
         for port in (0..ports.len()).filter(|port| is_for(*port)) {
             let frame = Frame { at: left + link.delay, bytes: frame.to_vec() };
             locked(&ports[port].queue).push(Reverse(frame));
-            ports[port].grew.notify_one();
+            ports[port].grew.notify_all();
         }
     }
 }
@@ -121,10 +137,7 @@ fn hand_out(port: &Port, link: FarLink) {
     loop {
         let Frame { at, bytes } = next(port);
         let Some(left) = sender.send(at, bytes.len()) else { continue };
-        let wait = left.saturating_duration_since(Instant::now());
-        if wait > SHORT {
-            thread::sleep(wait);
-        }
+        port.wait_until(left);
         // A host that is gone takes nothing.
         let _ = port.device.send(&bytes);
     }

@@ -118,23 +118,7 @@ impl Manifest {
     /// another held-out share than `spec` says.
     pub fn found(spec: &RunSpec, dataset: &Dataset) -> Result<Self, Error> {
         dataset.check_split(spec.held_out, spec.seed)?;
-        let data = dataset.description();
-        let mut manifest = Self {
-            wire_version: WIRE_VERSION,
-            model: spec.model.clone(),
-            data,
-            optimizer: spec.optimizer,
-            batch_size: spec.batch_size,
-            balance: spec.balance,
-            steps: spec.steps,
-            seed: spec.seed,
-            layout: spec.layout,
-            codec: spec.codec,
-            plan: spec.plan,
-            max_stall_ms: spec.max_stall_ms,
-            schema: Digest([0; 32]),
-            initial: Digest([0; 32]),
-        };
+        let mut manifest = Self::of(spec, spec.model.clone(), dataset.description());
         // Before the model is built: its size must be known to be sane.
         manifest.check()?;
         let schema = Schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
@@ -150,13 +134,26 @@ impl Manifest {
     /// If a value is out of range.
     pub fn raw(elements: u64, spec: &RunSpec) -> Result<Self, Error> {
         let manifest = Self {
-            wire_version: WIRE_VERSION,
-            model: ModelSpec::Raw { elements },
-            data: DataDescription::none(),
             optimizer: OptimizerSpec::sgd(1.0),
             batch_size: 1,
             balance: Balance::default(),
             steps: u64::MAX >> 1,
+            ..Self::of(spec, ModelSpec::Raw { elements }, DataDescription::none())
+        };
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// All that is said; what follows from the model is left open.
+    fn of(spec: &RunSpec, model: ModelSpec, data: DataDescription) -> Self {
+        Self {
+            wire_version: WIRE_VERSION,
+            model,
+            data,
+            optimizer: spec.optimizer,
+            batch_size: spec.batch_size,
+            balance: spec.balance,
+            steps: spec.steps,
             seed: spec.seed,
             layout: spec.layout,
             codec: spec.codec,
@@ -164,9 +161,7 @@ impl Manifest {
             max_stall_ms: spec.max_stall_ms,
             schema: Digest([0; 32]),
             initial: Digest([0; 32]),
-        };
-        manifest.check()?;
-        Ok(manifest)
+        }
     }
 
     /// The run's name: blake3 of the canonical bytes.

@@ -66,7 +66,7 @@ pub struct LinkFlags {
 /// how is for this one to say.
 #[derive(Debug, Clone, Args)]
 pub struct SwarmFlags {
-    /// Join the benchmark of this ticket
+    /// Join the benchmark of this ticket [default: begin one]
     #[arg(long, value_name = "TICKET", conflicts_with_all = ["peers", "mib", "kib", "plan", "codec"])]
     pub join: Option<Ticket>,
     /// How many members reduce
@@ -90,10 +90,11 @@ pub struct SwarmFlags {
     /// How the bytes travel from and to this member
     #[arg(long, value_enum, default_value_t = TransportName::Auto)]
     pub transport: TransportName,
-    /// Multiaddrs to listen on; by default any port of all addresses
+    /// Multiaddrs to listen on [default: any port of all addresses]
     #[arg(long, value_name = "MULTIADDR")]
     pub listen: Vec<Multiaddr>,
-    /// What this machine's link carries each way, in millions of bits per second, to be told how near it came
+    /// What this machine's link carries each way, in millions of bits per second, to be told how near it came [default: not
+    /// told]
     #[arg(long, value_name = "MBIT", value_parser = clap::value_parser!(u32).range(1..))]
     pub mbit: Option<u32>,
 }
