@@ -5,7 +5,7 @@ use starling_tests::{Peer, PeerOptions, audit};
 /// Steps that take a few milliseconds each, and more of them than any test waits for.
 const LONG: &str = "--model mlp:256,256 --batch-size 256 --steps 1000000 --checkpoint-every 0";
 /// As many as it takes to lose one and to take one in, of a model that keeps any machine busy for some seconds.
-const SOME: &str = "--model mlp:512,512 --batch-size 512 --steps 400";
+const SOME: &str = "--model mlp:512,512 --batch-size 512 --steps 600";
 
 fn founder(flags: &str) -> Peer {
     Peer::run(&audited(flags))
@@ -164,7 +164,8 @@ fn all_killed_go_on_from_their_checkpoints_with_the_same_commands() {
 
 #[test]
 fn one_that_was_killed_comes_back_with_the_same_command() {
-    let first = founder(&format!("{SOME} --min-peers 2"));
+    // However fast the others are, the run does not end without it.
+    let first = founder(&format!("{SOME} --min-peers 3"));
     let ticket = first.ticket();
     let others = [(); 2].map(|()| joiner(&first, ""));
     first.wait_for_view(3);
