@@ -7,12 +7,12 @@ use libp2p::multiaddr::Protocol;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{DialError, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, mdns};
-use starling_topology::RunId;
+use starling_topology::{Contact, RunId};
 use starling_train::Manifest;
 
 use crate::behaviour::WELCOME;
 use crate::error::NodeError;
-use crate::identity::Identity;
+use crate::identity::{Identity, from_libp2p};
 use crate::network::is_quic;
 use crate::secret::Secret;
 use crate::settings::{Joining, Target};
@@ -48,6 +48,12 @@ impl Member {
                 Ok(Self { peer, addresses: vec![address.clone()], run: None, secret: joining.secret })
             }
         }
+    }
+
+    /// Where it can be reached.
+    pub(crate) fn contact(&self) -> Result<Contact, NodeError> {
+        let peer = from_libp2p(&self.peer).ok_or_else(|| NodeError::NoPeer(self.peer.to_string()))?;
+        Ok(Contact { peer, addresses: self.addresses.iter().map(ToString::to_string).collect() })
     }
 }
 

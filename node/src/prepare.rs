@@ -158,8 +158,7 @@ pub(crate) async fn joiner(
         let differences = welcome::describe(&ours.differences(&theirs.manifest));
         return Err(NodeError::Manifest { peer: member.peer.to_string(), differences });
     }
-    let peer: PeerId = from_libp2p(&member.peer).ok_or_else(|| NodeError::NoPeer(member.peer.to_string()))?;
-    let through = Contact { peer, addresses: member.addresses.iter().map(ToString::to_string).collect() };
+    let through = member.contact()?;
     let record = RecordFile::new(&settings.data_dir, run);
     let kept = record.load().map(|mut kept| {
         // Of itself it knows more; of another, what the user says is newer than what was kept.

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use starling_collective::{Codec, Dropped, Feedback};
 use starling_topology::plan::Wish;
-use starling_topology::{Contact, Event, PeerId};
+use starling_topology::{Event, PeerId};
 use starling_train::{Averaged, Averager, Manifest, ResultRecord, RunSpec};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -43,7 +43,7 @@ use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
 use crate::event_loop::{End, EventLoop};
 use crate::exchange::{At, Exchange, Next, Turn};
-use crate::identity::{Identity, from_libp2p};
+use crate::identity::Identity;
 use crate::node::{self, Opened};
 use crate::prepare::{self, Ready, Start};
 use crate::record_file::RecordFile;
@@ -160,9 +160,7 @@ impl Swarm {
             Joining { target: Target::Ticket(ticket.clone()), secret: None, expected: Expectations::default() };
         let member = Member::of(&joining)?;
         let Terms { manifest, min_members } = runtime.block_on(ask(&identity, &member, settings.mdns, None))?;
-        let peer = from_libp2p(&member.peer).ok_or_else(|| NodeError::NoPeer(member.peer.to_string()))?;
-        let through = Contact { peer, addresses: member.addresses.iter().map(ToString::to_string).collect() };
-        let start = Start::Join(vec![through]);
+        let start = Start::Join(vec![member.contact()?]);
         let ready = Part { identity, manifest, secret: member.secret, min_peers: min_members, start };
         let mut swarm = Self::start(settings, lock, runtime, ready)?;
         loop {

@@ -132,7 +132,6 @@ impl Averager {
         }
         record.check(self.elements())?;
         assert!(values.as_ref().is_none_or(|values| values.len() == self.elements), "a buffer has the run's length");
-        self.begin(&record.members);
         let speeds = contribution::speeds(&record.mean[self.elements + 1..], self.manifest.batch_size);
         let contributors: Vec<PeerId> = record
             .members
@@ -142,6 +141,8 @@ impl Averager {
             .collect();
         let count = contributors.len().max(1) as f32;
         check_and_divide(&record.mean, count, values.unwrap_or_default())?;
+        // The first step is that of those who reduce it.
+        self.begin(&record.members);
         let mut older = record.clone();
         if !contributors.is_empty() {
             std::mem::swap(&mut self.newest, &mut older);

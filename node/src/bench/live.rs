@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use libp2p::Multiaddr;
 use serde::Serialize;
 use starling_collective::Codec;
@@ -100,9 +100,7 @@ pub fn live<E: From<BenchError>>(
             swarm
         }
     };
-    let bar = console.bars().add(ProgressBar::new(u64::from(plan.rounds) + WARM_UP));
-    let style = ProgressStyle::with_template("{bar:30} round {pos}/{len}  {msg}");
-    bar.set_style(style.expect("invariant: the template is valid"));
+    let bar = super::bar(console, plan.rounds);
     let measured = measure(plan, swarm, &bar);
     bar.finish_and_clear();
     Ok(measured?)

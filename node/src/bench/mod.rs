@@ -101,9 +101,7 @@ impl Plan {
 /// # Errors
 /// [`BenchError`] if a member fails or a result is wrong. No member is left behind.
 pub async fn all_reduce(plan: &Plan, console: &Console) -> Result<Outcome, BenchError> {
-    let bar = console.bars().add(ProgressBar::new(u64::from(plan.rounds) + WARM_UP));
-    let style = ProgressStyle::with_template("{bar:30} round {pos}/{len}  {msg}");
-    bar.set_style(style.expect("invariant: the template is valid"));
+    let bar = bar(console, plan.rounds);
     let reduced = reduce(plan, &bar).await;
     bar.finish_and_clear();
     reduced
@@ -117,6 +115,14 @@ pub async fn link(plan: &Plan, console: &Console) -> Result<LinkOutcome, BenchEr
     let least = all_reduce(&Plan { elements: plan.peers as usize, ..plan.clone() }, console).await?;
     let all = all_reduce(plan, console).await?;
     Ok(LinkOutcome::new(&least, &all))
+}
+
+/// Shows how many of the rounds are done, those of the warm-up included.
+fn bar(console: &Console, rounds: u32) -> ProgressBar {
+    let bar = console.bars().add(ProgressBar::new(u64::from(rounds) + WARM_UP));
+    let style = ProgressStyle::with_template("{bar:30} round {pos}/{len}  {msg}");
+    bar.set_style(style.expect("invariant: the template is valid"));
+    bar
 }
 
 async fn reduce(plan: &Plan, bar: &ProgressBar) -> Result<Outcome, BenchError> {

@@ -40,8 +40,13 @@ pub(super) async fn bench(context: &Context, verb: &BenchVerb) -> Result<u8, Com
     Ok(EXIT_DONE)
 }
 
+/// In bytes.
+fn size(mib: u32, kib: Option<u32>) -> usize {
+    kib.map_or_else(|| (mib as usize) << 20, |kib| (kib as usize) << 10)
+}
+
 fn live_plan(flags: &SwarmFlags) -> LivePlan {
-    let bytes = flags.kib.map_or_else(|| (flags.mib as usize) << 20, |kib| (kib as usize) << 10);
+    let bytes = size(flags.mib, flags.kib);
     LivePlan {
         join: flags.join.clone(),
         peers: flags.peers,
@@ -56,7 +61,7 @@ fn live_plan(flags: &SwarmFlags) -> LivePlan {
 }
 
 fn all_reduce_plan(flags: &AllReduceFlags) -> Plan {
-    let bytes = flags.kib.map_or_else(|| (flags.mib as usize) << 20, |kib| (kib as usize) << 10);
+    let bytes = size(flags.mib, flags.kib);
     let basis = plan(flags.peers, bytes, flags.rounds, &flags.reduction);
     Plan { codec: flags.codec.into(), plan: flags.plan.into(), ..basis }
 }
