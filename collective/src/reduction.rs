@@ -17,6 +17,8 @@ use crate::session::Output;
 #[derive(Debug)]
 pub(crate) struct Reduction<P> {
     bucket: u32,
+    /// Whether the own contribution is in the buffer. Until then, what is to be added to it is held.
+    at_hand: bool,
     started: bool,
     /// Segments still to come, over both phases.
     expected: u64,
@@ -42,7 +44,20 @@ impl<P> Reduction<P> {
             Chunk { added: vec![0; segments as usize], stored: vec![false; segments as usize] }
         };
         let chunks = (0..).zip(schedule.roles()).map(chunk).collect();
-        Self { bucket, started: false, expected, chunks, held: BTreeMap::new() }
+        Self { bucket, at_hand: false, started: false, expected, chunks, held: BTreeMap::new() }
+    }
+
+    /// The own contribution is in the buffer: what was held is added, as far as its turn has come.
+    pub(crate) fn bring(&mut self, schedule: &Schedule, outputs: &mut VecDeque<Output<P>>) {
+        if std::mem::replace(&mut self.at_hand, true) {
+            return;
+        }
+        let mut segments: Vec<(u32, u32)> = self.held.keys().map(|(chunk, index, _)| (*chunk, *index)).collect();
+        segments.dedup();
+        for (chunk, index) in segments {
+            let segment = self.id(Phase::ReduceScatter, chunk as usize, index as usize);
+            self.add_held(&schedule.roles()[chunk as usize], segment, outputs);
+        }
     }
 
     /// Whether this rank has sent all it has to send and received all it will receive.
@@ -50,8 +65,8 @@ impl<P> Reduction<P> {
         self.started && self.expected == 0
     }
 
-    /// Sends what needs nothing from others: segment by segment, each rank beginning behind its own chunk, so that not
-    /// all begin with the same receiver.
+    /// Sends what needs nothing from others, once the own contribution is at hand: segment by segment, each rank beginning
+    /// behind its own chunk, so that not all begin with the same receiver.
     pub(crate) fn start(&mut self, schedule: &Schedule, outputs: &mut VecDeque<Output<P>>) {
         if self.started {
             return;
@@ -111,46 +126,49 @@ impl<P> Reduction<P> {
         }
         let position = role.order.binary_search(&from).ok().filter(|position| *position != role.own);
         let position = position.ok_or(Violation::WrongSender { from, rank, segment })?;
+        let at = (segment.chunk.0, segment.segment, position);
+        let added = self.chunks[at.0 as usize].added[at.1 as usize];
+        if position < usize::from(added) || self.held.contains_key(&at) {
+            return Err(Violation::Duplicate { rank, segment });
+        }
+        self.held.insert(at, payload);
+        if self.at_hand {
+            self.add_held(role, segment, outputs);
+        }
+        Ok(())
+    }
+
+    /// Adds what is held of `segment`, as far as its turn has come. Where only one other contributes, that is always now, so
+    /// a ring whose contribution is at hand holds nothing.
+    fn add_held(&mut self, role: &Role, segment: SegmentId, outputs: &mut VecDeque<Output<P>>) {
         let (chunk, index) = (segment.chunk.0, segment.segment);
         let added = &mut self.chunks[chunk as usize].added[index as usize];
         let held = &mut self.held;
-        if position < usize::from(*added) || held.contains_key(&(chunk, index, position)) {
-            return Err(Violation::Duplicate { rank, segment });
-        }
         let mut turn = usize::from(*added);
-        if role.order.len() == 2 {
-            // The only other one's turn is always now. So a ring holds nothing, and its driver need not keep payloads.
+        let is_held = |position: usize| held.contains_key(&(chunk, index, position));
+        let ready = if role.own == 0 { is_held(1) } else { (0..role.own).all(is_held) };
+        if turn == 0 && ready {
+            // What comes before the own contribution is added up first, as a sum of its own.
             round(role, segment, outputs);
-            outputs.push_back(Output::Accumulate { segment, payload });
-            turn = 2;
-        } else {
-            held.insert((chunk, index, position), payload);
-            let is_held = |position: usize| held.contains_key(&(chunk, index, position));
-            let ready = if role.own == 0 { is_held(1) } else { (0..role.own).all(is_held) };
-            if turn == 0 && ready {
-                // What comes before the own contribution is added up first, as a sum of its own.
-                round(role, segment, outputs);
-                let mut payloads: Vec<P> =
-                    (0..role.own).filter_map(|position| held.remove(&(chunk, index, position))).collect();
-                if payloads.len() > 1 {
-                    outputs.push_back(Output::Prepend { segment, payloads });
-                } else if let Some(payload) = payloads.pop() {
-                    outputs.push_back(Output::Accumulate { segment, payload });
-                }
-                turn = role.own + 1;
-            }
-            while turn > 0
-                && let Some(payload) = held.remove(&(chunk, index, turn))
-            {
+            let mut payloads: Vec<P> =
+                (0..role.own).filter_map(|position| held.remove(&(chunk, index, position))).collect();
+            if payloads.len() > 1 {
+                outputs.push_back(Output::Prepend { segment, payloads });
+            } else if let Some(payload) = payloads.pop() {
                 outputs.push_back(Output::Accumulate { segment, payload });
-                turn += 1;
             }
+            turn = role.own + 1;
+        }
+        while turn > 0
+            && let Some(payload) = held.remove(&(chunk, index, turn))
+        {
+            outputs.push_back(Output::Accumulate { segment, payload });
+            turn += 1;
         }
         *added = u16::try_from(turn).expect("invariant: a world has fewer than 2^16 ranks");
         if turn == role.order.len() {
             complete(role, segment, outputs);
         }
-        Ok(())
     }
 
     fn store(

@@ -14,8 +14,11 @@ use crate::segment::SegmentId;
 /// What happened. `P` is a segment's payload: bytes in `starling-node`, contribution counts in `starling-sims`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input<P> {
-    /// Begin.
-    Start,
+    /// This rank's contribution to the bucket `from`, and to all behind it, is in the buffer. 0 means all of it.
+    Ready {
+        /// The first bucket that is there.
+        from: u32,
+    },
     /// A segment arrived.
     Received {
         /// The rank that sent it.
@@ -77,18 +80,20 @@ pub enum Output<P> {
     Done,
 }
 
-/// One rank's part in one operation. Create it once this rank's contribution is in the buffer.
+/// One rank's part in one operation, which may begin before all of this rank's contribution is there.
 ///
-/// At most `in_flight` buckets that this rank has begun are unfinished. Segments of a bucket that others began earlier
-/// are taken in all the same, so no order of delivery can block a ring: of all unfinished buckets the lowest is begun
-/// by every rank.
+/// Buckets are begun from the last to the first, the order in which gradients come about: backward reaches the last layers
+/// first. At most `in_flight` buckets that this rank has begun are unfinished. Segments of a bucket that others began
+/// earlier are taken in all the same, so no order of delivery can block a ring: of all unfinished buckets the last is
+/// begun by every rank as soon as it is ready there. Operations that reduce nothing store results wherever they come, so
+/// there the whole buffer has to be at hand from the beginning.
 ///
 /// A rank that has done an all-reduce knows that all others have contributed, for each element comes back to it only after
 /// that. A layout without elements is done at once and tells nothing of the others, nor does another operation.
 ///
 /// Between two members, segments may arrive in any order, and each arrives at most once. What comes out of turn is held:
 /// at most what all others contribute to this rank's chunks, of the buckets in flight if they are correct, and of all
-/// buckets if they are not.
+/// buckets if they are not. So is what comes for a bucket before this rank's own contribution to it.
 #[derive(Debug)]
 pub struct Session<P> {
     layout: Layout,
@@ -96,7 +101,9 @@ pub struct Session<P> {
     in_flight: u32,
     buckets: Vec<Bucket<P>>,
     state: State,
-    /// The buckets below this one have been begun.
+    /// The contribution to this bucket and to all behind it is at hand.
+    ready: u32,
+    /// This bucket and all behind it have been begun.
     begun: u32,
     done: u32,
     outputs: VecDeque<Output<P>>,
@@ -136,9 +143,10 @@ impl<P> Session<P> {
     pub fn over(schedule: Schedule, layout: Layout, in_flight: u32) -> Self {
         assert_eq!(layout.world_size(), schedule.world_size(), "a schedule and its layout are of one world");
         assert_eq!(layout.chunks(), schedule.chunks(), "a layout has as many chunks as the plan");
-        let buckets = (0..layout.buckets()).map(|_| Bucket::Untouched).collect();
-        let (state, begun, done, outputs) = (State::Waiting, 0, 0, VecDeque::new());
-        Self { layout, schedule, in_flight: in_flight.max(1), buckets, state, begun, done, outputs }
+        let (count, in_flight, outputs) = (layout.buckets(), in_flight.max(1), VecDeque::new());
+        let buckets = (0..count).map(|_| Bucket::Untouched).collect();
+        let (state, ready, begun, done) = (State::Waiting, count, count, 0);
+        Self { layout, schedule, in_flight, buckets, state, ready, begun, done, outputs }
     }
 
     /// The layout that the operation runs over.
@@ -161,7 +169,7 @@ impl<P> Session<P> {
         self.outputs.pop_front()
     }
 
-    /// Takes in what happened. A second `Start` changes nothing.
+    /// Takes in what happened. What is ready stays ready.
     ///
     /// # Errors
     /// A [`Violation`] if the segment is not one that the plan brings from that rank, once, at this point. The machine is
@@ -171,9 +179,10 @@ impl<P> Session<P> {
             return Ok(());
         }
         match input {
-            Input::Start => {
-                if self.state == State::Waiting {
+            Input::Ready { from } => {
+                if self.state != State::Done {
                     self.state = State::Running;
+                    self.bring(from);
                     self.advance();
                 }
             }
@@ -199,6 +208,9 @@ impl<P> Session<P> {
         match bucket {
             Bucket::Untouched => {
                 let mut machine = Reduction::new(layout, schedule, segment.bucket);
+                if segment.bucket >= self.ready {
+                    machine.bring(schedule, outputs);
+                }
                 machine.receive(layout, schedule, from, segment, payload, outputs)?;
                 *bucket = Bucket::Active(machine);
                 Ok(())
@@ -209,22 +221,33 @@ impl<P> Session<P> {
         }
     }
 
-    /// Begins as many buckets as may be in flight, and ends the operation after the last.
+    /// The contribution to the bucket `from` and to all behind it is in the buffer.
+    fn bring(&mut self, from: u32) {
+        for index in (from..self.ready).rev() {
+            self.ready = index;
+            if let Bucket::Active(machine) = &mut self.buckets[index as usize] {
+                machine.bring(&self.schedule, &mut self.outputs);
+            }
+        }
+    }
+
+    /// Begins as many buckets as are ready and may be in flight, and ends the operation after the last.
     fn advance(&mut self) {
         if self.state != State::Running {
             return;
         }
-        while self.begun < self.layout.buckets() && self.begun < self.done.saturating_add(self.in_flight) {
-            let index = self.begun;
-            self.begun += 1;
-            let bucket = &mut self.buckets[index as usize];
+        let count = self.layout.buckets();
+        while self.begun > self.ready && count - self.begun < self.done.saturating_add(self.in_flight) {
+            self.begun -= 1;
+            let bucket = &mut self.buckets[self.begun as usize];
             if let Bucket::Untouched = bucket {
-                *bucket = Bucket::Active(Reduction::new(&self.layout, &self.schedule, index));
+                *bucket = Bucket::Active(Reduction::new(&self.layout, &self.schedule, self.begun));
             }
             if let Bucket::Active(machine) = bucket {
+                machine.bring(&self.schedule, &mut self.outputs);
                 machine.start(&self.schedule, &mut self.outputs);
             }
-            self.settle(index);
+            self.settle(self.begun);
         }
         if self.done == self.layout.buckets() {
             self.state = State::Done;

@@ -41,7 +41,8 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// A workspace that holds `values`, this member's contribution already multiplied by its weight; sums are divided by
+    /// A workspace that holds `values`, this member's contribution already multiplied by its weight, as far as it is there
+    /// ([`Self::room`] takes the rest before its bucket is [ready](crate::Input::Ready)); sums are divided by
     /// `divisor`, the sum of all weights.
     ///
     /// # Panics
@@ -71,6 +72,14 @@ impl Workspace {
     /// What the buffer holds now.
     pub fn values(&self) -> &[f32] {
         &self.values
+    }
+
+    /// Where this member's contribution to `range` goes: for a workspace that was made before all of it was there.
+    ///
+    /// # Panics
+    /// If there are no such elements.
+    pub fn room(&mut self, range: Range<usize>) -> &mut [f32] {
+        &mut self.values[range]
     }
 
     /// The buffer, which is the result once the operation is done, and what it dropped, to commit if the step does.

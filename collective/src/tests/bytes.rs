@@ -250,7 +250,7 @@ fn step(plan: &Plan, layout: &Layout, codec: Codec, workspaces: Vec<Workspace>, 
     let mut on_the_way: Vec<(Rank, Rank, SegmentId, Vec<u8>)> = Vec::new();
     let mut deliveries = std::collections::BTreeMap::<(Rank, Rank), u64>::new();
     let mut inputs: Vec<(usize, crate::Input<Vec<u8>>)> =
-        (0..sessions.len()).map(|rank| (rank, crate::Input::Start)).collect();
+        (0..sessions.len()).map(|rank| (rank, crate::Input::Ready { from: 0 })).collect();
     while let Some((rank, input)) = inputs.pop().or_else(|| {
         let at = (!on_the_way.is_empty()).then(|| rng.below(on_the_way.len()))?;
         let (from, to, segment, payload) = on_the_way.swap_remove(at);

@@ -59,6 +59,10 @@ pub(super) struct Cluster<B: Buffer> {
     waiting: Vec<usize>,
     plan: Plan,
     receivers: Vec<Vec<Rank>>,
+    /// The first bucket whose contribution is there, by rank.
+    ready: Vec<u32>,
+    /// Whether contributions are added up; else what others hold may come before a rank's own is there.
+    reduces: bool,
     in_flight: u32,
     buckets_done: Vec<u32>,
     done: Vec<bool>,
@@ -87,6 +91,8 @@ impl<B: Buffer> Cluster<B> {
             waiting: (0..size).collect(),
             plan: plan.clone(),
             receivers: world.ranks().map(|rank| schedule(rank).receivers()).collect(),
+            ready: vec![layout.buckets(); size],
+            reduces: matches!(operation, Operation::AllReduce | Operation::ReduceScatter),
             in_flight: in_flight.max(1),
             buckets_done: vec![0; size],
             done: vec![false; size],
@@ -137,7 +143,12 @@ impl<B: Buffer> Cluster<B> {
 
     fn begin(&mut self, at: usize) {
         let rank = self.waiting.remove(at);
-        self.sessions[rank].handle(Input::Start).expect("a start is always taken");
+        let from = self.ready[rank].saturating_sub(1);
+        self.ready[rank] = from;
+        if from > 0 {
+            self.waiting.push(rank);
+        }
+        self.sessions[rank].handle(Input::Ready { from }).expect("what is ready is always taken");
         self.drain(rank);
     }
 
@@ -154,13 +165,17 @@ impl<B: Buffer> Cluster<B> {
             assert!(!self.done[rank], "{output:?} after the operation was done");
             let buffer = &mut self.buffers[rank];
             let schedule = self.sessions[rank].schedule();
+            if let Some(segment) = touched(&output).filter(|_| self.reduces) {
+                assert!(segment.bucket >= self.ready[rank], "{segment} before its contribution is there");
+            }
             match output {
                 Output::Send { to, segment } => {
                     assert!(self.receivers[rank].contains(&to), "rank {rank} has no link to {to:?}");
                     let begins = self.plan == Plan::Ring && segment.phase == Phase::ReduceScatter;
                     if begins && segment.chunk.0 as usize == rank {
-                        let bound = self.buckets_done[rank] + self.in_flight;
-                        assert!(segment.bucket < bound, "bucket {} began beyond the bound {bound}", segment.bucket);
+                        let begun = layout.buckets() - segment.bucket;
+                        let bound = self.buckets_done[rank].saturating_add(self.in_flight);
+                        assert!(begun <= bound, "bucket {} began beyond the bound {bound}", segment.bucket);
                     }
                     self.sent.push(layout.range(&segment).expect("a segment of the layout").len());
                     let message = (Rank(rank as u32), segment, buffer.read(layout, &segment));
@@ -195,6 +210,19 @@ impl<B: Buffer> Cluster<B> {
         assert!(self.done.iter().all(|done| *done), "not all ranks are done: {:?}", self.done);
         assert!(self.buckets_done.iter().all(|done| *done == self.layout.buckets()), "{:?}", self.buckets_done);
         assert!(self.links.iter().all(VecDeque::is_empty), "something is still on its way");
+    }
+}
+
+/// The segment that an output reads or writes.
+fn touched<P>(output: &Output<P>) -> Option<SegmentId> {
+    match output {
+        Output::Send { segment, .. }
+        | Output::Accumulate { segment, .. }
+        | Output::Prepend { segment, .. }
+        | Output::Divide { segment }
+        | Output::Round { segment }
+        | Output::Store { segment, .. } => Some(*segment),
+        Output::BucketDone(_) | Output::Done => None,
     }
 }
 

@@ -117,19 +117,19 @@ fn an_abort_drops_outputs_that_were_not_polled() {
     let layout = layout(12, 3, 12, 1);
     let mut cluster = Cluster::new(layout.clone(), 1, |rank| Counts::of(&layout, rank));
     let session = &mut cluster.sessions[0];
-    session.handle(Input::Start).expect("a start is always taken");
+    session.handle(Input::Ready { from: 0 }).expect("what is ready is always taken");
     session.handle(Input::Abort).expect("an abort is always taken");
     assert_eq!(session.poll(), None);
 }
 
 #[test]
-fn a_second_start_changes_nothing() {
+fn what_is_ready_twice_is_begun_once() {
     let layout = layout(12, 3, 12, 1);
     let mut cluster = Cluster::new(layout.clone(), 1, |rank| Counts::of(&layout, rank));
     let session = &mut cluster.sessions[0];
-    session.handle(Input::Start).expect("a start is always taken");
+    session.handle(Input::Ready { from: 0 }).expect("what is ready is always taken");
     assert_eq!(std::iter::from_fn(|| session.poll()).count(), 4, "one send per segment of the own chunk");
-    session.handle(Input::Start).expect("a start is always taken");
+    session.handle(Input::Ready { from: 0 }).expect("what is ready is always taken");
     assert_eq!(session.poll(), None);
 }
 

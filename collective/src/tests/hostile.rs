@@ -30,7 +30,7 @@ fn random_inputs_never_panic_and_never_amplify() {
         for _ in 0..300 {
             let input = match rng.below(200) {
                 0 => Input::Abort,
-                1..=20 => Input::Start,
+                1..=20 => Input::Ready { from: 0 },
                 _ => Input::Received {
                     from: Rank(number(&mut rng, world)),
                     segment: SegmentId {

@@ -15,7 +15,7 @@ const PREVIOUS: Rank = Rank(0);
 /// Rank 1 of 4, two buckets of 16 elements, chunks of 4 elements in 2 segments.
 fn session() -> Session<u32> {
     let mut session = Session::new(four(), RANK, 1);
-    session.handle(Input::Start).expect("a start is always taken");
+    session.handle(Input::Ready { from: 0 }).expect("what is ready is always taken");
     while session.poll().is_some() {}
     session
 }
@@ -74,10 +74,10 @@ fn impossible_for_this_rank() {
 fn premature() {
     let mut session = session();
     // Chunk 0's contribution of ours goes out when its reduce-scatter segment comes.
-    let segment = id(0, Phase::AllGather, 0, 1);
+    let segment = id(1, Phase::AllGather, 0, 1);
     refused(&mut session, PREVIOUS, segment, Violation::Premature { rank: RANK, segment });
-    // Bucket 1 has not begun here, so our own chunk of it can't have come round.
-    let segment = id(1, Phase::AllGather, 1, 0);
+    // Bucket 0 has not begun here, so our own chunk of it can't have come round.
+    let segment = id(0, Phase::AllGather, 1, 0);
     refused(&mut session, PREVIOUS, segment, Violation::Premature { rank: RANK, segment });
 }
 
@@ -100,17 +100,35 @@ fn a_finished_bucket_is_remembered() {
         let own = if phase == Phase::ReduceScatter { 1 } else { 2 };
         for chunk in (0..4).filter(|chunk| *chunk != own) {
             for segment in 0..2 {
-                receive(&mut session, PREVIOUS, id(0, phase, chunk, segment)).expect("in its place");
-                done |= std::iter::from_fn(|| session.poll()).filter(|output| *output == Output::BucketDone(0)).count()
+                receive(&mut session, PREVIOUS, id(1, phase, chunk, segment)).expect("in its place");
+                done |= std::iter::from_fn(|| session.poll()).filter(|output| *output == Output::BucketDone(1)).count()
                     == 1;
             }
         }
     }
     assert!(done);
-    let segment = id(0, Phase::AllGather, 0, 1);
+    let segment = id(1, Phase::AllGather, 0, 1);
     refused(&mut session, PREVIOUS, segment, Violation::Duplicate { rank: RANK, segment });
-    let segment = id(0, Phase::AllGather, 0, 2);
+    let segment = id(1, Phase::AllGather, 0, 2);
     refused(&mut session, PREVIOUS, segment, Violation::OutOfBounds { segment });
+}
+
+#[test]
+fn nothing_can_come_round_before_the_own_contribution_is_there() {
+    let mut session = Session::<u32>::new(four(), RANK, 2);
+    session.handle(Input::Ready { from: 1 }).expect("the last bucket is there");
+    while session.poll().is_some() {}
+    let contribution = id(0, Phase::ReduceScatter, 0, 0);
+    receive(&mut session, PREVIOUS, contribution).expect("others may be ahead");
+    assert_eq!(session.poll(), None, "it is held");
+    refused(&mut session, PREVIOUS, contribution, Violation::Duplicate { rank: RANK, segment: contribution });
+    for chunk in [0, 1] {
+        let segment = id(0, Phase::AllGather, chunk, 0);
+        refused(&mut session, PREVIOUS, segment, Violation::Premature { rank: RANK, segment });
+    }
+    session.handle(Input::Ready { from: 0 }).expect("what is ready is always taken");
+    let next = session.poll();
+    assert_eq!(next, Some(Output::Accumulate { segment: contribution, payload: 7 }), "what was held comes first");
 }
 
 #[test]
@@ -126,7 +144,7 @@ fn alone_nothing_may_come() {
 fn meshed() -> Session<u32> {
     let schedule = Schedule::new(&Plan::Mesh, four().world_size(), Operation::AllReduce, RANK);
     let mut session = Session::over(schedule, four(), 1);
-    session.handle(Input::Start).expect("a start is always taken");
+    session.handle(Input::Ready { from: 0 }).expect("what is ready is always taken");
     while session.poll().is_some() {}
     session
 }

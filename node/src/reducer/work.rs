@@ -38,7 +38,7 @@ impl Work {
     ) -> Self {
         let session = Session::over(schedule, workspace.layout().clone(), in_flight);
         let mut work = Self { key, session, workspace, arrived: 0, held: BTreeMap::new(), spare };
-        work.session.handle(Input::Start).expect("invariant: nobody violates anything by starting");
+        work.session.handle(Input::Ready { from: 0 }).expect("invariant: nobody violates anything by starting");
         work.execute(&mut [], None, outward).expect("invariant: no payload has come");
         work
     }

@@ -190,7 +190,7 @@ fn time(costs: &LinkCosts, sites: Option<Groups>, plan: &Plan, weights: &[u32], 
     while let Some((rank, happening)) = wire.deliver() {
         let (session, outbox) = (&mut sessions[rank.0 as usize], &mut outboxes[rank.0 as usize]);
         let input = match happening {
-            Happening::Start => Some(Input::Start),
+            Happening::Start => Some(Input::Ready { from: 0 }),
             Happening::Arrives(from, segment) => Some(Input::Received { from, segment, payload: () }),
             Happening::Free => None,
         };

@@ -26,7 +26,7 @@ impl AsRef<[u8]> for Parcel {
 /// What happens to a rank.
 #[derive(Debug, Clone)]
 pub(super) enum Happening {
-    Start,
+    Ready(u32),
     Arrives(Rank, SegmentId, Parcel),
 }
 
@@ -107,13 +107,22 @@ impl Fleet {
     /// Lets things happen until nothing is left, or `limit` things have happened.
     pub(super) fn run(&mut self, wire: &mut Wire<Happening>, limit: Option<u64>, problems: &mut Vec<String>) {
         for rank in self.layout.world_size().ranks() {
-            wire.wake(rank, self.rng.micros(0, 50_000), Happening::Start);
+            // The last buckets come first, as from a backward pass.
+            let mut from = self.layout.buckets();
+            loop {
+                let next = self.rng.between(0, u64::from(from.saturating_sub(1)));
+                from = u32::try_from(next).expect("invariant: below a bucket's number");
+                wire.wake(rank, self.rng.micros(0, 50_000), Happening::Ready(from));
+                if from == 0 {
+                    break;
+                }
+            }
         }
         for _ in 0..limit.unwrap_or(u64::MAX) {
             let Some((rank, happening)) = wire.deliver() else { return };
             let again = match &happening {
                 Happening::Arrives(..) if self.rng.one_in(50) => Some(happening.clone()),
-                Happening::Arrives(..) | Happening::Start => None,
+                Happening::Arrives(..) | Happening::Ready(_) => None,
             };
             if let Err(violation) = self.hand(rank, happening, wire) {
                 problems.push(format!("a correct rank's segment was refused: {violation}"));
@@ -130,7 +139,7 @@ impl Fleet {
     fn hand(&mut self, rank: Rank, happening: Happening, wire: &mut Wire<Happening>) -> Result<(), String> {
         let member = &mut self.members[rank.0 as usize];
         let input = match happening {
-            Happening::Start => Input::Start,
+            Happening::Ready(from) => Input::Ready { from },
             Happening::Arrives(from, segment, payload) => {
                 self.delivered += 1;
                 Input::Received { from, segment, payload }

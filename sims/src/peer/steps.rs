@@ -179,7 +179,7 @@ impl Peer {
         }
         let session = Session::over(place.schedule.clone(), place.layout.clone(), self.workload.in_flight);
         self.operation = Some(Operation { session, cells });
-        self.feed(now, place.ring.peer(place.rank), collective::Input::Start);
+        self.feed(now, place.ring.peer(place.rank), collective::Input::Ready { from: 0 });
         let due = |(_, segment): &(PeerId, Segment)| segment.view == place.id && segment.step == step;
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.early).into_iter().partition(due);
         self.early = later;
