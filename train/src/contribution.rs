@@ -32,25 +32,9 @@ pub fn speed(samples: u64, elapsed: Duration) -> u32 {
     u32::try_from(speed).unwrap_or(MAX_SPEED).clamp(UNMEASURED + 1, MAX_SPEED)
 }
 
-/// Replaces `into` by this member's buffer: see [`Trainer::contribution`](crate::Trainer::contribution).
-pub(crate) fn fill(
-    gradient: &[f32],
-    weight: u64,
-    members: &[PeerId],
-    me: Option<PeerId>,
-    speed: u32,
-    into: &mut Vec<f32>,
-) {
-    into.clear();
-    let Some(me) = me else {
-        into.resize(gradient.len() + members.len(), 0.0);
-        return;
-    };
-    // Exact: a batch has at most 2^20 samples, and a speed is at most 2^20.
-    let weight = weight as f32;
-    into.reserve_exact(gradient.len() + members.len());
-    into.extend(gradient.iter().map(|value| value * weight));
-    into.extend(members.iter().map(|member| if *member == me { slot(speed) } else { 0.0 }));
+/// What is behind gradient and loss: the own speed in the own slot, zeros in the others'.
+pub(crate) fn slots(members: &[PeerId], me: PeerId, speed: u32) -> impl Iterator<Item = f32> {
+    members.iter().map(move |member| if *member == me { slot(speed) } else { 0.0 })
 }
 
 /// The record of a step that a member alone in its view takes: `gradient` becomes what a ring of one would leave.
@@ -107,15 +91,11 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_holds_weighted_numbers_and_one_speed() {
+    fn the_own_slot_holds_the_own_speed() {
         let members = [1, 2, 3].map(|name| PeerId([name; 32]));
-        let mut buffer = vec![9.0; 2];
-        fill(&[0.5, -1.0, 2.0], 4, &members, Some(members[1]), 77, &mut buffer);
-        assert_eq!(buffer, [2.0, -4.0, 8.0, 0.0, 77.0, 0.0]);
-        fill(&[0.5], 4, &members, Some(members[2]), SYNCING, &mut buffer);
-        assert_eq!(buffer, [2.0, 0.0, 0.0, UNMEASURED as f32], "it gave its share, so it is ready");
-        fill(&[0.5, f32::NAN, 2.0], 4, &members, None, 77, &mut buffer);
-        assert_eq!(buffer, [0.0; 6]);
+        assert_eq!(slots(&members, members[1], 77).collect::<Vec<_>>(), [0.0, 77.0, 0.0]);
+        let ready = slots(&members, members[2], SYNCING).collect::<Vec<_>>();
+        assert_eq!(ready, [0.0, 0.0, UNMEASURED as f32], "it gave its share, so it is ready");
     }
 
     #[test]
@@ -123,8 +103,8 @@ mod tests {
         let me = PeerId([1; 32]);
         for weight in [0, 3, 16] {
             let record = alone(5, vec![0.5, -1.0, 2.0], weight, 16, me, 40);
-            let mut buffer = Vec::new();
-            fill(&[0.5, -1.0, 2.0], weight, &[me], Some(me), 40, &mut buffer);
+            let weighted = [0.5, -1.0, 2.0].map(|value: f32| value * weight as f32);
+            let mut buffer: Vec<f32> = weighted.into_iter().chain(slots(&[me], me, 40)).collect();
             buffer.iter_mut().for_each(|value| *value /= 16.0);
             assert_eq!(record, ResultRecord { step: 5, members: vec![me], mean: buffer });
         }

@@ -1,11 +1,14 @@
 //! Gradients and parameters of a module to and from one flat vector, in visit order.
 
+use std::ops::Range;
+
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, ExecutionError, Gradients, Tensor, TensorData, Transaction};
 
 use crate::network::Network;
 
-/// Replaces `into` by all gradients of `network`, then the mean loss. One read-back moves everything off the device.
+/// The gradients of some of the flat parameters of `network`, then `loss` if there is one, each as it lies on the device.
+/// One read-back moves everything off it.
 ///
 /// A parameter without a gradient contributes zeros.
 ///
@@ -13,18 +16,19 @@ use crate::network::Network;
 /// If the device failed to compute what is read.
 pub(crate) fn read_gradients(
     network: &Network,
-    gradients: Gradients,
-    loss: Tensor<1>,
-    into: &mut Vec<f32>,
-) -> Result<(), ExecutionError> {
-    let mut gather = Gather { gradients, transaction: Transaction::default() };
+    parameters: Range<usize>,
+    gradients: &mut Gradients,
+    loss: Option<Tensor<1>>,
+) -> Result<Vec<TensorData>, ExecutionError> {
+    let mut gather = Gather { parameters, at: 0, gradients, transaction: Transaction::default() };
     network.visit(&mut gather);
-    let read = gather.transaction.register(loss).try_execute()?;
-    into.clear();
-    for data in read {
-        into.extend_from_slice(data.as_slice::<f32>().expect("invariant: every device computes in f32"));
-    }
-    Ok(())
+    let Gather { transaction, .. } = gather;
+    loss.into_iter().fold(transaction, Transaction::register).try_execute()
+}
+
+/// The numbers that were read.
+pub(crate) fn numbers(data: &TensorData) -> &[f32] {
+    data.as_slice::<f32>().expect("invariant: every device computes in f32")
 }
 
 /// `network` with its parameters replaced by `flat`, on `device` (an autodiff device).
@@ -35,16 +39,24 @@ pub(crate) fn write_parameters(network: Network, flat: &[f32], device: &Device) 
     network.map(&mut Scatter { flat, device })
 }
 
-struct Gather {
-    gradients: Gradients,
+struct Gather<'a> {
+    parameters: Range<usize>,
+    /// How many parameters have been visited.
+    at: usize,
+    gradients: &'a mut Gradients,
     transaction: Transaction,
 }
 
-impl ModuleVisitor for Gather {
+impl ModuleVisitor for Gather<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let start = self.at;
+        self.at += param.lazy_shape().num_elements();
+        if !self.parameters.contains(&start) {
+            return;
+        }
         let gradient = param
             .val()
-            .grad_remove(&mut self.gradients)
+            .grad_remove(self.gradients)
             .unwrap_or_else(|| Tensor::zeros(param.lazy_shape(), &param.lazy_device().inner()));
         self.transaction = std::mem::take(&mut self.transaction).register(gradient);
     }
@@ -110,9 +122,12 @@ mod tests {
         // The loss is the sum of all logits: an output bias of 3 classes has gradient 1, its weight sees the hidden layer.
         let samples = Tensor::<2>::ones([1, 16], &device.clone().inner());
         let loss = network.forward(samples.clone()).sum();
-        let gradients = loss.backward();
-        let mut read = vec![9.0; 2];
-        read_gradients(&network, gradients, loss.inner(), &mut read).expect("computed");
+        let mut gradients = loss.backward();
+        let all = |gradients: &mut Gradients, loss: Tensor<1>| {
+            let read = read_gradients(&network, 0..parameters, gradients, Some(loss.inner())).expect("computed");
+            read.iter().flat_map(numbers).copied().collect::<Vec<f32>>()
+        };
+        let read = all(&mut gradients, loss);
         assert_eq!(read.len(), parameters + 1);
         assert_eq!(read[parameters - 3..parameters], [1.0; 3]);
         // 32 weights and 2 biases of the hidden layer; its inputs are all 1, so weight and bias gradients agree.
@@ -123,8 +138,8 @@ mod tests {
         // A loss that no parameter takes part in leaves all gradients at zero.
         let alone = Tensor::<1>::ones([1], &device).require_grad();
         let loss = alone.clone().sum();
-        let gradients = loss.backward();
-        read_gradients(&network, gradients, loss.inner(), &mut read).expect("computed");
+        let mut gradients = loss.backward();
+        let read = all(&mut gradients, loss);
         assert_eq!(read[..parameters], vec![0.0; parameters]);
         assert_eq!(read[parameters], 1.0);
     }

@@ -1,5 +1,7 @@
 //! The models, as one Burn module.
 
+use std::ops::Range;
+
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
@@ -21,6 +23,14 @@ pub struct Network {
     pool: MaxPool2d,
     #[module(skip)]
     shape: [usize; 3],
+}
+
+/// Layers whose gradients come about together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) layers: Range<usize>,
+    /// Positions in the flat vector.
+    pub(crate) parameters: Range<usize>,
 }
 
 impl Network {
@@ -59,11 +69,46 @@ impl Network {
 
     /// The logits `[samples, classes]` of samples `[samples, features]`.
     pub fn forward(&self, samples: Tensor<2>) -> Tensor<2> {
-        let mut features = self.convolve(samples);
-        for layer in &self.hidden {
-            features = relu(layer.forward(features));
+        self.forward_through(0..self.layers(), samples)
+    }
+
+    /// What some layers make of the features before them. Layer 0 has all convolutions before it.
+    pub(crate) fn forward_through(&self, layers: Range<usize>, features: Tensor<2>) -> Tensor<2> {
+        layers.fold(features, |mut features, layer| {
+            if layer == 0 {
+                features = self.convolve(features);
+            }
+            match self.hidden.get(layer) {
+                Some(hidden) => relu(hidden.forward(features)),
+                None => self.output.forward(features),
+            }
+        })
+    }
+
+    /// Where backward can pause: blocks of layers, and which of the flat parameters they have, from the first to the last.
+    /// Each but the first has `least` parameters or more.
+    pub(crate) fn blocks(&self, least: usize) -> Vec<Block> {
+        let parameters = |layer: usize| match self.hidden.get(layer) {
+            Some(hidden) => hidden.num_params(),
+            None => self.output.num_params(),
+        };
+        let mut blocks = Vec::new();
+        let (mut end, mut last) = (self.num_params(), self.layers());
+        let mut start = end;
+        for layer in (1..last).rev() {
+            start -= parameters(layer);
+            if end - start >= least {
+                blocks.push(Block { layers: layer..last, parameters: start..end });
+                (end, last) = (start, layer);
+            }
         }
-        self.output.forward(features)
+        blocks.push(Block { layers: 0..last, parameters: 0..end });
+        blocks.reverse();
+        blocks
+    }
+
+    fn layers(&self) -> usize {
+        self.hidden.len() + 1
     }
 
     /// Runs the convolutions, if there are any: `[samples, features]` to `[samples, channels]`.
@@ -100,6 +145,32 @@ mod tests {
         let network = write_parameters(network, parameters, &device);
         let sample = Tensor::from_data(TensorData::new(sample.to_vec(), [1, sample.len()]), &device.inner());
         network.forward(sample).into_data().as_slice::<f32>().expect("f32").to_vec()
+    }
+
+    #[test]
+    fn blocks_have_every_parameter_once_and_enough_of_them() {
+        let device = Device::flex();
+        for (spec, least, blocks) in [
+            ("mlp:8,8,8", 1, 4),
+            ("mlp:8,8,8", 100, 2),
+            ("mlp:8,8,8", 1 << 20, 1),
+            ("mlp:8", 18, 2),
+            ("mlp:8", 19, 1),
+            ("softmax", 1, 1),
+            ("cnn:4,4", 1, 1),
+        ] {
+            let network = Network::new(&spec.parse().expect("a model"), [1, 4, 4], 2, &device);
+            let found = network.blocks(least);
+            assert_eq!(found.len(), blocks, "{spec}, {least}: {found:?}");
+            assert_eq!((found[0].parameters.start, found[0].layers.start), (0, 0));
+            let end = &found[blocks - 1];
+            assert_eq!((end.parameters.end, end.layers.end), (network.num_params(), network.layers()));
+            for pair in found.windows(2) {
+                assert_eq!(pair[0].parameters.end, pair[1].parameters.start);
+                assert_eq!(pair[0].layers.end, pair[1].layers.start);
+                assert!(pair[1].parameters.len() >= least);
+            }
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A model in training: local gradients out, averaged gradients in.
 //!
 //! ```text
-//!   compute:       my share of the pending step -> device: forward, backward -> one read-back -> gradients, loss   (local)
+//!   compute:       my share of the pending step -> device: forward, backward -> gradients, block by block; loss    (local)
 //!   contribution:  gradients and loss, weighted by samples, and my speed -> one buffer                             (local)
 //!   ...            members sum their buffers and divide by the batch size                                          (not here)
 //!   apply:         the result -> optimizer on the flat state -> ledger -> one write to the device        (same bits on all)
@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::Range;
 
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
 use starling_topology::ledger::UNMEASURED;
 use starling_topology::{Digest, Ledger, Order, PeerId, RunId};
 
@@ -22,14 +22,19 @@ use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::evaluation::{self, Evaluation};
 use crate::flatten;
+use crate::gradient::Gradient;
 use crate::initial;
 use crate::manifest::Manifest;
-use crate::network::Network;
+use crate::network::{Block, Network};
 use crate::optimizer::{Optimizer, first_not_finite};
 use crate::record::ResultRecord;
 use crate::schema::Schema;
 use crate::spec::ModelSpec;
 use crate::state::{ReplicatedState, StateView};
+
+/// Backward pauses once it has gone through so many parameters, for their gradients to be read and to leave: 1 MiB. Each
+/// pause costs a read-back, and models that are smaller have none.
+const BLOCK_PARAMETERS: usize = 1 << 18;
 
 /// What one step came to: the same on all members.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,6 +67,8 @@ pub struct Trainer {
     device: Device,
     inner: Device,
     network: Network,
+    /// From the first layers to the last.
+    blocks: Vec<Block>,
     loss: CrossEntropyLoss,
     step: u64,
     parameters: Vec<f32>,
@@ -98,6 +105,7 @@ impl Trainer {
             run: manifest.run_id(),
             ledger: Ledger::new(manifest.seed, training, manifest.batch_size),
             order: None,
+            blocks: network.blocks(BLOCK_PARAMETERS),
             network: flatten::write_parameters(network, &parameters, &device),
             loss: CrossEntropyLossConfig::new().init(&device),
             optimizer: Optimizer::new(manifest.optimizer, parameters.len()),
@@ -180,21 +188,34 @@ impl Trainer {
         has_changed
     }
 
-    /// Computes the share of `me` of the pending step: replaces `into` by the mean gradient over it, then the mean loss
-    /// (`[parameters + 1]`), and returns how many samples it has. An empty share gives zeros and weight 0. The state
-    /// does not change: who was interrupted may compute again, or contribute what it has.
+    /// Whether gradients come about in several blocks, so that a reduction can begin before all is computed.
+    pub fn has_blocks(&self) -> bool {
+        self.blocks.len() > 1
+    }
+
+    /// Computes the share of `me` of the pending step into `gradient`, which is empty, and returns how many samples it has.
+    /// Blocks of layers, the last ones first, are there as soon as backward has reached them; `progressed` is told
+    /// each time from which position on. An empty share gives zeros and weight 0. The state does not change: who was interrupted
+    /// may compute again, or contribute what it has.
+    ///
+    /// Backward is cut at the borders of blocks: what is in front of one is computed from the gradient of its input. The
+    /// bits are those of an uncut one.
     ///
     /// # Errors
     /// If nothing is assigned yet, a number is not finite (the error names its parameter), or the device failed.
-    pub fn compute(&mut self, me: PeerId, into: &mut Vec<f32>) -> Result<u64, Error> {
+    pub fn compute(
+        &mut self,
+        me: PeerId,
+        gradient: &Gradient,
+        mut progressed: impl FnMut(usize),
+    ) -> Result<u64, Error> {
         if !self.ledger.is_assigned() {
             return Err(Error::NotBegun);
         }
-        let step = self.ledger.step();
         let share = self.ledger.share_of(me);
         if share.is_empty() {
-            into.clear();
-            into.resize(self.parameters.len() + 1, 0.0);
+            gradient.set_nothing();
+            progressed(0);
             return Ok(0);
         }
         if self.order.as_ref().is_none_or(|order| order.epoch() != self.ledger.epoch()) {
@@ -202,33 +223,41 @@ impl Trainer {
         }
         let order = self.order.as_ref().expect("invariant: it was just drawn");
         let indices = order.indices(share);
+        let weight = indices.len() as u64;
         let (samples, labels) = batch(self.dataset.training(), &indices, &self.inner);
-        let loss = self.loss.forward(self.network.forward(samples), labels);
-        let gradients = loss.backward();
-        flatten::read_gradients(&self.network, gradients, loss.inner(), into).map_err(|source| Error::Execution {
-            device: self.device_name.clone(),
-            step,
-            source,
-        })?;
-        self.check_numbers(step, into, "gradient")?;
-        Ok(indices.len() as u64)
+        // Of each block, what goes into it, cut off from what computed that, and the same not cut off.
+        let (mut passed, mut features) = (Vec::new(), samples);
+        for block in &self.blocks {
+            let before = features;
+            let input = if passed.is_empty() { before.clone() } else { before.clone().detach().require_grad() };
+            features = self.network.forward_through(block.layers.clone(), input.clone());
+            passed.push((block.parameters.clone(), input, before));
+        }
+        let loss = self.loss.forward(features, labels);
+        let mut gradients = loss.backward();
+        let mut loss = Some(loss.inner());
+        while let Some((parameters, input, before)) = passed.pop() {
+            let start = parameters.start;
+            let read = flatten::read_gradients(&self.network, parameters, &mut gradients, loss.take());
+            let read = read.map_err(|source| self.failed(source))?;
+            let pieces = read.iter().map(flatten::numbers);
+            self.check_gradient(start, pieces.clone())?;
+            gradient.prepend(weight, pieces);
+            progressed(start);
+            if !passed.is_empty() {
+                let behind = input.grad_remove(&mut gradients).expect("invariant: a block depends on its input");
+                gradients = (before * Tensor::from_inner(behind)).sum().backward();
+            }
+        }
+        Ok(weight)
     }
 
-    /// Replaces `into` by what this member puts into an operation of the view with `members`
-    /// (`[parameters + 1 + members]`): gradient and loss times `weight`, as [`Trainer::compute`] gave them, and `speed`,
-    /// as [`speed`](contribution::speed) gives it, in the slot of `me`. Without `me`, it is that of a member that
-    /// downloads the state: zeros, of `gradient` only the length counts.
+    /// What this member puts into an operation of the view with `members` behind its [`Gradient`]: `speed`, as
+    /// [`speed`](contribution::speed) gives it, in the slot of `me`, zeros in the others' (`[members]`).
     ///
-    /// The ring is to sum these and divide by the manifest's batch size.
-    pub fn contribution(
-        gradient: &[f32],
-        weight: u64,
-        members: &[PeerId],
-        me: Option<PeerId>,
-        speed: u32,
-        into: &mut Vec<f32>,
-    ) {
-        contribution::fill(gradient, weight, members, me, speed, into);
+    /// The ring is to sum contributions and divide by the manifest's batch size.
+    pub fn slots(members: &[PeerId], me: PeerId, speed: u32) -> Vec<f32> {
+        contribution::slots(members, me, speed).collect()
     }
 
     /// The result of a step that `me` takes alone in its view, from what [`Trainer::compute`] gave: what a ring of one
@@ -357,11 +386,7 @@ impl Trainer {
     /// # Errors
     /// If the device failed.
     pub fn evaluate(&mut self) -> Result<Evaluation, Error> {
-        evaluation::evaluate(&self.network, self.dataset.held_out(), &self.inner).map_err(|source| Error::Execution {
-            device: self.device_name.clone(),
-            step: self.step,
-            source,
-        })
+        evaluation::evaluate(&self.network, self.dataset.held_out(), &self.inner).map_err(|source| self.failed(source))
     }
 
     fn write_parameters(&mut self) {
@@ -377,6 +402,21 @@ impl Trainer {
             Balance::Speed => speeds,
             Balance::Equal => speeds.into_iter().map(|speed| speed.min(UNMEASURED)).collect(),
         }
+    }
+
+    fn check_gradient<'a>(&self, start: usize, pieces: impl Iterator<Item = &'a [f32]>) -> Result<(), Error> {
+        let mut at = start;
+        for piece in pieces {
+            if let Some(found) = first_not_finite(piece) {
+                return Err(self.not_finite(self.ledger.step(), "gradient", at + found, piece[found]));
+            }
+            at += piece.len();
+        }
+        Ok(())
+    }
+
+    fn failed(&self, source: ExecutionError) -> Error {
+        Error::Execution { device: self.device_name.clone(), step: self.step, source }
     }
 
     fn check_numbers(&self, step: u64, numbers: &[f32], what: &'static str) -> Result<(), Error> {

@@ -18,10 +18,21 @@ fn trainer(model: &str, optimizer: OptimizerSpec, batch_size: u32) -> Trainer {
 
 const ME: PeerId = PeerId([1; 32]);
 
+/// All of a gradient, and its weight.
+fn compute(trainer: &mut Trainer, me: PeerId, into: &mut Vec<f32>) -> Result<u64, Error> {
+    let gradient = Gradient::new(trainer.parameters());
+    let mut starts = Vec::new();
+    let weight = trainer.compute(me, &gradient, |start| starts.push(start))?;
+    assert!(starts.is_sorted_by(|before, next| next < before), "from the last parameters to the first: {starts:?}");
+    assert_eq!((starts.last(), gradient.ready_from(), gradient.weight()), (Some(&0), 0, weight));
+    *into = gradient.values();
+    Ok(weight)
+}
+
 /// Takes one step alone.
 fn advance(trainer: &mut Trainer, buffer: &mut Vec<f32>) -> StepReport {
     let _ = trainer.begin(&[ME]);
-    let weight = trainer.compute(ME, buffer).expect("computed");
+    let weight = compute(trainer, ME, buffer).expect("computed");
     assert_eq!(weight, u64::from(trainer.ledger().share_len(ME)));
     let record = trainer.reduce_alone(std::mem::take(buffer), weight, ME, UNMEASURED);
     let report = trainer.apply(&record).expect("applied");
@@ -76,12 +87,12 @@ fn gradients_are_those_of_the_loss() {
         let mut trainer = trainer(model, OptimizerSpec::sgd(0.1), 32);
         trainer.begin(&[ME]);
         let mut gradient = Vec::new();
-        trainer.compute(ME, &mut gradient).expect("computed");
+        compute(&mut trainer, ME, &mut gradient).expect("computed");
         let start = trainer.state();
         let mut buffer = Vec::new();
         let mut loss_at = |parameters: Vec<f32>| {
             trainer.load(ReplicatedState { parameters, ..start.clone() }).expect("loaded");
-            trainer.compute(ME, &mut buffer).expect("computed");
+            compute(&mut trainer, ME, &mut buffer).expect("computed");
             f64::from(buffer[buffer.len() - 1])
         };
         // Along the gradient itself, the slope is its squared length.
@@ -118,13 +129,30 @@ fn a_resumed_run_has_the_same_bits_as_an_unbroken_one() {
 }
 
 #[test]
+fn a_gradient_in_blocks_has_the_bits_of_one_in_one_piece() {
+    for (model, blocks) in [("mlp:24,16,20", 4), ("mlp:9", 2), ("softmax", 1), ("cnn:2,3", 1)] {
+        let mut trainer = trainer(model, OptimizerSpec::sgd(0.1), 32);
+        trainer.begin(&[ME]);
+        let (mut whole, mut pieces) = (Vec::new(), Vec::new());
+        trainer.blocks = trainer.network.blocks(usize::MAX);
+        assert!(!trainer.has_blocks());
+        compute(&mut trainer, ME, &mut whole).expect("computed");
+        trainer.blocks = trainer.network.blocks(1);
+        assert_eq!(trainer.blocks.len(), blocks, "{model}");
+        compute(&mut trainer, ME, &mut pieces).expect("computed");
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&whole), bits(&pieces), "{model}");
+    }
+}
+
+#[test]
 fn computing_does_not_change_the_state() {
     let mut trainer = trainer("mlp:8", OptimizerSpec::adam_w(1e-2), 16);
     trainer.begin(&[ME]);
     let (mut first, mut second) = (Vec::new(), Vec::new());
     let digest = trainer.digest();
-    trainer.compute(ME, &mut first).expect("computed");
-    trainer.compute(ME, &mut second).expect("computed");
+    compute(&mut trainer, ME, &mut first).expect("computed");
+    compute(&mut trainer, ME, &mut second).expect("computed");
     assert_eq!((first, trainer.digest(), trainer.step()), (second, digest, 0));
 }
 
@@ -132,7 +160,7 @@ fn computing_does_not_change_the_state() {
 fn a_step_needs_an_assignment_and_the_record_of_that_step() {
     let mut trainer = trainer("mlp:4", OptimizerSpec::sgd(0.1), 16);
     let record = ResultRecord { step: 1, members: vec![ME], mean: vec![0.0; trainer.buffer_len(1)] };
-    assert!(matches!(trainer.compute(ME, &mut Vec::new()), Err(Error::NotBegun)));
+    assert!(matches!(compute(&mut trainer, ME, &mut Vec::new()), Err(Error::NotBegun)));
     trainer.begin(&[ME]);
     let digest = trainer.digest();
     for step in [0, 2] {
@@ -188,7 +216,7 @@ fn numbers_that_are_not_finite_are_refused_by_step_and_parameter() {
     let mut state = trainer.state();
     state.parameters.fill(1e30);
     trainer.load(state).expect("finite");
-    let message = trainer.compute(ME, &mut Vec::new()).expect_err("overflow").to_string();
+    let message = compute(&mut trainer, ME, &mut Vec::new()).expect_err("overflow").to_string();
     assert!(message.contains("step 1: the gradient of `"), "{message}");
 }
 
@@ -255,8 +283,8 @@ fn a_gpu_computes_the_same_steps_as_the_cpu() {
     gpu.begin(&[ME]);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..3 {
-        let weight = cpu.compute(ME, &mut ours).expect("computed");
-        gpu.compute(ME, &mut theirs).expect("computed");
+        let weight = compute(&mut cpu, ME, &mut ours).expect("computed");
+        compute(&mut gpu, ME, &mut theirs).expect("computed");
         assert_eq!(ours.len(), theirs.len());
         for (at, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
             assert!((ours - theirs).abs() < 1e-4, "{}: {ours} and {theirs}", cpu.schema().path_at(at));

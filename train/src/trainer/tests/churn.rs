@@ -42,7 +42,7 @@ impl Swarm {
         let mut computed = BTreeMap::new();
         for (name, member) in self.members.iter_mut().filter(|(_, member)| member.queue.is_none()) {
             let mut gradient = Vec::new();
-            let weight = member.trainer.compute(*name, &mut gradient).expect("computed");
+            let weight = compute(&mut member.trainer, *name, &mut gradient).expect("computed");
             computed.insert(*name, (gradient, weight));
         }
         computed
@@ -53,15 +53,11 @@ impl Swarm {
         let (names, (gradient, _)) = (self.names(), computed.values().next().expect("somebody computes"));
         let step = self.members.values().map(|member| member.trainer.step() + 1).max().expect("somebody is there");
         let mut sum = vec![0.0; gradient.len() + names.len()];
-        let mut buffer = Vec::new();
         for (name, member) in &self.members {
-            match computed.get(name) {
-                Some((gradient, weight)) => {
-                    Trainer::contribution(gradient, *weight, &names, Some(*name), member.speed, &mut buffer);
-                }
-                None => Trainer::contribution(gradient, 0, &names, None, SYNCING, &mut buffer),
-            }
-            sum.iter_mut().zip(&buffer).for_each(|(sum, value)| *sum += value);
+            let Some((gradient, weight)) = computed.get(name) else { continue };
+            let weighted = gradient.iter().map(|value| value * *weight as f32);
+            let slots = Trainer::slots(&names, *name, member.speed);
+            sum.iter_mut().zip(weighted.chain(slots)).for_each(|(sum, value)| *sum += value);
         }
         sum.iter_mut().for_each(|sum| *sum /= self.batch_size as f32);
         ResultRecord { step, members: names, mean: sum }
@@ -258,7 +254,7 @@ fn a_member_without_samples_contributes_nothing() {
     let mut trainer = trainer("mlp:4", OptimizerSpec::sgd(0.1), 2);
     trainer.begin(&[peer(1), peer(2), peer(3)]);
     let mut buffer = vec![7.0; 3];
-    assert_eq!(trainer.compute(peer(3), &mut buffer).expect("nothing to do"), 0);
+    assert_eq!(compute(&mut trainer, peer(3), &mut buffer).expect("nothing to do"), 0);
     assert_eq!(buffer, vec![0.0; trainer.parameters() + 1]);
-    assert_eq!(trainer.compute(peer(9), &mut buffer).expect("not in the run"), 0);
+    assert_eq!(compute(&mut trainer, peer(9), &mut buffer).expect("not in the run"), 0);
 }

@@ -1,0 +1,128 @@
+//! What one member computes in one step: the gradient over its share, from the last parameters to the first.
+
+use std::ops::Range;
+use std::sync::{PoisonError, RwLock};
+
+/// The mean gradient over a member's share and the mean loss, `[parameters + 1]`, and how many samples they are the mean of.
+///
+/// It comes about from the end: the loss first, then block by block as backward reaches them. One thread computes it while
+/// another may read what is there already.
+#[derive(Debug)]
+pub struct Gradient(RwLock<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    weight: u64,
+    /// What is behind this position is there.
+    ready: usize,
+    values: Vec<f32>,
+}
+
+impl Gradient {
+    /// Nothing yet, for a model of `parameters` parameters.
+    pub fn new(parameters: usize) -> Self {
+        let values = vec![0.0; parameters + 1];
+        Self(RwLock::new(Inner { weight: 0, ready: values.len(), values }))
+    }
+
+    /// Forgets what was computed.
+    pub fn clear(&mut self) {
+        let inner = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        (inner.weight, inner.ready) = (0, inner.values.len());
+    }
+
+    /// How many samples it is the mean of; 0 as long as nothing is there.
+    pub fn weight(&self) -> u64 {
+        self.read(|inner| inner.weight)
+    }
+
+    /// How many numbers there will be: the parameters, and the loss.
+    pub fn len(&self) -> usize {
+        self.read(|inner| inner.values.len())
+    }
+
+    /// Whether there will be none; there is always a loss.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The position from which on the numbers are there: `parameters + 1` if none are, 0 if all are.
+    pub fn ready_from(&self) -> usize {
+        self.read(|inner| inner.ready)
+    }
+
+    /// Writes this member's part of a reduction for some positions: the numbers times the weight.
+    ///
+    /// # Panics
+    /// If they are not there yet, or `into` is not as long.
+    pub fn contribute(&self, range: Range<usize>, into: &mut [f32]) {
+        self.read(|inner| {
+            assert!(range.start >= inner.ready, "only what is there can be contributed");
+            // Exact: a batch has at most 2^20 samples.
+            let weight = inner.weight as f32;
+            into.iter_mut().zip(&inner.values[range]).for_each(|(into, value)| *into = value * weight);
+        });
+    }
+
+    /// All numbers, once they are there.
+    pub fn values(&self) -> Vec<f32> {
+        self.read(|inner| inner.values.clone())
+    }
+
+    /// There is no share: all zeros, of weight 0.
+    pub(crate) fn set_nothing(&self) {
+        self.write(|inner| {
+            inner.values.fill(0.0);
+            (inner.weight, inner.ready) = (0, 0);
+        });
+    }
+
+    /// Takes in the numbers before those that are there, in pieces of ascending positions.
+    pub(crate) fn prepend<'a>(&self, weight: u64, pieces: impl DoubleEndedIterator<Item = &'a [f32]>) {
+        self.write(|inner| {
+            inner.weight = weight;
+            for piece in pieces.rev() {
+                let start = inner.ready.checked_sub(piece.len()).expect("invariant: a gradient is as long as its model");
+                inner.values[start..inner.ready].copy_from_slice(piece);
+                inner.ready = start;
+            }
+        });
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Inner) -> T) -> T {
+        // A lock poisoned by a panic elsewhere still guards sound data.
+        read(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write(&self, write: impl FnOnce(&mut Inner)) {
+        write(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_comes_about_from_the_end() {
+        let mut gradient = Gradient::new(4);
+        assert_eq!((gradient.len(), gradient.ready_from(), gradient.weight()), (5, 5, 0));
+        gradient.prepend(2, [&[3.0][..], &[4.0], &[0.5]].into_iter());
+        assert_eq!((gradient.ready_from(), gradient.weight()), (2, 2));
+        let mut part = [9.0; 2];
+        gradient.contribute(3..5, &mut part);
+        assert_eq!(part, [8.0, 1.0]);
+        gradient.prepend(2, [&[1.0, 2.0][..]].into_iter());
+        assert_eq!((gradient.ready_from(), gradient.values()), (0, vec![1.0, 2.0, 3.0, 4.0, 0.5]));
+        gradient.clear();
+        assert_eq!((gradient.ready_from(), gradient.weight()), (5, 0));
+        gradient.set_nothing();
+        assert_eq!((gradient.ready_from(), gradient.weight(), gradient.values()), (0, 0, vec![0.0; 5]));
+    }
+
+    #[test]
+    #[should_panic(expected = "only what is there")]
+    fn what_is_not_there_can_not_be_contributed() {
+        Gradient::new(4).contribute(3..5, &mut [0.0; 2]);
+    }
+}
