@@ -152,6 +152,13 @@ impl Layout {
         if bucket < self.buckets { at(bucket as usize)..at(bucket as usize + 1) } else { end..end }
     }
 
+    /// The first bucket that, with all behind it, lies at or behind the element `position`; one more than the last if none
+    /// does.
+    pub fn bucket_from(&self, position: usize) -> u32 {
+        let behind = |bucket: &u32| self.bucket(*bucket).start >= position;
+        (0..self.buckets).rev().take_while(behind).last().unwrap_or(self.buckets)
+    }
+
     /// The elements of one chunk of `bucket`, as positions in the flat buffer; may be empty.
     pub fn chunk(&self, bucket: u32, chunk: Rank) -> Range<usize> {
         let bucket = self.bucket(bucket);

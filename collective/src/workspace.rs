@@ -166,6 +166,20 @@ impl Workspace {
         Ok(())
     }
 
+    /// Checks the payload of a segment that is kept for later, so that its sender is known if it is to blame.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    ///
+    /// # Panics
+    /// As [`Self::apply`].
+    pub fn check(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
+        let (range, codec) = self.locate(segment);
+        let bad = |source| BadSegment { segment: *segment, source };
+        self.scratch.resize(range.len(), 0.0);
+        codec.store(&mut self.scratch, payload).map_err(bad)
+    }
+
     /// [`Output::Accumulate`].
     ///
     /// # Errors

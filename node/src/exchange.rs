@@ -28,6 +28,7 @@ use tokio::sync::{Notify, watch};
 pub(crate) use syncing::{MIN_KEPT, Syncing};
 pub(crate) use turn::{At, Gate, Next, Turn};
 
+use crate::contribution::{Brought, Contribution, Readiness};
 use crate::reducer::{Operation, Results};
 
 /// What the event loop is to know.
@@ -67,6 +68,8 @@ struct Inner {
     turns: u64,
     /// The step whose operation is under way in this turn.
     submitted: Option<u64>,
+    /// How much of that operation's contribution is there; `None` if it was whole from the beginning.
+    coming: Option<Readiness>,
     /// What a lossy codec dropped here of the newest step that was reduced, or begun, and of which step that is.
     dropped: Option<(u64, Dropped)>,
     /// While the state is being downloaded.
@@ -95,6 +98,7 @@ impl Exchange {
             turn: None,
             turns: 0,
             submitted: None,
+            coming: None,
             dropped: None,
             syncing: None,
             syncs: 0,
@@ -121,7 +125,10 @@ impl Exchange {
     /// Holds the steps. `Some` if they stand already; else [`Notice::Held`] follows, unless a newer hold replaces this one.
     pub(crate) fn hold(&self, hold: Hold) -> Option<Progress> {
         let mut inner = self.lock();
-        let under_way = inner.submitted.filter(|step| *step == inner.step + 1 && inner.gate.admits(*step));
+        // Others have to wait for a gradient that is still being computed, which the next view can use as well.
+        let is_whole = inner.coming.as_ref().is_none_or(|coming| *coming.borrow() == 0);
+        let is_next = |step: &u64| is_whole && *step == inner.step + 1 && inner.gate.admits(*step);
+        let under_way = inner.submitted.filter(is_next);
         let last = match hold {
             Hold::Now => inner.step,
             Hold::Boundary => under_way.unwrap_or(inner.step),
@@ -330,24 +337,52 @@ impl Exchange {
         inner.dropped.take_if(|(of, _)| *of == step && step <= committed).map(|(_, dropped)| dropped)
     }
 
+    /// The turn in which the step that is about to be computed can be contributed to at once, while it is computed: once in
+    /// each turn, and never in a view of one.
+    pub(crate) fn opening(&self, at: &mut At) -> Option<Turn> {
+        let inner = self.lock();
+        let turn = inner.turn.as_ref().filter(|turn| turn.operations.is_some() && turn.number != at.contributed)?;
+        let step = at.step + 1;
+        let is_assigned = at.step > 0 || at.begun == turn.number;
+        if inner.stop.is_some() || inner.syncing.is_some() || at.step != inner.step || !is_assigned {
+            return None;
+        }
+        if step > inner.last_step || !inner.gate.admits(step) {
+            return None;
+        }
+        at.contributed = turn.number;
+        Some(turn.clone())
+    }
+
     /// Hands a contribution to the reducer of `turn`, which books in `dropped` what its codec drops. Does nothing if the
     /// turn is over, or has this member's contribution.
-    pub(crate) fn submit(&self, turn: &Turn, step: u64, mut buffer: Vec<f32>, dropped: Option<Dropped>) {
+    pub(crate) fn submit(&self, turn: &Turn, step: u64, brought: Brought, dropped: Option<Dropped>) {
         let mut inner = self.lock();
         let is_current = inner.turn.as_ref().is_some_and(|current| current.number == turn.number);
         if !is_current || inner.submitted.is_some() || step != inner.step + 1 || !inner.gate.admits(step) {
-            inner.spare = buffer;
+            if let Brought::Whole(buffer) = brought {
+                inner.spare = buffer;
+            }
             return;
         }
         inner.submitted = Some(step);
         // What an earlier try of this step dropped is of no interest any more.
         inner.dropped = None;
+        let (mut buffer, contribution) = match brought {
+            Brought::Whole(buffer) => (buffer, None),
+            Brought::Coming(contribution) => (std::mem::take(&mut inner.spare), Some(contribution)),
+        };
+        inner.coming = contribution.as_ref().map(Contribution::readiness);
         let divisor = inner.batch_size;
         drop(inner);
         match &turn.operations {
             // A reducer whose links have broken takes nothing; their loss changes the view.
-            Some(operations) => drop(operations.try_send(Operation { step, buffer, divisor, dropped })),
+            Some(operations) => drop(operations.try_send(Operation { step, buffer, contribution, divisor, dropped })),
             None => {
+                if let Some(contribution) = contribution {
+                    buffer.resize(contribution.len(), 0.0);
+                    contribution.fill(0..buffer.len(), &mut buffer);
+                }
                 kernel::divide(&mut buffer, divisor);
                 self.complete(turn.view, step, buffer, None);
             }

@@ -24,6 +24,7 @@ mod catch_up;
 pub mod cli;
 pub mod commands;
 pub mod config;
+mod contribution;
 mod control;
 pub mod data;
 mod data_dir_lock;

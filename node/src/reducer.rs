@@ -30,6 +30,7 @@ use starling_topology::{PeerId, Ring, View, ViewId};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
+use crate::contribution::Contribution;
 use crate::data::{Door, Limits};
 use crate::event::NetworkEvent;
 use crate::exchange::Gate;
@@ -41,7 +42,10 @@ pub(crate) use sums::Sums;
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) step: u64,
+    /// Holds the contribution, or is memory for it.
     pub(crate) buffer: Vec<f32>,
+    /// What goes into the buffer, as it comes about; `None` if everything is there.
+    pub(crate) contribution: Option<Contribution>,
     /// What the sum of all contributions is divided by.
     pub(crate) divisor: f32,
     /// Where to book what a lossy codec drops; `None` if nobody makes up for it.

@@ -39,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 pub use error::SwarmError;
 
 use crate::ask::{Member, ask};
+use crate::contribution::Brought;
 use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
 use crate::event_loop::{End, EventLoop};
@@ -324,7 +325,7 @@ impl Swarm {
             feedback.add_to(&mut buffer);
             Dropped::new(feedback.residual().len(), std::mem::take(&mut self.spare))
         });
-        self.exchange.submit(turn, self.at.step + 1, buffer, dropped);
+        self.exchange.submit(turn, self.at.step + 1, Brought::Whole(buffer), dropped);
         Ok(())
     }
 

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use starling_collective::Feedback;
 use starling_topology::{Digest, PeerId};
-use starling_train::Trainer;
-use tokio::sync::mpsc;
+use starling_train::{Gradient, Trainer};
+use tokio::sync::{mpsc, watch};
 
 pub(crate) use busy::{Busy, Watch};
 pub(crate) use worker::contribute_nothing;
@@ -104,6 +104,7 @@ pub(crate) fn start(
     let (events, feed) = Feed::new();
     let journal = Journal::open(duties.audit.as_deref(), &trainer, company.observer.clone())?;
     let feedback = trainer.manifest().codec.is_lossy().then(|| Feedback::new(trainer.parameters()));
+    let parameters = trainer.parameters();
     let worker = Worker {
         at: At { step: trainer.step(), ..At::default() },
         busy: feed.busy.clone(),
@@ -112,10 +113,10 @@ pub(crate) fn start(
         company,
         events,
         duties,
-        gradient: Vec::new(),
+        gradient: Arc::new(Gradient::new(parameters)),
+        progress: watch::Sender::new(parameters + 1),
         feedback,
         spare: Vec::new(),
-        weight: 0,
         began: None,
         contributed: None,
         turn: 0,

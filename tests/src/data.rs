@@ -28,6 +28,16 @@ fn digits() -> Vec<Vec<u8>> {
     text.lines().map(|line| line.split(',').map(|cell| cell.parse().expect("a small number")).collect()).collect()
 }
 
+/// Writes a table of `rows` digits, over and over the same ones.
+///
+/// # Errors
+/// If the file can't be written.
+pub fn write_digits(path: &Path, rows: usize) -> std::io::Result<()> {
+    let line = |row: &Vec<u8>| row.iter().map(u8::to_string).collect::<Vec<_>>().join(",") + "\n";
+    let text: String = digits().iter().map(line).collect::<Vec<_>>().into_iter().cycle().take(rows).collect();
+    std::fs::write(path, text)
+}
+
 /// Writes the digits as the pair of IDX files that MNIST comes in, images compressed and labels plain.
 pub fn write_idx(folder: &Path) {
     let rows = digits();

@@ -39,6 +39,10 @@ pub struct Host {
     pub prefix: Vec<String>,
 }
 
+/// Of the longest frame on Ethernet, the share that TCP carries: 1,448 of 1,514 bytes. All else is headers, which count:
+/// the kernel's token buckets know what each frame will have.
+pub(crate) const PAYLOAD: f64 = 1448.0 / 1514.0;
+
 impl Lan {
     /// A network of `hosts`, which all reach each other.
     ///

@@ -11,7 +11,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use starling_topology::ledger::UNMEASURED;
 use starling_topology::{Generator, Order, PeerId};
 use starling_train::{
-    DataOptions, Dataset, DeviceChoice, Manifest, ModelSpec, Network, OptimizerSpec, RunSpec, Trainer,
+    DataOptions, Dataset, DeviceChoice, Gradient, Manifest, ModelSpec, Network, OptimizerSpec, RunSpec, Trainer,
 };
 
 const BATCH: u32 = 64;
@@ -51,12 +51,11 @@ fn report(case: &Case, json: bool) {
     let mut trainer = Trainer::new(&manifest, dataset.clone(), DeviceChoice::Cpu).expect("a trainer");
     let me = PeerId([1; 32]);
     trainer.begin(&[me]);
-    let mut buffer = Vec::new();
+    let mut gradient = Gradient::new(trainer.parameters());
     let mut member = || {
-        let weight = trainer.compute(me, &mut buffer).expect("computed");
-        let record = trainer.reduce_alone(std::mem::take(&mut buffer), weight, me, UNMEASURED);
-        trainer.apply(&record).expect("applied");
-        buffer = record.mean;
+        gradient.clear();
+        trainer.compute(me, &gradient, |_| {}).expect("computed");
+        trainer.apply(&trainer.reduce_alone(&gradient, me, UNMEASURED)).expect("applied");
     };
     let mut bare = bare_loop(dataset, &spec.model, &manifest);
 

@@ -6,7 +6,7 @@ use std::error::Error;
 
 use starling_topology::PeerId;
 use starling_topology::ledger::UNMEASURED;
-use starling_train::{DataOptions, Dataset, DeviceChoice, Manifest, RunSpec, Trainer};
+use starling_train::{DataOptions, Dataset, DeviceChoice, Gradient, Manifest, RunSpec, Trainer};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -26,14 +26,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut trainer = Trainer::new(&manifest, dataset, DeviceChoice::Auto)?;
     println!("run {} on {}, {} parameters", manifest.run_id(), trainer.device_name(), trainer.parameters());
 
-    // With more members, each would put its `contribution` into one sum, and all would apply the result.
-    let (me, mut buffer) = (PeerId([0; 32]), Vec::new());
+    // With more members, each would contribute its gradient to one sum, and all would apply the result.
+    let (me, mut gradient) = (PeerId([0; 32]), Gradient::new(trainer.parameters()));
     trainer.begin(&[me]);
     while trainer.step() < trainer.steps() {
-        let weight = trainer.compute(me, &mut buffer)?;
-        let record = trainer.reduce_alone(std::mem::take(&mut buffer), weight, me, UNMEASURED);
-        let report = trainer.apply(&record)?;
-        buffer = record.mean;
+        gradient.clear();
+        trainer.compute(me, &gradient, |_| {})?;
+        let report = trainer.apply(&trainer.reduce_alone(&gradient, me, UNMEASURED))?;
         if report.step.is_multiple_of(100) {
             let held_out = trainer.evaluate()?;
             println!(

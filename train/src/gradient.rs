@@ -70,7 +70,7 @@ impl Gradient {
     }
 
     /// There is no share: all zeros, of weight 0.
-    pub(crate) fn set_nothing(&self) {
+    pub fn set_nothing(&self) {
         self.write(|inner| {
             inner.values.fill(0.0);
             (inner.weight, inner.ready) = (0, 0);
@@ -78,11 +78,15 @@ impl Gradient {
     }
 
     /// Takes in the numbers before those that are there, in pieces of ascending positions.
-    pub(crate) fn prepend<'a>(&self, weight: u64, pieces: impl DoubleEndedIterator<Item = &'a [f32]>) {
+    ///
+    /// # Panics
+    /// If there are more than are missing.
+    pub fn prepend<'a>(&self, weight: u64, pieces: impl DoubleEndedIterator<Item = &'a [f32]>) {
         self.write(|inner| {
             inner.weight = weight;
             for piece in pieces.rev() {
-                let start = inner.ready.checked_sub(piece.len()).expect("invariant: a gradient is as long as its model");
+                let start =
+                    inner.ready.checked_sub(piece.len()).expect("invariant: a gradient is as long as its model");
                 inner.values[start..inner.ready].copy_from_slice(piece);
                 inner.ready = start;
             }

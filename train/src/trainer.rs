@@ -261,9 +261,10 @@ impl Trainer {
     }
 
     /// The result of a step that `me` takes alone in its view, from what [`Trainer::compute`] gave: what a ring of one
-    /// would reduce, without a copy. A full batch costs no pass.
-    pub fn reduce_alone(&self, gradient: Vec<f32>, weight: u64, me: PeerId, speed: u32) -> ResultRecord {
-        contribution::alone(self.ledger.step(), gradient, weight, self.manifest.batch_size, me, speed)
+    /// would reduce.
+    pub fn reduce_alone(&self, gradient: &Gradient, me: PeerId, speed: u32) -> ResultRecord {
+        let (values, weight) = (gradient.values(), gradient.weight());
+        contribution::alone(self.ledger.step(), values, weight, self.manifest.batch_size, me, speed)
     }
 
     /// Commits the pending step: updates the state with what a view reduced, assigns the next step, and writes the

@@ -235,7 +235,7 @@ impl Linked {
         let buffer = std::mem::take(&mut self.buffer);
         let (began, used) = (Instant::now(), clock::process_time());
         // The sum, not the mean: then what comes out is exact.
-        let operation = Operation { step: round, buffer, divisor: 1.0, dropped: None };
+        let operation = Operation { step: round, buffer, contribution: None, divisor: 1.0, dropped: None };
         let handed = self.reducer.operations.send(operation).await;
         let result = tokio::select! {
             biased;

@@ -43,7 +43,9 @@ impl Thread {
                 None => return,
                 Some(Next::Begin { .. }) => {}
                 Some(Next::Compute) => self.at.prepared = true,
-                Some(Next::Contribute(turn)) => self.exchange.submit(&turn, self.at.step + 1, vec![1.0; 5], None),
+                Some(Next::Contribute(turn)) => {
+                    self.exchange.submit(&turn, self.at.step + 1, Brought::Whole(vec![1.0; 5]), None)
+                }
                 Some(Next::Apply(record)) => {
                     assert_eq!(record.step, self.at.step + 1, "in order");
                     self.applied.push(record.step);
@@ -124,6 +126,61 @@ async fn a_boundary_waits_for_the_operation_under_way() {
     assert_eq!(exchange.hold(Hold::After(1)), Some(progress(1, true)));
 }
 
+/// A contribution of five numbers that is being computed, and who computes it.
+fn coming() -> (tokio::sync::watch::Sender<usize>, Brought) {
+    let gradient = Arc::new(starling_train::Gradient::new(2));
+    let (computing, ready) = tokio::sync::watch::channel(gradient.len());
+    (computing, Brought::Coming(Contribution::new(gradient, vec![0.0; 2], None, ready)))
+}
+
+#[test]
+fn a_step_can_be_contributed_to_while_it_is_computed() {
+    let exchange = Exchange::new(0, 9, 5);
+    let (operations, mut queue) = tokio::sync::mpsc::channel(1);
+    let mut at = At::default();
+    assert!(exchange.opening(&mut at).is_none(), "no view yet");
+    exchange.open(&view(&[1, 2]), Some(operations), false);
+    assert!(exchange.opening(&mut at).is_none(), "nothing is assigned to this view's members yet");
+    assert!(matches!(exchange.lock().next(&mut at), Some(Next::Begin { .. })));
+    let turn = exchange.opening(&mut at).expect("the first step");
+    let (computing, contribution) = coming();
+    exchange.submit(&turn, 1, contribution, None);
+    assert!(queue.try_recv().expect("contributed").contribution.is_some());
+    assert!(exchange.opening(&mut at).is_none(), "once in each turn");
+    at.prepared = true;
+    assert!(exchange.lock().next(&mut at).is_none(), "it waits for the result");
+    // As long as the gradient is computed, a change of view waits for nothing; the next view's operation can have it.
+    assert_eq!(exchange.hold(Hold::Boundary), Some(progress(0, false)));
+    let (operations, mut queue) = tokio::sync::mpsc::channel(1);
+    exchange.open(&view(&[1, 2, 3]), Some(operations), false);
+    assert!(matches!(exchange.lock().next(&mut at), Some(Next::Begin { .. })));
+    let Some(Next::Contribute(turn)) = exchange.lock().next(&mut at) else { panic!("the gradient is at hand") };
+    let (_, contribution) = coming();
+    exchange.submit(&turn, 1, contribution, None);
+    assert!(queue.try_recv().is_ok());
+    drop(computing);
+}
+
+#[test]
+fn a_boundary_waits_for_a_contribution_that_is_whole() {
+    let (exchange, _, _queue, _) = pair();
+    let operations = tokio::sync::mpsc::channel(1);
+    exchange.open(&view(&[1, 2]), Some(operations.0), false);
+    let mut at = At { begun: 2, ..At::default() };
+    let turn = exchange.opening(&mut at).expect("a new turn");
+    let (computing, contribution) = coming();
+    exchange.submit(&turn, 1, contribution, None);
+    computing.send_replace(0);
+    assert_eq!(exchange.hold(Hold::Boundary), None, "all others may have it");
+}
+
+#[test]
+fn in_a_view_of_one_there_is_nobody_to_send_to() {
+    let exchange = Exchange::new(0, 9, 5);
+    exchange.open(&view(&[1]), None, false);
+    assert!(exchange.opening(&mut At { begun: 1, ..At::default() }).is_none());
+}
+
 #[test]
 fn a_newer_hold_replaces_an_older_one() {
     let (exchange, _thread, mut queue, view) = pair();
@@ -176,7 +233,7 @@ fn who_downloads_the_state_keeps_up_without_it() {
         thread.work();
         let (turn, pending) = exchange.next_without_state(number).expect("a step to take part in");
         assert_eq!(pending, step);
-        exchange.submit(&turn, pending, vec![0.0; 5], None);
+        exchange.submit(&turn, pending, Brought::Whole(vec![0.0; 5]), None);
         let operation = queue.try_recv().expect("handed to the ring");
         assert!(exchange.complete(view.id(), step, operation.buffer, None));
     }

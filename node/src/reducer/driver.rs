@@ -18,6 +18,7 @@ use super::links::{Inward, Outward};
 use super::patience::Patience;
 use super::work::Work;
 use super::{Operation, ReducerConfig, Results, greeting};
+use crate::contribution::Contribution;
 use crate::data::handshake::Connection;
 use crate::event::{LinkFailure, NetworkEvent};
 use crate::exchange::Gate;
@@ -173,7 +174,10 @@ impl Driver {
         inward: &mut Inward,
         outward: &mut Outward,
     ) -> Result<(), Blame> {
-        let Operation { step, buffer, divisor, dropped } = operation;
+        let Operation { step, mut buffer, mut contribution, divisor, dropped } = operation;
+        if let Some(contribution) = &contribution {
+            buffer.resize(contribution.len(), 0.0);
+        }
         let key = OperationKey { step, attempt: 0 };
         let mut workspace = Workspace::new(self.layout.clone(), self.config.codec, buffer, divisor);
         if let Some(dropped) = dropped {
@@ -181,9 +185,20 @@ impl Driver {
         }
         inward.expect(&self.schedule.receptions(&self.layout));
         let spare = std::mem::take(&mut self.spare);
-        let mut work = Work::start(key, self.schedule.clone(), workspace, self.config.in_flight, spare, outward);
+        let mut work = Work::new(key, self.schedule.clone(), workspace, self.config.in_flight, spare);
         let mut patience = Patience::new(Instant::now());
         loop {
+            let ready = contribution.as_ref().map_or(0, |coming| self.layout.bucket_from(coming.ready_from()));
+            while let Some(bucket) = work.wanted().filter(|bucket| *bucket >= ready) {
+                if let Some(contribution) = &contribution {
+                    let range = self.layout.bucket(bucket);
+                    contribution.fill(range.clone(), work.workspace.room(range));
+                }
+                work.bring(bucket, outward);
+                if bucket == 0 {
+                    contribution = None; // Its memory is free for the next one.
+                }
+            }
             // Until nothing waits or the links are busy: nothing else wakes this task to send what waits. Asked once for all
             // that follows: a local link can become free at any time, and whoever then neither ends nor waits for it
             // sleeps for ever.
@@ -221,8 +236,17 @@ impl Driver {
                     work.take(from, outward).map_err(misbehaved)?;
                     patience.progressed(Instant::now());
                 }
+                () = progress(&mut contribution), if work.wanted().is_some() => patience.progressed(Instant::now()),
                 () = tokio::task::yield_now(), if looks_again => {}
             }
         }
+    }
+}
+
+/// Waits until more of the contribution is there.
+async fn progress(contribution: &mut Option<Contribution>) {
+    match contribution {
+        Some(contribution) => contribution.progressed().await,
+        None => pending().await,
     }
 }

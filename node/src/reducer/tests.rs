@@ -7,6 +7,7 @@ use starling_topology::{Rank, WorldSize};
 
 use std::net::SocketAddr;
 
+use starling_train::Gradient;
 use tokio::sync::oneshot;
 
 use super::driver::Blame;
@@ -35,7 +36,7 @@ fn header() -> SegmentHeader {
 
 fn operation(step: u64, buffer: Vec<f32>, divisor: f32) -> Operation {
     let dropped = Some(Dropped::new(buffer.len(), Vec::new()));
-    Operation { step, buffer, divisor, dropped }
+    Operation { step, buffer, contribution: None, divisor, dropped }
 }
 
 fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<Sums>) -> Driver {
@@ -105,6 +106,66 @@ async fn reduce(mode: DataPlane, plan: &Plan, codec: Codec, layout: &Layout) -> 
         }
     };
     futures::future::join_all((0..).zip(members).map(reduce)).await
+}
+
+/// Contributions that come about while they are reduced, at each member in its own time.
+#[tokio::test]
+async fn a_reduction_goes_on_as_contributions_come_about() {
+    const PARAMETERS: usize = 40;
+    let layout = Layout::new(PARAMETERS + 4, WorldSize::new(3), LAYOUT).with_exact(4);
+    for plan in [Plan::Ring, Plan::Mesh, Plan::Tree] {
+        let layout = Layout::weighted(
+            PARAMETERS + 4,
+            layout.world_size(),
+            LAYOUT,
+            &vec![1; plan.chunks(layout.world_size()) as usize],
+        )
+        .with_exact(4);
+        let world = layout.world_size();
+        let mut members: Vec<(Outward, Inward)> = world.ranks().map(|_| <(Outward, Inward)>::default()).collect();
+        let peer = key().1;
+        for from in world.ranks() {
+            for to in Schedule::new(&plan, world, collective::Operation::AllReduce, from).receivers() {
+                let (outgoing, incoming) = link(DataPlane::Direct, layout.longest_payload(Codec::F32)).await;
+                members[from.0 as usize].0.add(to, peer, outgoing);
+                members[to.0 as usize].1.add(from, peer, incoming);
+            }
+        }
+        let value = |rank: u32, at: usize| (at as f32 + 1.0) * (rank as f32 + 1.0);
+        let all = (0..).zip(members).map(|(rank, (mut outward, mut inward))| {
+            let (sums, mut reduced) = Sums::new();
+            let mut driver = driver(layout.clone(), &plan, Codec::F32, Rank(rank), sums);
+            let gradient = Arc::new(Gradient::new(PARAMETERS));
+            let (progress, ready) = watch::channel(gradient.len());
+            let contribution = Contribution::new(gradient.clone(), vec![rank as f32; 3], None, ready);
+            let operation = Operation {
+                step: 1,
+                buffer: vec![9.0; 3],
+                contribution: Some(contribution),
+                divisor: 1.0,
+                dropped: None,
+            };
+            let compute = async move {
+                let values: Vec<f32> = (0..=PARAMETERS).map(|at| value(rank, at)).collect();
+                // Pieces that end where no bucket does.
+                for piece in values.rchunks(3 + 4 * rank as usize) {
+                    tokio::task::yield_now().await;
+                    gradient.prepend(2, [piece].into_iter());
+                    progress.send_replace(gradient.ready_from());
+                }
+            };
+            async move {
+                let (done, ()) = tokio::join!(driver.reduce(operation, &mut inward, &mut outward), compute);
+                done.expect("correct neighbours are not blamed");
+                reduced.recv().await.expect("a result")
+            }
+        });
+        let sum = |at: usize| (0..3).map(|rank| 2.0 * value(rank, at)).sum::<f32>();
+        let expected: Vec<f32> = (0..=PARAMETERS).map(sum).chain([3.0; 3]).collect();
+        for result in futures::future::join_all(all).await {
+            assert_eq!(result, expected, "{plan}");
+        }
+    }
 }
 
 /// Far more segments than any link holds, and exact elements at the end.
@@ -267,6 +328,12 @@ async fn a_direct_link_that_ends_is_broken() {
 /// Among many links, the one that is to blame is named, and what others sent in time is no excuse for it.
 #[tokio::test]
 async fn in_a_mesh_the_neighbour_at_fault_is_blamed() {
+    for fault in [0, 1] {
+        blame_in_a_mesh(fault).await;
+    }
+}
+
+async fn blame_in_a_mesh(fault: usize) {
     let mut driver = driver(Layout::new(3, WorldSize::new(3), LAYOUT), &Plan::Mesh, Codec::F32, Rank(0), Sums::new().0);
     let traffic = Arc::new(Traffic::default());
     let (mut inward, mut outward) = (Inward::default(), Outward::default());
@@ -280,13 +347,14 @@ async fn in_a_mesh_the_neighbour_at_fault_is_blamed() {
         inward.add(rank, peer, Incoming::Direct(Box::new(receiver), Transport::Direct));
         open.push((far, Sender::new(sending, LONGEST, limits(), traffic.clone())));
     }
-    for ((_, sender), value) in open.iter_mut().zip([1.0, f32::NAN]) {
+    for (index, (_, sender)) in open.iter_mut().enumerate() {
+        let value = if index == fault { f32::NAN } else { 1.0 };
         let segment = SegmentId { chunk: Rank(0), ..header().segment };
         sender.load(&SegmentHeader { segment, ..header() }, 4, |payload| kernel::write(&[value], payload));
         sender.flush().await.expect("sent");
     }
     let failed = driver.reduce(operation(1, vec![0.5; 3], 1.0), &mut inward, &mut outward).await;
     let Err(Blame(blamed, LinkFailure::Misbehaved(claim))) = failed else { panic!("a value is not finite") };
-    assert_eq!(blamed, peers[1], "{claim}");
+    assert_eq!(blamed, peers[fault], "{claim}");
     assert!(claim.contains("not finite"), "{claim}");
 }

@@ -18,6 +18,11 @@ pub(super) struct Work {
     key: OperationKey,
     session: Session<Arrival>,
     pub(super) workspace: Workspace,
+    in_flight: u32,
+    /// This bucket and all behind it are in the buffer.
+    brought: u32,
+    /// How many buckets are done.
+    done: u32,
     /// How many segments have come.
     arrived: Arrival,
     /// Payloads that the machine holds. A ring's and a tree's segments seldom or never are among them: only they are copied.
@@ -27,20 +32,30 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Begins, and queues what can be sent at once.
-    pub(super) fn start(
+    /// An operation to which nothing is brought yet.
+    pub(super) fn new(
         key: OperationKey,
         schedule: Schedule,
         workspace: Workspace,
         in_flight: u32,
         spare: Vec<Vec<u8>>,
-        outward: &mut Outward,
     ) -> Self {
         let session = Session::over(schedule, workspace.layout().clone(), in_flight);
-        let mut work = Self { key, session, workspace, arrived: 0, held: BTreeMap::new(), spare };
-        work.session.handle(Input::Ready { from: 0 }).expect("invariant: nobody violates anything by starting");
-        work.execute(&mut [], None, outward).expect("invariant: no payload has come");
-        work
+        let brought = workspace.layout().buckets();
+        Self { key, session, workspace, in_flight, brought, done: 0, arrived: 0, held: BTreeMap::new(), spare }
+    }
+
+    /// The bucket to bring next; `None` if there are enough to go on with, or no more.
+    pub(super) fn wanted(&self) -> Option<u32> {
+        let brought = self.session.layout().buckets() - self.brought;
+        self.brought.checked_sub(1).filter(|_| brought < self.done.saturating_add(self.in_flight))
+    }
+
+    /// The bucket that was [wanted](Self::wanted) is in the buffer: queues what can be sent at once.
+    pub(super) fn bring(&mut self, bucket: u32, outward: &mut Outward) {
+        self.brought = bucket;
+        self.session.handle(Input::Ready { from: bucket }).expect("invariant: nobody violates anything by beginning");
+        self.execute(&mut [], None, outward).expect("invariant: what was held has been checked");
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -63,6 +78,11 @@ impl Work {
         let (header, payload) = from.link.segment();
         self.admit(from.rank, header, payload.len())?;
         let next = self.execute(payload, Some(kind), outward).map_err(|bad| bad.to_string())?;
+        if self.held.contains_key(&self.arrived) {
+            // Here, because once it is used nobody knows whose it was.
+            let segment = SegmentHeader::from_bytes(header).map_err(|violation| violation.to_string())?.segment;
+            self.workspace.check(&segment, payload).map_err(|bad| bad.to_string())?;
+        }
         if let Some(to) = next {
             outward.pass_on(to, &mut from.link);
         }
@@ -97,8 +117,9 @@ impl Work {
         kind: Option<Kind>,
         outward: &mut Outward,
     ) -> Result<Option<Rank>, BadSegment> {
-        let Self { session, workspace, arrived, held, spare, .. } = self;
-        let (mut is_used, mut passed_on) = (kind.is_none(), None);
+        let Self { session, workspace, done, arrived, held, spare, .. } = self;
+        let current = kind.map(|_| *arrived);
+        let (mut is_used, mut passed_on) = (false, None);
         let mut next = session.poll();
         while let Some(output) = next {
             next = session.poll();
@@ -110,7 +131,7 @@ impl Work {
             };
             match output {
                 Output::Send { to, segment } => outward.push(to, segment, begins(session, &segment)),
-                Output::Accumulate { segment, payload: number } if number == *arrived => {
+                Output::Accumulate { segment, payload: number } if Some(number) == current => {
                     is_used = true;
                     passed_on = goes_on(segment);
                     if passed_on.is_some() {
@@ -126,8 +147,9 @@ impl Work {
                     spare.push(waited);
                 }
                 Output::Prepend { segment, payloads } => {
-                    is_used |= payloads.contains(arrived);
-                    let waited = |number: &Arrival| if number == arrived { &*payload } else { held[number].as_slice() };
+                    is_used |= current.is_some_and(|current| payloads.contains(&current));
+                    let waited =
+                        |number: &Arrival| if Some(*number) == current { &*payload } else { held[number].as_slice() };
                     workspace.prepend(&segment, payloads.iter().map(waited).collect())?;
                     spare.extend(payloads.iter().filter_map(|number| held.remove(number)));
                 }
@@ -142,14 +164,15 @@ impl Work {
                 }
                 Output::Divide { segment } => workspace.divide(&segment),
                 Output::Round { segment } => workspace.round(&segment),
-                Output::BucketDone(_) | Output::Done => {}
+                Output::BucketDone(_) => *done += 1,
+                Output::Done => {}
             }
         }
-        if !is_used {
+        if let Some(current) = current.filter(|_| !is_used) {
             let mut copy = spare.pop().unwrap_or_default();
             copy.clear();
             copy.extend_from_slice(payload);
-            held.insert(*arrived, copy);
+            held.insert(current, copy);
         }
         Ok(passed_on)
     }

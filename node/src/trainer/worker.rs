@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use starling_collective::{Dropped, Feedback};
 use starling_topology::{Generation, ViewId};
-use starling_train::{ResultRecord, StepReport, Trainer};
-use tokio::sync::mpsc;
+use starling_train::{Gradient, ResultRecord, StepReport, Trainer};
+use tokio::sync::{mpsc, watch};
 
 use super::{Busy, Company, Duties, Journal, Pace, Speed, Totals, TrainerEvent};
+use crate::contribution::{Brought, Contribution};
 use crate::error::NodeError;
 use crate::exchange::{At, Exchange, Next, Turn};
 use crate::report::Report;
@@ -27,16 +28,16 @@ pub(super) struct Worker {
     pub(super) events: mpsc::Sender<TrainerEvent>,
     pub(super) duties: Duties,
     /// The local gradient, kept until its step is applied.
-    pub(super) gradient: Vec<f32>,
+    pub(super) gradient: Arc<Gradient>,
+    /// From where on it is there.
+    pub(super) progress: watch::Sender<usize>,
     /// What a lossy codec left to make up for; `None` if the run's loses nothing. It moves only when a step is applied.
     pub(super) feedback: Option<Feedback>,
     /// Memory for what the next operation drops.
     pub(super) spare: Vec<f32>,
-    /// How many samples it is the mean of.
-    pub(super) weight: u64,
     /// When the present step began.
     pub(super) began: Option<Instant>,
-    /// When the gradient was first handed to a reducer.
+    /// When a reducer first had all of the gradient.
     pub(super) contributed: Option<Instant>,
     /// The number of the newest turn that this member contributed in.
     pub(super) turn: u64,
@@ -102,26 +103,39 @@ impl Worker {
     fn compute(&mut self) -> Result<(), NodeError> {
         let began = Instant::now();
         self.began.get_or_insert(began);
-        self.weight = self.trainer.compute(self.company.me, &mut self.gradient)?;
-        self.speed.measure(self.weight, began.elapsed());
+        match Arc::get_mut(&mut self.gradient) {
+            Some(gradient) => gradient.clear(),
+            // A reducer may still read that of an earlier step.
+            None => self.gradient = Arc::new(Gradient::new(self.trainer.parameters())),
+        }
+        self.progress = watch::Sender::new(self.gradient.len());
+        let opening = self.trainer.has_blocks().then(|| self.company.exchange.opening(&mut self.at)).flatten();
+        if let Some(turn) = &opening {
+            self.contribute(turn);
+        }
+        let (me, progress) = (self.company.me, &self.progress);
+        let weight = self.trainer.compute(me, &self.gradient, |from| _ = progress.send_replace(from))?;
+        self.speed.measure(weight, began.elapsed());
         self.at.prepared = true;
+        if opening.is_some() {
+            self.contributed.get_or_insert_with(Instant::now);
+        }
         Ok(())
     }
 
+    /// Hands the gradient to the reducer of `turn`, as far as it is computed; the rest follows by itself.
     fn contribute(&mut self, turn: &Turn) {
         if turn.number != std::mem::replace(&mut self.turn, turn.number) {
             self.journal.confirm(); // All of a new view go on from it.
         }
-        let (exchange, me) = (&self.company.exchange, Some(self.company.me));
-        let mut buffer = exchange.spare();
-        let speed = self.speed.told();
-        Trainer::contribution(&self.gradient, self.weight, &turn.members, me, speed, &mut buffer);
-        let dropped = self.feedback.as_ref().map(|feedback| {
-            feedback.add_to(&mut buffer);
-            Dropped::new(feedback.residual().len(), std::mem::take(&mut self.spare))
-        });
-        self.contributed.get_or_insert_with(Instant::now);
-        exchange.submit(turn, self.at.step + 1, buffer, dropped);
+        let slots = Trainer::slots(&turn.members, self.company.me, self.speed.told());
+        let residual = self.feedback.as_ref().map(|feedback| feedback.residual().clone());
+        let dropped = residual.as_ref().map(|residual| Dropped::new(residual.len(), std::mem::take(&mut self.spare)));
+        let contribution = Contribution::new(self.gradient.clone(), slots, residual, self.progress.subscribe());
+        if self.at.prepared {
+            self.contributed.get_or_insert_with(Instant::now);
+        }
+        self.company.exchange.submit(turn, self.at.step + 1, Brought::Coming(contribution), dropped);
     }
 
     fn apply(&mut self, record: &Arc<ResultRecord>, saver: &mut Saver) -> Result<(), NodeError> {
@@ -242,6 +256,6 @@ pub(crate) fn contribute_nothing(exchange: &Exchange, parameters: usize, number:
         let mut buffer = exchange.spare();
         buffer.clear();
         buffer.resize(parameters + 1 + turn.members.len(), 0.0);
-        exchange.submit(&turn, step, buffer, None);
+        exchange.submit(&turn, step, Brought::Whole(buffer), None);
     }
 }

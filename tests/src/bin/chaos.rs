@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use starling_tests::chaos::{Churn, Goodput, Joining, Overhead, Partition, Restart, Verdict, Wire};
+use starling_tests::chaos::{Churn, Goodput, Joining, Overhead, Overlap, Partition, Restart, Verdict, Wire};
 use starling_tests::{FarLink, switch};
 
 /// A small model: steps that are mostly messages, and more of them than any experiment takes.
@@ -69,6 +69,8 @@ enum Experiment {
     Restart(RestartFlags),
     /// What agreement costs when nothing happens.
     Overhead(OverheadFlags),
+    /// Whether gradients travel while they are computed.
+    Overlap(OverlapFlags),
     /// How near reductions over slow links come to what the links carry.
     Wire(WireFlags),
 }
@@ -228,6 +230,31 @@ struct OverheadFlags {
 }
 
 #[derive(Debug, Args)]
+struct OverlapFlags {
+    /// How many hosts train.
+    #[arg(long, default_value_t = 4)]
+    peers: usize,
+    /// What each host can send and receive, in millions of bits per second.
+    #[arg(long, default_value_t = 1000)]
+    mbit: u32,
+    /// How wide the hidden layers are of what they train.
+    #[arg(long, value_delimiter = ',', default_values_t = [1000; 11])]
+    hidden: Vec<u64>,
+    /// Rows of data for each host; a step takes all but the fifth that is held out.
+    #[arg(long, default_value_t = 1797)]
+    rows: usize,
+    /// Steps that count.
+    #[arg(long, default_value_t = 20)]
+    steps: u64,
+    /// How many times the longer of computing and sending a step may take.
+    #[arg(long, default_value_t = 1.1)]
+    limit: f64,
+    /// Seed of the run.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Debug, Args)]
 struct WireFlags {
     /// How many hosts reduce.
     #[arg(long, default_value_t = 4)]
@@ -351,6 +378,16 @@ fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
             seed: flags.common.seed(),
             run: flags.run,
             logs: flags.common.logs,
+        }
+        .run(),
+        Experiment::Overlap(flags) => Overlap {
+            peers: flags.peers,
+            mbit: flags.mbit,
+            hidden: flags.hidden,
+            rows: flags.rows,
+            steps: flags.steps,
+            limit: flags.limit,
+            seed: flags.seed,
         }
         .run(),
         Experiment::Wire(flags) => Wire {

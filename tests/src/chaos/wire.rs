@@ -9,13 +9,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::Verdict;
-use crate::lan::{Host, Lan};
+use crate::lan::{Host, Lan, PAYLOAD};
 use crate::peer::starling_behind;
 use crate::wan::{FarLink, Wan};
-
-/// Of the longest frame on Ethernet, the share that TCP carries: 1,448 of 1,514 bytes. All else is headers, which count
-/// for both networks: the kernel's token buckets know what each frame will have.
-const PAYLOAD: f64 = 1448.0 / 1514.0;
 
 /// A swarm of hosts behind slow links reduces buffers, as f32 and as int8. Promised: f32 comes near to what the links
 /// carry, and int8 is as much faster as it is shorter.

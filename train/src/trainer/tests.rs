@@ -20,21 +20,26 @@ const ME: PeerId = PeerId([1; 32]);
 
 /// All of a gradient, and its weight.
 fn compute(trainer: &mut Trainer, me: PeerId, into: &mut Vec<f32>) -> Result<u64, Error> {
+    let gradient = computed(trainer, me)?;
+    *into = gradient.values();
+    Ok(gradient.weight())
+}
+
+fn computed(trainer: &mut Trainer, me: PeerId) -> Result<Gradient, Error> {
     let gradient = Gradient::new(trainer.parameters());
     let mut starts = Vec::new();
     let weight = trainer.compute(me, &gradient, |start| starts.push(start))?;
     assert!(starts.is_sorted_by(|before, next| next < before), "from the last parameters to the first: {starts:?}");
     assert_eq!((starts.last(), gradient.ready_from(), gradient.weight()), (Some(&0), 0, weight));
-    *into = gradient.values();
-    Ok(weight)
+    Ok(gradient)
 }
 
 /// Takes one step alone.
 fn advance(trainer: &mut Trainer, buffer: &mut Vec<f32>) -> StepReport {
     let _ = trainer.begin(&[ME]);
-    let weight = compute(trainer, ME, buffer).expect("computed");
-    assert_eq!(weight, u64::from(trainer.ledger().share_len(ME)));
-    let record = trainer.reduce_alone(std::mem::take(buffer), weight, ME, UNMEASURED);
+    let gradient = computed(trainer, ME).expect("computed");
+    assert_eq!(gradient.weight(), u64::from(trainer.ledger().share_len(ME)));
+    let record = trainer.reduce_alone(&gradient, ME, UNMEASURED);
     let report = trainer.apply(&record).expect("applied");
     *buffer = record.mean;
     report
@@ -281,16 +286,15 @@ fn a_gpu_computes_the_same_steps_as_the_cpu() {
     assert_ne!(gpu.device_name(), cpu.device_name());
     cpu.begin(&[ME]);
     gpu.begin(&[ME]);
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..3 {
-        let weight = compute(&mut cpu, ME, &mut ours).expect("computed");
-        compute(&mut gpu, ME, &mut theirs).expect("computed");
-        assert_eq!(ours.len(), theirs.len());
-        for (at, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+        let ours = computed(&mut cpu, ME).expect("computed");
+        let theirs = computed(&mut gpu, ME).expect("computed");
+        assert_eq!((ours.len(), ours.weight()), (theirs.len(), theirs.weight()));
+        for (at, (ours, theirs)) in ours.values().iter().zip(theirs.values()).enumerate() {
             assert!((ours - theirs).abs() < 1e-4, "{}: {ours} and {theirs}", cpu.schema().path_at(at));
         }
         // Both apply the GPU's buffer: whatever computed it, the state has the same bits.
-        let record = cpu.reduce_alone(theirs.clone(), weight, ME, UNMEASURED);
+        let record = cpu.reduce_alone(&theirs, ME, UNMEASURED);
         cpu.apply(&record).expect("applied");
         gpu.apply(&record).expect("applied");
         assert_eq!(cpu.digest(), gpu.digest());

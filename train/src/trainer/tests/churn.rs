@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use starling_topology::ledger::SYNCING;
-
 use super::*;
 use crate::snapshot::{Assembly, StateSnapshot};
 
