@@ -92,7 +92,8 @@ impl Buffers {
 pub struct Mean {
     /// The step, counted from 1 in each run: the same on all members.
     pub step: u64,
-    /// How many buffers the mean is of. A member that has just joined brings none yet.
+    /// How many buffers the mean is of. A member that has just joined brings none yet. If nobody brought one there is no
+    /// mean, and the caller's buffer is as it was.
     pub contributors: usize,
     /// Whether this member's is one of them. It is not if the others took the step while this member was lost to them, or
     /// still catching up when the step began.
@@ -285,6 +286,7 @@ impl Swarm {
         self.stop.cancel();
         match self.end() {
             Some(End::Event(Event::Left | Event::Complete { .. })) => Ok(()),
+            Some(End::LeftAlone) => Err(SwarmError::LeftAlone { step: self.step() }),
             Some(end) => Err(node::failure(end).into()),
             None => Err(SwarmError::Over),
         }

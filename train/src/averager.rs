@@ -112,7 +112,7 @@ impl Averager {
         Ok(())
     }
 
-    /// Takes in the result of the next step, and writes the mean to `values`. Returns the result that it replaces, too,
+    /// Takes in the result of the next step, and writes the mean to `values`, if there is one. Returns the result that it replaces, too,
     /// whose memory may be of use.
     ///
     /// # Errors
@@ -140,7 +140,9 @@ impl Averager {
             .filter_map(|(member, speed)| (*speed != SYNCING).then_some(*member))
             .collect();
         let count = contributors.len().max(1) as f32;
-        check_and_divide(&record.mean, count, values.unwrap_or_default())?;
+        // If nobody brought anything there is no mean, only zeros.
+        let values = values.filter(|_| !contributors.is_empty()).unwrap_or_default();
+        check_and_divide(&record.mean, count, values)?;
         // The first step is that of those who reduce it.
         self.begin(&record.members);
         let mut older = record.clone();
@@ -285,6 +287,11 @@ mod tests {
             assert!(error.contains(reason), "{error}");
         }
         assert_eq!(averager.digest(), before);
+        let mut values = [5.0, 6.0];
+        let nothing = ResultRecord { step: 1, members: members.to_vec(), mean: vec![0.0; 3 + members.len()] };
+        averager.apply(&Arc::new(nothing), Some(&mut values)).expect("nobody brought anything");
+        assert_eq!((values, averager.newest()), ([5.0, 6.0], vec![0.0; 2]), "which is no mean");
+        let before = averager.digest();
         let mut buffer = Vec::new();
         assert_eq!(Averager::contribution(&[1.0, f32::NAN], &members, members[0], &mut buffer), Err(1));
         let other = self::averager(3).state();

@@ -31,6 +31,12 @@ pub enum SwarmError {
         /// The last step that was taken.
         step: u64,
     },
+    /// We wanted to leave and nobody answered.
+    #[error("left after step {step} without an answer from the others, who will take this member for lost")]
+    LeftAlone {
+        /// The last step that was taken here.
+        step: u64,
+    },
     /// The node came to an end.
     #[error(transparent)]
     Node(#[from] NodeError),
