@@ -130,6 +130,8 @@ pub enum PlanName {
     Mesh,
     /// What is expected to be fastest
     Auto,
+    /// Over the sites that measured links show
+    Hierarchical,
 }
 
 /// Forms of values on the wire.
@@ -167,6 +169,7 @@ impl From<PlanName> for Wish {
             PlanName::Tree => Self::Tree,
             PlanName::Mesh => Self::Mesh,
             PlanName::Auto => Self::Auto,
+            PlanName::Hierarchical => Self::Hierarchical,
         }
     }
 }
