@@ -72,7 +72,8 @@ impl Membership {
         // Nobody leaves before another holds the state, if there is another.
         let heir = members.iter().any(|peer| !leaves(peer) && !seat.syncing.contains(peer));
         let all_leave = members.len() > 1 && members.iter().all(leaves);
-        (heir && members.iter().any(leaves)) || all_leave || self.candidates().next().is_some() || seat.outdated
+        let outdated = seat.outdated && self.finished.is_none();
+        (heir && members.iter().any(leaves)) || all_leave || outdated || self.candidates().next().is_some()
     }
 
     /// Another is to propose: it learns why, and gets time.

@@ -10,6 +10,10 @@ use crate::view::View;
 /// By how many hundredths another plan must be faster to be worth a change of view.
 const GAIN_PERCENT: u128 = 20;
 
+/// And by how many nanoseconds. A change of view takes as long as some hundred such gains, and less than this is the noise of
+/// what was measured.
+const GAIN_NS: u128 = 2_000_000;
+
 /// Whether the members of `view` would reduce `bucket` much faster in `next`: the same members with newer costs. Both plans
 /// are judged by the newer costs.
 pub(crate) fn is_worth_it(wish: Wish, bucket: Bucket, view: &View, next: &View) -> bool {
@@ -20,5 +24,6 @@ pub(crate) fn is_worth_it(wish: Wish, bucket: Bucket, view: &View, next: &View) 
         let sites = Groups::detect(&costs);
         u128::from(Estimate::new(&costs, sites.as_ref(), &agreed.plan, &agreed.weights, bucket).total_ns())
     };
-    time(next) * 100 < time(view) * (100 - GAIN_PERCENT)
+    let (present, best) = (time(view), time(next));
+    best + GAIN_NS <= present && best * 100 <= present * (100 - GAIN_PERCENT)
 }
