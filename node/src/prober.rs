@@ -173,7 +173,7 @@ async fn wait_for(next: Option<(Instant, PeerId)>) -> PeerId {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn the_best_of_the_last_few_counts_and_failures_wait_longer_and_longer() {
         let now = Instant::now();
         let mut known = Known { recent: VecDeque::new(), failures: 0, due: now };

@@ -67,6 +67,7 @@ fn members_on_several_machines_measure_together() {
         slow_mbit: None,
         sites: false,
         gain: 0.0,
+        near: f64::INFINITY,
         settle: Duration::ZERO,
         seed: 1,
     };

@@ -272,6 +272,9 @@ struct WireFlags {
     /// How many times as fast reductions must be once links are known, if one is slow.
     #[arg(long, default_value_t = 1.5)]
     gain: f64,
+    /// How many times as long as the best there is they may take then.
+    #[arg(long, default_value_t = 1.15)]
+    near: f64,
     /// For how many seconds the plan must have been the same before rounds with known links count.
     #[arg(long, default_value_t = 30)]
     settle: u64,
@@ -382,6 +385,7 @@ fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
             slow_mbit: flags.slow_mbit,
             sites: flags.sites,
             gain: flags.gain,
+            near: flags.near,
             settle: Duration::from_secs(flags.settle),
             seed: flags.seed,
         }

@@ -46,6 +46,8 @@ pub struct Wire {
     pub sites: bool,
     /// How many times as fast it must be then.
     pub gain: f64,
+    /// How many times as long as the best there is it may take then.
+    pub near: f64,
     /// For how long the plan must have been the same before rounds count that know what links cost.
     pub settle: Duration,
     /// Seed of what is lost.
@@ -130,7 +132,7 @@ impl Wire {
         verdict.decimal("faster", faster);
         verdict.decimal("of_best", known_s / best_s);
         verdict.promise(faster >= self.gain, format!("to know the links made it only {faster:.2} times as fast"));
-        verdict.promise(known_s <= best_s * 1.15, format!("{known_s:.3} s, and {best_s:.3} s would be best"));
+        verdict.promise(known_s <= best_s * self.near, format!("{known_s:.3} s, and {best_s:.3} s would be best"));
         Ok(())
     }
 
