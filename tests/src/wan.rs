@@ -47,7 +47,9 @@ impl Wan {
         command.args(["--pdeathsig", "KILL"]).arg(built("chaos")).args(["switch", "--ports", &hosts.to_string()]);
         command.args(["--mbit", &link.mbit.to_string(), "--delay-us", &link.delay.as_micros().to_string()]);
         command.args(["--loss", &link.loss.to_string(), "--seed", &seed.to_string()]);
-        link.joint_mbit.iter().for_each(|mbit| drop(command.args(["--joint-mbit", &mbit.to_string()])));
+        if let Some(mbit) = link.joint_mbit {
+            command.args(["--joint-mbit", &mbit.to_string()]);
+        }
         let mut switch = command.stdout(Stdio::piped()).spawn().context("can't start the switch")?;
         let mut answer = String::new();
         let stdout = switch.stdout.take().context("it is piped")?;

@@ -60,7 +60,7 @@ impl Membership {
     }
 
     /// Whoever proposes looks whether the members, as they are, would be much faster by what is known now. Never soon
-    /// after a change of view, later and later the more often that was done in vain, and not while there is anything else
+    /// after a change of view, later and later the more often that was done in a row, and not while there is anything else
     /// to be changed.
     pub(super) fn consider_replanning(&mut self, now: Time) {
         let me = self.me.peer;

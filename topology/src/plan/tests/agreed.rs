@@ -128,19 +128,14 @@ fn only_a_much_better_plan_is_worth_a_change() {
     assert!(is_worth_it(Wish::Ring, LARGE, &bare, &sites), "six crossings become two");
     assert!(!is_worth_it(Wish::Ring, LARGE, &sites, &sites), "and stay two");
     assert!(!is_worth_it(Wish::Ring, LARGE, &sites, &bare), "on equal links all orders are equal");
-    // Nor is what takes no time anyway.
+    // Nor is what is soon done anyway, but for long ways.
     let small = Bucket { bytes: 10 << 10, ..LARGE };
-    let halved = |by: u32| {
-        view(
-            &LinkCosts::from_fn(WorldSize::new(6), |from, to| {
-                let link = if from.0 % 2 == to.0 % 2 { link(100, 125_000_000) } else { link(100 * by, 125_000_000) };
-                link
-            })
-            .expect("costs that can be"),
-        )
+    let apart = |delay_us: u32| {
+        let between = |from: Rank, to: Rank| link(if from.0 % 2 == to.0 % 2 { 100 } else { delay_us }, 125_000_000);
+        view(&LinkCosts::from_fn(WorldSize::new(6), between).expect("costs that can be"))
     };
-    assert!(!is_worth_it(Wish::Ring, small, &halved(1), &halved(2)));
-    assert!(is_worth_it(Wish::Ring, small, &halved(1), &halved(10)));
+    assert!(!is_worth_it(Wish::Ring, small, &apart(100), &apart(200)));
+    assert!(is_worth_it(Wish::Ring, small, &apart(100), &apart(1_000)));
     // The slow member's rate falls by a tenth: its chunk should be smaller, but what that brings is little.
     let slower = |rate: u64| {
         let slow = move |from: Rank, to: Rank| link(500, if from.0 == 2 || to.0 == 2 { rate } else { 12_500_000 });
