@@ -1,6 +1,7 @@
 //! What the network's tasks tell the event loop.
 
 use libp2p::Stream;
+use starling_topology::plan::Link;
 use starling_topology::{Envelope, PeerId, ViewId};
 use starling_train::{ReplicatedState, ResultRecord};
 
@@ -22,11 +23,13 @@ pub(crate) enum NetworkEvent {
     /// A peer opened its stream for segments of a view.
     SegmentsOpened { peer: PeerId, view: ViewId, stream: Stream },
     /// All links are there that the view's plan needs.
-    Linked { view: ViewId, plan: String, from: Vec<(PeerId, Transport)>, to: Vec<(PeerId, Transport)> },
+    Linked { view: ViewId, plan: String, reason: String, from: Vec<(PeerId, Transport)>, to: Vec<(PeerId, Transport)> },
     /// A reduction failed because of a neighbour.
     ReductionFailed { peer: PeerId, view: ViewId, failure: LinkFailure },
     /// A neighbour whose link failed has had the time to say why.
     NeighbourSuspected { peer: PeerId, view: ViewId },
+    /// Links were measured.
+    Measured { links: Vec<(PeerId, Link)> },
     /// The result of our fetch of this number is here, or why not.
     ResultFetched { number: u64, result: Result<ResultRecord, String> },
     /// The state of our sync of this number is here, or why not.

@@ -4,6 +4,7 @@
 mod change;
 pub(crate) mod heads;
 pub(crate) mod inputs;
+mod measuring;
 mod outputs;
 mod resume;
 
@@ -27,6 +28,7 @@ use crate::exchange::{Exchange, Notice};
 use crate::identity::{Identity, to_libp2p};
 use crate::known_file::Keepers;
 use crate::network::Network;
+use crate::prober::Prober;
 use crate::record_file::RecordFile;
 use crate::reducer::{ReducerHandle, Traffic};
 use crate::report::{Observer, Report};
@@ -74,6 +76,7 @@ pub(crate) struct LoopConfig {
     pub(crate) codec: Codec,
     pub(crate) plan: Wish,
     pub(crate) in_flight: u32,
+    pub(crate) probe_links: bool,
     /// The checkpoint that a killed member came back with.
     pub(crate) recovered: Option<Digest>,
 }
@@ -125,6 +128,10 @@ pub(crate) struct EventLoop {
     /// Of these, those that were downloading the state then.
     syncing: BTreeSet<PeerId>,
     reducer: Option<ReducerHandle>,
+    /// None if this machine is not to measure its links.
+    prober: Option<Prober>,
+    /// Connected peers on this machine.
+    nearby: BTreeSet<PeerId>,
     /// Streams for segments of views that we have yet to install.
     early: Vec<(PeerId, ViewId, libp2p::Stream)>,
     result: Option<ResultFetch>,
@@ -153,6 +160,8 @@ impl EventLoop {
         let Company { identity, network, inbox, membership, exchange, snapshots, shelves, .. } = company;
         let Company { keepers, desk, record, observer, .. } = company;
         let me = network.contact().peer;
+        let (control, protocol) = (network.control(), network.protocols.probe.clone());
+        let prober = config.probe_links.then(|| Prober::start(control, protocol, inbox.events_in.clone()));
         Self {
             me,
             network,
@@ -178,6 +187,8 @@ impl EventLoop {
             members: Vec::new(),
             syncing: BTreeSet::new(),
             reducer: None,
+            prober,
+            nearby: BTreeSet::new(),
             early: Vec::new(),
             result: None,
             fetch_number: 0,
@@ -200,6 +211,7 @@ impl EventLoop {
         let end = self.work(stop).await;
         // Whoever waits for the reducer must see it closed, and the trainer must not wait for it either.
         (self.reducer, self.result, self.state) = (None, None, None);
+        self.prober = None;
         let in_order = matches!(end, End::Event(Event::Complete { .. } | Event::Left) | End::LeftAlone);
         self.exchange.stop(in_order);
         self.linger().await;
@@ -310,6 +322,7 @@ impl EventLoop {
             | Input::Finished { .. }
             | Input::Digest { .. }
             | Input::Located(_)
+            | Input::Measured { .. }
             | Input::Synced
             | Input::Unable
             | Input::Leave => None,

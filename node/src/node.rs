@@ -183,6 +183,7 @@ pub(crate) async fn open(
         codec: manifest.codec,
         plan: manifest.plan,
         in_flight: settings.buckets_in_flight,
+        probe_links: settings.probe_links,
         recovered: start.checkpoint(),
     };
     let exchange = Exchange::new(step, manifest.steps, manifest.batch_size);
@@ -262,7 +263,7 @@ pub(crate) fn failure(end: End) -> NodeError {
     }
 }
 
-fn layout_config(spec: LayoutSpec) -> LayoutConfig {
+pub(crate) fn layout_config(spec: LayoutSpec) -> LayoutConfig {
     let elements = |bytes: u32| bytes as usize / size_of::<f32>();
     LayoutConfig { bucket_elements: elements(spec.bucket_bytes), segment_elements: elements(spec.segment_bytes) }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Digest, PeerId, RunId};
 use starling_train::{
     CheckpointError, CheckpointFolder, CheckpointStore, Dataset, Manifest, ModelSpec, Recovered, SharedData, Trainer,
@@ -18,7 +19,7 @@ use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p};
 use crate::known_file::KnownFile;
 use crate::manifest_file;
-use crate::node::{CHECKPOINTS, blocking};
+use crate::node::{CHECKPOINTS, blocking, layout_config};
 use crate::record_file::{Kept, RecordFile};
 use crate::report::Observer;
 use crate::secret;
@@ -238,7 +239,13 @@ fn remembered(data_dir: &Path, run: RunId) -> Option<Terms> {
 
 pub(crate) fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> MembershipConfig {
     let max_stall = Duration::from_millis(manifest.max_stall_ms);
+    // Without the few numbers that travel with a gradient, which are as many as there are members.
+    let elements = manifest.parameters();
+    let bytes = |elements: usize| manifest.codec.payload_bytes(elements) as u64;
+    let segment = layout_config(manifest.layout).segment_elements;
+    let bucket = Bucket { bytes: bytes(elements), segment_bytes: bytes(segment) };
     MembershipConfig {
+        reduced: Some((manifest.plan, bucket)),
         max_stall,
         min_members,
         max_members: settings.max_peers,

@@ -143,7 +143,7 @@ pub(crate) fn start(
         segment_bytes: codec.payload_bytes(layout.segment_elements) as u64,
     };
     let agreed = config.plan.agree(view, bucket);
-    tracing::info!(generation = view.generation.0, reason = agreed.reason, "plan");
+    tracing::info!(generation = view.generation.0, reason = %agreed.reason, "plan");
     let schedule = Schedule::new(&agreed.plan, world, collective::Operation::AllReduce, rank);
     let peers = |ranks: Vec<_>| ranks.into_iter().map(|rank| ring.peer(rank)).collect::<Vec<_>>();
     let (receivers, senders) = (peers(schedule.receivers()), peers(schedule.senders()));
@@ -153,6 +153,7 @@ pub(crate) fn start(
         layout: Layout::weighted(elements, world, layout, &agreed.weights).with_exact(exact),
         schedule,
         plan: agreed.plan.to_string(),
+        reason: agreed.reason,
         receivers: receivers.clone(),
         senders: senders.clone(),
         view: view.id(),

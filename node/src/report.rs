@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use starling_topology::plan::Link;
+
 use crate::data::Transport;
 
 /// The links over which segments travel in a view.
@@ -12,6 +14,9 @@ use crate::data::Transport;
 pub struct Links {
     /// How reductions are scheduled: `ring`, `tree`, `mesh` or `hierarchical` and its sites.
     pub plan: String,
+    /// Why they are scheduled so.
+    #[serde(default)]
+    pub reason: String,
     /// By member, how segments come from it.
     pub from: BTreeMap<String, Transport>,
     /// By member, how segments go to it.
@@ -39,6 +44,21 @@ impl fmt::Display for Links {
             _ => counts.into_iter().map(|(kind, count)| format!("{count} {kind}")).collect(),
         };
         write!(f, "{} over {} links, {}", self.plan, self.transports().count(), kinds.join(" and "))
+    }
+}
+
+/// What this member has measured of its link to another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredLink {
+    /// There and back, in milliseconds.
+    pub rtt_ms: f64,
+    /// What gets there, in millions of bits per second.
+    pub mbit: f64,
+}
+
+impl From<Link> for MeasuredLink {
+    fn from(link: Link) -> Self {
+        Self { rtt_ms: f64::from(link.delay_us) * 2.0 / 1e3, mbit: (link.bytes_per_second as f64 * 8.0 / 1e6).round() }
     }
 }
 
@@ -165,6 +185,11 @@ pub enum Report {
     },
     /// All links of the current view are there.
     Linked(Links),
+    /// Links to other members were measured, or are within this machine.
+    Measured {
+        /// By member.
+        links: BTreeMap<String, MeasuredLink>,
+    },
     /// Steps were committed. At most a few per second, and the first of each view.
     Progress {
         /// The last committed step.

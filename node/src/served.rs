@@ -13,6 +13,7 @@ use crate::event::NetworkEvent;
 use crate::exchange::Exchange;
 use crate::identity::{Identity, from_libp2p};
 use crate::network::{MAX_NOTICES, Network, Part};
+use crate::probe::Sink;
 use crate::secret::Secret;
 use crate::settings::Settings;
 use crate::transfer::{self, Shelves};
@@ -70,6 +71,11 @@ pub(crate) async fn start(
         });
         streams::serve(network.control(), protocols.result.clone(), move |_, stream| {
             result_transfer::serve(stream, exchange.clone(), stall)
+        });
+        let sink = Arc::new(Sink::new());
+        streams::serve(network.control(), protocols.probe.clone(), move |peer, stream| {
+            let sink = sink.clone();
+            async move { sink.serve(peer, stream).await }
         });
         serve_chunks(&network, shelves, stall);
         let terms = Arc::new(terms.clone());

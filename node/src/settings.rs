@@ -39,6 +39,8 @@ pub struct Settings {
     pub max_peers: usize,
     /// When a side without a quorum goes on as a fork; `None` is never.
     pub fork_after: Option<Duration>,
+    /// Whether to measure the links to other members, so that reductions can be planned by what they cost.
+    pub probe_links: bool,
     /// Bytes of state and data handed out to joiners per second; 0 sets no limit.
     pub state_rate: u64,
     /// Save a checkpoint every so many steps; 0 saves only at the end.
@@ -73,6 +75,7 @@ impl Settings {
             data_plane: DataPlane::Auto,
             max_peers: 64,
             fork_after: Some(Duration::from_secs(120)),
+            probe_links: true,
             state_rate: 64 << 20,
             checkpoint_every: 100,
             checkpoint_keep: 3,

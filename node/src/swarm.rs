@@ -25,7 +25,7 @@ mod tests;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use starling_collective::{Codec, Dropped, Feedback};
 use starling_topology::plan::Wish;
@@ -236,7 +236,12 @@ impl Swarm {
 
     /// How buffers travel from and to this member in the newest view.
     pub fn links(&self) -> Links {
-        self.logged.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.logged.0.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// For how long they have travelled so; `None` before the first view has its links.
+    pub(crate) fn linked_for(&self) -> Option<Duration> {
+        self.logged.0.lock().unwrap_or_else(PoisonError::into_inner).1.map(|since| since.elapsed())
     }
 
     /// The last step that this member has taken; 0 before the first one.
@@ -438,15 +443,18 @@ impl Drop for StopAtEnd {
     }
 }
 
-/// Tells what happens to whoever listens to the program's logs, and keeps the newest links.
+/// Tells what happens to whoever listens to the program's logs, and keeps the newest links, and since when they are there.
 #[derive(Default)]
-struct Logged(Mutex<Links>);
+struct Logged(Mutex<(Links, Option<Instant>)>);
 
 impl Observer for Logged {
     fn report(&self, report: &Report) {
         match report {
             Report::Warning { message } => tracing::warn!("{message}"),
-            Report::Linked(links) => links.clone_into(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)),
+            Report::Linked(links) => {
+                let newest = (links.clone(), Some(Instant::now()));
+                *self.0.lock().unwrap_or_else(PoisonError::into_inner) = newest;
+            }
             other => tracing::info!(report = ?other),
         }
     }

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use starling_topology::Time;
+use starling_topology::plan::Link;
 
 use crate::message::{Lane, Message};
 use crate::rng::Rng;
@@ -229,6 +230,12 @@ impl Network {
     pub fn delay(&mut self, from: Seat, to: Seat) -> Duration {
         let route = self.route(from, to);
         route.delay + route.jitter
+    }
+
+    /// The link from one machine to another, if it was ever used.
+    pub fn link(&self, from: Seat, to: Seat) -> Option<Link> {
+        let route = self.routes.get(from, to)?;
+        Some(Link::measured(route.delay + route.jitter / 2, route.bytes_per_second))
     }
 
     /// Whether nothing gets through in this direction.

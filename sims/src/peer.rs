@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use starling_topology::plan::Link;
 use starling_topology::{
     Contact, Envelope, Event, Evidence, Generation, Hold, Input, Membership, Output, PeerId, Progress, Reason, Record,
     Resumption, Time, Timer, View, ViewId,
@@ -235,6 +236,12 @@ impl Peer {
     /// The user wants it to leave.
     pub fn leave(&mut self, now: Time) {
         self.input(now, Input::Leave);
+        self.obey(now);
+    }
+
+    /// It has measured its links.
+    pub fn measured(&mut self, now: Time, links: Vec<(PeerId, Link)>) {
+        self.input(now, Input::Measured { links });
         self.obey(now);
     }
 

@@ -23,6 +23,8 @@ pub struct Outcome {
     pub steps: u64,
     /// How many views there were.
     pub views: u64,
+    /// How many of them came for a better plan alone.
+    pub replans: u64,
     /// How many of the faults happened.
     pub faults: u64,
     /// How many peers completed the run.
@@ -79,6 +81,8 @@ pub struct Summary {
     pub steps: u64,
     /// Views, over all runs.
     pub views: u64,
+    /// Those of them that came for a better plan alone.
+    pub replans: u64,
     /// Faults that happened, over all runs.
     pub faults: u64,
     /// The longest that any run stood still after its faults were over, in seconds.
@@ -96,6 +100,7 @@ impl Summary {
         self.sim_hours += outcome.simulated.as_secs_f64() / 3_600.0;
         self.steps += outcome.steps;
         self.views += outcome.views;
+        self.replans += outcome.replans;
         self.faults += outcome.faults;
         self.longest_stall_s = self.longest_stall_s.max(outcome.longest_stall.as_secs_f64());
     }

@@ -65,6 +65,8 @@ pub struct Plan {
     pub gated: bool,
     /// Whether donors serve a rotten chunk now and then.
     pub rots: bool,
+    /// How often peers measure their links, if they do: then views are replanned besides.
+    pub measures: Option<Duration>,
     /// What happens.
     pub faults: Vec<Fault>,
 }
@@ -92,11 +94,14 @@ impl Plan {
             fork_after: [None, Some(MAX_STALL * 3), Some(MAX_STALL * 12)][size(rng.between(0, 2))],
             gated: rng.one_in(2),
             rots: rng.one_in(6),
+            measures: None,
             faults: Vec::new(),
         };
         let mut draft = Draft { rng, plan, steps: setup.steps.max(2), moment: (1, Duration::ZERO) };
         draft.draw(setup.scenario);
         draft.need();
+        // Last, so that a seed's faults are the same whether links are measured or not.
+        draft.plan.measures = draft.rng.one_in(2).then(|| draft.rng.spread(200_000, 10_000_000));
         draft.plan
     }
 }

@@ -1,5 +1,7 @@
 //! The simulator's own promises: seeds hold, seeds replay, and what is broken is noticed.
 
+use std::time::Duration;
+
 use crate::Summary;
 use crate::canary::PLANTS;
 use crate::scenario::{Scenario, Setup};
@@ -51,6 +53,18 @@ fn every_scenario_holds_in_every_world() {
 }
 
 #[test]
+fn views_are_replanned_in_the_middle_of_everything() {
+    let mut summary = Summary::default();
+    for seed in 0..60 {
+        let simulation = Simulation::new(seed, Setup { steps: 60, ..Setup::default() });
+        let outcome = simulation.replan(|plan| plan.measures = Some(Duration::from_secs(2))).run();
+        assert!(outcome.is_good(), "seed {seed}: {:?}, stuck {:?}", outcome.broken, outcome.stuck);
+        summary.add(&outcome);
+    }
+    assert!(summary.replans > 30, "{summary:?}");
+}
+
+#[test]
 fn a_large_world_holds() {
     check(Setup { peers: Some(60), steps: 6, scenario: Scenario::Churn }, 0..1);
     let summary = check(Setup { peers: Some(200), steps: 6, scenario: Scenario::Churn }, 0..1);
@@ -90,9 +104,11 @@ fn other_seeds_are_other_runs() {
 fn regressions_stay_fixed() {
     let mut replayed = 0;
     for line in listed(include_str!("../regressions.txt")) {
-        let simulation = regression(line);
-        let outcome = simulation.run();
-        assert!(outcome.is_good(), "{line}: {:?}, stuck {:?}", outcome.broken, outcome.stuck);
+        // As it was when it showed the bug, and with links that are measured besides.
+        for measures in [None, Some(Duration::from_secs(1))] {
+            let outcome = regression(line).replan(|plan| plan.measures = measures).run();
+            assert!(outcome.is_good(), "{line}: {:?}, stuck {:?}", outcome.broken, outcome.stuck);
+        }
         replayed += 1;
     }
     assert!(replayed > 0, "the file has regressions in it");

@@ -85,9 +85,12 @@ fn run(seeds: Range<u64>, shape: Shape, json: bool) -> anyhow::Result<bool> {
     let mut out = std::io::stdout().lock();
     if !json {
         let Summary { seeds, violations, hangs, events, events_per_s, sim_hours, .. } = &summary;
-        let Summary { steps, views, faults, longest_stall_s, .. } = &summary;
+        let Summary { steps, views, replans, faults, longest_stall_s, .. } = &summary;
         writeln!(out, "{seeds} seeds ({shape}): {violations} violations, {hangs} hangs")?;
-        writeln!(out, "{steps} steps in {views} views under {faults} faults; {longest_stall_s:.0} s to heal at most")?;
+        writeln!(
+            out,
+            "{steps} steps in {views} views, {replans} for a better plan, under {faults} faults; {longest_stall_s:.0} s to heal at most"
+        )?;
         writeln!(out, "{events} events ({events_per_s:.0} per second) in {sim_hours:.1} simulated hours")?;
     }
     writeln!(out, "{}", serde_json::to_string(&summary).context("the summary is plain numbers")?)?;

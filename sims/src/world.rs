@@ -3,6 +3,7 @@
 mod endings;
 mod execute;
 mod inject;
+mod measure;
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -11,7 +12,8 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_topology::{Config, Contact, Digest, PeerId, RunId, Time, Timer, View, ViewId, WorldSize};
+use starling_topology::plan::{Bucket, Wish};
+use starling_topology::{Config, Contact, Digest, Generation, PeerId, RunId, Time, Timer, View, ViewId, WorldSize};
 
 use crate::canary::Sabotage;
 use crate::fault::{Fault, When};
@@ -30,6 +32,12 @@ use crate::state::{Commits, State};
 use crate::workload::Workload;
 
 const RUN: RunId = RunId([7; 32]);
+
+/// What views are planned for. Simulated gradients are so short that rates would not matter.
+const PLANNED: Bucket = Bucket { bytes: 4 << 20, segment_bytes: 64 << 10 };
+
+/// By how much steps take longer where links are measured.
+const SLOWER: u32 = 24;
 
 /// How often the world looks whether anything goes on.
 const LOOK: Duration = Duration::from_secs(1);
@@ -64,6 +72,8 @@ pub enum Happening {
     Passes(usize),
     /// A process starts.
     Starts(Seat, u32),
+    /// A process has measured its links.
+    Measures(Seat, u32),
     /// The world looks whether anything goes on.
     Looks,
 }
@@ -74,6 +84,8 @@ pub(crate) struct World {
     seed: u64,
     now: Time,
     rng: Rng,
+    /// What links are measured as, and when: a run in which none are goes the same way without it.
+    chance: Rng,
     queue: Queue<Happening>,
     network: Network,
     config: Config,
@@ -96,6 +108,8 @@ pub(crate) struct World {
     broken: Vec<Broken>,
     /// The generation of each view, to count them and to tell them apart.
     views: BTreeMap<ViewId, bool>,
+    /// The generations that came for a better plan.
+    replans: BTreeSet<Generation>,
     /// That of the highest generation.
     newest: Option<View>,
     completed: BTreeMap<Seat, Digest>,
@@ -123,9 +137,19 @@ impl World {
         let Simulation { seed, setup, plan, sabotage, told, pictured } = simulation;
         let mut rng = Rng::new(seed);
         let network = Network::new(rng.fork(), plan.patience, plan.peers);
-        let workload = Workload::draw(&mut rng.fork(), setup.steps, plan.peers);
+        let mut workload = Workload::draw(&mut rng.fork(), setup.steps, plan.peers);
+        if plan.measures.is_some() {
+            // A view must be some time old before it is replanned.
+            workload.compute_least *= SLOWER;
+            workload.compute_most *= SLOWER;
+        }
         let size = u32::try_from(plan.peers).unwrap_or(u32::MAX);
-        let config = Config { min_members: plan.min_members, fork_after: plan.fork_after, ..Config::default() };
+        let config = Config {
+            min_members: plan.min_members,
+            fork_after: plan.fork_after,
+            reduced: Some((Wish::Ring, PLANNED)),
+            ..Config::default()
+        };
         let mut names = rng.fork();
         let (mut ahead, mut at_delivery) = (Vec::new(), Vec::new());
         for (index, fault) in plan.faults.iter().enumerate() {
@@ -140,6 +164,7 @@ impl World {
             seed,
             now: Time::ZERO,
             rng,
+            chance: Rng::new(seed ^ 0x0005_eed5),
             queue: Queue::new(),
             network,
             config,
@@ -161,6 +186,7 @@ impl World {
             invariants: Invariants::default(),
             broken: Vec::new(),
             views: BTreeMap::new(),
+            replans: BTreeSet::new(),
             newest: None,
             completed: BTreeMap::new(),
             final_views: BTreeSet::new(),
@@ -217,6 +243,7 @@ impl World {
             simulated: self.now - Time::ZERO,
             steps: self.invariants.progress.highest(),
             views: self.views.len() as u64,
+            replans: self.replans.len() as u64,
             faults: self.faults,
             completed: self.completed.len() as u64,
             stale: self.stale + running,
@@ -244,6 +271,7 @@ impl World {
             | Happening::Strikes(_)
             | Happening::Passes(_)
             | Happening::Starts(..)
+            | Happening::Measures(..)
             | Happening::Looks => None,
         };
         if let Some(stopped) = seat.and_then(|seat| self.hosts[seat].stopped.as_mut()) {
@@ -297,6 +325,7 @@ impl World {
                     self.start(seat);
                 }
             }
+            Happening::Measures(seat, incarnation) => self.measure(seat, incarnation),
             Happening::Looks => self.look(),
         }
     }

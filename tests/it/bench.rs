@@ -64,6 +64,11 @@ fn members_on_several_machines_measure_together() {
         // How near it comes is not for a test to say.
         reach: 0.0,
         int8: f64::MIN_POSITIVE,
+        slow_mbit: None,
+        sites: false,
+        gain: 0.0,
+        near: f64::INFINITY,
+        settle: Duration::ZERO,
         seed: 1,
     };
     let verdict = wire.run().expect("carried out");

@@ -4,6 +4,7 @@
 //!   host --tap--> [rate, tail drop, loss] --delay--> [rate, tail drop] --tap--> host
 //! ```
 //!
+//! If there are two sites, of the even and of the odd ports, what goes from one to the other passes one more stage, each way.
 //! A frame's times are computed, not waited for one after the other: each stage knows until when it is busy.
 
 use std::cmp::Reverse;
@@ -41,11 +42,14 @@ pub fn serve(ports: usize, link: FarLink, seed: u64) -> Result<()> {
     let ports: Arc<Vec<Port>> = Arc::new(
         devices.into_iter().map(|device| Port { device, queue: Mutex::default(), grew: Condvar::new() }).collect(),
     );
+    // From the even ports to the odd ones, and back.
+    let joint = link.joint_mbit.map(|mbit| [mbit; 2].map(Sender::new).map(Mutex::new));
+    let joint: Arc<Vec<Mutex<Sender>>> = Arc::new(joint.into_iter().flatten().collect());
     println!("ready");
     let mut threads = Vec::new();
     for number in 0..ports.len() {
-        let (all, dice) = (ports.clone(), Dice::new(seed.wrapping_add(number as u64)));
-        threads.push(thread::spawn(move || take_in(&all, number, link, dice)));
+        let (all, joint, dice) = (ports.clone(), joint.clone(), Dice::new(seed.wrapping_add(number as u64)));
+        threads.push(thread::spawn(move || take_in(&all, &joint, number, link, dice)));
         let all = ports.clone();
         threads.push(thread::spawn(move || hand_out(&all[number], link)));
     }
@@ -91,8 +95,8 @@ struct Sender {
 }
 
 impl Sender {
-    fn new(link: FarLink) -> Self {
-        Self { busy_until: Instant::now(), rate: f64::from(link.mbit) * 1e6 / 8.0 }
+    fn new(mbit: u32) -> Self {
+        Self { busy_until: Instant::now(), rate: f64::from(mbit) * 1e6 / 8.0 }
     }
 
     /// When a frame that comes at `at` has left; `None` if there is no room for it.
@@ -106,8 +110,8 @@ impl Sender {
     }
 }
 
-fn take_in(ports: &[Port], number: usize, link: FarLink, mut dice: Dice) {
-    let mut sender = Sender::new(link);
+fn take_in(ports: &[Port], joint: &[Mutex<Sender>], number: usize, link: FarLink, mut dice: Dice) {
+    let mut sender = Sender::new(link.mbit);
     let mut buffer = [0; 2 * MAX_FRAME];
     let per_million = (link.loss * 1e6) as usize;
     // A port that is moved to its host's namespace is down for a moment.
@@ -125,6 +129,11 @@ fn take_in(ports: &[Port], number: usize, link: FarLink, mut dice: Dice) {
         let to = usize::from(frame[5]).wrapping_sub(1);
         let is_for = |port: usize| if frame[0] & 1 == 1 { port != number } else { port == to };
         for port in (0..ports.len()).filter(|port| is_for(*port)) {
+            let left = match joint.get(number % 2).filter(|_| number % 2 != port % 2) {
+                Some(joint) => locked(joint).send(left, length),
+                None => Some(left),
+            };
+            let Some(left) = left else { continue };
             let frame = Frame { at: left + link.delay, bytes: frame.to_vec() };
             locked(&ports[port].queue).push(Reverse(frame));
             ports[port].grew.notify_all();
@@ -133,7 +142,7 @@ fn take_in(ports: &[Port], number: usize, link: FarLink, mut dice: Dice) {
 }
 
 fn hand_out(port: &Port, link: FarLink) {
-    let mut sender = Sender::new(link);
+    let mut sender = Sender::new(link.mbit);
     loop {
         let Frame { at, bytes } = next(port);
         let Some(left) = sender.send(at, bytes.len()) else { continue };
@@ -159,6 +168,6 @@ fn next(port: &Port) -> Frame {
     }
 }
 
-fn locked(queue: &Mutex<BinaryHeap<Reverse<Frame>>>) -> MutexGuard<'_, BinaryHeap<Reverse<Frame>>> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

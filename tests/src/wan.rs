@@ -23,6 +23,8 @@ pub struct FarLink {
     pub delay: Duration,
     /// The share of frames that are lost on the way.
     pub loss: f64,
+    /// If the hosts with even and odd numbers are at two sites: millions of bits per second of what joins these, each way.
+    pub joint_mbit: Option<u32>,
 }
 
 /// Hosts around a switch.
@@ -45,6 +47,9 @@ impl Wan {
         command.args(["--pdeathsig", "KILL"]).arg(built("chaos")).args(["switch", "--ports", &hosts.to_string()]);
         command.args(["--mbit", &link.mbit.to_string(), "--delay-us", &link.delay.as_micros().to_string()]);
         command.args(["--loss", &link.loss.to_string(), "--seed", &seed.to_string()]);
+        if let Some(mbit) = link.joint_mbit {
+            command.args(["--joint-mbit", &mbit.to_string()]);
+        }
         let mut switch = command.stdout(Stdio::piped()).spawn().context("can't start the switch")?;
         let mut answer = String::new();
         let stdout = switch.stdout.take().context("it is piped")?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::message::MAX_MEMBERS;
+use crate::plan::{Bucket, Wish};
 
 /// Settings of the membership machine. All deadlines but `fork_after` derive from `max_stall`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +19,9 @@ pub struct Config {
     /// Tells this process from earlier ones with the same identity: a random number will do, or the nanoseconds of the
     /// wall clock. A process that has forgotten what it promised must not be taken for the one that promised it.
     pub incarnation: u64,
+    /// What the members reduce, and what they ask for: the view is changed if its plan is not the best any more. `None`:
+    /// never for that.
+    pub reduced: Option<(Wish, Bucket)>,
 }
 
 impl Default for Config {
@@ -28,6 +32,7 @@ impl Default for Config {
             max_members: MAX_MEMBERS,
             fork_after: Some(Duration::from_secs(120)),
             incarnation: 0,
+            reduced: None,
         }
     }
 }
@@ -83,6 +88,12 @@ impl Config {
         self.max_stall
     }
 
+    /// How old a view must be before it is changed for a better plan; twice as much after each such change without
+    /// another one between, up to 64 times: twice `max_stall`.
+    pub fn replan_interval(&self) -> Duration {
+        self.max_stall * 2
+    }
+
     /// How long a finished member waits for the others' goodbyes.
     pub fn goodbye_limit(&self) -> Duration {
         self.max_stall / 5
@@ -100,6 +111,7 @@ impl Config {
             ("boundary_limit", self.boundary_limit()),
             ("quarantine_window", self.quarantine_window()),
             ("quarantine", self.quarantine()),
+            ("replan_interval", self.replan_interval()),
             ("goodbye_limit", self.goodbye_limit()),
         ]
     }

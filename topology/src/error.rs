@@ -10,8 +10,8 @@ pub enum Violation {
     /// The bytes are not a message.
     #[error("sent bytes that are not a membership message")]
     Undecodable,
-    /// The members of a view are not sorted and distinct, or there are none, or too many.
-    #[error("sent a view whose members are not sorted, distinct and within bounds")]
+    /// The members of a view are not sorted and distinct, or there are none, or too many; or what it says of them can't be.
+    #[error("sent a view whose members, severed pairs or costs are not sorted, distinct and within bounds")]
     MalformedView,
     /// A contact has too many or too long addresses.
     #[error("sent a contact with too many or too long addresses")]
@@ -25,6 +25,9 @@ pub enum Violation {
     /// A ballot carries its proposer's name.
     #[error("used another peer's ballot")]
     ForeignBallot,
+    /// A member's links are too many, not sorted, or can't be.
+    #[error("sent measured links that are not sorted, distinct and within bounds")]
+    MalformedLinks,
     /// A decided view does not follow the view that it names as its parent.
     #[error("sent a view that does not follow its parent")]
     NotSuccessor,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::id::{Digest, Generation, PeerId};
 use crate::message::{Contact, Envelope, Evidence, Refusal};
+use crate::plan::Link;
 use crate::proposal::{Progress, Reason};
 use crate::record::Record;
 use crate::time::Time;
@@ -52,6 +53,12 @@ pub enum Input {
     },
     /// A peer said, proven to be its own word, how it is reached now. Its contact is bounded.
     Located(Contact),
+    /// This member has measured how fast it reaches others. What is said of peers that are not members of its view, or in
+    /// a view of more than [`crate::view::MAX_COSTED`], is dropped.
+    Measured {
+        /// By receiver.
+        links: Vec<(PeerId, Link)>,
+    },
     /// This member has the replicated state now: it caught up after [`CatchUp::State`].
     Synced,
     /// The user wants to leave in order.

@@ -31,11 +31,13 @@ mod hearsay;
 mod heartbeat;
 mod installing;
 mod joining;
+mod measuring;
 mod outsiders;
 mod planning;
 mod proposing;
 mod quarantine;
 mod receiving;
+mod rows;
 mod seat;
 mod suspecting;
 mod voting;
@@ -54,6 +56,7 @@ use crate::error::Violation;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
 use crate::interface::{CatchUp, Event, Hold, Input, Output, Resumption, Timer};
 use crate::message::{Body, Contact, Envelope, MAX_MEMBERS};
+use crate::plan::Link;
 use crate::proposal::Progress;
 use crate::record::Record;
 use crate::time::Time;
@@ -99,6 +102,8 @@ pub struct Membership {
     lost: BTreeMap<PeerId, Probe>,
     quarantine: Quarantine,
     digests: Digests,
+    /// How fast we reach other members.
+    measured: BTreeMap<PeerId, Link>,
     /// Messages of views that we have not heard of yet.
     early: VecDeque<(PeerId, Envelope)>,
     /// When we last told a peer of another view where we stand.
@@ -114,7 +119,7 @@ impl Membership {
     pub fn found(config: Config, run: RunId, me: Contact, progress: Progress, now: Time) -> Self {
         let mut founder = Self::new(config, run, me, progress, now);
         let view = View::found(run, founder.me.peer);
-        founder.seat = Some(Seat::new(view.clone(), None, &founder.config));
+        founder.seat = Some(Seat::new(view.clone(), None, &founder.config, now));
         founder.persist();
         if founder.config.min_members > 1 {
             founder.wait_for_members();
@@ -156,11 +161,13 @@ impl Membership {
         for contact in contacts {
             member.learn(contact);
         }
-        let mut seat = Seat::new(record.view, record.origin, &member.config);
+        let mut seat = Seat::new(record.view, record.origin, &member.config, now);
         let attempts = [record.promised, record.accepted.as_ref().map(|(ballot, _)| *ballot)];
         seat.attempt = attempts.into_iter().flatten().map(|ballot| ballot.attempt).max().unwrap_or(0);
         (seat.acceptor.promised, seat.acceptor.accepted) = (record.promised, record.accepted);
         seat.recovering = Some(Recovering { returned: BTreeSet::new(), until: now + member.config.max_stall });
+        seat.told_row = seat.rows.row(member.me.peer);
+        member.measured.extend(seat.told_row.iter().copied());
         let others = seat.others(member.me.peer);
         seat.detector.watch(now, others.iter().copied());
         let standing = seat.standing(progress.step);
@@ -196,6 +203,7 @@ impl Membership {
             lost: BTreeMap::new(),
             quarantine: Quarantine::default(),
             digests: Digests::default(),
+            measured: BTreeMap::new(),
             early: VecDeque::new(),
             answered: BTreeMap::new(),
             since: None,
@@ -248,6 +256,7 @@ impl Membership {
             Input::Finished { step, digest } => self.finish(step, digest),
             Input::Digest { step, digest } => self.compute_digest(step, digest),
             Input::Located(contact) => self.locate(contact),
+            Input::Measured { links } => self.measure(links),
             Input::Synced => self.sync(),
             Input::Leave => self.leave(),
             Input::Unable => self.give_up(now),

@@ -7,7 +7,9 @@ use thiserror::Error;
 
 use crate::error::Violation;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
+use crate::plan::Link;
 use crate::proposal::{Ballot, Joiner, Progress, Proposal};
+use crate::view::MAX_COSTED;
 
 /// The largest view. Bounds every message.
 pub const MAX_MEMBERS: usize = 1024;
@@ -159,6 +161,11 @@ pub enum Body {
     },
     /// "I have heard everybody finish and need nothing more."
     Goodbye,
+    /// "This is how fast I reach other members." In views of up to [`crate::view::MAX_COSTED`].
+    Measured {
+        /// By receiver, sorted.
+        links: Vec<(PeerId, Link)>,
+    },
 }
 
 /// Where a peer stands: which branch of a run it follows, and how far that has come. The view and its generation are
@@ -267,6 +274,11 @@ impl Body {
                 at_most(MAX_MEMBERS, contacts)
             }
             Self::Outsider { contacts, .. } => at_most(MAX_HINTS, contacts),
+            Self::Measured { links } => {
+                let sorted = links.len() <= MAX_COSTED && links.windows(2).all(|pair| pair[0].0 < pair[1].0);
+                let possible = links.iter().all(|(_, link)| link.is_up() && link.is_possible());
+                if sorted && possible { Ok(()) } else { Err(Violation::MalformedLinks) }
+            }
             Self::Refuse(_)
             | Self::Leave
             | Self::Suspect { .. }

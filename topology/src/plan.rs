@@ -15,7 +15,8 @@
 //! So there is one machine (in `starling-collective`) and one cost model ([`Estimate`]) for all of them. At each rank of a
 //! tree the sums of its children and its own contribution are added in the order of their ranks.
 //!
-//! All of this is integer arithmetic over agreed [`LinkCosts`]: all members that hold one view compute one plan.
+//! All of this is integer arithmetic over [`LinkCosts`] that the view carries: all members that hold one view compute
+//! one plan.
 //!
 //! Start reading at [`Plan`] and [`Route`], then [`Estimate`], then [`Choice`] and [`Wish`].
 
@@ -23,9 +24,11 @@ mod auto;
 mod estimate;
 mod groups;
 mod link_costs;
+mod replanning;
 mod ring_order;
 mod route;
 mod tree;
+mod view_costs;
 mod weights;
 mod wish;
 
@@ -36,8 +39,10 @@ pub use auto::{Candidate, Choice, Limits};
 pub use estimate::{Bucket, Estimate};
 pub use groups::Groups;
 pub use link_costs::{InvalidCosts, Link, LinkCosts, NEVER_NS};
+pub(crate) use replanning::is_worth_it;
 pub use ring_order::{MAX_EXACT, ring_cost, ring_order};
 pub use route::Route;
+pub use view_costs::view_costs;
 pub use weights::{WEIGHT_TOTAL, chunk_weights};
 pub use wish::{Agreed, Wish, WishError};
 

@@ -84,6 +84,8 @@ pub enum Reason {
     Forked,
     /// Members came back from their records.
     Recovered,
+    /// The same members agreed on newer costs of their links.
+    Replanned,
 }
 
 /// The next view and how its members go on.

@@ -1,12 +1,14 @@
 //! The cyclic order of a view's members.
 
 use crate::id::{PeerId, Rank, WorldSize};
+use crate::plan::{Bucket, LinkCosts, ring_order, view_costs};
 use crate::view::View;
 
 /// A ring: each member sends to the next one and receives from the previous one.
 ///
-/// A pure function of the view, so all members that hold one view compute one ring: the sorted order of peer ids, or, if
-/// members are severed, one in which no two of those are neighbours.
+/// A pure function of the view, so all members that hold one view compute one ring: the one in which an all-reduce is
+/// fastest by the costs that the view carries; without costs the sorted order of peer ids, or, if members are severed, one
+/// in which no two of those are neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ring {
     order: Vec<PeerId>,
@@ -16,7 +18,7 @@ impl Ring {
     /// The ring of `view`. The decree that decided the view saw to it that there is one; of any other view, the sorted
     /// order.
     pub fn plan(view: &View) -> Self {
-        let order = ring_around(view.members(), view.severed());
+        let order = fastest(view).or_else(|| ring_around(view.members(), view.severed()));
         Self { order: order.unwrap_or_else(|| view.members().to_vec()) }
     }
 
@@ -39,6 +41,19 @@ impl Ring {
         self.order[rank.0 as usize]
     }
 
+    /// `costs`, which are by place among the sorted members, by rank.
+    ///
+    /// # Panics
+    /// If they are those of another number of members.
+    pub(crate) fn arrange(&self, costs: &LinkCosts) -> LinkCosts {
+        let mut sorted = self.order.clone();
+        sorted.sort_unstable();
+        let place = |peer| sorted.binary_search(peer).expect("invariant: all of the order are sorted");
+        let places =
+            self.order.iter().map(|peer| Rank(u32::try_from(place(peer)).expect("invariant: members are bounded")));
+        costs.reordered(&places.collect::<Vec<_>>())
+    }
+
     /// The peer that the one at `rank` sends to.
     pub fn next(&self, rank: Rank) -> PeerId {
         self.peer(self.world_size().next(rank))
@@ -48,6 +63,20 @@ impl Ring {
     pub fn previous(&self, rank: Rank) -> PeerId {
         self.peer(self.world_size().previous(rank))
     }
+}
+
+/// What orders are compared by. The order is known before what is reduced is, and between a model's buckets it hardly
+/// differs: large enough that bandwidth counts, small enough that delay does.
+const TYPICAL: Bucket = Bucket { bytes: 4 << 20, segment_bytes: 64 << 10 };
+
+/// The order that the view's costs call for, if it has any. None if there is no way round but over a severed pair.
+fn fastest(view: &View) -> Option<Vec<PeerId>> {
+    view.costs()?;
+    let members = view.members();
+    let order: Vec<PeerId> =
+        ring_order(&view_costs(view), TYPICAL).into_iter().map(|place| members[place.0 as usize]).collect();
+    let next = order.iter().cycle().skip(1);
+    order.iter().zip(next).all(|(a, b)| !view.is_severed(*a, *b)).then_some(order)
 }
 
 /// Up to this many members, all orders are tried.

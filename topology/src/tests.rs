@@ -2,6 +2,7 @@
 
 mod changes;
 mod cluster;
+mod costs;
 mod driver;
 mod exploration;
 mod faults;

@@ -5,13 +5,17 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Violation;
-use crate::id::{Generation, PeerId, RunId, ViewId, WorldSize};
+use crate::id::{Generation, PeerId, Rank, RunId, ViewId, WorldSize};
 use crate::message::MAX_MEMBERS;
+use crate::plan::{Link, LinkCosts};
 
 /// The most pairs of members that a view may note as severed.
 pub const MAX_SEVERED: usize = 1024;
-/// The longest encoded view, in bytes: 32 for each member, 64 for each severed pair, and what is there once.
-pub const MAX_VIEW_BYTES: usize = 32 * MAX_MEMBERS + 64 * MAX_SEVERED + 256;
+/// The most members of a view that carries the costs of its links. Among more, nobody measures each pair.
+pub const MAX_COSTED: usize = 32;
+/// The longest encoded view, in bytes: 32 for each member, 64 for each severed pair, 10 for each link that was measured,
+/// and what is there once.
+pub const MAX_VIEW_BYTES: usize = 32 * MAX_MEMBERS + 64 * MAX_SEVERED + 10 * MAX_COSTED * MAX_COSTED + 256;
 
 /// The agreed member set of one generation. Immutable; a change of members is a new view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +34,8 @@ pub struct View {
     severed: Vec<(PeerId, PeerId)>,
     /// Whether this view, or one before it, was installed without a quorum.
     pub forked: bool,
+    /// What the members have measured, by place among them; [`Link::NONE`] where nobody has. `None` if nobody has at all.
+    costs: Option<LinkCosts>,
 }
 
 impl View {
@@ -43,6 +49,7 @@ impl View {
             casting: founder,
             severed: Vec::new(),
             forked: false,
+            costs: None,
         }
     }
 
@@ -66,6 +73,7 @@ impl View {
             casting,
             severed: Vec::new(),
             forked: self.forked,
+            costs: None,
         }
     }
 
@@ -76,6 +84,19 @@ impl View {
         severed.sort_unstable();
         severed.dedup();
         self.severed = severed;
+        self
+    }
+
+    /// This view with what its members have measured: `link` tells it of each ordered pair. None of that in a view of more
+    /// than [`MAX_COSTED`].
+    pub fn with_costs(mut self, link: impl Fn(PeerId, PeerId) -> Option<Link>) -> Self {
+        let measured = |from: Rank, to: Rank| {
+            let found = link(self.members[from.0 as usize], self.members[to.0 as usize]);
+            found.filter(|link| link.is_possible()).unwrap_or(Link::NONE)
+        };
+        // Below the bound, so that a large view is not asked for a million pairs.
+        let costs = (self.members.len() <= MAX_COSTED).then(|| LinkCosts::from_fn(self.world_size(), measured));
+        self.costs = costs.and_then(Result::ok).filter(LinkCosts::has_links);
         self
     }
 
@@ -125,6 +146,18 @@ impl View {
         self.severed.binary_search(&(a.min(b), a.max(b))).is_ok()
     }
 
+    /// What the members have measured, by place among the sorted members; [`Link::NONE`] where nobody has.
+    pub fn costs(&self) -> Option<&LinkCosts> {
+        self.costs.as_ref()
+    }
+
+    /// What one member has measured of its link to another.
+    pub fn measured(&self, from: PeerId, to: PeerId) -> Option<Link> {
+        let place = |peer| self.members.binary_search(&peer).ok().and_then(|place| u32::try_from(place).ok());
+        let link = self.costs.as_ref()?.link(Rank(place(from)?), Rank(place(to)?));
+        Some(link).filter(|link| link.is_up())
+    }
+
     /// The member whose vote breaks a tie between two halves: the founder; if it is gone, the lowest of those who were
     /// there before. Never a newcomer while another is left: one that dies at once would leave half a quorum behind.
     pub fn casting(&self) -> PeerId {
@@ -158,13 +191,18 @@ impl View {
     ///
     /// # Errors
     /// [`Violation::MalformedView`] if the members or the severed pairs are not sorted and distinct, there are no
-    /// members, too many of either, or a pair or the casting vote is not of members.
+    /// members, too many of either, a pair or the casting vote is not of members, or there are costs of other links than
+    /// theirs, or of none.
     pub fn validate(&self) -> Result<(), Violation> {
         let sorted = self.members.windows(2).all(|pair| pair[0] < pair[1]);
         let within = (1..=MAX_MEMBERS).contains(&self.members.len()) && self.severed.len() <= MAX_SEVERED;
         let ordered = self.severed.windows(2).all(|pair| pair[0] < pair[1]);
         let paired = self.severed.iter().all(|(a, b)| a < b && self.contains(*a) && self.contains(*b));
-        if sorted && within && ordered && paired && self.contains(self.casting) {
+        let costed = self.costs.as_ref().is_none_or(|costs| {
+            let world = costs.world_size().get() as usize;
+            world == self.members.len() && world <= MAX_COSTED && costs.has_links()
+        });
+        if sorted && within && ordered && paired && costed && self.contains(self.casting) {
             Ok(())
         } else {
             Err(Violation::MalformedView)
@@ -241,8 +279,48 @@ mod tests {
         let largest = largest.with_severed(members[1..=MAX_SEVERED.min(MAX_MEMBERS - 1)].iter().map(|it| (first, *it)));
         assert!(largest.encode().len() <= MAX_VIEW_BYTES);
         assert_eq!(View::decode(&largest.encode()), Ok(largest));
+        let link = Link { delay_us: 60_000_000, bytes_per_second: 1 << 40 };
+        let costed = View::found(RunId([1; 32]), first).succeed(members[..MAX_COSTED].to_vec());
+        let costed = costed.with_costs(|_, _| Some(link));
+        assert!(costed.encode().len() <= 32 * MAX_COSTED + 10 * MAX_COSTED * MAX_COSTED + 256);
+        assert_eq!(View::decode(&costed.encode()), Ok(costed));
         let unsorted = View { members: [6, 5].map(peer).to_vec(), ..View::found(RunId([1; 32]), peer(5)) };
         assert_eq!(View::decode(&unsorted.encode()), Err(Violation::MalformedView));
+    }
+
+    #[test]
+    fn costs_are_of_the_links_of_its_members() {
+        let view = View::found(RunId([1; 32]), peer(5)).succeed([5, 6, 7].map(peer));
+        let link = Link { delay_us: 7, bytes_per_second: 1_000 };
+        let known = |from: PeerId, to: PeerId| (from == peer(7) && to == peer(5)).then_some(link);
+        let costed = view.clone().with_costs(known);
+        assert_eq!((costed.measured(peer(7), peer(5)), costed.measured(peer(5), peer(7))), (Some(link), None));
+        assert_eq!((costed.measured(peer(7), peer(9)), costed.measured(peer(7), peer(7))), (None, None));
+        assert_eq!(View::decode(&costed.encode()), Ok(costed.clone()));
+        assert_ne!(costed.id(), view.id());
+        // One form for nothing measured, none in a large view, and what can't be is none.
+        assert_eq!(view.clone().with_costs(|_, _| None), view);
+        assert_eq!(view.clone().with_costs(|_, _| Some(Link { bytes_per_second: u64::MAX, ..link })), view);
+        let many = view.succeed((0..=MAX_COSTED as u8).map(peer));
+        assert_eq!(many.clone().with_costs(|_, _| Some(link)), many);
+        assert_eq!(costed.succeed([5, 6].map(peer)).costs(), None);
+        let all =
+            |size: u32, link: Link| Some(LinkCosts::from_fn(WorldSize::new(size), |_, _| link).expect("possible"));
+        let hostile = [
+            View { costs: all(2, link), ..view.clone() },
+            View { costs: all(4, link), ..view.clone() },
+            View { costs: all(3, Link::NONE), ..view.clone() },
+            View { costs: all(MAX_COSTED as u32 + 1, link), ..many },
+        ];
+        for view in hostile {
+            assert_eq!(View::decode(&view.encode()), Err(Violation::MalformedView));
+        }
+        // The bytes of a link that no link is like: the last one of three times three, before which all are none.
+        let last = View { costs: all(3, link), ..view };
+        let mut bytes = last.encode();
+        let at = bytes.len() - 2;
+        bytes[at..].copy_from_slice(&[0, 5]); // Something from the last member to itself.
+        assert_eq!(View::decode(&bytes), Err(Violation::Undecodable));
     }
 
     #[test]

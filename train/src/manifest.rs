@@ -20,7 +20,7 @@ use crate::spec::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
 use crate::state::max_encoded_len;
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 2;
+pub const WIRE_VERSION: u32 = 3;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
@@ -393,11 +393,11 @@ mod tests {
         let message = Manifest::decode(&trailing).expect_err("trailing").to_string();
         assert!(message.contains("1 bytes follow it"), "{message}");
         let mut later = valid.clone();
-        later[0] = 3;
+        later[0] = 4;
         let message = Manifest::decode(&later).expect_err("later").to_string();
-        assert!(message.contains("speaks wire version 3, this program speaks 2"), "{message}");
-        // 2 as a varint of two bytes: the same value, but not the canonical bytes.
-        let longer = [&[0x82, 0x00], &valid[1..]].concat();
+        assert!(message.contains("speaks wire version 4, this program speaks 3"), "{message}");
+        // 3 as a varint of two bytes: the same value, but not the canonical bytes.
+        let longer = [&[0x83, 0x00], &valid[1..]].concat();
         let message = Manifest::decode(&longer).expect_err("not canonical").to_string();
         assert!(message.contains("canonical"), "{message}");
         for len in 0..valid.len() {

@@ -87,6 +87,10 @@ pub struct SwarmFlags {
     /// Rounds that count; the same for all members
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rounds: u32,
+    /// Measure links, and count rounds once all have reduced by one plan for so many seconds; the same for all members; 0
+    /// measures nothing
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=3600))]
+    pub settle: u32,
     /// How the bytes travel from and to this member
     #[arg(long, value_enum, default_value_t = TransportName::Auto)]
     pub transport: TransportName,
@@ -130,6 +134,8 @@ pub enum PlanName {
     Mesh,
     /// What is expected to be fastest
     Auto,
+    /// Over the sites that measured links show
+    Hierarchical,
 }
 
 /// Forms of values on the wire.
@@ -167,6 +173,7 @@ impl From<PlanName> for Wish {
             PlanName::Tree => Self::Tree,
             PlanName::Mesh => Self::Mesh,
             PlanName::Auto => Self::Auto,
+            PlanName::Hierarchical => Self::Hierarchical,
         }
     }
 }

@@ -178,7 +178,8 @@ pub struct ManifestFlags {
     /// How gradients are written on the wire: f32, or shorter as bf16, f16 or int8 [default: f32]
     #[arg(long, value_name = "CODEC")]
     pub codec: Option<String>,
-    /// Who sends to whom: ring, tree (few hops), mesh (two hops, a link to each other member) or auto [default: ring]
+    /// Who sends to whom: ring, tree (few hops), mesh (two hops, a link to each other member), hierarchical (sites as
+    /// measured links show them, a ring if there are none) or auto [default: ring]
     #[arg(long, value_name = "PLAN")]
     pub plan: Option<String>,
 }
@@ -261,6 +262,9 @@ pub struct MachineFlags {
     /// Go on without most of the members after this long, such as 90s, 2m or 1h, or never [default: 2m]
     #[arg(long, value_name = "DURATION")]
     pub fork_after: Option<String>,
+    /// Measure how fast this machine reaches the other members, so that reductions are planned by it [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub probe_links: Option<String>,
     /// MiB of state and data to hand out to joiners per second; 0 sets no limit [default: 64]
     #[arg(long, value_name = "MIB", allow_negative_numbers = true)]
     pub state_rate: Option<String>,

@@ -105,6 +105,7 @@ impl MachineFlags {
             one("network.data", "--data-plane", &self.data_plane),
             one("network.max_peers", "--max-peers", &self.max_peers),
             one("network.fork_after", "--fork-after", &self.fork_after),
+            one("network.probe_links", "--probe-links", &self.probe_links),
             one("network.state_rate", "--state-rate", &self.state_rate),
         ];
         flags.into_iter().flatten().chain(self.data_dir.values()).collect()

@@ -1,5 +1,7 @@
 //! `starling bench`: how fast this machine reduces.
 
+use std::time::Duration;
+
 use serde_json::json;
 use starling_collective::Codec;
 use starling_topology::plan::Wish;
@@ -54,6 +56,7 @@ fn live_plan(flags: &SwarmFlags) -> LivePlan {
         codec: flags.codec.into(),
         plan: flags.plan.into(),
         rounds: flags.rounds,
+        settle: Duration::from_secs(flags.settle.into()),
         data_plane: flags.transport.into(),
         listen: flags.listen.clone(),
         mbit: flags.mbit,

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::StatusFlags;
 use crate::output::format;
+use crate::report::MeasuredLink;
 use crate::status::Status;
 
 /// How often `--watch` looks.
@@ -73,9 +74,13 @@ fn describe(status: &Status) -> String {
     }
     if let Some(links) = &status.links {
         line("links", links.to_string());
+        line("plan", links.reason.clone());
         if links.is_open() {
             line("WARNING", "gradients are NOT ENCRYPTED: whoever is on the way reads and changes them".to_owned());
         }
+    }
+    for (peer, MeasuredLink { rtt_ms, mbit }) in &status.measured {
+        line("measured", format!("{mbit:.0} Mbit/s and {rtt_ms:.1} ms there and back to {}", format::peer(peer)));
     }
     for address in &status.addresses {
         line("address", address.clone());
@@ -102,9 +107,11 @@ mod tests {
         assert!(!describe(&status).contains("NOT ENCRYPTED"));
         let links = |kind| [("peer".to_owned(), kind)].into();
         let (from, to) = (links(Transport::Direct), links(Transport::Plaintext));
-        status.links = Some(Links { plan: "ring".to_owned(), from, to });
+        status.links = Some(Links { plan: "ring".to_owned(), reason: "as the run asks".to_owned(), from, to });
         assert!(describe(&status).contains("ring over 2 links, 1 direct and 1 plaintext"), "{}", describe(&status));
         assert!(describe(&status).contains("NOT ENCRYPTED"), "{}", describe(&status));
+        status.measured = [("peer".to_owned(), MeasuredLink { rtt_ms: 40.25, mbit: 93.0 })].into();
+        assert!(describe(&status).contains("93 Mbit/s and 40.2 ms there and back"), "{}", describe(&status));
         status.phase = Phase::Failed;
         status.error = Some("peer x is lost".to_owned());
         let failed = describe(&status);

@@ -132,6 +132,7 @@ impl Loaded {
             },
             max_peers: network.max_peers as usize,
             fork_after: self.fork_after()?,
+            probe_links: network.probe_links,
             state_rate: network.state_rate << 20,
             checkpoint_every: train.checkpoint_every_steps,
             checkpoint_keep: train.checkpoint_keep as usize,

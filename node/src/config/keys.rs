@@ -209,6 +209,12 @@ pub static KEYS: &[Key] = &[
         "When members that can't reach most of the others go on without them: a duration such as 90s, 2m or 1h, or never.",
     ),
     key(
+        "network.probe_links",
+        Kind::Bool,
+        Some("--probe-links"),
+        "Whether to measure how fast this machine reaches the other members, so that reductions are planned by it.",
+    ),
+    key(
         "network.state_rate",
         Kind::Integer(0, 1 << 20),
         Some("--state-rate"),
@@ -222,9 +228,10 @@ pub static KEYS: &[Key] = &[
     ),
     key(
         "collective.plan",
-        Kind::Choice(&["ring", "tree", "mesh", "auto"]),
+        Kind::Choice(&["ring", "tree", "mesh", "auto", "hierarchical"]),
         Some("--plan"),
-        "Who sends to whom: ring, tree (few hops), mesh (two hops, a link to each other member) or auto.",
+        "Who sends to whom: ring, tree (few hops), mesh (two hops, a link to each other member), hierarchical (sites as \
+         measured links show them, a ring if there are none) or auto.",
     ),
     key(
         "collective.bucket_kib",

@@ -143,6 +143,8 @@ pub struct NetworkConfig {
     pub max_stall_ms: u64,
     /// When a side without a quorum goes on as a fork: a duration such as `2m`, or `never`.
     pub fork_after: String,
+    /// Whether to measure how fast this machine reaches the other members, so that reductions are planned by it.
+    pub probe_links: bool,
     /// MiB of state and data that this machine hands out to joiners per second; 0 sets no limit.
     pub state_rate: u64,
 }
@@ -157,6 +159,7 @@ impl Default for NetworkConfig {
             max_peers: 64,
             max_stall_ms: 10_000,
             fork_after: "2m".to_owned(),
+            probe_links: true,
             state_rate: 64,
         }
     }

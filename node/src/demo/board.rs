@@ -104,6 +104,7 @@ fn show_on(bar: &ProgressBar, report: &Report) {
         | Report::JoinerLost { .. }
         | Report::Turned { .. }
         | Report::Linked(_)
+        | Report::Measured { .. }
         | Report::Evaluated { .. }
         | Report::Saved { .. }
         | Report::Stable { .. }

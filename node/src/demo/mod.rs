@@ -201,6 +201,7 @@ fn take(peer: &mut Peer, report: &Report) {
         | Report::JoinerLost { .. }
         | Report::Turned { .. }
         | Report::Linked(_)
+        | Report::Measured { .. }
         | Report::Progress { .. }
         | Report::Evaluated { .. }
         | Report::Saved { .. }

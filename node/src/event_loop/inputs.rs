@@ -58,12 +58,13 @@ impl EventLoop {
                     }
                 }
             },
-            NetworkEvent::Linked { view, plan, from, to } => {
+            NetworkEvent::Measured { links } => self.on_measured(links),
+            NetworkEvent::Linked { view, plan, reason, from, to } => {
                 if self.reducer.as_ref().is_some_and(|reducer| reducer.view == view) {
                     let named = |links: Vec<(PeerId, Transport)>| {
                         links.into_iter().map(|(peer, transport)| (to_libp2p(peer).to_string(), transport)).collect()
                     };
-                    self.observer.report(&Report::Linked(Links { plan, from: named(from), to: named(to) }));
+                    self.observer.report(&Report::Linked(Links { plan, reason, from: named(from), to: named(to) }));
                 }
             }
             NetworkEvent::ReductionFailed { peer, view, failure } => match failure {
@@ -110,6 +111,9 @@ impl EventLoop {
                 if let Some(peer) = from_libp2p(&peer_id) {
                     self.suspect_if_gone(peer);
                 }
+            }
+            SwarmEvent::ConnectionEstablished { peer_id, endpoint, .. } => {
+                self.on_connected(peer_id, endpoint.get_remote_address());
             }
             SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Message { message, .. })) => {
                 self.on_gossip(&message);

@@ -76,6 +76,7 @@ impl EventLoop {
         self.reducer = None;
         self.reducer = self.start_reducer(view);
         self.keep_connected(view);
+        self.look_at_links();
         self.shown = Some((view.clone(), *step));
         self.shelves.checkpoints.enter(view);
         self.vouch(heads::Input::View(Some(view.clone())));
@@ -166,6 +167,7 @@ impl EventLoop {
         self.reducer = None;
         (self.result, self.state) = (None, None);
         self.members.clear();
+        self.look_at_links();
         self.syncing.clear();
         self.shelves.checkpoints.leave();
         self.vouch(heads::Input::View(None));

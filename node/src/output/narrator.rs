@@ -64,6 +64,7 @@ impl Narrator {
             }
             Report::Synced { step } => vec![format!("the state is here, up to date after step {step}")],
             Report::Linked(links) => vec![format!("gradients go by {links}")],
+            Report::Measured { .. } => Vec::new(),
             Report::Progress { step, steps, epoch, loss, samples_per_s, waiting_share, .. } => vec![format!(
                 "step {step}/{steps}  epoch {epoch}  loss {loss:.4}  {}  waiting {}",
                 format::rate(*samples_per_s),

@@ -74,6 +74,7 @@ impl Observer for Terminal {
             | Report::Evicted { .. }
             | Report::Synced { .. }
             | Report::Linked(_)
+            | Report::Measured { .. }
             | Report::Evaluated { .. }
             | Report::Saved { .. }
             | Report::Stable { .. }

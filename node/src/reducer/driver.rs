@@ -30,6 +30,8 @@ pub(super) struct Driver {
     pub(super) schedule: Schedule,
     /// The plan's name.
     pub(super) plan: String,
+    /// Why it is that one.
+    pub(super) reason: String,
     /// Those whom this member sends to, in order of rank, and those from whom it receives.
     pub(super) receivers: Vec<PeerId>,
     pub(super) senders: Vec<PeerId>,
@@ -68,6 +70,7 @@ impl Driver {
         let linked = NetworkEvent::Linked {
             view: self.view,
             plan: self.plan.clone(),
+            reason: self.reason.clone(),
             from: inward.transports(),
             to: outward.transports(),
         };

@@ -5,6 +5,7 @@
 mod file;
 mod process;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ pub use process::Process;
 
 use crate::error::NodeError;
 use crate::private_file;
-use crate::report::{Links, Outcome, Report};
+use crate::report::{Links, MeasuredLink, Outcome, Report};
 
 const FILE: &str = "status.json";
 
@@ -43,6 +44,8 @@ pub struct Status {
     pub change: String,
     /// How segments travel; `None` before the view's links are there.
     pub links: Option<Links>,
+    /// By member of the view, what this one has measured of the link to it.
+    pub measured: BTreeMap<String, MeasuredLink>,
     /// The last committed step.
     pub step: u64,
     /// The run's last step.
@@ -133,6 +136,7 @@ impl Status {
                 (self.generation, self.rank, self.step) = (*generation, *rank, *step);
                 self.members.clone_from(members);
                 self.change.clone_from(reason);
+                self.measured.retain(|peer, _| members.contains(peer));
                 // This view's links come with a report of their own.
                 self.links = None;
                 true
@@ -140,6 +144,10 @@ impl Status {
             Report::Linked(links) => {
                 self.links = Some(links.clone());
                 true
+            }
+            Report::Measured { links } => {
+                self.measured.extend(links.iter().map(|(peer, link)| (peer.clone(), *link)));
+                false
             }
             Report::Progress { step, steps, loss, samples_per_s, .. } => {
                 let is_first = self.phase != Phase::Stepping;

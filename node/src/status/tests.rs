@@ -51,6 +51,7 @@ fn reports() -> Vec<Report> {
         },
         Report::Linked(Links {
             plan: "ring".to_owned(),
+            reason: "as the run asks".to_owned(),
             from: [("other".to_owned(), Transport::Universal)].into(),
             to: [("other".to_owned(), Transport::Direct)].into(),
         }),

@@ -1,6 +1,6 @@
 //! What peers want, and what the invariants say to it.
 
-use starling_topology::{CatchUp, Event, Record, Time};
+use starling_topology::{CatchUp, Event, Reason, Record, Time};
 
 use super::{Happening, World};
 use crate::checkpoints;
@@ -78,6 +78,11 @@ impl World {
             Effect::Downloads => self.invariants.progress.goes_on(self.now),
             Effect::Told(event) => {
                 self.tell(|_| format!("{seat}: {event:?}"));
+                if let Event::Changed { generation, reasons, .. } = &event
+                    && reasons.contains(&Reason::Replanned)
+                {
+                    self.replans.insert(*generation);
+                }
                 if matches!(event, Event::Evicted { .. }) {
                     self.mark(seat, What::Evicted);
                     self.begins_anew(seat);

@@ -172,6 +172,7 @@ impl World {
         self.last_state_lost |= self.hosts[seat].has_last && at < Some(self.workload.steps);
         self.tell(|_| format!("{seat} starts as {:?} at {at:?}", me.peer));
         self.mark(seat, What::Starts);
+        self.measure_later(seat, self.hosts[seat].incarnation);
         if let (Some(file), Some(state)) = (&file, &state) {
             let actual = self.hosts[seat].disk.checkpoints().get(&state.step).unwrap_or(file);
             let held = self.invariants.verified_checkpoints.loaded(me.peer, actual, state);

@@ -53,6 +53,8 @@ struct SwitchFlags {
     loss: f64,
     #[arg(long)]
     seed: u64,
+    #[arg(long)]
+    joint_mbit: Option<u32>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -286,6 +288,23 @@ struct WireFlags {
     /// How many times as fast as f32 at the link's rate int8 must be; 0 leaves it out.
     #[arg(long, default_value_t = 3.5)]
     int8: f64,
+    /// What the last host can send and receive, if less: measures what it helps to know that, and no codec [default: as
+    /// --mbit says]
+    #[arg(long, conflicts_with_all = ["rtt_ms", "loss"], requires = "mbit")]
+    slow_mbit: Option<u32>,
+    /// Put even and odd hosts at two sites, joined by a link of a tenth of the rate of each: measures what it helps to know that
+    /// [default: all at one]
+    #[arg(long, conflicts_with = "slow_mbit")]
+    sites: bool,
+    /// How many times as fast reductions must be once links are known, if one is slow.
+    #[arg(long, default_value_t = 1.5)]
+    gain: f64,
+    /// How many times as long as the best there is they may take then.
+    #[arg(long, default_value_t = 1.15)]
+    near: f64,
+    /// For how many seconds the plan must have been the same before rounds with known links count.
+    #[arg(long, default_value_t = 30)]
+    settle: u64,
     /// Seed of what is lost.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -297,8 +316,8 @@ fn main() -> ExitCode {
             println!("{}", verdict.to_json());
             u8::from(!verdict.broken().is_empty())
         }),
-        Verb::Switch(SwitchFlags { ports, mbit, delay_us, loss, seed }) => {
-            let link = FarLink { mbit, delay: Duration::from_micros(delay_us), loss };
+        Verb::Switch(SwitchFlags { ports, mbit, delay_us, loss, seed, joint_mbit }) => {
+            let link = FarLink { mbit, delay: Duration::from_micros(delay_us), loss, joint_mbit };
             switch::serve(ports, link, seed).map(|()| 0)
         }
     };
@@ -400,6 +419,11 @@ fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
             plan: flags.plan,
             reach: flags.reach,
             int8: flags.int8,
+            slow_mbit: flags.slow_mbit,
+            sites: flags.sites,
+            gain: flags.gain,
+            near: flags.near,
+            settle: Duration::from_secs(flags.settle),
             seed: flags.seed,
         }
         .run(),

@@ -35,9 +35,23 @@ pub struct Wire {
     pub reach: f64,
     /// How many times as fast as f32 at the link's rate int8 must be; int8 is left out if it is 0.
     pub int8: f64,
+    /// What the last host can send and receive, if that is less. Then it is measured what it helps to know that.
+    pub slow_mbit: Option<u32>,
+    /// Whether hosts with even and odd numbers are at two sites, joined by a link with a tenth of the rate of each host's. Then it
+    /// is measured what it helps to know that.
+    pub sites: bool,
+    /// How many times as fast it must be then.
+    pub gain: f64,
+    /// How many times as long as the best there is it may take then.
+    pub near: f64,
+    /// For how long the plan must have been the same before rounds count that know what links cost.
+    pub settle: Duration,
     /// Seed of what is lost.
     pub seed: u64,
 }
+
+/// How many times slower than a host's link the one is that joins two sites.
+const APART: u32 = 10;
 
 enum Network {
     Near(Lan),
@@ -57,14 +71,18 @@ impl Wire {
         for (name, value) in [("peers", self.peers as u64), ("mbit", self.mbit.into()), ("kib", self.kib.into())] {
             verdict.figure(name, value);
         }
-        let (f32_s, bound_s) = self.reduce(&network, "f32")?;
+        if self.slow_mbit.is_some() || self.sites {
+            self.know(&network, &mut verdict)?;
+            return Ok(verdict);
+        }
+        let (f32_s, bound_s) = self.reduce(&network, "f32", Duration::ZERO)?;
         verdict.figure("bound_s", bound_s);
         verdict.figure("f32_s", f32_s);
         let reached = bound_s / f32_s;
         verdict.figure("f32_of_bound", (reached * 1000.0).round() / 1000.0);
         verdict.promise(reached >= self.reach, format!("f32 reached only {reached:.3} of what the links carry"));
         if self.int8 > 0.0 {
-            let (int8_s, _) = self.reduce(&network, "int8")?;
+            let (int8_s, _) = self.reduce(&network, "int8", Duration::ZERO)?;
             let faster = bound_s / int8_s;
             verdict.figure("int8_s", int8_s);
             verdict.decimal("int8_of_f32_bound", faster);
@@ -74,17 +92,48 @@ impl Wire {
     }
 
     fn network(&self) -> Result<Network> {
-        if self.rtt > Duration::ZERO || self.loss > 0.0 {
-            let link = FarLink { mbit: self.mbit, delay: self.rtt / 2, loss: self.loss };
+        if self.rtt > Duration::ZERO || self.loss > 0.0 || self.sites {
+            let joint_mbit = self.sites.then_some((self.mbit / APART).max(1));
+            let link = FarLink { mbit: self.mbit, delay: self.rtt / 2, loss: self.loss, joint_mbit };
             return Ok(Network::Far(Wan::new(self.peers, link, self.seed)?));
         }
         let lan = Lan::new(self.peers)?;
-        (0..self.peers).try_for_each(|host| lan.shape(host, self.mbit))?;
+        (0..self.peers).try_for_each(|host| lan.shape(host, self.rate(host)))?;
         Ok(Network::Near(lan))
     }
 
+    /// What a host can send and receive, in millions of bits per second.
+    fn rate(&self, host: usize) -> u32 {
+        self.slow_mbit.filter(|_| host + 1 == self.peers).unwrap_or(self.mbit)
+    }
+
+    /// Reduces without and with knowledge of what links cost. What is best is known.
+    fn know(&self, network: &Network, verdict: &mut Verdict) -> Result<()> {
+        let bytes_per_s = |mbit: u32| f64::from(mbit) * 1e6 / 8.0 * PAYLOAD;
+        let best = match self.slow_mbit {
+            Some(slow) => {
+                verdict.figure("slow_mbit", u64::from(slow));
+                least(&(0..self.peers).map(|host| bytes_per_s(self.rate(host))).collect::<Vec<_>>())
+            }
+            // Each site's sum of what the other owns goes over, and the result of what it owns itself.
+            None => 1.0 / bytes_per_s(self.mbit / APART),
+        };
+        let best_s = f64::from(self.kib) * 1024.0 * best;
+        let (blind_s, _) = self.reduce(network, "f32", Duration::ZERO)?;
+        let (known_s, _) = self.reduce(network, "f32", self.settle)?;
+        let faster = blind_s / known_s;
+        for (name, value) in [("blind_s", blind_s), ("known_s", known_s), ("best_s", best_s)] {
+            verdict.figure(name, value);
+        }
+        verdict.decimal("faster", faster);
+        verdict.decimal("of_best", known_s / best_s);
+        verdict.promise(faster >= self.gain, format!("to know the links made it only {faster:.2} times as fast"));
+        verdict.promise(known_s <= best_s * self.near, format!("{known_s:.3} s, and {best_s:.3} s would be best"));
+        Ok(())
+    }
+
     /// The slowest member's median round, and the least time for f32, in seconds.
-    fn reduce(&self, network: &Network, codec: &str) -> Result<(f64, f64)> {
+    fn reduce(&self, network: &Network, codec: &str, settle: Duration) -> Result<(f64, f64)> {
         let dir = TempDir::with_prefix("starling-chaos-").context("can't make a directory")?;
         let start = |host: usize, flags: &str| -> Result<(Member, BufReader<ChildStdout>)> {
             let host = network.host(host);
@@ -92,6 +141,7 @@ impl Wire {
             let prefix = ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).into_iter().chain(host.prefix);
             let mut command = starling_behind(&prefix.collect::<Vec<_>>(), dir.path());
             command.args(["bench", "swarm", "--json", "--listen", &format!("/ip4/{}/tcp/0", host.address)]);
+            command.args(["--settle", &settle.as_secs().to_string()]);
             command.args(["--mbit", &self.mbit.to_string(), "--rounds", &self.rounds.to_string()]);
             let mut child = command.args(flags.split_whitespace()).stdout(Stdio::piped()).spawn()?;
             let stdout = child.stdout.take().context("it is piped")?;
@@ -113,7 +163,7 @@ impl Wire {
             ensure!(member.0.wait()?.success(), "the benchmark on host {number} failed");
             let outcome: Value = serde_json::from_str(&said).with_context(|| format!("no outcome in `{said}`"))?;
             let Some(median_s) = outcome["median_s"].as_f64() else { bail!("no time in `{said}`") };
-            eprintln!("  host {number}: {:.1} ms, {}", median_s * 1e3, outcome["links"]);
+            eprintln!("  host {number}: {:.1} ms, {}, {}", median_s * 1e3, outcome["links"], outcome["reason"]);
             slowest = slowest.max(median_s);
             bound = outcome["bound_s"].as_f64().context("no bound")?;
         }
@@ -128,6 +178,21 @@ impl Network {
             Self::Far(wan) => wan.host(number),
         }
     }
+}
+
+/// The least time in which a mesh of hosts with these rates reduces one byte of each. Who owns the share `w` of it sends, and
+/// receives, `1 + (n - 2) w`; shares are as large as the time allows, and together they are all of it.
+fn least(rates: &[f64]) -> f64 {
+    let others = rates.len() as f64 - 2.0;
+    let slowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    let share = |time: f64| rates.iter().map(|rate| ((time * rate - 1.0) / others).max(0.0)).sum::<f64>();
+    // Half of it is too little for anybody, and for all of it the slowest alone could be the owner.
+    let (mut low, mut high) = (0.0, rates.len() as f64 / slowest);
+    for _ in 0..100 {
+        let middle = (low + high) / 2.0;
+        if share(middle) >= 1.0 { high = middle } else { low = middle }
+    }
+    high.max(1.0 / slowest)
 }
 
 /// A process that does not outlive the experiment.

@@ -6,7 +6,6 @@ use super::Membership;
 use crate::id::{Digest, PeerId};
 use crate::interface::Event;
 use crate::message::Body;
-use crate::ring::Ring;
 
 /// How many digests are kept, of ours and of the others'.
 const KEPT: usize = 4;
@@ -42,8 +41,7 @@ impl Membership {
             return;
         }
         if let Some(seat) = &self.seat {
-            let ring = Ring::plan(&seat.view);
-            let next = ring.rank_of(self.me.peer).map(|rank| ring.next(rank));
+            let next = seat.ring.rank_of(self.me.peer).map(|rank| seat.ring.next(rank));
             if let Some(next) = next.filter(|next| *next != self.me.peer) {
                 self.send(next, Body::Digest { step, digest });
             }

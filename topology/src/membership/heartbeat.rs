@@ -25,6 +25,8 @@ impl Membership {
             self.send(peer, Body::Heartbeat { step });
         }
         self.finish_again();
+        self.tell_row();
+        self.consider_replanning(now);
         for (peer, silence) in silent {
             self.suspect(now, peer, Evidence::Silent(silence));
         }

@@ -70,12 +70,14 @@ impl Membership {
         let joins = old.as_ref().is_none_or(|old| proposal.view.parent != Some(old.id));
         let recovering = old.as_ref().is_some_and(|old| old.recovering.is_some());
         let is_over = self.finished.is_some() || old.as_ref().is_some_and(|old| !old.finished.is_empty());
-        let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config);
+        let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config, now);
         seat.syncing = proposal.resume.syncing.iter().copied().collect();
         if let Some(old) = old.filter(|_| !joins) {
             seat.inherit(old, me);
         }
+        seat.told_row = seat.rows.row(me);
         self.seat = Some(seat);
+        self.note_measured();
         self.asking = None;
         self.persist();
         self.note_losses(now, &proposal); // First: the contacts of the lost stay.
@@ -204,7 +206,12 @@ impl Membership {
                     self.quarantine.lose(now, *peer, &self.config);
                     self.probe_later(now, *peer);
                 }
-                Reason::Joined(_) | Reason::Left(_) | Reason::Severed(..) | Reason::Forked | Reason::Recovered => {}
+                Reason::Joined(_)
+                | Reason::Left(_)
+                | Reason::Severed(..)
+                | Reason::Forked
+                | Reason::Recovered
+                | Reason::Replanned => {}
             }
         }
     }
@@ -245,5 +252,8 @@ impl Seat {
         gone.retain(stays);
         (self.suspects, self.broken, self.leavers) = (suspects, broken, leavers);
         self.gone = gone; // Who has finished says so again.
+        if self.view.members() == old.view.members() {
+            self.replans = old.replans.saturating_add(1);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::hearsay::Hearsay;
+use super::rows::Rows;
 use crate::id::{Generation, PeerId};
 use crate::message::Evidence;
 use crate::proposal::{Joiner, MAX_REASONS, MAX_SOURCES, Progress, Proposal, Reason, Resume};
@@ -30,6 +31,8 @@ pub(super) struct Question<'a> {
     /// Pairs of members whose ring link failed. The next view tries it anew, unless they say that they can't.
     pub(super) failed: Vec<(PeerId, PeerId)>,
     pub(super) candidates: Vec<Joiner>,
+    /// What links cost.
+    pub(super) rows: &'a Rows,
     /// If no member holds the state: the candidate from whose state all go on.
     pub(super) donor: Option<PeerId>,
     pub(super) forked: bool,
@@ -77,13 +80,17 @@ impl Question<'_> {
                 None => break (severed, resume),
             };
         };
-        let reasons = self.reasons(&staying, &severed);
+        let mut reasons = self.reasons(&staying, &severed);
         let generation =
             self.candidates.iter().map(|candidate| candidate.generation).fold(self.view.generation, Generation::max);
         let joiners = self.candidates.iter().map(|candidate| candidate.contact.peer);
         let mut view = self.view.succeed(staying.keys().copied().chain(joiners)).with_severed(severed);
         view.generation = generation.next();
         view.forked |= self.forked;
+        view = self.rows.put_into(view);
+        if reasons.is_empty() && view.costs() != self.view.costs() {
+            reasons.push(Reason::Replanned);
+        }
         Some(Proposal {
             view,
             resume,

@@ -55,7 +55,7 @@ impl Membership {
     }
 
     /// Whether a member has to be left out, or may have to.
-    fn misses_somebody(&self) -> bool {
+    pub(super) fn misses_somebody(&self) -> bool {
         let Some(seat) = &self.seat else { return false };
         !seat.suspects.is_empty() || !seat.hearsay.is_empty()
     }
@@ -72,7 +72,8 @@ impl Membership {
         // Nobody leaves before another holds the state, if there is another.
         let heir = members.iter().any(|peer| !leaves(peer) && !seat.syncing.contains(peer));
         let all_leave = members.len() > 1 && members.iter().all(leaves);
-        (heir && members.iter().any(leaves)) || all_leave || self.candidates().next().is_some()
+        let outdated = seat.outdated && self.finished.is_none();
+        (heir && members.iter().any(leaves)) || all_leave || outdated || self.candidates().next().is_some()
     }
 
     /// Another is to propose: it learns why, and gets time.
@@ -285,6 +286,7 @@ impl Membership {
             excluded: &seat.suspects.iter().filter(|(peer, _)| !trusted(peer)).map(|(p, e)| (*p, *e)).collect(),
             hearsay: &seat.hearsay,
             candidates,
+            rows: &seat.rows,
             donor,
             forked,
         };

@@ -151,6 +151,7 @@ impl Membership {
                 seat.gone.insert(from);
                 Ok(())
             }
+            Body::Measured { links } => self.receive_row(from, &links),
             Body::Heartbeat { .. }
             | Body::Join(_)
             | Body::Refuse(_)

@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::agreement::{Acceptor, Round};
 use super::hearsay::Hearsay;
 use super::planning::Promised;
+use super::rows::Rows;
 use crate::config::Config;
 use crate::failure_detector::FailureDetector;
 use crate::id::{Digest, PeerId, ViewId};
 use crate::message::{Evidence, Standing};
+use crate::plan::Link;
 use crate::proposal::{Ballot, Proposal};
 use crate::record::Record;
+use crate::ring::Ring;
 use crate::time::Time;
 use crate::view::View;
 
@@ -24,6 +27,7 @@ const MAX_STAGGER: usize = 8;
 pub(super) struct Seat {
     pub(super) view: View,
     pub(super) id: ViewId,
+    pub(super) ring: Ring,
     /// In which order its members propose.
     precedence: Vec<PeerId>,
     /// What made the view; kept for those who have not heard of it.
@@ -69,6 +73,19 @@ pub(super) struct Seat {
     pub(super) detector: FailureDetector,
     /// When we last tried the links that the view says are broken.
     pub(super) tried_at: Time,
+
+    /// What links cost, by the view and by what members have said since.
+    pub(super) rows: Rows,
+    /// Our own row as the others know it.
+    pub(super) told_row: Vec<(PeerId, Link)>,
+    /// Whether something of that is new since we last looked if another plan would be better.
+    pub(super) unjudged: bool,
+    /// Whether one would be, so that the view is to be changed.
+    pub(super) outdated: bool,
+    /// How many views before this one had the same members, one after the other.
+    pub(super) replans: u32,
+    /// When we entered the view.
+    pub(super) entered: Time,
 }
 
 /// A ring link that failed. The next view tries it anew; if it fails again before another step, it is given up.
@@ -118,9 +135,16 @@ pub(super) enum Stage {
 }
 
 impl Seat {
-    pub(super) fn new(view: View, origin: Option<Proposal>, config: &Config) -> Self {
+    pub(super) fn new(view: View, origin: Option<Proposal>, config: &Config, now: Time) -> Self {
         Self {
+            rows: Rows::of(&view),
+            told_row: Vec::new(),
+            unjudged: true,
+            outdated: false,
+            replans: 0,
+            entered: now,
             id: view.id(),
+            ring: Ring::plan(&view),
             precedence: precedence(&view),
             view,
             origin,

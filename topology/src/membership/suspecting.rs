@@ -82,6 +82,7 @@ impl Membership {
         if self.synced {
             self.send(to, Body::Synced);
         }
+        self.tell_row_again(to);
     }
 
     /// Watches our neighbours, but for those that we suspect already.

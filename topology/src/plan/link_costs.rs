@@ -1,5 +1,7 @@
 //! What the links between members cost: measured by them, agreed in the view.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -13,6 +15,11 @@ pub const NEVER_NS: u64 = 1 << 60;
 const MAX_DELAY_US: u32 = 60_000_000;
 const MAX_BYTES_PER_SECOND: u64 = 1 << 40;
 
+/// The part of a rate or delay by which it must change to be noticed.
+const NOTICED: u64 = 10;
+/// Delays that differ by less are one: within a room they never measure alike.
+const MOMENT_US: u64 = 100;
+
 /// One direction between two members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Link {
@@ -25,6 +32,26 @@ pub struct Link {
 impl Link {
     /// No link at all; also what stands between a member and itself.
     pub const NONE: Self = Self { delay_us: 0, bytes_per_second: 0 };
+
+    /// A link as it was measured, within what links can be. `delay` is that of one way.
+    pub fn measured(delay: Duration, bytes_per_second: u64) -> Self {
+        let delay_us = u32::try_from(delay.as_micros()).unwrap_or(MAX_DELAY_US).min(MAX_DELAY_US);
+        Self { delay_us, bytes_per_second: bytes_per_second.clamp(1, MAX_BYTES_PER_SECOND) }
+    }
+
+    /// Whether a link can be like this.
+    pub(crate) fn is_possible(self) -> bool {
+        self.delay_us <= MAX_DELAY_US && self.bytes_per_second <= MAX_BYTES_PER_SECOND
+    }
+
+    /// Whether another plan may follow from this than from `other`: a tenth of the rate, or of the delay if that is more
+    /// than a moment.
+    pub(crate) fn differs_from(self, other: Self) -> bool {
+        let (rate, delay) = (self.bytes_per_second, u64::from(self.delay_us));
+        let (other_rate, other_delay) = (other.bytes_per_second, u64::from(other.delay_us));
+        rate.abs_diff(other_rate) > other_rate / NOTICED
+            || delay.abs_diff(other_delay) > (other_delay / NOTICED).max(MOMENT_US)
+    }
 
     /// Whether anything gets through.
     pub fn is_up(self) -> bool {
@@ -94,7 +121,7 @@ impl LinkCosts {
         let size = u32::try_from(side).expect("invariant: members are bounded");
         let pairs = (0..size).flat_map(|from| (0..size).map(move |to| (from, to)));
         for ((from, to), link) in pairs.zip(&links) {
-            if link.delay_us > MAX_DELAY_US || link.bytes_per_second > MAX_BYTES_PER_SECOND {
+            if !link.is_possible() {
                 return Err(InvalidCosts::OutOfRange { from, to, link: *link });
             }
             if (from == to || !link.is_up()) && *link != Link::NONE {
@@ -122,6 +149,11 @@ impl LinkCosts {
     /// The link from one rank to another; none from a rank to itself.
     pub fn link(&self, from: Rank, to: Rank) -> Link {
         self.links[(from.0 * self.size + to.0) as usize]
+    }
+
+    /// Whether there is any link.
+    pub(crate) fn has_links(&self) -> bool {
+        self.links.iter().any(|link| link.is_up())
     }
 
     /// The same links after rank `order[i]` has become rank `i`.

@@ -60,10 +60,16 @@ impl Hops {
         if order.len() < 2 {
             return 0;
         }
-        let hops = || (0..order.len()).map(|index| self.at(order[index], order[(index + 1) % order.len()]));
-        let delays = hops().map(|hop| self.delay[hop]).fold(0u64, u64::saturating_add);
-        let slowest = hops().map(|hop| self.transfer[hop]).max().unwrap_or_default();
-        delays.saturating_add(slowest)
+        let slowest = self.along(order).map(|hop| self.transfer[hop]).max().unwrap_or_default();
+        self.delays(order).saturating_add(slowest)
+    }
+
+    fn delays(&self, order: &[usize]) -> u64 {
+        self.along(order).map(|hop| self.delay[hop]).fold(0u64, u64::saturating_add)
+    }
+
+    fn along(&self, order: &[usize]) -> impl Iterator<Item = usize> {
+        (0..order.len()).map(|index| self.at(order[index], order[(index + 1) % order.len()]))
     }
 }
 
@@ -74,9 +80,13 @@ fn exact(hops: &Hops) -> Vec<usize> {
     rates.sort_unstable();
     rates.dedup();
     let mut best = (hops.cost(&sorted), sorted);
-    for slowest in rates {
+    let Some(shortest) = rates.last().and_then(|slowest| shortest_tour(hops, *slowest)) else { return best.1 };
+    let delays = hops.delays(&shortest);
+    // Measured links all have rates of their own, and many have too few others that are as fast for a way round.
+    let first = rates.partition_point(|slowest| shortest_tour(hops, *slowest).is_none());
+    for slowest in rates.into_iter().skip(first) {
         // Slower hops only add to this: no order that needs them can be better.
-        if slowest >= best.0 {
+        if delays.saturating_add(slowest) >= best.0 {
             break;
         }
         if let Some(order) = shortest_tour(hops, slowest) {

@@ -1,5 +1,6 @@
 //! Plans against brute force, closed forms and hostile costs.
 
+mod agreed;
 mod auto;
 mod costs;
 mod order;

@@ -10,14 +10,13 @@ use crate::id::Rank;
 use crate::plan::Plan;
 use crate::plan::auto::{Choice, Limits};
 use crate::plan::estimate::Bucket;
-use crate::plan::link_costs::{Link, LinkCosts};
+use crate::plan::groups::Groups;
+use crate::plan::view_costs::view_costs;
+use crate::plan::weights::chunk_weights;
 use crate::ring::Ring;
 use crate::view::View;
 
-/// What a link is taken to cost as long as nobody has measured it: that of a wired local network.
-const ASSUMED: Link = Link { delay_us: 200, bytes_per_second: 125_000_000 };
-
-/// What a run asks for. As text: `ring`, `tree`, `mesh` or `auto`.
+/// What a run asks for. As text: `ring`, `tree`, `mesh`, `auto` or `hierarchical`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wish {
@@ -26,15 +25,17 @@ pub enum Wish {
     Ring,
     /// [`Plan::Tree`].
     Tree,
-    /// [`Plan::Mesh`].
+    /// [`Plan::Mesh`], with chunks as large as the members' links allow, where those were measured.
     Mesh,
     /// The one that is expected to be fastest.
     Auto,
+    /// [`Plan::Hierarchical`] over the sites that the costs of the links show; where they show none, a ring.
+    Hierarchical,
 }
 
 /// A text that is no wish.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("`{text}` is no plan; write ring, tree, mesh or auto")]
+#[error("`{text}` is no plan; write ring, tree, mesh, auto or hierarchical")]
 pub struct WishError {
     /// The text.
     pub text: String,
@@ -53,7 +54,7 @@ pub struct Agreed {
 
 impl Wish {
     /// All wishes.
-    pub const ALL: [Self; 4] = [Self::Ring, Self::Tree, Self::Mesh, Self::Auto];
+    pub const ALL: [Self; 5] = [Self::Ring, Self::Tree, Self::Mesh, Self::Auto, Self::Hierarchical];
 
     /// The plan by which the members of `view` reduce buffers like `bucket`. A pure function of its arguments, so all
     /// members that hold one view take one plan.
@@ -61,29 +62,47 @@ impl Wish {
     /// A plan that needs a pair of members that is severed is not taken, whatever was asked for; what is taken instead
     /// is the best of the others. There is always one: a view is only decided if there is a ring around its severed pairs.
     pub fn agree(self, view: &View, bucket: Bucket) -> Agreed {
-        let ring = Ring::plan(view);
+        self.agree_over(&Ring::plan(view), view, bucket)
+    }
+
+    /// The same for those who have planned the view's ring already.
+    pub(crate) fn agree_over(self, ring: &Ring, view: &View, bucket: Bucket) -> Agreed {
         let world = ring.world_size();
         let is_severed = |from: Rank, to: Rank| view.is_severed(ring.peer(from), ring.peer(to));
-        let asked = match self {
-            Self::Ring => Some(Plan::Ring),
-            Self::Tree => Some(Plan::Tree),
-            Self::Mesh => Some(Plan::Mesh),
-            Self::Auto => None,
+        let costs = view.costs().map(|_| ring.arrange(&view_costs(view)));
+        let sites = costs.as_ref().filter(|_| self == Self::Hierarchical).and_then(Groups::detect);
+        let asked = match (self, sites) {
+            (Self::Ring, _) | (Self::Hierarchical, None) => Some(Plan::Ring),
+            (Self::Tree, _) => Some(Plan::Tree),
+            (Self::Mesh, _) => Some(Plan::Mesh),
+            (Self::Hierarchical, Some(sites)) => Some(Plan::Hierarchical(sites)),
+            (Self::Auto, _) => None,
         };
         if let Some(plan) = asked {
             let chunks = plan.chunks(world);
             let needs = |chunk: u32| plan.route(world, Rank(chunk)).hops().any(|(from, to)| is_severed(from, to));
             if plan == Plan::Ring || view.severed().is_empty() || !(0..chunks).any(needs) {
-                let (weights, reason) = (vec![1; chunks as usize], format!("{plan}, as the run asks"));
+                let weights = match &costs {
+                    Some(costs) if plan == Plan::Mesh => chunk_weights(costs),
+                    Some(_) | None => vec![1; chunks as usize],
+                };
+                let basis = if costs.is_some() {
+                    "over links that were measured"
+                } else {
+                    "over links that nobody has measured"
+                };
+                let reason = match (self, &plan) {
+                    (Self::Hierarchical, Plan::Ring) => format!("ring, as no sites are seen {basis}"),
+                    _ => format!("{plan}, as the run asks, {basis}"),
+                };
                 return Agreed { plan, weights, reason };
             }
         }
-        let link = |from, to| if is_severed(from, to) { Link::NONE } else { ASSUMED };
-        let costs = LinkCosts::from_fn(world, link).expect("invariant: views and assumed costs are within bounds");
+        let costs = costs.unwrap_or_else(|| ring.arrange(&view_costs(view)));
         let choice = Choice::new(&costs, bucket, Limits::default());
         let reason = match self {
             Self::Auto => choice.to_string(),
-            Self::Ring | Self::Tree | Self::Mesh => {
+            Self::Ring | Self::Tree | Self::Mesh | Self::Hierarchical => {
                 format!("{self} needs members that can't reach each other: {choice}")
             }
         };
@@ -107,6 +126,7 @@ impl fmt::Display for Wish {
             Self::Tree => "tree",
             Self::Mesh => "mesh",
             Self::Auto => "auto",
+            Self::Hierarchical => "hierarchical",
         })
     }
 }
@@ -130,7 +150,7 @@ mod tests {
             assert_eq!(wish.to_string().parse(), Ok(wish));
         }
         let message = "star".parse::<Wish>().expect_err("no plan").to_string();
-        assert!(message.contains("`star`") && message.contains("ring, tree, mesh or auto"), "{message}");
+        assert!(message.contains("`star`") && message.contains("ring, tree, mesh, auto or hierarchical"), "{message}");
     }
 
     #[test]

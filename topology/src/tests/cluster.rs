@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::driver::{Fate, Invariants, Peer};
+use crate::plan::{Bucket, Wish};
 use crate::{
     Config, Contact, Digest, Envelope, Event, Evidence, Input, Membership, Output, PeerId, Progress, RunId, Time,
     Timer, ViewId,
@@ -76,7 +77,8 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn new(seed: u64, steps: u64, min_members: usize) -> Self {
-        let config = Config { min_members, ..Config::default() };
+        let bucket = Bucket { bytes: 64 << 20, segment_bytes: 128 << 10 };
+        let config = Config { min_members, reduced: Some((Wish::Ring, bucket)), ..Config::default() };
         Self {
             config,
             seed,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, peer};
 use super::driver::{Fate, Peer};
+use crate::plan::Link;
 use crate::{Event, Evidence, Input, PeerId, Refusal};
 
 /// Does something harmful, or something ordinary, to a random peer.
@@ -16,7 +17,7 @@ fn disturb(cluster: &mut Cluster, names: u8) {
         return cluster.join(name, &living);
     };
     match fate {
-        Fate::Running => match cluster.rng.below(12) {
+        Fate::Running => match cluster.rng.below(13) {
             0..=2 => cluster.kill(name),
             3 => cluster.hang(name),
             4 if cluster.rng.below(3) == 0 => cluster.leave(name),
@@ -25,6 +26,15 @@ fn disturb(cluster: &mut Cluster, names: u8) {
             8 if name != other => cluster.cut.extend([(name, other), (other, name)]),
             9 if name != other && cluster.peers.contains_key(&other) => {
                 cluster.input(name, Input::Suspected { peer: other, evidence: Evidence::LinkFailed });
+            }
+            12 => {
+                // All at once, so that the view may be replanned in the middle of everything.
+                for from in &living {
+                    let others = living.iter().filter(|to| *to != from);
+                    let links =
+                        others.map(|to| (*to, Link::measured(Duration::ZERO, 1 << cluster.rng.below(30)))).collect();
+                    cluster.input(*from, Input::Measured { links });
+                }
             }
             10 => {
                 let bits = cluster.rng.next();

@@ -6,9 +6,10 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use super::cluster::{RUN, Rng, contact, peer};
+use crate::plan::{Bucket, Link, Wish};
 use crate::{
     Ballot, Body, Config, Digest, Envelope, Evidence, Generation, Input, Joiner, Membership, PeerId, Progress,
-    Proposal, Reason, Record, Refusal, Resume, RunId, Standing, Time, Timer, View, ViewId,
+    Proposal, Reason, Record, Refusal, Resume, RunId, Standing, Time, Timer, View, ViewId, Violation,
 };
 
 proptest! {
@@ -17,7 +18,7 @@ proptest! {
     #[test]
     fn random_bytes_are_refused_or_canonical(mut bytes in prop::collection::vec(any::<u8>(), 0..300), run in any::<bool>()) {
         if run && bytes.len() > 66 {
-            bytes[65] %= 20; // So that a body is looked at.
+            bytes[65] %= 21; // So that a body is looked at.
         }
         if let Ok(envelope) = Envelope::decode(&bytes) {
             prop_assert_eq!(Envelope::decode(&envelope.encode()), Ok(envelope));
@@ -42,10 +43,36 @@ proptest! {
 }
 
 #[test]
+fn rows_of_links_are_sorted_distinct_and_within_bounds() {
+    let link = Link { delay_us: 5, bytes_per_second: 1 << 20 };
+    let view = View::found(RUN, peer(5));
+    let of = |links: Vec<(PeerId, Link)>| {
+        let body = Body::Measured { links };
+        let envelope = Envelope { run: RUN, generation: view.generation, view: view.id(), body };
+        Envelope::decode(&envelope.encode()).map(drop)
+    };
+    let row = |size: u8| (0..size).map(|name| (peer(name), link)).collect::<Vec<_>>();
+    assert_eq!((of(row(0)), of(row(32)), of(row(33))), (Ok(()), Ok(()), Err(Violation::MalformedLinks)));
+    let slow = Link { delay_us: 60_000_001, ..link };
+    let fast = Link { bytes_per_second: (1 << 40) + 1, ..link };
+    for links in [
+        vec![(peer(2), link), (peer(1), link)],
+        vec![(peer(1), link), (peer(1), link)],
+        vec![(peer(1), Link::NONE)],
+        vec![(peer(1), slow)],
+        vec![(peer(1), fast)],
+    ] {
+        assert_eq!(of(links), Err(Violation::MalformedLinks));
+    }
+}
+
+#[test]
 fn random_messages_into_every_state() {
     for seed in 0..3_000 {
         let mut rng = Rng(seed);
-        let config = Config { min_members: 1 + rng.below(3), ..Config::default() };
+        let bucket = Bucket { bytes: 1 << 20, segment_bytes: 1 << 16 };
+        let reduced = (rng.below(2) == 0).then(|| (rng.pick(&Wish::ALL), bucket));
+        let config = Config { min_members: 1 + rng.below(3), reduced, ..Config::default() };
         let mut now = Time::ZERO;
         let progress = Progress { step: rng.below(3) as u64, has_state: true, has_result: false };
         let first = View::found(RUN, peer(5)).succeed([5, 6, 7, 8].map(peer));
@@ -73,6 +100,7 @@ fn random_messages_into_every_state() {
                 10 if rng.below(3) == 0 => Input::Unable,
                 11 => Input::Digest { step: number(&mut rng), digest: Digest([0; 32]) },
                 12 => Input::Committed { step },
+                13 if rng.below(2) == 0 => Input::Measured { links: vec![(name(&mut rng), any_link(&mut rng))] },
                 _ => {
                     let view = machine.view().cloned().unwrap_or_else(|| first.clone());
                     let envelope = envelope(&mut rng, &view);
@@ -110,6 +138,15 @@ fn evidence(rng: &mut Rng) -> Evidence {
     ])
 }
 
+fn any_link(rng: &mut Rng) -> Link {
+    let delay_us = rng.pick(&[0, 50, 5_000, 60_000_000, u32::MAX]);
+    Link { delay_us, bytes_per_second: rng.pick(&[0, 1, 1 << 20, 1 << 40, u64::MAX]) }
+}
+
+fn possible_link(rng: &mut Rng) -> Link {
+    Link::measured(Duration::from_micros(rng.below(1 << 20) as u64), rng.next())
+}
+
 fn any_progress(rng: &mut Rng) -> Progress {
     Progress { step: number(rng), has_state: rng.below(3) > 0, has_result: rng.below(2) == 0 }
 }
@@ -132,6 +169,7 @@ fn proposal(rng: &mut Rng, view: &View) -> Proposal {
     let mut members = some(rng);
     members.push(name(rng));
     let mut next = view.succeed(members).with_severed([(name(rng), name(rng))]);
+    next = next.with_costs(|from, to| (from.0 < to.0).then_some(Link { delay_us: 5, bytes_per_second: 1 << 20 }));
     next.forked = rng.below(4) == 0;
     if rng.below(5) == 0 {
         next.generation = Generation(number(rng));
@@ -157,7 +195,7 @@ fn envelope(rng: &mut Rng, view: &View) -> Envelope {
         recovering: rng.below(2) == 0,
     };
     let accepted = (rng.below(3) == 0).then(|| (other, proposal(rng, view)));
-    let body = match rng.below(19) {
+    let body = match rng.below(20) {
         0 => {
             let asker = name(rng);
             Body::Join(joiner(rng, asker))
@@ -191,6 +229,7 @@ fn envelope(rng: &mut Rng, view: &View) -> Envelope {
         15 => Body::Outsider { standing, contacts: some(rng).into_iter().map(contact).collect() },
         16 => Body::Synced,
         17 => Body::Finished { peer: name(rng), step, digest: Digest([0; 32]) },
+        18 => Body::Measured { links: some(rng).into_iter().map(|name| (name, possible_link(rng))).collect() },
         _ if rng.below(2) == 0 => Body::Goodbye,
         _ => Body::Digest { step, digest },
     };
