@@ -243,10 +243,10 @@ struct OverlapFlags {
     #[arg(long, value_delimiter = ',', default_values_t = [1000; 11])]
     hidden: Vec<u64>,
     /// Rows of data for each host; a step takes all but the fifth that is held out.
-    #[arg(long, default_value_t = 1797)]
+    #[arg(long, default_value_t = 3594)]
     rows: usize,
     /// Steps that count.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 10)]
     steps: u64,
     /// How many times the longer of computing and sending a step may take.
     #[arg(long, default_value_t = 1.1)]
