@@ -38,7 +38,7 @@ impl Contribution {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.gradient.len() + self.slots.len()
+        self.gradient.elements() + self.slots.len()
     }
 
     /// The position from which on everything is there; 0 once it is whole.
@@ -59,13 +59,13 @@ impl Contribution {
 
     /// Writes the elements of `range`, which are there, into `into`.
     pub(crate) fn fill(&self, range: Range<usize>, into: &mut [f32]) {
-        let border = self.gradient.len().clamp(range.start, range.end);
+        let border = self.gradient.elements().clamp(range.start, range.end);
         let (computed, slots) = into.split_at_mut(border - range.start);
         if !computed.is_empty() {
             self.gradient.contribute(range.start..border, computed);
         }
         if !slots.is_empty() {
-            let at = border - self.gradient.len();
+            let at = border - self.gradient.elements();
             slots.copy_from_slice(&self.slots[at..at + slots.len()]);
         }
         if let Some(residual) = self.residual.as_ref().and_then(|residual| residual.get(range.start..)) {

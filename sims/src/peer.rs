@@ -266,6 +266,7 @@ impl Peer {
     pub fn computed(&mut self, now: Time, computation: u64) {
         if self.gradient == Gradient::Computing(computation) {
             self.gradient = Gradient::Ready;
+            self.bring_rest(now);
             self.begin(now);
             self.obey(now);
         }
@@ -370,7 +371,10 @@ impl Peer {
     fn hold(&mut self, now: Time, hold: Hold) {
         match hold {
             Hold::Now => self.tell_held(now),
-            Hold::Boundary if self.operation.is_some() => self.gate = Gate::Boundary,
+            // Others have to wait for a gradient that is still being computed, which the next view can use as well.
+            Hold::Boundary if self.operation.is_some() && self.gradient == Gradient::Ready => {
+                self.gate = Gate::Boundary;
+            }
             Hold::Boundary => self.tell_held(now),
             Hold::After(last) if self.step() >= last => self.tell_held(now),
             Hold::After(last) => {

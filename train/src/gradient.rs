@@ -37,13 +37,8 @@ impl Gradient {
     }
 
     /// How many numbers there will be: the parameters, and the loss.
-    pub fn len(&self) -> usize {
+    pub fn elements(&self) -> usize {
         self.read(|inner| inner.values.len())
-    }
-
-    /// Whether there will be none; there is always a loss.
-    pub fn is_empty(&self) -> bool {
-        false
     }
 
     /// The position from which on the numbers are there: `parameters + 1` if none are, 0 if all are.
@@ -110,7 +105,7 @@ mod tests {
     #[test]
     fn it_comes_about_from_the_end() {
         let mut gradient = Gradient::new(4);
-        assert_eq!((gradient.len(), gradient.ready_from(), gradient.weight()), (5, 5, 0));
+        assert_eq!((gradient.elements(), gradient.ready_from(), gradient.weight()), (5, 5, 0));
         gradient.prepend(2, [&[3.0][..], &[4.0], &[0.5]].into_iter());
         assert_eq!((gradient.ready_from(), gradient.weight()), (2, 2));
         let mut part = [9.0; 2];

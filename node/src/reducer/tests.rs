@@ -136,7 +136,7 @@ async fn a_reduction_goes_on_as_contributions_come_about() {
             let (sums, mut reduced) = Sums::new();
             let mut driver = driver(layout.clone(), &plan, Codec::F32, Rank(rank), sums);
             let gradient = Arc::new(Gradient::new(PARAMETERS));
-            let (progress, ready) = watch::channel(gradient.len());
+            let (progress, ready) = watch::channel(gradient.elements());
             let contribution = Contribution::new(gradient.clone(), vec![rank as f32; 3], None, ready);
             let operation = Operation {
                 step: 1,

@@ -108,7 +108,7 @@ impl Worker {
             // A reducer may still read that of an earlier step.
             None => self.gradient = Arc::new(Gradient::new(self.trainer.parameters())),
         }
-        self.progress = watch::Sender::new(self.gradient.len());
+        self.progress = watch::Sender::new(self.gradient.elements());
         let opening = self.trainer.has_blocks().then(|| self.company.exchange.opening(&mut self.at)).flatten();
         if let Some(turn) = &opening {
             self.contribute(turn);

@@ -289,7 +289,7 @@ fn a_gpu_computes_the_same_steps_as_the_cpu() {
     for _ in 0..3 {
         let ours = computed(&mut cpu, ME).expect("computed");
         let theirs = computed(&mut gpu, ME).expect("computed");
-        assert_eq!((ours.len(), ours.weight()), (theirs.len(), theirs.weight()));
+        assert_eq!((ours.elements(), ours.weight()), (theirs.elements(), theirs.weight()));
         for (at, (ours, theirs)) in ours.values().iter().zip(theirs.values()).enumerate() {
             assert!((ours - theirs).abs() < 1e-4, "{}: {ours} and {theirs}", cpu.schema().path_at(at));
         }
