@@ -61,6 +61,12 @@ pub fn newest_stable(dir: &TempDir) -> Value {
     list.into_iter().rfind(|checkpoint| checkpoint["stable"] == true).expect("a stable checkpoint")
 }
 
+/// What to put before a command, so that whatever happens to this process, the command's ends with it; `before` comes
+/// between the two.
+pub(crate) fn tied(before: impl IntoIterator<Item = String>) -> Vec<String> {
+    ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).into_iter().chain(before).collect()
+}
+
 /// How a peer is started.
 #[derive(Debug, Clone)]
 pub struct PeerOptions {

@@ -9,7 +9,7 @@ use starling_collective::Codec;
 use starling_topology::plan::Wish;
 
 use super::error::BenchError;
-use super::outcome::Times;
+use super::outcome::{Pace, Times, share};
 use super::{WARM_UP, clock, values};
 use crate::data::DataPlane;
 use crate::output::{Console, format};
@@ -47,7 +47,7 @@ pub struct LivePlan {
 #[derive(Debug, Clone, Serialize)]
 pub struct LiveOutcome {
     /// How many members reduced in the last round.
-    pub peers: usize,
+    pub peers: u32,
     /// What each member brought.
     pub bytes: u64,
     /// How the reduction was scheduled, and how the bytes travelled from and to this member.
@@ -58,18 +58,9 @@ pub struct LiveOutcome {
     pub codec: Codec,
     /// Whether nobody could read them on the way.
     pub encrypted: bool,
-    /// Rounds that count.
-    pub rounds: u32,
-    /// The median round of this member.
-    pub median_s: f64,
-    /// The fastest round.
-    pub best_s: f64,
-    /// The slowest round.
-    pub worst_s: f64,
-    /// `2 (n - 1) / n * bytes / median_s`, as if every value had 4 bytes on the wire.
-    pub busbw_gbps: f64,
-    /// Processor time of this member per round; the median.
-    pub cpu_s: f64,
+    /// How fast it went for this member, and its own processor time.
+    #[serde(flatten)]
+    pub pace: Pace,
     /// The least time in which the link carries what a ring sends over it, headers left out; if its rate was given.
     pub bound_s: Option<f64>,
 }
@@ -117,7 +108,7 @@ fn measure(plan: &LivePlan, mut swarm: Swarm, bar: &ProgressBar) -> Result<LiveO
     // After the first round all bring the mean of these: what numbers they are makes no difference to the time.
     let mut values = vec![0.0; elements];
     values::draw(&mut values, rand::random(), 0, 0);
-    let (mut times, mut peers) = (Times::default(), 0);
+    let (mut times, mut peers) = (Times::default(), 1);
     bar.set_message("waiting for the others");
     let mut settled = plan.settle.is_zero().then_some(0);
     while settled.is_none_or(|step: u64| swarm.step() < step + WARM_UP + u64::from(plan.rounds)) {
@@ -131,21 +122,20 @@ fn measure(plan: &LivePlan, mut swarm: Swarm, bar: &ProgressBar) -> Result<LiveO
         let seconds = began.elapsed().as_secs_f64();
         bar.set_position(settled.map_or(0, |step| mean.step - step));
         bar.set_message(format!("{:.1} ms", seconds * 1e3));
-        peers = mean.contributors;
+        peers = u32::try_from(mean.contributors).expect("invariant: members are counted by u32");
         if settled.is_some_and(|step| mean.step > step + WARM_UP) {
             times.take(seconds, (clock::process_time() - cpu).as_secs_f64());
         }
         // A lossy codec makes less than one of one, but not as little as if one member were missing.
-        if settled.is_none() && f64::from(values[0]) > 1.0 - 0.5 / peers as f64 {
+        if settled.is_none() && f64::from(values[0]) > 1.0 - 0.5 / f64::from(peers) {
             settled = Some(mean.step);
         }
     }
     let links = swarm.links();
     let encrypted = !links.is_open();
     swarm.leave()?;
-    let share = 2.0 * (peers as f64 - 1.0) / peers as f64;
     let bytes = (elements * size_of::<f32>()) as u64;
-    let on_the_wire = share * codec.payload_bytes(elements) as f64;
+    let on_the_wire = share(peers) * codec.payload_bytes(elements) as f64;
     Ok(LiveOutcome {
         peers,
         bytes,
@@ -153,12 +143,7 @@ fn measure(plan: &LivePlan, mut swarm: Swarm, bar: &ProgressBar) -> Result<LiveO
         reason: links.reason,
         codec,
         encrypted,
-        rounds: plan.rounds,
-        median_s: times.median_s(),
-        best_s: times.best_s(),
-        worst_s: times.worst_s(),
-        busbw_gbps: share * bytes as f64 / times.median_s() / 1e9,
-        cpu_s: times.cpu_s(),
+        pace: times.pace(peers, bytes),
         bound_s: plan.mbit.map(|mbit| on_the_wire * 8.0 / (f64::from(mbit) * 1e6)),
     })
 }
@@ -166,7 +151,8 @@ fn measure(plan: &LivePlan, mut swarm: Swarm, bar: &ProgressBar) -> Result<LiveO
 impl LiveOutcome {
     /// For people.
     pub fn describe(&self) -> String {
-        let Self { peers, links, codec, rounds, median_s, best_s, worst_s, busbw_gbps, cpu_s, .. } = self;
+        let Self { peers, links, codec, .. } = self;
+        let Pace { rounds, median_s, best_s, worst_s, busbw_gbps, cpu_s } = self.pace;
         let cipher = if self.encrypted { "" } else { ", NOT encrypted" };
         let size = format::bytes(self.bytes);
         let bound = self.bound_s.map_or_else(String::new, |bound_s| {

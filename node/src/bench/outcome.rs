@@ -24,25 +24,42 @@ impl Times {
         self.cpu_seconds.push(cpu_seconds);
     }
 
-    /// How long the median round took; 0 without rounds.
-    pub(super) fn median_s(&self) -> f64 {
-        median(&self.seconds)
+    /// What they come to, if each of `peers` members brought `bytes`.
+    pub(super) fn pace(&self, peers: u32, bytes: u64) -> Pace {
+        let seconds = || self.seconds.iter().copied();
+        let median_s = median(&self.seconds);
+        Pace {
+            rounds: u32::try_from(self.seconds.len()).expect("invariant: rounds are counted by u32"),
+            median_s,
+            best_s: seconds().fold(f64::INFINITY, f64::min),
+            worst_s: seconds().fold(0.0, f64::max),
+            busbw_gbps: share(peers) * bytes as f64 / median_s / 1e9,
+            cpu_s: median(&self.cpu_seconds),
+        }
     }
+}
 
+/// How many times what it brings a member sends. All plans send as much; this is one member's share, on average.
+pub(super) fn share(peers: u32) -> f64 {
+    let n = f64::from(peers);
+    2.0 * (n - 1.0) / n
+}
+
+/// How fast rounds went. Times are in seconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Pace {
+    /// Rounds that count.
+    pub rounds: u32,
+    /// The median round; 0 without rounds.
+    pub median_s: f64,
     /// The fastest round.
-    pub(super) fn best_s(&self) -> f64 {
-        self.seconds.iter().copied().fold(f64::INFINITY, f64::min)
-    }
-
+    pub best_s: f64,
     /// The slowest round.
-    pub(super) fn worst_s(&self) -> f64 {
-        self.seconds.iter().copied().fold(0.0, f64::max)
-    }
-
-    /// Processor time of the median round.
-    pub(super) fn cpu_s(&self) -> f64 {
-        median(&self.cpu_seconds)
-    }
+    pub worst_s: f64,
+    /// `2 (n - 1) / n * bytes / median_s` in 10^9 bytes per second, as if every value had 4 bytes on the wire.
+    pub busbw_gbps: f64,
+    /// Processor time per round; the median.
+    pub cpu_s: f64,
 }
 
 /// What `starling bench` prints. Sizes are in bytes, times in seconds, rates in 10^9 bytes per second.
@@ -60,18 +77,9 @@ pub struct Outcome {
     pub transport: Transport,
     /// Whether nobody could read them on the way.
     pub encrypted: bool,
-    /// Rounds that count.
-    pub rounds: u32,
-    /// The median of the rounds' slowest members.
-    pub median_s: f64,
-    /// The fastest round.
-    pub best_s: f64,
-    /// The slowest round.
-    pub worst_s: f64,
-    /// `2 (n - 1) / n * bytes / median_s`, as if every value had 4 bytes on the wire: what each member sent per second.
-    pub busbw_gbps: f64,
-    /// Processor time per round, all members together; the median.
-    pub cpu_s: f64,
+    /// How fast it went: of each round the slowest member, and the processor time of all together.
+    #[serde(flatten)]
+    pub pace: Pace,
     /// What this machine could do.
     pub bound: Bound,
 }
@@ -79,11 +87,7 @@ pub struct Outcome {
 impl Outcome {
     pub(super) fn new(plan: &Plan, taken: String, transport: Transport, times: Times, floor: &Floor) -> Self {
         let bytes = plan.bytes();
-        let n = f64::from(plan.peers);
-        // All plans send as much; a member's share, on average.
-        let share = 2.0 * (n - 1.0) / n;
-        let wire_bytes = share * plan.codec.payload_bytes(plan.elements) as f64;
-        let median_s = times.median_s();
+        let wire_bytes = share(plan.peers) * plan.codec.payload_bytes(plan.elements) as f64;
         Self {
             peers: plan.peers,
             bytes,
@@ -91,21 +95,16 @@ impl Outcome {
             codec: plan.codec,
             transport,
             encrypted: transport.is_encrypted(),
-            rounds: plan.rounds,
-            median_s,
-            best_s: times.best_s(),
-            worst_s: times.worst_s(),
-            busbw_gbps: share * bytes as f64 / median_s / 1e9,
-            cpu_s: times.cpu_s(),
+            pace: times.pace(plan.peers, bytes),
             bound: Bound::new(floor, transport, plan.peers, wire_bytes),
         }
     }
 
     /// For people.
     pub fn describe(&self) -> String {
-        let Self { peers, plan, codec, median_s, best_s, worst_s, busbw_gbps, cpu_s, bound, .. } = self;
+        let Self { peers, plan, codec, bound, .. } = self;
+        let Pace { rounds, median_s, best_s, worst_s, busbw_gbps, cpu_s } = self.pace;
         let cipher = if self.encrypted { "encrypted" } else { "NOT encrypted" };
-        let rounds = self.rounds;
         let size = format::bytes(self.bytes);
         format!(
             "all-reduce of {size} among {peers} members, {plan}, {codec}, {}, {cipher}\n  \
@@ -153,11 +152,11 @@ impl LinkOutcome {
         Self {
             transport: all.transport,
             encrypted: all.encrypted,
-            rtt_s: least.median_s,
+            rtt_s: least.pace.median_s,
             bytes: all.bytes,
-            median_s: all.median_s,
-            gbps: all.busbw_gbps,
-            cpu_s: all.cpu_s,
+            median_s: all.pace.median_s,
+            gbps: all.pace.busbw_gbps,
+            cpu_s: all.pace.cpu_s,
             bound: all.bound.clone(),
         }
     }

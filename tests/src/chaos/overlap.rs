@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use super::Verdict;
 use crate::data::write_digits;
 use crate::lan::{Lan, PAYLOAD};
+use crate::peer::tied;
 use crate::{Outcome, Peer, PeerOptions};
 
 /// Steps that warm things up: memory, caches, connections.
@@ -100,10 +101,8 @@ impl Overlap {
 
     fn options(&self, lan: &Lan, number: usize) -> PeerOptions {
         let host = lan.host(number);
-        // Whatever happens to this process, its children end with it.
-        let prefix = ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).into_iter().chain(host.prefix).collect();
         let listen = format!("/ip4/{}/tcp/0", host.address);
-        PeerOptions { prefix, listen, ..PeerOptions::flags("--checkpoint-every 0") }
+        PeerOptions { prefix: tied(host.prefix), listen, ..PeerOptions::flags("--checkpoint-every 0") }
     }
 }
 

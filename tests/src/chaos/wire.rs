@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::Verdict;
 use crate::lan::{Host, Lan, PAYLOAD};
-use crate::peer::starling_behind;
+use crate::peer::{starling_behind, tied};
 use crate::wan::{FarLink, Wan};
 
 /// A swarm of hosts behind slow links reduces buffers, as f32 and as int8. Promised: f32 comes near to what the links
@@ -137,9 +137,7 @@ impl Wire {
         let dir = TempDir::with_prefix("starling-chaos-").context("can't make a directory")?;
         let start = |host: usize, flags: &str| -> Result<(Member, BufReader<ChildStdout>)> {
             let host = network.host(host);
-            // Whatever happens to this process, its children end with it.
-            let prefix = ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).into_iter().chain(host.prefix);
-            let mut command = starling_behind(&prefix.collect::<Vec<_>>(), dir.path());
+            let mut command = starling_behind(&tied(host.prefix), dir.path());
             command.args(["bench", "swarm", "--json", "--listen", &format!("/ip4/{}/tcp/0", host.address)]);
             command.args(["--settle", &settle.as_secs().to_string()]);
             command.args(["--mbit", &self.mbit.to_string(), "--rounds", &self.rounds.to_string()]);

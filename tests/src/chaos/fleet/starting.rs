@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use super::{FOUNDING_LIMIT, Fleet};
 use crate::chaos::Dice;
 use crate::chaos::slot::Said;
+use crate::peer::tied;
 use crate::{Peer, PeerOptions};
 
 impl Fleet {
@@ -62,9 +63,7 @@ impl Fleet {
         let slot = &mut self.slots[number];
         slot.said = Said::default();
         (slot.is_stopped, slot.through) = (false, None);
-        // Whatever happens to this process, its children end with it.
-        let mut prefix: Vec<String> = ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).into();
-        prefix.extend(self.lan.as_ref().map(|lan| lan.host(number).prefix).unwrap_or_default());
+        let prefix = tied(self.lan.as_ref().map(|lan| lan.host(number).prefix).unwrap_or_default());
         let options = PeerOptions {
             listen: slot.listen.clone(),
             prefix,
