@@ -159,6 +159,13 @@ impl<P> Session<P> {
         &self.schedule
     }
 
+    /// The bucket that a driver which brings them one by one should make ready next; `None` if those that are ready are as
+    /// many as may be in flight, or all.
+    pub fn wanted(&self) -> Option<u32> {
+        let ready = self.layout.buckets() - self.ready;
+        self.ready.checked_sub(1).filter(|_| ready < self.done.saturating_add(self.in_flight))
+    }
+
     /// Whether all buckets are done. Never true after an abort.
     pub fn is_done(&self) -> bool {
         self.state == State::Done

@@ -18,11 +18,6 @@ pub(super) struct Work {
     key: OperationKey,
     session: Session<Arrival>,
     pub(super) workspace: Workspace,
-    in_flight: u32,
-    /// This bucket and all behind it are in the buffer.
-    brought: u32,
-    /// How many buckets are done.
-    done: u32,
     /// How many segments have come.
     arrived: Arrival,
     /// Payloads that the machine holds. A ring's and a tree's segments seldom or never are among them: only they are copied.
@@ -41,19 +36,16 @@ impl Work {
         spare: Vec<Vec<u8>>,
     ) -> Self {
         let session = Session::over(schedule, workspace.layout().clone(), in_flight);
-        let brought = workspace.layout().buckets();
-        Self { key, session, workspace, in_flight, brought, done: 0, arrived: 0, held: BTreeMap::new(), spare }
+        Self { key, session, workspace, arrived: 0, held: BTreeMap::new(), spare }
     }
 
     /// The bucket to bring next; `None` if there are enough to go on with, or no more.
     pub(super) fn wanted(&self) -> Option<u32> {
-        let brought = self.session.layout().buckets() - self.brought;
-        self.brought.checked_sub(1).filter(|_| brought < self.done.saturating_add(self.in_flight))
+        self.session.wanted()
     }
 
     /// The bucket that was [wanted](Self::wanted) is in the buffer: queues what can be sent at once.
     pub(super) fn bring(&mut self, bucket: u32, outward: &mut Outward) {
-        self.brought = bucket;
         self.session.handle(Input::Ready { from: bucket }).expect("invariant: nobody violates anything by beginning");
         self.execute(&mut [], None, outward).expect("invariant: what was held has been checked");
     }
@@ -76,11 +68,10 @@ impl Work {
     pub(super) fn take(&mut self, from: &mut In, outward: &mut Outward) -> Result<(), String> {
         let kind = from.link.kind();
         let (header, payload) = from.link.segment();
-        self.admit(from.rank, header, payload.len())?;
+        let segment = self.admit(from.rank, header, payload.len())?;
         let next = self.execute(payload, Some(kind), outward).map_err(|bad| bad.to_string())?;
         if self.held.contains_key(&self.arrived) {
             // Here, because once it is used nobody knows whose it was.
-            let segment = SegmentHeader::from_bytes(header).map_err(|violation| violation.to_string())?.segment;
             self.workspace.check(&segment, payload).map_err(|bad| bad.to_string())?;
         }
         if let Some(to) = next {
@@ -89,8 +80,13 @@ impl Work {
         Ok(())
     }
 
-    /// Checks a segment and hands it to the machine, whose outputs then use its payload.
-    fn admit(&mut self, from: Rank, header: &[u8; SegmentHeader::BYTES], payload_bytes: usize) -> Result<(), String> {
+    /// Checks a segment and hands it to the machine, whose outputs then use its payload. Returns its name.
+    fn admit(
+        &mut self,
+        from: Rank,
+        header: &[u8; SegmentHeader::BYTES],
+        payload_bytes: usize,
+    ) -> Result<SegmentId, String> {
         let header = SegmentHeader::from_bytes(header).map_err(|violation| violation.to_string())?;
         if header.operation != self.key {
             return Err(format!("sent a segment of step {}", header.operation.step));
@@ -103,7 +99,8 @@ impl Work {
         }
         self.arrived += 1;
         let input = Input::Received { from, segment: header.segment, payload: self.arrived };
-        self.session.handle(input).map_err(|violation| violation.to_string())
+        self.session.handle(input).map_err(|violation| violation.to_string())?;
+        Ok(header.segment)
     }
 
     /// Does to the buffer what the machine asks. `payload` is that of the segment that came last. If the machine has no use
@@ -117,7 +114,7 @@ impl Work {
         kind: Option<Kind>,
         outward: &mut Outward,
     ) -> Result<Option<Rank>, BadSegment> {
-        let Self { session, workspace, done, arrived, held, spare, .. } = self;
+        let Self { session, workspace, arrived, held, spare, .. } = self;
         let current = kind.map(|_| *arrived);
         let (mut is_used, mut passed_on) = (false, None);
         let mut next = session.poll();
@@ -164,8 +161,7 @@ impl Work {
                 }
                 Output::Divide { segment } => workspace.divide(&segment),
                 Output::Round { segment } => workspace.round(&segment),
-                Output::BucketDone(_) => *done += 1,
-                Output::Done => {}
+                Output::BucketDone(_) | Output::Done => {}
             }
         }
         if let Some(current) = current.filter(|_| !is_used) {
