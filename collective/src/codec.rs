@@ -16,6 +16,7 @@ use thiserror::Error;
 
 use crate::kernel::{self, EXPONENT, NonFinite};
 use crate::layout::ELEMENT_BYTES;
+use crate::sink::{Add, Overwrite};
 
 /// How the elements of a segment become a payload. All members of a view use the same one for an operation. As text:
 /// `f32`, `bf16`, `f16` or `int8`.
@@ -101,9 +102,9 @@ impl Codec {
     pub fn accumulate(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
         match self {
             Self::F32 => kernel::accumulate(into, payload)?,
-            Self::Bf16 => half::fold(into, payload, EXPONENT, half::from_bf16, |mine, theirs| *mine += theirs)?,
-            Self::F16 => half::fold(into, payload, half::F16_LIMIT, half::from_f16, |mine, theirs| *mine += theirs)?,
-            Self::Int8 => int8::fold(into, payload, |mine, theirs| *mine += theirs)?,
+            Self::Bf16 => half::fold(into, payload, EXPONENT, half::from_bf16, Add)?,
+            Self::F16 => half::fold(into, payload, half::F16_LIMIT, half::from_f16, Add)?,
+            Self::Int8 => int8::fold(into, payload, Add)?,
         }
         Ok(())
     }
@@ -118,9 +119,9 @@ impl Codec {
     pub fn store(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
         match self {
             Self::F32 => kernel::store(into, payload)?,
-            Self::Bf16 => half::fold(into, payload, EXPONENT, half::from_bf16, |mine, theirs| *mine = theirs)?,
-            Self::F16 => half::fold(into, payload, half::F16_LIMIT, half::from_f16, |mine, theirs| *mine = theirs)?,
-            Self::Int8 => int8::fold(into, payload, |mine, theirs| *mine = theirs)?,
+            Self::Bf16 => half::fold(into, payload, EXPONENT, half::from_bf16, Overwrite::all(into))?,
+            Self::F16 => half::fold(into, payload, half::F16_LIMIT, half::from_f16, Overwrite::all(into))?,
+            Self::Int8 => int8::fold(into, payload, Overwrite::all(into))?,
         }
         Ok(())
     }

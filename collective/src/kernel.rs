@@ -9,9 +9,8 @@
 use thiserror::Error;
 
 use crate::layout::ELEMENT_BYTES;
-
-/// Elements that are worked on between two looks at whether all were finite: they fit the first-level cache.
-const BLOCK: usize = 1024;
+use crate::memory::{self, BLOCK};
+use crate::sink::{Add, Overwrite, Sink};
 
 /// All exponent bits set: infinite, or not a number.
 pub(crate) const EXPONENT: u32 = 0x7f80_0000;
@@ -37,7 +36,7 @@ pub struct NonFinite {
 /// # Panics
 /// If the payload's length is not that of `into`: the caller has checked it against the layout.
 pub fn accumulate(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
-    fold(into, payload, EXPONENT, f32::from_le_bytes, |mine, theirs| *mine += theirs)
+    fold(into, payload, EXPONENT, f32::from_le_bytes, Add)
 }
 
 /// Adds `mine` to the payload's values, in place: the bits are those of [`accumulate`].
@@ -67,7 +66,7 @@ pub fn contribute(payload: &mut [u8], mine: &[f32]) -> Result<(), NonFinite> {
 /// # Panics
 /// If the payload's length is not that of `into`: the caller has checked it against the layout.
 pub fn store(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
-    fold(into, payload, EXPONENT, f32::from_le_bytes, |mine, theirs| *mine = theirs)
+    fold(into, payload, EXPONENT, f32::from_le_bytes, Overwrite::all(into))
 }
 
 /// Divides each element. A division, not a product with the reciprocal: a representable mean comes out exact.
@@ -153,25 +152,27 @@ impl<T, F: Fn(&mut T)> Loop for Each<'_, T, F> {
 }
 
 /// Changes each value by another one.
-pub(crate) struct Pairs<'a, T, U, F> {
+pub(crate) struct Pairs<'a, T, F> {
     pub(crate) into: &'a mut [T],
-    pub(crate) from: &'a [U],
+    pub(crate) from: &'a [f32],
     pub(crate) change: F,
 }
 
-impl<T, U, F: Fn(&mut T, &U)> Loop for Pairs<'_, T, U, F> {
+impl<T, F: Fn(&mut T, &f32)> Loop for Pairs<'_, T, F> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        for (into, from) in self.into.iter_mut().zip(self.from) {
-            (self.change)(into, from);
+        for (into, from) in self.into.chunks_mut(BLOCK).zip(memory::blocks(self.from)) {
+            for (into, from) in into.iter_mut().zip(from) {
+                (self.change)(into, from);
+            }
         }
     }
 }
 
-/// Combines each element with the payload's value, a block at a time, and looks after each block whether all of its
-/// values were finite: a branch per value would keep the loop from being vectorized.
+/// Hands the payload's values to `sink`, a block at a time, and looks after each block whether all of its values were
+/// finite: a branch per value would keep the loop from being vectorized.
 ///
 /// `decode` makes a value of a word; one whose magnitude has bits of `limit` or above stands for one that is not finite.
 pub(crate) fn fold<const N: usize>(
@@ -179,11 +180,11 @@ pub(crate) fn fold<const N: usize>(
     payload: &[u8],
     limit: u32,
     decode: impl Fn([u8; N]) -> f32,
-    combine: impl Fn(&mut f32, f32),
+    sink: impl Sink,
 ) -> Result<(), NonFinite> {
     let (words, rest) = payload.as_chunks::<N>();
     assert!(words.len() == into.len() && rest.is_empty(), "a payload is as long as the segment it is for");
-    match vectorized(Fold { into, words, limit, decode: &decode, combine }) {
+    match vectorized(Fold { into, words, limit, decode: &decode, sink }) {
         None => Ok(()),
         Some(block) => {
             let words = words[block * BLOCK..].iter().map(|word| decode(*word).to_bits());
@@ -192,32 +193,36 @@ pub(crate) fn fold<const N: usize>(
     }
 }
 
-struct Fold<'a, const N: usize, D, C> {
+struct Fold<'a, const N: usize, D, S> {
     into: &'a mut [f32],
     words: &'a [[u8; N]],
     limit: u32,
     decode: &'a D,
-    combine: C,
+    sink: S,
 }
 
-impl<const N: usize, D: Fn([u8; N]) -> f32, C: Fn(&mut f32, f32)> Loop for Fold<'_, N, D, C> {
+impl<const N: usize, D: Fn([u8; N]) -> f32, S: Sink> Loop for Fold<'_, N, D, S> {
     /// The first block that has a value that is not finite.
     type Output = Option<usize>;
 
     #[inline(always)]
     fn run(self) -> Option<usize> {
-        for (block, (into, words)) in self.into.chunks_mut(BLOCK).zip(self.words.chunks(BLOCK)).enumerate() {
+        let mut bad = None;
+        for (block, (into, words)) in self.sink.blocks(self.into).zip(self.words.chunks(BLOCK)).enumerate() {
             let mut largest = 0;
-            for (mine, word) in into.iter_mut().zip(words) {
-                let theirs = (self.decode)(*word);
-                largest = largest.max(theirs.to_bits() & MAGNITUDE);
-                (self.combine)(mine, theirs);
-            }
+            let values = words.iter().map(|word| {
+                let value = (self.decode)(*word);
+                largest = largest.max(value.to_bits() & MAGNITUDE);
+                value
+            });
+            self.sink.take(into, values);
             if largest >= self.limit {
-                return Some(block);
+                bad = Some(block);
+                break;
             }
         }
-        None
+        self.sink.settle();
+        bad
     }
 }
 
@@ -232,7 +237,7 @@ impl Loop for Contribute<'_> {
 
     #[inline(always)]
     fn run(self) -> Option<usize> {
-        for (block, (words, mine)) in self.words.chunks_mut(BLOCK).zip(self.mine.chunks(BLOCK)).enumerate() {
+        for (block, (words, mine)) in self.words.chunks_mut(BLOCK).zip(memory::blocks(self.mine)).enumerate() {
             // Looked at before it is overwritten; the block is still in the first-level cache for the second loop.
             let mut largest = 0;
             for word in words.iter() {

@@ -45,10 +45,12 @@ pub mod error;
 pub mod feedback;
 pub mod kernel;
 pub mod layout;
+mod memory;
 mod reduction;
 pub mod schedule;
 pub mod segment;
 pub mod session;
+mod sink;
 pub mod workspace;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Two bytes per element. The conversions have no branches, so they compile to vector instructions.
 
 use crate::kernel::{self, EXPONENT, Each, MAGNITUDE, NonFinite, Pairs, vectorized};
+use crate::sink::Sink;
 
 pub(super) const WORD_BYTES: usize = 2;
 
@@ -18,9 +19,9 @@ pub(super) fn fold(
     payload: &[u8],
     limit: u32,
     from_word: impl Fn(u16) -> f32,
-    combine: impl Fn(&mut f32, f32),
+    sink: impl Sink,
 ) -> Result<(), NonFinite> {
-    kernel::fold(into, payload, limit, move |word| from_word(u16::from_le_bytes(word)), combine)
+    kernel::fold(into, payload, limit, move |word| from_word(u16::from_le_bytes(word)), sink)
 }
 
 pub(super) fn round(values: &mut [f32], to_word: impl Fn(f32) -> u16, from_word: impl Fn(u16) -> f32) {

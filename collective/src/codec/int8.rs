@@ -10,9 +10,12 @@
 
 use crate::codec::BadPayload;
 use crate::kernel::{EXPONENT, Loop, MAGNITUDE, NonFinite, vectorized};
+use crate::memory;
+use crate::sink::Sink;
 
 /// Elements that share a scale.
 const BLOCK: usize = 256;
+const _: () = assert!(BLOCK == memory::BLOCK, "loops work on one block at a time");
 
 const SCALE_BYTES: usize = size_of::<f32>();
 
@@ -37,10 +40,10 @@ pub(super) fn round(values: &mut [f32]) {
     vectorized(Round { values });
 }
 
-/// Combines each element with the payload's value.
-pub(super) fn fold(into: &mut [f32], payload: &[u8], combine: impl Fn(&mut f32, f32)) -> Result<(), BadPayload> {
+/// Hands the payload's values to `sink`.
+pub(super) fn fold(into: &mut [f32], payload: &[u8], sink: impl Sink) -> Result<(), BadPayload> {
     assert_eq!(payload.len(), payload_bytes(into.len()), "a payload is as long as the segment it is for");
-    vectorized(Fold { into, payload, combine })
+    vectorized(Fold { into, payload, sink })
 }
 
 struct Encode<'a> {
@@ -53,7 +56,7 @@ impl Loop for Encode<'_> {
 
     #[inline(always)]
     fn run(self) {
-        for (values, block) in self.from.chunks(BLOCK).zip(self.into.chunks_mut(SCALE_BYTES + BLOCK)) {
+        for (values, block) in memory::blocks(self.from).zip(self.into.chunks_mut(SCALE_BYTES + BLOCK)) {
             let (head, bytes) = block.split_at_mut(SCALE_BYTES);
             let scale = scale_of(values);
             head.copy_from_slice(&scale.to_le_bytes());
@@ -84,35 +87,46 @@ impl Loop for Round<'_> {
     }
 }
 
-struct Fold<'a, C> {
+struct Fold<'a, S> {
     into: &'a mut [f32],
     payload: &'a [u8],
-    combine: C,
+    sink: S,
 }
 
-impl<C: Fn(&mut f32, f32)> Loop for Fold<'_, C> {
+impl<S: Sink> Loop for Fold<'_, S> {
     type Output = Result<(), BadPayload>;
 
     #[inline(always)]
     fn run(self) -> Result<(), BadPayload> {
-        let blocks = self.into.chunks_mut(BLOCK).zip(self.payload.chunks(SCALE_BYTES + BLOCK));
-        for (index, (into, block)) in blocks.enumerate() {
-            let Some((head, bytes)) = block.split_first_chunk::<SCALE_BYTES>() else { continue };
-            let scale = checked_scale(*head, index)?;
-            // Apart from the loop below: bytes fill vectors of their own.
-            let mut largest: u8 = 0;
-            for byte in bytes {
-                largest = largest.max((*byte as i8).unsigned_abs());
-            }
-            if largest != if scale == 0.0 { 0 } else { MOST as u8 } {
-                return Err(BadPayload::NotCanonical { block: index });
-            }
-            for (mine, byte) in into.iter_mut().zip(bytes) {
-                (self.combine)(mine, dequantize(*byte, scale));
+        let mut bad = None;
+        for (index, (into, block)) in
+            self.sink.blocks(self.into).zip(self.payload.chunks(SCALE_BYTES + BLOCK)).enumerate()
+        {
+            match checked(block, index) {
+                Ok((scale, bytes)) => self.sink.take(into, bytes.iter().map(|byte| dequantize(*byte, scale))),
+                Err(found) => {
+                    bad = Some(found);
+                    break;
+                }
             }
         }
-        Ok(())
+        self.sink.settle();
+        bad.map_or(Ok(()), Err)
     }
+}
+
+/// The scale and bytes of a block, as [`encode`] writes them.
+#[inline(always)]
+fn checked(block: &[u8], index: usize) -> Result<(f32, &[u8]), BadPayload> {
+    let (head, bytes) = block.split_first_chunk().expect("invariant: a block begins with its scale");
+    let scale = checked_scale(*head, index)?;
+    // Apart from the loop that uses them: bytes fill vectors of their own.
+    let mut largest: u8 = 0;
+    for byte in bytes {
+        largest = largest.max((*byte as i8).unsigned_abs());
+    }
+    let is_canonical = largest == if scale == 0.0 { 0 } else { MOST as u8 };
+    if is_canonical { Ok((scale, bytes)) } else { Err(BadPayload::NotCanonical { block: index }) }
 }
 
 /// The scale of a block; infinite if a value is not finite, so that a receiver finds that.
@@ -160,6 +174,7 @@ fn checked_scale(bytes: [u8; SCALE_BYTES], block: usize) -> Result<f32, BadPaylo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sink::Overwrite;
 
     fn encoded(values: &[f32]) -> Vec<u8> {
         let mut payload = vec![0; payload_bytes(values.len())];
@@ -169,7 +184,8 @@ mod tests {
 
     fn decoded(payload: &[u8], elements: usize) -> Result<Vec<f32>, BadPayload> {
         let mut values = vec![0.0; elements];
-        fold(&mut values, payload, |mine, theirs| *mine = theirs).map(|()| values)
+        let sink = Overwrite::all(&values);
+        fold(&mut values, payload, sink).map(|()| values)
     }
 
     /// Blocks of all sizes of values, ends of the range included.

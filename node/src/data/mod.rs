@@ -7,6 +7,7 @@
 //!
 //! Start reading at [`listener`], then [`handshake`], [`record`] and [`link`].
 
+mod cipher;
 pub(crate) mod error;
 #[cfg(test)]
 pub(crate) mod fixture;

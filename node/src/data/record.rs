@@ -15,13 +15,12 @@
 
 use std::ops::Range;
 
-use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use starling_collective::SegmentHeader;
 
+use super::cipher::{KEY_BYTES, Key, NONCE_BYTES, TAG_BYTES};
 use super::error::DataError;
 
 const LENGTH_BYTES: usize = 4;
-const TAG_BYTES: usize = 16;
 /// What precedes the payload.
 const PREFIX_BYTES: usize = LENGTH_BYTES + SegmentHeader::BYTES;
 /// Copies into a payload that starts at a page are several times faster than into one that starts just behind it.
@@ -91,7 +90,7 @@ impl Buffer {
 pub(crate) struct Keys {
     secret: Secret,
     /// `None` leaves records plain.
-    key: Option<LessSafeKey>,
+    key: Option<Key>,
     /// Records under the present key: the next one's nonce.
     used: u64,
     records_per_key: u64,
@@ -125,14 +124,8 @@ impl Keys {
         length.copy_from_slice(&sealed_bytes.to_le_bytes());
         let (plain, tag) = sealed.split_at_mut(sealed.len() - TAG_BYTES);
         let nonce = self.next_nonce();
-        let Some(key) = &self.key else {
-            tag.copy_from_slice(&number(nonce));
-            return;
-        };
-        let made = key
-            .seal_in_place_separate_tag(nonce, Aad::from(&*length), plain)
-            .expect("invariant: a record is far shorter than the cipher's limit");
-        tag.copy_from_slice(made.as_ref());
+        let made = self.key.as_ref().map(|key| key.seal(nonce, sealed_bytes.to_le_bytes(), plain));
+        tag.copy_from_slice(&made.unwrap_or_else(|| number(nonce)));
     }
 
     /// Opens a record in place.
@@ -140,39 +133,38 @@ impl Keys {
     /// # Errors
     /// [`DataError::Forged`] if it is not the next record that the other end sealed. The connection must end then.
     pub(crate) fn open(&mut self, record: &mut [u8]) -> Result<(), DataError> {
-        let (length, sealed) = record.split_at_mut(LENGTH_BYTES);
         let nonce = self.next_nonce();
-        let is_next = match &self.key {
-            Some(key) => key.open_in_place(nonce, Aad::from(&*length), sealed).is_ok(),
-            None => sealed.ends_with(&number(nonce)),
+        let is_next = match (&self.key, record.split_first_chunk_mut()) {
+            (Some(key), Some((length, sealed))) => key.opens(nonce, *length, sealed),
+            (None, Some((_, sealed))) => sealed.ends_with(&number(nonce)),
+            (_, None) => false,
         };
         if is_next { Ok(()) } else { Err(DataError::Forged) }
     }
 
-    fn next_nonce(&mut self) -> Nonce {
+    fn next_nonce(&mut self) -> [u8; NONCE_BYTES] {
         if self.used == self.records_per_key {
             self.secret = blake3::derive_key("starling 2026 data plane next secret", &self.secret);
             self.key = Some(key(&self.secret));
             self.used = 0;
         }
-        let mut nonce = [0; NONCE_LEN];
+        let mut nonce = [0; NONCE_BYTES];
         nonce[..8].copy_from_slice(&self.used.to_le_bytes());
         self.used += 1;
-        Nonce::assume_unique_for_key(nonce)
+        nonce
     }
 }
 
 /// What a plain record has for a tag.
-fn number(nonce: Nonce) -> [u8; TAG_BYTES] {
+fn number(nonce: [u8; NONCE_BYTES]) -> [u8; TAG_BYTES] {
     let mut tag = [0; TAG_BYTES];
-    tag[..NONCE_LEN].copy_from_slice(nonce.as_ref());
+    tag[..NONCE_BYTES].copy_from_slice(&nonce);
     tag
 }
 
-fn key(secret: &Secret) -> LessSafeKey {
+fn key(secret: &Secret) -> Key {
     let bytes = blake3::derive_key("starling 2026 data plane record key", secret);
-    let key = UnboundKey::new(&AES_128_GCM, &bytes[..AES_128_GCM.key_len()]);
-    LessSafeKey::new(key.expect("invariant: the key is as long as the cipher wants it"))
+    Key::new(bytes.first_chunk::<KEY_BYTES>().expect("invariant: a derived key is longer"))
 }
 
 #[cfg(test)]
