@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::kernel::{self, EXPONENT, NonFinite};
 use crate::layout::ELEMENT_BYTES;
-use crate::sink::{Add, Overwrite};
+use crate::sink::{Add, Conclude, Overwrite};
 
 /// How the elements of a segment become a payload. All members of a view use the same one for an operation. As text:
 /// `f32`, `bf16`, `f16` or `int8`.
@@ -102,9 +102,27 @@ impl Codec {
     pub fn accumulate(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
         match self {
             Self::F32 => kernel::accumulate(into, payload)?,
-            Self::Bf16 => half::fold(into, payload, EXPONENT, half::from_bf16, Add)?,
-            Self::F16 => half::fold(into, payload, half::F16_LIMIT, half::from_f16, Add)?,
-            Self::Int8 => int8::fold(into, payload, Add)?,
+            Self::Bf16 => half::fold(Add(into), payload, EXPONENT, half::from_bf16)?,
+            Self::F16 => half::fold(Add(into), payload, half::F16_LIMIT, half::from_f16)?,
+            Self::Int8 => int8::fold(Add(into), payload)?,
+        }
+        Ok(())
+    }
+
+    /// Adds the payload's values to `into` and divides the sums, in one pass that also checks the values.
+    ///
+    /// # Errors
+    /// As [`Self::accumulate`].
+    ///
+    /// # Panics
+    /// As [`Self::accumulate`].
+    pub fn conclude(self, into: &mut [f32], payload: &[u8], divisor: f32) -> Result<(), BadPayload> {
+        let sink = Conclude(into, divisor);
+        match self {
+            Self::F32 => kernel::fold(sink, payload, EXPONENT, f32::from_le_bytes)?,
+            Self::Bf16 => half::fold(sink, payload, EXPONENT, half::from_bf16)?,
+            Self::F16 => half::fold(sink, payload, half::F16_LIMIT, half::from_f16)?,
+            Self::Int8 => int8::fold(sink, payload)?,
         }
         Ok(())
     }
@@ -119,9 +137,9 @@ impl Codec {
     pub fn store(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
         match self {
             Self::F32 => kernel::store(into, payload)?,
-            Self::Bf16 => half::fold(into, payload, EXPONENT, half::from_bf16, Overwrite::all(into))?,
-            Self::F16 => half::fold(into, payload, half::F16_LIMIT, half::from_f16, Overwrite::all(into))?,
-            Self::Int8 => int8::fold(into, payload, Overwrite::all(into))?,
+            Self::Bf16 => half::fold(Overwrite::all(into), payload, EXPONENT, half::from_bf16)?,
+            Self::F16 => half::fold(Overwrite::all(into), payload, half::F16_LIMIT, half::from_f16)?,
+            Self::Int8 => int8::fold(Overwrite::all(into), payload)?,
         }
         Ok(())
     }

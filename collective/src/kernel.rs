@@ -36,7 +36,7 @@ pub struct NonFinite {
 /// # Panics
 /// If the payload's length is not that of `into`: the caller has checked it against the layout.
 pub fn accumulate(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
-    fold(into, payload, EXPONENT, f32::from_le_bytes, Add)
+    fold(Add(into), payload, EXPONENT, f32::from_le_bytes)
 }
 
 /// Adds `mine` to the payload's values, in place: the bits are those of [`accumulate`].
@@ -66,7 +66,7 @@ pub fn contribute(payload: &mut [u8], mine: &[f32]) -> Result<(), NonFinite> {
 /// # Panics
 /// If the payload's length is not that of `into`: the caller has checked it against the layout.
 pub fn store(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
-    fold(into, payload, EXPONENT, f32::from_le_bytes, Overwrite::all(into))
+    fold(Overwrite::all(into), payload, EXPONENT, f32::from_le_bytes)
 }
 
 /// Divides each element. A division, not a product with the reciprocal: a representable mean comes out exact.
@@ -176,15 +176,14 @@ impl<T, F: Fn(&mut T, &f32)> Loop for Pairs<'_, T, F> {
 ///
 /// `decode` makes a value of a word; one whose magnitude has bits of `limit` or above stands for one that is not finite.
 pub(crate) fn fold<const N: usize>(
-    into: &mut [f32],
+    sink: impl Sink,
     payload: &[u8],
     limit: u32,
     decode: impl Fn([u8; N]) -> f32,
-    sink: impl Sink,
 ) -> Result<(), NonFinite> {
     let (words, rest) = payload.as_chunks::<N>();
-    assert!(words.len() == into.len() && rest.is_empty(), "a payload is as long as the segment it is for");
-    match vectorized(Fold { into, words, limit, decode: &decode, sink }) {
+    assert!(words.len() == sink.missing() && rest.is_empty(), "a payload is as long as the segment it is for");
+    match vectorized(Fold { sink, words, limit, decode: &decode }) {
         None => Ok(()),
         Some(block) => {
             let words = words[block * BLOCK..].iter().map(|word| decode(*word).to_bits());
@@ -194,11 +193,10 @@ pub(crate) fn fold<const N: usize>(
 }
 
 struct Fold<'a, const N: usize, D, S> {
-    into: &'a mut [f32],
+    sink: S,
     words: &'a [[u8; N]],
     limit: u32,
     decode: &'a D,
-    sink: S,
 }
 
 impl<const N: usize, D: Fn([u8; N]) -> f32, S: Sink> Loop for Fold<'_, N, D, S> {
@@ -206,22 +204,21 @@ impl<const N: usize, D: Fn([u8; N]) -> f32, S: Sink> Loop for Fold<'_, N, D, S> 
     type Output = Option<usize>;
 
     #[inline(always)]
-    fn run(self) -> Option<usize> {
+    fn run(mut self) -> Option<usize> {
         let mut bad = None;
-        for (block, (into, words)) in self.sink.blocks(self.into).zip(self.words.chunks(BLOCK)).enumerate() {
+        for (block, words) in self.words.chunks(BLOCK).enumerate() {
             let mut largest = 0;
-            let values = words.iter().map(|word| {
+            self.sink.take(words.iter().map(|word| {
                 let value = (self.decode)(*word);
                 largest = largest.max(value.to_bits() & MAGNITUDE);
                 value
-            });
-            self.sink.take(into, values);
+            }));
             if largest >= self.limit {
                 bad = Some(block);
                 break;
             }
         }
-        self.sink.settle();
+        self.sink.finish();
         bad
     }
 }

@@ -31,6 +31,13 @@ pub struct SegmentId {
     pub segment: u32,
 }
 
+impl SegmentId {
+    /// Whether it has the same elements as `other`, perhaps in the other half of the all-reduce.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        (self.bucket, self.chunk, self.segment) == (other.bucket, other.chunk, other.segment)
+    }
+}
+
 impl fmt::Display for SegmentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let phase = match self.phase {

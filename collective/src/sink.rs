@@ -1,67 +1,95 @@
 //! What becomes of the values of a payload: they are added to what is there, or take its place.
 
-use crate::memory::{self, BLOCK, LONG};
+use crate::memory::{self, BLOCK, LONG, Past};
 
 /// Takes the values of a payload, block by block, as they are decoded.
 pub(crate) trait Sink {
-    /// The blocks that they go to.
-    fn blocks<'a>(&self, into: &'a mut [f32]) -> impl Iterator<Item = &'a mut [f32]>;
+    /// How many values are still to come.
+    fn missing(&self) -> usize;
 
-    /// Takes the values for one block.
-    fn take(&self, block: &mut [f32], values: impl Iterator<Item = f32>);
+    /// Takes the next ones, at most a block of them.
+    fn take(&mut self, values: impl ExactSizeIterator<Item = f32>);
 
-    /// All have been taken.
-    fn settle(&self) {}
+    /// All have come, or no more will.
+    fn finish(self);
 }
 
 /// The values are added to what is there.
-pub(crate) struct Add;
+pub(crate) struct Add<'a>(pub(crate) &'a mut [f32]);
 
-impl Sink for Add {
-    #[inline(always)]
-    fn blocks<'a>(&self, into: &'a mut [f32]) -> impl Iterator<Item = &'a mut [f32]> {
-        memory::blocks_mut(into)
+impl Sink for Add<'_> {
+    fn missing(&self) -> usize {
+        self.0.len()
     }
 
     #[inline(always)]
-    fn take(&self, block: &mut [f32], values: impl Iterator<Item = f32>) {
+    fn take(&mut self, values: impl ExactSizeIterator<Item = f32>) {
+        memory::expect_after(self.0);
+        let (block, rest) = std::mem::take(&mut self.0).split_at_mut(values.len());
         block.iter_mut().zip(values).for_each(|(mine, theirs)| *mine += theirs);
+        self.0 = rest;
     }
+
+    fn finish(self) {}
+}
+
+/// The values are added to what is there, and the sum is divided.
+pub(crate) struct Conclude<'a>(pub(crate) &'a mut [f32], pub(crate) f32);
+
+impl Sink for Conclude<'_> {
+    fn missing(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline(always)]
+    fn take(&mut self, values: impl ExactSizeIterator<Item = f32>) {
+        memory::expect_after(self.0);
+        let (block, rest) = std::mem::take(&mut self.0).split_at_mut(values.len());
+        block.iter_mut().zip(values).for_each(|(mine, theirs)| *mine = (*mine + theirs) / self.1);
+        self.0 = rest;
+    }
+
+    fn finish(self) {}
 }
 
 /// The values take the place of what is there, past the caches if they are many.
-pub(crate) struct Overwrite {
-    passes_by: bool,
+pub(crate) enum Overwrite<'a> {
+    Few(&'a mut [f32]),
+    Many(Past<'a>),
 }
 
-impl Overwrite {
-    pub(crate) fn all(into: &[f32]) -> Self {
-        Self { passes_by: into.len() >= LONG }
+impl<'a> Overwrite<'a> {
+    #[inline(always)]
+    pub(crate) fn all(into: &'a mut [f32]) -> Self {
+        if into.len() < LONG { Self::Few(into) } else { Self::Many(Past::new(into)) }
     }
 }
 
-impl Sink for Overwrite {
-    #[inline(always)]
-    fn blocks<'a>(&self, into: &'a mut [f32]) -> impl Iterator<Item = &'a mut [f32]> {
-        into.chunks_mut(BLOCK)
-    }
-
-    #[inline(always)]
-    fn take(&self, block: &mut [f32], values: impl Iterator<Item = f32>) {
-        if self.passes_by {
-            let mut decoded = [0.0; BLOCK];
-            let decoded = &mut decoded[..block.len()];
-            decoded.iter_mut().zip(values).for_each(|(into, value)| *into = value);
-            memory::copy_past(block, decoded);
-        } else {
-            block.iter_mut().zip(values).for_each(|(mine, theirs)| *mine = theirs);
+impl Sink for Overwrite<'_> {
+    fn missing(&self) -> usize {
+        match self {
+            Self::Few(rest) => rest.len(),
+            Self::Many(past) => past.missing(),
         }
     }
 
     #[inline(always)]
-    fn settle(&self) {
-        if self.passes_by {
-            memory::settle();
+    fn take(&mut self, values: impl ExactSizeIterator<Item = f32>) {
+        debug_assert!(values.len() <= BLOCK, "values come by the block");
+        match self {
+            Self::Few(rest) => {
+                let (block, after) = std::mem::take(rest).split_at_mut(values.len());
+                block.iter_mut().zip(values).for_each(|(mine, theirs)| *mine = theirs);
+                *rest = after;
+            }
+            Self::Many(past) => past.take(values),
+        }
+    }
+
+    #[inline(always)]
+    fn finish(self) {
+        if let Self::Many(past) = self {
+            past.finish();
         }
     }
 }

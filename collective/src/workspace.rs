@@ -8,7 +8,7 @@ use crate::codec::{BadPayload, Codec};
 use crate::feedback::Dropped;
 use crate::kernel::{self, NonFinite};
 use crate::layout::Layout;
-use crate::segment::{Phase, SegmentId};
+use crate::segment::{OperationKey, Phase, SegmentHeader, SegmentId};
 use crate::session::Output;
 
 /// Elements that are worked on at a time where a scratch is needed: they fit the first-level cache.
@@ -67,6 +67,15 @@ impl Workspace {
     /// Where everything lies.
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// The header of a segment to be sent in an operation.
+    ///
+    /// # Panics
+    /// If the layout has no such segment.
+    pub fn header(&self, operation: OperationKey, segment: SegmentId) -> SegmentHeader {
+        let header = SegmentHeader::encoded(operation, segment, &self.layout, self.codec);
+        header.expect("invariant: machines name segments of their layout")
     }
 
     /// What the buffer holds now.
@@ -191,6 +200,19 @@ impl Workspace {
         let (range, codec) = self.locate(segment);
         let bad = |source| BadSegment { segment: *segment, source };
         codec.accumulate(&mut self.values[range], payload).map_err(bad)
+    }
+
+    /// [`Output::Accumulate`] and then [`Output::Divide`] of the same segment, in one pass.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    ///
+    /// # Panics
+    /// As [`Self::apply`].
+    pub fn conclude(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
+        let (range, codec) = self.locate(segment);
+        let bad = |source| BadSegment { segment: *segment, source };
+        codec.conclude(&mut self.values[range], payload, self.divisor).map_err(bad)
     }
 
     /// [`Output::Prepend`].

@@ -15,13 +15,12 @@ pub(super) fn encode(from: &[f32], into: &mut [u8], to_word: impl Fn(f32) -> u16
 }
 
 pub(super) fn fold(
-    into: &mut [f32],
+    sink: impl Sink,
     payload: &[u8],
     limit: u32,
     from_word: impl Fn(u16) -> f32,
-    sink: impl Sink,
 ) -> Result<(), NonFinite> {
-    kernel::fold(into, payload, limit, move |word| from_word(u16::from_le_bytes(word)), sink)
+    kernel::fold(sink, payload, limit, move |word| from_word(u16::from_le_bytes(word)))
 }
 
 pub(super) fn round(values: &mut [f32], to_word: impl Fn(f32) -> u16, from_word: impl Fn(u16) -> f32) {

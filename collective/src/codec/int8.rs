@@ -41,9 +41,9 @@ pub(super) fn round(values: &mut [f32]) {
 }
 
 /// Hands the payload's values to `sink`.
-pub(super) fn fold(into: &mut [f32], payload: &[u8], sink: impl Sink) -> Result<(), BadPayload> {
-    assert_eq!(payload.len(), payload_bytes(into.len()), "a payload is as long as the segment it is for");
-    vectorized(Fold { into, payload, sink })
+pub(super) fn fold(sink: impl Sink, payload: &[u8]) -> Result<(), BadPayload> {
+    assert_eq!(payload.len(), payload_bytes(sink.missing()), "a payload is as long as the segment it is for");
+    vectorized(Fold { sink, payload })
 }
 
 struct Encode<'a> {
@@ -88,30 +88,27 @@ impl Loop for Round<'_> {
 }
 
 struct Fold<'a, S> {
-    into: &'a mut [f32],
-    payload: &'a [u8],
     sink: S,
+    payload: &'a [u8],
 }
 
 impl<S: Sink> Loop for Fold<'_, S> {
     type Output = Result<(), BadPayload>;
 
     #[inline(always)]
-    fn run(self) -> Result<(), BadPayload> {
-        let mut bad = None;
-        for (index, (into, block)) in
-            self.sink.blocks(self.into).zip(self.payload.chunks(SCALE_BYTES + BLOCK)).enumerate()
-        {
+    fn run(mut self) -> Result<(), BadPayload> {
+        let mut read = Ok(());
+        for (index, block) in self.payload.chunks(SCALE_BYTES + BLOCK).enumerate() {
             match checked(block, index) {
-                Ok((scale, bytes)) => self.sink.take(into, bytes.iter().map(|byte| dequantize(*byte, scale))),
-                Err(found) => {
-                    bad = Some(found);
+                Ok((scale, bytes)) => self.sink.take(bytes.iter().map(|byte| dequantize(*byte, scale))),
+                Err(bad) => {
+                    read = Err(bad);
                     break;
                 }
             }
         }
-        self.sink.settle();
-        bad.map_or(Ok(()), Err)
+        self.sink.finish();
+        read
     }
 }
 
@@ -184,8 +181,7 @@ mod tests {
 
     fn decoded(payload: &[u8], elements: usize) -> Result<Vec<f32>, BadPayload> {
         let mut values = vec![0.0; elements];
-        let sink = Overwrite::all(&values);
-        fold(&mut values, payload, sink).map(|()| values)
+        fold(Overwrite::all(&mut values), payload).map(|()| values)
     }
 
     /// Blocks of all sizes of values, ends of the range included.

@@ -394,6 +394,27 @@ fn a_contribution_in_place_is_what_would_be_sent() {
 }
 
 #[test]
+fn a_sum_that_is_concluded_is_added_and_divided() {
+    let layout = layout(1000, 2, 1000, 400).with_exact(100);
+    let contributions = contributions(&layout, 8);
+    for codec in Codec::ALL {
+        for (bucket, index) in [(0, 0), (0, 1), (1, 0)] {
+            let segment = SegmentId { bucket, phase: crate::Phase::ReduceScatter, chunk: Rank(1), segment: index };
+            let workspace = |rank: usize| Workspace::new(layout.clone(), codec, contributions[rank].clone(), 3.0);
+            let mut payload = Vec::new();
+            workspace(0).encode(&segment, &mut payload);
+            let (mut expected, mut concluded) = (workspace(1), workspace(1));
+            expected.accumulate(&segment, &payload).expect("finite");
+            expected.divide(&segment);
+            concluded.conclude(&segment, &payload).expect("finite");
+            let bits =
+                |workspace: &Workspace| workspace.values().iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&concluded), bits(&expected), "{codec}, {segment}");
+        }
+    }
+}
+
+#[test]
 fn a_ring_sums_along_its_hops() {
     // The order that neighbours of a ring have always summed in: from the chunk's first rank on.
     let layout = layout(50, 4, 50, 5);

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Limits;
 use super::error::DataError;
 use super::handshake::{Connection, Form};
-use super::record::{Buffer, Keys};
+use super::record::{Buffer, Keys, LENGTH_BYTES};
 use crate::reducer::Traffic;
 
 /// Segments that are passed on and wait for the socket. While there is room for one, none is copied.
@@ -82,14 +82,17 @@ impl Sender {
         !self.spare.is_empty()
     }
 
-    /// Sends what the receiver got last, and its owner may have worked on, before anything that is loaded later. Nothing
-    /// is copied: the receiver gets a spare buffer for this one.
+    /// Sends the payload that the receiver got last, or what its owner has made of it, as the segment that `header` names,
+    /// before anything that is loaded later. Nothing is copied: the receiver gets a spare buffer for this one.
     ///
     /// # Panics
     /// If there is no room.
-    pub(crate) fn pass_on(&mut self, receiver: &mut Receiver) {
+    pub(crate) fn pass_on(&mut self, header: &SegmentHeader, receiver: &mut Receiver) {
         let spare = self.spare.pop().expect("invariant: only as many are passed on as there is room for");
-        self.passed_on.push_back((std::mem::replace(&mut receiver.buffer, spare), receiver.payload_bytes));
+        let payload_bytes = receiver.payload_bytes;
+        let (head, _) = Buffer::parts(payload_bytes);
+        receiver.buffer.record(payload_bytes)[head].copy_from_slice(&header.to_bytes());
+        self.passed_on.push_back((std::mem::replace(&mut receiver.buffer, spare), payload_bytes));
         if !self.is_busy() {
             self.advance();
         }
@@ -147,6 +150,8 @@ pub(crate) struct Receiver {
     buffer: Buffer,
     /// How much of the record has come.
     filled: usize,
+    /// What came with the one before it: the beginning of its length.
+    ahead: Option<[u8; LENGTH_BYTES]>,
     /// The payload of the record that came last.
     payload_bytes: usize,
     /// How long a record may take.
@@ -161,7 +166,7 @@ impl Receiver {
     pub(crate) fn new(connection: Connection, longest_payload: usize, limits: Limits, traffic: Arc<Traffic>) -> Self {
         let (stream, keys) = open(connection);
         let (buffer, limit) = (Buffer::new(longest_payload), limits.record);
-        Self { stream, keys, buffer, filled: 0, payload_bytes: 0, limit, begun: None, traffic }
+        Self { stream, keys, buffer, filled: 0, ahead: None, payload_bytes: 0, limit, begun: None, traffic }
     }
 
     /// Waits for a whole record and opens it. Can be cancelled and called again, until it fails.
@@ -170,12 +175,18 @@ impl Receiver {
     /// [`DataError`] if the connection ended, brought what no correct peer sends, or brings it too slowly.
     pub(crate) async fn next(&mut self) -> Result<(), DataError> {
         let Self { stream, buffer, filled, limit, begun, .. } = self;
-        fill(stream, buffer.length(), filled, begun, *limit).await?;
+        if let Some(ahead) = self.ahead.take() {
+            *buffer.length() = ahead;
+        }
+        fill(stream, buffer.length(), LENGTH_BYTES, filled, begun, *limit).await?;
         let payload_bytes = buffer.declared_payload()?;
-        let record = buffer.record(payload_bytes);
-        fill(stream, record, filled, begun, *limit).await?;
+        // The next length is asked for too: to ask for it alone would cost a call to the system for each record.
+        let record_bytes = buffer.record(payload_bytes).len();
+        fill(stream, buffer.record_and_length(payload_bytes), record_bytes, filled, begun, *limit).await?;
+        let (record, next) = buffer.record_and_length(payload_bytes).split_at_mut(record_bytes);
+        self.ahead = next.first_chunk().copied();
         self.keys.open(record)?;
-        (self.filled, self.begun, self.payload_bytes) = (0, None, payload_bytes);
+        (self.filled, self.begun, self.payload_bytes) = (self.filled - record_bytes, None, payload_bytes);
         let bytes = SegmentHeader::BYTES + payload_bytes;
         self.traffic.received.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(())
@@ -187,18 +198,19 @@ impl Receiver {
     }
 }
 
-/// Reads until `into` is full; `filled` counts, so that a cancelled call can be made again.
+/// Reads until `into` has `enough` bytes; `filled` counts, so that a cancelled call can be made again.
 ///
 /// Nothing may come for as long as it likes: the neighbour may wait for its own. But what began, from `begun` on, must
 /// be whole within `limit`.
 async fn fill(
     stream: &TcpStream,
     into: &mut [u8],
+    enough: usize,
     filled: &mut usize,
     begun: &mut Option<Instant>,
     limit: Duration,
 ) -> Result<(), DataError> {
-    while *filled < into.len() {
+    while *filled < enough {
         match stream.try_read(&mut into[*filled..]) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             Ok(count) => *filled += count,

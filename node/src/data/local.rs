@@ -216,10 +216,10 @@ impl Sender {
     ///
     /// # Panics
     /// If none is free.
-    pub(crate) fn load_bytes(&mut self, header: &[u8; SegmentHeader::BYTES], payload: &[u8]) {
+    pub(crate) fn load_bytes(&mut self, header: &SegmentHeader, payload: &[u8]) {
         assert!(!self.is_busy(), "a slot is free");
         self.end.memory.write(self.end.slot(self.sent) + PAGE_BYTES, payload);
-        self.finish(header, payload.len());
+        self.finish(&header.to_bytes(), payload.len());
     }
 
     fn finish(&mut self, header: &[u8; SegmentHeader::BYTES], payload_bytes: usize) {

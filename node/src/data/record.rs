@@ -20,7 +20,7 @@ use starling_collective::SegmentHeader;
 use super::cipher::{KEY_BYTES, Key, NONCE_BYTES, TAG_BYTES};
 use super::error::DataError;
 
-const LENGTH_BYTES: usize = 4;
+pub(super) const LENGTH_BYTES: usize = 4;
 /// What precedes the payload.
 const PREFIX_BYTES: usize = LENGTH_BYTES + SegmentHeader::BYTES;
 /// Copies into a payload that starts at a page are several times faster than into one that starts just behind it.
@@ -42,7 +42,7 @@ pub(crate) struct Buffer {
 
 impl Buffer {
     pub(crate) fn new(longest_payload: usize) -> Self {
-        let bytes = vec![0; PREFIX_BYTES + PAGE_BYTES + longest_payload + TAG_BYTES];
+        let bytes = vec![0; PREFIX_BYTES + PAGE_BYTES + longest_payload + TAG_BYTES + LENGTH_BYTES];
         // Bounded, because a platform may decline to tell; the payload is then just slower to copy.
         let start = bytes[PREFIX_BYTES..].as_ptr().align_offset(PAGE_BYTES).min(PAGE_BYTES);
         Self { bytes, start, longest_payload }
@@ -55,8 +55,14 @@ impl Buffer {
     }
 
     /// Room for a record's length, the first thing that is read of it.
-    pub(crate) fn length(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..][..LENGTH_BYTES]
+    pub(crate) fn length(&mut self) -> &mut [u8; LENGTH_BYTES] {
+        self.bytes[self.start..].first_chunk_mut().expect("invariant: a buffer is longer than a length")
+    }
+
+    /// Room for the record of a payload of `payload_bytes`, and for the length of the one that follows.
+    pub(super) fn record_and_length(&mut self, payload_bytes: usize) -> &mut [u8] {
+        let end = self.start + PREFIX_BYTES + payload_bytes + TAG_BYTES + LENGTH_BYTES;
+        &mut self.bytes[self.start..end]
     }
 
     /// The header and payload of an opened record.
@@ -78,7 +84,7 @@ impl Buffer {
     /// [`DataError::Length`] if there is no room for a header, or more than the longest payload.
     pub(crate) fn declared_payload(&mut self) -> Result<usize, DataError> {
         let longest = self.longest_payload;
-        let length = self.length().first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        let length = u32::from_le_bytes(*self.length());
         (length as usize)
             .checked_sub(SegmentHeader::BYTES + TAG_BYTES)
             .filter(|payload| *payload <= longest)

@@ -240,10 +240,17 @@ impl Driver {
                     patience.progressed(Instant::now());
                 }
                 () = progress(&mut contribution), if work.wanted().is_some() => patience.progressed(Instant::now()),
-                () = tokio::task::yield_now(), if looks_again => {}
+                () = step_aside(), if looks_again => {}
             }
         }
     }
+}
+
+/// Lets other tasks of this thread run, and other threads that wait for this core: a member's that works on what this one
+/// waits for may be among them.
+async fn step_aside() {
+    std::thread::yield_now();
+    tokio::task::yield_now().await;
 }
 
 /// Waits until more of the contribution is there.

@@ -33,6 +33,13 @@ pub(super) enum Kind {
     Universal,
 }
 
+impl Kind {
+    /// Whether what came is passed on with its buffer, rather than copied into the next link's memory.
+    pub(super) fn gives_buffers(self) -> bool {
+        self == Self::Direct
+    }
+}
+
 /// The link to another member.
 pub(super) enum Outgoing {
     Direct(Box<Sender>, Transport),
@@ -100,7 +107,7 @@ impl Outgoing {
             Self::Local(sender, payload) => {
                 payload.clear();
                 workspace.encode(segment, payload);
-                sender.load_bytes(&header.to_bytes(), payload);
+                sender.load_bytes(header, payload);
             }
             Self::Universal { waiting, .. } => {
                 let mut bytes = Vec::with_capacity(SegmentHeader::BYTES + header.payload_bytes as usize);
@@ -120,15 +127,16 @@ impl Outgoing {
         }
     }
 
-    /// Takes the segment that came last, with what its payload is now, to be sent by [`Self::flush`].
+    /// Takes the payload that came last, or what it is now, as the segment that `header` names, to be sent by
+    /// [`Self::flush`].
     ///
     /// # Panics
     /// If [`Self::can_pass_on`] says no.
-    pub(super) fn pass_on(&mut self, from: &mut Incoming) {
+    pub(super) fn pass_on(&mut self, header: &SegmentHeader, from: &mut Incoming) {
         match (self, from) {
-            (Self::Direct(sender, _), Incoming::Direct(receiver, _)) => sender.pass_on(receiver),
+            (Self::Direct(sender, _), Incoming::Direct(receiver, _)) => sender.pass_on(header, receiver),
             (Self::Local(sender, _), Incoming::Local(receiver)) => {
-                let (header, payload) = receiver.segment();
+                let (_, payload) = receiver.segment();
                 sender.load_bytes(header, payload);
             }
             _ => panic!("segments are passed on between links of one kind only"),

@@ -50,9 +50,7 @@ impl Outward {
             while !one.link.is_busy()
                 && let Some(segment) = one.sends.pop()
             {
-                let header = SegmentHeader::encoded(key, segment, workspace.layout(), workspace.codec());
-                let header = header.expect("invariant: the machine names its own segments");
-                one.link.load(&header, workspace);
+                one.link.load(&workspace.header(key, segment), workspace);
             }
             one.is_blocked = one.link.is_busy() || !one.sends.is_empty();
             blocked |= one.is_blocked;
@@ -76,12 +74,12 @@ impl Outward {
         self.0[self.position(to)].link.can_pass_on(kind)
     }
 
-    /// Sends what came last over `incoming` on to `to`.
+    /// Sends what came last over `incoming` on to `to`, as the segment that `header` names.
     ///
     /// # Panics
     /// If [`Self::can_pass_on`] says no.
-    pub(super) fn pass_on(&mut self, to: Rank, incoming: &mut Incoming) {
-        self.to(to).link.pass_on(incoming);
+    pub(super) fn pass_on(&mut self, to: Rank, header: &SegmentHeader, incoming: &mut Incoming) {
+        self.to(to).link.pass_on(header, incoming);
     }
 
     fn to(&mut self, rank: Rank) -> &mut Out {

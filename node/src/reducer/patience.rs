@@ -1,13 +1,14 @@
 //! Whether a reducer that has nothing to do looks again, or sleeps.
 //!
 //! A neighbour that works at the same speed sends within the time that a segment takes, and to be woken up costs more
-//! than to wait that long. But where members share cores, whoever looks again keeps the others from what it waits for.
-//! So looking again has to pay: it is done on credit, which success earns and failure costs.
+//! than to wait that long. Whoever looks again lets others have its core in between, for members may share it. Even so,
+//! what computes there all the time would be held up, so looking again has to pay: it is done on credit, which success
+//! earns and failure costs.
 
 use std::time::{Duration, Instant};
 
 /// How long to look again after the last progress.
-const PATIENCE: Duration = Duration::from_micros(50);
+const PATIENCE: Duration = Duration::from_micros(100);
 /// The most credit.
 const MOST: u32 = 8;
 /// What it costs to have looked in vain.

@@ -69,13 +69,13 @@ impl Work {
         let kind = from.link.kind();
         let (header, payload) = from.link.segment();
         let segment = self.admit(from.rank, header, payload.len())?;
-        let next = self.execute(payload, Some(kind), outward).map_err(|bad| bad.to_string())?;
+        let next = self.execute(payload, Some((segment, kind)), outward).map_err(|bad| bad.to_string())?;
         if self.held.contains_key(&self.arrived) {
             // Here, because once it is used nobody knows whose it was.
             self.workspace.check(&segment, payload).map_err(|bad| bad.to_string())?;
         }
-        if let Some(to) = next {
-            outward.pass_on(to, &mut from.link);
+        if let Some((to, segment)) = next {
+            outward.pass_on(to, &self.workspace.header(self.key, segment), &mut from.link);
         }
         Ok(())
     }
@@ -103,39 +103,52 @@ impl Work {
         Ok(header.segment)
     }
 
-    /// Does to the buffer what the machine asks. `payload` is that of the segment that came last. If the machine has no use
-    /// for it yet, it is copied, and used when its turn comes.
+    /// Does to the buffer what the machine asks. `payload` is that of the segment that came last, by the name and over the
+    /// kind of link in `came`. If the machine has no use for it yet, it is copied, and used when its turn comes.
     ///
-    /// If that segment goes on at once, as it is or with this member's share added, and the links allow it, then it is
-    /// not queued: the payload becomes what is to be sent, and the answer is to whom.
+    /// What that segment becomes, by adding this member's share or by making it the result, is written in its place if the
+    /// links allow it, and the answer is what to send from there, and to whom: it is still in the cache then.
     fn execute(
         &mut self,
         payload: &mut [u8],
-        kind: Option<Kind>,
+        came: Option<(SegmentId, Kind)>,
         outward: &mut Outward,
-    ) -> Result<Option<Rank>, BadSegment> {
+    ) -> Result<Option<(Rank, SegmentId)>, BadSegment> {
         let Self { session, workspace, arrived, held, spare, .. } = self;
-        let current = kind.map(|_| *arrived);
+        let current = came.map(|_| *arrived);
         let (mut is_used, mut passed_on) = (false, None);
         let mut next = session.poll();
         while let Some(output) = next {
             next = session.poll();
             let goes_on = |segment: SegmentId| match next {
                 Some(Output::Send { to, segment: sent }) if sent == segment => {
-                    kind.filter(|kind| outward.can_pass_on(to, *kind)).map(|_| to)
+                    came.filter(|(_, kind)| outward.can_pass_on(to, *kind)).map(|_| (to, segment))
                 }
                 _ => None,
             };
             match output {
-                Output::Send { to, segment } => outward.push(to, segment, begins(session, &segment)),
+                Output::Send { to, segment } => {
+                    let in_place = |(came, kind): (SegmentId, Kind)| {
+                        kind.gives_buffers() && segment.is_beside(&came) && outward.can_pass_on(to, kind)
+                    };
+                    if is_used && passed_on.is_none() && came.is_some_and(in_place) {
+                        workspace.write(&segment, payload);
+                        passed_on = Some((to, segment));
+                    } else {
+                        outward.push(to, segment, begins(session, &segment));
+                    }
+                }
                 Output::Accumulate { segment, payload: number } if Some(number) == current => {
                     is_used = true;
                     passed_on = goes_on(segment);
-                    if passed_on.is_some() {
-                        workspace.contribute(&segment, payload)?;
+                    let is_last = matches!(next, Some(Output::Divide { segment: sum }) if sum == segment);
+                    match passed_on {
+                        Some(_) => workspace.contribute(&segment, payload)?,
+                        None if is_last => workspace.conclude(&segment, payload)?,
+                        None => workspace.accumulate(&segment, payload)?,
+                    }
+                    if passed_on.is_some() || is_last {
                         next = session.poll();
-                    } else {
-                        workspace.accumulate(&segment, payload)?;
                     }
                 }
                 Output::Accumulate { segment, payload: number } => {

@@ -54,18 +54,18 @@ async fn segments_go_around_two_links_unchanged() {
         for _ in 0..SEGMENTS {
             relay_in.next().await.expect("a segment");
             // Some are copied, some passed on; the order is theirs.
-            if relay_in.segment().1.len() % 3 == 0 {
-                let (head, payload) = relay_in.segment();
+            let (head, payload) = relay_in.segment();
+            let header = SegmentHeader::from_bytes(head).expect("a header");
+            if payload.len() % 3 == 0 {
                 let mut values = vec![0.0; payload.len() / 4];
                 kernel::store(&mut values, payload).expect("finite");
-                let header = SegmentHeader::from_bytes(head).expect("a header");
                 relay_out.flush().await.expect("sent");
                 load(&mut relay_out, &header, &values);
             } else {
                 if !relay_out.can_pass_on() {
                     relay_out.flush().await.expect("sent");
                 }
-                relay_out.pass_on(&mut relay_in);
+                relay_out.pass_on(&header, &mut relay_in);
             }
         }
         relay_out.flush().await.expect("sent");

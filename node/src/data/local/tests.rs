@@ -42,7 +42,7 @@ async fn segments_go_through_in_order_and_unchanged() {
                 sender.load(&header(segment), &values(segment));
             } else {
                 let bytes: Vec<u8> = values(segment).iter().flat_map(|value| value.to_le_bytes()).collect();
-                sender.load_bytes(&header(segment).to_bytes(), &bytes);
+                sender.load_bytes(&header(segment), &bytes);
             }
         }
     };
