@@ -53,6 +53,7 @@ impl Sink for Conclude<'_> {
 }
 
 /// The values take the place of what is there, past the caches if they are many.
+#[expect(clippy::large_enum_variant, reason = "it stands on the stack while one segment is written")]
 pub(crate) enum Overwrite<'a> {
     Few(&'a mut [f32]),
     Many(Past<'a>),

@@ -20,7 +20,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libp2p::{Stream, StreamProtocol};
 use libp2p_stream::Control;
@@ -36,6 +36,7 @@ use crate::event::NetworkEvent;
 use crate::exchange::Gate;
 use driver::Driver;
 pub(crate) use greeting::read_view;
+use patience::Patience;
 pub(crate) use sums::Sums;
 
 /// One buffer to reduce: a step's gradient, already multiplied by this member's weight.
@@ -158,6 +159,7 @@ pub(crate) fn start(
         senders: senders.clone(),
         view: view.id(),
         spare: Vec::new(),
+        patience: Patience::new(Instant::now()),
         config,
         gate: results.gate(),
         results,

@@ -13,7 +13,7 @@ pub(super) const TAG_BYTES: usize = 16;
 
 /// A key that seals and opens what is authenticated together with four bytes that are not sealed.
 pub(super) enum Key {
-    Ring(ring::LessSafeKey),
+    Ring(Box<ring::LessSafeKey>),
     AwsLc(aws_lc::LessSafeKey),
 }
 
@@ -24,7 +24,8 @@ impl Key {
 
     fn ring(bytes: &[u8; KEY_BYTES]) -> Self {
         let key = ring::UnboundKey::new(&ring::AES_128_GCM, bytes);
-        Self::Ring(ring::LessSafeKey::new(key.expect("invariant: the key is as long as the cipher wants it")))
+        let key = key.expect("invariant: the key is as long as the cipher wants it");
+        Self::Ring(Box::new(ring::LessSafeKey::new(key)))
     }
 
     fn aws_lc(bytes: &[u8; KEY_BYTES]) -> Self {

@@ -38,6 +38,7 @@ pub(super) struct Driver {
     pub(super) view: ViewId,
     /// Memory for payloads that wait for their turn.
     pub(super) spare: Vec<Vec<u8>>,
+    pub(super) patience: Patience,
     pub(super) config: ReducerConfig,
     pub(super) results: Arc<dyn Results>,
     pub(super) gate: watch::Receiver<Gate>,
@@ -189,7 +190,7 @@ impl Driver {
         inward.expect(&self.schedule.receptions(&self.layout));
         let spare = std::mem::take(&mut self.spare);
         let mut work = Work::new(key, self.schedule.clone(), workspace, self.config.in_flight, spare);
-        let mut patience = Patience::new(Instant::now());
+        self.patience.begin(Instant::now());
         loop {
             let ready = contribution.as_ref().map_or(0, |coming| self.layout.bucket_from(coming.ready_from()));
             while let Some(bucket) = work.wanted().filter(|bucket| *bucket >= ready) {
@@ -213,7 +214,7 @@ impl Driver {
                 self.results.complete(self.view, step, mean, dropped);
                 return Ok(());
             }
-            let looks_again = patience.looks_again(Instant::now());
+            let looks_again = self.patience.looks_again(Instant::now());
             tokio::select! {
                 biased;
                 changed = self.gate.wait_for(|gate| !gate.admits(step)) => {
@@ -227,7 +228,7 @@ impl Driver {
                 }
                 sent = outward.flush(!looks_again), if blocked => {
                     sent?;
-                    patience.progressed(Instant::now());
+                    self.patience.progressed(Instant::now());
                 }
                 // Once all has come, what comes belongs to the next step.
                 received = inward.next(!looks_again), if inward.expects() => {
@@ -237,9 +238,9 @@ impl Driver {
                         Blame(peer, LinkFailure::Misbehaved(format!("step {step}: {violation}")))
                     };
                     work.take(from, outward).map_err(misbehaved)?;
-                    patience.progressed(Instant::now());
+                    self.patience.progressed(Instant::now());
                 }
-                () = progress(&mut contribution), if work.wanted().is_some() => patience.progressed(Instant::now()),
+                () = progress(&mut contribution), if work.wanted().is_some() => self.patience.progressed(Instant::now()),
                 () = step_aside(), if looks_again => {}
             }
         }

@@ -58,8 +58,23 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<Su
     let peers = |ranks: Vec<Rank>| vec![peer; ranks.len()];
     let (receivers, senders) = (peers(schedule.receivers()), peers(schedule.senders()));
     let (gate, events, spare) = (results.gate(), mpsc::channel(1).0, Vec::new());
+    let patience = Patience::new(Instant::now());
     let (plan, reason) = (plan.to_string(), String::new());
-    Driver { layout, schedule, plan, reason, receivers, senders, view: VIEW, spare, config, gate, results, events }
+    Driver {
+        layout,
+        schedule,
+        plan,
+        reason,
+        receivers,
+        senders,
+        view: VIEW,
+        spare,
+        patience,
+        config,
+        gate,
+        results,
+        events,
+    }
 }
 
 /// Both ends of a link, over memory if `mode` allows it.
