@@ -1,8 +1,9 @@
 //! What a loop over more memory than the caches hold can tell the processor.
 //!
 //! Members of one machine, and other programmes, share its memory. Left alone, a core waits for what it reads, and reads
-//! even what it is about to overwrite. So loops ask early for what they will read, and write results past the caches: on
-//! two busy cores either is up to twice as fast. Elsewhere than on x86-64 nothing is said, and nothing else changes.
+//! even what it is about to overwrite. So loops prefetch what they will read, and write results past the caches, with
+//! non-temporal stores: on two busy cores either is up to twice as fast. Elsewhere than on x86-64 nothing is said, and
+//! nothing else changes.
 #![allow(unsafe_code, reason = "such hints have no safe form")]
 
 use std::ops::Range;
@@ -24,7 +25,7 @@ const LINE: usize = 64 / size_of::<f32>();
 #[inline(always)]
 pub(crate) fn blocks(values: &[f32]) -> impl Iterator<Item = &[f32]> {
     (0..values.len()).step_by(BLOCK).map(move |start| {
-        expect_after(&values[start..]);
+        prefetch_ahead(&values[start..]);
         &values[start..values.len().min(start + BLOCK)]
     })
 }
@@ -32,7 +33,7 @@ pub(crate) fn blocks(values: &[f32]) -> impl Iterator<Item = &[f32]> {
 /// Asks for the block whose turn comes a while after the first one of `values`, into the second-level cache: the first one
 /// can wait for fewer lines at a time.
 #[inline(always)]
-pub(crate) fn expect_after(values: &[f32]) {
+pub(crate) fn prefetch_ahead(values: &[f32]) {
     let values = values.get(AHEAD..).unwrap_or_default();
     for line in values[..values.len().min(BLOCK)].chunks(LINE) {
         #[cfg(target_arch = "x86_64")]
@@ -60,8 +61,7 @@ pub(crate) struct Past<'a> {
 impl<'a> Past<'a> {
     #[inline(always)]
     pub(crate) fn new(rest: &'a mut [f32]) -> Self {
-        let before_a_line = rest.as_ptr().align_offset(LINE * size_of::<f32>());
-        let skip = (LINE - before_a_line % LINE) % LINE;
+        let skip = rest.as_ptr().addr() / size_of::<f32>() % LINE;
         Self { rest, waiting: [0.0; LINE + BLOCK], count: skip, skip }
     }
 
@@ -86,15 +86,10 @@ impl<'a> Past<'a> {
         self.count = count - to;
     }
 
-    /// Writes what still waits. Afterwards all has been written, for other threads too.
+    /// Writes what still waits.
     #[inline(always)]
     pub(crate) fn finish(mut self) {
         self.write(|into, waiting| into.copy_from_slice(waiting), self.skip..self.count);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: SSE is part of x86-64.
-        unsafe {
-            std::arch::x86_64::_mm_sfence();
-        }
     }
 
     #[inline(always)]
@@ -105,7 +100,19 @@ impl<'a> Past<'a> {
     }
 }
 
-/// Copies whole lines to where a line begins. What happens to them before [`Past::finish`] is undefined.
+impl Drop for Past<'_> {
+    /// Whoever may use the memory again finds what was written, on other threads too.
+    #[inline(always)]
+    fn drop(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: SSE is part of x86-64.
+        unsafe {
+            std::arch::x86_64::_mm_sfence();
+        }
+    }
+}
+
+/// Copies whole lines to where a line begins; for [`Past`], which orders that before all that follows.
 #[inline(always)]
 fn stream(into: &mut [f32], lines: &[f32]) {
     #[cfg(target_arch = "x86_64")]

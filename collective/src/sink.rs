@@ -24,7 +24,7 @@ impl Sink for Add<'_> {
 
     #[inline(always)]
     fn take(&mut self, values: impl ExactSizeIterator<Item = f32>) {
-        memory::expect_after(self.0);
+        memory::prefetch_ahead(self.0);
         let (block, rest) = std::mem::take(&mut self.0).split_at_mut(values.len());
         block.iter_mut().zip(values).for_each(|(mine, theirs)| *mine += theirs);
         self.0 = rest;
@@ -43,7 +43,7 @@ impl Sink for Conclude<'_> {
 
     #[inline(always)]
     fn take(&mut self, values: impl ExactSizeIterator<Item = f32>) {
-        memory::expect_after(self.0);
+        memory::prefetch_ahead(self.0);
         let (block, rest) = std::mem::take(&mut self.0).split_at_mut(values.len());
         block.iter_mut().zip(values).for_each(|(mine, theirs)| *mine = (*mine + theirs) / self.1);
         self.0 = rest;
