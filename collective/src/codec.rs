@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::kernel::{self, EXPONENT, NonFinite};
 use crate::layout::ELEMENT_BYTES;
-use crate::sink::{Add, Conclude, Overwrite};
+use crate::sink::{Combine, Overwrite, Sink};
 
 /// How the elements of a segment become a payload. All members of a view use the same one for an operation. As text:
 /// `f32`, `bf16`, `f16` or `int8`.
@@ -100,13 +100,7 @@ impl Codec {
     /// # Panics
     /// If the payload's length is not that of `into`: the caller has checked it against the layout.
     pub fn accumulate(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
-        match self {
-            Self::F32 => kernel::accumulate(into, payload)?,
-            Self::Bf16 => half::fold(Add(into), payload, EXPONENT, half::from_bf16)?,
-            Self::F16 => half::fold(Add(into), payload, half::F16_LIMIT, half::from_f16)?,
-            Self::Int8 => int8::fold(Add(into), payload)?,
-        }
-        Ok(())
+        self.fold(Combine(into, |mine, theirs| mine + theirs), payload)
     }
 
     /// Adds the payload's values to `into` and divides the sums, in one pass that also checks the values.
@@ -117,14 +111,7 @@ impl Codec {
     /// # Panics
     /// As [`Self::accumulate`].
     pub fn conclude(self, into: &mut [f32], payload: &[u8], divisor: f32) -> Result<(), BadPayload> {
-        let sink = Conclude(into, divisor);
-        match self {
-            Self::F32 => kernel::fold(sink, payload, EXPONENT, f32::from_le_bytes)?,
-            Self::Bf16 => half::fold(sink, payload, EXPONENT, half::from_bf16)?,
-            Self::F16 => half::fold(sink, payload, half::F16_LIMIT, half::from_f16)?,
-            Self::Int8 => int8::fold(sink, payload)?,
-        }
-        Ok(())
+        self.fold(Combine(into, |mine, theirs| (mine + theirs) / divisor), payload)
     }
 
     /// Overwrites `into` with the payload's values, in one pass that also checks them.
@@ -135,11 +122,16 @@ impl Codec {
     /// # Panics
     /// As [`Self::accumulate`].
     pub fn store(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
+        self.fold(Overwrite::all(into), payload)
+    }
+
+    /// Hands the payload's values to `sink`.
+    fn fold(self, sink: impl Sink, payload: &[u8]) -> Result<(), BadPayload> {
         match self {
-            Self::F32 => kernel::store(into, payload)?,
-            Self::Bf16 => half::fold(Overwrite::all(into), payload, EXPONENT, half::from_bf16)?,
-            Self::F16 => half::fold(Overwrite::all(into), payload, half::F16_LIMIT, half::from_f16)?,
-            Self::Int8 => int8::fold(Overwrite::all(into), payload)?,
+            Self::F32 => kernel::fold(sink, payload, EXPONENT, f32::from_le_bytes)?,
+            Self::Bf16 => half::fold(sink, payload, EXPONENT, half::from_bf16)?,
+            Self::F16 => half::fold(sink, payload, half::F16_LIMIT, half::from_f16)?,
+            Self::Int8 => int8::fold(sink, payload)?,
         }
         Ok(())
     }

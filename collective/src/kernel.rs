@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::layout::ELEMENT_BYTES;
 use crate::memory::{self, BLOCK};
-use crate::sink::{Add, Overwrite, Sink};
+use crate::sink::{Combine, Overwrite, Sink};
 
 /// All exponent bits set: infinite, or not a number.
 pub(crate) const EXPONENT: u32 = 0x7f80_0000;
@@ -36,7 +36,7 @@ pub struct NonFinite {
 /// # Panics
 /// If the payload's length is not that of `into`: the caller has checked it against the layout.
 pub fn accumulate(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
-    fold(Add(into), payload, EXPONENT, f32::from_le_bytes)
+    fold(Combine(into, |mine, theirs| mine + theirs), payload, EXPONENT, f32::from_le_bytes)
 }
 
 /// Adds `mine` to the payload's values, in place: the bits are those of [`accumulate`].

@@ -1,4 +1,4 @@
-//! What becomes of the values of a payload: they are added to what is there, or take its place.
+//! What becomes of the values of a payload: they are combined with what is there, or take its place.
 
 use crate::memory::{self, BLOCK, LONG, Past};
 
@@ -14,10 +14,10 @@ pub(crate) trait Sink {
     fn finish(self);
 }
 
-/// The values are added to what is there.
-pub(crate) struct Add<'a>(pub(crate) &'a mut [f32]);
+/// What is there becomes what the function makes of it and of the value that came.
+pub(crate) struct Combine<'a, F>(pub(crate) &'a mut [f32], pub(crate) F);
 
-impl Sink for Add<'_> {
+impl<F: Fn(f32, f32) -> f32> Sink for Combine<'_, F> {
     fn missing(&self) -> usize {
         self.0.len()
     }
@@ -26,26 +26,7 @@ impl Sink for Add<'_> {
     fn take(&mut self, values: impl ExactSizeIterator<Item = f32>) {
         memory::prefetch_ahead(self.0);
         let (block, rest) = std::mem::take(&mut self.0).split_at_mut(values.len());
-        block.iter_mut().zip(values).for_each(|(mine, theirs)| *mine += theirs);
-        self.0 = rest;
-    }
-
-    fn finish(self) {}
-}
-
-/// The values are added to what is there, and the sum is divided.
-pub(crate) struct Conclude<'a>(pub(crate) &'a mut [f32], pub(crate) f32);
-
-impl Sink for Conclude<'_> {
-    fn missing(&self) -> usize {
-        self.0.len()
-    }
-
-    #[inline(always)]
-    fn take(&mut self, values: impl ExactSizeIterator<Item = f32>) {
-        memory::prefetch_ahead(self.0);
-        let (block, rest) = std::mem::take(&mut self.0).split_at_mut(values.len());
-        block.iter_mut().zip(values).for_each(|(mine, theirs)| *mine = (*mine + theirs) / self.1);
+        block.iter_mut().zip(values).for_each(|(mine, theirs)| *mine = (self.1)(*mine, theirs));
         self.0 = rest;
     }
 

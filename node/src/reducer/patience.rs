@@ -117,6 +117,7 @@ mod tests {
         });
         assert!((1..=2).contains(&tries.count()));
     }
+
     #[test]
     fn a_core_that_is_taken_away_is_not_given_away_again_soon() {
         let mut now = Instant::now();
