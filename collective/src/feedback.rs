@@ -11,9 +11,12 @@ use std::sync::Arc;
 /// reduced again, or never, adds the same residual again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Feedback {
-    /// Shared with whoever fills contributions.
-    residual: Arc<Vec<f32>>,
+    residual: Residual,
 }
+
+/// What committed steps have left to make up for, one value per element: shared with whoever fills contributions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Residual(Arc<Vec<f32>>);
 
 /// What one operation has dropped so far, one value per element.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -22,16 +25,12 @@ pub struct Dropped(Vec<f32>);
 impl Feedback {
     /// Nothing dropped yet, for a buffer of which codecs shorten `elements` elements.
     pub fn new(elements: usize) -> Self {
-        Self { residual: Arc::new(vec![0.0; elements]) }
+        Self { residual: Residual::new(vec![0.0; elements]) }
     }
 
-    /// Adds to a contribution what committed steps have dropped.
-    ///
-    /// # Panics
-    /// If the contribution is shorter than the residual.
-    pub fn add_to(&self, contribution: &mut [f32]) {
-        let (contribution, _) = contribution.split_at_mut(self.residual.len());
-        contribution.iter_mut().zip(self.residual.iter()).for_each(|(value, residual)| *value += residual);
+    /// Nothing booked yet, for an operation over the same elements. Takes over `memory`.
+    pub fn dropped(&self, memory: Vec<f32>) -> Dropped {
+        Dropped::new(self.residual.0.len(), memory)
     }
 
     /// The step is committed: what it dropped is to be made up for, what it made up for is forgotten. Returns that memory,
@@ -40,21 +39,42 @@ impl Feedback {
     /// # Panics
     /// If the operation was over another number of elements.
     pub fn commit(&mut self, dropped: Dropped) -> Vec<f32> {
-        assert_eq!(dropped.0.len(), self.residual.len(), "an operation and its feedback are over the same elements");
-        Arc::into_inner(std::mem::replace(&mut self.residual, Arc::new(dropped.0))).unwrap_or_default()
+        let Residual(residual) = &mut self.residual;
+        assert_eq!(dropped.0.len(), residual.len(), "an operation and its feedback are over the same elements");
+        Arc::into_inner(std::mem::replace(residual, Arc::new(dropped.0))).unwrap_or_default()
     }
 
     /// A step is committed, and what it dropped here is not known: what it made up for is forgotten.
     pub fn forget(&mut self) {
-        match Arc::get_mut(&mut self.residual) {
+        let Residual(residual) = &mut self.residual;
+        match Arc::get_mut(residual) {
             Some(residual) => residual.fill(0.0),
-            None => *self = Self::new(self.residual.len()),
+            None => *self = Self::new(residual.len()),
         }
     }
 
-    /// What committed steps have left to make up for, one value per element.
-    pub fn residual(&self) -> &Arc<Vec<f32>> {
+    /// What committed steps have left to make up for.
+    pub fn residual(&self) -> &Residual {
         &self.residual
+    }
+}
+
+impl Residual {
+    /// These values, one per element.
+    pub fn new(values: Vec<f32>) -> Self {
+        Self(Arc::new(values))
+    }
+
+    /// Adds to the part of a contribution that begins at `start` what committed steps have dropped there. Elements that no
+    /// codec shortens are behind all others, and stay as they are.
+    pub fn add_to(&self, start: usize, part: &mut [f32]) {
+        let residual = self.0.get(start..).unwrap_or_default();
+        part.iter_mut().zip(residual).for_each(|(value, residual)| *value += residual);
+    }
+
+    /// One value per element.
+    pub fn values(&self) -> &[f32] {
+        &self.0
     }
 }
 

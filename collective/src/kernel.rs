@@ -101,11 +101,48 @@ pub fn write(from: &[f32], into: &mut [u8]) {
     vectorized(Pairs { into: words, from, change });
 }
 
+/// `into = from / by`: the means of sums, past the caches if they are many. In one pass that also checks the sums finite.
+///
+/// # Errors
+/// [`NonFinite`] for the first sum that is not finite; `into` is partly written then.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn quotients(into: &mut [f32], from: &[f32], by: f32) -> Result<(), NonFinite> {
+    assert_eq!(into.len(), from.len(), "there is a mean for each sum");
+    overwrite(into, from, from, move |sum, _| sum / by)
+}
+
+/// `into = from`, or `into = from + also` where there is something to add: a contribution, past the caches if it is long. In
+/// one pass that also checks `from` finite.
+///
+/// # Errors
+/// [`NonFinite`] for the first value that is not finite; `into` is partly written then.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn copy(into: &mut [f32], from: &[f32], also: Option<&[f32]>) -> Result<(), NonFinite> {
+    match also {
+        None => overwrite(into, from, from, |value, _| value),
+        Some(also) => overwrite(into, from, also, |value, also| value + also),
+    }
+}
+
+fn overwrite(into: &mut [f32], from: &[f32], also: &[f32], make: impl Fn(f32, f32) -> f32) -> Result<(), NonFinite> {
+    assert!(into.len() == from.len() && from.len() == also.len(), "there is one value for each");
+    let sink = Overwrite::all(into);
+    match vectorized(Copy { sink, from, also, make: &make }) {
+        None => Ok(()),
+        Some(block) => {
+            Err(first_bad(from[block * BLOCK..].iter().map(|value| value.to_bits()), EXPONENT, block * BLOCK))
+        }
+    }
+}
+
 /// The position of the first value that is infinite or not a number.
 pub fn first_non_finite(values: &[f32]) -> Option<usize> {
-    let mut blocks = values.chunks(BLOCK).enumerate();
-    let (block, values) =
-        blocks.find(|(_, values)| values.iter().fold(false, |bad, value| bad | !value.is_finite()))?;
+    let block = vectorized(Finite(values))?;
+    let values = &values[block * BLOCK..];
     values.iter().position(|value| !value.is_finite()).map(|index| block * BLOCK + index)
 }
 
@@ -223,6 +260,50 @@ impl<const N: usize, D: Fn([u8; N]) -> f32, S: Sink> Loop for Fold<'_, N, D, S> 
     }
 }
 
+struct Copy<'a, F> {
+    sink: Overwrite<'a>,
+    from: &'a [f32],
+    also: &'a [f32],
+    make: &'a F,
+}
+
+impl<F: Fn(f32, f32) -> f32> Loop for Copy<'_, F> {
+    /// The first block that has a value that is not finite.
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    fn run(mut self) -> Option<usize> {
+        let mut bad = None;
+        for (block, (values, also)) in memory::blocks(self.from).zip(memory::blocks(self.also)).enumerate() {
+            if largest(values) >= EXPONENT {
+                bad = Some(block);
+                break;
+            }
+            self.sink.take(values.iter().zip(also).map(|(value, also)| (self.make)(*value, *also)));
+        }
+        self.sink.finish();
+        bad
+    }
+}
+
+struct Finite<'a>(&'a [f32]);
+
+impl Loop for Finite<'_> {
+    /// The first block that has a value that is not finite.
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    fn run(self) -> Option<usize> {
+        memory::blocks(self.0).position(|values| largest(values) >= EXPONENT)
+    }
+}
+
+/// The largest magnitude, as bits.
+#[inline(always)]
+fn largest(values: &[f32]) -> u32 {
+    values.iter().fold(0, |largest, value| largest.max(value.to_bits() & MAGNITUDE))
+}
+
 struct Contribute<'a> {
     words: &'a mut [[u8; ELEMENT_BYTES]],
     mine: &'a [f32],
@@ -316,6 +397,8 @@ mod tests {
                     assert_eq!(accumulate(&mut vec![0.0; length], &encoded(&values)), Err(error));
                     assert_eq!(store(&mut vec![0.0; length], &encoded(&values)), Err(error));
                     assert_eq!(contribute(&mut encoded(&values), &vec![0.0; length]), Err(error));
+                    assert_eq!(quotients(&mut vec![0.0; length], &values, 2.0), Err(error));
+                    assert_eq!(copy(&mut vec![0.0; length], &values, Some(&vec![1.0; length])), Err(error));
                     assert_eq!(first_non_finite(&values), Some(index));
                 }
             }
@@ -326,8 +409,14 @@ mod tests {
     #[test]
     fn divide_and_scale() {
         let mut values = [3.0, -9.0, 0.0];
+        let mut means = [0.0; 3];
+        quotients(&mut means, &values, 3.0).expect("all values are finite");
         divide(&mut values, 3.0);
-        assert_eq!(values, [1.0, -3.0, 0.0]);
+        assert_eq!((values, means), ([1.0, -3.0, 0.0], [1.0, -3.0, 0.0]));
+        copy(&mut means, &[4.0, 5.0, 6.0], None).expect("all values are finite");
+        assert_eq!(means, [4.0, 5.0, 6.0]);
+        copy(&mut means, &[4.0, 5.0, 6.0], Some(&values)).expect("all values are finite");
+        assert_eq!(means, [5.0, 2.0, 6.0]);
         let mut scaled = [0.0; 3];
         scale(&mut scaled, &values, 4.0);
         assert_eq!(scaled, [4.0, -12.0, 0.0]);

@@ -58,7 +58,7 @@ mod tests;
 
 pub use codec::{BadPayload, Codec, CodecError};
 pub use error::Violation;
-pub use feedback::{Dropped, Feedback};
+pub use feedback::{Dropped, Feedback, Residual};
 pub use kernel::NonFinite;
 pub use layout::{Layout, LayoutConfig};
 pub use schedule::{Operation, Schedule};

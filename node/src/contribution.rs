@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use starling_collective::Residual;
 use starling_train::Gradient;
 use tokio::sync::watch;
 
@@ -20,7 +21,7 @@ pub(crate) struct Contribution {
     gradient: Arc<Gradient>,
     slots: Vec<f32>,
     /// What a lossy codec dropped of earlier steps, to be added to the first elements.
-    residual: Option<Arc<Vec<f32>>>,
+    residual: Option<Residual>,
     ready: Readiness,
 }
 
@@ -28,12 +29,7 @@ pub(crate) struct Contribution {
 pub(crate) type Readiness = watch::Receiver<usize>;
 
 impl Contribution {
-    pub(crate) fn new(
-        gradient: Arc<Gradient>,
-        slots: Vec<f32>,
-        residual: Option<Arc<Vec<f32>>>,
-        ready: Readiness,
-    ) -> Self {
+    pub(crate) fn new(gradient: Arc<Gradient>, slots: Vec<f32>, residual: Option<Residual>, ready: Readiness) -> Self {
         Self { gradient, slots, residual, ready }
     }
 
@@ -68,8 +64,8 @@ impl Contribution {
             let at = border - self.gradient.elements();
             slots.copy_from_slice(&self.slots[at..at + slots.len()]);
         }
-        if let Some(residual) = self.residual.as_ref().and_then(|residual| residual.get(range.start..)) {
-            into.iter_mut().zip(residual).for_each(|(value, residual)| *value += residual);
+        if let Some(residual) = &self.residual {
+            residual.add_to(range.start, into);
         }
     }
 }
@@ -82,7 +78,7 @@ mod tests {
     fn gradient_and_slots_lie_one_behind_the_other() {
         let gradient = Arc::new(Gradient::new(3));
         gradient.set_nothing();
-        let residual = Arc::new(vec![1.0, 2.0, 3.0]);
+        let residual = Residual::new(vec![1.0, 2.0, 3.0]);
         let (_computing, ready) = watch::channel(0);
         let contribution = Contribution::new(gradient, vec![7.0, 8.0], Some(residual), ready);
         assert_eq!((contribution.len(), contribution.ready_from()), (6, 0));

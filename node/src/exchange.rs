@@ -13,6 +13,8 @@
 //! the question "where do you stand?" is answered at once, however long the trainer thread computes; it applies committed
 //! results in order, when it comes to them. Everything is behind one small mutex that nobody holds while doing work.
 
+mod inner;
+mod parts;
 mod syncing;
 #[cfg(test)]
 mod tests;
@@ -25,10 +27,13 @@ use starling_topology::{Generation, Hold, PeerId, Progress, View, ViewId};
 use starling_train::{ReplicatedState, ResultRecord};
 use tokio::sync::{Notify, watch};
 
+use inner::Inner;
+use parts::Offer;
+pub(crate) use parts::Part;
 pub(crate) use syncing::{MIN_KEPT, Syncing};
 pub(crate) use turn::{At, Gate, Next, Turn};
 
-use crate::contribution::{Brought, Contribution, Readiness};
+use crate::contribution::{Brought, Contribution};
 use crate::reducer::{Operation, Results};
 
 /// What the event loop is to know.
@@ -52,65 +57,14 @@ pub(crate) struct Exchange {
     noticed: Notify,
 }
 
-#[derive(Debug)]
-struct Inner {
-    /// The run's last step.
-    last_step: u64,
-    batch_size: f32,
-    /// The last step committed.
-    step: u64,
-    /// The result of `step`; `None` if the step came with a state.
-    record: Option<Arc<ResultRecord>>,
-    gate: Gate,
-    /// A hold that is answered once this step is committed.
-    awaited: Option<u64>,
-    turn: Option<Turn>,
-    turns: u64,
-    /// The step whose operation is under way in this turn.
-    submitted: Option<u64>,
-    /// How much of that operation's contribution is there; `None` if it was whole from the beginning.
-    coming: Option<Readiness>,
-    /// What a lossy codec dropped here of the newest step that was reduced, or begun, and of which step that is.
-    dropped: Option<(u64, Dropped)>,
-    /// While the state is being downloaded.
-    syncing: Option<Syncing>,
-    /// How many states were asked for.
-    syncs: u64,
-    /// Joiners want the state after this step.
-    snapshot: Option<u64>,
-    /// Memory of an earlier operation, for the next one.
-    spare: Vec<f32>,
-    notice: Option<Notice>,
-    stop: Option<bool>,
-}
-
 impl Exchange {
     /// Of a member that stands after `step`, or of a joiner (`has_state` is false then).
     pub(crate) fn new(step: u64, last_step: u64, batch_size: u32) -> Arc<Self> {
-        let gate = Gate { view: None, last: Some(step) };
-        let inner = Inner {
-            last_step,
-            batch_size: batch_size as f32,
-            step,
-            record: None,
-            gate,
-            awaited: None,
-            turn: None,
-            turns: 0,
-            submitted: None,
-            coming: None,
-            dropped: None,
-            syncing: None,
-            syncs: 0,
-            snapshot: None,
-            spare: Vec::new(),
-            notice: None,
-            stop: None,
-        };
+        let inner = Inner::new(step, last_step, batch_size);
         Arc::new(Self {
+            gate: watch::Sender::new(inner.gate),
             inner: Mutex::new(inner),
             changed: Condvar::new(),
-            gate: watch::Sender::new(gate),
             noticed: Notify::new(),
         })
     }
@@ -158,7 +112,7 @@ impl Exchange {
         if record.step != inner.step + 1 {
             return false;
         }
-        self.commit(&mut inner, record);
+        self.commit(&mut inner, record, None);
         true
     }
 
@@ -202,6 +156,7 @@ impl Exchange {
         inner.turn = Some(Turn { number, generation: view.generation, view: view.id(), members, operations });
         inner.gate = Gate { view: Some(view.id()), last: None };
         (inner.awaited, inner.submitted) = (None, None);
+        inner.parts.clear();
         if snapshot && inner.syncing.is_none() {
             inner.snapshot = Some(inner.step);
         }
@@ -214,6 +169,7 @@ impl Exchange {
         let mut inner = self.lock();
         inner.gate = Gate { view: None, last: Some(inner.step) };
         (inner.turn, inner.submitted, inner.awaited, inner.snapshot) = (None, None, None, None);
+        inner.parts.clear();
         self.tell_gate(&inner);
     }
 
@@ -236,9 +192,11 @@ impl Exchange {
         self.lock().record.clone()
     }
 
-    fn commit(&self, inner: &mut Inner, record: ResultRecord) {
+    fn commit(&self, inner: &mut Inner, record: ResultRecord, reduced_in: Option<u64>) {
         inner.step = record.step;
+        inner.reduced_in = reduced_in;
         inner.submitted = None;
+        inner.parts.clear();
         let record = Arc::new(record);
         let too_far = inner.syncing.as_mut().is_some_and(|syncing| !syncing.keep(record.clone()));
         let older = inner.record.replace(record);
@@ -314,6 +272,16 @@ impl Exchange {
     pub(crate) fn wait_for_stop(&self) {
         let inner = self.changed.wait_while(self.lock(), |inner| inner.stop.is_none());
         drop(inner);
+    }
+
+    /// From now on, results are handed over in parts, too, while they are being reduced.
+    pub(crate) fn want_parts(&self) {
+        self.lock().parts.want();
+    }
+
+    /// Takes back the memory of a part.
+    pub(crate) fn recycle_part(&self, memory: Vec<f32>) {
+        self.lock().parts.recycle(memory);
     }
 
     /// Memory for a later operation, if none is there.
@@ -407,12 +375,13 @@ impl Results for Exchange {
     /// Commits the step, if the gate still admits it.
     fn complete(&self, view: ViewId, step: u64, mean: Vec<f32>, dropped: Option<Dropped>) -> bool {
         let mut inner = self.lock();
-        let members = inner.turn.as_ref().filter(|turn| turn.view == view).map(|turn| turn.members.to_vec());
+        let turn = inner.turn.as_ref().filter(|turn| turn.view == view);
+        let turn = turn.map(|turn| (turn.number, turn.members.to_vec()));
         let admitted = inner.gate.view == Some(view) && step == inner.step + 1 && inner.gate.admits(step);
-        match members.filter(|_| admitted) {
-            Some(members) => {
+        match turn.filter(|_| admitted) {
+            Some((number, members)) => {
                 inner.dropped = dropped.map(|dropped| (step, dropped));
-                self.commit(&mut inner, ResultRecord { step, members, mean });
+                self.commit(&mut inner, ResultRecord { step, members, mean }, Some(number));
                 true
             }
             None => {
@@ -422,72 +391,26 @@ impl Results for Exchange {
         }
     }
 
+    /// Copies the part, without the lock, if the trainer thread will have use for it.
+    fn offer(&self, view: ViewId, step: u64, start: usize, numbers: &[f32]) -> bool {
+        let mut memory = match self.lock().offer(view, step) {
+            Offer::Declined => return true,
+            Offer::Later => return false,
+            Offer::Welcome(memory) => memory,
+        };
+        memory.clear();
+        memory.extend_from_slice(numbers);
+        let mut inner = self.lock();
+        if let Some(turn) = inner.turn.as_ref().filter(|turn| turn.view == view && inner.submitted == Some(step)) {
+            let part = Part { turn: turn.number, members: turn.members.clone(), start, numbers: memory };
+            inner.parts.push(part);
+            self.changed.notify_all();
+        }
+        true
+    }
+
     fn interrupted(&self, view: ViewId, step: u64, buffer: Vec<f32>, dropped: Option<Dropped>) {
         self.lock().keep(view, step, buffer, dropped);
-    }
-}
-
-impl Inner {
-    /// Keeps what an operation of `view` leaves that is not complete here. Others may have completed it; then all that
-    /// this member would ever drop of it has been dropped.
-    fn keep(&mut self, view: ViewId, step: u64, buffer: Vec<f32>, dropped: Option<Dropped>) {
-        self.spare = buffer;
-        if self.turn.as_ref().is_some_and(|turn| turn.view == view) {
-            self.dropped = dropped.map(|dropped| (step, dropped));
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        let has_result = self.record.as_ref().is_some_and(|record| record.step == self.step);
-        Progress { step: self.step, has_state: self.syncing.is_none(), has_result }
-    }
-
-    fn next(&mut self, at: &mut At) -> Option<Next> {
-        if let Some(evaluate) = self.stop {
-            return Some(Next::Stop { evaluate });
-        }
-        if let Some(syncing) = &mut self.syncing {
-            if let Some(next) = syncing.next() {
-                return Some(next);
-            }
-            if !syncing.is_through() {
-                return None;
-            }
-            self.syncing = None;
-            return Some(Next::Synced);
-        }
-        // Until the first step is committed, it belongs to the members of the newest view.
-        if at.step == 0
-            && self.step == 0
-            && let Some(turn) = self.turn.as_ref().filter(|turn| turn.number != at.begun)
-        {
-            at.begun = turn.number;
-            return Some(Next::Begin { members: turn.members.clone() });
-        }
-        if self.snapshot.take_if(|step| *step == at.step).is_some() {
-            return Some(Next::Snapshot);
-        }
-        if let Some(record) = self.record.as_ref().filter(|record| record.step == at.step + 1) {
-            return Some(Next::Apply(record.clone()));
-        }
-        let turn = self.turn.as_ref()?;
-        let pending = at.step + 1;
-        if at.step != self.step {
-            return None;
-        }
-        if pending > self.last_step {
-            let is_news = at.finished != turn.number;
-            at.finished = turn.number;
-            return is_news.then_some(Next::Finished);
-        }
-        if !at.prepared {
-            return Some(Next::Compute);
-        }
-        if at.contributed == turn.number || !self.gate.admits(pending) {
-            return None;
-        }
-        at.contributed = turn.number;
-        Some(Next::Contribute(turn.clone()))
     }
 }
 

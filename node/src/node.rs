@@ -109,6 +109,7 @@ async fn take_part(
     let duties = Duties {
         checkpoint_every: settings.checkpoint_every,
         evaluate_every: settings.evaluate_every,
+        update_ahead_bytes: settings.update_ahead_bytes,
         export: settings.export.clone(),
         audit: settings.audit.clone(),
     };

@@ -62,6 +62,12 @@ pub(crate) trait Results: std::fmt::Debug + Send + Sync {
     /// was booked. False if it is not admitted any more.
     fn complete(&self, view: ViewId, step: u64, mean: Vec<f32>, dropped: Option<Dropped>) -> bool;
 
+    /// Of the operation of `step` in `view`, these numbers from `start` on are reduced, and all behind them. False if they
+    /// are wanted, but not yet.
+    fn offer(&self, _view: ViewId, _step: u64, _start: usize, _numbers: &[f32]) -> bool {
+        true
+    }
+
     /// Takes back the memory of an operation that was interrupted, and what it dropped so far.
     fn interrupted(&self, view: ViewId, step: u64, buffer: Vec<f32>, dropped: Option<Dropped>);
 }

@@ -47,6 +47,8 @@ pub struct Settings {
     pub checkpoint_every: u64,
     /// How many checkpoints to keep.
     pub checkpoint_keep: usize,
+    /// Memory for an update that begins while its step is being reduced; a model that needs more begins after it.
+    pub update_ahead_bytes: u64,
     /// Evaluate on held-out samples every so many steps; 0 evaluates only at the end.
     pub evaluate_every: u64,
     /// How many buckets are reduced at a time.
@@ -79,6 +81,7 @@ impl Settings {
             state_rate: 64 << 20,
             checkpoint_every: 100,
             checkpoint_keep: 3,
+            update_ahead_bytes: 0,
             evaluate_every: 0,
             buckets_in_flight: 4,
             export: None,

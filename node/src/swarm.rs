@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use starling_collective::{Codec, Dropped, Feedback};
+use starling_collective::{Codec, Feedback, NonFinite, kernel};
 use starling_topology::plan::Wish;
 use starling_topology::{Event, PeerId};
 use starling_train::{Averaged, Averager, Manifest, ResultRecord, RunSpec};
@@ -270,7 +270,7 @@ impl Swarm {
                 Next::Compute if is_behind => return Err(SwarmError::Behind { step: self.step() }),
                 Next::Compute => self.at.prepared = true,
                 Next::Contribute(turn) => self.contribute(&turn, values)?,
-                Next::Apply(record) if !is_behind => {
+                Next::Apply { record, .. } if !is_behind => {
                     let Averaged { step, contributors } = self.apply(&record, Some(values))?;
                     let is_included = contributors.binary_search(&self.me).is_ok();
                     return Ok(Mean { step, contributors: contributors.len(), is_included });
@@ -315,23 +315,26 @@ impl Swarm {
             }
             Next::Begin { members } => locked(&self.averager).begin(&members),
             Next::Snapshot => self.snapshots.take(locked(&self.averager).state()),
-            Next::Apply(record) => drop(self.apply(&record, None)?),
-            Next::Finished | Next::Compute | Next::Contribute(_) => {}
+            Next::Apply { record, .. } => drop(self.apply(&record, None)?),
+            // There is nothing to load, and parts are not asked for.
+            Next::Finished | Next::Compute | Next::Contribute(_) | Next::LoadAhead { .. } | Next::Draft(_) => {}
         }
         Ok(())
     }
 
     fn contribute(&mut self, turn: &Turn, values: &[f32]) -> Result<(), SwarmError> {
+        let slots = Averager::slots(&turn.members, self.me);
         let mut buffer = self.exchange.spare();
-        if let Err(at) = Averager::contribution(values, &turn.members, self.me, &mut buffer) {
+        buffer.resize(values.len() + slots.len(), 0.0);
+        let (copy, behind) = buffer.split_at_mut(values.len());
+        let residual = self.feedback.as_ref().map(|feedback| feedback.residual().values());
+        if let Err(NonFinite { index: at, .. }) = kernel::copy(copy, values, residual) {
             // The next call brings another buffer to this step.
             self.at = At { step: self.at.step, ..At::default() };
             return Err(SwarmError::NotFinite { at, value: values[at] });
         }
-        let dropped = self.feedback.as_ref().map(|feedback| {
-            feedback.add_to(&mut buffer);
-            Dropped::new(feedback.residual().len(), std::mem::take(&mut self.spare))
-        });
+        behind.copy_from_slice(&slots);
+        let dropped = self.feedback.as_ref().map(|feedback| feedback.dropped(std::mem::take(&mut self.spare)));
         self.exchange.submit(turn, self.at.step + 1, Brought::Whole(buffer), dropped);
         Ok(())
     }

@@ -67,6 +67,8 @@ pub(crate) struct Totals {
 pub(crate) struct Duties {
     pub(crate) checkpoint_every: u64,
     pub(crate) evaluate_every: u64,
+    /// Memory for an update that begins before its step is committed; one that needs more begins after.
+    pub(crate) update_ahead_bytes: u64,
     pub(crate) export: Option<PathBuf>,
     pub(crate) audit: Option<PathBuf>,
 }
@@ -105,6 +107,9 @@ pub(crate) fn start(
     let journal = Journal::open(duties.audit.as_deref(), &trainer, company.observer.clone())?;
     let feedback = trainer.manifest().codec.is_lossy().then(|| Feedback::new(trainer.parameters()));
     let parameters = trainer.parameters();
+    if trainer.draft_bytes() <= duties.update_ahead_bytes {
+        company.exchange.want_parts();
+    }
     let worker = Worker {
         at: At { step: trainer.step(), ..At::default() },
         busy: feed.busy.clone(),
@@ -120,6 +125,7 @@ pub(crate) fn start(
         began: None,
         contributed: None,
         turn: 0,
+        drafted: None,
         kept: false,
         journal,
         totals: Totals::default(),

@@ -87,6 +87,17 @@ fn every_plan_trains() {
     }
 }
 
+/// The model has buckets enough for one to be reduced before all are.
+#[test]
+fn who_begins_its_updates_early_comes_to_the_same() {
+    let founder = Peer::run(&PeerOptions::flags("--min-peers 3 --steps 15 --model mlp:1200,1200 --codec bf16"));
+    let ticket = founder.ticket();
+    let early = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::flags("--update-ahead 64")));
+    let outcomes: Vec<Outcome> = early.into_iter().chain([founder]).map(Peer::finish).collect();
+    let digests: Vec<_> = outcomes.iter().map(|outcome| outcome.summary()["digest"].clone()).collect();
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
+}
+
 /// Trains three peers with `flags` each and compares the transports of their links, previous and next, and digests.
 fn links_are(flags: [&str; 3], expected: [[&str; 2]; 3]) {
     let options = flags.map(|flags| PeerOptions::flags(&format!("--data-plane {flags}")));

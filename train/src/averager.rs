@@ -6,19 +6,16 @@
 
 use std::sync::Arc;
 
+use starling_collective::kernel;
 use starling_topology::ledger::{SYNCING, UNMEASURED};
 use starling_topology::{Digest, Ledger, PeerId, RunId};
 
 use crate::contribution;
 use crate::error::Error;
 use crate::manifest::Manifest;
-use crate::optimizer::first_not_finite;
 use crate::record::{RecordError, ResultRecord};
 use crate::spec::ModelSpec;
 use crate::state::ReplicatedState;
-
-/// Values that a processor's first cache has room for.
-const BLOCK: usize = 4096;
 
 /// One member's part in a run of [`ModelSpec::Raw`].
 #[derive(Debug)]
@@ -92,28 +89,13 @@ impl Averager {
         }
     }
 
-    /// Replaces `into` by what this member brings to the pending step in a view with these members:
-    /// `[elements + 1 + members]`.
-    ///
-    /// # Errors
-    /// The index of a value that is not finite. Who sent it would be at fault.
-    pub fn contribution(values: &[f32], members: &[PeerId], me: PeerId, into: &mut Vec<f32>) -> Result<(), usize> {
-        into.clear();
-        into.reserve_exact(values.len() + 1 + members.len());
-        // Block by block, so that each comes from memory once.
-        for block in values.chunks(BLOCK) {
-            if let Some(at) = first_not_finite(block) {
-                return Err(into.len() + at);
-            }
-            into.extend_from_slice(block);
-        }
-        into.push(0.0);
-        into.extend(members.iter().map(|member| if *member == me { UNMEASURED as f32 } else { 0.0 }));
-        Ok(())
+    /// What this member puts into an operation of the view with `members` behind its buffer: that it has one, `[1 + members]`.
+    pub fn slots(members: &[PeerId], me: PeerId) -> Vec<f32> {
+        std::iter::once(0.0).chain(contribution::slots(members, me, UNMEASURED)).collect()
     }
 
-    /// Takes in the result of the next step, and writes the mean to `values`, if there is one. Returns the result that it replaces, too,
-    /// whose memory may be of use.
+    /// Takes in the result of the next step, and writes the mean to `values`, if there is one. Returns the result that it
+    /// replaces, too, whose memory may be of use.
     ///
     /// # Errors
     /// If it is of another step, of another length, of no view, or has a number that is not finite. Nothing has changed
@@ -194,18 +176,14 @@ impl Averager {
     }
 }
 
-/// Writes the quotients of the first sums to `values`, and checks all sums finite. Block by block, so that each comes from
-/// memory once.
+/// Writes the quotients of the first sums to `values`, and checks all sums finite.
 fn check_and_divide(sums: &[f32], count: f32, values: &mut [f32]) -> Result<(), RecordError> {
-    let mut values = values.chunks_mut(BLOCK);
-    for (block, sums) in sums.chunks(BLOCK).enumerate() {
-        if let Some(at) = first_not_finite(sums) {
-            return Err(RecordError::NotFinite { at: (block * BLOCK + at) as u64 });
-        }
-        let values = values.next().unwrap_or_default();
-        values.iter_mut().zip(sums).for_each(|(mean, sum)| *mean = sum / count);
-    }
-    Ok(())
+    let (divided, others) = sums.split_at(values.len());
+    let bad = match kernel::quotients(values, divided, count) {
+        Ok(()) => kernel::first_non_finite(others).map(|index| divided.len() + index),
+        Err(bad) => Some(bad.index),
+    };
+    bad.map_or(Ok(()), |at| Err(RecordError::NotFinite { at: at as u64 }))
 }
 
 #[cfg(test)]
@@ -226,8 +204,7 @@ mod tests {
         let mut sum = vec![0.0; 0];
         for (me, values) in members.iter().zip(buffers) {
             let Some(values) = values else { continue };
-            let mut buffer = Vec::new();
-            Averager::contribution(values, members, *me, &mut buffer).expect("finite");
+            let buffer = [*values, &Averager::slots(members, *me)].concat();
             sum.resize(buffer.len(), 0.0);
             sum.iter_mut().zip(&buffer).for_each(|(sum, value): (&mut f32, _)| *sum += value);
         }
@@ -292,8 +269,6 @@ mod tests {
         averager.apply(&Arc::new(nothing), Some(&mut values)).expect("nobody brought anything");
         assert_eq!((values, averager.newest()), ([5.0, 6.0], vec![0.0; 2]), "which is no mean");
         let before = averager.digest();
-        let mut buffer = Vec::new();
-        assert_eq!(Averager::contribution(&[1.0, f32::NAN], &members, members[0], &mut buffer), Err(1));
         let other = self::averager(3).state();
         assert!(matches!(averager.load(other), Err(Error::OtherRun { .. })));
         let short = ReplicatedState { parameters: vec![0.0], ..averager.state() };

@@ -4,9 +4,9 @@ use burn::module::Module;
 use burn::tensor::{Device, ExecutionError};
 use serde::{Deserialize, Serialize};
 
+use crate::batch::Batch;
 use crate::data::Samples;
 use crate::network::Network;
-use crate::trainer::batch;
 
 /// Samples per forward pass: bounds the memory that an evaluation needs.
 const BATCH: usize = 512;
@@ -28,8 +28,7 @@ pub(crate) fn evaluate(network: &Network, samples: &Samples, device: &Device) ->
     let indices: Vec<u32> = (0..samples.len() as u32).collect();
     let (mut loss, mut hits) = (0.0, 0_u64);
     for indices in indices.chunks(BATCH) {
-        let (rows, _) = batch(samples, indices, device);
-        let logits = network.forward(rows).try_into_data()?;
+        let logits = network.forward(Batch::new(samples, indices, device).rows).try_into_data()?;
         let logits = logits.as_slice::<f32>().expect("invariant: every device computes in f32");
         let classes = logits.len() / indices.len();
         for (logits, index) in logits.chunks_exact(classes).zip(indices) {

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 
+use starling_collective::kernel;
+
 /// The mean gradient over a member's share and the mean loss, `[parameters + 1]`, and how many samples they are the mean of.
 ///
 /// It comes about from the end: the loss first, then block by block as backward reaches them. One thread computes it while
@@ -54,8 +56,7 @@ impl Gradient {
         self.read(|inner| {
             assert!(range.start >= inner.ready, "only what is there can be contributed");
             // Exact: a batch has at most 2^20 samples.
-            let weight = inner.weight as f32;
-            into.iter_mut().zip(&inner.values[range]).for_each(|(into, value)| *into = value * weight);
+            kernel::scale(into, &inner.values[range], inner.weight as f32);
         });
     }
 

@@ -13,11 +13,13 @@
 pub mod audit;
 pub mod averager;
 pub mod balance;
+mod batch;
 mod bytes;
 pub mod checkpoint;
 pub mod contribution;
 pub mod data;
 pub mod device;
+mod draft;
 pub mod error;
 pub mod evaluation;
 pub mod export;

@@ -53,46 +53,101 @@ impl Optimizer {
     /// If the lengths differ.
     pub fn step(&mut self, parameters: &mut [f32], gradients: &[f32], scale: f32) {
         assert_eq!(parameters.len(), gradients.len(), "one gradient per parameter");
+        self.next(scale).run(parameters, gradients, &mut self.moments, 0);
+        self.advance();
+    }
+
+    /// The next step, along gradients times `scale`. After it, [`Self::advance`].
+    pub(crate) fn next(&self, scale: f32) -> Update {
         match self.spec {
             OptimizerSpec::Sgd { learning_rate, weight_decay } => {
-                sgd(parameters, gradients, scale, learning_rate, weight_decay);
+                Update::Sgd(Sgd { scale, learning_rate, weight_decay })
             }
             OptimizerSpec::Momentum { learning_rate, momentum, nesterov, weight_decay } => {
-                let constants = Momentum { scale, learning_rate, momentum, nesterov, weight_decay };
-                constants.step(parameters, gradients, &mut self.moments[0]);
+                Update::Momentum(Momentum { scale, learning_rate, momentum, nesterov, weight_decay })
             }
             OptimizerSpec::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } => {
-                self.scalars[0] *= f64::from(beta1);
-                self.scalars[1] *= f64::from(beta2);
-                let constants = AdamW {
+                let powers = self.powers();
+                Update::AdamW(AdamW {
                     scale,
                     beta1,
                     rest1: 1.0 - beta1,
                     beta2,
                     rest2: 1.0 - beta2,
-                    step_size: (f64::from(learning_rate) / (1.0 - self.scalars[0])) as f32,
-                    unbias2: (1.0 / (1.0 - self.scalars[1])) as f32,
+                    step_size: (f64::from(learning_rate) / (1.0 - powers[0])) as f32,
+                    unbias2: (1.0 / (1.0 - powers[1])) as f32,
                     epsilon,
                     keep: 1.0 - learning_rate * weight_decay,
-                };
-                let [first, second] = &mut self.moments[..] else {
-                    unreachable!("invariant: AdamW has two moments");
-                };
-                constants.step(parameters, gradients, first, second);
+                })
             }
+        }
+    }
+
+    /// The step is taken: on to the one after it.
+    pub(crate) fn advance(&mut self) {
+        self.scalars = self.powers();
+    }
+
+    /// Exchanges its vectors for those that were computed elsewhere.
+    pub(crate) fn exchange(&mut self, moments: &mut Vec<Vec<f32>>) {
+        std::mem::swap(&mut self.moments, moments);
+    }
+
+    /// The scalars after the next step.
+    fn powers(&self) -> Vec<f64> {
+        match self.spec {
+            OptimizerSpec::AdamW { beta1, beta2, .. } => {
+                vec![self.scalars[0] * f64::from(beta1), self.scalars[1] * f64::from(beta2)]
+            }
+            OptimizerSpec::Sgd { .. } | OptimizerSpec::Momentum { .. } => Vec::new(),
         }
     }
 }
 
-/// `p -= lr * (g + wd * p)`.
-fn sgd(parameters: &mut [f32], gradients: &[f32], scale: f32, learning_rate: f32, weight_decay: f32) {
-    for (parameter, gradient) in parameters.iter_mut().zip(gradients) {
-        *parameter -= learning_rate * (scale * gradient + weight_decay * *parameter);
+/// What one step does to each element, whichever are updated first.
+#[derive(Debug)]
+pub(crate) enum Update {
+    Sgd(Sgd),
+    Momentum(Momentum),
+    AdamW(AdamW),
+}
+
+impl Update {
+    /// Updates `parameters`, and their part of `moments`, which begins at `start`.
+    pub(crate) fn run(&self, parameters: &mut [f32], gradients: &[f32], moments: &mut [Vec<f32>], start: usize) {
+        let range = start..start + parameters.len();
+        match (self, moments) {
+            (Self::Sgd(update), []) => update.step(parameters, gradients),
+            (Self::Momentum(update), [velocity]) => update.step(parameters, gradients, &mut velocity[range]),
+            (Self::AdamW(update), [first, second]) => {
+                update.step(parameters, gradients, &mut first[range.clone()], &mut second[range]);
+            }
+            _ => unreachable!("invariant: an optimizer has its own number of moments"),
+        }
+    }
+}
+
+/// SGD's constants.
+#[derive(Debug)]
+pub(crate) struct Sgd {
+    /// What gradients are multiplied by first.
+    scale: f32,
+    learning_rate: f32,
+    weight_decay: f32,
+}
+
+impl Sgd {
+    /// `p -= lr * (g + wd * p)`.
+    fn step(&self, parameters: &mut [f32], gradients: &[f32]) {
+        for (parameter, gradient) in parameters.iter_mut().zip(gradients) {
+            *parameter -= self.learning_rate * (self.scale * gradient + self.weight_decay * *parameter);
+        }
     }
 }
 
 /// Momentum's constants.
-struct Momentum {
+#[derive(Debug)]
+pub(crate) struct Momentum {
     /// What gradients are multiplied by first.
     scale: f32,
     learning_rate: f32,
@@ -115,7 +170,8 @@ impl Momentum {
 }
 
 /// AdamW's constants of one step (Loshchilov, Hutter: "Decoupled Weight Decay Regularization", 2019, algorithm 2).
-struct AdamW {
+#[derive(Debug)]
+pub(crate) struct AdamW {
     /// What gradients are multiplied by first.
     scale: f32,
     beta1: f32,
@@ -141,17 +197,6 @@ impl AdamW {
             *parameter = *parameter * self.keep - self.step_size * *first / scale;
         }
     }
-}
-
-/// The index of the first number that is not finite.
-pub(crate) fn first_not_finite(numbers: &[f32]) -> Option<usize> {
-    const EXPONENT: u32 = 0x7f80_0000;
-    // Whole blocks first: without an early exit inside, the comparison vectorizes.
-    let block = numbers.chunks(4096).position(|block| {
-        block.iter().fold(false, |found, number| found | (number.to_bits() & EXPONENT == EXPONENT))
-    })?;
-    let start = block * 4096;
-    numbers[start..].iter().position(|number| !number.is_finite()).map(|at| start + at)
 }
 
 #[cfg(test)]
@@ -307,19 +352,4 @@ mod tests {
         "9b3470c2ef2b7e7b",
         "1a12ac2b85dac1e0",
     ];
-
-    #[test]
-    fn numbers_that_are_not_finite_are_found_wherever_they_are() {
-        let mut numbers = vec![f32::MAX; 10_000];
-        numbers[9_999] = -f32::MAX;
-        assert_eq!(first_not_finite(&numbers), None);
-        assert_eq!(first_not_finite(&[]), None);
-        for at in [0, 1, 4095, 4096, 8191, 8192, 9_999] {
-            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-                numbers[at] = bad;
-                assert_eq!(first_not_finite(&numbers), Some(at));
-                numbers[at] = 0.0;
-            }
-        }
-    }
 }

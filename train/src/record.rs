@@ -7,13 +7,13 @@
 //! A member keeps the record of its newest step for those that were cut off one step behind; a member that downloads
 //! the state queues records until it can apply them.
 
+use starling_collective::kernel;
 use starling_topology::ledger::MAX_SHARES;
 use starling_topology::{Digest, PeerId};
 use thiserror::Error;
 
 use crate::bytes::{Reader, write_numbers};
 use crate::manifest::MAX_PARAMETERS;
-use crate::optimizer::first_not_finite;
 
 const MAGIC: &[u8; 8] = b"STRLRR01";
 const HEADER_BYTES: usize = 8 + 8 + 4 + 8;
@@ -103,7 +103,7 @@ impl ResultRecord {
         let mean = rest.numbers(elements as usize).ok_or(length)?;
         let record = Self { step, members, mean };
         record.check(parameters)?;
-        match first_not_finite(&record.mean) {
+        match kernel::first_non_finite(&record.mean) {
             Some(at) => Err(RecordError::NotFinite { at: at as u64 }),
             None => Ok(record),
         }

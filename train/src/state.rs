@@ -7,13 +7,13 @@
 
 use std::io::{self, Write};
 
+use starling_collective::kernel;
 use starling_topology::ledger::MAX_LEDGER_BYTES;
 use starling_topology::{Digest, Ledger, LedgerError, RunId};
 use thiserror::Error;
 
 use crate::bytes::{Reader, write_numbers};
 use crate::manifest::MAX_PARAMETERS;
-use crate::optimizer::first_not_finite;
 
 const MAGIC: &[u8; 8] = b"STRLST02";
 const HEADER_BYTES: usize = 8 + 32 + 8 + 8 + 4 + 4 + 4;
@@ -146,7 +146,7 @@ impl ReplicatedState {
         }
         let mut vector = |what: &'static str| {
             let numbers = rest.numbers(parameters as usize).ok_or_else(|| length(expected))?;
-            match first_not_finite(&numbers) {
+            match kernel::first_non_finite(&numbers) {
                 Some(at) => Err(StateError::NotFinite { what, at: at as u64 }),
                 None => Ok(numbers),
             }

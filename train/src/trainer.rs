@@ -6,19 +6,24 @@
 //!   ...            members sum their buffers and divide by the batch size                                          (not here)
 //!   apply:         the result -> optimizer on the flat state -> ledger -> one write to the device        (same bits on all)
 //! ```
+//!
+//! While members reduce, the samples of the next step are loaded, and of what is reduced the update begins, beside the state.
+
+mod update;
 
 use std::fmt;
 use std::ops::Range;
 
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
-use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
-use starling_topology::ledger::UNMEASURED;
-use starling_topology::{Digest, Ledger, Order, PeerId, RunId};
+use burn::tensor::{Device, ExecutionError, Tensor};
+use starling_collective::kernel;
+use starling_topology::{Digest, Ledger, PeerId, RunId};
 
-use crate::balance::Balance;
+use crate::batch::{Batch, Loader};
 use crate::contribution;
-use crate::data::{Dataset, Samples};
+use crate::data::Dataset;
 use crate::device::DeviceChoice;
+use crate::draft::{Draft, Space};
 use crate::error::Error;
 use crate::evaluation::{self, Evaluation};
 use crate::flatten;
@@ -26,7 +31,7 @@ use crate::gradient::Gradient;
 use crate::initial;
 use crate::manifest::Manifest;
 use crate::network::{Block, Network};
-use crate::optimizer::{Optimizer, first_not_finite};
+use crate::optimizer::Optimizer;
 use crate::record::ResultRecord;
 use crate::schema::Schema;
 use crate::spec::ModelSpec;
@@ -60,12 +65,11 @@ pub struct Trainer {
     schema: Schema,
     dataset: Dataset,
     ledger: Ledger,
-    /// The sample order of the epoch last computed in.
-    order: Option<Order>,
     device_name: String,
-    /// The device with autodiff; inputs go to `inner`.
+    /// The device with autodiff; samples go to `inner`.
     device: Device,
     inner: Device,
+    loader: Loader,
     network: Network,
     /// From the first layers to the last.
     blocks: Vec<Block>,
@@ -73,6 +77,10 @@ pub struct Trainer {
     step: u64,
     parameters: Vec<f32>,
     optimizer: Optimizer,
+    /// What comes of the pending step, as far as that is reduced.
+    draft: Option<Draft>,
+    /// Room for one.
+    space: Space,
 }
 
 impl Trainer {
@@ -104,7 +112,6 @@ impl Trainer {
         Ok(Self {
             run: manifest.run_id(),
             ledger: Ledger::new(manifest.seed, training, manifest.batch_size),
-            order: None,
             blocks: network.blocks(BLOCK_PARAMETERS),
             network: flatten::write_parameters(network, &parameters, &device),
             loss: CrossEntropyLossConfig::new().init(&device),
@@ -114,9 +121,12 @@ impl Trainer {
             dataset,
             device_name: open.name,
             device,
+            loader: Loader::new(open.device.clone()),
             inner: open.device,
             step: 0,
             parameters,
+            draft: None,
+            space: Space::default(),
         })
     }
 
@@ -184,6 +194,9 @@ impl Trainer {
         let mut ledger = Ledger::new(self.ledger.seed(), self.ledger.samples(), self.ledger.batch_size());
         ledger.assign(members);
         let has_changed = ledger != self.ledger;
+        if has_changed {
+            self.forget_draft();
+        }
         self.ledger = ledger;
         has_changed
     }
@@ -212,21 +225,15 @@ impl Trainer {
         if !self.ledger.is_assigned() {
             return Err(Error::NotBegun);
         }
-        let share = self.ledger.share_of(me);
-        if share.is_empty() {
+        if self.ledger.share_of(me).is_empty() {
             gradient.set_nothing();
             progressed(0);
             return Ok(0);
         }
-        if self.order.as_ref().is_none_or(|order| order.epoch() != self.ledger.epoch()) {
-            self.order = Some(self.ledger.order());
-        }
-        let order = self.order.as_ref().expect("invariant: it was just drawn");
-        let indices = order.indices(share);
-        let weight = indices.len() as u64;
-        let (samples, labels) = batch(self.dataset.training(), &indices, &self.inner);
+        let weight = u64::from(self.ledger.share_len(me));
+        let Batch { rows, labels } = self.loader.load(self.dataset.training(), &self.ledger, me);
         // Of each block, what goes into it, cut off from what computed that, and the same not cut off.
-        let (mut passed, mut features) = (Vec::new(), samples);
+        let (mut passed, mut features) = (Vec::new(), rows);
         for block in &self.blocks {
             let before = features;
             let input = if passed.is_empty() { before.clone() } else { before.clone().detach().require_grad() };
@@ -252,6 +259,14 @@ impl Trainer {
         Ok(weight)
     }
 
+    /// Loads the samples that `me` computes next, as far as that can be told, while `members` reduce the pending step. If it
+    /// comes otherwise, they are loaded when they are needed.
+    pub fn load_ahead(&mut self, members: &[PeerId], me: PeerId) {
+        if self.ledger.is_assigned() {
+            self.loader.load_ahead(self.dataset.training(), &self.ledger, members, me);
+        }
+    }
+
     /// What this member puts into an operation of the view with `members` behind its [`Gradient`]: `speed`, as
     /// [`speed`](contribution::speed) gives it, in the slot of `me`, zeros in the others' (`[members]`).
     ///
@@ -265,48 +280,6 @@ impl Trainer {
     pub fn reduce_alone(&self, gradient: &Gradient, me: PeerId, speed: u32) -> ResultRecord {
         let (values, weight) = (gradient.values(), gradient.weight());
         contribution::alone(self.ledger.step(), values, weight, self.manifest.batch_size, me, speed)
-    }
-
-    /// Commits the pending step: updates the state with what a view reduced, assigns the next step, and writes the
-    /// parameters to the device. Members that apply the same record hold the same bits afterwards, on any hardware. If
-    /// nobody contributed a sample, only the ledger changes.
-    ///
-    /// # Errors
-    /// If nothing is assigned yet, or the record is of another step, of another length, of no view, or has a number that
-    /// is not finite; the state is then as before. If the update itself leaves the finite numbers, the state is lost and
-    /// must be loaded anew.
-    pub fn apply(&mut self, record: &ResultRecord) -> Result<StepReport, Error> {
-        let step = self.step + 1;
-        if record.step != step {
-            return Err(Error::OtherStep { expected: step, found: record.step });
-        }
-        record.check(self.parameters.len())?;
-        // The first step is assigned to those who reduce it, and whoever fetches its result may not be one of them.
-        self.begin(&record.members);
-        self.check_numbers(step, &record.mean, "mean gradient")?;
-        let (gradients, rest) = record.mean.split_at(self.parameters.len());
-        let (loss, slots) = (rest[0], &rest[1..]);
-        // The ring divided by a full batch; 1 if it was one.
-        let speeds = self.speeds(slots);
-        let weight = self.ledger.total(&record.members, &speeds);
-        let scale = if weight == 0 { 0.0 } else { self.manifest.batch_size as f32 / weight as f32 };
-        let committed = self.ledger.commit(step, &record.members, &speeds);
-        self.step = step;
-        if weight > 0 {
-            self.optimizer.step(&mut self.parameters, gradients, scale);
-            if let Some(at) = first_not_finite(&self.parameters) {
-                return Err(self.not_finite(step, "parameter", at, self.parameters[at]));
-            }
-            self.write_parameters();
-        }
-        Ok(StepReport {
-            step,
-            loss: loss * scale,
-            samples: weight,
-            epoch: committed.epoch,
-            contributions: committed.contributions,
-            returned: committed.returned,
-        })
     }
 
     /// A copy of the replicated state.
@@ -370,10 +343,11 @@ impl Trainer {
         for (what, numbers) in std::iter::once(("parameter", &state.parameters))
             .chain(state.moments.iter().map(|moment| ("optimizer moment", moment)))
         {
-            if let Some(at) = first_not_finite(numbers) {
+            if let Some(at) = kernel::first_non_finite(numbers) {
                 return Err(self.not_finite(state.step, what, at, numbers[at]));
             }
         }
+        self.forget_draft();
         self.optimizer = Optimizer::restore(spec, state.moments, state.scalars);
         self.parameters = state.parameters;
         self.step = state.step;
@@ -396,19 +370,10 @@ impl Trainer {
         self.network = flatten::write_parameters(network, &self.parameters, &self.device);
     }
 
-    /// The speeds that the ledger is told: with equal shares, only who is ready.
-    fn speeds(&self, slots: &[f32]) -> Vec<u32> {
-        let speeds = contribution::speeds(slots, self.manifest.batch_size);
-        match self.manifest.balance {
-            Balance::Speed => speeds,
-            Balance::Equal => speeds.into_iter().map(|speed| speed.min(UNMEASURED)).collect(),
-        }
-    }
-
     fn check_gradient<'a>(&self, start: usize, pieces: impl Iterator<Item = &'a [f32]>) -> Result<(), Error> {
         let mut at = start;
         for piece in pieces {
-            if let Some(found) = first_not_finite(piece) {
+            if let Some(found) = kernel::first_non_finite(piece) {
                 return Err(self.not_finite(self.ledger.step(), "gradient", at + found, piece[found]));
             }
             at += piece.len();
@@ -421,7 +386,7 @@ impl Trainer {
     }
 
     fn check_numbers(&self, step: u64, numbers: &[f32], what: &'static str) -> Result<(), Error> {
-        match first_not_finite(numbers) {
+        match kernel::first_non_finite(numbers) {
             Some(at) => Err(self.not_finite(step, what, at, numbers[at])),
             None => Ok(()),
         }
@@ -442,14 +407,6 @@ impl fmt::Debug for Trainer {
             .field("device", &self.device_name)
             .finish_non_exhaustive()
     }
-}
-
-/// The samples of `indices` on `device`: `[samples, features]`, and their labels `[samples]`.
-pub(crate) fn batch(samples: &Samples, indices: &[u32], device: &Device) -> (Tensor<2>, Tensor<1, Int>) {
-    let rows = TensorData::new(samples.gather(indices), [indices.len(), samples.features()]);
-    let labels: Vec<i64> = indices.iter().map(|index| i64::from(samples.labels()[*index as usize])).collect();
-    let labels = TensorData::new(labels, [indices.len()]);
-    (Tensor::from_data(rows, device), Tensor::from_data(labels, device))
 }
 
 /// Checks that `dataset` is the run's, split as the run's.

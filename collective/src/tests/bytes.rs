@@ -293,7 +293,7 @@ fn what_a_codec_drops_comes_back_in_the_steps_after() {
                 for seed in 0..STEPS {
                     let workspaces = feedback.iter().enumerate().map(|(rank, feedback)| {
                         let mut values = contribution(rank);
-                        feedback.add_to(&mut values);
+                        feedback.residual().add_to(0, &mut values);
                         let dropped = Dropped::new(300, Vec::new());
                         Workspace::new(layout.clone(), codec, values, world as f32).booking(dropped)
                     });
@@ -309,7 +309,8 @@ fn what_a_codec_drops_comes_back_in_the_steps_after() {
                 }
                 for (index, total) in total.into_iter().enumerate() {
                     let exact: f64 = (0..world as usize).map(|rank| f64::from(value(rank, index))).sum();
-                    let left: f64 = feedback.iter().map(|feedback| f64::from(feedback.residual()[index])).sum();
+                    let left: f64 =
+                        feedback.iter().map(|feedback| f64::from(feedback.residual().values()[index])).sum();
                     let kept = total * f64::from(world) + left;
                     assert!((kept - exact * STEPS as f64).abs() < 1e-3, "{plan}, {codec}: {kept} of {exact}");
                 }
@@ -326,7 +327,7 @@ fn a_step_that_does_not_commit_drops_nothing() {
     let reduce = |feedback: &[Feedback], seed: u64| -> (Vec<Vec<f32>>, Vec<Dropped>) {
         let workspace = |(rank, feedback): (usize, &Feedback)| {
             let mut values = contribution(rank);
-            feedback.add_to(&mut values);
+            feedback.residual().add_to(0, &mut values);
             Workspace::new(layout.clone(), codec, values, 3.0).booking(Dropped::new(300, Vec::new()))
         };
         let begun = feedback.iter().enumerate().map(workspace).collect();
@@ -335,12 +336,12 @@ fn a_step_that_does_not_commit_drops_nothing() {
     };
     let mut feedback = vec![Feedback::new(300); 3];
     let (first, _) = reduce(&feedback, 1);
-    assert!(feedback.iter().all(|feedback| feedback.residual().iter().all(|left| *left == 0.0)));
+    assert!(feedback.iter().all(|feedback| feedback.residual().values().iter().all(|left| *left == 0.0)));
     // Reduced again, from the same contributions: the same result.
     let (second, dropped) = reduce(&feedback, 2);
     assert_eq!(first, second);
     feedback.iter_mut().zip(dropped).for_each(|(feedback, dropped)| _ = feedback.commit(dropped));
-    assert!(feedback.iter().all(|feedback| feedback.residual().iter().any(|left| *left != 0.0)));
+    assert!(feedback.iter().all(|feedback| feedback.residual().values().iter().any(|left| *left != 0.0)));
     let (third, _) = reduce(&feedback, 3);
     assert_ne!(first, third, "what was dropped is in there now");
     feedback.iter_mut().for_each(Feedback::forget);

@@ -237,6 +237,9 @@ pub struct MachineFlags {
     /// How many checkpoints to keep [default: 3]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub checkpoint_keep: Option<String>,
+    /// MiB of memory for updates that begin while their step is being reduced, where cores are to spare [default: 0]
+    #[arg(long, value_name = "MIB", allow_negative_numbers = true)]
+    pub update_ahead: Option<String>,
     /// Write the trained model to this safetensors file at the end [default: nothing is written]
     #[arg(long, value_name = "FILE")]
     pub export: Option<String>,

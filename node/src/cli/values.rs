@@ -97,6 +97,7 @@ impl MachineFlags {
             one("train.evaluate_every_steps", "--evaluate-every", &self.evaluate_every),
             one("train.checkpoint_every_steps", "--checkpoint-every", &self.checkpoint_every),
             one("train.checkpoint_keep", "--checkpoint-keep", &self.checkpoint_keep),
+            one("train.update_ahead_mib", "--update-ahead", &self.update_ahead),
             one("train.export", "--export", &self.export),
             one("train.audit", "--audit", &self.audit),
             many("network.listen", "--listen", &self.listen),

@@ -136,6 +136,7 @@ impl Loaded {
             state_rate: network.state_rate << 20,
             checkpoint_every: train.checkpoint_every_steps,
             checkpoint_keep: train.checkpoint_keep as usize,
+            update_ahead_bytes: train.update_ahead_mib << 20,
             evaluate_every: train.evaluate_every_steps,
             buckets_in_flight: narrow(self.config.collective.in_flight),
             export: train.export.as_ref().map(PathBuf::from),

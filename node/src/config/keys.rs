@@ -165,6 +165,13 @@ pub static KEYS: &[Key] = &[
         "Save a checkpoint every so many steps; 0 saves only at the end.",
     ),
     key("train.checkpoint_keep", Kind::Integer(1, 1000), Some("--checkpoint-keep"), "How many checkpoints to keep."),
+    key(
+        "train.update_ahead_mib",
+        Kind::Integer(0, 1 << 20),
+        Some("--update-ahead"),
+        "MiB of memory for an update that begins while its step is still being reduced, where cores are to spare. A model \
+         that needs more is updated after it.",
+    ),
     optional(
         "train.export",
         Kind::Text,

@@ -105,6 +105,8 @@ pub struct TrainConfig {
     pub checkpoint_every_steps: u64,
     /// Checkpoints to keep.
     pub checkpoint_keep: u64,
+    /// MiB of memory for updates that begin before their step is committed.
+    pub update_ahead_mib: u64,
     /// Write the trained model here at the end.
     pub export: Option<String>,
     /// Write who contributed which samples here.
@@ -119,6 +121,7 @@ impl Default for TrainConfig {
             evaluate_every_steps: 0,
             checkpoint_every_steps: 100,
             checkpoint_keep: 3,
+            update_ahead_mib: 0,
             export: None,
             audit: None,
         }

@@ -48,7 +48,7 @@ impl Syncing {
         }
         let record = if self.is_based { self.kept.pop_front() } else { None }?;
         self.bytes -= size_of_val(record.mean.as_slice());
-        Some(Next::Apply(record))
+        Some(Next::Apply { record, reduced_in: None })
     }
 
     /// Whether nothing is left to apply.

@@ -28,12 +28,26 @@ struct Thread {
     at: At,
     applied: Vec<u64>,
     snapshots: Vec<u64>,
+    loaded: usize,
+    /// Turns, and where parts that came in them begin.
+    drafted: Vec<(u64, usize)>,
+    /// Where the newest result was reduced.
+    reduced_in: Option<u64>,
     finished: usize,
 }
 
 impl Thread {
     fn new(exchange: &Arc<Exchange>) -> Self {
-        Self { exchange: exchange.clone(), at: At::default(), applied: Vec::new(), snapshots: Vec::new(), finished: 0 }
+        Self {
+            exchange: exchange.clone(),
+            at: At::default(),
+            applied: Vec::new(),
+            snapshots: Vec::new(),
+            loaded: 0,
+            drafted: Vec::new(),
+            reduced_in: None,
+            finished: 0,
+        }
     }
 
     fn work(&mut self) {
@@ -46,13 +60,16 @@ impl Thread {
                 Some(Next::Contribute(turn)) => {
                     self.exchange.submit(&turn, self.at.step + 1, Brought::Whole(vec![1.0; 5]), None)
                 }
-                Some(Next::Apply(record)) => {
+                Some(Next::Apply { record, reduced_in }) => {
+                    self.reduced_in = reduced_in;
                     assert_eq!(record.step, self.at.step + 1, "in order");
                     self.applied.push(record.step);
                     self.at = At { step: record.step, ..At::default() };
                 }
                 Some(Next::Snapshot) => self.snapshots.push(self.at.step),
                 Some(Next::Load(state)) => self.at = At { step: state.step, ..At::default() },
+                Some(Next::LoadAhead { .. }) => self.loaded += 1,
+                Some(Next::Draft(part)) => self.drafted.push((part.turn, part.start)),
                 Some(Next::Finished) => self.finished += 1,
                 Some(Next::Synced) => self.at.prepared = false,
                 Some(Next::Stop { .. }) => return,
@@ -89,7 +106,7 @@ fn one_alone_takes_all_steps_by_itself() {
     let record = exchange.record().expect("the last one");
     assert_eq!((record.step, record.mean[0]), (9, 0.2));
     thread.work();
-    assert_eq!(thread.finished, 1);
+    assert_eq!((thread.finished, thread.loaded), (1, 0), "it never waits for others");
     exchange.open(&view(&[1, 2]), None, false);
     thread.work();
     assert_eq!(thread.finished, 2, "told again in the next view");
@@ -106,11 +123,38 @@ fn a_step_is_committed_when_its_operation_completes_and_only_while_the_gate_admi
     assert!(exchange.complete(view, 1, operation.buffer, None));
     assert_eq!(exchange.progress(), progress(1, true), "before the thread knows of it");
     thread.work();
-    assert_eq!(thread.applied, [1]);
+    assert_eq!((&thread.applied[..], thread.loaded), (&[1][..], 2), "once while each step is reduced");
     let operation = queue.try_recv().expect("the next step");
     assert_eq!(exchange.hold(Hold::Now), Some(progress(1, true)));
     assert!(!exchange.complete(view, 2, operation.buffer, None), "the promise says that step 1 was the last");
     assert_eq!(exchange.progress(), progress(1, true));
+}
+
+/// Parts are of the operation under way, wait only in small numbers, and are gone when it is.
+#[test]
+fn parts_of_a_result_come_before_it_is_committed() {
+    let (exchange, mut thread, mut queue, view) = pair();
+    let operation = queue.try_recv().expect("contributed");
+    assert!(exchange.offer(view, 1, 4, &[1.0]), "nobody wants it");
+    thread.work();
+    assert_eq!(thread.drafted, []);
+    exchange.want_parts();
+    assert!(exchange.offer(ViewId([9; 32]), 1, 4, &[1.0]) && exchange.offer(view, 2, 4, &[1.0]), "of no use");
+    assert_eq!([4, 3, 2].map(|start| exchange.offer(view, 1, start, &[1.0])), [true, true, false]);
+    thread.work();
+    assert_eq!(thread.drafted, [(1, 4), (1, 3)]);
+    assert!(exchange.offer(view, 1, 2, &[1.0]));
+    assert!(exchange.complete(view, 1, operation.buffer, None));
+    thread.work();
+    assert_eq!((thread.drafted.len(), thread.reduced_in), (2, Some(1)), "the result makes the rest superfluous");
+    // The next step is interrupted, and comes from others.
+    assert!(exchange.offer(view, 2, 4, &[1.0]));
+    exchange.hold(Hold::Now);
+    let (operations, _queue) = tokio::sync::mpsc::channel(1);
+    exchange.open(&self::view(&[1, 2, 3]), Some(operations), false);
+    assert!(exchange.deliver(record(2)));
+    thread.work();
+    assert_eq!((&thread.applied[1..], thread.drafted.len(), thread.reduced_in), (&[2][..], 2, None));
 }
 
 #[tokio::test]
@@ -148,6 +192,7 @@ fn a_step_can_be_contributed_to_while_it_is_computed() {
     assert!(queue.try_recv().expect("contributed").contribution.is_some());
     assert!(exchange.opening(&mut at).is_none(), "once in each turn");
     at.prepared = true;
+    assert!(matches!(exchange.lock().next(&mut at), Some(Next::LoadAhead { .. })));
     assert!(exchange.lock().next(&mut at).is_none(), "it waits for the result");
     // As long as the gradient is computed, a change of view waits for nothing; the next view's operation can have it.
     assert_eq!(exchange.hold(Hold::Boundary), Some(progress(0, false)));

@@ -6,7 +6,7 @@ use starling_topology::{Generation, ViewId};
 use starling_train::{ReplicatedState, ResultRecord};
 use tokio::sync::mpsc;
 
-use super::Members;
+use super::{Members, Part};
 use crate::reducer::Operation;
 
 /// Which steps may be committed, and in which view.
@@ -48,6 +48,8 @@ pub(crate) struct At {
     pub(crate) contributed: u64,
     /// The number of the turn whose members the first step was assigned to.
     pub(crate) begun: u64,
+    /// Whether the samples of the step after it were loaded.
+    pub(crate) loaded: bool,
     /// The number of the turn in which it was told that no step is left.
     pub(crate) finished: u64,
 }
@@ -65,12 +67,16 @@ pub(crate) enum Next {
     Begin { members: Members },
     /// Hand out the state, before it changes.
     Snapshot,
-    /// Take the step whose result this is.
-    Apply(Arc<ResultRecord>),
+    /// Take the step whose result this is. It was reduced here in the turn of this number, or not here.
+    Apply { record: Arc<ResultRecord>, reduced_in: Option<u64> },
     /// Say that the last step is applied: once in each view.
     Finished,
     /// Compute the gradient of the next step.
     Compute,
     /// Hand the gradient to this view's reducer.
     Contribute(Turn),
+    /// Load the samples of the step after the one that these members reduce: there is nothing else to do.
+    LoadAhead { members: Members },
+    /// Begin the update with this part of the result.
+    Draft(Part),
 }

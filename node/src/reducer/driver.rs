@@ -203,6 +203,7 @@ impl Driver {
                     contribution = None; // Its memory is free for the next one.
                 }
             }
+            work.hand_over(|start, numbers| self.results.offer(self.view, step, start, numbers));
             // Until nothing waits or the links are busy: nothing else wakes this task to send what waits. Asked once for all
             // that follows: a local link can become free at any time, and whoever then neither ends nor waits for it
             // sleeps for ever.

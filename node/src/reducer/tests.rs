@@ -6,6 +6,7 @@ use starling_topology::plan::{Groups, Plan};
 use starling_topology::{Rank, WorldSize};
 
 use std::net::SocketAddr;
+use std::sync::Mutex;
 
 use starling_train::Gradient;
 use tokio::sync::oneshot;
@@ -39,7 +40,7 @@ fn operation(step: u64, buffer: Vec<f32>, divisor: f32) -> Operation {
     Operation { step, buffer, contribution: None, divisor, dropped }
 }
 
-fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<Sums>) -> Driver {
+fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dyn Results>) -> Driver {
     let (door, peer) = door(DataPlane::Direct, &[]);
     let schedule = Schedule::new(plan, layout.world_size(), collective::Operation::AllReduce, rank);
     let config = ReducerConfig {
@@ -123,7 +124,44 @@ async fn reduce(mode: DataPlane, plan: &Plan, codec: Codec, layout: &Layout) -> 
     futures::future::join_all((0..).zip(members).map(reduce)).await
 }
 
-/// Contributions that come about while they are reduced, at each member in its own time.
+/// Keeps the parts that are offered, and wants each only when it is offered again.
+#[derive(Debug)]
+struct Watched {
+    sums: Arc<Sums>,
+    offered: Mutex<Vec<usize>>,
+    taken: Mutex<Vec<f32>>,
+}
+
+impl Watched {
+    fn new(sums: Arc<Sums>) -> Arc<Self> {
+        Arc::new(Self { sums, offered: Mutex::default(), taken: Mutex::default() })
+    }
+}
+
+impl Results for Watched {
+    fn gate(&self) -> watch::Receiver<Gate> {
+        self.sums.gate()
+    }
+
+    fn complete(&self, view: ViewId, step: u64, mean: Vec<f32>, dropped: Option<Dropped>) -> bool {
+        self.sums.complete(view, step, mean, dropped)
+    }
+
+    fn offer(&self, _: ViewId, _: u64, start: usize, numbers: &[f32]) -> bool {
+        let mut offered = self.offered.lock().expect("no panic");
+        let is_again = offered.last() == Some(&start);
+        offered.push(start);
+        if is_again {
+            let mut taken = self.taken.lock().expect("no panic");
+            *taken = [numbers, &taken].concat();
+        }
+        is_again
+    }
+
+    fn interrupted(&self, _: ViewId, _: u64, _: Vec<f32>, _: Option<Dropped>) {}
+}
+
+/// Contributions that come about while they are reduced, at each member in its own time, and leave in parts in the same way.
 #[tokio::test]
 async fn a_reduction_goes_on_as_contributions_come_about() {
     const PARAMETERS: usize = 40;
@@ -149,7 +187,8 @@ async fn a_reduction_goes_on_as_contributions_come_about() {
         let value = |rank: u32, at: usize| (at as f32 + 1.0) * (rank as f32 + 1.0);
         let all = (0..).zip(members).map(|(rank, (mut outward, mut inward))| {
             let (sums, mut reduced) = Sums::new();
-            let mut driver = driver(layout.clone(), &plan, Codec::F32, Rank(rank), sums);
+            let watched = Watched::new(sums);
+            let mut driver = driver(layout.clone(), &plan, Codec::F32, Rank(rank), watched.clone());
             let gradient = Arc::new(Gradient::new(PARAMETERS));
             let (progress, ready) = watch::channel(gradient.elements());
             let contribution = Contribution::new(gradient.clone(), vec![rank as f32; 3], None, ready);
@@ -172,13 +211,18 @@ async fn a_reduction_goes_on_as_contributions_come_about() {
             async move {
                 let (done, ()) = tokio::join!(driver.reduce(operation, &mut inward, &mut outward), compute);
                 done.expect("correct neighbours are not blamed");
-                reduced.recv().await.expect("a result")
+                (reduced.recv().await.expect("a result"), watched)
             }
         });
         let sum = |at: usize| (0..3).map(|rank| 2.0 * value(rank, at)).sum::<f32>();
         let expected: Vec<f32> = (0..=PARAMETERS).map(sum).chain([3.0; 3]).collect();
-        for result in futures::future::join_all(all).await {
+        for (result, watched) in futures::future::join_all(all).await {
             assert_eq!(result, expected, "{plan}");
+            let (offered, taken) = (watched.offered.lock().expect("no panic"), watched.taken.lock().expect("no panic"));
+            assert!(offered.is_sorted_by(|before, next| next <= before), "{plan}: {offered:?}");
+            assert!(offered.last() >= Some(&LAYOUT.bucket_elements), "the first bucket makes the whole");
+            assert_eq!(*taken, expected[expected.len() - taken.len()..], "{plan}");
+            assert!(taken.len() > 4, "{plan}: only {} numbers came before all did", taken.len());
         }
     }
 }

@@ -24,6 +24,10 @@ pub(super) struct Work {
     held: BTreeMap<Arrival, Vec<u8>>,
     /// Memory for those.
     spare: Vec<Vec<u8>>,
+    /// Which buckets are reduced.
+    done: Vec<bool>,
+    /// Of how many buckets, counted from the last one, nothing is left to do.
+    through: usize,
 }
 
 impl Work {
@@ -36,7 +40,8 @@ impl Work {
         spare: Vec<Vec<u8>>,
     ) -> Self {
         let session = Session::over(schedule, workspace.layout().clone(), in_flight);
-        Self { key, session, workspace, arrived: 0, held: BTreeMap::new(), spare }
+        let done = vec![false; workspace.layout().buckets() as usize];
+        Self { key, session, workspace, arrived: 0, held: BTreeMap::new(), spare, done, through: 0 }
     }
 
     /// The bucket to bring next; `None` if there are enough to go on with, or no more.
@@ -48,6 +53,20 @@ impl Work {
     pub(super) fn bring(&mut self, bucket: u32, outward: &mut Outward) {
         self.session.handle(Input::Ready { from: bucket }).expect("invariant: nobody violates anything by beginning");
         self.execute(&mut [], None, outward).expect("invariant: what was held has been checked");
+    }
+
+    /// Hands over the buckets that are reduced, from the last one to the second one, each with where it begins: until `take`
+    /// refuses one, which is asked again. With the first bucket, the operation is done.
+    pub(super) fn hand_over(&mut self, take: impl Fn(usize, &[f32]) -> bool) {
+        while let Some(bucket @ 1..) = self.done.len().checked_sub(self.through + 1)
+            && self.done[bucket]
+        {
+            let range = self.workspace.layout().bucket(bucket as u32);
+            if !take(range.start, &self.workspace.values()[range]) {
+                return;
+            }
+            self.through += 1;
+        }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -114,7 +133,7 @@ impl Work {
         came: Option<(SegmentId, Kind)>,
         outward: &mut Outward,
     ) -> Result<Option<(Rank, SegmentId)>, BadSegment> {
-        let Self { session, workspace, arrived, held, spare, .. } = self;
+        let Self { session, workspace, arrived, held, spare, done, .. } = self;
         let current = came.map(|_| *arrived);
         let (mut is_used, mut passed_on) = (false, None);
         let mut next = session.poll();
@@ -174,7 +193,8 @@ impl Work {
                 }
                 Output::Divide { segment } => workspace.divide(&segment),
                 Output::Round { segment } => workspace.round(&segment),
-                Output::BucketDone(_) | Output::Done => {}
+                Output::BucketDone(bucket) => done[bucket as usize] = true,
+                Output::Done => {}
             }
         }
         if let Some(current) = current.filter(|_| !is_used) {

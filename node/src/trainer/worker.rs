@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use starling_collective::{Dropped, Feedback};
+use starling_collective::Feedback;
 use starling_topology::{Generation, ViewId};
 use starling_train::{Gradient, ResultRecord, StepReport, Trainer};
 use tokio::sync::{mpsc, watch};
@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use super::{Busy, Company, Duties, Journal, Pace, Speed, Totals, TrainerEvent};
 use crate::contribution::{Brought, Contribution};
 use crate::error::NodeError;
-use crate::exchange::{At, Exchange, Next, Turn};
+use crate::exchange::{At, Exchange, Next, Part, Turn};
 use crate::report::Report;
 use crate::saver::Saver;
 
@@ -41,6 +41,8 @@ pub(super) struct Worker {
     pub(super) contributed: Option<Instant>,
     /// The number of the newest turn that this member contributed in.
     pub(super) turn: u64,
+    /// The number of the turn whose operation the draft is of.
+    pub(super) drafted: Option<u64>,
     /// Whether the state after the last step was saved.
     pub(super) kept: bool,
     pub(super) journal: Journal,
@@ -87,7 +89,7 @@ impl Worker {
                 }
                 Next::Finished => self.tell_finished(saver),
                 Next::Snapshot => self.company.snapshots.take(self.trainer.state()),
-                Next::Apply(record) => self.apply(&record, saver)?,
+                Next::Apply { record, reduced_in } => self.apply(&record, reduced_in, saver)?,
                 Next::Begin { members } => {
                     if self.trainer.begin(&members) {
                         self.at.prepared = false;
@@ -95,6 +97,8 @@ impl Worker {
                 }
                 Next::Compute => self.compute()?,
                 Next::Contribute(turn) => self.contribute(&turn),
+                Next::LoadAhead { members } => self.trainer.load_ahead(&members, self.company.me),
+                Next::Draft(part) => self.draft(part),
             }
             self.busy.stop();
         }
@@ -130,7 +134,7 @@ impl Worker {
         }
         let slots = Trainer::slots(&turn.members, self.company.me, self.speed.told());
         let residual = self.feedback.as_ref().map(|feedback| feedback.residual().clone());
-        let dropped = residual.as_ref().map(|residual| Dropped::new(residual.len(), std::mem::take(&mut self.spare)));
+        let dropped = self.feedback.as_ref().map(|feedback| feedback.dropped(std::mem::take(&mut self.spare)));
         let contribution = Contribution::new(self.gradient.clone(), slots, residual, self.progress.subscribe());
         if self.at.prepared {
             self.contributed.get_or_insert_with(Instant::now);
@@ -138,10 +142,26 @@ impl Worker {
         self.company.exchange.submit(turn, self.at.step + 1, Brought::Coming(contribution), dropped);
     }
 
-    fn apply(&mut self, record: &Arc<ResultRecord>, saver: &mut Saver) -> Result<(), NodeError> {
+    fn draft(&mut self, part: Part) {
+        let Part { turn, members, start, numbers } = part;
+        if self.drafted.replace(turn) != Some(turn) {
+            self.trainer.forget_draft();
+        }
+        self.trainer.draft(&members, start, &numbers);
+        self.company.exchange.recycle_part(numbers);
+    }
+
+    /// Takes the step whose result this is, which was reduced here in this turn, or not here.
+    fn apply(
+        &mut self,
+        record: &Arc<ResultRecord>,
+        reduced_in: Option<u64>,
+        saver: &mut Saver,
+    ) -> Result<(), NodeError> {
         let waited = self.contributed.take().map(|since| since.elapsed()).unwrap_or_default();
         let began = self.began.take();
-        let report = self.trainer.apply(record)?;
+        let is_drafted = self.drafted.take().is_some_and(|turn| reduced_in == Some(turn));
+        let report = if is_drafted { self.trainer.apply_drafted(record) } else { self.trainer.apply(record) }?;
         if let Some(feedback) = &mut self.feedback {
             match self.company.exchange.dropped(report.step) {
                 Some(dropped) => self.spare = feedback.commit(dropped),

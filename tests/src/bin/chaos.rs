@@ -248,6 +248,9 @@ struct OverlapFlags {
     /// Steps that count.
     #[arg(long, default_value_t = 10)]
     steps: u64,
+    /// MiB of memory for updates that begin while their step is being reduced.
+    #[arg(long, default_value_t = 0)]
+    update_ahead: u64,
     /// How many times the longer of computing and sending a step may take.
     #[arg(long, default_value_t = 1.1)]
     limit: f64,
@@ -403,6 +406,7 @@ fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
             peers: flags.peers,
             mbit: flags.mbit,
             hidden: flags.hidden,
+            update_ahead_mib: flags.update_ahead,
             rows: flags.rows,
             steps: flags.steps,
             limit: flags.limit,

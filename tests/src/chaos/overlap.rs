@@ -32,6 +32,8 @@ pub struct Overlap {
     pub mbit: u32,
     /// The widths of the hidden layers of an MLP, which reads the digits.
     pub hidden: Vec<u64>,
+    /// MiB of memory for updates that begin while their step is being reduced.
+    pub update_ahead_mib: u64,
     /// Rows of data for each host, all of which a step takes, but for a fifth that is held out.
     pub rows: usize,
     /// Steps that count.
@@ -102,7 +104,8 @@ impl Overlap {
     fn options(&self, lan: &Lan, number: usize) -> PeerOptions {
         let host = lan.host(number);
         let listen = format!("/ip4/{}/tcp/0", host.address);
-        PeerOptions { prefix: tied(host.prefix), listen, ..PeerOptions::flags("--checkpoint-every 0") }
+        let flags = format!("--checkpoint-every 0 --update-ahead {}", self.update_ahead_mib);
+        PeerOptions { prefix: tied(host.prefix), listen, ..PeerOptions::flags(&flags) }
     }
 }
 

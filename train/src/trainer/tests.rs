@@ -1,6 +1,9 @@
 mod churn;
 
+use starling_topology::ledger::UNMEASURED;
+
 use super::*;
+use crate::balance::Balance;
 use crate::data::DataOptions;
 use crate::spec::{OptimizerSpec, RunSpec};
 
@@ -49,6 +52,25 @@ fn advance(trainer: &mut Trainer, buffer: &mut Vec<f32>) -> StepReport {
 fn a_trainer_can_move_to_its_own_thread() {
     fn check<T: Send>() {}
     check::<Trainer>();
+}
+
+#[test]
+fn a_draft_changes_nothing_before_its_step_is_committed() {
+    let mut trainer = trainer("mlp:8", OptimizerSpec::adam_w(1e-2), 64);
+    let mut buffer = Vec::new();
+    advance(&mut trainer, &mut buffer);
+    let (before, parameters) = (trainer.digest(), trainer.parameters());
+    trainer.draft(&[ME], parameters, &buffer[parameters..]);
+    let from = |trainer: &Trainer| trainer.draft.as_ref().map(Draft::from);
+    trainer.draft(&[ME], parameters - 9, &buffer[parameters - 9..parameters - 1]);
+    assert_eq!(from(&trainer), Some(parameters), "a part is missing between the two");
+    trainer.draft(&[ME], parameters - 9, &[f32::NAN; 9]);
+    assert_eq!(from(&trainer), Some(parameters), "not a number");
+    trainer.draft(&[ME], 5, &buffer[5..parameters]);
+    assert_eq!(from(&trainer), Some(5));
+    assert_eq!((trainer.digest(), trainer.draft_bytes()), (before, 12 * parameters as u64));
+    trainer.draft(&[ME], parameters, &buffer[parameters - 1..]);
+    assert_eq!(from(&trainer), None, "of another view");
 }
 
 #[test]

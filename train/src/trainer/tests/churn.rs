@@ -64,10 +64,10 @@ impl Swarm {
     /// All members commit the record, or queue it.
     fn apply(&mut self, record: &ResultRecord) -> StepReport {
         let mut reports = Vec::new();
-        for member in self.members.values_mut() {
+        for (number, member) in self.members.values_mut().enumerate() {
             match &mut member.queue {
                 Some(queue) => queue.push(record.clone()),
-                None => reports.push(member.trainer.apply(record).expect("applied")),
+                None => reports.push(apply_somehow(&mut member.trainer, record, number)),
             }
         }
         assert!(reports.iter().all(|report| *report == reports[0]), "members must tell the same story");
@@ -92,6 +92,34 @@ fn distance(ours: &[f32], theirs: &[f32]) -> f64 {
     let square = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|number| number * number).sum::<f64>().sqrt();
     let difference = square(&mut ours.iter().zip(theirs).map(|(a, b)| f64::from(a - b)));
     difference / square(&mut ours.iter().map(|number| f64::from(*number)))
+}
+
+/// Some members begin the update before the step is committed: with parts of its result, or of an operation that came to
+/// nothing.
+fn apply_somehow(trainer: &mut Trainer, record: &ResultRecord, number: usize) -> StepReport {
+    let parameters = trainer.parameters();
+    let until = parameters * (record.step as usize % 3) / 2;
+    let (gradients, behind) = record.mean.split_at(parameters);
+    let mut draft = |gradients: &[f32]| {
+        trainer.draft(&record.members, parameters, behind);
+        let mut end = parameters;
+        for part in gradients[until..].rchunks(1000) {
+            end -= part.len();
+            trainer.draft(&record.members, end, part);
+        }
+        assert!(trainer.draft.as_ref().is_none_or(|draft| draft.from() == until), "no part was left out");
+    };
+    match number % 3 {
+        1 => {
+            draft(gradients);
+            trainer.apply_drafted(record).expect("applied")
+        }
+        2 => {
+            draft(&gradients.iter().map(|value| value + 1.0).collect::<Vec<_>>());
+            trainer.apply(record).expect("applied")
+        }
+        _ => trainer.apply(record).expect("applied"),
+    }
 }
 
 #[test]

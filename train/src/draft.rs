@@ -1,0 +1,143 @@
+//! The next state, as far as the mean is there that leads to it.
+//!
+//! A step is committed as a whole, and may yet be reduced again among others: so an update that begins before is written
+//! beside the committed state, never over it. Once the step is committed, the two change places.
+
+use starling_collective::kernel;
+
+use crate::optimizer::{Optimizer, Update};
+
+/// Elements that are updated at a time: with their moments they fit the second-level cache, and are many enough to be
+/// written past the caches.
+const BLOCK: usize = 1 << 13;
+
+/// Parameters and moments after a step that is not committed yet, from the last ones to the first.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    update: Update,
+    scale: f32,
+    /// Where what is computed begins.
+    from: usize,
+    /// Whether all of it is finite.
+    is_finite: bool,
+    space: Space,
+}
+
+/// Room for the numbers of a state, whatever they are.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    parameters: Vec<f32>,
+    moments: Vec<Vec<f32>>,
+}
+
+impl Draft {
+    /// The state after `optimizer`'s next step, along a gradient times `scale`: nothing of it yet. Takes over the room.
+    pub(crate) fn new(parameters: usize, optimizer: &Optimizer, scale: f32, mut space: Space) -> Self {
+        space.moments.resize(optimizer.moments().len(), Vec::new());
+        for vector in std::iter::once(&mut space.parameters).chain(&mut space.moments) {
+            vector.resize(parameters, 0.0);
+        }
+        Self { update: optimizer.next(scale), scale, from: parameters, is_finite: true, space }
+    }
+
+    /// Where what is computed begins.
+    pub(crate) fn from(&self) -> usize {
+        self.from
+    }
+
+    /// What gradients are multiplied by.
+    pub(crate) fn scale(&self) -> f32 {
+        self.scale
+    }
+
+    /// Whether all that is computed is finite.
+    pub(crate) fn is_finite(&self) -> bool {
+        self.is_finite
+    }
+
+    /// Computes what comes before: one number for each of `gradients`.
+    ///
+    /// # Panics
+    /// If there are more gradients than elements that are missing.
+    pub(crate) fn prepend(&mut self, parameters: &[f32], optimizer: &Optimizer, gradients: &[f32]) {
+        let Self { update, from, is_finite, space, .. } = self;
+        let start = from.checked_sub(gradients.len()).expect("invariant: there is one gradient per parameter");
+        let mut updated = vec![0.0; BLOCK];
+        let mut moments = vec![updated.clone(); space.moments.len()];
+        for (index, gradients) in gradients.chunks(BLOCK).enumerate() {
+            let at = start + index * BLOCK;
+            let range = at..at + gradients.len();
+            let updated = &mut updated[..gradients.len()];
+            updated.copy_from_slice(&parameters[range.clone()]);
+            for (moment, committed) in moments.iter_mut().zip(optimizer.moments()) {
+                moment[..gradients.len()].copy_from_slice(&committed[range.clone()]);
+            }
+            update.run(updated, gradients, &mut moments, 0);
+            let mut keep = |into: &mut Vec<f32>, block: &[f32]| {
+                *is_finite &= kernel::copy(&mut into[range.clone()], &block[..gradients.len()], None).is_ok();
+            };
+            keep(&mut space.parameters, updated);
+            space.moments.iter_mut().zip(&moments).for_each(|(into, block)| keep(into, block));
+        }
+        *from = start;
+    }
+
+    /// The step is committed: what was computed takes the place of the state, once all of it is there. Returns the room that
+    /// the state leaves.
+    ///
+    /// # Panics
+    /// If something is missing.
+    pub(crate) fn commit(self, parameters: &mut Vec<f32>, optimizer: &mut Optimizer) -> Space {
+        assert_eq!(self.from, 0, "a state is replaced as a whole");
+        let mut space = self.space;
+        std::mem::swap(parameters, &mut space.parameters);
+        optimizer.exchange(&mut space.moments);
+        optimizer.advance();
+        space
+    }
+
+    /// The step was not committed, or not with this mean.
+    pub(crate) fn forget(self) -> Space {
+        self.space
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use starling_topology::Generator;
+
+    use super::*;
+    use crate::initial::symmetric;
+    use crate::spec::OptimizerSpec;
+
+    const PARAMETERS: usize = 2 * BLOCK + 77;
+
+    /// Whatever the pieces, and whatever the room held before, the bits are those of an update in place.
+    #[test]
+    fn a_draft_becomes_what_an_update_in_place_leaves() {
+        for spec in [OptimizerSpec::sgd(0.1), OptimizerSpec::momentum(0.05), OptimizerSpec::adam_w(1e-2)] {
+            let mut generator = Generator::new(3);
+            let mut numbers = || -> Vec<f32> { (0..PARAMETERS).map(|_| symmetric(&mut generator, 1.0)).collect() };
+            let mut drafted = (numbers(), Optimizer::new(spec, PARAMETERS));
+            let mut in_place = drafted.clone();
+            let mut space = Space::default();
+            for piece in [100, BLOCK - 1, BLOCK + 1, PARAMETERS, 1000] {
+                let gradients = numbers();
+                in_place.1.step(&mut in_place.0, &gradients, 0.5);
+                let mut draft = Draft::new(PARAMETERS, &drafted.1, 0.5, space);
+                for gradients in gradients.rchunks(piece) {
+                    draft.prepend(&drafted.0, &drafted.1, gradients);
+                }
+                assert!(draft.is_finite());
+                space = draft.commit(&mut drafted.0, &mut drafted.1);
+                assert_eq!(drafted, in_place, "{spec:?} in pieces of {piece}");
+                // One that comes to nothing changes nothing.
+                let mut draft = Draft::new(PARAMETERS, &drafted.1, 2.0, space);
+                draft.prepend(&drafted.0, &drafted.1, &vec![f32::MAX; piece]);
+                assert!(!draft.is_finite(), "twice the largest number");
+                space = draft.forget();
+                assert_eq!(drafted, in_place);
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! How a step's result becomes the next state.
+
+use starling_collective::kernel;
+use starling_topology::PeerId;
+use starling_topology::ledger::UNMEASURED;
+
+use super::{StepReport, Trainer};
+use crate::balance::Balance;
+use crate::contribution;
+use crate::draft::Draft;
+use crate::error::Error;
+use crate::record::ResultRecord;
+
+impl Trainer {
+    /// How many bytes [`Self::draft`] takes beside the state.
+    pub fn draft_bytes(&self) -> u64 {
+        4 * self.parameters.len() as u64 * (1 + self.optimizer.moments().len() as u64)
+    }
+
+    /// Begins the update, beside the state, with a part of the pending step's result, which `members` are still reducing: the
+    /// numbers from `start` on. Parts come from the end; the first one is all that is behind the gradient, and begins anew.
+    /// What does not go on from the part before it is left to [`Self::apply_drafted`].
+    pub fn draft(&mut self, members: &[PeerId], start: usize, part: &[f32]) {
+        let is_finite = kernel::first_non_finite(part).is_none();
+        if start == self.parameters.len() {
+            self.forget_draft();
+            if is_finite && self.ledger.is_assigned() && part.len() == 1 + members.len() {
+                let (_, weight, scale) = self.weigh(members, &part[1..]);
+                let space = std::mem::take(&mut self.space);
+                self.draft = (weight > 0).then(|| Draft::new(self.parameters.len(), &self.optimizer, scale, space));
+            }
+        } else if let Some(draft) = &mut self.draft
+            && is_finite
+            && draft.from() == start + part.len()
+        {
+            draft.prepend(&self.parameters, &self.optimizer, part);
+        }
+    }
+
+    /// What was drafted is not of the step's result: that comes from another operation.
+    pub fn forget_draft(&mut self) {
+        if let Some(draft) = self.draft.take() {
+            self.space = draft.forget();
+        }
+    }
+
+    /// Commits the pending step: updates the state with what a view reduced, assigns the next step, and writes the
+    /// parameters to the device. Members that apply the same record hold the same bits afterwards, on any hardware. If
+    /// nobody contributed a sample, only the ledger changes.
+    ///
+    /// # Errors
+    /// If nothing is assigned yet, or the record is of another step, of another length, of no view, or has a number that
+    /// is not finite; the state is then as before. If the update itself leaves the finite numbers, the state is lost and
+    /// must be loaded anew.
+    pub fn apply(&mut self, record: &ResultRecord) -> Result<StepReport, Error> {
+        self.forget_draft();
+        self.apply_drafted(record)
+    }
+
+    /// [`Self::apply`] of a record whose parts were [drafted](Self::draft): only what was not is left to do. The bits are the
+    /// same.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub fn apply_drafted(&mut self, record: &ResultRecord) -> Result<StepReport, Error> {
+        let draft = self.draft.take();
+        let step = self.step + 1;
+        if record.step != step {
+            return Err(Error::OtherStep { expected: step, found: record.step });
+        }
+        record.check(self.parameters.len())?;
+        // The first step is assigned to those who reduce it, and whoever fetches its result may not be one of them.
+        self.begin(&record.members);
+        // What was drafted has been checked.
+        let unchecked = draft.as_ref().map_or(record.mean.len(), Draft::from);
+        self.check_numbers(step, &record.mean[..unchecked], "mean gradient")?;
+        let (gradients, rest) = record.mean.split_at(self.parameters.len());
+        let (loss, slots) = (rest[0], &rest[1..]);
+        let (speeds, weight, scale) = self.weigh(&record.members, slots);
+        let committed = self.ledger.commit(step, &record.members, &speeds);
+        self.step = step;
+        if weight > 0 {
+            let is_finite = match draft {
+                Some(mut draft) => {
+                    assert_eq!(draft.scale(), scale, "invariant: only the record's own parts are drafted");
+                    draft.prepend(&self.parameters, &self.optimizer, &gradients[..unchecked]);
+                    let is_finite = draft.is_finite();
+                    self.space = draft.commit(&mut self.parameters, &mut self.optimizer);
+                    is_finite
+                }
+                None => {
+                    self.optimizer.step(&mut self.parameters, gradients, scale);
+                    false // Nobody has looked yet.
+                }
+            };
+            if !is_finite && let Some(at) = kernel::first_non_finite(&self.parameters) {
+                return Err(self.not_finite(step, "parameter", at, self.parameters[at]));
+            }
+            self.write_parameters();
+        }
+        Ok(StepReport {
+            step,
+            loss: loss * scale,
+            samples: weight,
+            epoch: committed.epoch,
+            contributions: committed.contributions,
+            returned: committed.returned,
+        })
+    }
+
+    /// What slots say: the speeds, how many samples were contributed to the pending step, and what makes of the result their
+    /// mean, as the ring divided by a full batch; 1 if it was one.
+    fn weigh(&self, members: &[PeerId], slots: &[f32]) -> (Vec<u32>, u64, f32) {
+        let speeds = self.speeds(slots);
+        let weight = self.ledger.total(members, &speeds);
+        let scale = if weight == 0 { 0.0 } else { self.manifest.batch_size as f32 / weight as f32 };
+        (speeds, weight, scale)
+    }
+
+    /// The speeds that the ledger is told: with equal shares, only who is ready.
+    fn speeds(&self, slots: &[f32]) -> Vec<u32> {
+        let speeds = contribution::speeds(slots, self.manifest.batch_size);
+        match self.manifest.balance {
+            Balance::Speed => speeds,
+            Balance::Equal => speeds.into_iter().map(|speed| speed.min(UNMEASURED)).collect(),
+        }
+    }
+}
