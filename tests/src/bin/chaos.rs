@@ -246,7 +246,7 @@ struct OverlapFlags {
     #[arg(long, default_value_t = 3594)]
     rows: usize,
     /// Steps that count.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 6)]
     steps: u64,
     /// MiB of memory for updates that begin while their step is being reduced.
     #[arg(long, default_value_t = 0)]
