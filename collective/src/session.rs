@@ -166,6 +166,11 @@ impl<P> Session<P> {
         self.ready.checked_sub(1).filter(|_| ready < self.done.saturating_add(self.in_flight))
     }
 
+    /// Whether this bucket is done: see [`Output::BucketDone`].
+    pub fn has_done(&self, bucket: u32) -> bool {
+        matches!(self.buckets.get(bucket as usize), Some(Bucket::Done))
+    }
+
     /// Whether all buckets are done. Never true after an abort.
     pub fn is_done(&self) -> bool {
         self.state == State::Done

@@ -401,7 +401,7 @@ impl Results for Exchange {
         memory.clear();
         memory.extend_from_slice(numbers);
         let mut inner = self.lock();
-        if let Some(turn) = inner.turn.as_ref().filter(|turn| turn.view == view && inner.submitted == Some(step)) {
+        if let Some(turn) = inner.under_way(view, step) {
             let part = Part { turn: turn.number, members: turn.members.clone(), start, numbers: memory };
             inner.parts.push(part);
             self.changed.notify_all();

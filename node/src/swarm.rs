@@ -329,6 +329,7 @@ impl Swarm {
         let (copy, behind) = buffer.split_at_mut(values.len());
         let residual = self.feedback.as_ref().map(|feedback| feedback.residual().values());
         if let Err(NonFinite { index: at, .. }) = kernel::copy(copy, values, residual) {
+            self.exchange.recycle(buffer);
             // The next call brings another buffer to this step.
             self.at = At { step: self.at.step, ..At::default() };
             return Err(SwarmError::NotFinite { at, value: values[at] });

@@ -72,7 +72,7 @@ impl Draft {
             for (moment, committed) in moments.iter_mut().zip(optimizer.moments()) {
                 moment[..gradients.len()].copy_from_slice(&committed[range.clone()]);
             }
-            update.run(updated, gradients, &mut moments, 0);
+            update.run(updated, gradients, &mut moments);
             let mut keep = |into: &mut Vec<f32>, block: &[f32]| {
                 *is_finite &= kernel::copy(&mut into[range.clone()], &block[..gradients.len()], None).is_ok();
             };

@@ -53,7 +53,7 @@ impl Optimizer {
     /// If the lengths differ.
     pub fn step(&mut self, parameters: &mut [f32], gradients: &[f32], scale: f32) {
         assert_eq!(parameters.len(), gradients.len(), "one gradient per parameter");
-        self.next(scale).run(parameters, gradients, &mut self.moments, 0);
+        self.next(scale).run(parameters, gradients, &mut self.moments);
         self.advance();
     }
 
@@ -113,14 +113,14 @@ pub(crate) enum Update {
 }
 
 impl Update {
-    /// Updates `parameters`, and their part of `moments`, which begins at `start`.
-    pub(crate) fn run(&self, parameters: &mut [f32], gradients: &[f32], moments: &mut [Vec<f32>], start: usize) {
-        let range = start..start + parameters.len();
+    /// Updates `parameters` and their `moments`, which may be longer.
+    pub(crate) fn run(&self, parameters: &mut [f32], gradients: &[f32], moments: &mut [Vec<f32>]) {
+        let length = parameters.len();
         match (self, moments) {
             (Self::Sgd(update), []) => update.step(parameters, gradients),
-            (Self::Momentum(update), [velocity]) => update.step(parameters, gradients, &mut velocity[range]),
+            (Self::Momentum(update), [velocity]) => update.step(parameters, gradients, &mut velocity[..length]),
             (Self::AdamW(update), [first, second]) => {
-                update.step(parameters, gradients, &mut first[range.clone()], &mut second[range]);
+                update.step(parameters, gradients, &mut first[..length], &mut second[..length]);
             }
             _ => unreachable!("invariant: an optimizer has its own number of moments"),
         }

@@ -343,9 +343,7 @@ impl Trainer {
         for (what, numbers) in std::iter::once(("parameter", &state.parameters))
             .chain(state.moments.iter().map(|moment| ("optimizer moment", moment)))
         {
-            if let Some(at) = kernel::first_non_finite(numbers) {
-                return Err(self.not_finite(state.step, what, at, numbers[at]));
-            }
+            self.check_numbers(state.step, numbers, what)?;
         }
         self.forget_draft();
         self.optimizer = Optimizer::restore(spec, state.moments, state.scalars);

@@ -81,9 +81,13 @@ impl Inner {
         }
     }
 
+    /// The turn in whose view the operation of `step` is under way; `None` if it is not.
+    pub(super) fn under_way(&self, view: ViewId, step: u64) -> Option<&Turn> {
+        self.turn.as_ref().filter(|turn| turn.view == view && self.submitted == Some(step))
+    }
+
     pub(super) fn offer(&mut self, view: ViewId, step: u64) -> Offer {
-        let is_under_way = self.turn.as_ref().is_some_and(|turn| turn.view == view) && self.submitted == Some(step);
-        if is_under_way { self.parts.offer() } else { Offer::Declined }
+        if self.under_way(view, step).is_some() { self.parts.offer() } else { Offer::Declined }
     }
 
     pub(super) fn progress(&self) -> Progress {

@@ -43,10 +43,12 @@ impl Parts {
     }
 
     pub(super) fn offer(&mut self) -> Offer {
-        match self.is_wanted {
-            false => Offer::Declined,
-            true if self.waiting.len() == MAX_WAITING => Offer::Later,
-            true => Offer::Welcome(self.spare.pop().unwrap_or_default()),
+        if !self.is_wanted {
+            Offer::Declined
+        } else if self.waiting.len() == MAX_WAITING {
+            Offer::Later
+        } else {
+            Offer::Welcome(self.spare.pop().unwrap_or_default())
         }
     }
 

@@ -24,10 +24,8 @@ pub(super) struct Work {
     held: BTreeMap<Arrival, Vec<u8>>,
     /// Memory for those.
     spare: Vec<Vec<u8>>,
-    /// Which buckets are reduced.
-    done: Vec<bool>,
-    /// Of how many buckets, counted from the last one, nothing is left to do.
-    through: usize,
+    /// This bucket and all behind it have been handed over.
+    handed_over: u32,
 }
 
 impl Work {
@@ -40,8 +38,8 @@ impl Work {
         spare: Vec<Vec<u8>>,
     ) -> Self {
         let session = Session::over(schedule, workspace.layout().clone(), in_flight);
-        let done = vec![false; workspace.layout().buckets() as usize];
-        Self { key, session, workspace, arrived: 0, held: BTreeMap::new(), spare, done, through: 0 }
+        let handed_over = workspace.layout().buckets();
+        Self { key, session, workspace, arrived: 0, held: BTreeMap::new(), spare, handed_over }
     }
 
     /// The bucket to bring next; `None` if there are enough to go on with, or no more.
@@ -58,14 +56,14 @@ impl Work {
     /// Hands over the buckets that are reduced, from the last one to the second one, each with where it begins: until `take`
     /// refuses one, which is asked again. With the first bucket, the operation is done.
     pub(super) fn hand_over(&mut self, take: impl Fn(usize, &[f32]) -> bool) {
-        while let Some(bucket @ 1..) = self.done.len().checked_sub(self.through + 1)
-            && self.done[bucket]
+        while let Some(bucket @ 1..) = self.handed_over.checked_sub(1)
+            && self.session.has_done(bucket)
         {
-            let range = self.workspace.layout().bucket(bucket as u32);
+            let range = self.workspace.layout().bucket(bucket);
             if !take(range.start, &self.workspace.values()[range]) {
                 return;
             }
-            self.through += 1;
+            self.handed_over = bucket;
         }
     }
 
@@ -133,7 +131,7 @@ impl Work {
         came: Option<(SegmentId, Kind)>,
         outward: &mut Outward,
     ) -> Result<Option<(Rank, SegmentId)>, BadSegment> {
-        let Self { session, workspace, arrived, held, spare, done, .. } = self;
+        let Self { session, workspace, arrived, held, spare, .. } = self;
         let current = came.map(|_| *arrived);
         let (mut is_used, mut passed_on) = (false, None);
         let mut next = session.poll();
@@ -193,8 +191,7 @@ impl Work {
                 }
                 Output::Divide { segment } => workspace.divide(&segment),
                 Output::Round { segment } => workspace.round(&segment),
-                Output::BucketDone(bucket) => done[bucket as usize] = true,
-                Output::Done => {}
+                Output::BucketDone(_) | Output::Done => {}
             }
         }
         if let Some(current) = current.filter(|_| !is_used) {

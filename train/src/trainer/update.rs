@@ -93,8 +93,8 @@ impl Trainer {
                     false // Nobody has looked yet.
                 }
             };
-            if !is_finite && let Some(at) = kernel::first_non_finite(&self.parameters) {
-                return Err(self.not_finite(step, "parameter", at, self.parameters[at]));
+            if !is_finite {
+                self.check_numbers(step, &self.parameters, "parameter")?;
             }
             self.write_parameters();
         }
