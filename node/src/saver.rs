@@ -174,11 +174,11 @@ impl Writer {
         for task in tasks {
             match task {
                 Task::Save(state) => {
-                    outcome = self.save(&state);
+                    outcome = self.save(state);
                     self.busy.store(false, Ordering::Release);
                 }
                 Task::Keep(state, done) => {
-                    outcome = self.save(&state);
+                    outcome = self.save(state);
                     // Nobody may be waiting.
                     let _ = done.send(());
                 }
@@ -194,18 +194,19 @@ impl Writer {
                     done.map(|done| done.send(()));
                 }
                 Task::End(None) => break,
-                Task::End(Some(state)) => return self.save(&state),
+                Task::End(Some(state)) => return self.save(state),
             }
         }
         outcome
     }
 
-    fn save(&self, state: &ReplicatedState) -> Result<(), starling_train::Error> {
+    fn save(&self, state: ReplicatedState) -> Result<(), starling_train::Error> {
+        let step = state.step;
         // A full disk must not end the run: the user is told, and the next state is tried again.
         let saved = self.store.save(state).map_err(starling_train::Error::from);
         self.observer.report(&match &saved {
-            Ok(info) => Report::Saved { step: state.step, digest: info.digest.to_string() },
-            Err(error) => Report::Warning { message: format!("no checkpoint of step {}: {error}", state.step) },
+            Ok(info) => Report::Saved { step, digest: info.digest.to_string() },
+            Err(error) => Report::Warning { message: format!("no checkpoint of step {step}: {error}") },
         });
         let info = saved?;
         // An event loop that lags or has ended can do without: the next one follows.

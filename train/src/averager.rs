@@ -142,7 +142,7 @@ impl Averager {
         ReplicatedState {
             run: self.run,
             step: self.step,
-            parameters: self.newest(),
+            parameters: Arc::new(self.newest()),
             moments: Vec::new(),
             scalars: Vec::new(),
             ledger: self.ledger.clone(),
@@ -170,7 +170,8 @@ impl Averager {
         }
         state.check_ledger()?;
         let ReplicatedState { step, parameters, ledger, .. } = state;
-        self.newest = Arc::new(ResultRecord { step, members: Vec::new(), mean: parameters });
+        let mean = Arc::unwrap_or_clone(parameters);
+        self.newest = Arc::new(ResultRecord { step, members: Vec::new(), mean });
         (self.count, self.ledger, self.step) = (1.0, ledger, step);
         Ok(())
     }
@@ -271,7 +272,7 @@ mod tests {
         let before = averager.digest();
         let other = self::averager(3).state();
         assert!(matches!(averager.load(other), Err(Error::OtherRun { .. })));
-        let short = ReplicatedState { parameters: vec![0.0], ..averager.state() };
+        let short = ReplicatedState { parameters: vec![0.0].into(), ..averager.state() };
         assert!(matches!(averager.load(short), Err(Error::OtherShape { .. })));
         assert_eq!(averager.digest(), before);
     }

@@ -20,6 +20,7 @@ mod error;
 mod folder;
 mod recovery;
 mod signed;
+mod unsynced;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,6 +30,7 @@ use std::path::{Path, PathBuf};
 use atomic_write_file::AtomicWriteFile;
 use signed::signatures_path;
 use starling_topology::{Digest, RunId};
+use unsynced::Unsynced;
 
 use abandoned::ABANDONED;
 pub use error::CheckpointError;
@@ -102,32 +104,36 @@ impl CheckpointStore {
 
     /// Writes a checkpoint, reads it back, and only then removes those beyond the last `keep`, but never the last stable
     /// one that is intact, and all that were [abandoned](CheckpointStore::abandon). Saving a state that is there already
-    /// repairs it if it is damaged.
+    /// repairs it if it is damaged. Each of the state's vectors is given up as soon as it is written, before the disk has it
+    /// for sure.
     ///
     /// # Errors
     /// If the directory holds checkpoints of another run, a file cannot be written, or what was written does not read
     /// back; older checkpoints are then untouched.
-    pub fn save(&self, state: &ReplicatedState) -> Result<CheckpointInfo, CheckpointError> {
-        self.refuse_other_run(state.run)?;
+    pub fn save(&self, state: ReplicatedState) -> Result<CheckpointInfo, CheckpointError> {
+        let (run, step) = (state.run, state.step);
+        self.refuse_other_run(run)?;
+        let mut chunks = Unsynced::in_store(self);
         // Why a chunk could not be stored: `Write` can only say that it could not.
         let mut trouble = None;
         let mut splitter = Splitter::new(|name, chunk: &[u8]| {
-            self.store_chunk(name, chunk).map_err(|error| {
+            chunks.write(name, chunk).map_err(|error| {
                 trouble = Some(error);
                 io::Error::other("a chunk could not be stored")
             })
         });
-        let written = state.write(&mut splitter).and_then(|()| splitter.finish(state.run, state.step));
+        let written = state.write_out(&mut splitter).and_then(|()| splitter.finish(run, step));
         let manifest = match (written, trouble) {
             (Ok(manifest), _) => manifest,
             (Err(_), Some(error)) => return Err(error),
             (Err(source), None) => return Err(CheckpointError::io("write", &self.chunks())(source)),
         };
+        chunks.sync()?;
         let encoded = manifest.encode();
         let id = hash(&encoded);
-        let path = self.directory.join(format!("step-{:012}-{id}.json", state.step));
+        let path = self.directory.join(format!("step-{step:012}-{id}.json"));
         write_atomically(&path, &encoded)?;
-        let (info, manifest) = self.read_manifest(&path, state.step, id)?;
+        let (info, manifest) = self.read_manifest(&path, step, id)?;
         self.check_bytes(&manifest, &info.path)?;
         self.prune(&info)?;
         Ok(info)
@@ -313,14 +319,6 @@ impl CheckpointStore {
             Ok(())
         } else {
             Err(CheckpointError::Damaged { path: path.to_owned(), expected, found })
-        }
-    }
-
-    fn store_chunk(&self, name: Digest, chunk: &[u8]) -> Result<(), CheckpointError> {
-        // An intact chunk of an earlier checkpoint is shared; a damaged one is replaced.
-        match self.read_chunk(name) {
-            Ok(_) => Ok(()),
-            Err(_) => write_atomically(&self.chunks().join(name.to_string()), chunk),
         }
     }
 

@@ -3,9 +3,11 @@
 //! A step is committed as a whole, and may yet be reduced again among others: so an update that begins before is written
 //! beside the committed state, never over it. Once the step is committed, the two change places.
 
+use std::sync::Arc;
+
 use starling_collective::kernel;
 
-use crate::optimizer::{Optimizer, Update};
+use crate::optimizer::{Optimizer, Update, exchange};
 
 /// Elements that are updated at a time: with their moments they fit the second-level cache, and are many enough to be
 /// written past the caches.
@@ -87,10 +89,10 @@ impl Draft {
     ///
     /// # Panics
     /// If something is missing.
-    pub(crate) fn commit(self, parameters: &mut Vec<f32>, optimizer: &mut Optimizer) -> Space {
+    pub(crate) fn commit(self, parameters: &mut Arc<Vec<f32>>, optimizer: &mut Optimizer) -> Space {
         assert_eq!(self.from, 0, "a state is replaced as a whole");
         let mut space = self.space;
-        std::mem::swap(parameters, &mut space.parameters);
+        exchange(parameters, &mut space.parameters);
         optimizer.exchange(&mut space.moments);
         optimizer.advance();
         space
@@ -118,12 +120,12 @@ mod tests {
         for spec in [OptimizerSpec::sgd(0.1), OptimizerSpec::momentum(0.05), OptimizerSpec::adam_w(1e-2)] {
             let mut generator = Generator::new(3);
             let mut numbers = || -> Vec<f32> { (0..PARAMETERS).map(|_| symmetric(&mut generator, 1.0)).collect() };
-            let mut drafted = (numbers(), Optimizer::new(spec, PARAMETERS));
+            let mut drafted = (Arc::new(numbers()), Optimizer::new(spec, PARAMETERS));
             let mut in_place = drafted.clone();
             let mut space = Space::default();
             for piece in [100, BLOCK - 1, BLOCK + 1, PARAMETERS, 1000] {
                 let gradients = numbers();
-                in_place.1.step(&mut in_place.0, &gradients, 0.5);
+                in_place.1.step(Arc::make_mut(&mut in_place.0).as_mut_slice(), &gradients, 0.5);
                 let mut draft = Draft::new(PARAMETERS, &drafted.1, 0.5, space);
                 for gradients in gradients.rchunks(piece) {
                     draft.prepend(&drafted.0, &drafted.1, gradients);

@@ -97,7 +97,7 @@ mod tests {
         let state = ReplicatedState {
             run: manifest.run_id(),
             step: 77,
-            parameters: parameters.clone(),
+            parameters: parameters.clone().into(),
             moments: Vec::new(),
             scalars: Vec::new(),
             ledger: Ledger::new(1, 1, 1),
@@ -125,7 +125,7 @@ mod tests {
         let other = ReplicatedState { run: RunId([0; 32]), ..state.clone() };
         let message = write_safetensors(&path, &other, &schema, &manifest).expect_err("another run").to_string();
         assert!(message.contains(&"0".repeat(64)), "{message}");
-        let short = ReplicatedState { parameters: vec![0.0; 3], ..state.clone() };
+        let short = ReplicatedState { parameters: vec![0.0; 3].into(), ..state.clone() };
         let message = write_safetensors(&path, &short, &schema, &manifest).expect_err("too short").to_string();
         assert!(message.contains("expected 310 parameters"), "{message}");
         let nowhere = directory.path().join("missing").join("model.safetensors");

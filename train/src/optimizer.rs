@@ -5,14 +5,16 @@
 //! subtraction, multiplication, division and square root, without fused multiply-add (Rust never contracts) and without
 //! a math library (powers come from repeated multiplication). Each element is on its own, so the compiler may vectorize.
 
+use std::sync::Arc;
+
 use crate::spec::OptimizerSpec;
 
 /// An optimizer's state beside the parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Optimizer {
     spec: OptimizerSpec,
-    /// Vectors as long as the parameters: momentum's velocity; AdamW's first and second moment.
-    moments: Vec<Vec<f32>>,
+    /// Vectors as long as the parameters: momentum's velocity; AdamW's first and second moment. Copies of the state share them.
+    moments: Vec<Arc<Vec<f32>>>,
     /// AdamW's `beta1^t` and `beta2^t`.
     scalars: Vec<f64>,
 }
@@ -20,14 +22,15 @@ pub struct Optimizer {
 impl Optimizer {
     /// The optimizer before the first step, for `parameters` parameters.
     pub fn new(spec: OptimizerSpec, parameters: usize) -> Self {
-        Self { spec, moments: vec![vec![0.0; parameters]; spec.moments()], scalars: vec![1.0; spec.scalars()] }
+        let moments = std::iter::repeat_with(|| Arc::new(vec![0.0; parameters])).take(spec.moments()).collect();
+        Self { spec, moments, scalars: vec![1.0; spec.scalars()] }
     }
 
     /// The optimizer with the given state.
     ///
     /// # Panics
     /// If the state has not the number of vectors and scalars of `spec`.
-    pub fn restore(spec: OptimizerSpec, moments: Vec<Vec<f32>>, scalars: Vec<f64>) -> Self {
+    pub fn restore(spec: OptimizerSpec, moments: Vec<Arc<Vec<f32>>>, scalars: Vec<f64>) -> Self {
         assert_eq!(
             (moments.len(), scalars.len()),
             (spec.moments(), spec.scalars()),
@@ -37,7 +40,7 @@ impl Optimizer {
     }
 
     /// The vectors it keeps.
-    pub fn moments(&self) -> &[Vec<f32>] {
+    pub fn moments(&self) -> &[Arc<Vec<f32>>] {
         &self.moments
     }
 
@@ -53,7 +56,9 @@ impl Optimizer {
     /// If the lengths differ.
     pub fn step(&mut self, parameters: &mut [f32], gradients: &[f32], scale: f32) {
         assert_eq!(parameters.len(), gradients.len(), "one gradient per parameter");
-        self.next(scale).run(parameters, gradients, &mut self.moments);
+        let update = self.next(scale);
+        let mut moments: Vec<&mut Vec<f32>> = self.moments.iter_mut().map(Arc::make_mut).collect();
+        update.run(parameters, gradients, &mut moments);
         self.advance();
     }
 
@@ -88,9 +93,10 @@ impl Optimizer {
         self.scalars = self.powers();
     }
 
-    /// Exchanges its vectors for those that were computed elsewhere.
-    pub(crate) fn exchange(&mut self, moments: &mut Vec<Vec<f32>>) {
-        std::mem::swap(&mut self.moments, moments);
+    /// Exchanges its vectors for those that were computed elsewhere. What copies of the state still share stays with them, and
+    /// an empty vector comes in its place.
+    pub(crate) fn exchange(&mut self, moments: &mut [Vec<f32>]) {
+        self.moments.iter_mut().zip(moments).for_each(|(ours, theirs)| exchange(ours, theirs));
     }
 
     /// The scalars after the next step.
@@ -104,6 +110,12 @@ impl Optimizer {
     }
 }
 
+/// Exchanges a vector that copies of the state may share for one that is nobody else's.
+pub(crate) fn exchange(shared: &mut Arc<Vec<f32>>, own: &mut Vec<f32>) {
+    let old = std::mem::replace(shared, Arc::new(std::mem::take(own)));
+    *own = Arc::into_inner(old).unwrap_or_default();
+}
+
 /// What one step does to each element, whichever are updated first.
 #[derive(Debug)]
 pub(crate) enum Update {
@@ -114,13 +126,15 @@ pub(crate) enum Update {
 
 impl Update {
     /// Updates `parameters` and their `moments`, which may be longer.
-    pub(crate) fn run(&self, parameters: &mut [f32], gradients: &[f32], moments: &mut [Vec<f32>]) {
+    pub(crate) fn run<M: AsMut<[f32]>>(&self, parameters: &mut [f32], gradients: &[f32], moments: &mut [M]) {
         let length = parameters.len();
         match (self, moments) {
             (Self::Sgd(update), []) => update.step(parameters, gradients),
-            (Self::Momentum(update), [velocity]) => update.step(parameters, gradients, &mut velocity[..length]),
+            (Self::Momentum(update), [velocity]) => {
+                update.step(parameters, gradients, &mut velocity.as_mut()[..length])
+            }
             (Self::AdamW(update), [first, second]) => {
-                update.step(parameters, gradients, &mut first[..length], &mut second[..length]);
+                update.step(parameters, gradients, &mut first.as_mut()[..length], &mut second.as_mut()[..length]);
             }
             _ => unreachable!("invariant: an optimizer has its own number of moments"),
         }

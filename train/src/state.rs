@@ -6,6 +6,7 @@
 //! ```
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use starling_collective::kernel;
 use starling_topology::ledger::MAX_LEDGER_BYTES;
@@ -29,10 +30,10 @@ pub struct ReplicatedState {
     pub run: RunId,
     /// The last step that it includes; 0 before the first one.
     pub step: u64,
-    /// All parameters, in visit order.
-    pub parameters: Vec<f32>,
+    /// All parameters, in visit order. A copy of a state shares the vectors.
+    pub parameters: Arc<Vec<f32>>,
     /// The optimizer's vectors, each as long as the parameters.
-    pub moments: Vec<Vec<f32>>,
+    pub moments: Vec<Arc<Vec<f32>>>,
     /// The optimizer's scalars.
     pub scalars: Vec<f64>,
     /// Which samples are done, and who computes those of the next step.
@@ -91,7 +92,7 @@ impl ReplicatedState {
     /// If a moment is not as long as the parameters.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.encoded_len());
-        self.write(&mut bytes).expect("invariant: writing to memory does not fail");
+        StateView::of(self).write(&mut bytes).expect("invariant: writing to memory does not fail");
         bytes
     }
 
@@ -148,7 +149,7 @@ impl ReplicatedState {
             let numbers = rest.numbers(parameters as usize).ok_or_else(|| length(expected))?;
             match kernel::first_non_finite(&numbers) {
                 Some(at) => Err(StateError::NotFinite { what, at: at as u64 }),
-                None => Ok(numbers),
+                None => Ok(Arc::new(numbers)),
             }
         };
         let parameters = vector("parameters")?;
@@ -173,9 +174,15 @@ impl ReplicatedState {
         if is_next { Ok(()) } else { Err(StateError::LedgerStep { step, pending }) }
     }
 
-    /// Writes the canonical bytes.
-    pub(crate) fn write(&self, into: &mut impl Write) -> io::Result<()> {
-        StateView::of(self).write(into)
+    /// Writes the canonical bytes, and gives up each vector as soon as it is written: whoever shares it can change it then
+    /// without a copy.
+    pub(crate) fn write_out(self, into: &mut impl Write) -> io::Result<()> {
+        StateView::of(&self).write_head(into)?;
+        let Self { parameters, moments, scalars, ledger, .. } = self;
+        for numbers in std::iter::once(parameters).chain(moments) {
+            write_numbers(&numbers, into)?;
+        }
+        write_tail(&scalars, &ledger, into)
     }
 }
 
@@ -189,7 +196,7 @@ pub(crate) struct StateView<'a> {
     pub(crate) run: RunId,
     pub(crate) step: u64,
     pub(crate) parameters: &'a [f32],
-    pub(crate) moments: &'a [Vec<f32>],
+    pub(crate) moments: &'a [Arc<Vec<f32>>],
     pub(crate) scalars: &'a [f64],
     pub(crate) ledger: &'a Ledger,
 }
@@ -213,26 +220,35 @@ impl<'a> StateView<'a> {
     }
 
     fn write(&self, into: &mut impl Write) -> io::Result<()> {
-        let ledger = self.ledger.encode();
+        self.write_head(into)?;
+        write_numbers(self.parameters, into)?;
+        self.moments.iter().try_for_each(|moment| write_numbers(moment, into))?;
+        write_tail(self.scalars, self.ledger, into)
+    }
+
+    fn write_head(&self, into: &mut impl Write) -> io::Result<()> {
+        for moment in self.moments {
+            assert_eq!(moment.len(), self.parameters.len(), "a moment is as long as the parameters");
+        }
         into.write_all(MAGIC)?;
         into.write_all(&self.run.0)?;
         into.write_all(&self.step.to_le_bytes())?;
         into.write_all(&(self.parameters.len() as u64).to_le_bytes())?;
         into.write_all(&(self.moments.len() as u32).to_le_bytes())?;
         into.write_all(&(self.scalars.len() as u32).to_le_bytes())?;
-        into.write_all(&(ledger.len() as u32).to_le_bytes())?;
-        write_numbers(self.parameters, into)?;
-        for moment in self.moments {
-            assert_eq!(moment.len(), self.parameters.len(), "a moment is as long as the parameters");
-            write_numbers(moment, into)?;
-        }
-        self.scalars.iter().try_for_each(|scalar| into.write_all(&scalar.to_le_bytes()))?;
-        into.write_all(&ledger)
+        into.write_all(&(self.ledger.encoded_len() as u32).to_le_bytes())
     }
+}
+
+fn write_tail(scalars: &[f64], ledger: &Ledger, into: &mut impl Write) -> io::Result<()> {
+    scalars.iter().try_for_each(|scalar| into.write_all(&scalar.to_le_bytes()))?;
+    into.write_all(&ledger.encode())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Weak;
+
     use starling_topology::{Generator, PeerId};
 
     use super::*;
@@ -249,8 +265,8 @@ mod tests {
         ReplicatedState {
             run: RunId([7; 32]),
             step: 12,
-            parameters: vec![1.0, -0.0, 3.5e-40],
-            moments: vec![vec![0.5, 0.25, 0.0], vec![1.0, 2.0, 3.0]],
+            parameters: vec![1.0, -0.0, 3.5e-40].into(),
+            moments: vec![vec![0.5, 0.25, 0.0].into(), vec![1.0, 2.0, 3.0].into()],
             scalars: vec![0.9, 0.999],
             ledger: ledger(12),
         }
@@ -259,12 +275,12 @@ mod tests {
     #[test]
     fn a_state_survives_its_bytes_to_the_bit() {
         let large = ReplicatedState {
-            parameters: (0..10_000).map(|at| at as f32).collect(),
+            parameters: Arc::new((0..10_000).map(|at| at as f32).collect()),
             moments: Vec::new(),
             scalars: Vec::new(),
             ..state()
         };
-        let empty = ReplicatedState { parameters: Vec::new(), moments: Vec::new(), scalars: Vec::new(), ..state() };
+        let empty = ReplicatedState { parameters: Arc::default(), moments: Vec::new(), scalars: Vec::new(), ..state() };
         let fresh = ReplicatedState { step: 0, ledger: Ledger::new(3, 50, 7), ..state() };
         let begun = ReplicatedState { step: 0, ledger: ledger(0), ..state() };
         for state in [state(), large, empty, fresh, begun] {
@@ -277,13 +293,47 @@ mod tests {
         }
     }
 
+    /// Counts the bytes written, and notes at each write which vectors are still held.
+    struct Witness {
+        vectors: Vec<Weak<Vec<f32>>>,
+        seen: Vec<(usize, usize)>,
+        bytes: usize,
+    }
+
+    impl Write for Witness {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let held = self.vectors.iter().filter(|vector| vector.strong_count() > 0).count();
+            self.seen.push((self.bytes, held));
+            self.bytes += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn vectors_are_given_up_once_they_are_written() {
+        let state = state();
+        let all = std::iter::once(&state.parameters).chain(&state.moments);
+        let mut witness = Witness { vectors: all.map(Arc::downgrade).collect(), seen: Vec::new(), bytes: 0 };
+        let length = state.encoded_len();
+        state.write_out(&mut witness).expect("written");
+        let vector = |at: usize| HEADER_BYTES + at * 12;
+        for expected in [(0, 3), (vector(0), 3), (vector(1), 2), (vector(2), 1), (vector(3), 0)] {
+            assert!(witness.seen.contains(&expected), "{expected:?} in {:?}", witness.seen);
+        }
+        assert_eq!(witness.bytes, length);
+    }
+
     #[test]
     fn the_digest_covers_everything() {
         let changes: [fn(&mut ReplicatedState); 7] = [
             |state| state.run.0[31] ^= 1,
             |state| state.step += 1,
-            |state| state.parameters[1] = 0.0,
-            |state| state.moments[1][2] = 4.0,
+            |state| Arc::make_mut(&mut state.parameters)[1] = 0.0,
+            |state| Arc::make_mut(&mut state.moments[1])[2] = 4.0,
             |state| state.scalars[1] = 0.998,
             |state| state.moments.swap(0, 1),
             |state| state.ledger = ledger(13),
@@ -347,8 +397,8 @@ mod tests {
             ReplicatedState::decode(&state.encode()).expect_err("not finite")
         };
         let not_finite = |what, at| StateError::NotFinite { what, at };
-        assert_eq!(refused(|state| state.parameters[2] = f32::NAN), not_finite("parameters", 2));
-        assert_eq!(refused(|state| state.moments[1][0] = f32::INFINITY), not_finite("moments", 0));
+        assert_eq!(refused(|state| Arc::make_mut(&mut state.parameters)[2] = f32::NAN), not_finite("parameters", 2));
+        assert_eq!(refused(|state| Arc::make_mut(&mut state.moments[1])[0] = f32::INFINITY), not_finite("moments", 0));
         assert_eq!(refused(|state| state.scalars[1] = f64::NAN), not_finite("scalars", 1));
     }
 

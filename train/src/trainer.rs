@@ -13,6 +13,7 @@ mod update;
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::tensor::{Device, ExecutionError, Tensor};
@@ -75,7 +76,8 @@ pub struct Trainer {
     blocks: Vec<Block>,
     loss: CrossEntropyLoss,
     step: u64,
-    parameters: Vec<f32>,
+    /// Copies of the state share them until the next update.
+    parameters: Arc<Vec<f32>>,
     optimizer: Optimizer,
     /// What comes of the pending step, as far as that is reduced.
     draft: Option<Draft>,
@@ -124,7 +126,7 @@ impl Trainer {
             loader: Loader::new(open.device.clone()),
             inner: open.device,
             step: 0,
-            parameters,
+            parameters: Arc::new(parameters),
             draft: None,
             space: Space::default(),
         })
@@ -282,7 +284,8 @@ impl Trainer {
         contribution::alone(self.ledger.step(), values, weight, self.manifest.batch_size, me, speed)
     }
 
-    /// A copy of the replicated state.
+    /// A copy of the replicated state, which costs nothing yet: it shares its vectors with the trainer until the next update,
+    /// which copies those that are still shared then.
     pub fn state(&self) -> ReplicatedState {
         ReplicatedState {
             run: self.run,
@@ -326,7 +329,7 @@ impl Trainer {
         };
         let spec = self.manifest.optimizer;
         let expected = lengths(self.parameters.len(), &vec![self.parameters.len(); spec.moments()], spec.scalars());
-        let moments: Vec<usize> = state.moments.iter().map(Vec::len).collect();
+        let moments: Vec<usize> = state.moments.iter().map(|moment| moment.len()).collect();
         let found = lengths(state.parameters.len(), &moments, state.scalars.len());
         if expected != found {
             return Err(Error::OtherShape { step: state.step, expected, found });

@@ -213,12 +213,12 @@ mod tests {
             let state = ReplicatedState {
                 run: RunId([run; 32]),
                 step,
-                parameters: vec![1.0],
+                parameters: vec![1.0].into(),
                 moments: vec![],
                 scalars: vec![],
                 ledger: ledger_after(step),
             };
-            folder.open(state.run, 3).expect("a store").save(&state).expect("saved");
+            folder.open(state.run, 3).expect("a store").save(state).expect("saved");
         }
         let lock = DataDirLock::acquire(data_dir.path()).expect("free");
         let stores = folder.stores(usize::MAX).expect("read");
@@ -241,13 +241,13 @@ mod tests {
         let state = ReplicatedState {
             run: RunId([1; 32]),
             step: 5,
-            parameters: vec![1.0],
+            parameters: vec![1.0].into(),
             moments: vec![],
             scalars: vec![],
             ledger: ledger_after(5),
         };
         let store = CheckpointFolder::new(data_dir.path()).open(state.run, 3).expect("a store");
-        let info = store.save(&state).expect("saved");
+        let info = store.save(state).expect("saved");
         let identities = [(); 2].map(|()| crate::identity::Identity::generate());
         let [signer, forger] = &identities;
         let peer = |identity: &crate::identity::Identity| {

@@ -80,7 +80,7 @@ impl Thread {
 
 fn state(step: u64) -> Box<ReplicatedState> {
     let ledger = starling_topology::Ledger::new(1, 10, 5);
-    let (parameters, moments, scalars) = (vec![1.0], Vec::new(), Vec::new());
+    let (parameters, moments, scalars) = (vec![1.0].into(), Vec::new(), Vec::new());
     Box::new(ReplicatedState { run: RUN, step, parameters, moments, scalars, ledger })
 }
 

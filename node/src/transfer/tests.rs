@@ -53,7 +53,7 @@ fn peer(name: u8) -> PeerId {
 
 /// Of a little more than three chunks.
 fn state(seed: f32) -> ReplicatedState {
-    let parameters = (0..800_000).map(|at| at as f32 + seed).collect();
+    let parameters = Arc::new((0..800_000).map(|at| at as f32 + seed).collect());
     let mut ledger = Ledger::new(1, 10, 5);
     ledger.assign(&[peer(1)]);
     for step in 1..=STEP {
@@ -204,7 +204,7 @@ fn lacking(head: Head, donors: &[u8]) -> Lacking {
 #[tokio::test]
 async fn a_checkpoint_comes_from_several_and_what_is_here_is_not_asked_for_again() {
     let ((_theirs, held), (_ours, store)) = (self::store(), self::store());
-    let info = held.save(&state(0.5)).expect("saved");
+    let info = held.save(state(0.5)).expect("saved");
     let manifest = held.manifest(info.id).expect("read").expect("there");
     let shelf = shelf(held.clone());
     store.insert(&manifest, &held.read_chunk(manifest.chunks[2]).expect("intact")).expect("kept");
@@ -229,7 +229,7 @@ async fn a_checkpoint_comes_from_several_and_what_is_here_is_not_asked_for_again
 #[tokio::test]
 async fn only_the_checkpoint_that_was_signed_is_taken() {
     let ((_theirs, held), (_ours, store)) = (self::store(), self::store());
-    let info = held.save(&state(0.5)).expect("saved");
+    let info = held.save(state(0.5)).expect("saved");
     let shelf = shelf(held);
     let open = |_| opened(Ok(connect_to(&shelf)));
     let right = head(&info, &View::found(RUN, peer(1)));
@@ -270,7 +270,7 @@ async fn a_peer_says_what_it_holds_of_which_run_and_who_is_in_a_view() {
     let ask = async |run: RunId| newest(&mut connect_to(&shelf), run, STEP, STALL).await;
     assert_eq!(ask(RUN).await.expect("answered"), Newest { live: false, proof: None });
     shelf.enter(&view);
-    let info = held.save(&state(0.5)).expect("saved");
+    let info = held.save(state(0.5)).expect("saved");
     assert_eq!(ask(RUN).await.expect("answered"), Newest { live: true, proof: None }, "nobody has signed it");
     shelf.leave();
     let head = head(&info, &view);

@@ -70,7 +70,7 @@ mod tests {
         ReplicatedState {
             run: RunId([run; 32]),
             step,
-            parameters: vec![0.5; 8],
+            parameters: vec![0.5; 8].into(),
             moments: vec![],
             scalars: vec![],
             ledger: crate::checkpoint::tests::ledger(step),
@@ -85,7 +85,7 @@ mod tests {
         assert!(!directory.path().join("checkpoints").exists(), "asking made it");
         for (run, age) in [(1, 10), (2, 30), (3, 20)] {
             let store = folder.open(RunId([run; 32]), 3).expect("a store");
-            let info = store.save(&state(run, 5)).expect("saved");
+            let info = store.save(state(run, 5)).expect("saved");
             let file = fs::File::options().write(true).open(info.path).expect("there");
             file.set_modified(SystemTime::now() - Duration::from_secs(age)).expect("set");
         }

@@ -1,4 +1,5 @@
 use std::fs;
+use std::sync::Arc;
 
 use starling_topology::{Ledger, PeerId, View};
 use tempfile::TempDir;
@@ -16,8 +17,8 @@ fn state(step: u64) -> ReplicatedState {
     ReplicatedState {
         run: RunId([1; 32]),
         step,
-        parameters: (0..1000).map(|at| at as f32 + step as f32).collect(),
-        moments: vec![vec![step as f32; 1000]],
+        parameters: Arc::new((0..1000).map(|at| at as f32 + step as f32).collect()),
+        moments: vec![vec![step as f32; 1000].into()],
         scalars: vec![0.5],
         ledger: ledger(step),
     }
@@ -40,7 +41,7 @@ fn chunk_files(store: &CheckpointStore) -> Vec<PathBuf> {
 #[test]
 fn what_is_saved_is_loaded() {
     let (_directory, store) = store(3);
-    let info = store.save(&state(5)).expect("saved");
+    let info = store.save(state(5)).expect("saved");
     assert_eq!((info.step, info.digest, info.bytes), (5, state(5).digest(), state(5).encoded_len() as u64));
     assert_eq!(info.path.file_name().expect("a name").to_string_lossy(), format!("step-000000000005-{}.json", info.id));
     assert_eq!(store.load(None).expect("loaded"), state(5));
@@ -52,9 +53,12 @@ fn what_is_saved_is_loaded() {
 #[test]
 fn a_state_of_several_chunks_is_put_together() {
     let (_directory, store) = store(2);
-    let large =
-        ReplicatedState { parameters: vec![1.5; 1_300_000], moments: vec![vec![0.0; 1_300_000]; 2], ..state(1) };
-    store.save(&large).expect("saved");
+    let large = ReplicatedState {
+        parameters: vec![1.5; 1_300_000].into(),
+        moments: vec![vec![0.0; 1_300_000].into(); 2],
+        ..state(1)
+    };
+    store.save(large.clone()).expect("saved");
     assert!(chunk_files(&store).len() > 1);
     assert!(chunk_files(&store).iter().all(|path| fs::metadata(path).expect("there").len() <= CHUNK_BYTES as u64));
     assert_eq!(store.load(None).expect("loaded"), large);
@@ -64,7 +68,7 @@ fn a_state_of_several_chunks_is_put_together() {
 fn the_last_ones_are_kept_and_chunks_nobody_needs_are_removed() {
     let (_directory, store) = store(2);
     for step in [1, 2, 3, 10] {
-        store.save(&state(step)).expect("saved");
+        store.save(state(step)).expect("saved");
     }
     assert_eq!(steps(&store), [3, 10]);
     assert_eq!(chunk_files(&store).len(), 2);
@@ -76,17 +80,17 @@ fn the_last_ones_are_kept_and_chunks_nobody_needs_are_removed() {
 #[test]
 fn the_one_just_saved_is_never_removed() {
     let (_directory, store) = store(1);
-    store.save(&state(10)).expect("saved");
-    store.save(&state(4)).expect("a run that went back");
+    store.save(state(10)).expect("saved");
+    store.save(state(4)).expect("a run that went back");
     assert_eq!(store.load(Some(4)).expect("kept"), state(4));
 }
 
 #[test]
 fn a_step_saved_again_replaces_the_first() {
     let (_directory, store) = store(3);
-    store.save(&state(4)).expect("saved");
+    store.save(state(4)).expect("saved");
     let other = ReplicatedState { scalars: vec![0.25], ..state(4) };
-    store.save(&other).expect("saved");
+    store.save(other.clone()).expect("saved");
     assert_eq!(steps(&store), [4]);
     assert_eq!(store.load(Some(4)).expect("loaded"), other);
 }
@@ -94,7 +98,7 @@ fn a_step_saved_again_replaces_the_first() {
 #[test]
 fn a_flipped_bit_anywhere_is_refused_with_file_and_both_hashes() {
     let (_directory, store) = store(3);
-    let info = store.save(&state(1)).expect("saved");
+    let info = store.save(state(1)).expect("saved");
     let mut files = chunk_files(&store);
     files.push(info.path);
     for file in files {
@@ -122,9 +126,9 @@ fn a_flipped_bit_anywhere_is_refused_with_file_and_both_hashes() {
 #[test]
 fn damage_is_found_by_verify_and_passed_over_by_name() {
     let (_directory, store) = store(5);
-    let first = store.save(&state(1)).expect("saved");
+    let first = store.save(state(1)).expect("saved");
     let before = chunk_files(&store);
-    let second = store.save(&state(2)).expect("saved");
+    let second = store.save(state(2)).expect("saved");
     let chunk = chunk_files(&store).into_iter().find(|path| !before.contains(path)).expect("a new chunk");
     fs::write(&chunk, b"short").expect("written");
     let verdicts = store.verify().expect("read");
@@ -140,18 +144,18 @@ fn damage_is_found_by_verify_and_passed_over_by_name() {
     let message = store.load(Some(2)).expect_err("missing").to_string();
     assert!(message.contains("cannot read") && message.contains(&*chunk.to_string_lossy()), "{message}");
     // Saving the same state again repairs it.
-    store.save(&state(2)).expect("saved");
+    store.save(state(2)).expect("saved");
     assert!(store.verify().expect("read").iter().all(|verdict| verdict.result.is_ok()));
 }
 
 #[test]
 fn a_damaged_manifest_does_not_keep_a_run_from_saving_and_is_left_for_inspection() {
     let (_directory, store) = store(1);
-    let first = store.save(&state(1)).expect("saved");
+    let first = store.save(state(1)).expect("saved");
     fs::write(&first.path, b"{}").expect("written");
     assert!(matches!(store.list(), Err(CheckpointError::Damaged { .. })));
     assert_eq!((store.last_intact().expect("read"), store.run().expect("read")), (None, None));
-    let second = store.save(&state(2)).expect("saved");
+    let second = store.save(state(2)).expect("saved");
     assert!(first.path.exists() && second.path.exists());
     assert_eq!(store.load(None).expect("intact"), state(2));
 }
@@ -159,7 +163,7 @@ fn a_damaged_manifest_does_not_keep_a_run_from_saving_and_is_left_for_inspection
 #[test]
 fn a_manifest_with_the_right_hash_but_wrong_content_is_refused() {
     let (_directory, store) = store(3);
-    let info = store.save(&state(1)).expect("saved");
+    let info = store.save(state(1)).expect("saved");
     let text = fs::read_to_string(&info.path).expect("read");
     let refused = |step: u64, text: &str| {
         let path = store.directory.join(format!("step-{step:012}-{}.json", blake3::hash(text.as_bytes())));
@@ -188,7 +192,7 @@ fn a_manifest_with_the_right_hash_but_wrong_content_is_refused() {
 #[test]
 fn leftovers_of_interrupted_writes_are_swept_and_other_files_are_not() {
     let (_directory, store) = store(3);
-    let info = store.save(&state(1)).expect("saved");
+    let info = store.save(state(1)).expect("saved");
     let chunk = chunk_files(&store).pop().expect("a chunk");
     let beside = |path: &Path, suffix: &str| {
         path.with_file_name(format!(".{}.{suffix}", path.file_name().expect("a name").to_string_lossy()))
@@ -207,18 +211,18 @@ fn leftovers_of_interrupted_writes_are_swept_and_other_files_are_not() {
 #[test]
 fn an_interrupted_save_leaves_the_checkpoints_before_it() {
     let (_directory, store) = store(1);
-    store.save(&state(1)).expect("saved");
+    store.save(state(1)).expect("saved");
     // What a crash between the chunks and the manifest leaves: chunks that nobody needs.
     let orphan = store.chunks().join(blake3::hash(b"orphan").to_string());
     fs::write(&orphan, b"orphan").expect("written");
     let store = CheckpointStore::open(store.directory, 1).expect("opened again");
     assert_eq!(store.load(None).expect("intact"), state(1));
-    store.save(&state(2)).expect("saved");
+    store.save(state(2)).expect("saved");
     assert!(!orphan.exists());
     // A save that cannot write changes nothing.
     fs::remove_dir_all(store.chunks()).expect("removed");
     fs::write(store.chunks(), b"a file in the way").expect("written");
-    let message = store.save(&state(3)).expect_err("no place for chunks").to_string();
+    let message = store.save(state(3)).expect_err("no place for chunks").to_string();
     assert!(message.contains("cannot write") && message.contains("chunks"), "{message}");
     assert_eq!(steps(&store), [2]);
 }
@@ -226,9 +230,9 @@ fn an_interrupted_save_leaves_the_checkpoints_before_it() {
 #[test]
 fn another_runs_directory_is_refused_by_name() {
     let (_directory, store) = store(3);
-    store.save(&state(1)).expect("saved");
+    store.save(state(1)).expect("saved");
     let other = ReplicatedState { run: RunId([2; 32]), ..state(1) };
-    let message = store.save(&other).expect_err("another run").to_string();
+    let message = store.save(other.clone()).expect_err("another run").to_string();
     assert!(message.contains(&"01".repeat(32)) && message.contains(&"02".repeat(32)), "{message}");
     assert_eq!(store.load(None).expect("untouched"), state(1));
 }
@@ -270,7 +274,7 @@ fn verify(peer: PeerId, message: &[u8], signature: &[u8; 64]) -> bool {
 
 /// Saves a step and has it signed by a quorum.
 fn save_stable(store: &CheckpointStore, step: u64) -> CheckpointInfo {
-    let info = store.save(&state(step)).expect("saved");
+    let info = store.save(state(step)).expect("saved");
     let head = head(&info);
     let signed = store.sign(&head, &members(), &[signature(1, &head), signature(2, &head)], verify).expect("signed");
     assert!(signed.stable);
@@ -280,7 +284,7 @@ fn save_stable(store: &CheckpointStore, step: u64) -> CheckpointInfo {
 #[test]
 fn a_quorum_of_verified_signatures_makes_a_checkpoint_stable() {
     let (_directory, store) = store(3);
-    let info = store.save(&state(5)).expect("saved");
+    let info = store.save(state(5)).expect("saved");
     let head = head(&info);
     assert_eq!((store.signed(&info), store.newest_stable().expect("read")), (None, None));
     let (forged, members) = ((PeerId([3; 32]), signature(4, &head).1), members());
@@ -307,7 +311,7 @@ fn a_quorum_of_verified_signatures_makes_a_checkpoint_stable() {
 #[test]
 fn a_head_of_another_view_begins_anew() {
     let (_directory, store) = store(3);
-    let info = store.save(&state(5)).expect("saved");
+    let info = store.save(state(5)).expect("saved");
     let next = view(&[1, 2, 3, 4]);
     let (first, second) = (head(&info), Head { view: next.id(), ..head(&info) });
     store.sign(&first, &members(), &[signature(1, &first)], verify).expect("one");
@@ -318,7 +322,7 @@ fn a_head_of_another_view_begins_anew() {
 #[test]
 fn only_what_is_here_can_be_signed() {
     let (_directory, store) = store(3);
-    let info = store.save(&state(5)).expect("saved");
+    let info = store.save(state(5)).expect("saved");
     let other = Head { manifest: Digest([9; 32]), ..head(&info) };
     assert!(matches!(
         store.sign(&other, &members(), &[], verify),
@@ -376,13 +380,13 @@ fn the_last_stable_checkpoint_is_kept_until_a_later_one_is_stable() {
         save_stable(&store, step);
     }
     for step in [3, 4, 5, 6] {
-        store.save(&state(step)).expect("saved");
+        store.save(state(step)).expect("saved");
     }
     assert_eq!(steps(&store), [2, 5, 6]);
     assert_eq!(store.newest_stable().expect("read").map(|info| info.step), Some(2));
     save_stable(&store, 7);
     assert_eq!(steps(&store), [2, 6, 7]);
-    store.save(&state(8)).expect("saved");
+    store.save(state(8)).expect("saved");
     assert_eq!(steps(&store), [7, 8]);
     // No file of those that are gone is left: two manifests, one of signatures, the folder of chunks.
     assert_eq!(names(&store.directory).expect("read").len(), 4);
@@ -399,11 +403,11 @@ fn a_damaged_stable_checkpoint_takes_no_other_ones_place() {
     assert_eq!(steps(&store), [1, 2]);
     let chunk = chunk_files(&store).into_iter().find(|path| !before.contains(path)).expect("a new chunk");
     fs::write(chunk, b"damaged").expect("written");
-    store.save(&state(3)).expect("saved");
+    store.save(state(3)).expect("saved");
     assert_eq!(steps(&store), [1, 2, 3]);
     assert_eq!(store.newest_stable().expect("read").map(|info| info.step), Some(1));
     assert!(store.signed(&later).expect("signed").stable);
-    store.save(&state(2)).expect("repaired");
+    store.save(state(2)).expect("repaired");
     assert_eq!(store.newest_stable().expect("read").map(|info| info.step), Some(2));
 }
 
@@ -412,7 +416,7 @@ fn a_stable_checkpoint_is_not_replaced_by_another_of_its_step() {
     let (_directory, store) = store(3);
     let stable = save_stable(&store, 4);
     let other = ReplicatedState { scalars: vec![0.25], ..state(4) };
-    store.save(&other).expect("saved");
+    store.save(other.clone()).expect("saved");
     assert_eq!(store.newest_stable().expect("read"), Some(stable));
 }
 
@@ -422,7 +426,7 @@ fn abandoned_checkpoints_are_passed_over_and_go_with_the_next_save() {
     store.abandon(None).expect("nothing to abandon");
     assert_eq!(names(&store.directory).expect("read"), ["chunks"]);
     save_stable(&store, 4);
-    store.save(&state(9)).expect("saved");
+    store.save(state(9)).expect("saved");
     store.abandon(None).expect("marked");
     let store = CheckpointStore::open(store.directory, 5).expect("opened again");
     assert_eq!((store.newest_stable().expect("read"), store.last_intact().expect("read")), (None, None));
@@ -431,16 +435,16 @@ fn abandoned_checkpoints_are_passed_over_and_go_with_the_next_save() {
     assert_eq!(store.load(Some(4)).expect("asked for by step"), state(4));
     // A save that fails leaves them where they are.
     let other_run = ReplicatedState { run: RunId([2; 32]), ..state(5) };
-    store.save(&other_run).expect_err("another run");
+    store.save(other_run.clone()).expect_err("another run");
     assert_eq!(steps(&store), [4, 9]);
     // The branch that went on is at a lower step.
-    store.save(&state(7)).expect("saved");
+    store.save(state(7)).expect("saved");
     assert_eq!((steps(&store), store.load(None).expect("loaded")), (vec![7], state(7)));
     assert_eq!(names(&store.directory).expect("read").len(), 2, "one manifest and the folder of chunks");
     assert_eq!(chunk_files(&store).len(), 1);
     // A state that both branches had is none of an abandoned branch.
     store.abandon(None).expect("marked");
-    store.save(&state(7)).expect("saved");
+    store.save(state(7)).expect("saved");
     assert_eq!((store.last_intact().expect("read"), steps(&store)), (Some(7), vec![7]));
 }
 
@@ -449,11 +453,11 @@ fn the_others_are_abandoned_when_a_run_goes_on_from_an_earlier_one() {
     let (_directory, store) = store(5);
     let stable = save_stable(&store, 4);
     for step in [6, 8] {
-        store.save(&state(step)).expect("saved");
+        store.save(state(step)).expect("saved");
     }
     store.abandon(Some(stable.id)).expect("marked");
     assert_eq!((store.steps().expect("read"), steps(&store)), (vec![4], vec![4, 6, 8]));
-    store.save(&state(5)).expect("saved");
+    store.save(state(5)).expect("saved");
     assert_eq!(steps(&store), [4, 5]);
 }
 
@@ -472,7 +476,7 @@ fn a_member_recovers_from_the_last_stable_checkpoint_that_is_intact() {
     let nothing = store.recover().expect("read");
     assert!(nothing.found.is_none() && nothing.damaged.is_empty());
     let infos = [save_stable(&store, 1), save_stable(&store, 2)];
-    let [third, fourth] = [3, 4].map(|step| store.save(&state(step)).expect("saved"));
+    let [third, fourth] = [3, 4].map(|step| store.save(state(step)).expect("saved"));
     let recovered = |damaged: usize| {
         let recovered = store.recover().expect("read");
         assert_eq!(recovered.damaged.len(), damaged, "{:?}", recovered.damaged);
@@ -492,7 +496,7 @@ fn a_member_recovers_from_the_last_stable_checkpoint_that_is_intact() {
 #[test]
 fn a_list_of_abandoned_checkpoints_that_cannot_be_read_lets_nothing_be_used() {
     let (_directory, store) = store(5);
-    store.save(&state(4)).expect("saved");
+    store.save(state(4)).expect("saved");
     store.abandon(None).expect("marked");
     let path = store.directory.join(ABANDONED);
     let intact = fs::read_to_string(&path).expect("read");
@@ -503,7 +507,7 @@ fn a_list_of_abandoned_checkpoints_that_cannot_be_read_lets_nothing_be_used() {
         fs::write(&path, damaged).expect("written");
         let message = store.load(None).expect_err("damaged").to_string();
         assert!(message.contains("abandoned.json") && message.contains("remove it only if"), "{message}");
-        assert!(store.last_intact().is_err() && store.newest_stable().is_err() && store.save(&state(5)).is_err());
+        assert!(store.last_intact().is_err() && store.newest_stable().is_err() && store.save(state(5)).is_err());
     }
 }
 
@@ -522,7 +526,7 @@ fn signatures_without_their_checkpoint_are_swept() {
 #[test]
 fn checkpoints_are_handed_out_by_hash() {
     let (_directory, store) = store(3);
-    let info = store.save(&state(5)).expect("saved");
+    let info = store.save(state(5)).expect("saved");
     let manifest = store.manifest(info.id).expect("read").expect("there");
     assert_eq!((manifest.id(), manifest.digest), (info.id, info.digest));
     let mut assembly = crate::snapshot::Assembly::new(manifest, info.bytes).expect("within bounds");
@@ -542,8 +546,8 @@ fn checkpoints_are_handed_out_by_hash() {
 fn a_checkpoint_comes_from_another_store_chunk_by_chunk() {
     let ((_theirs, donor), (_ours, store)) = (self::store(3), self::store(3));
     let mut state = state(7);
-    (state.parameters, state.moments) = ((0..600_000).map(|at| at as f32).collect(), vec![]);
-    let info = donor.save(&state).expect("saved");
+    (state.parameters, state.moments) = (Arc::new((0..600_000).map(|at| at as f32).collect()), vec![]);
+    let info = donor.save(state.clone()).expect("saved");
     let manifest = donor.manifest(info.id).expect("read").expect("there");
     let missing = store.missing(&manifest);
     assert_eq!(missing, manifest.chunks);
@@ -568,7 +572,7 @@ fn a_checkpoint_comes_from_another_store_chunk_by_chunk() {
 #[test]
 fn foreign_bytes_become_no_checkpoint() {
     let ((_theirs, donor), (_ours, store)) = (self::store(3), self::store(3));
-    let info = donor.save(&state(7)).expect("saved");
+    let info = donor.save(state(7)).expect("saved");
     let manifest = donor.manifest(info.id).expect("read").expect("there");
     let chunk = donor.read_chunk(manifest.chunks[0]).expect("intact");
     let error = store.insert(&manifest, b"something else").expect_err("no chunk of it").to_string();
@@ -595,7 +599,7 @@ fn what_arrives_takes_the_place_of_older_ones_but_not_of_the_last_stable_one() {
     let ((_theirs, donor), (_ours, store)) = (self::store(9), self::store(2));
     let stable = save_stable(&store, 5);
     for step in 6..=9 {
-        let info = donor.save(&state(step)).expect("saved");
+        let info = donor.save(state(step)).expect("saved");
         let manifest = donor.manifest(info.id).expect("read").expect("there");
         for name in store.missing(&manifest) {
             store.insert(&manifest, &donor.read_chunk(name).expect("intact")).expect("kept");

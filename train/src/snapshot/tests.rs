@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use starling_topology::{Ledger, PeerId};
 
@@ -10,7 +12,7 @@ fn state() -> ReplicatedState {
     ReplicatedState {
         run: RunId([7; 32]),
         step: 0,
-        parameters: (0..262_095).map(|at| at as f32).collect(),
+        parameters: Arc::new((0..262_095).map(|at| at as f32).collect()),
         moments: vec![],
         scalars: vec![],
         ledger,
@@ -19,8 +21,8 @@ fn state() -> ReplicatedState {
 
 /// A state of five chunks, two of which are equal.
 fn large() -> ReplicatedState {
-    let parameters: Vec<f32> = (0..300_000).map(|at| at as f32).collect();
-    ReplicatedState { moments: vec![vec![0.0; 300_000]; 3], parameters, ..state() }
+    let parameters = Arc::new((0..300_000).map(|at| at as f32).collect());
+    ReplicatedState { moments: vec![vec![0.0; 300_000].into(); 3], parameters, ..state() }
 }
 
 fn assemble(snapshot: &StateSnapshot, max_bytes: u64) -> Assembly {
@@ -63,7 +65,7 @@ fn cutting_a_state_as_it_is_written_gives_the_same_chunks() {
             chunks.push(name);
             Ok(())
         });
-        state.write(&mut splitter).expect("written");
+        state.clone().write_out(&mut splitter).expect("written");
         let manifest = splitter.finish(state.run, state.step).expect("written");
         assert_eq!((&manifest, chunks), (snapshot.manifest(), manifest.chunks.clone()));
     }

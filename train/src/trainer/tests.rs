@@ -118,7 +118,7 @@ fn gradients_are_those_of_the_loss() {
         let start = trainer.state();
         let mut buffer = Vec::new();
         let mut loss_at = |parameters: Vec<f32>| {
-            trainer.load(ReplicatedState { parameters, ..start.clone() }).expect("loaded");
+            trainer.load(ReplicatedState { parameters: parameters.into(), ..start.clone() }).expect("loaded");
             compute(&mut trainer, ME, &mut buffer).expect("computed");
             f64::from(buffer[buffer.len() - 1])
         };
@@ -241,7 +241,7 @@ fn numbers_that_are_not_finite_are_refused_by_step_and_parameter() {
     let message = diverging.apply(&record).expect_err("beyond f32").to_string();
     assert!(message.contains("step 1: the parameter of `hidden.0.weight` is -inf"), "{message}");
     let mut state = trainer.state();
-    state.parameters.fill(1e30);
+    Arc::make_mut(&mut state.parameters).fill(1e30);
     trainer.load(state).expect("finite");
     let message = compute(&mut trainer, ME, &mut Vec::new()).expect_err("overflow").to_string();
     assert!(message.contains("step 1: the gradient of `"), "{message}");
@@ -269,6 +269,29 @@ fn what_is_not_the_runs_is_refused_by_name() {
     assert!(refused(&bad, &dataset).contains("`batch_size` is not usable"));
 }
 
+#[test]
+fn a_copy_of_the_state_stays_what_it_was() {
+    let mut trainer = trainer("mlp:4", OptimizerSpec::adam_w(1e-2), 16);
+    trainer.begin(&[ME]);
+    let mut states = vec![trainer.state()];
+    let digests = |states: &[ReplicatedState]| states.iter().map(ReplicatedState::digest).collect::<Vec<_>>();
+    let mut expected = digests(&states);
+    for is_drafted in [false, true, true, false] {
+        let gradient = Gradient::new(trainer.parameters());
+        trainer.compute(ME, &gradient, |_| ()).expect("computed");
+        let record = trainer.reduce_alone(&gradient, ME, UNMEASURED);
+        if is_drafted {
+            let (gradients, rest) = record.mean.split_at(trainer.parameters());
+            trainer.draft(&[ME], gradients.len(), rest);
+            trainer.draft(&[ME], 0, gradients);
+        }
+        trainer.apply_drafted(&record).expect("applied");
+        states.push(trainer.state());
+        expected.push(trainer.digest());
+        assert_eq!(digests(&states), expected);
+    }
+}
+
 type Change = fn(&mut ReplicatedState);
 
 #[test]
@@ -278,13 +301,13 @@ fn states_that_do_not_fit_are_refused_and_change_nothing() {
     let digest = trainer.digest();
     let changes: [(Change, &str); 8] = [
         (|state| state.run.0 = [9; 32], "the state belongs to run 0909"),
-        (|state| state.parameters.truncate(5), "it has 5 parameters"),
+        (|state| Arc::make_mut(&mut state.parameters).truncate(5), "it has 5 parameters"),
         (|state| state.moments.clear(), "moments of [] and 0 scalars"),
         (|state| state.scalars.push(1.0), "and 1 scalars, expected 310 parameters"),
         (|state| state.step = 3, "is of step 3, but its ledger waits for step 0"),
         (|state| state.ledger = Ledger::new(42, 1437, 16), "a ledger of 1437 samples with seed 42 and batches of 16"),
         (|state| state.ledger = Ledger::new(41, 1438, 16), "expected a ledger of 1438 samples with seed 42"),
-        (|state| state.moments[0][309] = f32::NAN, "the optimizer moment of `output.bias` is NaN"),
+        (|state| Arc::make_mut(&mut state.moments[0])[309] = f32::NAN, "the optimizer moment of `output.bias` is NaN"),
     ];
     for (change, reason) in changes {
         let mut state = good.clone();

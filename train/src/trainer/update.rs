@@ -1,5 +1,7 @@
 //! How a step's result becomes the next state.
 
+use std::sync::Arc;
+
 use starling_collective::kernel;
 use starling_topology::PeerId;
 use starling_topology::ledger::UNMEASURED;
@@ -89,7 +91,7 @@ impl Trainer {
                     is_finite
                 }
                 None => {
-                    self.optimizer.step(&mut self.parameters, gradients, scale);
+                    self.optimizer.step(Arc::make_mut(&mut self.parameters).as_mut_slice(), gradients, scale);
                     false // Nobody has looked yet.
                 }
             };
