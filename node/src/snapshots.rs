@@ -71,7 +71,7 @@ impl Snapshots {
         let snapshots = self.clone();
         let cut = move || {
             let step = state.step;
-            let snapshot = Arc::new(StateSnapshot::of(&state));
+            let snapshot = Arc::new(StateSnapshot::of(state));
             // Nobody may want it any more.
             if let Some(slot) = snapshots.lock().get_mut(&step) {
                 *slot = Some(snapshot);

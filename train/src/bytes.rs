@@ -1,6 +1,6 @@
 //! Reading and writing the crate's binary forms: little-endian, without padding.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 /// What is left of some bytes.
 pub(crate) struct Reader<'a> {
@@ -39,9 +39,24 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes numbers as little-endian bytes, in blocks: a write per number would cost more than the hash.
+/// Numbers that are read or written at a time: a call per number would cost more than the hash.
+const BLOCK: usize = 4096;
+
+/// Reads numbers from little-endian bytes. Reserves room for all of them.
+pub(crate) fn read_numbers(count: usize, from: &mut impl Read) -> io::Result<Vec<f32>> {
+    let mut bytes = [0_u8; 4 * BLOCK];
+    let mut numbers = Vec::with_capacity(count);
+    while numbers.len() < count {
+        let block = &mut bytes[..4 * (count - numbers.len()).min(BLOCK)];
+        from.read_exact(block)?;
+        let (words, _) = block.as_chunks();
+        numbers.extend(words.iter().map(|word| f32::from_le_bytes(*word)));
+    }
+    Ok(numbers)
+}
+
+/// Writes numbers as little-endian bytes.
 pub(crate) fn write_numbers(numbers: &[f32], into: &mut impl Write) -> io::Result<()> {
-    const BLOCK: usize = 4096;
     let mut bytes = [0_u8; 4 * BLOCK];
     for block in numbers.chunks(BLOCK) {
         for (bytes, number) in bytes.chunks_exact_mut(4).zip(block) {

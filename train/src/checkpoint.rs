@@ -295,11 +295,7 @@ impl CheckpointStore {
 
     /// Reads the chunks of a checkpoint and puts its state together.
     fn read_state(&self, manifest: &SnapshotManifest, path: &Path) -> Result<ReplicatedState, CheckpointError> {
-        let mut bytes = Vec::new();
-        for chunk in &manifest.chunks {
-            bytes.extend(self.read_chunk(*chunk)?);
-        }
-        parse(manifest, &bytes).map_err(|error| match error {
+        parse(manifest, manifest.chunks.iter().map(|chunk| self.read_chunk(*chunk)))?.map_err(|error| match error {
             SnapshotError::Digest { expected, found } => {
                 CheckpointError::Damaged { path: path.to_owned(), expected, found }
             }

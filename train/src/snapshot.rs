@@ -13,7 +13,6 @@ mod manifest;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::ops::Range;
 
 pub use assembly::Assembly;
 pub(crate) use assembly::parse;
@@ -84,30 +83,30 @@ pub enum SnapshotError {
     },
 }
 
-/// A state's canonical bytes with their manifest: what a donor hands out, chunk by chunk.
+/// A state's chunks with their manifest: what a donor hands out. Equal chunks are kept once, such as those of moments that are
+/// all zeros before the first step.
 #[derive(Clone)]
 pub struct StateSnapshot {
     manifest: SnapshotManifest,
     id: Digest,
-    bytes: Vec<u8>,
-    places: BTreeMap<Digest, Range<usize>>,
+    chunks: BTreeMap<Digest, Vec<u8>>,
 }
 
 impl StateSnapshot {
-    /// The snapshot of `state`.
-    pub fn of(state: &ReplicatedState) -> Self {
-        let bytes = state.encode();
-        let chunks: Vec<Digest> = bytes.chunks(CHUNK_BYTES).map(hash).collect();
-        let place = |at: usize| at * CHUNK_BYTES..((at + 1) * CHUNK_BYTES).min(bytes.len());
-        let places = chunks.iter().enumerate().map(|(at, chunk)| (*chunk, place(at))).collect();
-        let manifest = SnapshotManifest {
-            run: state.run,
-            step: state.step,
-            digest: hash(&bytes),
-            bytes: bytes.len() as u64,
-            chunks,
-        };
-        Self { id: manifest.id(), manifest, bytes, places }
+    /// The snapshot of `state`, whose vectors are given up as they are cut.
+    ///
+    /// # Panics
+    /// If a moment is not as long as the parameters.
+    pub fn of(state: ReplicatedState) -> Self {
+        let (run, step) = (state.run, state.step);
+        let mut chunks = BTreeMap::new();
+        let mut splitter = Splitter::new(|name, chunk: &[u8]| {
+            chunks.entry(name).or_insert_with(|| chunk.to_vec());
+            Ok(())
+        });
+        let cut = state.write_out(&mut splitter).and_then(|()| splitter.finish(run, step));
+        let manifest = cut.expect("invariant: writing to memory does not fail");
+        Self { id: manifest.id(), manifest, chunks }
     }
 
     /// What it consists of.
@@ -122,7 +121,7 @@ impl StateSnapshot {
 
     /// The chunk with this hash.
     pub fn chunk(&self, hash: Digest) -> Option<&[u8]> {
-        self.places.get(&hash).map(|place| &self.bytes[place.clone()])
+        self.chunks.get(&hash).map(Vec::as_slice)
     }
 }
 

@@ -5,7 +5,7 @@
 //!   | P x f32 parameters | M x P x f32 moments | S x f64 scalars | L bytes of ledger    all little-endian, no padding
 //! ```
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use starling_collective::kernel;
@@ -13,7 +13,7 @@ use starling_topology::ledger::MAX_LEDGER_BYTES;
 use starling_topology::{Digest, Ledger, LedgerError, RunId};
 use thiserror::Error;
 
-use crate::bytes::{Reader, write_numbers};
+use crate::bytes::{Reader, read_numbers, write_numbers};
 use crate::manifest::MAX_PARAMETERS;
 
 const MAGIC: &[u8; 8] = b"STRLST02";
@@ -116,19 +116,27 @@ impl ReplicatedState {
     ///
     /// # Errors
     /// If the bytes are not exactly one state with finite numbers. Nothing is reserved on the word of the header.
-    pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
-        let length = |expected: u64| StateError::Length { expected, found: bytes.len() as u64 };
-        let short = || length(HEADER_BYTES as u64);
-        let mut rest = Reader::new(bytes);
-        if rest.take(8).ok_or_else(short)? != MAGIC {
+    pub fn decode(mut bytes: &[u8]) -> Result<Self, StateError> {
+        Self::read(bytes.len() as u64, &mut bytes)
+    }
+
+    /// As [`Self::decode`], of `found` bytes that come one after the other. If they don't, the error speaks of their length.
+    pub(crate) fn read(found: u64, from: &mut impl Read) -> Result<Self, StateError> {
+        let length = |expected: u64| StateError::Length { expected, found };
+        let mut header = [0; HEADER_BYTES];
+        let short = |_| length(HEADER_BYTES as u64);
+        let (magic, fields) = header.split_at_mut(MAGIC.len());
+        from.read_exact(magic).map_err(short)?;
+        if magic != MAGIC {
             return Err(StateError::Magic);
         }
-        let run = RunId(rest.array().ok_or_else(short)?);
-        let step = rest.u64().ok_or_else(short)?;
-        let parameters = rest.u64().ok_or_else(short)?;
-        let moments = rest.u32().ok_or_else(short)?;
-        let scalars = rest.u32().ok_or_else(short)?;
-        let ledger = rest.u32().ok_or_else(short)?;
+        from.read_exact(fields).map_err(short)?;
+        let mut fields = Reader::new(fields);
+        let complete = "invariant: the header has all of its fields";
+        let run = RunId(fields.array().expect(complete));
+        let step = fields.u64().expect(complete);
+        let parameters = fields.u64().expect(complete);
+        let [moments, scalars, ledger] = [(); 3].map(|()| fields.u32().expect(complete));
         for (what, found, limit) in [
             ("parameters", parameters, MAX_PARAMETERS),
             ("moments", u64::from(moments), u64::from(MAX_MOMENTS)),
@@ -142,11 +150,12 @@ impl ReplicatedState {
         // Within the limits above, nothing here overflows.
         let numbers = 4 * parameters * (1 + u64::from(moments)) + 8 * u64::from(scalars);
         let expected = HEADER_BYTES as u64 + numbers + u64::from(ledger);
-        if bytes.len() as u64 != expected {
+        if found != expected {
             return Err(length(expected));
         }
+        let cut = |_| length(expected);
         let mut vector = |what: &'static str| {
-            let numbers = rest.numbers(parameters as usize).ok_or_else(|| length(expected))?;
+            let numbers = read_numbers(parameters as usize, from).map_err(cut)?;
             match kernel::first_non_finite(&numbers) {
                 Some(at) => Err(StateError::NotFinite { what, at: at as u64 }),
                 None => Ok(Arc::new(numbers)),
@@ -154,13 +163,17 @@ impl ReplicatedState {
         };
         let parameters = vector("parameters")?;
         let moments = (0..moments).map(|_| vector("moments")).collect::<Result<Vec<_>, _>>()?;
-        let scalars = (0..scalars)
-            .map(|_| rest.array().map(f64::from_le_bytes).ok_or_else(|| length(expected)))
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut scalar = || {
+            let mut bytes = [0; 8];
+            from.read_exact(&mut bytes).map_err(cut).map(|()| f64::from_le_bytes(bytes))
+        };
+        let scalars = (0..scalars).map(|_| scalar()).collect::<Result<Vec<_>, _>>()?;
         if let Some(at) = scalars.iter().position(|scalar| !scalar.is_finite()) {
             return Err(StateError::NotFinite { what: "scalars", at: at as u64 });
         }
-        let ledger = Ledger::decode(rest.take(ledger as usize).ok_or_else(|| length(expected))?)?;
+        let mut encoded = vec![0; ledger as usize];
+        from.read_exact(&mut encoded).map_err(cut)?;
+        let ledger = Ledger::decode(&encoded)?;
         let state = Self { run, step, parameters, moments, scalars, ledger };
         state.check_ledger()?;
         Ok(state)

@@ -1,11 +1,13 @@
 //! Putting a state together from chunks that come in any order, from anybody.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::io::{self, Read};
 
 use starling_topology::Digest;
 
 use super::{SnapshotError, SnapshotManifest, hash};
-use crate::state::ReplicatedState;
+use crate::state::{ReplicatedState, StateError};
 
 /// A snapshot of which some chunks are here.
 pub struct Assembly {
@@ -58,7 +60,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// The state, verified as a whole before it is parsed.
+    /// The state, verified as a whole. Chunks are given up as they are read.
     ///
     /// # Errors
     /// If chunks are missing, their whole has another digest, or it is not the state that was announced.
@@ -67,12 +69,17 @@ impl Assembly {
         if missing > 0 {
             return Err(SnapshotError::Incomplete { missing });
         }
-        let mut bytes = Vec::new();
-        for chunk in &self.manifest.chunks {
-            bytes.extend_from_slice(self.chunks[chunk].as_deref().unwrap_or_default());
-        }
-        drop(self.chunks);
-        parse(&self.manifest, &bytes)
+        let Self { manifest, mut chunks } = self;
+        let mut uses: BTreeMap<Digest, usize> = BTreeMap::new();
+        manifest.chunks.iter().for_each(|chunk| *uses.entry(*chunk).or_default() += 1);
+        let in_order = manifest.chunks.iter().map(|name| {
+            let left = uses.entry(*name).or_default();
+            *left -= 1;
+            let chunk = if *left == 0 { chunks.remove(name).flatten() } else { chunks[name].clone() };
+            Ok::<_, Infallible>(chunk.expect("invariant: none is missing"))
+        });
+        let Ok(state) = parse(&manifest, in_order);
+        state
     }
 }
 
@@ -86,15 +93,71 @@ impl std::fmt::Debug for Assembly {
     }
 }
 
-/// The state that `bytes` are, if they are what `manifest` announces.
-pub(crate) fn parse(manifest: &SnapshotManifest, bytes: &[u8]) -> Result<ReplicatedState, SnapshotError> {
-    let found = hash(bytes);
+/// The state that chunks make, if they are what `manifest` announces. They are hashed as a whole and given up as they are
+/// read: the bytes of a large state and the state itself are never there at once.
+///
+/// # Errors
+/// The first error of a chunk, else what is wrong with the state.
+pub(crate) fn parse<E>(
+    manifest: &SnapshotManifest,
+    chunks: impl Iterator<Item = Result<Vec<u8>, E>>,
+) -> Result<Result<ReplicatedState, SnapshotError>, E> {
+    let mut stream =
+        Stream { chunks, whole: blake3::Hasher::new(), bytes: 0, chunk: io::Cursor::default(), trouble: None };
+    let state = ReplicatedState::read(manifest.bytes, &mut stream);
+    // If it was not a state, the rest still tells whether it was what was announced.
+    let _ = io::copy(&mut stream, &mut io::sink());
+    let Stream { whole, bytes, trouble, .. } = stream;
+    match trouble {
+        Some(trouble) => Err(trouble),
+        None => Ok(check(manifest, Digest(*whole.finalize().as_bytes()), bytes, state)),
+    }
+}
+
+fn check(
+    manifest: &SnapshotManifest,
+    found: Digest,
+    bytes: u64,
+    state: Result<ReplicatedState, StateError>,
+) -> Result<ReplicatedState, SnapshotError> {
     if found != manifest.digest {
         return Err(SnapshotError::Digest { expected: manifest.digest, found });
     }
-    let state = ReplicatedState::decode(bytes)?;
+    let state = state?;
+    if bytes != manifest.bytes {
+        return Err(StateError::Length { expected: manifest.bytes, found: bytes }.into());
+    }
     if (state.run, state.step) != (manifest.run, manifest.step) {
         return Err(SnapshotError::OtherState { run: state.run, step: state.step });
     }
     Ok(state)
+}
+
+/// Chunks as one stream of bytes, which ends with the first one that can't be had.
+struct Stream<I, E> {
+    chunks: I,
+    whole: blake3::Hasher,
+    bytes: u64,
+    chunk: io::Cursor<Vec<u8>>,
+    trouble: Option<E>,
+}
+
+impl<I: Iterator<Item = Result<Vec<u8>, E>>, E> Read for Stream<I, E> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = self.chunk.read(into)?;
+            if read > 0 || into.is_empty() || self.trouble.is_some() {
+                return Ok(read);
+            }
+            match self.chunks.next() {
+                Some(Ok(chunk)) => {
+                    self.whole.update(&chunk);
+                    self.bytes += chunk.len() as u64;
+                    self.chunk = io::Cursor::new(chunk);
+                }
+                Some(Err(trouble)) => self.trouble = Some(trouble),
+                None => return Ok(0),
+            }
+        }
+    }
 }

@@ -33,7 +33,7 @@ fn assemble(snapshot: &StateSnapshot, max_bytes: u64) -> Assembly {
 #[test]
 fn a_state_is_put_together_from_chunks_in_any_order() {
     for state in [state(), large()] {
-        let snapshot = StateSnapshot::of(&state);
+        let snapshot = StateSnapshot::of(state.clone());
         assert_eq!((snapshot.manifest().digest, snapshot.id()), (state.digest(), snapshot.manifest().id()));
         let mut assembly = assemble(&snapshot, state.encoded_len() as u64);
         let mut missing = assembly.missing();
@@ -48,32 +48,31 @@ fn a_state_is_put_together_from_chunks_in_any_order() {
         }
         assert_eq!(assembly.finish().expect("complete"), state);
     }
-    assert_eq!((state().encoded_len(), StateSnapshot::of(&state()).manifest().chunks.len()), (CHUNK_BYTES, 1));
-    let zeros = StateSnapshot::of(&large());
+    assert_eq!((state().encoded_len(), StateSnapshot::of(state()).manifest().chunks.len()), (CHUNK_BYTES, 1));
+    let zeros = StateSnapshot::of(large());
     assert_eq!(zeros.manifest().chunks.len(), 5);
     assert!(assemble(&zeros, u64::MAX).missing().len() < zeros.manifest().chunks.len());
     assert_eq!(zeros.chunk(Digest([0; 32])), None);
 }
 
 #[test]
-fn cutting_a_state_as_it_is_written_gives_the_same_chunks() {
+fn chunks_are_the_canonical_bytes_cut_every_mebibyte() {
     for state in [state(), large()] {
-        let snapshot = StateSnapshot::of(&state);
-        let mut chunks = Vec::new();
-        let mut splitter = Splitter::new(|name, chunk: &[u8]| {
-            assert_eq!(snapshot.chunk(name), Some(chunk));
-            chunks.push(name);
-            Ok(())
-        });
-        state.clone().write_out(&mut splitter).expect("written");
-        let manifest = splitter.finish(state.run, state.step).expect("written");
-        assert_eq!((&manifest, chunks), (snapshot.manifest(), manifest.chunks.clone()));
+        let bytes = state.encode();
+        let snapshot = StateSnapshot::of(state.clone());
+        let chunks: Vec<&[u8]> = bytes.chunks(CHUNK_BYTES).collect();
+        let found: Vec<&[u8]> =
+            snapshot.manifest().chunks.iter().map(|chunk| snapshot.chunk(*chunk).expect("its own")).collect();
+        assert_eq!(found, chunks);
+        let manifest = snapshot.manifest();
+        assert_eq!((manifest.bytes, manifest.digest), (bytes.len() as u64, state.digest()));
+        assert_eq!((manifest.run, manifest.step), (state.run, state.step));
     }
 }
 
 #[test]
 fn what_was_not_announced_is_refused() {
-    let snapshot = StateSnapshot::of(&large());
+    let snapshot = StateSnapshot::of(large());
     let len = snapshot.manifest().bytes;
     let announced = snapshot.manifest().clone();
     let too_long = Assembly::new(announced.clone(), len - 1).expect_err("too long");
@@ -112,7 +111,7 @@ fn what_was_not_announced_is_refused() {
 
 #[test]
 fn manifests_that_lie_are_refused() {
-    let manifest = StateSnapshot::of(&state()).manifest().clone();
+    let manifest = StateSnapshot::of(state()).manifest().clone();
     let text = String::from_utf8(manifest.encode()).expect("JSON");
     let refused = |text: String| SnapshotManifest::decode(text.as_bytes()).expect_err("a lie").to_string();
     for (from, to, reason) in [

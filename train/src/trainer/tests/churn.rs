@@ -184,7 +184,7 @@ fn churn_leaves_no_trace_in_the_bits_and_no_sample_behind() {
     note(&report);
 
     // It comes back in a view of its own making: syncing, with the others at work, from chunks of a snapshot.
-    let snapshot = StateSnapshot::of(&swarm.members[&peer(1)].trainer.state());
+    let snapshot = StateSnapshot::of(swarm.members[&peer(1)].trainer.state());
     swarm.members.insert(peer(3), Member { queue: Some(Vec::new()), ..lost });
     for _ in 0..3 {
         let report = swarm.step();
