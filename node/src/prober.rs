@@ -1,4 +1,5 @@
-//! Measures this member's links to others, one at a time and rarely: soon after they were made, then every few minutes.
+//! Measures this member's links to others, one at a time and rarely: a few times soon after they were made, then every few
+//! minutes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,16 +20,18 @@ use crate::{probe, streams};
 /// When a new link is measured. Those who enter a view together begin with the next one each, so that no two of them measure
 /// the way to the same member.
 const SOON: Duration = Duration::from_millis(300);
-/// How long after it was measured a link is measured again, give or take a quarter.
-const AGAIN: Duration = Duration::from_secs(120);
+/// How long after it was measured a link is measured again, give or take a quarter: as long as it is new, and later.
+const AGAIN: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(120)];
 /// After a link that could not be measured, the first time. It doubles.
 const RETRY: Duration = Duration::from_secs(1);
 const MAX_DOUBLINGS: u32 = 7;
 /// How long one measurement may take in all.
 const LIMIT: Duration = Duration::from_secs(30);
-/// What was measured before is measured again only after so many times what the last measurement took.
-const REST: u32 = 100;
-/// The best of so many measurements counts: what was slower had something in its way.
+/// What was measured before is measured again only after so many times what the last measurement of any link took: as long as it
+/// is new, and later.
+const REST: [u32; 2] = [10, 100];
+/// The best of so many measurements counts: what was slower had something in its way, such as the run itself. A link is new
+/// until it was measured so often.
 const KEPT: usize = 3;
 
 /// Measures links until it is dropped.
@@ -42,7 +45,8 @@ impl Prober {
     /// A prober that measures nothing yet.
     pub(crate) fn start(control: Control, protocol: StreamProtocol, events: mpsc::Sender<NetworkEvent>) -> Self {
         let (others, watched) = watch::channel(Vec::new());
-        let task = Task { control, protocol, events, known: BTreeMap::new(), rest_until: Instant::now() };
+        let last = Last { end: Instant::now(), took: Duration::ZERO };
+        let task = Task { control, protocol, events, known: BTreeMap::new(), last };
         Self { others, task: tokio::spawn(task.run(watched)).abort_handle() }
     }
 
@@ -67,8 +71,14 @@ struct Task {
     protocol: StreamProtocol,
     events: mpsc::Sender<NetworkEvent>,
     known: BTreeMap<PeerId, Known>,
-    /// Before this, no link is measured again.
-    rest_until: Instant,
+    last: Last,
+}
+
+/// The last measurement of any link.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    end: Instant,
+    took: Duration,
 }
 
 /// What is known of one link.
@@ -80,9 +90,14 @@ struct Known {
 }
 
 impl Known {
-    /// When it is measured next, if those that were measured before rest until then.
-    fn at(&self, rest_until: Instant) -> Instant {
-        if self.recent.is_empty() { self.due } else { self.due.max(rest_until) }
+    /// When it is measured next, if the last measurement of any link was this one.
+    fn at(&self, last: Last) -> Instant {
+        if self.recent.is_empty() { self.due } else { self.due.max(last.end + last.took * self.of(REST)) }
+    }
+
+    /// What holds for a new link, or what holds later.
+    fn of<T: Copy>(&self, [new, later]: [T; 2]) -> T {
+        if self.recent.len() < KEPT { new } else { later }
     }
 
     fn take(&mut self, now: Instant, link: Link) {
@@ -90,7 +105,7 @@ impl Known {
         if self.recent.len() > KEPT {
             self.recent.pop_front();
         }
-        (self.failures, self.due) = (0, now + AGAIN.mul_f64(rand::random_range(0.75..1.25)));
+        (self.failures, self.due) = (0, now + self.of(AGAIN).mul_f64(rand::random_range(0.75..1.25)));
     }
 
     fn fail(&mut self, now: Instant) {
@@ -111,8 +126,7 @@ impl Task {
     async fn run(mut self, mut others: watch::Receiver<Vec<PeerId>>) {
         loop {
             self.look_at(&others.borrow_and_update());
-            let rest = self.rest_until;
-            let next = self.known.iter().map(|(peer, known)| (known.at(rest), *peer)).min();
+            let next = self.known.iter().map(|(peer, known)| (known.at(self.last), *peer)).min();
             tokio::select! {
                 changed = others.changed() => if changed.is_err() {
                     return;
@@ -138,7 +152,7 @@ impl Task {
         let began = Instant::now();
         let measured = timeout(LIMIT, self.probe(peer)).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let now = Instant::now();
-        self.rest_until = now + (now - began) * REST;
+        self.last = Last { end: now, took: now - began };
         let Some(known) = self.known.get_mut(&peer) else { return };
         match measured {
             Ok(link) => known.take(now, link),
@@ -177,13 +191,15 @@ mod tests {
     async fn the_best_of_the_last_few_counts_and_failures_wait_longer_and_longer() {
         let now = Instant::now();
         let mut known = Known { recent: VecDeque::new(), failures: 0, due: now };
-        let rest = now + AGAIN * 2;
-        assert_eq!((known.best(), known.at(rest)), (None, now), "a new link does not wait for others to rest");
-        for (delay_us, bytes_per_second) in [(9, 900), (7, 100), (8, 200), (5, 300)] {
+        let last = Last { end: now, took: LIMIT };
+        assert_eq!((known.best(), known.at(last)), (None, now), "what was never measured does not rest");
+        for (place, (delay_us, bytes_per_second)) in [(9, 900), (7, 100), (8, 200), (5, 300)].into_iter().enumerate() {
             known.take(now, Link { delay_us, bytes_per_second });
+            let kind = usize::from(place + 1 >= KEPT);
+            assert!((now + AGAIN[kind] / 2..now + AGAIN[kind] * 2).contains(&known.due), "{place}");
+            assert_eq!(known.at(last), now + LIMIT * REST[kind], "{place}");
         }
         assert_eq!(known.best(), Some(Link { delay_us: 5, bytes_per_second: 300 }), "the first is forgotten");
-        assert!((now + AGAIN / 2..now + AGAIN * 2).contains(&known.due) && known.at(rest) == rest);
         let mut before = Duration::ZERO;
         for _ in 0..20 {
             known.fail(now);

@@ -4,6 +4,7 @@ mod bench;
 mod checkpoints;
 mod churn;
 mod keepers;
+mod links;
 mod members;
 mod partitions;
 mod refusals;

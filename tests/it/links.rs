@@ -1,0 +1,58 @@
+//! Links of different speeds: what is measured of them changes the plan. They need network namespaces, and fail with the reason
+//! where those can't be made.
+
+use starling_tests::{Lan, Peer, PeerOptions};
+
+const MEMBERS: usize = 4;
+/// What hosts can send and receive, in millions of bits per second; the last one has the slow link.
+const FAST: u32 = 1000;
+const SLOW: u32 = 100;
+/// 64 inputs, two hidden layers of 1,024, 10 classes.
+const PARAMETERS: usize = 65 * 1024 + 1025 * 1024 + 1025 * 10;
+/// Steps over which bytes are counted.
+const STEPS: u64 = 20;
+
+/// Of a mesh with equal chunks, each member receives 1.5 times its gradient. Who owns nothing receives it once.
+#[test]
+fn who_is_behind_a_slow_link_receives_less_once_that_is_measured() {
+    let lan = Lan::new(MEMBERS).expect("a network");
+    for host in 0..MEMBERS {
+        lan.shape(host, if host + 1 == MEMBERS { SLOW } else { FAST }).expect("shaped");
+    }
+    let options = |host: usize, flags: &str| {
+        let host = lan.host(host);
+        let listen = format!("/ip4/{}/tcp/0", host.address);
+        PeerOptions { prefix: host.prefix, listen, ..PeerOptions::flags(flags) }
+    };
+    // A short stall, because a view is as old as two of them before it is planned anew.
+    let run = format!("--min-peers {MEMBERS} --model mlp:1024,1024 --plan mesh --max-stall-ms 2000 --steps 100000000");
+    let founder = Peer::run(&options(0, &run));
+    let ticket = founder.ticket();
+    let joiners: Vec<Peer> = (1..MEMBERS).map(|host| Peer::join(&ticket, &options(host, ""))).collect();
+    let slow = joiners.last().expect("three of them");
+
+    let is_replanned = |event: &serde_json::Value| {
+        event["event"] == "view"
+            && event["reason"].as_str().is_some_and(|reason| reason.contains("links were measured"))
+    };
+    let view = slow.wait_for("a view with another plan", is_replanned);
+    assert_eq!(view["members"].as_array().map(Vec::len), Some(MEMBERS), "nobody is lost: {view}");
+
+    // The first steps of a view begin with new links.
+    let reach = |step: u64| {
+        let is_there = |event: &serde_json::Value| {
+            event["event"] == "progress" && event["step"].as_u64().is_some_and(|reached| reached >= step)
+        };
+        let reached = slow.wait_for("more steps", is_there)["step"].as_u64().expect("a number");
+        (reached, lan.received(MEMBERS - 1).expect("the kernel tells"))
+    };
+    let (first, before) = reach(view["step"].as_u64().expect("a number") + 5);
+    let (last, after) = reach(first + STEPS);
+    let times = (after - before) as f64 / (last - first) as f64 / (4 * PARAMETERS) as f64;
+    assert!((1.0..1.3).contains(&times), "it receives {times:.2} gradients per step");
+
+    for peer in joiners.into_iter().chain([founder]) {
+        peer.signal("INT");
+        assert_eq!(peer.finish().summary()["outcome"], "left");
+    }
+}
