@@ -7,6 +7,7 @@ use libp2p::identity::Keypair;
 use starling_topology::{PeerId, RunId, ViewId};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::error::DataError;
 use super::handshake::{Connection, Form, Purpose};
 use super::listener::{Listener, dial};
 use super::thread::DataThread;
@@ -31,7 +32,7 @@ pub(crate) fn key() -> (Keypair, PeerId) {
 
 /// For a connection to or from `peer` that goes over its socket.
 pub(crate) fn purpose(peer: PeerId) -> Purpose {
-    Purpose { run: RUN, view: VIEW, peer, mode: DataPlane::Direct, segment_bytes: SEGMENT_BYTES }
+    Purpose { run: RUN, view: VIEW, peer, mode: DataPlane::Direct, segment_bytes: SEGMENT_BYTES, number: 0 }
 }
 
 pub(crate) fn limits() -> Limits {
@@ -54,7 +55,12 @@ pub(crate) async fn sockets() -> (TcpStream, TcpStream) {
 
 /// One end of a connection, without a handshake.
 pub(crate) fn sealed(stream: TcpStream) -> Connection {
-    Connection { stream, secret: SECRET, form: Form::Sealed }
+    Connection { stream, secret: SECRET, form: Form::Sealed, number: 0 }
+}
+
+/// The first connection that a listener takes.
+pub(crate) async fn accept(listener: &Listener, keypair: &Keypair, purpose: Purpose) -> Result<Connection, DataError> {
+    listener.acceptor(keypair, purpose)?.next().await
 }
 
 /// A connection between two neighbours of this mode: the end that sends, and the end that receives.
@@ -63,7 +69,7 @@ pub(crate) async fn connection(mode: DataPlane, segment_bytes: usize) -> (Connec
     let listener = Listener::bind(&[LOOPBACK]).await;
     let addresses = listener.addresses();
     let purpose = |peer| Purpose { mode, segment_bytes, ..purpose(peer) };
-    let (dialed, accepted) =
-        tokio::join!(dial(&addresses, &ours, purpose(their_peer), LIMIT), listener.accept(&theirs, purpose(our_peer)),);
-    (dialed.expect("dialed"), accepted.expect("accepted"))
+    let dialing = dial(&addresses, &ours, purpose(their_peer), LIMIT);
+    let (dialed, accepted) = tokio::join!(dialing, accept(&listener, &theirs, purpose(our_peer)));
+    (dialed.expect("dialed").0, accepted.expect("accepted"))
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   sender (dials)                              receiver (listens)
 //!      | <== TLS 1.3, both certificates, ALPN ==>  |   each checks that the other is its ring neighbour
-//!      | -- view, direction, form -------------->  |   the form: sealed or plain, as both users must have said
+//!      | -- view, direction, form, number ------>  |   the form: sealed or plain, as both users must have said
 //!      | <---------------------------- ready ----  |
 //!      | -- where its memory is ---------------->  |   nowhere, unless both ends are on one machine
 //!      | <----------------- mapped, or not ------  |
@@ -30,8 +30,8 @@ use super::record::Secret;
 use super::{DataPlane, Transport, local};
 use crate::identity::to_libp2p;
 
-const ALPN: &[u8] = b"starling-data/2";
-const LABEL: &[u8] = b"EXPERIMENTAL-starling-data-2";
+const ALPN: &[u8] = b"starling-data/3";
+const LABEL: &[u8] = b"EXPERIMENTAL-starling-data-3";
 /// Segments go from the dialer to the listener. The only direction there is; named so that another can't be mistaken.
 const DIALER_TO_LISTENER: u8 = 1;
 const SEALED: u8 = 1;
@@ -39,6 +39,10 @@ const PLAIN: u8 = 2;
 const READY: u8 = 0x2a;
 const MAPPED: u8 = 1;
 const NOT_MAPPED: u8 = 0;
+/// Connections of one link.
+pub(crate) const MAX_PARALLEL: u8 = 8;
+/// View, direction, form and number.
+const HELLO_BYTES: usize = 35;
 /// Process and descriptor; zeros are nowhere.
 const PLACE_BYTES: usize = 8;
 /// Read from the socket at a time. A handshake takes a few kilobytes.
@@ -55,6 +59,8 @@ pub(crate) struct Purpose {
     pub(crate) mode: DataPlane,
     /// The longest segment.
     pub(crate) segment_bytes: usize,
+    /// Which of the link's connections it is, below [`MAX_PARALLEL`]. A listener takes them as they come.
+    pub(crate) number: u8,
 }
 
 /// How a connection's bytes are kept.
@@ -72,6 +78,8 @@ pub(crate) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) secret: Secret,
     pub(super) form: Form,
+    /// Which of the link's connections it is.
+    pub(crate) number: u8,
 }
 
 impl Connection {
@@ -123,7 +131,7 @@ async fn connect_with(
             session.offer(purpose, &secret).await?
         }
     };
-    Ok(Connection { stream: session.stream, secret, form })
+    Ok(Connection { stream: session.stream, secret, form, number: purpose.number })
 }
 
 /// The listener's certificate and rules. Made once for all handshakes of a view.
@@ -152,10 +160,11 @@ pub(crate) async fn accept(
     let tls = rustls::ServerConnection::new(config)?;
     let mut session = Session { stream, tls: tls.into() };
     session.shake(purpose.peer).await?;
-    let mut theirs = hello(purpose);
-    theirs.fill(0);
+    let mut theirs = [0; HELLO_BYTES];
     session.receive(&mut theirs).await?;
-    if theirs != hello(purpose) {
+    let number = theirs[HELLO_BYTES - 1];
+    let purpose = Purpose { number, ..purpose };
+    if theirs != hello(purpose) || number >= MAX_PARALLEL {
         return Err(DataError::OtherView);
     }
     session.send(&[READY]).await?;
@@ -166,21 +175,22 @@ pub(crate) async fn accept(
             session.meet(purpose, &secret).await?
         }
     };
-    Ok(Connection { stream: session.stream, secret, form })
+    Ok(Connection { stream: session.stream, secret, form, number })
 }
 
-fn hello(purpose: Purpose) -> [u8; 34] {
+fn hello(purpose: Purpose) -> [u8; HELLO_BYTES] {
     let form = if purpose.mode == DataPlane::Plaintext { PLAIN } else { SEALED };
-    let mut hello = [DIALER_TO_LISTENER; 34];
-    hello[..32].copy_from_slice(&purpose.view.0);
-    hello[33] = form;
+    let mut hello = [0; HELLO_BYTES];
+    let (view, rest) = hello.split_at_mut(32);
+    view.copy_from_slice(&purpose.view.0);
+    rest.copy_from_slice(&[DIALER_TO_LISTENER, form, purpose.number]);
     hello
 }
 
-/// Whether two ends with this socket between them may share memory.
+/// Whether two ends with this socket between them may share memory: once is enough.
 fn may_share(stream: &TcpStream, purpose: Purpose) -> bool {
     let ends = stream.local_addr().and_then(|here| Ok((here.ip(), stream.peer_addr()?.ip())));
-    purpose.mode.shares_memory() && ends.is_ok_and(|(here, there)| here == there)
+    purpose.mode.shares_memory() && purpose.number == 0 && ends.is_ok_and(|(here, there)| here == there)
 }
 
 /// Makes memory that only the other end of this handshake takes for its own.

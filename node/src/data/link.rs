@@ -227,7 +227,7 @@ async fn fill(
 }
 
 fn open(connection: Connection) -> (TcpStream, Keys) {
-    let Connection { stream, secret, form } = connection;
+    let Connection { stream, secret, form, .. } = connection;
     let keys = match form {
         Form::Sealed => Keys::new(secret),
         Form::Plain => Keys::plain(),

@@ -1,25 +1,28 @@
 //! Where a ring's previous member connects to, and how the next one is connected to.
 //!
-//! A listener is there only while one ring sets up its links, and only for one peer: it takes the connection that
-//! proves to be that peer's and closes. Whoever else finds the port is dropped.
+//! A listener is there only while one ring sets up its links, and only for one peer: it takes the connections that
+//! prove to be that peer's and closes. Whoever else finds the port is dropped.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::select_all;
+use futures::FutureExt;
+use futures::future::{BoxFuture, select_all};
 use futures::stream::{FuturesUnordered, StreamExt};
 use libp2p::identity::Keypair;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, timeout};
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::error::DataError;
-use super::handshake::{self, Connection, Purpose};
+use super::handshake::{self, Connection, MAX_PARALLEL, Purpose};
 
 /// The most addresses that a listener has, and that one peer tells another.
 pub(crate) const MAX_ADDRESSES: usize = 8;
 /// Strangers may hold this many handshakes open; one more connection is dropped.
-const MAX_PENDING: usize = 4;
+const MAX_PENDING: usize = 4 + MAX_PARALLEL as usize;
 /// How long one handshake may take.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 /// A connection that is set up within this stays on this machine or in its local network.
@@ -51,27 +54,46 @@ impl Listener {
         self.sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect()
     }
 
-    /// Waits for the connection that `purpose` describes. Others are dropped, whatever they say.
+    /// Begins to take the connections that `purpose` describes, whatever their numbers.
     ///
     /// # Errors
-    /// [`DataError`] if the sockets fail or no certificate can be made.
-    pub(crate) async fn accept(&self, keypair: &Keypair, purpose: Purpose) -> Result<Connection, DataError> {
+    /// [`DataError`] if there are no sockets, or no certificate can be made.
+    pub(crate) fn acceptor(&self, keypair: &Keypair, purpose: Purpose) -> Result<Acceptor<'_>, DataError> {
         if self.sockets.is_empty() {
             return Err(DataError::Unreachable);
         }
         let config = handshake::listener_config(keypair)?;
-        let mut pending = FuturesUnordered::new();
+        Ok(Acceptor { sockets: &self.sockets, config, purpose, pending: FuturesUnordered::new() })
+    }
+}
+
+/// Takes connections, and has handshakes under way.
+pub(crate) struct Acceptor<'a> {
+    sockets: &'a [TcpListener],
+    config: Arc<rustls::ServerConfig>,
+    purpose: Purpose,
+    pending: FuturesUnordered<BoxFuture<'static, Result<Result<Connection, DataError>, Elapsed>>>,
+}
+
+impl Acceptor<'_> {
+    /// Waits for the next connection. Others are dropped, whatever they say. Can be cancelled and called again.
+    ///
+    /// # Errors
+    /// [`DataError`] if the sockets fail.
+    pub(crate) async fn next(&mut self) -> Result<Connection, DataError> {
+        let Self { sockets, config, purpose, pending } = self;
         loop {
             tokio::select! {
-                stream = next_stream(&self.sockets) => {
+                stream = next_stream(sockets) => {
                     let stream = stream?;
                     if pending.len() < MAX_PENDING {
-                        pending.push(timeout(HANDSHAKE_LIMIT, handshake::accept(stream, config.clone(), purpose)));
+                        let handshake = handshake::accept(stream, config.clone(), *purpose);
+                        pending.push(timeout(HANDSHAKE_LIMIT, handshake).boxed());
                     }
                 }
                 Some(shaken) = pending.next() => match shaken.map_err(|_| DataError::Late).flatten() {
                     Ok(connection) => {
-                        tune(&connection.stream, None);
+                        tune(&connection.stream);
                         return Ok(connection);
                     }
                     Err(error) => tracing::info!(%error, "direct connection dropped"),
@@ -87,7 +109,7 @@ async fn next_stream(sockets: &[TcpListener]) -> io::Result<TcpStream> {
     Ok(accepted?.0)
 }
 
-/// Connects to whichever of the neighbour's addresses answers and proves itself first.
+/// Connects to whichever of the neighbour's addresses answers and proves itself first. Says whether one connection is enough, too.
 ///
 /// # Errors
 /// The last address's [`DataError`], or [`DataError::Late`] after `limit`.
@@ -96,14 +118,9 @@ pub(crate) async fn dial(
     keypair: &Keypair,
     purpose: Purpose,
     limit: Duration,
-) -> Result<Connection, DataError> {
-    let attempt = |address: SocketAddr| async move {
-        let began = Instant::now();
-        let stream = TcpStream::connect(address).await?;
-        tune(&stream, Some(began.elapsed()));
-        handshake::connect(stream, keypair, purpose).await
-    };
-    let mut attempts: FuturesUnordered<_> = addresses.iter().take(MAX_ADDRESSES).copied().map(attempt).collect();
+) -> Result<(Connection, bool), DataError> {
+    let attempt = |address: &SocketAddr| connect(*address, keypair, purpose);
+    let mut attempts: FuturesUnordered<_> = addresses.iter().take(MAX_ADDRESSES).map(attempt).collect();
     let first = async {
         let mut last = DataError::Unreachable;
         while let Some(result) = attempts.next().await {
@@ -117,8 +134,42 @@ pub(crate) async fn dial(
     timeout(limit, first).await.map_err(|_| DataError::Late)?
 }
 
+/// Makes further connections beside the `first` one, up to `count` in all. Returns those that came about within `limit`.
+pub(crate) async fn dial_beside(
+    first: &Connection,
+    keypair: &Keypair,
+    purpose: Purpose,
+    count: u8,
+    limit: Duration,
+) -> Vec<Connection> {
+    let Ok(address) = first.stream.peer_addr() else { return Vec::new() };
+    let attempt = |number: u8| connect(address, keypair, Purpose { number, ..purpose });
+    let mut attempts: FuturesUnordered<_> = (1..count.min(MAX_PARALLEL)).map(attempt).collect();
+    let (deadline, mut made) = (Instant::now() + limit, Vec::new());
+    while let Ok(Some(result)) = timeout_at(deadline, attempts.next()).await {
+        match result {
+            Ok((connection, _)) => made.push(connection),
+            Err(error) => tracing::debug!(%error, "one connection less"),
+        }
+    }
+    made
+}
+
+/// Connects to an address, and says whether one connection is enough.
+async fn connect(address: SocketAddr, keypair: &Keypair, purpose: Purpose) -> Result<(Connection, bool), DataError> {
+    let began = Instant::now();
+    let stream = TcpStream::connect(address).await?;
+    let is_near = began.elapsed() < NEAR;
+    tune(&stream);
+    if is_near {
+        keep_steady(socket2::SockRef::from(&stream));
+    }
+    let is_enough = is_near || bears_loss(&stream);
+    Ok((handshake::connect(stream, keypair, purpose).await?, is_enough))
+}
+
 /// Sets what is good for bulk bytes. A socket that does not take it is slower, not worse.
-fn tune(stream: &TcpStream, connected_in: Option<Duration>) {
+fn tune(stream: &TcpStream) {
     let socket = socket2::SockRef::from(stream);
     // A step may compute for minutes, and routers forget connections that are silent for so long.
     let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
@@ -126,9 +177,17 @@ fn tune(stream: &TcpStream, connected_in: Option<Duration>) {
     if let Err(error) = set {
         tracing::debug!(%error, "a direct connection is not tuned");
     }
-    if connected_in.is_some_and(|time| time < NEAR) {
-        keep_steady(socket);
-    }
+}
+
+/// Whether a connection goes on at its rate when a packet is lost far away. BBR does. Reno and CUBIC, the default of many, halve
+/// it, and need many round trips to come back: at 40 ms and one packet lost in a thousand, one connection of theirs carries some
+/// 10 Mbit/s, whatever the network could (M. Mathis et al., "The macroscopic behavior of the TCP congestion avoidance algorithm",
+/// 1997). What is not known is taken for one of these.
+fn bears_loss(stream: &TcpStream) -> bool {
+    #[cfg(target_os = "linux")]
+    return socket2::SockRef::from(stream).tcp_congestion().is_ok_and(|name| name.starts_with(b"bbr"));
+    #[cfg(not(target_os = "linux"))]
+    return false;
 }
 
 /// Gives a near link Reno. BBR, the default of many, halves the speed where nothing is ever lost. Far links keep the

@@ -5,7 +5,7 @@
 //! only the two neighbours' identities can have agreed on. Where no direct connection comes about (a firewall, a peer
 //! that only QUIC reaches), the ring's libp2p streams carry them as before.
 //!
-//! Start reading at [`listener`], then [`handshake`], [`record`] and [`link`].
+//! Start reading at [`listener`], then [`handshake`], [`record`], [`link`] and [`parallel`].
 
 mod cipher;
 pub(crate) mod error;
@@ -18,6 +18,7 @@ pub(crate) mod local;
 // Values lie in shared memory as they are, so the processor's order of bytes must be the wire's.
 #[cfg_attr(not(all(target_os = "linux", target_endian = "little")), path = "no_memory.rs")]
 mod memory;
+pub(crate) mod parallel;
 pub(crate) mod record;
 pub(crate) mod thread;
 
@@ -145,9 +146,9 @@ impl std::fmt::Debug for Door {
 }
 
 impl Door {
-    /// What a connection to or from the ring neighbour `peer` is for.
+    /// What the first connection to or from the neighbour `peer` is for.
     pub(crate) fn purpose(&self, view: ViewId, peer: PeerId) -> Purpose {
-        Purpose { run: self.run, view, peer, mode: self.mode, segment_bytes: self.segment_bytes }
+        Purpose { run: self.run, view, peer, mode: self.mode, segment_bytes: self.segment_bytes, number: 0 }
     }
 
     /// The door of a node that listens on `listened`: direct connections are taken on the same interfaces.

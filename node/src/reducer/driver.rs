@@ -55,8 +55,11 @@ impl Blame {
     }
 }
 
-/// A link's stream, and the direct connection that replaces it, if one came about.
-type Linked = (Stream, Option<Connection>);
+/// Connections over long ways to all whom a member sends to.
+const MAX_CONNECTIONS: usize = 64;
+
+/// A link's stream, and the direct connections that replace it, if any came about.
+type Linked = (Stream, Vec<Connection>);
 
 impl Driver {
     pub(super) async fn run(
@@ -135,13 +138,13 @@ impl Driver {
         };
         let mut outward = Outward::default();
         for (rank, peer) in self.schedule.receivers().into_iter().zip(&self.receivers) {
-            let (stream, connection) = taken(&mut opened, peer);
-            outward.add(rank, *peer, Outgoing::new(stream, connection, &config, tasks));
+            let (stream, connections) = taken(&mut opened, peer);
+            outward.add(rank, *peer, Outgoing::new(stream, connections, &config, tasks));
         }
         let mut inward = Inward::default();
         for (rank, peer) in self.schedule.senders().into_iter().zip(&self.senders) {
-            let (stream, connection) = taken(&mut accepted, peer);
-            inward.add(rank, *peer, Incoming::new(stream, connection, &config, tasks));
+            let (stream, connections) = taken(&mut accepted, peer);
+            inward.add(rank, *peer, Incoming::new(stream, connections, &config, tasks));
         }
         (outward, inward)
     }
@@ -149,10 +152,11 @@ impl Driver {
     /// The link to `peer`.
     async fn open(&self, peer: PeerId, mut control: Control) -> Result<Linked, String> {
         let ReducerConfig { open_limit: limit, protocol, door, .. } = &self.config;
+        let most = u8::try_from(MAX_CONNECTIONS / self.receivers.len().max(1)).unwrap_or(u8::MAX).max(1);
         let open = async {
             let mut stream = streams::open(&mut control, to_libp2p(peer), protocol, *limit).await?;
-            let connection = greeting::open(&mut stream, door, peer, self.view, *limit).await?;
-            std::io::Result::Ok((stream, connection))
+            let connections = greeting::open(&mut stream, door, peer, self.view, most, *limit).await?;
+            std::io::Result::Ok((stream, connections))
         };
         // Twice: once for the stream, once for what is agreed over it.
         let opened = tokio::time::timeout(*limit * 2, open).await;
@@ -167,8 +171,8 @@ impl Driver {
         };
         let answer = greeting::answer(&mut stream, &self.config.door, peer, self.view);
         let answered = tokio::time::timeout(limit, answer).await;
-        let connection = answered.map_err(|_| "it did not say how its segments come in time".to_owned())?;
-        Ok((stream, connection.map_err(|error| error.to_string())?))
+        let connections = answered.map_err(|_| "it did not say how its segments come in time".to_owned())?;
+        Ok((stream, connections.map_err(|error| error.to_string())?))
     }
 
     /// Runs one operation to its end, or until the gate closes before its step.
@@ -187,7 +191,7 @@ impl Driver {
         if let Some(dropped) = dropped {
             workspace = workspace.booking(dropped);
         }
-        inward.expect(&self.schedule.receptions(&self.layout));
+        inward.expect(step, &self.schedule.receptions(&self.layout));
         let spare = std::mem::take(&mut self.spare);
         let mut work = Work::new(key, self.schedule.clone(), workspace, self.config.in_flight, spare);
         self.patience.begin(Instant::now());

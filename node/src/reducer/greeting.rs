@@ -4,12 +4,13 @@
 //!   opener (sends segments)                        acceptor (receives them)
 //!      | -- view, wish: direct, plain, universal -->  |
 //!      | <------------------ addresses, if direct --  |   possibly none
-//!      |    ... connects, within a limit ...          |
-//!      | -- outcome: direct or universal ---------->  |   only after addresses
+//!      |    ... connects, within a limit ...          |   far away several times
+//!      | -- which connections it made ------------->  |   only after addresses; if none, universal
 //! ```
 //!
-//! The opener decides, because only it knows whether it got through; both ends then use what it said.
+//! The opener decides, because only it knows what got through; both ends then use what it said.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -17,9 +18,10 @@ use std::time::Duration;
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use starling_topology::{PeerId, ViewId};
 
-use crate::data::handshake::Connection;
+use crate::data::error::DataError;
+use crate::data::handshake::{Connection, MAX_PARALLEL};
 use crate::data::listener::{self, Listener, MAX_ADDRESSES};
-use crate::data::{DataPlane, Door};
+use crate::data::{DataPlane, Door, Transport};
 
 /// How long a direct connection may take before the libp2p stream is used.
 const DIRECT_LIMIT: Duration = Duration::from_secs(1);
@@ -37,8 +39,8 @@ pub(crate) async fn read_view(stream: &mut (impl AsyncRead + Unpin)) -> io::Resu
     Ok(ViewId(view))
 }
 
-/// The opener's part. `None` means that segments go over `stream`. With [`DataPlane::Direct`], all of `limit` is for
-/// the connection.
+/// The opener's part. Returns the link's connections, up to `most` if one is not enough; if there are none, segments go over
+/// `stream`. With [`DataPlane::Direct`], all of `limit` is for the first connection.
 ///
 /// # Errors
 /// If the stream fails, or the link must be direct and can't be.
@@ -47,35 +49,63 @@ pub(super) async fn open(
     door: &Door,
     receiver: PeerId,
     view: ViewId,
+    most: u8,
     limit: Duration,
-) -> io::Result<Option<Connection>> {
+) -> io::Result<Vec<Connection>> {
     let wish = wish(door.mode);
     stream.write_all(&view.0).await?;
     stream.write_all(&[wish]).await?;
     stream.flush().await?;
     if wish == UNIVERSAL {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let addresses = read_addresses(stream).await?;
     let limit = if door.mode.insists() { limit } else { DIRECT_LIMIT.min(limit) };
-    let dialed = listener::dial(&addresses, &door.keypair, door.purpose(view, receiver), limit).await;
-    stream.write_all(&[if dialed.is_ok() { DIRECT } else { UNIVERSAL }]).await?;
+    let dialed = dial(&addresses, door, receiver, view, most, limit).await;
+    stream.write_all(&[dialed.as_deref().map_or(0, made)]).await?;
     stream.flush().await?;
     match dialed {
-        Ok(connection) => {
+        Ok(connections) => {
             // The stream has said all that it was opened for.
             stream.close().await?;
-            Ok(Some(connection))
+            Ok(connections)
         }
         Err(error) if door.mode.insists() => Err(io::Error::other(error)),
         Err(error) => {
             tracing::info!(%error, "a link goes over a libp2p stream");
-            Ok(None)
+            Ok(Vec::new())
         }
     }
 }
 
-/// The acceptor's part, once the view is read. `None` means that segments come over `stream`.
+/// One connection, and more if one is not enough.
+async fn dial(
+    addresses: &[SocketAddr],
+    door: &Door,
+    receiver: PeerId,
+    view: ViewId,
+    most: u8,
+    limit: Duration,
+) -> Result<Vec<Connection>, DataError> {
+    let purpose = door.purpose(view, receiver);
+    let (first, is_enough) = listener::dial(addresses, &door.keypair, purpose, limit).await?;
+    let beside = if is_enough || first.transport() == Transport::Local {
+        Vec::new()
+    } else {
+        listener::dial_beside(&first, &door.keypair, purpose, most, DIRECT_LIMIT.min(limit)).await
+    };
+    if !beside.is_empty() {
+        tracing::info!(connections = 1 + beside.len(), "a long way has several connections");
+    }
+    Ok(std::iter::once(first).chain(beside).collect())
+}
+
+/// Which connections these are: a bit for each, the first one's the lowest.
+fn made(connections: &[Connection]) -> u8 {
+    connections.iter().fold(0, |made, connection| made | 1 << connection.number)
+}
+
+/// The acceptor's part, once the view is read. If it returns no connections, segments come over `stream`.
 ///
 /// # Errors
 /// If the stream fails or brings no greeting, or the link must be direct and is not.
@@ -84,17 +114,17 @@ pub(super) async fn answer(
     door: &Door,
     sender: PeerId,
     view: ViewId,
-) -> io::Result<Option<Connection>> {
+) -> io::Result<Vec<Connection>> {
     let theirs = read_wish(stream).await?;
     if (theirs == PLAINTEXT) != (door.mode == DataPlane::Plaintext) {
         let sealed = "only one of the two members sends without encryption: set network.data to the same on both";
         return Err(io::Error::other(sealed));
     }
-    let connection = if theirs == UNIVERSAL { None } else { meet(stream, door, sender, view).await? };
-    if connection.is_none() && door.mode.insists() {
+    let connections = if theirs == UNIVERSAL { Vec::new() } else { meet(stream, door, sender, view).await? };
+    if connections.is_empty() && door.mode.insists() {
         return Err(io::Error::other("it has no direct connection to this member"));
     }
-    Ok(connection)
+    Ok(connections)
 }
 
 /// Tells where to connect to, and waits for the outcome.
@@ -103,34 +133,38 @@ async fn meet(
     door: &Door,
     sender: PeerId,
     view: ViewId,
-) -> io::Result<Option<Connection>> {
+) -> io::Result<Vec<Connection>> {
     let ips: &[IpAddr] = if door.mode == DataPlane::Universal { &[] } else { &door.ips };
     let listener = Listener::bind(ips).await;
     stream.write_all(&encode(&listener.addresses())).await?;
     stream.flush().await?;
-    let purpose = door.purpose(view, sender);
-    // The two are read side by side: the opener says "direct" only after its connection was taken here.
-    let mut accepted = std::pin::pin!(listener.accept(&door.keypair, purpose));
-    let mut taken = None;
-    let outcome = {
-        let mut outcome = std::pin::pin!(read_choice(stream));
-        tokio::select! {
-            outcome = &mut outcome => outcome?,
-            result = &mut accepted => {
-                taken = Some(result);
-                outcome.await?
+    let mut taken = BTreeMap::new();
+    let mut acceptor = match listener.acceptor(&door.keypair, door.purpose(view, sender)) {
+        Ok(acceptor) => acceptor,
+        Err(error) => {
+            return if read_made(stream).await? == 0 { Ok(Vec::new()) } else { Err(io::Error::other(error)) };
+        }
+    };
+    // The two are read side by side: the opener speaks only after its connections were taken here.
+    let made = {
+        let mut made = std::pin::pin!(read_made(stream));
+        loop {
+            tokio::select! {
+                made = &mut made => break made?,
+                connection = acceptor.next() => {
+                    let connection = connection.map_err(io::Error::other)?;
+                    taken.insert(connection.number, connection);
+                }
             }
         }
     };
-    if outcome == UNIVERSAL {
-        // A connection may have got through just too late.
-        return Ok(None);
+    let is_made = |number: u8| made & 1 << number != 0;
+    while (0..MAX_PARALLEL).any(|number| is_made(number) && !taken.contains_key(&number)) {
+        let connection = acceptor.next().await.map_err(io::Error::other)?;
+        taken.insert(connection.number, connection);
     }
-    let taken = match taken {
-        Some(taken) => taken,
-        None => accepted.await,
-    };
-    taken.map(Some).map_err(io::Error::other)
+    // One may have got through just too late.
+    Ok(taken.into_values().filter(|connection| is_made(connection.number)).collect())
 }
 
 fn wish(mode: DataPlane) -> u8 {
@@ -150,12 +184,13 @@ async fn read_wish(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<u8> {
     }
 }
 
-async fn read_choice(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<u8> {
-    let mut choice = [0];
-    stream.read_exact(&mut choice).await?;
-    match choice[0] {
-        choice @ (UNIVERSAL | DIRECT) => Ok(choice),
-        other => Err(io::Error::other(format!("{other} names no transport"))),
+/// Reads which connections the opener made: none, or the first and maybe others.
+async fn read_made(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<u8> {
+    let mut made = [0];
+    stream.read_exact(&mut made).await?;
+    match made[0] {
+        made if made == 0 || made & 1 == 1 => Ok(made),
+        other => Err(io::Error::other(format!("{other:#b} leaves out the first connection"))),
     }
 }
 

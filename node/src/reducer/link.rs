@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::Traffic;
 use crate::data::handshake::Connection;
-use crate::data::link::{Receiver, Sender};
+use crate::data::parallel::{ParallelReceiver, ParallelSender};
 use crate::data::{Limits, Transport, local};
 use crate::event::LinkFailure;
 
@@ -42,7 +42,7 @@ impl Kind {
 
 /// The link to another member.
 pub(super) enum Outgoing {
-    Direct(Box<Sender>, Transport),
+    Direct(Box<ParallelSender>, Transport),
     /// With room for what a codec writes.
     Local(Box<local::Sender>, Vec<u8>),
     Universal {
@@ -52,24 +52,26 @@ pub(super) enum Outgoing {
 }
 
 impl Outgoing {
-    /// Over `connection` if there is one, else over `stream`, by a task in `tasks`.
+    /// Over `connections` if there are some, else over `stream`, by a task in `tasks`.
     pub(super) fn new(
         stream: Stream,
-        connection: Option<Connection>,
+        mut connections: Vec<Connection>,
         config: &LinkConfig,
         tasks: &mut JoinSet<()>,
     ) -> Self {
-        let traffic = config.traffic.clone();
-        if let Some(connection) = connection {
-            let transport = connection.transport();
-            return match local::Sender::new(connection, config.longest_payload, config.limits, &traffic) {
+        let LinkConfig { longest_payload, limits, traffic } = config;
+        if let Some(first) = connections.pop() {
+            let transport = first.transport();
+            return match local::Sender::new(first, *longest_payload, *limits, traffic) {
                 Ok(sender) => Self::Local(Box::new(sender), Vec::new()),
-                Err(connection) => {
-                    let sender = Sender::new(connection, config.longest_payload, config.limits, traffic);
+                Err(first) => {
+                    connections.push(first);
+                    let sender = ParallelSender::new(connections, *longest_payload, *limits, traffic);
                     Self::Direct(Box::new(sender), transport)
                 }
             };
         }
+        let traffic = traffic.clone();
         let (queue, segments) = mpsc::channel(MAX_WAITING);
         tasks.spawn(write(stream, traffic, segments));
         Self::Universal { queue, waiting: None }
@@ -83,6 +85,14 @@ impl Outgoing {
         }
     }
 
+    /// Whether a segment can be [loaded](Self::load).
+    pub(super) fn has_room(&self) -> bool {
+        match self {
+            Self::Direct(sender, _) => sender.has_room(),
+            Self::Local(..) | Self::Universal { .. } => !self.is_busy(),
+        }
+    }
+
     /// Whether a segment is on its way.
     pub(super) fn is_busy(&self) -> bool {
         match self {
@@ -92,7 +102,7 @@ impl Outgoing {
         }
     }
 
-    /// Takes a segment of the workspace, to be sent by [`Self::flush`]. None may be on its way.
+    /// Takes a segment of the workspace, to be sent by [`Self::flush`]. There must be room.
     pub(super) fn load(&mut self, header: &SegmentHeader, workspace: &mut Workspace) {
         let segment = &header.segment;
         match self {
@@ -143,7 +153,8 @@ impl Outgoing {
         }
     }
 
-    /// Sends what is on its way. Can be cancelled and called again. Without `may_sleep` the caller looks again by itself.
+    /// Sends what is on its way, at least until there is room. Can be cancelled and called again. Without `may_sleep` the caller
+    /// looks again by itself.
     ///
     /// # Errors
     /// Why the link is broken.
@@ -168,26 +179,28 @@ impl Outgoing {
 
 /// The link from another member.
 pub(super) enum Incoming {
-    Direct(Box<Receiver>, Transport),
+    Direct(Box<ParallelReceiver>, Transport),
     Local(Box<local::Receiver>),
     Universal { queue: mpsc::Receiver<Result<Frame, LinkFailure>>, current: Frame },
 }
 
 impl Incoming {
-    /// Over `connection` if there is one, else over `stream`, by a task in `tasks`.
+    /// Over `connections` if there are some, else over `stream`, by a task in `tasks`.
     pub(super) fn new(
         stream: Stream,
-        connection: Option<Connection>,
+        mut connections: Vec<Connection>,
         config: &LinkConfig,
         tasks: &mut JoinSet<()>,
     ) -> Self {
         let (longest, traffic) = (config.longest_payload, config.traffic.clone());
-        if let Some(connection) = connection {
-            let transport = connection.transport();
-            return match local::Receiver::new(connection, longest, &traffic) {
+        if let Some(first) = connections.pop() {
+            let transport = first.transport();
+            return match local::Receiver::new(first, longest, &traffic) {
                 Ok(receiver) => Self::Local(Box::new(receiver)),
-                Err(connection) => {
-                    Self::Direct(Box::new(Receiver::new(connection, longest, config.limits, traffic)), transport)
+                Err(first) => {
+                    connections.push(first);
+                    let receiver = ParallelReceiver::new(connections, longest, config.limits, &traffic);
+                    Self::Direct(Box::new(receiver), transport)
                 }
             };
         }
@@ -212,12 +225,12 @@ impl Incoming {
         }
     }
 
-    /// Waits for a segment. Can be cancelled and called again, until it fails. Without `may_sleep` the caller looks again
-    /// by itself.
+    /// Waits for a segment of the operation of `step`. Can be cancelled and called again, until it fails. Without `may_sleep`
+    /// the caller looks again by itself.
     ///
     /// # Errors
     /// Why the link is broken, or what the other member did wrong.
-    pub(super) async fn next(&mut self, may_sleep: bool) -> Result<(), LinkFailure> {
+    pub(super) async fn next(&mut self, step: u64, may_sleep: bool) -> Result<(), LinkFailure> {
         match self {
             Self::Local(receiver) => {
                 let ended = |error| LinkFailure::Broken(format!("its local link ended: {error}"));
@@ -226,7 +239,7 @@ impl Incoming {
             Self::Direct(receiver, _) => {
                 // A record that can't be opened may be a stranger's doing: it breaks the link, and accuses nobody.
                 let ended = |error| LinkFailure::Broken(format!("its direct connection ended: {error}"));
-                receiver.next().await.map_err(ended)
+                receiver.next(step).await.map_err(ended)
             }
             Self::Universal { queue, current } => {
                 let closed = || LinkFailure::Broken("its stream for segments closed".to_owned());

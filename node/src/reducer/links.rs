@@ -47,7 +47,7 @@ impl Outward {
     pub(super) fn load(&mut self, key: OperationKey, workspace: &mut Workspace) -> bool {
         let mut blocked = false;
         for one in &mut self.0 {
-            while !one.link.is_busy()
+            while one.link.has_room()
                 && let Some(segment) = one.sends.pop()
             {
                 one.link.load(&workspace.header(key, segment), workspace);
@@ -122,6 +122,8 @@ impl Sends {
 #[derive(Default)]
 pub(super) struct Inward {
     links: Vec<In>,
+    /// Whose segments are awaited.
+    step: u64,
     /// Which link is looked at first: the one after that which brought something last.
     turn: usize,
 }
@@ -145,8 +147,9 @@ impl Inward {
         self.links.iter().map(|one| (one.peer, one.link.transport())).collect()
     }
 
-    /// Begins an operation, in which so many segments come over each link.
-    pub(super) fn expect(&mut self, segments: &[u64]) {
+    /// Begins the operation of `step`, in which so many segments come over each link.
+    pub(super) fn expect(&mut self, step: u64, segments: &[u64]) {
+        self.step = step;
         self.links.iter_mut().zip(segments).for_each(|(one, due)| one.due = *due);
     }
 
@@ -158,10 +161,10 @@ impl Inward {
     /// Waits for a segment, and says over which link it came. Can be cancelled and called again, until it fails. Without
     /// `may_sleep` the caller looks again by itself.
     pub(super) async fn next(&mut self, may_sleep: bool) -> Result<usize, Blame> {
-        let turn = self.turn;
+        let (turn, step) = (self.turn, self.step);
         let (before, after) = self.links.split_at_mut(turn);
         let links = (turn..).zip(after).chain((0..).zip(before)).filter(|(_, one)| one.due > 0);
-        let position = first_of(links.map(|(position, one)| one.next(position, may_sleep))).await?;
+        let position = first_of(links.map(|(position, one)| one.next(position, step, may_sleep))).await?;
         self.links[position].due -= 1;
         self.turn = (position + 1) % self.links.len();
         Ok(position)
@@ -174,8 +177,8 @@ impl Inward {
 }
 
 impl In {
-    async fn next(&mut self, position: usize, may_sleep: bool) -> Result<usize, Blame> {
-        let next = self.link.next(may_sleep).await;
+    async fn next(&mut self, position: usize, step: u64, may_sleep: bool) -> Result<usize, Blame> {
+        let next = self.link.next(step, may_sleep).await;
         next.map(|()| position).map_err(|failure: LinkFailure| Blame(self.peer, failure))
     }
 }

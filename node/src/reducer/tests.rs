@@ -15,10 +15,11 @@ use super::driver::Blame;
 use super::link::{Incoming, Outgoing};
 use super::links::{Inward, Outward};
 use super::*;
-use crate::data::fixture::{LIMIT, LOOPBACK, VIEW, connection, door, key, limits, purpose};
-use crate::data::handshake::Purpose;
-use crate::data::link::{Receiver, Sender};
+use crate::data::fixture::{LIMIT, LOOPBACK, VIEW, accept, connection, door, key, limits, purpose};
+use crate::data::handshake::{Connection, Purpose};
+use crate::data::link::Sender;
 use crate::data::listener::{Listener, dial};
+use crate::data::parallel::{ParallelReceiver, ParallelSender};
 use crate::data::{DataPlane, Transport, local};
 use crate::event::LinkFailure;
 
@@ -82,26 +83,48 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dy
 async fn link(mode: DataPlane, longest: usize) -> (Outgoing, Incoming) {
     let (sending, receiving) = connection(mode, longest).await;
     let (transport, traffic) = (sending.transport(), Arc::new(Traffic::default()));
-    let outgoing = match local::Sender::new(sending, longest, limits(), &traffic) {
-        Ok(sender) => Outgoing::Local(Box::new(sender), Vec::new()),
-        Err(sending) => Outgoing::Direct(Box::new(Sender::new(sending, longest, limits(), traffic.clone())), transport),
-    };
-    let incoming = match local::Receiver::new(receiving, longest, &traffic) {
-        Ok(receiver) => Incoming::Local(Box::new(receiver)),
-        Err(receiving) => Incoming::Direct(Box::new(Receiver::new(receiving, longest, limits(), traffic)), transport),
-    };
-    (outgoing, incoming)
+    match (local::Sender::new(sending, longest, limits(), &traffic), local::Receiver::new(receiving, longest, &traffic))
+    {
+        (Ok(sender), Ok(receiver)) => {
+            (Outgoing::Local(Box::new(sender), Vec::new()), Incoming::Local(Box::new(receiver)))
+        }
+        (Err(sending), Err(receiving)) => direct(transport, vec![sending], vec![receiving], longest),
+        _ => panic!("both ends share memory, or none"),
+    }
 }
 
-/// All members of a world with links of one kind, reducing twice; their results by step.
-async fn reduce(mode: DataPlane, plan: &Plan, codec: Codec, layout: &Layout) -> Vec<Vec<Vec<f32>>> {
+/// Both ends of a link over several connections.
+async fn parallel_link(mode: DataPlane, longest: usize, connections: usize) -> (Outgoing, Incoming) {
+    let ends = futures::future::join_all((0..connections).map(|_| connection(mode, longest))).await;
+    let (sending, receiving): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
+    direct(sending[0].transport(), sending, receiving, longest)
+}
+
+fn direct(
+    transport: Transport,
+    sending: Vec<Connection>,
+    receiving: Vec<Connection>,
+    longest: usize,
+) -> (Outgoing, Incoming) {
+    let traffic = Arc::new(Traffic::default());
+    let sender = ParallelSender::new(sending, longest, limits(), &traffic);
+    let receiver = ParallelReceiver::new(receiving, longest, limits(), &traffic);
+    (Outgoing::Direct(Box::new(sender), transport), Incoming::Direct(Box::new(receiver), transport))
+}
+
+/// All members of a world with links of one kind, of so many connections each if they are direct, reducing several times; their
+/// results by step.
+async fn reduce(mode: DataPlane, connections: usize, plan: &Plan, codec: Codec, layout: &Layout) -> Vec<Vec<Vec<f32>>> {
     let world = layout.world_size();
     let longest = layout.longest_payload(codec);
     let mut members: Vec<(Outward, Inward)> = world.ranks().map(|_| <(Outward, Inward)>::default()).collect();
     let peer = key().1;
     for from in world.ranks() {
         for to in Schedule::new(plan, world, collective::Operation::AllReduce, from).receivers() {
-            let (outgoing, incoming) = link(mode, longest).await;
+            let (outgoing, incoming) = match connections {
+                1 => link(mode, longest).await,
+                several => parallel_link(mode, longest, several).await,
+            };
             members[from.0 as usize].0.add(to, peer, outgoing);
             members[to.0 as usize].1.add(from, peer, incoming);
         }
@@ -111,7 +134,7 @@ async fn reduce(mode: DataPlane, plan: &Plan, codec: Codec, layout: &Layout) -> 
         let mut driver = driver(layout.clone(), plan, codec, Rank(rank), sums);
         async move {
             let mut results = Vec::new();
-            for step in 1..=2 {
+            for step in 1..=4 {
                 let element = |element: usize| (element % 97 * (rank as usize + 1)) as f32;
                 let buffer = (0..driver.layout.elements()).map(element).collect();
                 let done = driver.reduce(operation(step, buffer, 2.0), &mut inward, &mut outward).await;
@@ -237,7 +260,7 @@ fn many_segments(plan: &Plan, world: u32) -> Layout {
 async fn every_kind_of_connection_reduces() {
     for mode in [DataPlane::Local, DataPlane::Direct, DataPlane::Plaintext] {
         let layout = many_segments(&Plan::Ring, 3);
-        for result in reduce(mode, &Plan::Ring, Codec::F32, &layout).await.iter().flatten() {
+        for result in reduce(mode, 1, &Plan::Ring, Codec::F32, &layout).await.iter().flatten() {
             let expected = |element: usize| (element % 97 * 6) as f32 / 2.0;
             let wrong = result.iter().enumerate().find(|(element, value)| **value != expected(*element));
             assert_eq!(wrong, None, "{mode:?}");
@@ -251,11 +274,14 @@ async fn every_plan_and_codec_ends_with_the_same_bits_everywhere() {
     for plan in [Plan::Ring, Plan::Tree, Plan::Mesh, sites] {
         for codec in Codec::ALL {
             let layout = many_segments(&plan, 5);
-            for mode in [DataPlane::Local, DataPlane::Direct] {
-                let all = reduce(mode, &plan, codec, &layout).await;
+            for (mode, connections) in [(DataPlane::Local, 1), (DataPlane::Direct, 1), (DataPlane::Direct, 3)] {
+                let all = reduce(mode, connections, &plan, codec, &layout).await;
                 let bits = |values: &Vec<f32>| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
                 let first = &all[0][0];
-                assert!(all.iter().flatten().all(|result| bits(result) == bits(first)), "{plan}, {codec}, {mode:?}");
+                assert!(
+                    all.iter().flatten().all(|result| bits(result) == bits(first)),
+                    "{plan}, {codec}, {connections} {mode:?}"
+                );
                 for (element, value) in first.iter().enumerate() {
                     let expected = (element % 97 * 15) as f32 / 2.0;
                     // The most that six roundings of the largest sum may add up to, for the least precise codec.
@@ -296,8 +322,8 @@ fn rings_on_threads_of_their_own_come_to_an_end() {
                 let told = told.await.expect("it listens");
                 let (ours, next, previous) = (&at(rank).0, at(rank + 1).1, at(rank + MEMBERS - 1).1);
                 let (sending, receiving) =
-                    tokio::join!(dial(&told, ours, purpose(next), LIMIT), listener.accept(ours, purpose(previous)));
-                let (sending, receiving) = (sending.expect("dialed"), receiving.expect("accepted"));
+                    tokio::join!(dial(&told, ours, purpose(next), LIMIT), accept(&listener, ours, purpose(previous)));
+                let (sending, receiving) = (sending.expect("dialed").0, receiving.expect("accepted"));
                 let traffic = Arc::default();
                 let outgoing = local::Sender::new(sending, LONGEST, limits(), &traffic).expect("on one machine");
                 let incoming = local::Receiver::new(receiving, LONGEST, &traffic).expect("on one machine");
@@ -341,9 +367,9 @@ async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> LinkFailure {
     let mut driver = driver(layout(), &Plan::Ring, Codec::F32, Rank(0), Sums::new().0);
     let (sender, receiver) = (driver.senders[0], key().1);
     let (mut inward, mut outward) = (Inward::default(), Outward::default());
-    let incoming = Receiver::new(from_previous, LONGEST, limits(), traffic.clone());
+    let incoming = ParallelReceiver::new(vec![from_previous], LONGEST, limits(), &traffic);
     inward.add(Rank(1), sender, Incoming::Direct(Box::new(incoming), Transport::Direct));
-    let outgoing = Sender::new(to_next, LONGEST, limits(), traffic);
+    let outgoing = ParallelSender::new(vec![to_next], LONGEST, limits(), &traffic);
     outward.add(Rank(1), receiver, Outgoing::Direct(Box::new(outgoing), Transport::Direct));
     match driver.reduce(operation(1, vec![0.5; 2], 1.0), &mut inward, &mut outward).await {
         Err(Blame(blamed, failure)) => {
@@ -402,7 +428,7 @@ async fn blame_in_a_mesh(fault: usize) {
         let (outgoing, far) = link(DataPlane::Direct, LONGEST).await;
         outward.add(rank, peer, outgoing);
         let (sending, receiving) = connection(DataPlane::Direct, LONGEST).await;
-        let receiver = Receiver::new(receiving, LONGEST, limits(), traffic.clone());
+        let receiver = ParallelReceiver::new(vec![receiving], LONGEST, limits(), &traffic);
         inward.add(rank, peer, Incoming::Direct(Box::new(receiver), Transport::Direct));
         open.push((far, Sender::new(sending, LONGEST, limits(), traffic.clone())));
     }

@@ -3,7 +3,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::data::fixture::{LIMIT, LOOPBACK, key, purpose};
+use crate::data::fixture::{LIMIT, LOOPBACK, accept, key, purpose};
 
 #[tokio::test]
 async fn strangers_are_dropped_and_the_neighbour_gets_in() {
@@ -11,7 +11,7 @@ async fn strangers_are_dropped_and_the_neighbour_gets_in() {
     let listener = Listener::bind(&[LOOPBACK]).await;
     let addresses = listener.addresses();
     let (address, expected) = (addresses[0], purpose(our_peer));
-    let accepting = listener.accept(&theirs, expected);
+    let accepting = accept(&listener, &theirs, expected);
     let visits = async {
         // The silent ones hold all places, and one more finds none. Each sees its connection end, at the deadline or
         // at once.
@@ -32,7 +32,7 @@ async fn strangers_are_dropped_and_the_neighbour_gets_in() {
         dial(&addresses, &ours, purpose(their_peer), LIMIT).await
     };
     let (accepted, dialed) = tokio::join!(accepting, visits);
-    assert_eq!(accepted.expect("in").secret, dialed.expect("in").secret);
+    assert_eq!(accepted.expect("in").secret, dialed.expect("in").0.secret);
 }
 
 #[tokio::test]
@@ -41,9 +41,42 @@ async fn one_address_that_answers_is_enough() {
     let (listener, closed) = (Listener::bind(&[LOOPBACK]).await, Listener::bind(&[LOOPBACK]).await);
     let addresses = [closed.addresses(), listener.addresses()].concat();
     drop(closed);
-    let (accepted, dialed) =
-        tokio::join!(listener.accept(&theirs, purpose(our_peer)), dial(&addresses, &ours, purpose(their_peer), LIMIT));
-    assert_eq!(accepted.expect("in").secret, dialed.expect("in").secret);
+    let (accepted, dialed) = tokio::join!(
+        accept(&listener, &theirs, purpose(our_peer)),
+        dial(&addresses, &ours, purpose(their_peer), LIMIT)
+    );
+    assert_eq!(accepted.expect("in").secret, dialed.expect("in").0.secret);
+}
+
+#[tokio::test]
+async fn further_connections_have_numbers_and_secrets_of_their_own() {
+    let ((ours, our_peer), (theirs, their_peer), (stranger, _)) = (key(), key(), key());
+    let listener = Listener::bind(&[LOOPBACK]).await;
+    let addresses = listener.addresses();
+    let mut acceptor = listener.acceptor(&theirs, purpose(our_peer)).expect("it has sockets");
+    let accepting = async {
+        let mut accepted = Vec::new();
+        for _ in 0..MAX_PARALLEL {
+            let connection = acceptor.next().await.expect("in");
+            accepted.push((connection.number, connection.secret));
+        }
+        accepted
+    };
+    let dialing = async {
+        let (first, _) = dial(&addresses, &ours, purpose(their_peer), LIMIT).await.expect("in");
+        let none = dial_beside(&first, &stranger, purpose(their_peer), 3, LIMIT).await;
+        assert!(none.is_empty(), "a stranger");
+        // More than there can be.
+        let beside = dial_beside(&first, &ours, purpose(their_peer), u8::MAX, LIMIT).await;
+        std::iter::once(first).chain(beside).map(|connection| (connection.number, connection.secret)).collect()
+    };
+    let (mut accepted, mut dialed): (Vec<_>, Vec<_>) = tokio::join!(accepting, dialing);
+    accepted.sort_unstable();
+    dialed.sort_unstable();
+    assert_eq!(accepted, dialed);
+    assert!(dialed.iter().map(|(number, _)| *number).eq(0..MAX_PARALLEL));
+    let secrets: std::collections::BTreeSet<_> = dialed.iter().map(|(_, secret)| secret).collect();
+    assert_eq!(secrets.len(), dialed.len());
 }
 
 #[tokio::test]
@@ -51,7 +84,7 @@ async fn without_an_address_there_is_no_connection() {
     let (ours, peer) = key();
     let nowhere = Listener::bind(&[IpAddr::from([192, 0, 2, 1])]).await;
     assert!(nowhere.addresses().is_empty(), "an address that is not ours");
-    assert!(matches!(nowhere.accept(&ours, purpose(peer)).await, Err(DataError::Unreachable)));
+    assert!(matches!(accept(&nowhere, &ours, purpose(peer)).await, Err(DataError::Unreachable)));
     assert!(matches!(dial(&[], &ours, purpose(peer), LIMIT).await, Err(DataError::Unreachable)));
 }
 

@@ -7,14 +7,14 @@ use crate::data::DataPlane::{Auto, Direct, Local, Plaintext, Universal};
 use crate::data::Transport;
 use crate::data::fixture::{self, LIMIT, LOOPBACK, VIEW, door};
 
-type End = io::Result<Option<Connection>>;
+type End = io::Result<Vec<Connection>>;
 
 async fn greet(opener: DataPlane, acceptor: DataPlane, ips: &[IpAddr]) -> (End, End) {
     let ((ours, our_peer), (theirs, their_peer)) = (door(opener, &[]), door(acceptor, ips));
     let (near, far) = tokio::io::duplex(64);
     let open = async move {
         let mut near = near.compat();
-        open(&mut near, &ours, their_peer, VIEW, LIMIT).await
+        open(&mut near, &ours, their_peer, VIEW, 1, LIMIT).await
     };
     let answer = async move {
         let mut far = far.compat();
@@ -38,9 +38,38 @@ async fn both_ends_take_the_best_that_both_have() {
     ] {
         let (opened, answered) = greet(opener, acceptor, ips).await;
         let case = format!("{opener:?} to {acceptor:?} at {ips:?}");
-        assert_eq!(opened.expect(&case).is_some(), is_direct, "{case}");
-        assert_eq!(answered.expect(&case).is_some(), is_direct, "{case}");
+        assert_eq!(opened.expect(&case).len(), usize::from(is_direct), "{case}");
+        assert_eq!(answered.expect(&case).len(), usize::from(is_direct), "{case}");
     }
+}
+
+#[tokio::test]
+async fn only_connections_that_the_opener_names_count() {
+    let ((ours, our_peer), (theirs, their_peer)) = (door(Direct, &[]), door(Direct, &[LOOPBACK]));
+    let (near, far) = tokio::io::duplex(64);
+    let open = async move {
+        let mut near = near.compat();
+        near.write_all(&[DIRECT]).await.expect("written");
+        let addresses = read_addresses(&mut near).await.expect("told");
+        let purpose = ours.purpose(VIEW, their_peer);
+        let (first, _) = listener::dial(&addresses, &ours.keypair, purpose, LIMIT).await.expect("dialed");
+        let mut connections = listener::dial_beside(&first, &ours.keypair, purpose, 4, LIMIT).await;
+        connections.retain(|connection| connection.number != 2);
+        connections.push(first);
+        near.write_all(&[made(&connections)]).await.expect("written");
+        (near, connections)
+    };
+    let (opened, answered) = tokio::join!(open, answer_to(far.compat(), &theirs, our_peer));
+    assert_eq!((opened.1.len(), made(&opened.1)), (3, 0b1011));
+    assert_eq!(made(&answered.expect("as said")), 0b1011);
+}
+
+async fn answer_to(
+    mut stream: tokio_util::compat::Compat<tokio::io::DuplexStream>,
+    door: &Door,
+    opener: PeerId,
+) -> End {
+    answer(&mut stream, door, opener, VIEW).await
 }
 
 #[tokio::test]
@@ -48,9 +77,9 @@ async fn who_insists_on_direct_gets_nothing_else() {
     let loopback: &[IpAddr] = &[LOOPBACK];
     let (opened, answered) = greet(Direct, Universal, loopback).await;
     opened.expect_err("the acceptor is universal");
-    assert!(answered.expect("no objection").is_none());
+    assert!(answered.expect("no objection").is_empty());
     let (opened, answered) = greet(Universal, Direct, loopback).await;
-    assert!(opened.expect("no objection").is_none());
+    assert!(opened.expect("no objection").is_empty());
     answered.expect_err("the opener is universal");
 }
 
@@ -65,7 +94,7 @@ async fn the_kind_of_connection_is_the_best_that_both_allow() {
         let (opened, answered) = greet(opener, acceptor, &[LOOPBACK]).await;
         let case = format!("{opener:?} to {acceptor:?}");
         for end in [opened, answered] {
-            let transport = end.expect(&case).map(|connection| connection.transport());
+            let transport = end.expect(&case).first().map(Connection::transport);
             // Not every system shares memory.
             let expected =
                 if cfg!(target_os = "linux") || expected != Transport::Local { expected } else { Transport::Direct };
@@ -105,8 +134,8 @@ async fn nonsense_is_an_error() {
         let error = read_addresses(&mut bytes.as_slice()).await.expect_err("too many");
         assert!(error.to_string().contains("at most"), "{error}");
     }
-    for choice in [&[2][..], &[255], &[]] {
-        read_choice(&mut &*choice).await.expect_err("no choice");
+    for made in [&[2][..], &[254], &[]] {
+        read_made(&mut &*made).await.expect_err("without the first");
     }
     // An opener that goes away, one that says nonsense, and one that claims a connection where there can be none.
     let (nowhere, _) = fixture::door(Auto, &[]);

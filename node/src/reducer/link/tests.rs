@@ -48,9 +48,9 @@ async fn what_a_stream_found_reaches_the_reducer_as_it_was() {
     let (frames, queue) = mpsc::channel(1);
     let mut incoming = Incoming::Universal { queue, current: Frame { header: [0; _], payload: Vec::new() } };
     frames.send(Err(LinkFailure::Misbehaved("nonsense".to_owned()))).await.expect("room");
-    let failure = incoming.next(true).await.expect_err("misbehaviour");
+    let failure = incoming.next(1, true).await.expect_err("misbehaviour");
     assert!(matches!(failure, LinkFailure::Misbehaved(_)), "{failure:?}");
     drop(frames);
-    let failure = incoming.next(true).await.expect_err("closed");
+    let failure = incoming.next(1, true).await.expect_err("closed");
     assert!(matches!(failure, LinkFailure::Broken(_)), "{failure:?}");
 }
