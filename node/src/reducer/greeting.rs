@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use starling_topology::{PeerId, ViewId};
+use tokio::time::Instant;
 
 use crate::data::error::DataError;
 use crate::data::handshake::{Connection, MAX_PARALLEL};
@@ -60,7 +61,6 @@ pub(super) async fn open(
         return Ok(Vec::new());
     }
     let addresses = read_addresses(stream).await?;
-    let limit = if door.mode.insists() { limit } else { DIRECT_LIMIT.min(limit) };
     let dialed = dial(&addresses, door, receiver, view, most, limit).await;
     stream.write_all(&[dialed.as_deref().map_or(0, made)]).await?;
     stream.flush().await?;
@@ -78,7 +78,7 @@ pub(super) async fn open(
     }
 }
 
-/// One connection, and more if one is not enough.
+/// One connection, and more if one is not enough, as far as there is time: the acceptor waits no longer than `limit` in all.
 async fn dial(
     addresses: &[SocketAddr],
     door: &Door,
@@ -87,12 +87,14 @@ async fn dial(
     most: u8,
     limit: Duration,
 ) -> Result<Vec<Connection>, DataError> {
-    let purpose = door.purpose(view, receiver);
-    let (first, is_enough) = listener::dial(addresses, &door.keypair, purpose, limit).await?;
+    let (purpose, began) = (door.purpose(view, receiver), Instant::now());
+    let first_limit = if door.mode.insists() { limit } else { DIRECT_LIMIT.min(limit) };
+    let (first, is_enough) = listener::dial(addresses, &door.keypair, purpose, first_limit).await?;
     let beside = if is_enough || first.transport() == Transport::Local {
         Vec::new()
     } else {
-        listener::dial_beside(&first, &door.keypair, purpose, most, DIRECT_LIMIT.min(limit)).await
+        let left = limit.saturating_sub(began.elapsed());
+        listener::dial_beside(&first, &door.keypair, purpose, most, DIRECT_LIMIT.min(left / 2)).await
     };
     if !beside.is_empty() {
         tracing::info!(connections = 1 + beside.len(), "a long way has several connections");

@@ -60,12 +60,12 @@ impl Outgoing {
         tasks: &mut JoinSet<()>,
     ) -> Self {
         let LinkConfig { longest_payload, limits, traffic } = config;
-        if let Some(first) = connections.pop() {
-            let transport = first.transport();
-            return match local::Sender::new(first, *longest_payload, *limits, traffic) {
+        if let Some(one) = connections.pop() {
+            let transport = one.transport();
+            return match local::Sender::new(one, *longest_payload, *limits, traffic) {
                 Ok(sender) => Self::Local(Box::new(sender), Vec::new()),
-                Err(first) => {
-                    connections.push(first);
+                Err(one) => {
+                    connections.push(one);
                     let sender = ParallelSender::new(connections, *longest_payload, *limits, traffic);
                     Self::Direct(Box::new(sender), transport)
                 }
@@ -193,12 +193,12 @@ impl Incoming {
         tasks: &mut JoinSet<()>,
     ) -> Self {
         let (longest, traffic) = (config.longest_payload, config.traffic.clone());
-        if let Some(first) = connections.pop() {
-            let transport = first.transport();
-            return match local::Receiver::new(first, longest, &traffic) {
+        if let Some(one) = connections.pop() {
+            let transport = one.transport();
+            return match local::Receiver::new(one, longest, &traffic) {
                 Ok(receiver) => Self::Local(Box::new(receiver)),
-                Err(first) => {
-                    connections.push(first);
+                Err(one) => {
+                    connections.push(one);
                     let receiver = ParallelReceiver::new(connections, longest, config.limits, &traffic);
                     Self::Direct(Box::new(receiver), transport)
                 }
