@@ -76,6 +76,10 @@ impl ParallelSender {
     /// # Errors
     /// As [`Sender::flush`].
     pub(crate) async fn flush(&mut self) -> Result<(), DataError> {
+        // Near members have one connection, and wait for nothing else.
+        if let [only] = &mut self.0[..] {
+            return only.flush().await;
+        }
         first(self.0.iter_mut().filter(|sender| sender.is_busy()).map(Sender::flush)).await.unwrap_or(Ok(()))
     }
 }
