@@ -2,11 +2,11 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-use starling_tests::{binary, starling};
+use starling_tests::{OwnedChild, binary, starling};
 use tempfile::TempDir;
 
 /// How long any one thing may take. Generous: the machine is shared, and nothing is measured here.
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const MAX_LINES: usize = 1024;
 
 struct Example {
-    child: Child,
+    child: OwnedChild,
     lines: Receiver<String>,
 }
 
@@ -28,7 +28,7 @@ impl Example {
         let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let (heard, lines) = sync_channel(MAX_LINES);
         std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| heard.send(line)));
-        Self { child, lines }
+        Self { child: child.into(), lines }
     }
 
     /// The rest of the first line that begins so.
@@ -40,14 +40,6 @@ impl Example {
                 return rest.to_owned();
             }
         }
-    }
-}
-
-impl Drop for Example {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -12,12 +12,14 @@ pub mod data;
 mod feed;
 mod lan;
 mod namespace;
+mod owned_child;
 mod peer;
 pub mod switch;
 mod wan;
 
 pub use feed::{Ear, Feed, Heard, Word};
 pub use lan::{Host, Lan};
+pub use owned_child::OwnedChild;
 pub use peer::{Outcome, Peer, PeerOptions, audit, checkpoints, newest_stable, starling};
 pub use wan::{FarLink, Wan};
 

@@ -3,9 +3,11 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+
+use crate::owned_child::OwnedChild;
 
 /// Why there may be none.
 pub(crate) const WHAT_THEY_NEED: &str =
@@ -14,7 +16,7 @@ pub(crate) const WHAT_THEY_NEED: &str =
 /// One network namespace.
 #[derive(Debug)]
 pub(crate) struct Namespace {
-    holder: Child,
+    holder: OwnedChild,
     /// Whether it belongs to a user namespace of its own, as it must for those who aren't root.
     has_user: bool,
 }
@@ -50,7 +52,7 @@ impl Namespace {
     fn hold(mut command: Command, has_user: bool) -> Result<Self> {
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let holder = spawned.with_context(|| format!("can't start {command:?}"))?;
-        let mut namespace = Self { holder, has_user };
+        let mut namespace = Self { holder: holder.into(), has_user };
         namespace.wait()?;
         Ok(namespace)
     }
@@ -105,13 +107,5 @@ impl Namespace {
             bail!("`ip {}`: {}", lines.trim(), String::from_utf8_lossy(&output.stderr).trim());
         }
         Ok(())
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
     }
 }

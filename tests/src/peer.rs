@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::binary;
 use crate::feed::{Ear, Word};
+use crate::owned_child::OwnedChild;
 
 /// How long any one thing may take. Generous: the machine is shared, and nothing is measured here.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -145,7 +146,7 @@ struct Output {
 /// A running `starling` process that prints JSON.
 #[derive(Debug)]
 pub struct Peer {
-    child: Child,
+    child: OwnedChild,
     output: Arc<(Mutex<Output>, Condvar)>,
     readers: Vec<JoinHandle<()>>,
     stderr: Arc<Mutex<String>>,
@@ -215,7 +216,7 @@ impl Peer {
                 lock(&text).push_str(&(String::from_utf8_lossy(&line) + "\n"));
             }
         });
-        Self { child, output, readers: vec![read_events, read_stderr], stderr, dir }
+        Self { child: child.into(), output, readers: vec![read_events, read_stderr], stderr, dir }
     }
 
     /// The directory that the process works in. Kept until the last fixture that uses it is dropped.
@@ -311,19 +312,11 @@ impl Peer {
         let last = events.last().map(|(_, event)| event.clone());
         drop(output);
         let status = self.child.wait().expect("the child is ours");
-        for reader in std::mem::take(&mut self.readers) {
+        for reader in self.readers {
             reader.join().expect("no reader panicked");
         }
         let stderr = lock(&self.stderr).clone();
         Outcome { status, last, events, stderr }
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -2,7 +2,7 @@
 //! every kernel has queues that do.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use crate::built;
 use crate::lan::Host;
 use crate::namespace::{Namespace, WHAT_THEY_NEED};
+use crate::owned_child::OwnedChild;
 
 /// As many as there are addresses of the form 10.78.0.x.
 const MAX_HOSTS: usize = 250;
@@ -30,8 +31,9 @@ pub struct FarLink {
 /// Hosts around a switch.
 #[derive(Debug)]
 pub struct Wan {
+    /// Ends before the namespaces that its ports are in.
+    _switch: OwnedChild,
     hosts: Vec<Namespace>,
-    switch: Child,
     _center: Namespace,
 }
 
@@ -53,7 +55,7 @@ impl Wan {
         let mut switch = command.stdout(Stdio::piped()).spawn().context("can't start the switch")?;
         let mut answer = String::new();
         let stdout = switch.stdout.take().context("it is piped")?;
-        let mut wan = Self { hosts: Vec::new(), switch, _center: center };
+        let mut wan = Self { hosts: Vec::new(), _switch: switch.into(), _center: center };
         BufReader::new(stdout).read_line(&mut answer)?;
         ensure!(answer.trim() == "ready", "the switch did not start: it needs /dev/net/tun");
         for number in 0..hosts {
@@ -72,13 +74,5 @@ impl Wan {
     /// A host, by its number from 0.
     pub fn host(&self, number: usize) -> Host {
         Host { address: format!("10.78.0.{}", number + 1), prefix: self.hosts[number].prefix() }
-    }
-}
-
-impl Drop for Wan {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.switch.kill();
-        let _ = self.switch.wait();
     }
 }

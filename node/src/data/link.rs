@@ -41,6 +41,9 @@ pub(crate) struct Sender {
     limit: Duration,
     /// Since when it has.
     stuck: Option<Instant>,
+    /// When the record was begun that is on its way, or was last.
+    begun: Instant,
+    took: Duration,
     traffic: Arc<Traffic>,
 }
 
@@ -56,12 +59,30 @@ impl Sender {
         let (buffer, limit) = (Buffer::new(longest_payload), limits.send);
         let spare = (0..MAX_PASSED_ON).map(|_| Buffer::new(longest_payload)).collect();
         let passed_on = VecDeque::new();
-        Self { stream, keys, buffer, payload_bytes: 0, sent: None, passed_on, spare, limit, stuck: None, traffic }
+        Self {
+            stream,
+            keys,
+            buffer,
+            payload_bytes: 0,
+            sent: None,
+            passed_on,
+            spare,
+            limit,
+            stuck: None,
+            begun: Instant::now(),
+            took: Duration::ZERO,
+            traffic,
+        }
     }
 
     /// Whether a record is on its way.
     pub(crate) fn is_busy(&self) -> bool {
         self.sent.is_some()
+    }
+
+    /// How long the socket took for the last record that was sent.
+    pub(crate) fn took(&self) -> Duration {
+        self.took
     }
 
     /// Makes a segment the record that [`Self::flush`] sends. `write` is given room for its payload.
@@ -121,7 +142,7 @@ impl Sender {
             }
             let bytes = SegmentHeader::BYTES + self.payload_bytes;
             self.traffic.sent.fetch_add(bytes as u64, Ordering::Relaxed);
-            self.sent = None;
+            (self.sent, self.took) = (None, self.begun.elapsed());
             self.advance();
         }
         Ok(())
@@ -138,7 +159,7 @@ impl Sender {
     fn begin(&mut self, payload_bytes: usize) {
         self.payload_bytes = payload_bytes;
         self.keys.seal(self.buffer.record(payload_bytes));
-        self.sent = Some(0);
+        (self.sent, self.begun) = (Some(0), Instant::now());
     }
 }
 

@@ -22,9 +22,19 @@ use crate::reducer::Traffic;
 /// before.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// How many times faster than it must be a record is to be sent. Where it is slower, so is the way, and not the connection: fewer
+/// of them share it then, each of which has to carry a record in time.
+const LEEWAY: u32 = 8;
+
 /// The sending end: at least one connection.
 #[derive(Debug)]
-pub(crate) struct ParallelSender(Vec<Sender>);
+pub(crate) struct ParallelSender {
+    senders: Vec<Sender>,
+    /// How many of them are in use, the first ones.
+    used: usize,
+    /// Longer than this no record should take.
+    slow: Duration,
+}
 
 impl ParallelSender {
     /// Over the sockets of `connections`, none of which is local.
@@ -35,17 +45,18 @@ impl ParallelSender {
         traffic: &Arc<Traffic>,
     ) -> Self {
         let sender = |connection| Sender::new(connection, longest_payload, limits, traffic.clone());
-        Self(connections.into_iter().map(sender).collect())
+        let senders = connections.into_iter().map(sender).collect();
+        Self { senders, used: 1, slow: limits.record / LEEWAY }
     }
 
     /// Whether anything is on its way.
     pub(crate) fn is_busy(&self) -> bool {
-        self.0.iter().any(Sender::is_busy)
+        self.senders.iter().any(Sender::is_busy)
     }
 
     /// Whether a segment can be [loaded](Self::load).
     pub(crate) fn has_room(&self) -> bool {
-        self.0.iter().any(|sender| !sender.is_busy())
+        self.senders[..self.used].iter().any(|sender| !sender.is_busy())
     }
 
     /// As [`Sender::load`], over a connection that is free.
@@ -53,13 +64,13 @@ impl ParallelSender {
     /// # Panics
     /// If none is.
     pub(crate) fn load(&mut self, header: &SegmentHeader, payload_bytes: usize, write: impl FnOnce(&mut [u8])) {
-        let free = self.0.iter_mut().find(|sender| !sender.is_busy());
+        let free = self.senders[..self.used].iter_mut().find(|sender| !sender.is_busy());
         free.expect("invariant: only as much is loaded as there is room for").load(header, payload_bytes, write);
     }
 
     /// Whether [`Self::pass_on`] has room.
     pub(crate) fn can_pass_on(&self) -> bool {
-        self.0.iter().any(Sender::can_pass_on)
+        self.senders[..self.used].iter().any(Sender::can_pass_on)
     }
 
     /// As [`Sender::pass_on`], over a connection that is free if there is one.
@@ -67,8 +78,9 @@ impl ParallelSender {
     /// # Panics
     /// If there is no room.
     pub(crate) fn pass_on(&mut self, header: &SegmentHeader, receiver: &mut ParallelReceiver) {
-        let roomy = self.0.iter_mut().filter(|sender| sender.can_pass_on()).min_by_key(|sender| sender.is_busy());
-        roomy.expect("invariant: only as much is passed on as there is room for").pass_on(header, receiver.current());
+        let roomy = self.senders[..self.used].iter_mut().filter(|sender| sender.can_pass_on());
+        let best = roomy.min_by_key(|sender| sender.is_busy());
+        best.expect("invariant: only as much is passed on as there is room for").pass_on(header, receiver.current());
     }
 
     /// Sends what is on its way, until one of the connections has no more of it. Can be cancelled and called again.
@@ -77,10 +89,23 @@ impl ParallelSender {
     /// As [`Sender::flush`].
     pub(crate) async fn flush(&mut self) -> Result<(), DataError> {
         // Near members have one connection, and wait for nothing else.
-        if let [only] = &mut self.0[..] {
+        if let [only] = &mut self.senders[..] {
             return only.flush().await;
         }
-        first(self.0.iter_mut().filter(|sender| sender.is_busy()).map(Sender::flush)).await.unwrap_or(Ok(()))
+        let busy = self.senders.iter_mut().filter(|sender| sender.is_busy());
+        if let Some(took) = first(busy.map(async |sender| sender.flush().await.map(|()| sender.took()))).await {
+            self.adapt(took?);
+        }
+        Ok(())
+    }
+
+    /// Uses one more connection, or fewer, after a record that took so long.
+    fn adapt(&mut self, took: Duration) {
+        if took > self.slow {
+            self.used = (self.used / 2).max(1);
+        } else if took < self.slow / 2 {
+            self.used = (self.used + 1).min(self.senders.len());
+        }
     }
 }
 

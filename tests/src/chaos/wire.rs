@@ -1,7 +1,7 @@
 //! How near reductions over slow links come to what the links carry.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{ChildStdout, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use super::Verdict;
 use crate::lan::{Host, Lan, PAYLOAD};
+use crate::owned_child::OwnedChild;
 use crate::peer::{starling_behind, tied};
 use crate::wan::{FarLink, Wan};
 
@@ -135,7 +136,7 @@ impl Wire {
     /// The slowest member's median round, and the least time for f32, in seconds.
     fn reduce(&self, network: &Network, codec: &str, settle: Duration) -> Result<(f64, f64)> {
         let dir = TempDir::with_prefix("starling-chaos-").context("can't make a directory")?;
-        let start = |host: usize, flags: &str| -> Result<(Member, BufReader<ChildStdout>)> {
+        let start = |host: usize, flags: &str| -> Result<(OwnedChild, BufReader<ChildStdout>)> {
             let host = network.host(host);
             let mut command = starling_behind(&tied(host.prefix), dir.path());
             command.args(["bench", "swarm", "--json", "--listen", &format!("/ip4/{}/tcp/0", host.address)]);
@@ -143,7 +144,7 @@ impl Wire {
             command.args(["--mbit", &self.mbit.to_string(), "--rounds", &self.rounds.to_string()]);
             let mut child = command.args(flags.split_whitespace()).stdout(Stdio::piped()).spawn()?;
             let stdout = child.stdout.take().context("it is piped")?;
-            Ok((Member(child), BufReader::new(stdout)))
+            Ok((child.into(), BufReader::new(stdout)))
         };
         eprintln!("{codec} over links of {} Mbit/s", self.mbit);
         let founding = format!("--peers {} --kib {} --plan {} --codec {codec}", self.peers, self.kib, self.plan);
@@ -158,7 +159,7 @@ impl Wire {
         for (number, (member, stdout)) in members.iter_mut().enumerate() {
             let mut said = String::new();
             stdout.read_to_string(&mut said)?;
-            ensure!(member.0.wait()?.success(), "the benchmark on host {number} failed");
+            ensure!(member.wait()?.success(), "the benchmark on host {number} failed");
             let outcome: Value = serde_json::from_str(&said).with_context(|| format!("no outcome in `{said}`"))?;
             let Some(median_s) = outcome["median_s"].as_f64() else { bail!("no time in `{said}`") };
             eprintln!("  host {number}: {:.1} ms, {}, {}", median_s * 1e3, outcome["links"], outcome["reason"]);
@@ -191,15 +192,4 @@ fn least(rates: &[f64]) -> f64 {
         if share(middle) >= 1.0 { high = middle } else { low = middle }
     }
     high.max(1.0 / slowest)
-}
-
-/// A process that does not outlive the experiment.
-struct Member(Child);
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -82,10 +82,24 @@ async fn what_was_sent_before_the_end_of_one_counts_and_then_all_end() {
 }
 
 #[tokio::test]
+async fn over_a_slow_way_few_connections_are_used() {
+    let (senders, _receiver) = ends().await;
+    let slow = Duration::from_secs(1);
+    let mut sender = ParallelSender { senders, used: 1, slow };
+    let mut used_after = |took: Duration| {
+        sender.adapt(took);
+        sender.used
+    };
+    assert_eq!([slow / 10; 4].map(&mut used_after), [2, 3, 3, 3], "there are no more");
+    assert_eq!([slow * 7 / 10, slow * 2, slow * 2].map(&mut used_after), [3, 1, 1]);
+    assert_eq!(used_after(slow / 10), 2);
+}
+
+#[tokio::test]
 async fn segments_take_what_is_free_and_all_arrive() {
     const SEGMENTS: u32 = 400;
     let (senders, mut receiver) = ends().await;
-    let mut sender = ParallelSender(senders);
+    let mut sender = ParallelSender { senders, used: 1, slow: limits().record };
     let send = async {
         for segment in 0..SEGMENTS {
             while !sender.has_room() {
@@ -99,6 +113,7 @@ async fn segments_take_what_is_free_and_all_arrive() {
         while sender.is_busy() {
             sender.flush().await.expect("sent");
         }
+        assert_eq!(sender.used, CONNECTIONS);
     };
     let receive = async {
         let mut numbers = Vec::new();
