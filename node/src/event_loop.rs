@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::control::Link;
+use crate::data::Traffic;
 use crate::error::NodeError;
 use crate::exchange::{Exchange, Notice};
 use crate::identity::{Identity, to_libp2p};
@@ -30,7 +31,7 @@ use crate::known_file::Keepers;
 use crate::network::Network;
 use crate::prober::Prober;
 use crate::record_file::RecordFile;
-use crate::reducer::{ReducerHandle, Traffic};
+use crate::reducer::ReducerHandle;
 use crate::report::{Observer, Report};
 use crate::saver::Desk;
 use crate::served::Inbox;

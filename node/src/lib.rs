@@ -34,6 +34,7 @@ pub mod error;
 mod event;
 mod event_loop;
 mod exchange;
+mod first;
 mod frame;
 pub mod identity;
 mod inquiry;

@@ -19,7 +19,6 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use libp2p::{Stream, StreamProtocol};
@@ -31,7 +30,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
 use crate::contribution::Contribution;
-use crate::data::{Door, Limits};
+use crate::data::{Door, Limits, Traffic};
 use crate::event::NetworkEvent;
 use crate::exchange::Gate;
 use driver::Driver;
@@ -70,13 +69,6 @@ pub(crate) trait Results: std::fmt::Debug + Send + Sync {
 
     /// Takes back the memory of an operation that was interrupted, and what it dropped so far.
     fn interrupted(&self, view: ViewId, step: u64, buffer: Vec<f32>, dropped: Option<Dropped>);
-}
-
-/// Bytes over links of reducers, headers included, over the node's life.
-#[derive(Debug, Default)]
-pub(crate) struct Traffic {
-    pub(crate) sent: AtomicU64,
-    pub(crate) received: AtomicU64,
 }
 
 /// What a reducer needs besides its view.

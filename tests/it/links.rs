@@ -40,10 +40,7 @@ fn who_is_behind_a_slow_link_receives_less_once_that_is_measured() {
 
     // The first steps of a view begin with new links.
     let reach = |step: u64| {
-        let is_there = |event: &serde_json::Value| {
-            event["event"] == "progress" && event["step"].as_u64().is_some_and(|reached| reached >= step)
-        };
-        let reached = slow.wait_for("more steps", is_there)["step"].as_u64().expect("a number");
+        let reached = slow.wait_for_step(step);
         (reached, lan.received(MEMBERS - 1).expect("the kernel tells"))
     };
     let (first, before) = reach(view["step"].as_u64().expect("a number") + 5);

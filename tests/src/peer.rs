@@ -284,11 +284,12 @@ impl Peer {
         })
     }
 
-    /// Waits until the process has committed `step`.
-    pub fn wait_for_step(&self, step: u64) {
-        self.wait_for(&format!("step {step}"), |event| {
+    /// Waits until the process has committed `step`, and returns the first one from there on of which it told.
+    pub fn wait_for_step(&self, step: u64) -> u64 {
+        let event = self.wait_for(&format!("step {step}"), |event| {
             event["event"] == "progress" && event["step"].as_u64().is_some_and(|reached| reached >= step)
         });
+        event["step"].as_u64().expect("it has reached a step")
     }
 
     /// Sends a signal by its name, as `kill` knows it.

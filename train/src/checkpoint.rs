@@ -202,7 +202,7 @@ impl CheckpointStore {
     /// # Errors
     /// If it is not here, or damaged.
     pub fn read_chunk(&self, chunk: Digest) -> Result<Vec<u8>, CheckpointError> {
-        read_verified(&self.chunks().join(chunk.to_string()), CHUNK_BYTES as u64, chunk)
+        read_verified(&self.chunk_path(chunk), CHUNK_BYTES as u64, chunk)
     }
 
     /// Reads and hashes every byte of every checkpoint, by ascending step.
@@ -222,6 +222,10 @@ impl CheckpointStore {
 
     fn chunks(&self) -> PathBuf {
         self.directory.join("chunks")
+    }
+
+    fn chunk_path(&self, chunk: Digest) -> PathBuf {
+        self.chunks().join(chunk.to_string())
     }
 
     /// All files that are named as a checkpoint's manifest: step, id and path, by ascending step.

@@ -1,6 +1,7 @@
 //! Neighbours, sockets and connections for tests.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use libp2p::identity::Keypair;
@@ -11,7 +12,7 @@ use super::error::DataError;
 use super::handshake::{Connection, Form, Purpose};
 use super::listener::{Listener, dial};
 use super::thread::DataThread;
-use super::{DataPlane, Door, Limits};
+use super::{DataPlane, Door, Limits, LinkConfig};
 use crate::identity::from_libp2p;
 
 pub(crate) const RUN: RunId = RunId([1; 32]);
@@ -37,6 +38,11 @@ pub(crate) fn purpose(peer: PeerId) -> Purpose {
 
 pub(crate) fn limits() -> Limits {
     Limits { record: LIMIT, send: LIMIT }
+}
+
+/// Of links whose longest payload has so many bytes.
+pub(crate) fn config(longest_payload: usize) -> LinkConfig {
+    LinkConfig { longest_payload, limits: limits(), traffic: Arc::default() }
 }
 
 /// The door of a node that listens on `ips`, and its peer id.

@@ -14,11 +14,10 @@ use starling_collective::SegmentHeader;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use super::Limits;
 use super::error::DataError;
 use super::handshake::{Connection, Form};
 use super::record::{Buffer, Keys, LENGTH_BYTES};
-use crate::reducer::Traffic;
+use super::{LinkConfig, Traffic};
 
 /// Segments that are passed on and wait for the socket. While there is room for one, none is copied.
 const MAX_PASSED_ON: usize = 4;
@@ -49,29 +48,27 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// Over the socket of `connection`, whose form is not local.
-    pub(crate) fn new(connection: Connection, longest_payload: usize, limits: Limits, traffic: Arc<Traffic>) -> Self {
+    pub(crate) fn new(connection: Connection, config: &LinkConfig) -> Self {
+        let LinkConfig { longest_payload, limits, traffic } = config;
         let (stream, keys) = open(connection);
         // A far end that vanished without a word acknowledges nothing. The system notices, once it is told to.
         #[cfg(target_os = "linux")]
         if let Err(error) = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(limits.send)) {
             tracing::debug!(%error, "a direct connection has the system's time limit");
         }
-        let (buffer, limit) = (Buffer::new(longest_payload), limits.send);
-        let spare = (0..MAX_PASSED_ON).map(|_| Buffer::new(longest_payload)).collect();
-        let passed_on = VecDeque::new();
         Self {
             stream,
             keys,
-            buffer,
+            buffer: Buffer::new(*longest_payload),
             payload_bytes: 0,
             sent: None,
-            passed_on,
-            spare,
-            limit,
+            passed_on: VecDeque::new(),
+            spare: (0..MAX_PASSED_ON).map(|_| Buffer::new(*longest_payload)).collect(),
+            limit: limits.send,
             stuck: None,
             begun: Instant::now(),
             took: Duration::ZERO,
-            traffic,
+            traffic: traffic.clone(),
         }
     }
 
@@ -184,9 +181,10 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     /// Over the socket of `connection`, whose form is not local.
-    pub(crate) fn new(connection: Connection, longest_payload: usize, limits: Limits, traffic: Arc<Traffic>) -> Self {
+    pub(crate) fn new(connection: Connection, config: &LinkConfig) -> Self {
         let (stream, keys) = open(connection);
-        let (buffer, limit) = (Buffer::new(longest_payload), limits.record);
+        let (buffer, limit) = (Buffer::new(config.longest_payload), config.limits.record);
+        let traffic = config.traffic.clone();
         Self { stream, keys, buffer, filled: 0, ahead: None, payload_bytes: 0, limit, begun: None, traffic }
     }
 

@@ -25,12 +25,11 @@ use starling_collective::SegmentHeader;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use super::Limits;
 use super::error::DataError;
 use super::handshake::{Connection, Form};
 use super::memory::Mapping;
 use super::record::{Buffer, Secret};
-use crate::reducer::Traffic;
+use super::{LinkConfig, Traffic};
 
 /// Segments that wait in the memory of a link.
 const SLOTS: u64 = 8;
@@ -86,15 +85,11 @@ struct End {
 }
 
 impl End {
-    fn new(
-        connection: Connection,
-        longest_payload: usize,
-        theirs: usize,
-        traffic: &Arc<Traffic>,
-    ) -> Result<Self, Connection> {
+    fn new(connection: Connection, theirs: usize, config: &LinkConfig) -> Result<Self, Connection> {
+        let (longest_payload, traffic) = (config.longest_payload, config.traffic.clone());
         match connection {
             Connection { stream: bell, form: Form::Local(memory), .. } => {
-                Ok(Self { memory, bell, longest_payload, theirs, seen: 0, traffic: traffic.clone() })
+                Ok(Self { memory, bell, longest_payload, theirs, seen: 0, traffic })
             }
             other => Err(other),
         }
@@ -186,14 +181,9 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// Over the memory of `connection`; gives it back if it has none.
-    pub(crate) fn new(
-        connection: Connection,
-        longest_payload: usize,
-        limits: Limits,
-        traffic: &Arc<Traffic>,
-    ) -> Result<Self, Connection> {
-        let end = End::new(connection, longest_payload, TAKEN, traffic)?;
-        Ok(Self { end, sent: 0, limit: limits.send, stuck: None })
+    pub(crate) fn new(connection: Connection, config: &LinkConfig) -> Result<Self, Connection> {
+        let end = End::new(connection, TAKEN, config)?;
+        Ok(Self { end, sent: 0, limit: config.limits.send, stuck: None })
     }
 
     /// Whether all slots were full when [`Self::flush`] last looked.
@@ -263,13 +253,9 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     /// Over the memory of `connection`; gives it back if it has none.
-    pub(crate) fn new(
-        connection: Connection,
-        longest_payload: usize,
-        traffic: &Arc<Traffic>,
-    ) -> Result<Self, Connection> {
-        let end = End::new(connection, longest_payload, SENT, traffic)?;
-        Ok(Self { end, taken: 0, buffer: Buffer::new(longest_payload), payload_bytes: 0 })
+    pub(crate) fn new(connection: Connection, config: &LinkConfig) -> Result<Self, Connection> {
+        let end = End::new(connection, SENT, config)?;
+        Ok(Self { end, taken: 0, buffer: Buffer::new(config.longest_payload), payload_bytes: 0 })
     }
 
     /// Waits for a segment and takes it out of its slot. Can be cancelled and called again, until it fails. `may_sleep` is

@@ -24,6 +24,8 @@ pub(crate) mod thread;
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use libp2p::Multiaddr;
@@ -122,6 +124,22 @@ impl Limits {
     pub(crate) fn new(max_stall: Duration) -> Self {
         Self { record: max_stall * 6 / 10, send: max_stall * 9 / 10 }
     }
+}
+
+/// Bytes over links of reducers, headers included, over the node's life.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) sent: AtomicU64,
+    pub(crate) received: AtomicU64,
+}
+
+/// What all links of a reducer share.
+#[derive(Debug, Clone)]
+pub(crate) struct LinkConfig {
+    /// In bytes.
+    pub(crate) longest_payload: usize,
+    pub(crate) limits: Limits,
+    pub(crate) traffic: Arc<Traffic>,
 }
 
 /// What a node needs to make direct connections.

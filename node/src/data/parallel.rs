@@ -4,19 +4,16 @@
 //! A segment takes whichever connection is free, so segments overtake each other. Schedules don't mind that within an
 //! operation. A connection that is already at the next operation waits for it. And what the end of one overtakes still counts.
 
-use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::select_all;
 use starling_collective::SegmentHeader;
 use tokio::time::{Instant, timeout_at};
 
-use super::Limits;
+use super::LinkConfig;
 use super::error::DataError;
 use super::handshake::Connection;
 use super::link::{Receiver, Sender};
-use crate::reducer::Traffic;
+use crate::first::first;
 
 /// How long others may still bring something after one connection has ended: as long as packets may be late that were sent
 /// before.
@@ -38,15 +35,9 @@ pub(crate) struct ParallelSender {
 
 impl ParallelSender {
     /// Over the sockets of `connections`, none of which is local.
-    pub(crate) fn new(
-        connections: Vec<Connection>,
-        longest_payload: usize,
-        limits: Limits,
-        traffic: &Arc<Traffic>,
-    ) -> Self {
-        let sender = |connection| Sender::new(connection, longest_payload, limits, traffic.clone());
-        let senders = connections.into_iter().map(sender).collect();
-        Self { senders, used: 1, slow: limits.record / LEEWAY }
+    pub(crate) fn new(connections: Vec<Connection>, config: &LinkConfig) -> Self {
+        let senders = connections.into_iter().map(|connection| Sender::new(connection, config)).collect();
+        Self { senders, used: 1, slow: config.limits.record / LEEWAY }
     }
 
     /// Whether anything is on its way.
@@ -88,10 +79,6 @@ impl ParallelSender {
     /// # Errors
     /// As [`Sender::flush`].
     pub(crate) async fn flush(&mut self) -> Result<(), DataError> {
-        // Near members have one connection, and wait for nothing else.
-        if let [only] = &mut self.senders[..] {
-            return only.flush().await;
-        }
         let busy = self.senders.iter_mut().filter(|sender| sender.is_busy());
         if let Some(took) = first(busy.map(async |sender| sender.flush().await.map(|()| sender.took()))).await {
             self.adapt(took?);
@@ -130,13 +117,8 @@ pub(crate) struct ParallelReceiver {
 
 impl ParallelReceiver {
     /// Over the sockets of `connections`, none of which is local.
-    pub(crate) fn new(
-        connections: Vec<Connection>,
-        longest_payload: usize,
-        limits: Limits,
-        traffic: &Arc<Traffic>,
-    ) -> Self {
-        let receiver = |connection| Receiver::new(connection, longest_payload, limits, traffic.clone());
+    pub(crate) fn new(connections: Vec<Connection>, config: &LinkConfig) -> Self {
+        let receiver = |connection| Receiver::new(connection, config);
         let receivers: Vec<Receiver> = connections.into_iter().map(receiver).collect();
         let resting = receivers.iter().map(|_| None).collect();
         Self { receivers, resting, grace: None, current: 0 }
@@ -209,12 +191,6 @@ impl ParallelReceiver {
         let (header, _) = self.receivers[at].segment();
         SegmentHeader::from_bytes(header).is_ok_and(|header| header.operation.step > step)
     }
-}
-
-/// The result of the future that is ready first; `None` if there is none.
-async fn first<F: Future>(all: impl Iterator<Item = F>) -> Option<F::Output> {
-    let all: Vec<_> = all.map(Box::pin).collect();
-    if all.is_empty() { None } else { Some(select_all(all).await.0) }
 }
 
 #[cfg(test)]

@@ -13,12 +13,13 @@ use starling_topology::{PeerId, ViewId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::link::{Incoming, LinkConfig, Outgoing};
+use super::link::{Incoming, Outgoing};
 use super::links::{Inward, Outward};
 use super::patience::Patience;
 use super::work::Work;
 use super::{Operation, ReducerConfig, Results, greeting};
 use crate::contribution::Contribution;
+use crate::data::LinkConfig;
 use crate::data::handshake::Connection;
 use crate::event::{LinkFailure, NetworkEvent};
 use crate::exchange::Gate;

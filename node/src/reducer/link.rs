@@ -9,21 +9,13 @@ use starling_collective::{Codec, SegmentHeader, Workspace};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::Traffic;
 use crate::data::handshake::Connection;
 use crate::data::parallel::{ParallelReceiver, ParallelSender};
-use crate::data::{Limits, Transport, local};
+use crate::data::{LinkConfig, Traffic, Transport, local};
 use crate::event::LinkFailure;
 
 /// Segments that wait between the reducer and a libp2p stream's task: 2 MiB each way at 128 KiB.
 const MAX_WAITING: usize = 16;
-
-/// What all links of a reducer share.
-pub(super) struct LinkConfig {
-    pub(super) longest_payload: usize,
-    pub(super) limits: Limits,
-    pub(super) traffic: Arc<Traffic>,
-}
 
 /// How a link is made. Between links of one kind, segments are passed on without a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,21 +51,18 @@ impl Outgoing {
         config: &LinkConfig,
         tasks: &mut JoinSet<()>,
     ) -> Self {
-        let LinkConfig { longest_payload, limits, traffic } = config;
         if let Some(one) = connections.pop() {
             let transport = one.transport();
-            return match local::Sender::new(one, *longest_payload, *limits, traffic) {
+            return match local::Sender::new(one, config) {
                 Ok(sender) => Self::Local(Box::new(sender), Vec::new()),
                 Err(one) => {
                     connections.push(one);
-                    let sender = ParallelSender::new(connections, *longest_payload, *limits, traffic);
-                    Self::Direct(Box::new(sender), transport)
+                    Self::Direct(Box::new(ParallelSender::new(connections, config)), transport)
                 }
             };
         }
-        let traffic = traffic.clone();
         let (queue, segments) = mpsc::channel(MAX_WAITING);
-        tasks.spawn(write(stream, traffic, segments));
+        tasks.spawn(write(stream, config.traffic.clone(), segments));
         Self::Universal { queue, waiting: None }
     }
 
@@ -192,20 +181,18 @@ impl Incoming {
         config: &LinkConfig,
         tasks: &mut JoinSet<()>,
     ) -> Self {
-        let (longest, traffic) = (config.longest_payload, config.traffic.clone());
         if let Some(one) = connections.pop() {
             let transport = one.transport();
-            return match local::Receiver::new(one, longest, &traffic) {
+            return match local::Receiver::new(one, config) {
                 Ok(receiver) => Self::Local(Box::new(receiver)),
                 Err(one) => {
                     connections.push(one);
-                    let receiver = ParallelReceiver::new(connections, longest, config.limits, &traffic);
-                    Self::Direct(Box::new(receiver), transport)
+                    Self::Direct(Box::new(ParallelReceiver::new(connections, config)), transport)
                 }
             };
         }
         let (frames, queue) = mpsc::channel(MAX_WAITING);
-        tasks.spawn(read(stream, longest, traffic, frames));
+        tasks.spawn(read(stream, config.longest_payload, config.traffic.clone(), frames));
         Self::Universal { queue, current: Frame { header: [0; SegmentHeader::BYTES], payload: Vec::new() } }
     }
 

@@ -3,9 +3,8 @@
 //! A plan may need one link or dozens. Waiting for the only one costs nothing more than that link does.
 
 use std::collections::VecDeque;
-use std::future::Future;
 
-use futures::future::{pending, select_all};
+use futures::future::pending;
 use starling_collective::{OperationKey, SegmentHeader, SegmentId, Workspace};
 use starling_topology::{PeerId, Rank};
 
@@ -13,6 +12,7 @@ use super::driver::Blame;
 use super::link::{Incoming, Kind, Outgoing};
 use crate::data::Transport;
 use crate::event::LinkFailure;
+use crate::first::first;
 
 /// The links to others, in order of rank.
 #[derive(Default)]
@@ -59,9 +59,13 @@ impl Outward {
     }
 
     /// Waits until a link that is blocked has sent what was on its way. Can be cancelled and called again. Without
-    /// `may_sleep` the caller looks again by itself.
+    /// `may_sleep` the caller looks again by itself. Never, if no link is blocked.
     pub(super) async fn flush(&mut self, may_sleep: bool) -> Result<(), Blame> {
-        first_of(self.0.iter_mut().filter(|one| one.is_blocked).map(|one| one.flush(may_sleep))).await
+        let blocked = self.0.iter_mut().filter(|one| one.is_blocked);
+        match first(blocked.map(|one| one.flush(may_sleep))).await {
+            Some(flushed) => flushed,
+            None => pending().await,
+        }
     }
 
     /// Forgets what waits: the operation is over.
@@ -159,12 +163,15 @@ impl Inward {
     }
 
     /// Waits for a segment, and says over which link it came. Can be cancelled and called again, until it fails. Without
-    /// `may_sleep` the caller looks again by itself.
+    /// `may_sleep` the caller looks again by itself. Never, if none is [expected](Self::expects).
     pub(super) async fn next(&mut self, may_sleep: bool) -> Result<usize, Blame> {
         let (turn, step) = (self.turn, self.step);
         let (before, after) = self.links.split_at_mut(turn);
         let links = (turn..).zip(after).chain((0..).zip(before)).filter(|(_, one)| one.due > 0);
-        let position = first_of(links.map(|(position, one)| one.next(position, step, may_sleep))).await?;
+        let Some(next) = first(links.map(|(position, one)| one.next(position, step, may_sleep))).await else {
+            return pending().await;
+        };
+        let position = next?;
         self.links[position].due -= 1;
         self.turn = (position + 1) % self.links.len();
         Ok(position)
@@ -181,11 +188,4 @@ impl In {
         let next = self.link.next(step, may_sleep).await;
         next.map(|()| position).map_err(|failure: LinkFailure| Blame(self.peer, failure))
     }
-}
-
-/// The result of the future that is ready first. Never, if there is none.
-async fn first_of<F: Future>(mut all: impl Iterator<Item = F>) -> F::Output {
-    let Some(first) = all.next() else { return pending().await };
-    let Some(second) = all.next() else { return first.await };
-    select_all([first, second].into_iter().chain(all).map(Box::pin)).await.0
 }

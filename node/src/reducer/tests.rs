@@ -15,7 +15,7 @@ use super::driver::Blame;
 use super::link::{Incoming, Outgoing};
 use super::links::{Inward, Outward};
 use super::*;
-use crate::data::fixture::{LIMIT, LOOPBACK, VIEW, accept, connection, door, key, limits, purpose};
+use crate::data::fixture::{LIMIT, LOOPBACK, VIEW, accept, config, connection, door, key, limits, purpose};
 use crate::data::handshake::{Connection, Purpose};
 use crate::data::link::Sender;
 use crate::data::listener::{Listener, dial};
@@ -82,9 +82,8 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dy
 /// Both ends of a link, over memory if `mode` allows it.
 async fn link(mode: DataPlane, longest: usize) -> (Outgoing, Incoming) {
     let (sending, receiving) = connection(mode, longest).await;
-    let (transport, traffic) = (sending.transport(), Arc::new(Traffic::default()));
-    match (local::Sender::new(sending, longest, limits(), &traffic), local::Receiver::new(receiving, longest, &traffic))
-    {
+    let (transport, config) = (sending.transport(), config(longest));
+    match (local::Sender::new(sending, &config), local::Receiver::new(receiving, &config)) {
         (Ok(sender), Ok(receiver)) => {
             (Outgoing::Local(Box::new(sender), Vec::new()), Incoming::Local(Box::new(receiver)))
         }
@@ -106,9 +105,9 @@ fn direct(
     receiving: Vec<Connection>,
     longest: usize,
 ) -> (Outgoing, Incoming) {
-    let traffic = Arc::new(Traffic::default());
-    let sender = ParallelSender::new(sending, longest, limits(), &traffic);
-    let receiver = ParallelReceiver::new(receiving, longest, limits(), &traffic);
+    let config = config(longest);
+    let sender = ParallelSender::new(sending, &config);
+    let receiver = ParallelReceiver::new(receiving, &config);
     (Outgoing::Direct(Box::new(sender), transport), Incoming::Direct(Box::new(receiver), transport))
 }
 
@@ -324,9 +323,9 @@ fn rings_on_threads_of_their_own_come_to_an_end() {
                 let (sending, receiving) =
                     tokio::join!(dial(&told, ours, purpose(next), LIMIT), accept(&listener, ours, purpose(previous)));
                 let (sending, receiving) = (sending.expect("dialed").0, receiving.expect("accepted"));
-                let traffic = Arc::default();
-                let outgoing = local::Sender::new(sending, LONGEST, limits(), &traffic).expect("on one machine");
-                let incoming = local::Receiver::new(receiving, LONGEST, &traffic).expect("on one machine");
+                let config = config(LONGEST);
+                let outgoing = local::Sender::new(sending, &config).expect("on one machine");
+                let incoming = local::Receiver::new(receiving, &config).expect("on one machine");
                 let (mut outward, mut inward) = (Outward::default(), Inward::default());
                 outward.add(Rank((rank + 1) % MEMBERS), next, Outgoing::Local(Box::new(outgoing), Vec::new()));
                 inward.add(Rank((rank + MEMBERS - 1) % MEMBERS), previous, Incoming::Local(Box::new(incoming)));
@@ -355,10 +354,10 @@ fn rings_on_threads_of_their_own_come_to_an_end() {
 
 /// The first of two members reduces over direct links, of which the other sends `segment` and no more.
 async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> LinkFailure {
-    let traffic = Arc::new(Traffic::default());
+    let config = config(LONGEST);
     let connected = || connection(DataPlane::Direct, LONGEST);
     let ((to_us, from_previous), (to_next, _from_us)) = tokio::join!(connected(), connected());
-    let mut neighbour = Sender::new(to_us, LONGEST, limits(), traffic.clone());
+    let mut neighbour = Sender::new(to_us, &config);
     if let Some((header, values)) = segment {
         neighbour.load(&header, size_of_val(values), |payload| kernel::write(values, payload));
         neighbour.flush().await.expect("sent");
@@ -367,9 +366,9 @@ async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> LinkFailure {
     let mut driver = driver(layout(), &Plan::Ring, Codec::F32, Rank(0), Sums::new().0);
     let (sender, receiver) = (driver.senders[0], key().1);
     let (mut inward, mut outward) = (Inward::default(), Outward::default());
-    let incoming = ParallelReceiver::new(vec![from_previous], LONGEST, limits(), &traffic);
+    let incoming = ParallelReceiver::new(vec![from_previous], &config);
     inward.add(Rank(1), sender, Incoming::Direct(Box::new(incoming), Transport::Direct));
-    let outgoing = ParallelSender::new(vec![to_next], LONGEST, limits(), &traffic);
+    let outgoing = ParallelSender::new(vec![to_next], &config);
     outward.add(Rank(1), receiver, Outgoing::Direct(Box::new(outgoing), Transport::Direct));
     match driver.reduce(operation(1, vec![0.5; 2], 1.0), &mut inward, &mut outward).await {
         Err(Blame(blamed, failure)) => {
@@ -420,7 +419,7 @@ async fn in_a_mesh_the_neighbour_at_fault_is_blamed() {
 
 async fn blame_in_a_mesh(fault: usize) {
     let mut driver = driver(Layout::new(3, WorldSize::new(3), LAYOUT), &Plan::Mesh, Codec::F32, Rank(0), Sums::new().0);
-    let traffic = Arc::new(Traffic::default());
+    let config = config(LONGEST);
     let (mut inward, mut outward) = (Inward::default(), Outward::default());
     let peers = [(); 2].map(|()| key().1);
     let mut open = Vec::new();
@@ -428,9 +427,9 @@ async fn blame_in_a_mesh(fault: usize) {
         let (outgoing, far) = link(DataPlane::Direct, LONGEST).await;
         outward.add(rank, peer, outgoing);
         let (sending, receiving) = connection(DataPlane::Direct, LONGEST).await;
-        let receiver = ParallelReceiver::new(vec![receiving], LONGEST, limits(), &traffic);
+        let receiver = ParallelReceiver::new(vec![receiving], &config);
         inward.add(rank, peer, Incoming::Direct(Box::new(receiver), Transport::Direct));
-        open.push((far, Sender::new(sending, LONGEST, limits(), traffic.clone())));
+        open.push((far, Sender::new(sending, &config)));
     }
     for (index, (_, sender)) in open.iter_mut().enumerate() {
         let value = if index == fault { f32::NAN } else { 1.0 };

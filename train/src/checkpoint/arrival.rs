@@ -30,7 +30,7 @@ impl CheckpointStore {
     /// If its hash is that of no chunk of the manifest, its length is not that of its place, or it cannot be written.
     pub fn insert(&self, manifest: &SnapshotManifest, chunk: &[u8]) -> Result<(), CheckpointError> {
         let name = hash(chunk);
-        let path = self.chunks().join(name.to_string());
+        let path = self.chunk_path(name);
         let refuse =
             |error: SnapshotError| CheckpointError::Malformed { path: path.clone(), reason: error.to_string() };
         let mut places = manifest.chunks.iter().enumerate().filter(|(_, place)| **place == name).peekable();

@@ -464,7 +464,7 @@ fn the_others_are_abandoned_when_a_run_goes_on_from_an_earlier_one() {
 /// Flips a bit in the chunk that only this checkpoint has.
 fn damage(store: &CheckpointStore, info: &CheckpointInfo) {
     let manifest = store.manifest(info.id).expect("read").expect("there");
-    let path = store.chunks().join(manifest.chunks[0].to_string());
+    let path = store.chunk_path(manifest.chunks[0]);
     let mut bytes = fs::read(&path).expect("read");
     bytes[100] ^= 1;
     fs::write(path, bytes).expect("written");
@@ -558,7 +558,7 @@ fn a_checkpoint_comes_from_another_store_chunk_by_chunk() {
     assert_eq!(store.missing(&manifest), [missing[0], missing[2]]);
     assert!(matches!(store.complete(&manifest), Err(CheckpointError::Io { .. })), "not all there");
     assert_eq!(store.steps().expect("read"), [] as [u64; 0]);
-    fs::write(store.chunks().join(missing[1].to_string()), b"damaged").expect("written");
+    fs::write(store.chunk_path(missing[1]), b"damaged").expect("written");
     assert_eq!(store.missing(&manifest), missing);
     for name in &missing {
         store.insert(&manifest, &chunk(name)).expect("kept");

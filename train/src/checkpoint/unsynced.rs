@@ -31,7 +31,7 @@ impl<'a> Unsynced<'a> {
         if self.files.len() == MAX_OPEN {
             self.sync()?;
         }
-        let path = self.store.chunks().join(name.to_string());
+        let path = self.store.chunk_path(name);
         let mut file = AtomicWriteFile::open(&path).map_err(CheckpointError::io("write", &path))?;
         file.write_all(chunk).map_err(CheckpointError::io("write", &path))?;
         self.files.insert(name, file);
@@ -41,7 +41,7 @@ impl<'a> Unsynced<'a> {
     /// Waits until all are on disk, in their places.
     pub(super) fn sync(&mut self) -> Result<(), CheckpointError> {
         while let Some((name, file)) = self.files.pop_first() {
-            let path = self.store.chunks().join(name.to_string());
+            let path = self.store.chunk_path(name);
             file.commit().map_err(CheckpointError::io("write", &path))?;
         }
         Ok(())

@@ -5,14 +5,15 @@ use starling_topology::Rank;
 use tokio::io::AsyncWriteExt;
 
 use super::*;
-use crate::data::fixture::{SEGMENT_BYTES as LONGEST, limits, sealed, sockets};
+use crate::data::Limits;
+use crate::data::fixture::{SEGMENT_BYTES as LONGEST, config, sealed, sockets};
 
-fn sender(stream: TcpStream, traffic: &Arc<Traffic>) -> Sender {
-    Sender::new(sealed(stream), LONGEST, limits(), traffic.clone())
+fn sender(stream: TcpStream, config: &LinkConfig) -> Sender {
+    Sender::new(sealed(stream), config)
 }
 
-fn receiver(stream: TcpStream, traffic: &Arc<Traffic>) -> Receiver {
-    Receiver::new(sealed(stream), LONGEST, limits(), traffic.clone())
+fn receiver(stream: TcpStream, config: &LinkConfig) -> Receiver {
+    Receiver::new(sealed(stream), config)
 }
 
 fn header(segment: u32, values: &[f32]) -> SegmentHeader {
@@ -35,9 +36,9 @@ fn values(segment: u32) -> Vec<f32> {
 async fn segments_go_around_two_links_unchanged() {
     const SEGMENTS: u32 = 200;
     let ((a, b), (c, d)) = (sockets().await, sockets().await);
-    let traffic = Arc::new(Traffic::default());
-    let (mut first, mut relay_in) = (sender(a, &traffic), receiver(b, &traffic));
-    let (mut relay_out, mut last) = (sender(c, &traffic), receiver(d, &traffic));
+    let config = config(LONGEST);
+    let (mut first, mut relay_in) = (sender(a, &config), receiver(b, &config));
+    let (mut relay_out, mut last) = (sender(c, &config), receiver(d, &config));
     let send = async {
         let mut sent = blake3::Hasher::new();
         for segment in 0..SEGMENTS {
@@ -81,16 +82,16 @@ async fn segments_go_around_two_links_unchanged() {
     };
     let (sent, (), received) = tokio::join!(send, relay, receive);
     assert_eq!(sent, received);
-    assert_eq!(traffic.sent.load(Ordering::Relaxed), traffic.received.load(Ordering::Relaxed));
+    assert_eq!(config.traffic.sent.load(Ordering::Relaxed), config.traffic.received.load(Ordering::Relaxed));
 }
 
 #[tokio::test]
 async fn waiting_can_be_cancelled_at_any_byte() {
     let (dialed, accepted) = sockets().await;
-    let traffic = Arc::new(Traffic::default());
+    let config = config(LONGEST);
     // The record as it goes over the wire, fed byte by byte.
     let (through, mut wire) = sockets().await;
-    let mut sender = sender(through, &traffic);
+    let mut sender = sender(through, &config);
     let values = [1.0, 2.0, 3.0];
     load(&mut sender, &header(0, &values), &values);
     sender.flush().await.expect("sent");
@@ -98,7 +99,7 @@ async fn waiting_can_be_cancelled_at_any_byte() {
     let mut bytes = Vec::new();
     tokio::io::AsyncReadExt::read_to_end(&mut wire, &mut bytes).await.expect("read");
 
-    let (mut dialed, mut receiver) = (dialed, receiver(accepted, &traffic));
+    let (mut dialed, mut receiver) = (dialed, receiver(accepted, &config));
     for byte in &bytes[..bytes.len() - 1] {
         dialed.write_all(&[*byte]).await.expect("written");
         receiver.stream.readable().await.expect("a byte is there");
@@ -112,7 +113,7 @@ async fn waiting_can_be_cancelled_at_any_byte() {
 
 #[tokio::test]
 async fn bytes_that_are_no_record_end_the_link() {
-    let traffic = Arc::new(Traffic::default());
+    let config = config(LONGEST);
     let garbage: [(&[u8], &str); 4] = [
         (&[0xff; 64], "at most"),
         (&[0; 64], "at most"),
@@ -123,23 +124,23 @@ async fn bytes_that_are_no_record_end_the_link() {
         let (mut dialed, accepted) = sockets().await;
         dialed.write_all(bytes).await.expect("written");
         drop(dialed);
-        let error = receiver(accepted, &traffic).next().await.expect_err("no record");
+        let error = receiver(accepted, &config).next().await.expect_err("no record");
         assert!(error.to_string().contains(reason), "{error}");
     }
     let (mut dialed, accepted) = sockets().await;
     let mut forged = vec![48, 0, 0, 0];
     forged.extend([0; 48]);
     dialed.write_all(&forged).await.expect("written");
-    let error = receiver(accepted, &traffic).next().await.expect_err("forged");
+    let error = receiver(accepted, &config).next().await.expect_err("forged");
     assert!(matches!(error, DataError::Forged), "{error}");
-    assert_eq!(traffic.received.load(Ordering::Relaxed), 0);
+    assert_eq!(config.traffic.received.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
 async fn a_closed_link_is_seen_by_both_ends() {
-    let traffic = Arc::new(Traffic::default());
+    let config = config(LONGEST);
     let (dialed, accepted) = sockets().await;
-    let (mut sender, receiver) = (sender(dialed, &traffic), receiver(accepted, &traffic));
+    let (mut sender, receiver) = (sender(dialed, &config), receiver(accepted, &config));
     drop(receiver);
     let values = vec![1.0; LONGEST / 4];
     let broken = async {
@@ -158,10 +159,14 @@ async fn a_closed_link_is_seen_by_both_ends() {
 /// What a test waits for.
 const SHORT: Limits = Limits { record: Duration::from_millis(20), send: Duration::from_millis(20) };
 
+fn within(limits: Limits) -> LinkConfig {
+    LinkConfig { limits, ..config(LONGEST) }
+}
+
 #[tokio::test]
 async fn a_record_that_does_not_go_on_ends_the_link() {
     let (mut dialed, accepted) = sockets().await;
-    let mut receiver = Receiver::new(sealed(accepted), LONGEST, SHORT, Arc::default());
+    let mut receiver = receiver(accepted, &within(SHORT));
     dialed.write_all(&[48, 0, 0, 0, 1, 2]).await.expect("written");
     let error = receiver.next().await.expect_err("it does not go on");
     assert!(matches!(error, DataError::Slow { filled: 6, .. }), "{error}");
@@ -171,7 +176,7 @@ async fn a_record_that_does_not_go_on_ends_the_link() {
 async fn bytes_one_by_one_do_not_stretch_a_record() {
     let (mut dialed, accepted) = sockets().await;
     let limits = Limits { record: Duration::from_millis(1), ..SHORT };
-    let mut receiver = Receiver::new(sealed(accepted), LONGEST, limits, Arc::default());
+    let mut receiver = receiver(accepted, &within(limits));
     // The longest record, a byte for each look: there are far more than fit into the limit.
     dialed.write_all(&[48, 0, 1, 0]).await.expect("written");
     let drip = async {
@@ -190,7 +195,7 @@ async fn bytes_one_by_one_do_not_stretch_a_record() {
 #[tokio::test]
 async fn an_end_that_never_reads_ends_the_link() {
     let (dialed, _silent) = sockets().await;
-    let mut sender = Sender::new(sealed(dialed), LONGEST, SHORT, Arc::default());
+    let mut sender = sender(dialed, &within(SHORT));
     let values = vec![1.0; LONGEST / 4];
     let error = loop {
         load(&mut sender, &header(0, &values), &values);
@@ -207,7 +212,7 @@ async fn an_end_that_never_reads_ends_the_link() {
 #[tokio::test]
 async fn the_system_gives_up_a_far_end_that_acknowledges_nothing() {
     let (dialed, _accepted) = sockets().await;
-    let sender = Sender::new(sealed(dialed), LONGEST, SHORT, Arc::default());
+    let sender = sender(dialed, &within(SHORT));
     let limit = socket2::SockRef::from(&sender.stream).tcp_user_timeout().expect("known");
     assert_eq!(limit, Some(SHORT.send));
 }

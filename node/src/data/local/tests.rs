@@ -4,8 +4,8 @@ use starling_collective::{Codec, OperationKey, Phase, SegmentId};
 use starling_topology::Rank;
 
 use super::*;
-use crate::data::DataPlane;
-use crate::data::fixture::{connection, limits};
+use crate::data::fixture::{config, connection, limits};
+use crate::data::{DataPlane, Limits};
 
 const LONGEST: usize = 16 * 1024;
 
@@ -25,9 +25,9 @@ async fn link() -> (Sender, Receiver) {
 
 async fn link_within(limits: Limits) -> (Sender, Receiver) {
     let (sending, receiving) = connection(DataPlane::Local, LONGEST).await;
-    let traffic = Arc::default();
-    let sender = Sender::new(sending, LONGEST, limits, &traffic).expect("two ends of one process are local");
-    (sender, Receiver::new(receiving, LONGEST, &traffic).expect("local as well"))
+    let config = LinkConfig { limits, ..config(LONGEST) };
+    let sender = Sender::new(sending, &config).expect("two ends of one process are local");
+    (sender, Receiver::new(receiving, &config).expect("local as well"))
 }
 
 #[tokio::test]

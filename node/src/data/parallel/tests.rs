@@ -5,7 +5,7 @@ use starling_collective::{Codec, OperationKey, Phase, SegmentId};
 use starling_topology::Rank;
 
 use super::*;
-use crate::data::fixture::{SEGMENT_BYTES as LONGEST, limits, sealed, sockets};
+use crate::data::fixture::{SEGMENT_BYTES as LONGEST, config, sealed, sockets};
 
 const CONNECTIONS: usize = 3;
 
@@ -16,14 +16,14 @@ fn header(step: u64, segment: u32) -> SegmentHeader {
 
 /// Connections whose sending ends can be used one by one.
 async fn ends() -> (Vec<Sender>, ParallelReceiver) {
-    let traffic = Arc::new(Traffic::default());
+    let config = config(LONGEST);
     let (mut senders, mut receiving) = (Vec::new(), Vec::new());
     for _ in 0..CONNECTIONS {
         let (ours, theirs) = sockets().await;
-        senders.push(Sender::new(sealed(ours), LONGEST, limits(), traffic.clone()));
+        senders.push(Sender::new(sealed(ours), &config));
         receiving.push(sealed(theirs));
     }
-    (senders, ParallelReceiver::new(receiving, LONGEST, limits(), &traffic))
+    (senders, ParallelReceiver::new(receiving, &config))
 }
 
 async fn send(sender: &mut Sender, step: u64, segment: u32) {
@@ -99,7 +99,7 @@ async fn over_a_slow_way_few_connections_are_used() {
 async fn segments_take_what_is_free_and_all_arrive() {
     const SEGMENTS: u32 = 400;
     let (senders, mut receiver) = ends().await;
-    let mut sender = ParallelSender { senders, used: 1, slow: limits().record };
+    let mut sender = ParallelSender { senders, used: 1, slow: config(LONGEST).limits.record };
     let send = async {
         for segment in 0..SEGMENTS {
             while !sender.has_room() {
