@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::kernel::{self, EXPONENT, NonFinite};
 use crate::layout::ELEMENT_BYTES;
-use crate::sink::{Combine, Overwrite, Sink};
+use crate::sink::{Combine, Nowhere, Overwrite, Sink};
 
 /// How the elements of a segment become a payload. All members of a view use the same one for an operation. As text:
 /// `f32`, `bf16`, `f16` or `int8`.
@@ -82,13 +82,37 @@ impl Codec {
     /// # Panics
     /// If `into` is not as long as the payload.
     pub fn encode(self, from: &[f32], into: &mut [u8]) {
+        self.encode_losing(from, into, Nowhere(from.len()));
+    }
+
+    /// As [`Self::encode`]. Hands to `lost` by how much each value is more than what a receiver will read.
+    pub(crate) fn encode_losing(self, from: &[f32], into: &mut [u8], lost: impl Sink) {
         assert_eq!(into.len(), self.payload_bytes(from.len()), "a payload's room is as long as the payload");
         match self {
             Self::F32 => kernel::write(from, into),
-            Self::Bf16 => half::encode(from, into, half::to_bf16),
-            Self::F16 => half::encode(from, into, half::to_f16),
-            Self::Int8 => int8::encode(from, into),
+            Self::Bf16 => half::encode::<half::Bf16>(from, into, lost),
+            Self::F16 => half::encode::<half::F16>(from, into, lost),
+            Self::Int8 => int8::encode(from, into, lost),
         }
+    }
+
+    /// Adds `mine` to the payload's values, in place: the bytes are those of [`Self::accumulate`] and then
+    /// [`Self::encode`]. Hands what is lost to `lost`.
+    ///
+    /// # Errors
+    /// As [`Self::accumulate`]; the payload is partly updated then.
+    ///
+    /// # Panics
+    /// As [`Self::accumulate`].
+    pub(crate) fn contribute(self, payload: &mut [u8], mine: &[f32], lost: impl Sink) -> Result<(), BadPayload> {
+        assert_eq!(payload.len(), self.payload_bytes(mine.len()), "a payload is as long as the segment it is for");
+        match self {
+            Self::F32 => kernel::contribute(payload, mine)?,
+            Self::Bf16 => half::contribute::<half::Bf16>(payload, mine, lost)?,
+            Self::F16 => half::contribute::<half::F16>(payload, mine, lost)?,
+            Self::Int8 => int8::contribute(payload, mine, lost)?,
+        }
+        Ok(())
     }
 
     /// Adds the payload's values to `into`, in one pass that also checks them.
@@ -129,8 +153,8 @@ impl Codec {
     fn fold(self, sink: impl Sink, payload: &[u8]) -> Result<(), BadPayload> {
         match self {
             Self::F32 => kernel::fold(sink, payload, EXPONENT, f32::from_le_bytes)?,
-            Self::Bf16 => half::fold(sink, payload, EXPONENT, half::from_bf16)?,
-            Self::F16 => half::fold(sink, payload, half::F16_LIMIT, half::from_f16)?,
+            Self::Bf16 => half::fold::<half::Bf16>(sink, payload)?,
+            Self::F16 => half::fold::<half::F16>(sink, payload)?,
             Self::Int8 => int8::fold(sink, payload)?,
         }
         Ok(())
@@ -138,11 +162,17 @@ impl Codec {
 
     /// Makes of `values` what a receiver would read of their payload.
     pub fn round(self, values: &mut [f32]) {
+        let lost = Nowhere(values.len());
+        self.round_losing(values, lost);
+    }
+
+    /// As [`Self::round`]. Hands to `lost` by how much each value was more than it is now.
+    pub(crate) fn round_losing(self, values: &mut [f32], lost: impl Sink) {
         match self {
             Self::F32 => {}
-            Self::Bf16 => half::round(values, half::to_bf16, half::from_bf16),
-            Self::F16 => half::round(values, half::to_f16, half::from_f16),
-            Self::Int8 => int8::round(values),
+            Self::Bf16 => half::round::<half::Bf16>(values, lost),
+            Self::F16 => half::round::<half::F16>(values, lost),
+            Self::Int8 => int8::round(values, lost),
         }
     }
 
@@ -238,6 +268,51 @@ mod tests {
                     expected,
                     "{codec}, {value:e}"
                 );
+            }
+        }
+    }
+
+    /// What a pass does at once comes to the same bits as its parts; and what is lost is what a receiver does not read.
+    #[test]
+    fn a_contribution_is_a_sum_that_is_written_and_nothing_is_lost_unsaid() {
+        for codec in Codec::ALL {
+            for length in [0, 1, 255, 256, 257, 3_000] {
+                let (mine, theirs) = (samples(length), samples(2 * length).split_off(length));
+                let mut payload = encoded(codec, &theirs);
+                let mut exact = mine.clone();
+                codec.accumulate(&mut exact, &payload).expect("our own form");
+                let (mut lost, mut lost_before) = (vec![1.0; length], vec![0.0; length]);
+                codec
+                    .contribute(&mut payload, &mine, Combine(&mut lost, |one, lost| one + lost))
+                    .expect("our own form");
+                let mut expected = vec![0; payload.len()];
+                codec.encode_losing(&exact, &mut expected, Overwrite::all(&mut lost_before));
+                assert_eq!(payload, expected, "{codec}, {length}");
+                let mut rounded = exact.clone();
+                let mut lost_in_place = vec![0.0; length];
+                codec.round_losing(&mut rounded, Overwrite::all(&mut lost_in_place));
+                let losses = exact.iter().zip(&rounded).map(|(exact, rounded)| exact - rounded);
+                for (at, loss) in losses.enumerate() {
+                    let found = [lost_before[at], lost_in_place[at], lost[at]];
+                    let all = [loss, loss, 1.0 + loss];
+                    assert_eq!(found.map(f32::to_bits), all.map(f32::to_bits), "{codec}, element {at} of {length}");
+                }
+            }
+        }
+    }
+
+    /// The first block that is bad is named, wherever it is.
+    #[test]
+    fn nothing_is_contributed_to_what_no_correct_peer_sends() {
+        for codec in Codec::ALL {
+            for bad in [0, 255, 256, 700, 1_023] {
+                let mut values = vec![1.0; 1_024];
+                values[bad] = f32::NAN;
+                let mut payload = encoded(codec, &values);
+                let expected = codec.store(&mut values, &payload);
+                let mine = vec![1.0; 1_024];
+                assert_eq!(codec.contribute(&mut payload, &mine, Nowhere(1_024)), expected, "{codec}, {bad}");
+                assert!(expected.is_err());
             }
         }
     }

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::sink::{Combine, Sink};
+
 /// One member's error feedback (F. Seide et al., "1-bit stochastic gradient descent and its application to data-parallel
 /// distributed training of speech DNNs", 2014): what rounding took from a step's sums is added to the next contribution.
 ///
@@ -86,10 +88,8 @@ impl Dropped {
         Self(memory)
     }
 
-    /// Books that sums were replaced by others: `exact` by `rounded`, each to be multiplied by `scale`.
-    pub(crate) fn book(&mut self, range: Range<usize>, exact: &[f32], rounded: &[f32], scale: f32) {
-        for ((dropped, exact), rounded) in self.0[range].iter_mut().zip(exact).zip(rounded) {
-            *dropped += (exact - rounded) * scale;
-        }
+    /// Books by how much sums were more than those that have replaced them, each to be multiplied by `scale`.
+    pub(crate) fn book(&mut self, range: Range<usize>, scale: f32) -> impl Sink {
+        Combine(&mut self.0[range], move |dropped, lost| dropped + lost * scale)
     }
 }

@@ -333,7 +333,7 @@ impl Loop for Contribute<'_> {
 
 #[cold]
 #[inline(never)]
-fn first_bad(words: impl Iterator<Item = u32>, limit: u32, before: usize) -> NonFinite {
+pub(crate) fn first_bad(words: impl Iterator<Item = u32>, limit: u32, before: usize) -> NonFinite {
     let found = words.zip(before..).find(|(bits, _)| bits & MAGNITUDE >= limit);
     let (bits, index) = found.expect("invariant: the block has a value that is not finite");
     NonFinite { index, bits: bits | EXPONENT }

@@ -1,13 +1,14 @@
-//! What becomes of the values of a payload: they are combined with what is there, or take its place.
+//! What becomes of the values of a payload, and of what is lost in writing one: they are combined with what is there, take its
+//! place, or are of no interest.
 
 use crate::memory::{self, BLOCK, LONG, Past};
 
-/// Takes the values of a payload, block by block, as they are decoded.
+/// Takes values, block by block, as they are made.
 pub(crate) trait Sink {
     /// How many values are still to come.
     fn missing(&self) -> usize;
 
-    /// Takes the next ones, at most a block of them.
+    /// Takes the next ones, at most a block of them. Has each of them made, whatever becomes of it.
     fn take(&mut self, values: impl ExactSizeIterator<Item = f32>);
 
     /// All have come, or no more will.
@@ -28,6 +29,23 @@ impl<F: Fn(f32, f32) -> f32> Sink for Combine<'_, F> {
         let (block, rest) = std::mem::take(&mut self.0).split_at_mut(values.len());
         block.iter_mut().zip(values).for_each(|(mine, theirs)| *mine = (self.1)(*mine, theirs));
         self.0 = rest;
+    }
+
+    fn finish(self) {}
+}
+
+/// The values are of no interest: so many of them.
+pub(crate) struct Nowhere(pub(crate) usize);
+
+impl Sink for Nowhere {
+    fn missing(&self) -> usize {
+        self.0
+    }
+
+    #[inline(always)]
+    fn take(&mut self, values: impl ExactSizeIterator<Item = f32>) {
+        self.0 -= values.len();
+        values.for_each(drop);
     }
 
     fn finish(self) {}

@@ -6,10 +6,11 @@ use thiserror::Error;
 
 use crate::codec::{BadPayload, Codec};
 use crate::feedback::Dropped;
-use crate::kernel::{self, NonFinite};
+use crate::kernel;
 use crate::layout::Layout;
 use crate::segment::{OperationKey, Phase, SegmentHeader, SegmentId};
 use crate::session::Output;
+use crate::sink::Nowhere;
 
 /// Elements that are worked on at a time where a scratch is needed: they fit the first-level cache.
 const BLOCK: usize = 1024;
@@ -36,7 +37,7 @@ pub struct Workspace {
     /// What sums are divided by.
     divisor: f32,
     dropped: Option<Dropped>,
-    /// For rounding: the values before, or after.
+    /// For payloads that are only checked.
     scratch: Vec<f32>,
 }
 
@@ -142,17 +143,13 @@ impl Workspace {
     /// If the layout has no such segment, or the room is not as long as its payload.
     pub fn write(&mut self, segment: &SegmentId, into: &mut [u8]) {
         let (range, codec) = self.locate(segment);
-        codec.encode(&self.values[range.clone()], into);
-        // A result has been rounded before: nothing more is lost.
-        if segment.phase == Phase::ReduceScatter
-            && codec.is_lossy()
-            && let Some(dropped) = &mut self.dropped
-        {
-            let exact = &self.values[range.clone()];
-            self.scratch.clear();
-            self.scratch.extend_from_slice(exact);
-            codec.round(&mut self.scratch);
-            dropped.book(range, exact, &self.scratch, 1.0);
+        let values = &self.values[range.clone()];
+        match &mut self.dropped {
+            // A result has been rounded before: nothing more is lost.
+            Some(dropped) if codec.is_lossy() && segment.phase == Phase::ReduceScatter => {
+                codec.encode_losing(values, into, dropped.book(range, 1.0));
+            }
+            _ => codec.encode(values, into),
         }
     }
 
@@ -166,13 +163,13 @@ impl Workspace {
     /// As [`Self::apply`].
     pub fn contribute(&mut self, segment: &SegmentId, payload: &mut [u8]) -> Result<(), BadSegment> {
         let (range, codec) = self.locate(segment);
-        if codec == Codec::F32 {
-            let bad = |source: NonFinite| BadSegment { segment: *segment, source: source.into() };
-            return kernel::contribute(payload, &self.values[range]).map_err(bad);
+        let bad = |source| BadSegment { segment: *segment, source };
+        let mine = &self.values[range.clone()];
+        match &mut self.dropped {
+            Some(dropped) if codec.is_lossy() => codec.contribute(payload, mine, dropped.book(range, 1.0)),
+            _ => codec.contribute(payload, mine, Nowhere(mine.len())),
         }
-        self.accumulate(segment, payload)?;
-        self.write(segment, payload);
-        Ok(())
+        .map_err(bad)
     }
 
     /// Checks the payload of a segment that is kept for later, so that its sender is known if it is to blame.
@@ -257,19 +254,15 @@ impl Workspace {
     pub fn round(&mut self, segment: &SegmentId) {
         let (range, codec) = self.locate(segment);
         let values = &mut self.values[range.clone()];
-        let Some(dropped) = self.dropped.as_mut().filter(|_| codec.is_lossy()) else {
-            codec.round(values);
-            return;
-        };
-        self.scratch.clear();
-        self.scratch.extend_from_slice(values);
-        codec.round(values);
         // What is booked is parts of sums; a result has been divided already.
         let scale = match segment.phase {
             Phase::ReduceScatter => 1.0,
             Phase::AllGather => self.divisor,
         };
-        dropped.book(range, &self.scratch, values, scale);
+        match &mut self.dropped {
+            Some(dropped) if codec.is_lossy() => codec.round_losing(values, dropped.book(range, scale)),
+            _ => codec.round(values),
+        }
     }
 
     fn locate(&self, segment: &SegmentId) -> (Range<usize>, Codec) {

@@ -32,12 +32,19 @@ pub(super) fn payload_bytes(elements: usize) -> usize {
     elements + elements.div_ceil(BLOCK) * SCALE_BYTES
 }
 
-pub(super) fn encode(from: &[f32], into: &mut [u8]) {
-    vectorized(Encode { from, into });
+/// Hands what is lost to `lost`.
+pub(super) fn encode(from: &[f32], into: &mut [u8], lost: impl Sink) {
+    vectorized(Encode { from, into, lost });
 }
 
-pub(super) fn round(values: &mut [f32]) {
-    vectorized(Round { values });
+/// Hands what is lost to `lost`.
+pub(super) fn round(values: &mut [f32], lost: impl Sink) {
+    vectorized(Round { values, lost });
+}
+
+/// Adds `mine` to the payload's values, in place, and hands what is lost to `lost`.
+pub(super) fn contribute(payload: &mut [u8], mine: &[f32], lost: impl Sink) -> Result<(), BadPayload> {
+    vectorized(Contribute { payload, mine, lost })
 }
 
 /// Hands the payload's values to `sink`.
@@ -46,45 +53,85 @@ pub(super) fn fold(sink: impl Sink, payload: &[u8]) -> Result<(), BadPayload> {
     vectorized(Fold { sink, payload })
 }
 
-struct Encode<'a> {
+struct Encode<'a, S> {
     from: &'a [f32],
     into: &'a mut [u8],
+    lost: S,
 }
 
-impl Loop for Encode<'_> {
+impl<S: Sink> Loop for Encode<'_, S> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
+    fn run(mut self) {
         for (values, block) in memory::blocks(self.from).zip(self.into.chunks_mut(SCALE_BYTES + BLOCK)) {
-            let (head, bytes) = block.split_at_mut(SCALE_BYTES);
-            let scale = scale_of(values);
-            head.copy_from_slice(&scale.to_le_bytes());
-            let inverse = inverse(scale);
-            for (byte, value) in bytes.iter_mut().zip(values) {
-                *byte = quantize(*value, inverse);
-            }
+            write(values, block, &mut self.lost);
         }
+        self.lost.finish();
     }
 }
 
-struct Round<'a> {
+struct Round<'a, S> {
     values: &'a mut [f32],
+    lost: S,
 }
 
-impl Loop for Round<'_> {
+impl<S: Sink> Loop for Round<'_, S> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
+    fn run(mut self) {
         for values in self.values.chunks_mut(BLOCK) {
             let scale = scale_of(values);
             let inverse = inverse(scale);
-            for value in values {
-                *value = dequantize(quantize(*value, inverse), scale);
-            }
+            self.lost.take(values.iter_mut().map(|value| {
+                let exact = *value;
+                *value = dequantize(quantize(exact, inverse), scale);
+                exact - *value
+            }));
         }
+        self.lost.finish();
     }
+}
+
+struct Contribute<'a, S> {
+    payload: &'a mut [u8],
+    mine: &'a [f32],
+    lost: S,
+}
+
+impl<S: Sink> Loop for Contribute<'_, S> {
+    type Output = Result<(), BadPayload>;
+
+    #[inline(always)]
+    fn run(mut self) -> Result<(), BadPayload> {
+        let mut sums = [0.0; BLOCK];
+        let blocks = self.payload.chunks_mut(SCALE_BYTES + BLOCK).zip(memory::blocks(self.mine));
+        for (index, (block, mine)) in blocks.enumerate() {
+            let sums = &mut sums[..mine.len()];
+            let (scale, bytes) = checked(block, index)?;
+            for ((sum, mine), byte) in sums.iter_mut().zip(mine).zip(bytes) {
+                *sum = mine + dequantize(*byte, scale);
+            }
+            write(sums, block, &mut self.lost);
+        }
+        self.lost.finish();
+        Ok(())
+    }
+}
+
+/// Writes one block, and hands what is lost to `lost`.
+#[inline(always)]
+fn write(values: &[f32], block: &mut [u8], lost: &mut impl Sink) {
+    let (head, bytes) = block.split_at_mut(SCALE_BYTES);
+    let scale = scale_of(values);
+    head.copy_from_slice(&scale.to_le_bytes());
+    let inverse = inverse(scale);
+    // Apart from the loop that reads them: bytes fill vectors of their own.
+    for (byte, value) in bytes.iter_mut().zip(values) {
+        *byte = quantize(*value, inverse);
+    }
+    lost.take(values.iter().zip(&*bytes).map(|(value, byte)| value - dequantize(*byte, scale)));
 }
 
 struct Fold<'a, S> {
@@ -171,11 +218,11 @@ fn checked_scale(bytes: [u8; SCALE_BYTES], block: usize) -> Result<f32, BadPaylo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::Overwrite;
+    use crate::sink::{Nowhere, Overwrite};
 
     fn encoded(values: &[f32]) -> Vec<u8> {
         let mut payload = vec![0; payload_bytes(values.len())];
-        encode(values, &mut payload);
+        encode(values, &mut payload, Nowhere(values.len()));
         payload
     }
 
@@ -217,7 +264,7 @@ mod tests {
             let back = decoded(&payload, values.len()).expect("our own form");
             assert_eq!(encoded(&back), payload);
             let mut rounded = values.clone();
-            round(&mut rounded);
+            round(&mut rounded, Nowhere(values.len()));
             assert!(rounded.iter().map(|value| value.to_bits()).eq(back.iter().map(|value| value.to_bits())));
         }
     }
