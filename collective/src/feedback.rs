@@ -21,8 +21,13 @@ pub struct Feedback {
 pub struct Residual(Arc<Vec<f32>>);
 
 /// What one operation has dropped so far, one value per element.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Dropped(Vec<f32>);
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dropped {
+    values: Vec<f32>,
+    /// From this position on they are those of this operation, which begins at the end. Before it they are whatever was in the
+    /// memory: to make it zeros at once would keep the operation waiting.
+    from: usize,
+}
 
 impl Feedback {
     /// Nothing dropped yet, for a buffer of which codecs shorten `elements` elements.
@@ -42,8 +47,8 @@ impl Feedback {
     /// If the operation was over another number of elements.
     pub fn commit(&mut self, dropped: Dropped) -> Vec<f32> {
         let Residual(residual) = &mut self.residual;
-        assert_eq!(dropped.0.len(), residual.len(), "an operation and its feedback are over the same elements");
-        Arc::into_inner(std::mem::replace(residual, Arc::new(dropped.0))).unwrap_or_default()
+        assert_eq!(dropped.values.len(), residual.len(), "an operation and its feedback are over the same elements");
+        Arc::into_inner(std::mem::replace(residual, Arc::new(dropped.values()))).unwrap_or_default()
     }
 
     /// A step is committed, and what it dropped here is not known: what it made up for is forgotten.
@@ -83,13 +88,56 @@ impl Residual {
 impl Dropped {
     /// Nothing yet, for an operation in which codecs shorten `elements` elements. Takes over `memory`.
     pub fn new(elements: usize, mut memory: Vec<f32>) -> Self {
-        memory.clear();
-        memory.resize(elements, 0.0);
-        Self(memory)
+        if memory.len() != elements {
+            memory = vec![0.0; elements];
+        }
+        Self { values: memory, from: elements }
     }
 
     /// Books by how much sums were more than those that have replaced them, each to be multiplied by `scale`.
     pub(crate) fn book(&mut self, range: Range<usize>, scale: f32) -> impl Sink {
-        Combine(&mut self.0[range], move |dropped, lost| dropped + lost * scale)
+        self.begin(range.start);
+        Combine(&mut self.values[range], move |dropped, lost| dropped + lost * scale)
+    }
+
+    /// Nothing has been dropped yet of what is there from `start` on, but for what was booked.
+    fn begin(&mut self, start: usize) {
+        if start < self.from {
+            self.values[start..self.from].fill(0.0);
+            self.from = start;
+        }
+    }
+
+    fn values(mut self) -> Vec<f32> {
+        self.begin(0);
+        self.values
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_in_the_memory_is_not_booked() {
+        let mut feedback = Feedback::new(6);
+        let memory = vec![9.0; 6];
+        let mut dropped = feedback.dropped(memory);
+        let mut book = |range: Range<usize>, scale: f32| {
+            let lost = range.clone().map(|at| at as f32 + 0.5);
+            let mut sink = dropped.book(range, scale);
+            sink.take(lost);
+            sink.finish();
+        };
+        // Not in order, one twice, one never.
+        book(4..6, 1.0);
+        book(1..2, 1.0);
+        book(2..4, 2.0);
+        book(1..2, 1.0);
+        feedback.commit(dropped);
+        assert_eq!(feedback.residual().values(), [0.0, 3.0, 5.0, 7.0, 4.5, 5.5]);
+        let memory = feedback.commit(Dropped::new(6, vec![9.0; 6]));
+        assert_eq!(feedback.residual().values(), [0.0; 6]);
+        assert_eq!(memory.len(), 6, "it is there for the next operation");
     }
 }

@@ -37,6 +37,8 @@ pub struct Workspace {
     /// What sums are divided by.
     divisor: f32,
     dropped: Option<Dropped>,
+    /// Whether all results that were made here are finite: sums of finite numbers may not be.
+    is_finite: bool,
     /// For payloads that are only checked.
     scratch: Vec<f32>,
 }
@@ -50,7 +52,7 @@ impl Workspace {
     /// If there are not as many values as the layout has elements.
     pub fn new(layout: Layout, codec: Codec, values: Vec<f32>, divisor: f32) -> Self {
         assert_eq!(values.len(), layout.elements(), "a contribution is as long as its layout");
-        Self { layout, codec, values, divisor, dropped: None, scratch: Vec::new() }
+        Self { layout, codec, values, divisor, dropped: None, is_finite: true, scratch: Vec::new() }
     }
 
     /// Books what this operation drops, for error feedback. For operations that reduce; the contribution has what earlier
@@ -90,6 +92,12 @@ impl Workspace {
     /// If there are no such elements.
     pub fn room(&mut self, range: Range<usize>) -> &mut [f32] {
         &mut self.values[range]
+    }
+
+    /// Whether the results in the buffer, once the operation is done, are finite. If they are not, members have brought numbers
+    /// so large that the sums have no end, and whoever was sent these has given up.
+    pub fn is_finite(&self) -> bool {
+        self.is_finite
     }
 
     /// The buffer, which is the result once the operation is done, and what it dropped, to commit if the step does.
@@ -209,7 +217,9 @@ impl Workspace {
     pub fn conclude(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
         let (range, codec) = self.locate(segment);
         let bad = |source| BadSegment { segment: *segment, source };
-        codec.conclude(&mut self.values[range], payload, self.divisor).map_err(bad)
+        codec.conclude(&mut self.values[range.clone()], payload, self.divisor).map_err(bad)?;
+        self.look_at(range);
+        Ok(())
     }
 
     /// [`Output::Prepend`].
@@ -244,7 +254,13 @@ impl Workspace {
     /// If the layout has no such segment.
     pub fn divide(&mut self, segment: &SegmentId) {
         let (range, _) = self.locate(segment);
-        kernel::divide(&mut self.values[range], self.divisor);
+        kernel::divide(&mut self.values[range.clone()], self.divisor);
+        self.look_at(range);
+    }
+
+    /// While they are in the cache. Results that others have made are looked at as they come.
+    fn look_at(&mut self, results: Range<usize>) {
+        self.is_finite &= kernel::first_non_finite(&self.values[results]).is_none();
     }
 
     /// [`Output::Round`].

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use starling_collective::Residual;
+use starling_collective::{Residual, kernel};
 use starling_train::Gradient;
 use tokio::sync::watch;
 
@@ -14,15 +14,24 @@ pub(crate) enum Brought {
     Coming(Contribution),
 }
 
-/// A gradient times its weight, and what is behind it: `[parameters + 1 + members]`. It is filled in from the end, by the
-/// trainer thread, while a reducer sends what is there.
+/// What is reduced, and what is behind it: `[parameters + 1 + members]`. A reducer takes it bucket by bucket, from the end,
+/// while it sends what it has.
 #[derive(Debug)]
 pub(crate) struct Contribution {
-    gradient: Arc<Gradient>,
+    source: Source,
     slots: Vec<f32>,
     /// What a lossy codec dropped of earlier steps, to be added to the first elements.
     residual: Option<Residual>,
     ready: Readiness,
+}
+
+/// What is reduced.
+#[derive(Debug)]
+enum Source {
+    /// Times its weight. The trainer thread fills it in, from the end.
+    Gradient(Arc<Gradient>),
+    /// All of it is there, and was checked finite.
+    Buffer(Arc<Vec<f32>>),
 }
 
 /// From which position on a contribution is there, as that changes.
@@ -30,11 +39,25 @@ pub(crate) type Readiness = watch::Receiver<usize>;
 
 impl Contribution {
     pub(crate) fn new(gradient: Arc<Gradient>, slots: Vec<f32>, residual: Option<Residual>, ready: Readiness) -> Self {
-        Self { gradient, slots, residual, ready }
+        Self { source: Source::Gradient(gradient), slots, residual, ready }
+    }
+
+    /// Of a program's own numbers, all of which are finite.
+    pub(crate) fn of_buffer(buffer: Arc<Vec<f32>>, slots: Vec<f32>, residual: Option<Residual>) -> Self {
+        let (_, ready) = watch::channel(0);
+        Self { source: Source::Buffer(buffer), slots, residual, ready }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.gradient.elements() + self.slots.len()
+        self.elements() + self.slots.len()
+    }
+
+    /// How many numbers there are before the slots.
+    fn elements(&self) -> usize {
+        match &self.source {
+            Source::Gradient(gradient) => gradient.elements(),
+            Source::Buffer(buffer) => buffer.len(),
+        }
     }
 
     /// The position from which on everything is there; 0 once it is whole.
@@ -55,17 +78,25 @@ impl Contribution {
 
     /// Writes the elements of `range`, which are there, into `into`.
     pub(crate) fn fill(&self, range: Range<usize>, into: &mut [f32]) {
-        let border = self.gradient.elements().clamp(range.start, range.end);
-        let (computed, slots) = into.split_at_mut(border - range.start);
-        if !computed.is_empty() {
-            self.gradient.contribute(range.start..border, computed);
-        }
+        let border = self.elements().clamp(range.start, range.end);
+        let (numbers, slots) = into.split_at_mut(border - range.start);
         if !slots.is_empty() {
-            let at = border - self.gradient.elements();
+            let at = border - self.elements();
             slots.copy_from_slice(&self.slots[at..at + slots.len()]);
         }
-        if let Some(residual) = &self.residual {
-            residual.add_to(range.start, into);
+        if numbers.is_empty() {
+            return;
+        }
+        let range = range.start..border;
+        match &self.source {
+            Source::Gradient(gradient) => {
+                gradient.contribute(range.clone(), numbers);
+                self.residual.iter().for_each(|residual| residual.add_to(range.start, numbers));
+            }
+            Source::Buffer(buffer) => {
+                let residual = self.residual.as_ref().map(|residual| &residual.values()[range.clone()]);
+                kernel::copy(numbers, &buffer[range], residual).expect("invariant: it was checked finite");
+            }
         }
     }
 }

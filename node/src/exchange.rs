@@ -34,7 +34,7 @@ pub(crate) use syncing::{MIN_KEPT, Syncing};
 pub(crate) use turn::{At, Gate, Next, Turn};
 
 use crate::contribution::{Brought, Contribution};
-use crate::reducer::{Operation, Results};
+use crate::reducer::{Completion, Operation, Results};
 
 /// What the event loop is to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -352,7 +352,7 @@ impl Exchange {
                     contribution.fill(0..buffer.len(), &mut buffer);
                 }
                 kernel::divide(&mut buffer, divisor);
-                self.complete(turn.view, step, buffer, None);
+                self.complete(turn.view, step, Completion { mean: buffer, is_finite: false, dropped: None });
             }
         }
     }
@@ -373,7 +373,8 @@ impl Results for Exchange {
     }
 
     /// Commits the step, if the gate still admits it.
-    fn complete(&self, view: ViewId, step: u64, mean: Vec<f32>, dropped: Option<Dropped>) -> bool {
+    fn complete(&self, view: ViewId, step: u64, completion: Completion) -> bool {
+        let Completion { mean, is_finite, dropped } = completion;
         let mut inner = self.lock();
         let turn = inner.turn.as_ref().filter(|turn| turn.view == view);
         let turn = turn.map(|turn| (turn.number, turn.members.to_vec()));
@@ -381,7 +382,8 @@ impl Results for Exchange {
         match turn.filter(|_| admitted) {
             Some((number, members)) => {
                 inner.dropped = dropped.map(|dropped| (step, dropped));
-                self.commit(&mut inner, ResultRecord { step, members, mean }, Some(number));
+                let reduced_in = Some(number).filter(|_| is_finite);
+                self.commit(&mut inner, ResultRecord { step, members, mean }, reduced_in);
                 true
             }
             None => {

@@ -80,5 +80,5 @@ pub use keeper::keep;
 pub use node::{found, join};
 pub use report::{Links, MeasuredLink, Observer, Outcome, Report, Summary};
 pub use settings::{Expectations, Founding, Joining, Resume, Settings, Target};
-pub use swarm::{Buffers, Mean, Swarm, SwarmError};
+pub use swarm::{Buffers, Mean, Reduced, Swarm, SwarmError};
 pub use ticket::Ticket;

@@ -52,14 +52,23 @@ pub(crate) struct Operation {
     pub(crate) dropped: Option<Dropped>,
 }
 
+/// What an operation came to.
+#[derive(Debug)]
+pub(crate) struct Completion {
+    pub(crate) mean: Vec<f32>,
+    /// Whether all its numbers are known to be finite.
+    pub(crate) is_finite: bool,
+    /// What it dropped here, where that was booked.
+    pub(crate) dropped: Option<Dropped>,
+}
+
 /// Where what becomes of operations goes, and what says which may go on.
 pub(crate) trait Results: std::fmt::Debug + Send + Sync {
     /// What is admitted, as it changes.
     fn gate(&self) -> watch::Receiver<Gate>;
 
-    /// The operation of `step` in `view` is complete, `mean` its result, and `dropped` what it dropped here, where that
-    /// was booked. False if it is not admitted any more.
-    fn complete(&self, view: ViewId, step: u64, mean: Vec<f32>, dropped: Option<Dropped>) -> bool;
+    /// The operation of `step` in `view` is complete. False if it is not admitted any more.
+    fn complete(&self, view: ViewId, step: u64, completion: Completion) -> bool;
 
     /// Of the operation of `step` in `view`, these numbers from `start` on are reduced, and all behind them. False if they
     /// are wanted, but not yet.

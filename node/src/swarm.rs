@@ -16,7 +16,7 @@
 //!
 //! A step is what it is in a run that trains: committed by all members or by none, reduced again when one of them dies,
 //! and while a member's program computes, its swarm lives on in threads of its own. What differs is who takes the step:
-//! the thread that calls [`Swarm::all_reduce`], and nobody between its calls.
+//! the thread that calls [`Swarm::all_reduce`], or [`Swarm::all_reduce_shared`], and nobody between its calls.
 
 mod error;
 #[cfg(test)]
@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 pub use error::SwarmError;
 
 use crate::ask::{Member, ask};
-use crate::contribution::Brought;
+use crate::contribution::{Brought, Contribution};
 use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
 use crate::event_loop::{End, EventLoop};
@@ -98,6 +98,27 @@ pub struct Mean {
     /// Whether this member's is one of them. It is not if the others took the step while this member was lost to them, or
     /// still catching up when the step began.
     pub is_included: bool,
+}
+
+/// The sums that a step came to, which this member and those who may still ask it for them hold together.
+#[derive(Debug, Clone)]
+pub struct Reduced {
+    record: Arc<ResultRecord>,
+    elements: usize,
+    mean: Mean,
+}
+
+impl Reduced {
+    /// What the step came to.
+    pub fn mean(&self) -> Mean {
+        self.mean
+    }
+
+    /// The sums of the contributors' buffers, `[elements]`: divided by [`Mean::contributors`], they are the means. The same
+    /// bits on all members.
+    pub fn sums(&self) -> &[f32] {
+        &self.record.mean[..self.elements]
+    }
 }
 
 /// A member of a run whose members bring buffers of their own.
@@ -261,26 +282,68 @@ impl Swarm {
     /// [`SwarmError`]. After [`SwarmError::Behind`], [`SwarmError::NotFinite`] and [`SwarmError::OtherLength`], `values` are
     /// as before, and the swarm can be used on; after all others it is at its end.
     pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<Mean, SwarmError> {
-        if values.len() != self.elements {
-            return Err(SwarmError::OtherLength { ours: values.len(), theirs: self.elements as u64 });
+        self.check_length(values.len())?;
+        let (record, is_finite) = self.reduce(|swarm, turn| swarm.contribute(turn, values))?;
+        self.conclude(&record, is_finite, Some(values))
+    }
+
+    /// As [`Self::all_reduce`], without its two copies: `values` stay as they are and are read while they travel, and the sums
+    /// are lent where the swarm keeps them. Worth it for buffers of megabytes.
+    ///
+    /// `values` are filled anew through [`Arc::make_mut`], which does not copy them: nobody else holds them after this, but for
+    /// an instant after members were lost.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`].
+    pub fn all_reduce_shared(&mut self, values: &Arc<Vec<f32>>) -> Result<Reduced, SwarmError> {
+        self.check_length(values.len())?;
+        if let Some(at) = kernel::first_non_finite(values) {
+            return Err(SwarmError::NotFinite { at, value: values[at] });
         }
+        let (record, is_finite) = self.reduce(|swarm, turn| {
+            let residual = swarm.feedback.as_ref().map(|feedback| feedback.residual().clone());
+            let slots = Averager::slots(&turn.members, swarm.me);
+            let contribution = Contribution::of_buffer(values.clone(), slots, residual);
+            swarm.submit(turn, Brought::Coming(contribution));
+            Ok(())
+        })?;
+        let mean = self.conclude(&record, is_finite, None)?;
+        Ok(Reduced { record, elements: self.elements, mean })
+    }
+
+    fn check_length(&self, ours: usize) -> Result<(), SwarmError> {
+        if ours == self.elements { Ok(()) } else { Err(SwarmError::OtherLength { ours, theirs: self.elements as u64 }) }
+    }
+
+    /// Takes the next step, up to its result, which is to be [concluded](Self::conclude), and whether that is known to be finite.
+    fn reduce(
+        &mut self,
+        contribute: impl Fn(&mut Self, &Turn) -> Result<(), SwarmError>,
+    ) -> Result<(Arc<ResultRecord>, bool), SwarmError> {
         let mut is_behind = false;
         loop {
             match self.exchange.next(&mut self.at) {
                 Next::Compute if is_behind => return Err(SwarmError::Behind { step: self.step() }),
                 Next::Compute => self.at.prepared = true,
-                Next::Contribute(turn) => self.contribute(&turn, values)?,
-                Next::Apply { record, .. } if !is_behind => {
-                    let Averaged { step, contributors } = self.apply(&record, Some(values))?;
-                    let is_included = contributors.binary_search(&self.me).is_ok();
-                    return Ok(Mean { step, contributors: contributors.len(), is_included });
-                }
+                Next::Contribute(turn) => contribute(self, &turn)?,
+                Next::Apply { record, reduced_in } if !is_behind => return Ok((record, reduced_in.is_some())),
                 next => {
                     is_behind |= matches!(next, Next::Load(_));
                     self.tend(next)?;
                 }
             }
         }
+    }
+
+    fn conclude(
+        &mut self,
+        record: &Arc<ResultRecord>,
+        is_finite: bool,
+        values: Option<&mut [f32]>,
+    ) -> Result<Mean, SwarmError> {
+        let Averaged { step, contributors } = self.apply(record, is_finite, values)?;
+        let is_included = contributors.binary_search(&self.me).is_ok();
+        Ok(Mean { step, contributors: contributors.len(), is_included })
     }
 
     /// Leaves in order: the others go on at once.
@@ -315,7 +378,7 @@ impl Swarm {
             }
             Next::Begin { members } => locked(&self.averager).begin(&members),
             Next::Snapshot => self.snapshots.take(locked(&self.averager).state()),
-            Next::Apply { record, .. } => drop(self.apply(&record, None)?),
+            Next::Apply { record, .. } => drop(self.apply(&record, false, None)?),
             // There is nothing to load, and parts are not asked for.
             Next::Finished | Next::Compute | Next::Contribute(_) | Next::LoadAhead { .. } | Next::Draft(_) => {}
         }
@@ -335,13 +398,22 @@ impl Swarm {
             return Err(SwarmError::NotFinite { at, value: values[at] });
         }
         behind.copy_from_slice(&slots);
-        let dropped = self.feedback.as_ref().map(|feedback| feedback.dropped(std::mem::take(&mut self.spare)));
-        self.exchange.submit(turn, self.at.step + 1, Brought::Whole(buffer), dropped);
+        self.submit(turn, Brought::Whole(buffer));
         Ok(())
     }
 
-    fn apply(&mut self, record: &Arc<ResultRecord>, values: Option<&mut [f32]>) -> Result<Averaged, SwarmError> {
-        let (averaged, older) = locked(&self.averager).apply(record, values).map_err(NodeError::from)?;
+    fn submit(&mut self, turn: &Turn, brought: Brought) {
+        let dropped = self.feedback.as_ref().map(|feedback| feedback.dropped(std::mem::take(&mut self.spare)));
+        self.exchange.submit(turn, self.at.step + 1, brought, dropped);
+    }
+
+    fn apply(
+        &mut self,
+        record: &Arc<ResultRecord>,
+        is_finite: bool,
+        values: Option<&mut [f32]>,
+    ) -> Result<Averaged, SwarmError> {
+        let (averaged, older) = locked(&self.averager).apply(record, is_finite, values).map_err(NodeError::from)?;
         if let Some(older) = Arc::into_inner(older) {
             self.exchange.recycle(older.mean);
         }

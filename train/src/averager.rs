@@ -94,8 +94,8 @@ impl Averager {
         std::iter::once(0.0).chain(contribution::slots(members, me, UNMEASURED)).collect()
     }
 
-    /// Takes in the result of the next step, and writes the mean to `values`, if there is one. Returns the result that it
-    /// replaces, too, whose memory may be of use.
+    /// Takes in the result of the next step, which is known to be finite or not, and writes the mean to `values`, if there is
+    /// one. Returns the result that it replaces, too, whose memory may be of use.
     ///
     /// # Errors
     /// If it is of another step, of another length, of no view, or has a number that is not finite. Nothing has changed
@@ -106,6 +106,7 @@ impl Averager {
     pub fn apply(
         &mut self,
         record: &Arc<ResultRecord>,
+        is_finite: bool,
         values: Option<&mut [f32]>,
     ) -> Result<(Averaged, Arc<ResultRecord>), Error> {
         let step = self.step + 1;
@@ -124,7 +125,9 @@ impl Averager {
         let count = contributors.len().max(1) as f32;
         // If nobody brought anything there is no mean, only zeros.
         let values = values.filter(|_| !contributors.is_empty()).unwrap_or_default();
-        check_and_divide(&record.mean, count, values)?;
+        if !is_finite || !values.is_empty() {
+            check_and_divide(&record.mean, count, values)?;
+        }
         // The first step is that of those who reduce it.
         self.begin(&record.members);
         let mut older = record.clone();
@@ -220,12 +223,12 @@ mod tests {
         let mut values = [0.0; 2];
         let all = reduced(1, &members, &[Some(&[1.0, 10.0]), Some(&[2.0, 20.0]), Some(&[6.0, 0.0])]);
         assert_eq!(
-            averager.apply(&all, Some(&mut values)).expect("applied").0,
+            averager.apply(&all, false, Some(&mut values)).expect("applied").0,
             Averaged { step: 1, contributors: members.clone() }
         );
         assert_eq!((averager.newest(), values), (vec![3.0, 10.0], [3.0, 10.0]));
         let some = reduced(2, &members, &[Some(&[1.0, 1.0]), None, Some(&[2.0, 0.0])]);
-        let (averaged, older) = averager.apply(&some, None).expect("applied");
+        let (averaged, older) = averager.apply(&some, false, None).expect("applied");
         assert!(Arc::ptr_eq(&older, &all));
         assert_eq!((averaged.step, averaged.contributors), (2, peers(&[1, 3])));
         assert_eq!(averager.newest(), [1.5, 0.5]);
@@ -237,14 +240,18 @@ mod tests {
         let (mut old, mut new) = (averager(3), averager(3));
         old.begin(&members);
         for step in 1..=5 {
-            old.apply(&reduced(step, &members, &[Some(&[step as f32; 3]), Some(&[0.0; 3])]), None).expect("applied");
+            old.apply(&reduced(step, &members, &[Some(&[step as f32; 3]), Some(&[0.0; 3])]), false, None)
+                .expect("applied");
         }
         let bytes = old.state().encode();
         assert!(bytes.len() as u64 <= old.manifest().max_state_bytes());
         new.load(ReplicatedState::decode(&bytes).expect("a state")).expect("loaded");
         assert_eq!((new.step(), new.newest(), new.digest()), (5, old.newest(), old.digest()));
         let next = reduced(6, &peers(&[1, 2, 9]), &[Some(&[1.0; 3]), Some(&[2.0; 3]), Some(&[3.0; 3])]);
-        assert_eq!(old.apply(&next, None).expect("applied").0, new.apply(&next, None).expect("applied").0);
+        assert_eq!(
+            old.apply(&next, false, None).expect("applied").0,
+            new.apply(&next, false, None).expect("applied").0
+        );
         assert_eq!(new.digest(), old.digest());
     }
 
@@ -261,13 +268,13 @@ mod tests {
             (reduced(1, &members, &[Some(&[1.0])]), "numbers was expected"),
             (infinite, "not finite"),
         ] {
-            let error = averager.apply(&record, None).expect_err("refused").to_string();
+            let error = averager.apply(&record, false, None).expect_err("refused").to_string();
             assert!(error.contains(reason), "{error}");
         }
         assert_eq!(averager.digest(), before);
         let mut values = [5.0, 6.0];
         let nothing = ResultRecord { step: 1, members: members.to_vec(), mean: vec![0.0; 3 + members.len()] };
-        averager.apply(&Arc::new(nothing), Some(&mut values)).expect("nobody brought anything");
+        averager.apply(&Arc::new(nothing), false, Some(&mut values)).expect("nobody brought anything");
         assert_eq!((values, averager.newest()), ([5.0, 6.0], vec![0.0; 2]), "which is no mean");
         let before = averager.digest();
         let other = self::averager(3).state();

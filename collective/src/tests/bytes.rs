@@ -294,7 +294,8 @@ fn what_a_codec_drops_comes_back_in_the_steps_after() {
                     let workspaces = feedback.iter().enumerate().map(|(rank, feedback)| {
                         let mut values = contribution(rank);
                         feedback.residual().add_to(0, &mut values);
-                        let dropped = Dropped::new(300, Vec::new());
+                        // Memory as an earlier operation leaves it.
+                        let dropped = Dropped::new(300, vec![9.0; 300]);
                         Workspace::new(layout.clone(), codec, values, world as f32).booking(dropped)
                     });
                     let done = step(&plan, &layout, codec, workspaces.collect(), seed as u64);
@@ -315,6 +316,26 @@ fn what_a_codec_drops_comes_back_in_the_steps_after() {
                     assert!((kept - exact * STEPS as f64).abs() < 1e-3, "{plan}, {codec}: {kept} of {exact}");
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn who_owns_a_sum_without_end_knows_it() {
+    let layout = layout(300, 2, 300, 64);
+    let segment = SegmentId { bucket: 0, phase: crate::Phase::ReduceScatter, chunk: Rank(1), segment: 0 };
+    let length = layout.range(&segment).expect("a segment").len();
+    for codec in [Codec::F32, Codec::Bf16, Codec::Int8] {
+        let most = f32::MAX / 4.0;
+        for (share, is_finite) in [(1.0, true), (3.5, false)] {
+            let workspace = || Workspace::new(layout.clone(), codec, vec![share * most; 300], 2.0);
+            let mut payload = vec![0; codec.payload_bytes(length)];
+            codec.encode(&vec![share * most; length], &mut payload);
+            let (mut at_once, mut in_turn) = (workspace(), workspace());
+            at_once.conclude(&segment, &payload).expect("what came is finite");
+            in_turn.accumulate(&segment, &payload).expect("what came is finite");
+            in_turn.divide(&segment);
+            assert_eq!([at_once.is_finite(), in_turn.is_finite()], [is_finite; 2], "{codec}, {share}");
         }
     }
 }

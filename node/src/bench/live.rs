@@ -1,5 +1,6 @@
 //! One member of a reduction over real links: a swarm between machines, each running this.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
@@ -105,21 +106,23 @@ pub fn live<E: From<BenchError>>(
 
 fn measure(plan: &LivePlan, mut swarm: Swarm, bar: &ProgressBar) -> Result<LiveOutcome, BenchError> {
     let (elements, codec) = (swarm.manifest().parameters(), swarm.manifest().codec);
-    // After the first round all bring the mean of these: what numbers they are makes no difference to the time.
+    // What numbers they are makes no difference to the time.
     let mut values = vec![0.0; elements];
     values::draw(&mut values, rand::random(), 0, 0);
+    let mut values = Arc::new(values);
     let (mut times, mut peers) = (Times::default(), 1);
     bar.set_message("waiting for the others");
     let mut settled = plan.settle.is_zero().then_some(0);
     while settled.is_none_or(|step: u64| swarm.step() < step + WARM_UP + u64::from(plan.rounds)) {
         // Whether a member has settled is reduced with the rest, so that all know of all after the same step.
         let is_settled = swarm.linked_for().is_some_and(|time| time >= plan.settle);
-        if let (None, Some(first)) = (settled, values.first_mut()) {
-            *first = f32::from(u8::from(is_settled));
+        if settled.is_none() {
+            Arc::make_mut(&mut values)[0] = f32::from(u8::from(is_settled));
         }
         let (began, cpu) = (Instant::now(), clock::process_time());
-        let mean = swarm.all_reduce(&mut values)?;
+        let reduced = swarm.all_reduce_shared(&values)?;
         let seconds = began.elapsed().as_secs_f64();
+        let mean = reduced.mean();
         bar.set_position(settled.map_or(0, |step| mean.step - step));
         bar.set_message(format!("{:.1} ms", seconds * 1e3));
         peers = u32::try_from(mean.contributors).expect("invariant: members are counted by u32");
@@ -127,7 +130,7 @@ fn measure(plan: &LivePlan, mut swarm: Swarm, bar: &ProgressBar) -> Result<LiveO
             times.take(seconds, (clock::process_time() - cpu).as_secs_f64());
         }
         // A lossy codec makes less than one of one, but not as little as if one member were missing.
-        if settled.is_none() && f64::from(values[0]) > 1.0 - 0.5 / f64::from(peers) {
+        if settled.is_none() && f64::from(reduced.sums()[0]) > f64::from(peers) - 0.5 {
             settled = Some(mean.step);
         }
     }

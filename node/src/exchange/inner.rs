@@ -19,7 +19,7 @@ pub(super) struct Inner {
     pub(super) step: u64,
     /// The result of `step`; `None` if the step came with a state.
     pub(super) record: Option<Arc<ResultRecord>>,
-    /// The number of the turn in which it was reduced here; `None` if it came from others.
+    /// The number of the turn in which it was reduced here, and found finite; `None` if it came from others, or nobody looked.
     pub(super) reduced_in: Option<u64>,
     pub(super) gate: Gate,
     /// A hold that is answered once this step is committed.

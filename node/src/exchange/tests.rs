@@ -22,6 +22,10 @@ fn progress(step: u64, has_result: bool) -> Progress {
     Progress { step, has_state: true, has_result }
 }
 
+fn completion(mean: Vec<f32>, dropped: Option<Dropped>) -> Completion {
+    Completion { mean, is_finite: true, dropped }
+}
+
 /// A trainer thread that takes whatever it is told at once, until it has nothing to do without others.
 struct Thread {
     exchange: Arc<Exchange>,
@@ -118,15 +122,18 @@ fn a_step_is_committed_when_its_operation_completes_and_only_while_the_gate_admi
     let operation = queue.try_recv().expect("contributed");
     assert_eq!((operation.step, operation.divisor), (1, 5.0));
     assert_eq!(exchange.progress(), progress(0, false));
-    assert!(!exchange.complete(ViewId([9; 32]), 1, vec![0.0; 5], None), "another view's");
-    assert!(!exchange.complete(view, 2, vec![0.0; 5], None), "another step's");
-    assert!(exchange.complete(view, 1, operation.buffer, None));
+    assert!(!exchange.complete(ViewId([9; 32]), 1, completion(vec![0.0; 5], None)), "another view's");
+    assert!(!exchange.complete(view, 2, completion(vec![0.0; 5], None)), "another step's");
+    assert!(exchange.complete(view, 1, completion(operation.buffer, None)));
     assert_eq!(exchange.progress(), progress(1, true), "before the thread knows of it");
     thread.work();
     assert_eq!((&thread.applied[..], thread.loaded), (&[1][..], 2), "once while each step is reduced");
     let operation = queue.try_recv().expect("the next step");
     assert_eq!(exchange.hold(Hold::Now), Some(progress(1, true)));
-    assert!(!exchange.complete(view, 2, operation.buffer, None), "the promise says that step 1 was the last");
+    assert!(
+        !exchange.complete(view, 2, completion(operation.buffer, None)),
+        "the promise says that step 1 was the last"
+    );
     assert_eq!(exchange.progress(), progress(1, true));
 }
 
@@ -144,7 +151,7 @@ fn parts_of_a_result_come_before_it_is_committed() {
     thread.work();
     assert_eq!(thread.drafted, [(1, 4), (1, 3)]);
     assert!(exchange.offer(view, 1, 2, &[1.0]));
-    assert!(exchange.complete(view, 1, operation.buffer, None));
+    assert!(exchange.complete(view, 1, completion(operation.buffer, None)));
     thread.work();
     assert_eq!((thread.drafted.len(), thread.reduced_in), (2, Some(1)), "the result makes the rest superfluous");
     // The next step is interrupted, and comes from others.
@@ -162,7 +169,7 @@ async fn a_boundary_waits_for_the_operation_under_way() {
     let (exchange, mut thread, mut queue, view) = pair();
     let operation = queue.try_recv().expect("contributed");
     assert_eq!(exchange.hold(Hold::Boundary), None);
-    assert!(exchange.complete(view, 1, operation.buffer, None));
+    assert!(exchange.complete(view, 1, completion(operation.buffer, None)));
     assert_eq!(exchange.noticed().await, Notice::Held(progress(1, true)));
     thread.work();
     assert!(queue.try_recv().is_err(), "the next step waits for the next view");
@@ -232,7 +239,7 @@ fn a_newer_hold_replaces_an_older_one() {
     let operation = queue.try_recv().expect("contributed");
     assert_eq!(exchange.hold(Hold::After(1)), None);
     assert_eq!(exchange.hold(Hold::Now), Some(progress(0, false)));
-    assert!(!exchange.complete(view, 1, operation.buffer, None));
+    assert!(!exchange.complete(view, 1, completion(operation.buffer, None)));
     assert_eq!(exchange.lock().notice, None);
 }
 
@@ -280,7 +287,7 @@ fn who_downloads_the_state_keeps_up_without_it() {
         assert_eq!(pending, step);
         exchange.submit(&turn, pending, Brought::Whole(vec![0.0; 5]), None);
         let operation = queue.try_recv().expect("handed to the ring");
-        assert!(exchange.complete(view.id(), step, operation.buffer, None));
+        assert!(exchange.complete(view.id(), step, completion(operation.buffer, None)));
     }
     assert!(thread.applied.is_empty());
     exchange.arrive(number + 1, state(9));
@@ -313,7 +320,7 @@ fn outside_of_all_views_nothing_runs() {
     let (exchange, mut thread, mut queue, view) = pair();
     let operation = queue.try_recv().expect("contributed");
     exchange.close();
-    assert!(!exchange.complete(view, 1, operation.buffer, None));
+    assert!(!exchange.complete(view, 1, completion(operation.buffer, None)));
     thread.work();
     assert!(thread.applied.is_empty());
     assert_eq!(exchange.hold(Hold::Now), Some(progress(0, false)));
@@ -336,7 +343,7 @@ fn what_was_dropped_is_told_of_committed_steps_only() {
     let dropped = |elements| Dropped::new(elements, Vec::new());
     let (exchange, mut thread, mut queue, view_1) = pair();
     let operation = queue.try_recv().expect("contributed");
-    assert!(exchange.complete(view_1, 1, operation.buffer, Some(dropped(1))));
+    assert!(exchange.complete(view_1, 1, completion(operation.buffer, Some(dropped(1)))));
     assert_eq!(exchange.dropped(2), None, "not yet");
     assert_eq!(exchange.dropped(1), Some(dropped(1)));
     assert_eq!(exchange.dropped(1), None, "once");
@@ -356,7 +363,7 @@ fn what_was_dropped_is_told_of_committed_steps_only() {
     exchange.open(&view_2, Some(operations), false);
     thread.work();
     let operation = queue_2.try_recv().expect("contributed again");
-    assert!(exchange.complete(view_2.id(), 3, operation.buffer, Some(dropped(3))));
+    assert!(exchange.complete(view_2.id(), 3, completion(operation.buffer, Some(dropped(3)))));
     exchange.interrupted(view_1, 3, vec![0.0; 5], Some(dropped(4)));
     assert_eq!(exchange.dropped(3), Some(dropped(3)));
 }

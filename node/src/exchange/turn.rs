@@ -67,7 +67,8 @@ pub(crate) enum Next {
     Begin { members: Members },
     /// Hand out the state, before it changes.
     Snapshot,
-    /// Take the step whose result this is. It was reduced here in the turn of this number, or not here.
+    /// Take the step whose result this is. It was reduced here in the turn of this number and is finite, or has yet to be
+    /// looked at.
     Apply { record: Arc<ResultRecord>, reduced_in: Option<u64> },
     /// Say that the last step is applied: once in each view.
     Finished,

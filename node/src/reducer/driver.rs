@@ -17,7 +17,7 @@ use super::link::{Incoming, Outgoing};
 use super::links::{Inward, Outward};
 use super::patience::Patience;
 use super::work::Work;
-use super::{Operation, ReducerConfig, Results, greeting};
+use super::{Completion, Operation, ReducerConfig, Results, greeting};
 use crate::contribution::Contribution;
 use crate::data::LinkConfig;
 use crate::data::handshake::Connection;
@@ -214,10 +214,11 @@ impl Driver {
             // sleeps for ever.
             let blocked = outward.load(key, &mut work.workspace);
             if work.is_done() && !blocked {
+                let is_finite = work.is_finite();
                 let (mean, dropped);
                 (mean, dropped, self.spare) = work.finish();
                 // If it is not admitted any more, the view is changing and the step will run again.
-                self.results.complete(self.view, step, mean, dropped);
+                self.results.complete(self.view, step, Completion { mean, is_finite, dropped });
                 return Ok(());
             }
             let looks_again = self.patience.looks_again(Instant::now());

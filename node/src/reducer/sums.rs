@@ -6,7 +6,7 @@ use starling_collective::Dropped;
 use starling_topology::ViewId;
 use tokio::sync::{mpsc, watch};
 
-use super::Results;
+use super::{Completion, Results};
 use crate::exchange::Gate;
 
 /// See the module.
@@ -30,8 +30,8 @@ impl Results for Sums {
         self.gate.subscribe()
     }
 
-    fn complete(&self, _: ViewId, _: u64, sum: Vec<f32>, _: Option<Dropped>) -> bool {
-        self.reduced.try_send(sum).is_ok()
+    fn complete(&self, _: ViewId, _: u64, completion: Completion) -> bool {
+        self.reduced.try_send(completion.mean).is_ok()
     }
 
     fn interrupted(&self, _: ViewId, _: u64, _: Vec<f32>, _: Option<Dropped>) {}

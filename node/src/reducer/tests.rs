@@ -165,8 +165,8 @@ impl Results for Watched {
         self.sums.gate()
     }
 
-    fn complete(&self, view: ViewId, step: u64, mean: Vec<f32>, dropped: Option<Dropped>) -> bool {
-        self.sums.complete(view, step, mean, dropped)
+    fn complete(&self, view: ViewId, step: u64, completion: Completion) -> bool {
+        self.sums.complete(view, step, completion)
     }
 
     fn offer(&self, _: ViewId, _: u64, start: usize, numbers: &[f32]) -> bool {

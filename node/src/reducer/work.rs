@@ -71,6 +71,11 @@ impl Work {
         self.session.is_done()
     }
 
+    /// Whether the result is finite, as far as this member can tell once the operation is done.
+    pub(super) fn is_finite(&self) -> bool {
+        self.workspace.is_finite()
+    }
+
     /// The buffer, what was dropped, and memory for the next operation.
     pub(super) fn finish(mut self) -> (Vec<f32>, Option<Dropped>, Vec<Vec<u8>>) {
         self.spare.extend(std::mem::take(&mut self.held).into_values());

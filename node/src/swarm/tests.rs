@@ -20,15 +20,22 @@ fn joined(dir: &Path, name: &str, ticket: &Ticket) -> Swarm {
     Swarm::join(&settings(dir, name), ticket).expect("joined")
 }
 
-/// All bring `value(member)` at once; what it came to for each, which is the same mean.
+/// All bring `value(member)` at once, every other one without copies; what it came to for each, which is the same mean.
 fn reduce(members: &mut [Swarm], value: impl Fn(usize) -> f32 + Sync) -> (Vec<Mean>, f32) {
     let value = &value;
     let reduced: Vec<(Mean, Vec<f32>)> = thread::scope(|scope| {
         let all = members.iter_mut().enumerate().map(|(index, swarm)| {
             scope.spawn(move || {
-                let mut values = vec![value(index); ELEMENTS];
-                let mean = swarm.all_reduce(&mut values).expect("reduced");
-                (mean, values)
+                let mut values = Arc::new(vec![value(index); ELEMENTS]);
+                if index % 2 == 1 {
+                    let reduced = swarm.all_reduce_shared(&values).expect("reduced");
+                    assert!(values.iter().all(|one| *one == value(index)), "they are as they were");
+                    let count = reduced.mean().contributors as f32;
+                    return (reduced.mean(), reduced.sums().iter().map(|sum| sum / count).collect());
+                }
+                let values = Arc::make_mut(&mut values);
+                let mean = swarm.all_reduce(values).expect("reduced");
+                (mean, values.clone())
             })
         });
         let all: Vec<_> = all.collect();
@@ -81,6 +88,26 @@ fn a_joiner_goes_on_from_the_newest_mean_while_the_others_compute() {
     members.into_iter().for_each(|member| member.leave().expect("left in order"));
 }
 
+/// It was lent: to fill it again takes no copy.
+#[test]
+fn a_shared_buffer_is_its_callers_again() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let first = founded(dir.path(), &Buffers { min_peers: 2, ..Buffers::new(ELEMENTS) });
+    let second = joined(dir.path(), "second", &first.ticket().clone());
+    thread::scope(|scope| {
+        for mut swarm in [first, second] {
+            scope.spawn(move || {
+                let mut values = Arc::new(vec![0.0; ELEMENTS]);
+                for round in 1..=5 {
+                    Arc::get_mut(&mut values).expect("nobody else holds it").fill(round as f32);
+                    swarm.all_reduce_shared(&values).expect("reduced");
+                }
+                swarm.leave().expect("left in order");
+            });
+        }
+    });
+}
+
 #[test]
 fn what_can_not_be_reduced_is_refused_and_stays_as_it_is() {
     let dir = tempfile::tempdir().expect("a temp dir");
@@ -93,6 +120,10 @@ fn what_can_not_be_reduced_is_refused_and_stays_as_it_is() {
     let error = swarm.all_reduce(&mut values).expect_err("refused").to_string();
     assert_eq!(error, "number 17 of the buffer is NaN, not a finite number");
     assert!(values[17].is_nan() && values[18] == 1.0);
+    for (values, what) in [(values.clone(), "number 17 of the buffer is NaN"), (vec![], "this one has 0")] {
+        let error = swarm.all_reduce_shared(&Arc::new(values)).expect_err("refused").to_string();
+        assert!(error.contains(what), "{error}");
+    }
     let twice = Swarm::found(&settings(dir.path(), "founder"), &Buffers::new(1)).expect_err("refused").to_string();
     assert!(twice.contains("in use"), "{twice}");
     assert!(Swarm::found(&settings(dir.path(), "third"), &Buffers::new(0)).is_err());
