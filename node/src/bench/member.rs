@@ -13,7 +13,7 @@ use starling_train::WIRE_VERSION;
 use tokio::sync::mpsc;
 
 use super::error::BenchError;
-use super::wire::{Answer, Ask, Place, Reduced, Setup};
+use super::wire::{Answer, Ask, Checked, Place, Reduced, Setup};
 use super::{clock, values};
 use crate::admission::Admission;
 use crate::behaviour::Protocols;
@@ -41,17 +41,22 @@ pub async fn serve() -> Result<(), BenchError> {
     let Some(Ask::Link(places)) = talk.next().await? else { return Ok(()) };
     let mut linked = member.link(&places).await?;
     talk.answer(&Answer::Linked { plan: linked.plan.clone(), transport: linked.transport })?;
-    let (mut round, mut check) = (0, false);
+    let mut round = 0;
     while let Some(ask) = talk.next().await? {
         match ask {
-            Ask::Prepare { round: next, check: wanted } => {
-                (round, check) = (next, wanted);
+            Ask::Prepare(next) => {
+                round = next;
                 values::draw(&mut linked.buffer, member.setup.seed, round, member.setup.index);
                 talk.answer(&Answer::Prepared)?;
             }
             Ask::Reduce => {
-                let reduced = linked.reduce(&member.setup, round, check).await?;
+                let reduced = linked.reduce(round).await?;
                 talk.answer(&Answer::Reduced(reduced))?;
+            }
+            Ask::Check { sums } => {
+                let sum = &linked.buffer;
+                let wrong = sums.then(|| values::first_wrong(sum, &member.setup, round)).flatten();
+                talk.answer(&Answer::Checked(Checked { digest: values::digest(sum), wrong }))?;
             }
             Ask::End => break,
             Ask::Setup(_) | Ask::Link(_) => return Err(BenchError::Talk("asked for the same twice".to_owned())),
@@ -231,7 +236,7 @@ struct Linked {
 }
 
 impl Linked {
-    async fn reduce(&mut self, setup: &Setup, round: u64, check: bool) -> Result<Reduced, BenchError> {
+    async fn reduce(&mut self, round: u64) -> Result<Reduced, BenchError> {
         let buffer = std::mem::take(&mut self.buffer);
         let (began, used) = (Instant::now(), clock::process_time());
         // The sum, not the mean: then what comes out is exact.
@@ -250,11 +255,6 @@ impl Linked {
         let (seconds, used) = (began.elapsed().as_secs_f64(), clock::process_time() - used);
         let Some(buffer) = result else { return Err(BenchError::Link("the reduction ended".to_owned())) };
         self.buffer = buffer;
-        Ok(Reduced {
-            seconds,
-            cpu_seconds: used.as_secs_f64(),
-            digest: values::digest(&self.buffer),
-            wrong: check.then(|| values::first_wrong(&self.buffer, setup, round)).flatten(),
-        })
+        Ok(Reduced { seconds, cpu_seconds: used.as_secs_f64() })
     }
 }

@@ -32,7 +32,7 @@ use crate::data::{DataPlane, Transport};
 use crate::output::Console;
 use outcome::Times;
 use process::Process;
-use wire::{Answer, Ask, Place, Reduced, Setup};
+use wire::{Answer, Ask, Checked, Place, Reduced, Setup};
 
 /// Rounds before those that count: the first checks the sum, all of them warm caches and congestion windows.
 const WARM_UP: u64 = 3;
@@ -186,36 +186,40 @@ impl LocalSwarm {
     }
 
     /// One round. All members hold the same result, or it is an error.
-    async fn round(&mut self, round: u64, check: bool) -> Result<Vec<Reduced>, BenchError> {
-        for member in &mut self.members {
-            member.ask(&Ask::Prepare { round, check }).await?;
-        }
-        for member in &mut self.members {
-            match member.answer(self.limit).await? {
-                Answer::Prepared => {}
-                other => return Err(unexpected(&other)),
-            }
-        }
-        for member in &mut self.members {
-            member.ask(&Ask::Reduce).await?;
+    async fn round(&mut self, round: u64, sums: bool) -> Result<Vec<Reduced>, BenchError> {
+        for answer in self.all(&Ask::Prepare(round)).await? {
+            let Answer::Prepared = answer else { return Err(unexpected(&answer)) };
         }
         let mut all: Vec<Reduced> = Vec::new();
-        for (index, member) in self.members.iter_mut().enumerate() {
-            let Answer::Reduced(reduced) = member.answer(self.limit).await? else {
-                return Err(BenchError::Talk("an answer that is no result".to_owned()));
-            };
-            let wrong = |what| BenchError::Wrong { member: index, round, what };
-            if let Some(element) = reduced.wrong {
-                return Err(wrong(format!("element {element} is not the sum")));
-            }
-            if let Some(first) = all.first()
-                && first.digest != reduced.digest
-            {
-                return Err(wrong(format!("digest {} where member 0 has {}", reduced.digest, first.digest)));
-            }
+        for answer in self.all(&Ask::Reduce).await? {
+            let Answer::Reduced(reduced) = answer else { return Err(unexpected(&answer)) };
             all.push(reduced);
         }
+        let mut first: Option<String> = None;
+        for (member, answer) in self.all(&Ask::Check { sums }).await?.into_iter().enumerate() {
+            let Answer::Checked(Checked { digest, wrong: element }) = answer else { return Err(unexpected(&answer)) };
+            let wrong = |what| BenchError::Wrong { member, round, what };
+            if let Some(element) = element {
+                return Err(wrong(format!("element {element} is not the sum")));
+            }
+            let first = first.get_or_insert_with(|| digest.clone());
+            if *first != digest {
+                return Err(wrong(format!("digest {digest} where member 0 has {first}")));
+            }
+        }
         Ok(all)
+    }
+
+    /// Asks all members at once, and waits for all their answers.
+    async fn all(&mut self, ask: &Ask) -> Result<Vec<Answer>, BenchError> {
+        for member in &mut self.members {
+            member.ask(ask).await?;
+        }
+        let mut answers = Vec::new();
+        for member in &mut self.members {
+            answers.push(member.answer(self.limit).await?);
+        }
+        Ok(answers)
     }
 
     async fn end(&mut self) -> Result<(), BenchError> {

@@ -36,13 +36,15 @@ pub(super) struct Place {
 pub(super) enum Ask {
     Setup(Setup),
     Link(Vec<Place>),
-    /// Draw a round's values. `check` compares the result with the sum that they must have.
-    Prepare {
-        round: u64,
-        check: bool,
-    },
+    /// Draw the values of this round.
+    Prepare(u64),
     /// Reduce them, all members at once.
     Reduce,
+    /// Look at the result, once all have it: whoever does so earlier takes the processor from those who reduce. With `sums`, compare
+    /// it with the sum that it must be.
+    Check {
+        sums: bool,
+    },
     End,
 }
 
@@ -53,14 +55,20 @@ pub(super) enum Answer {
     Linked { plan: String, transport: Transport },
     Prepared,
     Reduced(Reduced),
+    Checked(Checked),
 }
 
-/// One round at one member.
+/// How long one round took one member.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Reduced {
     pub(super) seconds: f64,
     /// Processor time of the whole process meanwhile.
     pub(super) cpu_seconds: f64,
+}
+
+/// What one round came to at one member.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Checked {
     /// blake3 of the result.
     pub(super) digest: String,
     /// The first element that is not what it must be: the sum, as nearly as the codec tells it.
