@@ -120,4 +120,20 @@ mod tests {
             assert_eq!(part, whole[range]);
         }
     }
+
+    #[test]
+    fn a_buffer_goes_before_its_slots_and_has_what_was_dropped() {
+        for residual in [None, Some(Residual::new(vec![0.5; 3]))] {
+            let dropped = if residual.is_some() { 0.5 } else { 0.0 };
+            let buffer = Arc::new(vec![1.0, 2.0, 3.0]);
+            let contribution = Contribution::of_buffer(buffer, vec![7.0, 8.0], residual);
+            assert_eq!((contribution.len(), contribution.ready_from()), (5, 0));
+            let whole = [1.0 + dropped, 2.0 + dropped, 3.0 + dropped, 7.0, 8.0];
+            for range in [0..5, 0..2, 1..4, 2..3, 3..5, 4..5] {
+                let mut part = vec![9.0; range.len()];
+                contribution.fill(range.clone(), &mut part);
+                assert_eq!(part, whole[range]);
+            }
+        }
+    }
 }
