@@ -50,6 +50,7 @@ pub(crate) async fn start(
     let run = terms.manifest.run_id();
     let stall = Duration::from_millis(terms.manifest.max_stall_ms);
     let segment_bytes = terms.manifest.layout.segment_bytes as usize;
+    let operation_bytes = terms.manifest.codec.payload_bytes(terms.manifest.parameters());
     let mut network = Network::new(identity, secret, settings, (run, Part::Member), stall)?;
     let (mismatches_in, mismatches) = mpsc::channel(MAX_NOTICES);
     let (events_in, events) = mpsc::channel(MAX_EVENTS);
@@ -90,7 +91,8 @@ pub(crate) async fn start(
     }
     network.listen(&settings.listen).await?;
     let listened: Vec<Multiaddr> = network.swarm.listeners().cloned().collect();
-    let door = Door::new(identity, run, settings.data_plane, segment_bytes, &listened).map_err(NodeError::Thread)?;
+    let door = Door::new(identity, run, settings.data_plane, segment_bytes, operation_bytes, &listened);
+    let door = door.map_err(NodeError::Thread)?;
     if settings.data_plane == DataPlane::Plaintext {
         tracing::warn!(
             "gradients are NOT ENCRYPTED (network.data is plaintext): whoever is on the way can read and change them"

@@ -159,6 +159,7 @@ impl Member {
             run,
             data_plane,
             segment_elements * size_of::<f32>(),
+            codec.payload_bytes(elements),
             std::slice::from_ref(&self.listened),
         );
         let config = ReducerConfig {

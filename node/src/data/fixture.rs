@@ -33,7 +33,15 @@ pub(crate) fn key() -> (Keypair, PeerId) {
 
 /// For a connection to or from `peer` that goes over its socket.
 pub(crate) fn purpose(peer: PeerId) -> Purpose {
-    Purpose { run: RUN, view: VIEW, peer, mode: DataPlane::Direct, segment_bytes: SEGMENT_BYTES, number: 0 }
+    Purpose {
+        run: RUN,
+        view: VIEW,
+        peer,
+        mode: DataPlane::Direct,
+        segment_bytes: SEGMENT_BYTES,
+        is_brief: false,
+        number: 0,
+    }
 }
 
 pub(crate) fn limits() -> Limits {
@@ -49,7 +57,7 @@ pub(crate) fn config(longest_payload: usize) -> LinkConfig {
 pub(crate) fn door(mode: DataPlane, ips: &[IpAddr]) -> (Door, PeerId) {
     let (keypair, peer) = key();
     let thread = DataThread::start().expect("a thread");
-    (Door { mode, run: RUN, keypair, ips: ips.to_vec(), segment_bytes: SEGMENT_BYTES, thread }, peer)
+    (Door { mode, run: RUN, keypair, ips: ips.to_vec(), segment_bytes: SEGMENT_BYTES, is_brief: false, thread }, peer)
 }
 
 pub(crate) async fn sockets() -> (TcpStream, TcpStream) {

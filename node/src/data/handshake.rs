@@ -59,6 +59,8 @@ pub(crate) struct Purpose {
     pub(crate) mode: DataPlane,
     /// The longest segment.
     pub(crate) segment_bytes: usize,
+    /// Whether operations are so short that few packets go at a time.
+    pub(crate) is_brief: bool,
     /// Which of the link's connections it is, below [`MAX_PARALLEL`]. A listener takes them as they come.
     pub(crate) number: u8,
 }

@@ -12,7 +12,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, select_all};
 use futures::stream::{FuturesUnordered, StreamExt};
 use libp2p::identity::Keypair;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -157,14 +157,19 @@ pub(crate) async fn dial_beside(
 
 /// Connects to an address, and says whether one connection is enough.
 async fn connect(address: SocketAddr, keypair: &Keypair, purpose: Purpose) -> Result<(Connection, bool), DataError> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    if purpose.is_brief {
+        // Before it connects: BBR, once begun, leaves its pauses between packets to whatever comes after it.
+        keep_steady(socket2::SockRef::from(&socket));
+    }
     let began = Instant::now();
-    let stream = TcpStream::connect(address).await?;
+    let stream = socket.connect(address).await?;
     let is_near = began.elapsed() < NEAR;
     tune(&stream);
     if is_near {
         keep_steady(socket2::SockRef::from(&stream));
     }
-    let is_enough = is_near || bears_loss(&stream);
+    let is_enough = is_near || purpose.is_brief || bears_loss(&stream);
     Ok((handshake::connect(stream, keypair, purpose).await?, is_enough))
 }
 
@@ -190,8 +195,9 @@ fn bears_loss(stream: &TcpStream) -> bool {
     return false;
 }
 
-/// Gives a near link Reno. BBR, the default of many, halves the speed where nothing is ever lost. Far links keep the
-/// system's choice.
+/// Gives a connection Reno in the place of the system's choice. Where that is BBR, the default of many, it would slow down near
+/// links, which lose nothing, to half; and where few packets go at a time, it would spread them over the time that they take at
+/// the rate that so few have shown it.
 pub(crate) fn keep_steady(socket: socket2::SockRef<'_>) {
     #[cfg(target_os = "linux")]
     if let Err(error) = socket.set_tcp_congestion(b"reno") {

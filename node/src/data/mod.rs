@@ -142,6 +142,9 @@ pub(crate) struct LinkConfig {
     pub(crate) traffic: Arc<Traffic>,
 }
 
+/// Operations up to this are brief: a few dozen packets.
+const BRIEF_BYTES: usize = 64 * 1024;
+
 /// What a node needs to make direct connections.
 #[derive(Clone)]
 pub(crate) struct Door {
@@ -152,6 +155,8 @@ pub(crate) struct Door {
     pub(crate) ips: Vec<IpAddr>,
     /// The longest segment of the run.
     pub(crate) segment_bytes: usize,
+    /// Whether operations are so short that few packets go at a time.
+    pub(crate) is_brief: bool,
     /// Where rings run.
     pub(crate) thread: DataThread,
 }
@@ -166,10 +171,12 @@ impl std::fmt::Debug for Door {
 impl Door {
     /// What the first connection to or from the neighbour `peer` is for.
     pub(crate) fn purpose(&self, view: ViewId, peer: PeerId) -> Purpose {
-        Purpose { run: self.run, view, peer, mode: self.mode, segment_bytes: self.segment_bytes, number: 0 }
+        let Self { run, mode, segment_bytes, is_brief, .. } = *self;
+        Purpose { run, view, peer, mode, segment_bytes, is_brief, number: 0 }
     }
 
-    /// The door of a node that listens on `listened`: direct connections are taken on the same interfaces.
+    /// The door of a node that listens on `listened`: direct connections are taken on the same interfaces. A member brings
+    /// `operation_bytes` to an operation.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -178,12 +185,14 @@ impl Door {
         run: RunId,
         mode: DataPlane,
         segment_bytes: usize,
+        operation_bytes: usize,
         listened: &[Multiaddr],
     ) -> io::Result<Self> {
         let mut ips: Vec<IpAddr> = listened.iter().filter_map(tcp_ip).collect();
         ips.sort_unstable();
         ips.dedup();
-        Ok(Self { mode, run, keypair: identity.keypair().clone(), ips, segment_bytes, thread: DataThread::start()? })
+        let (keypair, thread) = (identity.keypair().clone(), DataThread::start()?);
+        Ok(Self { mode, run, keypair, ips, segment_bytes, is_brief: operation_bytes <= BRIEF_BYTES, thread })
     }
 }
 
