@@ -19,13 +19,15 @@
 //! the thread that calls [`Swarm::all_reduce`], or [`Swarm::all_reduce_shared`], and nobody between its calls.
 
 mod error;
+mod logged;
+mod reduced;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use starling_collective::{Codec, Feedback, NonFinite, kernel};
 use starling_topology::plan::Wish;
@@ -37,6 +39,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use error::SwarmError;
+use logged::Logged;
+pub use reduced::{Mean, Reduced};
 
 use crate::ask::{Member, ask};
 use crate::contribution::{Brought, Contribution};
@@ -48,7 +52,7 @@ use crate::identity::Identity;
 use crate::node::{self, Opened};
 use crate::prepare::{self, Ready, Start};
 use crate::record_file::RecordFile;
-use crate::report::{Links, Observer, Report};
+use crate::report::Links;
 use crate::saver::Saver;
 use crate::settings::{Expectations, Joining, Settings, Target};
 use crate::snapshots::Snapshots;
@@ -84,40 +88,6 @@ impl Buffers {
     pub fn new(elements: usize) -> Self {
         let RunSpec { codec, plan, max_stall_ms, .. } = RunSpec::default();
         Self { elements, min_peers: 1, public: false, codec, plan, max_stall: Duration::from_millis(max_stall_ms) }
-    }
-}
-
-/// What one step came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mean {
-    /// The step, counted from 1 in each run: the same on all members.
-    pub step: u64,
-    /// How many buffers the mean is of. A member that has just joined brings none yet. If nobody brought one there is no
-    /// mean, and the caller's buffer is as it was.
-    pub contributors: usize,
-    /// Whether this member's is one of them. It is not if the others took the step while this member was lost to them, or
-    /// still catching up when the step began.
-    pub is_included: bool,
-}
-
-/// The sums that a step came to, which this member and those who may still ask it for them hold together.
-#[derive(Debug, Clone)]
-pub struct Reduced {
-    record: Arc<ResultRecord>,
-    elements: usize,
-    mean: Mean,
-}
-
-impl Reduced {
-    /// What the step came to.
-    pub fn mean(&self) -> Mean {
-        self.mean
-    }
-
-    /// The sums of the contributors' buffers, `[elements]`: divided by [`Mean::contributors`], they are the means. The same
-    /// bits on all members.
-    pub fn sums(&self) -> &[f32] {
-        &self.record.mean[..self.elements]
     }
 }
 
@@ -257,12 +227,12 @@ impl Swarm {
 
     /// How buffers travel from and to this member in the newest view.
     pub fn links(&self) -> Links {
-        self.logged.0.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+        self.logged.links()
     }
 
     /// For how long they have travelled so; `None` before the first view has its links.
     pub(crate) fn linked_for(&self) -> Option<Duration> {
-        self.logged.0.lock().unwrap_or_else(PoisonError::into_inner).1.map(|since| since.elapsed())
+        self.logged.linked_for()
     }
 
     /// The last step that this member has taken; 0 before the first one.
@@ -516,22 +486,5 @@ struct StopAtEnd(Arc<Exchange>);
 impl Drop for StopAtEnd {
     fn drop(&mut self) {
         self.0.stop(false);
-    }
-}
-
-/// Tells what happens to whoever listens to the program's logs, and keeps the newest links, and since when they are there.
-#[derive(Default)]
-struct Logged(Mutex<(Links, Option<Instant>)>);
-
-impl Observer for Logged {
-    fn report(&self, report: &Report) {
-        match report {
-            Report::Warning { message } => tracing::warn!("{message}"),
-            Report::Linked(links) => {
-                let newest = (links.clone(), Some(Instant::now()));
-                *self.0.lock().unwrap_or_else(PoisonError::into_inner) = newest;
-            }
-            other => tracing::info!(report = ?other),
-        }
     }
 }
