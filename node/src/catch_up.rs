@@ -15,8 +15,12 @@ use tokio::time::sleep;
 use crate::error::NodeError;
 use crate::inquiry::Inquiry;
 use crate::secret::Secret;
+use crate::transfer::MAX_DONORS;
 use crate::transfer::checkpoint::{self, Lacking};
 use crate::transfer::questions::{self, Newest};
+
+/// How often a newer checkpoint is gone after because the one that was told of is gone.
+const MAX_FOLLOWED: usize = 8;
 
 /// Whom to ask for a newer checkpoint of which run.
 pub(crate) struct Search<'a> {
@@ -80,18 +84,63 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
         }
     }
     for (proof, donors) in offers {
-        match fetch(&inquiry, manifest, &proof, donors, store).await {
+        match follow(&inquiry, manifest, proof, donors, (store, from_forks)).await {
             Ok(info) => {
                 found.fetched = Some(info);
                 break;
             }
-            Err(reason) => {
-                let reason = format!("the stable checkpoint after step {} can't be had: {reason}", proof.head.step);
-                found.troubles.push(Trouble { reason, is_loss: true });
-            }
+            Err(reason) => found.troubles.push(Trouble { reason, is_loss: true }),
         }
     }
     Ok(found)
+}
+
+/// Fetches a checkpoint; or, as often as the run has gone on so far meanwhile that nobody has it any more, the one that is the
+/// newest by then.
+async fn follow(
+    inquiry: &Inquiry,
+    manifest: &Manifest,
+    mut proof: Proof,
+    mut donors: Vec<PeerId>,
+    (store, from_forks): (&CheckpointStore, bool),
+) -> Result<CheckpointInfo, String> {
+    let mut followed = 0;
+    loop {
+        let reason = match fetch(inquiry, manifest, &proof, donors.clone(), store).await {
+            Ok(info) => return Ok(info),
+            Err(reason) => format!("the stable checkpoint after step {} can't be had: {reason}", proof.head.step),
+        };
+        let newer =
+            if followed < MAX_FOLLOWED { newer(inquiry, manifest, &donors, &proof, from_forks).await } else { None };
+        let Some((donor, next)) = newer else { return Err(reason) };
+        tracing::info!(reason, step = next.head.step, "going on with a newer checkpoint");
+        followed += 1;
+        // Others may hold it too by the time that they are asked.
+        donors.retain(|other| *other != donor);
+        donors.insert(0, donor);
+        proof = next;
+    }
+}
+
+/// Asks for a newer stable checkpoint than that of `proof`, and who holds it.
+async fn newer(
+    inquiry: &Inquiry,
+    manifest: &Manifest,
+    donors: &[PeerId],
+    proof: &Proof,
+    from_forks: bool,
+) -> Option<(PeerId, Proof)> {
+    let (run, steps, stall) = (manifest.run_id(), manifest.steps, stall(manifest));
+    let open = inquiry.opener(stall / 2);
+    for donor in donors.iter().copied().take(MAX_DONORS) {
+        let answer = async { questions::newest(&mut open(donor).await?, run, steps, stall).await };
+        let newest = answer.await.ok().and_then(|newest| newest.proof);
+        let is_newer = |next: &Proof| next.head.step > proof.head.step && (from_forks || !next.view.forked);
+        if let Some(next) = newest.filter(is_newer) {
+            return Some((donor, next));
+        }
+    }
+    None
 }
 
 /// What those who answer within half of a stall hold; `None` if one of them is in a view and that matters.

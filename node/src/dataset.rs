@@ -51,6 +51,7 @@ pub(crate) fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOpti
         source: source(settings).to_owned(),
         label: settings.label.clone().map(LabelColumn::Written),
         header: settings.header,
+        delimiter: settings.delimiter,
         held_out,
         seed,
         ..DataOptions::default()
@@ -234,7 +235,7 @@ impl Place {
         let options = options.for_run(&self.manifest);
         let read = blocking(move || Ok(Dataset::load(&options).map_err(starling_train::Error::from)?)).await;
         let dataset = read.map_err(|error| error.to_string())?;
-        if dataset.description() == self.manifest.data {
+        if dataset.description().in_form_of(&self.manifest.data) == self.manifest.data {
             return Ok(dataset);
         }
         Err(format!("`{}` does not hold the run's data", folder.display()))

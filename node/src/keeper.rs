@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use starling_topology::{Contact, Digest, Follower, PeerId, Proof, RunId};
-use starling_train::{CheckpointFolder, CheckpointStore, Manifest};
+use starling_train::{CheckpointFolder, CheckpointStore, Manifest, ModelSpec, Preprocessing};
 use tokio_util::sync::CancellationToken;
 
 use crate::catch_up::{Found, Search, catch_up};
@@ -25,6 +25,7 @@ use crate::manifest_file;
 use crate::network::{Network, Part};
 use crate::node::{CHECKPOINTS, blocking};
 use crate::pace::Pace;
+use crate::preprocessing_file::PreprocessingFile;
 use crate::report::{Observer, Outcome, Report, Summary};
 use crate::reporter;
 use crate::secret::{self, Secret};
@@ -115,6 +116,7 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
     }
     let pace = Pace::new(settings.state_rate);
     let shelf = Shelf::new(&manifest, store.clone(), pace.clone());
+    shelf.look_in(PreprocessingFile::new(&settings.data_dir, &manifest));
     if let Some(proof) = &stable {
         shelf.learn(&proof.view);
     }
@@ -161,14 +163,27 @@ fn contacts(settings: &Settings, ticket: &Ticket, me: Option<&Identity>) -> Vec<
     contacts.into_values().collect()
 }
 
-/// What the run is: from the data directory, or from whoever answers first. Kept there, with the secret.
+/// What the run is: from the data directory, or from whoever answers first. Kept there, with the secret, and with what was
+/// done to the run's data, if it can be had.
 async fn manifest(settings: &Settings, ticket: &Ticket, contacts: &[Contact]) -> Result<Manifest, NodeError> {
     let dir: &Path = &settings.data_dir;
-    let manifest = match manifest_file::load(dir, ticket.run) {
-        Ok(manifest) => manifest,
-        Err(_) => {
-            let manifest = ask(ticket, contacts).await?;
+    let known = manifest_file::load(dir, ticket.run).ok();
+    let is_complete = |manifest: &Manifest| {
+        let file = PreprocessingFile::new(dir, manifest);
+        matches!(manifest.model, ModelSpec::Raw { .. }) || file.load().is_ok_and(|kept| kept.is_some())
+    };
+    let manifest = match known {
+        Some(manifest) if is_complete(&manifest) => manifest,
+        known => {
+            let (manifest, preprocessing) = match (ask(ticket, contacts).await, known) {
+                (Ok(answer), _) => answer,
+                // Checkpoints are worth keeping without it.
+                (Err(_), Some(manifest)) => (manifest, None),
+                (Err(error), None) => return Err(error),
+            };
             manifest_file::store(dir, &manifest)?;
+            let file = PreprocessingFile::new(dir, &manifest);
+            preprocessing.map_or(Ok(()), |preprocessing| file.store(&preprocessing))?;
             manifest
         }
     };
@@ -178,7 +193,7 @@ async fn manifest(settings: &Settings, ticket: &Ticket, contacts: &[Contact]) ->
     Ok(manifest)
 }
 
-async fn ask(ticket: &Ticket, contacts: &[Contact]) -> Result<Manifest, NodeError> {
+async fn ask(ticket: &Ticket, contacts: &[Contact]) -> Result<(Manifest, Option<Preprocessing>), NodeError> {
     let mut inquiry = Inquiry::start(ticket.run, Secret::new(ticket.secret), contacts)?;
     let open = inquiry.opener(ASK_LIMIT);
     let mut reasons = Vec::new();
@@ -191,7 +206,14 @@ async fn ask(ticket: &Ticket, contacts: &[Contact]) -> Result<Manifest, NodeErro
                 Err(reason) => Err(reason),
             };
             match answer {
-                Ok(manifest) => return Some(manifest),
+                Ok(manifest) => {
+                    let asking = async { questions::preprocessing(&mut open(peer).await?, &manifest, ASK_LIMIT).await };
+                    let preprocessing = asking.await.unwrap_or_else(|error| {
+                        tracing::info!(peer = %to_libp2p(peer), %error, "a peer did not say what was done to the data");
+                        None
+                    });
+                    return Some((manifest, preprocessing));
+                }
                 Err(reason) => reasons.push(reason),
             }
         }

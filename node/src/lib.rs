@@ -47,6 +47,7 @@ pub mod output;
 mod pace;
 mod pending;
 mod prepare;
+mod preprocessing_file;
 mod private_file;
 mod probe;
 mod prober;

@@ -17,6 +17,7 @@ use crate::known_file::{Keepers, KnownFile};
 use crate::network::{self, Network};
 use crate::pace::Pace;
 use crate::prepare::{self, Prepared, Ready, Start};
+use crate::preprocessing_file::PreprocessingFile;
 use crate::record_file::Kept;
 use crate::report::{Observer, Outcome, Report, Summary};
 use crate::reporter;
@@ -96,6 +97,10 @@ async fn take_part(
         step: trainer.step(),
         private: ready.secret.is_some(),
     });
+    observer.report(&Report::Data(trainer.dataset().summary().clone()));
+    for message in trainer.dataset().warnings(ready.manifest.batch_size) {
+        observer.report(&Report::Warning { message });
+    }
     for error in damaged {
         observer.report(&Report::Warning { message: format!("a checkpoint was passed over: {error}") });
     }
@@ -105,6 +110,7 @@ async fn take_part(
     for trouble in searched.troubles {
         observer.report(&Report::Warning { message: trouble.reason });
     }
+    PreprocessingFile::new(&settings.data_dir, &ready.manifest).store(trainer.dataset().preprocessing())?;
     let Opened { company, config, saver, .. } = open(settings, ready, trainer.step(), observer.clone()).await?;
     let duties = Duties {
         checkpoint_every: settings.checkpoint_every,
@@ -190,7 +196,9 @@ pub(crate) async fn open(
     let exchange = Exchange::new(step, manifest.steps, manifest.batch_size);
     let pace = Pace::new(settings.state_rate);
     let snapshots = Snapshots::new(pace.clone());
-    let shelves = Shelves::new(snapshots.clone(), Shelf::new(&manifest, store.clone(), pace), shared);
+    let shelf = Shelf::new(&manifest, store.clone(), pace);
+    shelf.look_in(PreprocessingFile::new(&settings.data_dir, &manifest));
+    let shelves = Shelves::new(snapshots.clone(), shelf, shared);
     let terms = Terms { manifest, min_members: membership.min_members };
     let stock = Stock { exchange: exchange.clone(), shelves: shelves.clone(), terms };
     let (mut network, inbox) = listen_where_it_was(&identity, Secret::new(secret), settings, stock, &start).await?;

@@ -321,7 +321,7 @@ fn recover(
 /// Refuses to resume a run without checkpoints where other runs have some: most likely a setting was mistyped.
 fn refuse_other_checkpoints(settings: &Settings, manifest: &Manifest) -> Result<(), NodeError> {
     let dir = settings.data_dir.clone();
-    for store in CheckpointFolder::new(dir.join(CHECKPOINTS)).stores(settings.checkpoint_keep)?.iter().rev() {
+    for store in CheckpointFolder::new(dir.join(CHECKPOINTS)).stores()?.iter().rev() {
         if let Some(run) = store.run()? {
             let differences = welcome::describe(&manifest.differences(&manifest_file::load(&dir, run)?));
             return Err(NodeError::OtherCheckpoint { dir, differences });
@@ -358,7 +358,7 @@ fn as_we_see_it(manifest: &Manifest, joining: &Joining, dataset: &Dataset) -> Ma
     let mut ours = manifest.clone();
     let expected = &joining.expected;
     ours.wire_version = WIRE_VERSION;
-    ours.data = dataset.description();
+    ours.data = dataset.description().in_form_of(&manifest.data);
     if let Some(model) = &expected.model {
         ours.model = model.clone();
     }

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use starling_topology::plan::Link;
+use starling_train::DataSummary;
 
 use crate::data::Transport;
 
@@ -94,6 +95,8 @@ pub enum Report {
         /// Bytes that it has.
         of: u64,
     },
+    /// What was understood of the data set.
+    Data(DataSummary),
     /// Others can reach the node.
     Listening {
         /// Multiaddrs, each ending in `/p2p/<peer id>`.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use libp2p::Multiaddr;
-use starling_train::{DeviceChoice, RunSpec};
+use starling_train::{Delimiter, DeviceChoice, RunSpec};
 
 use crate::data::DataPlane;
 use crate::ticket::Ticket;
@@ -23,6 +23,8 @@ pub struct Settings {
     pub label: Option<String>,
     /// CSV: whether there is a header; `None` detects it.
     pub header: Option<bool>,
+    /// CSV: what separates cells; `None` detects it.
+    pub delimiter: Option<Delimiter>,
     /// Whether joiners may have the files of the data set.
     pub share_data: bool,
     /// The most bytes of a data set that are taken from members.
@@ -69,6 +71,7 @@ impl Settings {
             data: None,
             label: None,
             header: None,
+            delimiter: None,
             share_data: false,
             data_limit: 1 << 30,
             listen: vec![any("tcp/0"), any("udp/0/quic-v1")],

@@ -3,15 +3,23 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use starling_topology::{Digest, Proof, View, ViewId};
 use starling_train::{CheckpointError, CheckpointStore, Manifest};
 
 use crate::pace::Pace;
+use crate::preprocessing_file::PreprocessingFile;
 
 /// Views that are told to those who ask whose signatures count: the present one, and those before it.
 const MAX_VIEWS: usize = 8;
+
+/// How long, in stalls, a checkpoint stays for whoever was told of it or has just had a part of it: who asks waits half a stall
+/// for other answers.
+const PIN_STALLS: u32 = 2;
+/// How often the newest stable checkpoint is looked for if it is gone before it is pinned.
+const MAX_LOOKS: usize = 4;
 
 /// The checkpoints on this peer's disk, and what others need to know to trust them.
 #[derive(Debug)]
@@ -22,18 +30,42 @@ pub(crate) struct Shelf {
     views: Mutex<VecDeque<View>>,
     /// Whether this peer is in a view, whose members hold a newer state than any checkpoint.
     is_live: AtomicBool,
+    pin_time: Duration,
+    preprocessing: OnceLock<PreprocessingFile>,
     pub(crate) pace: Arc<Pace>,
 }
 
 impl Shelf {
     pub(crate) fn new(manifest: &Manifest, store: CheckpointStore, pace: Arc<Pace>) -> Arc<Self> {
         let (views, is_live) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(Self { manifest: manifest.encode(), store, views, is_live, pace })
+        let pin_time = Duration::from_millis(manifest.max_stall_ms) * PIN_STALLS;
+        Arc::new(Self {
+            manifest: manifest.encode(),
+            store,
+            views,
+            is_live,
+            pin_time,
+            preprocessing: OnceLock::new(),
+            pace,
+        })
     }
 
     /// What the run is: its manifest's canonical bytes.
     pub(crate) fn manifest(&self) -> &[u8] {
         &self.manifest
+    }
+
+    /// What was done to the run's data is in this file, or will be.
+    pub(crate) fn look_in(&self, file: PreprocessingFile) {
+        // It is the same file each time.
+        let _ = self.preprocessing.set(file);
+    }
+
+    /// What was done to the run's data: its canonical bytes. `None` if it is not here.
+    pub(crate) async fn preprocessing(self: &Arc<Self>) -> io::Result<Option<Vec<u8>>> {
+        let Some(file) = self.preprocessing.get().cloned() else { return Ok(None) };
+        let loaded = tokio::task::spawn_blocking(move || file.load()).await.map_err(io::Error::other)?;
+        Ok(loaded.map_err(io::Error::other)?.map(|preprocessing| preprocessing.encode()))
     }
 
     /// This peer goes on in a view.
@@ -65,19 +97,40 @@ impl Shelf {
         self.lock().iter().find(|view| view.id() == id).cloned()
     }
 
-    /// Who has signed the newest stable checkpoint.
+    /// Who has signed the newest stable checkpoint, which then stays for a while: whoever asks may want to fetch it.
     pub(crate) async fn newest(self: &Arc<Self>) -> io::Result<Option<Proof>> {
-        self.read(CheckpointStore::newest_proof).await
+        let time = self.pin_time;
+        let newest = move |store: &CheckpointStore| {
+            for _ in 0..MAX_LOOKS {
+                let Some(proof) = store.newest_proof()? else { break };
+                if store.pin(proof.head.manifest, time)? {
+                    return Ok(Some(proof));
+                }
+            }
+            Ok(None)
+        };
+        self.read(newest).await
     }
 
-    /// The manifest of the checkpoint with this name: its file's bytes. `None` if it is not here.
+    /// The manifest of the checkpoint with this name: its file's bytes. `None` if it is not here. It stays for a while.
     pub(crate) async fn checkpoint(self: &Arc<Self>, name: Digest) -> io::Result<Option<Vec<u8>>> {
-        self.read(move |store| Ok(store.manifest(name)?.map(|manifest| manifest.encode()))).await
+        let time = self.pin_time;
+        let manifest = move |store: &CheckpointStore| {
+            store.pin(name, time)?;
+            Ok(store.manifest(name)?.map(|manifest| manifest.encode()))
+        };
+        self.read(manifest).await
     }
 
-    /// A chunk of any of the checkpoints. `None` if it is not here, or damaged.
-    pub(crate) async fn chunk(self: &Arc<Self>, name: Digest) -> io::Result<Option<Vec<u8>>> {
-        self.read(move |store| Ok(store.read_chunk(name).ok())).await
+    /// A chunk of any of the checkpoints. `None` if it is not here, or damaged. The checkpoint `of`, which somebody is
+    /// fetching, stays for a while.
+    pub(crate) async fn chunk(self: &Arc<Self>, of: Digest, name: Digest) -> io::Result<Option<Vec<u8>>> {
+        let time = self.pin_time;
+        let chunk = move |store: &CheckpointStore| {
+            store.pin(of, time)?;
+            Ok(store.read_chunk(name).ok())
+        };
+        self.read(chunk).await
     }
 
     /// Reads outside of the async threads.

@@ -28,6 +28,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use starling_topology::{Contact, Digest, Generation, ViewId};
 
+pub(crate) use chunks::MAX_DONORS;
 use evidence::Evidence;
 pub(crate) use serve::{Shelves, serve};
 
@@ -55,6 +56,8 @@ enum Request {
     DataManifest,
     /// Who else is in the view.
     Members,
+    /// What was done to the data before training.
+    Preprocessing,
 }
 
 /// What a donor answers.
@@ -76,6 +79,8 @@ enum Reply {
     View(Vec<u8>),
     /// Some of the members.
     Members(Vec<Contact>),
+    /// The canonical bytes of the preprocessing.
+    Preprocessing(Vec<u8>),
 }
 
 fn encode(message: &impl Serialize) -> Vec<u8> {

@@ -11,13 +11,15 @@
 //! Manifest and chunks are those of a [snapshot](crate::snapshot), so that a checkpoint can be handed to other peers.
 //!
 //! A file appears whole or not at all: it is written beside its place, synced, renamed, and its directory synced. The
-//! manifest comes last, so a manifest's chunks are there. Names are hashes, so what is read is what was written, or is
-//! refused. One process at a time owns a directory.
+//! manifest comes last, so a manifest's chunks are there, and it goes first, so a checkpoint that is being removed is none.
+//! Names are hashes, so what is read is what was written, or is refused. One process at a time writes to a directory; others
+//! may read beside it, and what it removes under their eyes counts as if they had never seen it.
 
 mod abandoned;
 mod arrival;
 mod error;
 mod folder;
+mod pins;
 mod recovery;
 mod signed;
 mod unsynced;
@@ -35,6 +37,7 @@ use unsynced::Unsynced;
 use abandoned::ABANDONED;
 pub use error::CheckpointError;
 pub use folder::CheckpointFolder;
+use pins::Pins;
 pub use recovery::Recovered;
 pub use signed::Signed;
 pub use starling_topology::{Head, Signature};
@@ -49,6 +52,7 @@ use crate::state::ReplicatedState;
 pub struct CheckpointStore {
     directory: PathBuf,
     keep: usize,
+    pins: Pins,
 }
 
 /// One checkpoint.
@@ -68,6 +72,9 @@ pub struct CheckpointInfo {
     pub bytes: u64,
 }
 
+/// How often checkpoints are looked for again when all that were found are gone.
+const MAX_LOOKS: usize = 16;
+
 /// What verifying one checkpoint came to.
 #[derive(Debug)]
 pub struct Verdict {
@@ -86,7 +93,7 @@ impl CheckpointStore {
     /// # Errors
     /// If the directory cannot be made or read.
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self, CheckpointError> {
-        let store = Self { directory: directory.into(), keep: keep.max(1) };
+        let store = Self { keep: keep.max(1), ..Self::reading(directory) };
         let chunks = store.chunks();
         fs::create_dir_all(&chunks).map_err(CheckpointError::io("make", &chunks))?;
         for directory in [&store.directory, &chunks] {
@@ -100,6 +107,12 @@ impl CheckpointStore {
             }
         }
         Ok(store)
+    }
+
+    /// The store in `directory`, to read what is there: makes and removes nothing, so that it may be used while another
+    /// process writes.
+    pub fn reading(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into(), keep: usize::MAX, pins: Pins::default() }
     }
 
     /// Writes a checkpoint, reads it back, and only then removes those beyond the last `keep`, but never the last stable
@@ -172,7 +185,8 @@ impl CheckpointStore {
     /// # Errors
     /// If the directory cannot be read, or a manifest is damaged.
     pub fn list(&self) -> Result<Vec<CheckpointInfo>, CheckpointError> {
-        self.scan()?.iter().map(|(step, id, path)| Ok(self.read_manifest(path, *step, *id)?.0)).collect()
+        let manifests = self.each(|step, id, path| self.read_manifest(path, step, id))?;
+        manifests.into_iter().map(|manifest| Ok(manifest?.0)).collect()
     }
 
     /// Reads the checkpoint of `step`, or of the last step there is. Every byte is hashed before it is looked at. One
@@ -181,12 +195,18 @@ impl CheckpointStore {
     /// # Errors
     /// If there is no such checkpoint, or it is damaged: the error names the file and both hashes.
     pub fn load(&self, step: Option<u64>) -> Result<ReplicatedState, CheckpointError> {
-        let mut found = if step.is_some() { self.scan()? } else { Vec::new() };
-        found.extend(self.usable()?);
-        let wanted = found.iter().rev().find(|(candidate, _, _)| step.is_none_or(|step| step == *candidate));
-        let Some((step, id, path)) = wanted else { return Err(self.not_found(step)?) };
-        let (_, manifest) = self.read_manifest(path, *step, *id)?;
-        self.read_state(&manifest, path)
+        for _ in 0..MAX_LOOKS {
+            let mut found = if step.is_some() { self.scan()? } else { Vec::new() };
+            found.extend(self.usable()?);
+            let wanted = found.iter().rev().find(|(candidate, _, _)| step.is_none_or(|step| step == *candidate));
+            let Some((step, id, path)) = wanted else { return Err(self.not_found(step)?) };
+            match self.read_whole(*step, *id, path) {
+                // A node has removed it, because it has newer ones.
+                Err(_) if !path.exists() => {}
+                result => return result.map(|(_, state)| state),
+            }
+        }
+        Err(CheckpointError::Removed { directory: self.directory.clone() })
     }
 
     /// The manifest of the checkpoint with this name, for peers that want to fetch it. `None` if it is not here.
@@ -210,14 +230,14 @@ impl CheckpointStore {
     /// # Errors
     /// If the directory cannot be read.
     pub fn verify(&self) -> Result<Vec<Verdict>, CheckpointError> {
-        let verdict = |(step, id, path): (u64, Digest, PathBuf)| {
-            let result = self.read_manifest(&path, step, id).and_then(|(info, manifest)| {
-                self.read_state(&manifest, &path)?;
-                Ok(info)
-            });
-            Verdict { path, step, result }
+        let verdict = |step, id, path: &Path| {
+            let result = self.read_whole(step, id, path).map(|(info, _)| info);
+            match result {
+                Err(error) if !path.exists() => Err(error),
+                result => Ok(Verdict { path: path.to_owned(), step, result }),
+            }
         };
-        Ok(self.scan()?.into_iter().map(verdict).collect())
+        self.each(verdict)?.into_iter().collect()
     }
 
     fn chunks(&self) -> PathBuf {
@@ -226,6 +246,42 @@ impl CheckpointStore {
 
     fn chunk_path(&self, chunk: Digest) -> PathBuf {
         self.chunks().join(chunk.to_string())
+    }
+
+    /// What `read` makes of each checkpoint there is, by ascending step. One that a node removes meanwhile is passed over; if
+    /// that leaves none, what has come in their place is looked for.
+    fn each<T>(
+        &self,
+        read: impl Fn(u64, Digest, &Path) -> Result<T, CheckpointError>,
+    ) -> Result<Vec<Result<T, CheckpointError>>, CheckpointError> {
+        for _ in 0..MAX_LOOKS {
+            let found = self.scan()?;
+            let made = found.iter().map(|(step, id, path)| (read(*step, *id, path), path));
+            let there: Vec<_> =
+                made.filter(|(made, path)| made.is_ok() || path.exists()).map(|(made, _)| made).collect();
+            if !there.is_empty() || found.is_empty() {
+                return Ok(there);
+            }
+        }
+        Err(CheckpointError::Removed { directory: self.directory.clone() })
+    }
+
+    /// Reads a checkpoint and puts its state together.
+    fn read_whole(
+        &self,
+        step: u64,
+        id: Digest,
+        path: &Path,
+    ) -> Result<(CheckpointInfo, ReplicatedState), CheckpointError> {
+        let read = || {
+            let (info, manifest) = self.read_manifest(path, step, id)?;
+            Ok((info, self.read_state(&manifest, path)?))
+        };
+        match read() {
+            // It may have been removed and saved again since its manifest was read.
+            Err(CheckpointError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => read(),
+            result => result,
+        }
     }
 
     /// All files that are named as a checkpoint's manifest: step, id and path, by ascending step.
@@ -250,7 +306,8 @@ impl CheckpointStore {
 
     /// The checkpoints whose manifests are intact, by ascending step.
     fn intact(&self) -> Result<Vec<(CheckpointInfo, SnapshotManifest)>, CheckpointError> {
-        Ok(self.scan()?.iter().filter_map(|(step, id, path)| self.read_manifest(path, *step, *id).ok()).collect())
+        let manifests = self.each(|step, id, path| self.read_manifest(path, step, id))?;
+        Ok(manifests.into_iter().filter_map(Result::ok).collect())
     }
 
     /// The checkpoint with this name, if its manifest is here and intact.
@@ -346,11 +403,14 @@ impl CheckpointStore {
             info.id == saved.id || (self.is_stable(info) && !is_superseded(info.step))
         };
         kept.extend(old.extract_if(.., is_needed));
+        let pins = self.pins.lock();
+        kept.extend(old.extract_if(.., |(info, _)| info.step != saved.step && pins.has(info.id)));
         for (info, _) in old.iter().chain(&left) {
             remove(&signatures_path(&info.path))?;
             remove(&info.path)?;
             abandoned.remove(&info.id);
         }
+        drop(pins);
         self.write_abandoned(&abandoned)?;
         let needed: BTreeSet<String> =
             kept.iter().flat_map(|(_, manifest)| manifest.chunks.iter().map(Digest::to_string)).collect();

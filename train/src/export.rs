@@ -5,9 +5,11 @@ use std::path::Path;
 
 use atomic_write_file::AtomicWriteFile;
 use safetensors::tensor::{Dtype, TensorView, serialize};
+use serde_json::json;
 
 use crate::bytes::write_numbers;
 use crate::checkpoint::write_atomically;
+use crate::data::{Preprocessing, Scales, held_out_rows};
 use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::schema::Schema;
@@ -15,7 +17,9 @@ use crate::state::ReplicatedState;
 
 /// Writes the parameters of `state` as a [safetensors](https://github.com/huggingface/safetensors) file: one `F32`
 /// tensor per parameter, named by its path, in Burn's layout (a linear weight is `[inputs, outputs]`). The metadata says
-/// which run and step it is, the model, its input shape and its number of classes. The file appears whole or not at all.
+/// which run and step it is, the model, its input shape and its number of classes; and, with `preprocessing`, what must be
+/// done to values before they are the model's inputs, and what its inputs and outputs are called. The file appears whole or
+/// not at all.
 ///
 /// # Errors
 /// If the state is not one of `schema` and `manifest`, or the file cannot be written.
@@ -24,6 +28,7 @@ pub fn write_safetensors(
     state: &ReplicatedState,
     schema: &Schema,
     manifest: &Manifest,
+    preprocessing: Option<&Preprocessing>,
 ) -> Result<(), Error> {
     let fail = |reason: String| Error::Export { path: path.to_owned(), reason };
     if state.run != manifest.run_id() {
@@ -47,7 +52,7 @@ pub fn write_safetensors(
         tensors.push((entry.path.as_str(), view));
     }
     let [channels, height, width] = manifest.data.shape;
-    let metadata: HashMap<String, String> = [
+    let described = [
         ("format", "starling-model-1".to_owned()),
         ("run", state.run.to_string()),
         ("step", state.step.to_string()),
@@ -55,12 +60,43 @@ pub fn write_safetensors(
         ("shape", format!("{channels},{height},{width}")),
         ("classes", manifest.data.classes.to_string()),
         ("layout", "burn".to_owned()),
-    ]
-    .into_iter()
-    .map(|(key, value)| (key.to_owned(), value))
-    .collect();
+    ];
+    let preprocessed = preprocessing.map(|preprocessing| preprocessed(manifest, preprocessing)).unwrap_or_default();
+    let metadata: HashMap<String, String> =
+        described.into_iter().chain(preprocessed).map(|(key, value)| (key.to_owned(), value)).collect();
     let file = serialize(tensors, Some(metadata)).map_err(|error| fail(error.to_string()))?;
     write_atomically(path, &file).map_err(|error| fail(error.to_string()))
+}
+
+/// What the metadata say of the data. Lists are JSON.
+fn preprocessed(manifest: &Manifest, preprocessing: &Preprocessing) -> Vec<(&'static str, String)> {
+    let list = |names: &[String]| json!(names).to_string();
+    let mut metadata = match &preprocessing.scales {
+        Scales::Divide(divisor) => vec![("scaling", "divide".to_owned()), ("divisor", divisor.to_string())],
+        Scales::Standardize { means, deviations } => vec![
+            ("scaling", "standardize".to_owned()),
+            ("means", json!(means).to_string()),
+            ("deviations", json!(deviations).to_string()),
+        ],
+    };
+    metadata.push(("data", manifest.data.kind.clone()));
+    metadata.push(("class_names", list(&preprocessing.classes)));
+    if !preprocessing.features.is_empty() {
+        metadata.push(("feature_names", list(&preprocessing.features)));
+    }
+    let column = manifest.data.label.map(|column| column.to_string());
+    let header = manifest.data.header.map(|header| header.to_string());
+    let delimiter = manifest.data.delimiter.map(|delimiter| delimiter.to_string());
+    let held_out = held_out_rows(&manifest.data, manifest.seed).map(|rows| json!(rows).to_string());
+    let of_table = [
+        ("label_column", column),
+        ("label_name", preprocessing.label.clone()),
+        ("header", header),
+        ("delimiter", delimiter),
+        ("held_out_rows", held_out),
+    ];
+    metadata.extend(of_table.into_iter().filter_map(|(key, value)| Some((key, value?))));
+    metadata
 }
 
 /// Checks that a model could be written to `path`, so that nobody learns it only after a long run. Leaves nothing there.
@@ -80,11 +116,13 @@ pub fn check_export_place(path: &Path) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use safetensors::SafeTensors;
     use starling_topology::{Ledger, RunId};
 
     use super::*;
-    use crate::data::{DataOptions, Dataset};
+    use crate::data::{DataOptions, Dataset, LabelColumn};
     use crate::spec::RunSpec;
 
     #[test]
@@ -104,7 +142,7 @@ mod tests {
         };
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("model.safetensors");
-        write_safetensors(&path, &state, &schema, &manifest).expect("written");
+        write_safetensors(&path, &state, &schema, &manifest, Some(dataset.preprocessing())).expect("written");
 
         let bytes = std::fs::read(&path).expect("read");
         let (_, header) = SafeTensors::read_metadata(&bytes).expect("a header");
@@ -112,6 +150,11 @@ mod tests {
         assert_eq!(metadata["run"], manifest.run_id().to_string());
         assert_eq!((metadata["step"].as_str(), metadata["model"].as_str()), ("77", "mlp:4"));
         assert_eq!(metadata["shape"], "1,8,8");
+        assert_eq!((metadata["scaling"].as_str(), metadata["divisor"].as_str()), ("divide", "16"));
+        assert_eq!(metadata["class_names"], r#"["0","1","2","3","4","5","6","7","8","9"]"#);
+        let held_out: Vec<u32> = serde_json::from_str(&metadata["held_out_rows"]).expect("a list");
+        assert_eq!(held_out.len(), dataset.held_out().len());
+        assert!(!metadata.contains_key("means") && !metadata.contains_key("label_column"));
         let file = SafeTensors::deserialize(&bytes).expect("tensors");
         assert_eq!(file.len(), 4);
         let mut read = Vec::new();
@@ -123,14 +166,56 @@ mod tests {
         assert_eq!(read, parameters);
 
         let other = ReplicatedState { run: RunId([0; 32]), ..state.clone() };
-        let message = write_safetensors(&path, &other, &schema, &manifest).expect_err("another run").to_string();
+        let message = write_safetensors(&path, &other, &schema, &manifest, None).expect_err("another run").to_string();
         assert!(message.contains(&"0".repeat(64)), "{message}");
         let short = ReplicatedState { parameters: vec![0.0; 3].into(), ..state.clone() };
-        let message = write_safetensors(&path, &short, &schema, &manifest).expect_err("too short").to_string();
+        let message = write_safetensors(&path, &short, &schema, &manifest, None).expect_err("too short").to_string();
         assert!(message.contains("expected 310 parameters"), "{message}");
         let nowhere = directory.path().join("missing").join("model.safetensors");
-        let message = write_safetensors(&nowhere, &state, &schema, &manifest).expect_err("no directory").to_string();
+        let message =
+            write_safetensors(&nowhere, &state, &schema, &manifest, None).expect_err("no directory").to_string();
         assert!(message.contains("cannot write the model to") && message.contains("missing"), "{message}");
+    }
+
+    #[test]
+    fn a_tables_columns_and_scales_are_in_the_metadata() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let table = directory.path().join("table.csv");
+        let rows: String = (0..20).map(|row| format!("{};{};7;{row}.5\n", ["b", "a"][row % 2], row * row)).collect();
+        std::fs::write(&table, format!("kind;area;same;height\n{rows}")).expect("written");
+        let source = table.display().to_string();
+        let label = Some(LabelColumn::Written("kind".to_owned()));
+        let dataset = Dataset::load(&DataOptions { source, label, ..DataOptions::default() }).expect("a table");
+        let spec = RunSpec { model: "softmax".parse().expect("a model"), ..RunSpec::default() };
+        let manifest = Manifest::found(&spec, &dataset).expect("a run");
+        let metadata: BTreeMap<_, _> = preprocessed(&manifest, dataset.preprocessing()).into_iter().collect();
+        for (key, value) in [
+            ("scaling", "standardize"),
+            ("data", "csv"),
+            ("class_names", r#"["a","b"]"#),
+            ("feature_names", r#"["area","same","height"]"#),
+            ("label_column", "0"),
+            ("label_name", "kind"),
+            ("header", "true"),
+            ("delimiter", "semicolon"),
+        ] {
+            assert_eq!(metadata[key], value, "{key}");
+        }
+        let numbers = |key: &str| serde_json::from_str::<Vec<f64>>(&metadata[key]).expect("a list of numbers");
+        let held_out = numbers("held_out_rows");
+        assert_eq!(held_out.len(), 4);
+        // From the rows of the file: what was trained on, to the last bit.
+        let (means, deviations) = (numbers("means"), numbers("deviations"));
+        let training = (0..20).filter(|row| !held_out.contains(&f64::from(*row)));
+        for (at, row) in training.enumerate() {
+            let values = [f64::from(row * row), 7.0, f64::from(row) + 0.5];
+            let scaled = |column: usize| match deviations[column] {
+                0.0 => 0.0,
+                deviation => ((values[column] - means[column]) / deviation) as f32,
+            };
+            assert_eq!(dataset.training().row(at), [0, 1, 2].map(scaled), "row {row}");
+        }
+        assert_eq!(deviations[1], 0.0);
     }
 
     #[test]

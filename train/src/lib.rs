@@ -43,7 +43,10 @@ pub use balance::{Balance, BalanceError};
 pub use checkpoint::{
     CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Head, Recovered, Signature, Signed, Verdict,
 };
-pub use data::{DIGITS, DataDescription, DataError, DataOptions, Dataset, LabelColumn, Samples};
+pub use data::{
+    ClassCount, DIGITS, DataDescription, DataError, DataOptions, DataSummary, Dataset, Delimiter, LabelColumn,
+    Preprocessing, Samples, Scales,
+};
 pub use device::{DeviceChoice, DeviceError, OpenDevice};
 pub use error::Error;
 pub use evaluation::Evaluation;

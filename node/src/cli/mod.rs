@@ -216,6 +216,10 @@ pub struct MachineFlags {
     /// CSV: the first row holds values
     #[arg(long, conflicts_with = "header")]
     pub no_header: bool,
+    /// CSV: what separates cells: comma, tab, semicolon, pipe, or space for any blanks; joiners know from the run
+    /// [default: detected from the first rows]
+    #[arg(long, value_name = "NAME")]
+    pub delimiter: Option<String>,
     /// Let joiners have the files of the data set from this machine [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub share_data: Option<String>,

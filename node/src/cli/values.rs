@@ -91,6 +91,7 @@ impl MachineFlags {
             one("data.label", "--label", &self.label),
             one("data.header", "--header", &self.header),
             one("data.header", "--no-header", &no_header),
+            one("data.delimiter", "--delimiter", &self.delimiter),
             one("data.share", "--share-data", &self.share_data),
             one("data.limit_mib", "--data-limit", &self.data_limit),
             one("train.device", "--device", &self.device),

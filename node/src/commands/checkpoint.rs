@@ -10,19 +10,17 @@ use starling_train::{
 
 use super::{CommandError, Context, EXIT_DONE, EXIT_FAILED, print};
 use crate::cli::{DataDirFlag, ExportFlags};
-use crate::data_dir_lock::DataDirLock;
 use crate::identity::{has_signed, to_libp2p};
 use crate::manifest_file;
 use crate::node::CHECKPOINTS;
 use crate::output::format;
+use crate::preprocessing_file::PreprocessingFile;
 
-/// The checkpoints of a data directory that no node is using.
+/// The checkpoints of a data directory. They are only read, so a node may be at work there.
 struct Opened {
     data_dir: PathBuf,
     /// One for each run, the one written to last at the end.
     stores: Vec<CheckpointStore>,
-    // Opening a store sweeps what interrupted writes left, so no node may be writing.
-    _lock: DataDirLock,
 }
 
 impl Opened {
@@ -99,12 +97,20 @@ pub(super) fn export(context: &Context, flags: &ExportFlags) -> Result<u8, Comma
     let state = opened.of_run(flags.run.as_deref())?.load(flags.step).map_err(Error::from)?;
     let manifest = manifest_file::load(&opened.data_dir, state.run)?;
     let schema = Schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
-    write_safetensors(&flags.to, &state, &schema, &manifest)?;
-    print(
-        context.global.json,
-        || json!({ "file": flags.to, "step": state.step, "run": state.run.to_string() }),
-        || format!("wrote the model after step {} to {}\n", state.step, flags.to.display()),
-    )?;
+    let preprocessing = PreprocessingFile::new(&opened.data_dir, &manifest).load()?;
+    write_safetensors(&flags.to, &state, &schema, &manifest, preprocessing.as_ref())?;
+    let has_preprocessing = preprocessing.is_some();
+    let value = || {
+        let run = state.run.to_string();
+        json!({ "file": flags.to, "step": state.step, "run": run, "preprocessing": has_preprocessing })
+    };
+    let text = || {
+        let told = format!("wrote the model after step {} to {}\n", state.step, flags.to.display());
+        let lacking =
+            "without how its data is scaled and what its classes are called, which this machine does not know\n";
+        if has_preprocessing { told } else { told + lacking }
+    };
+    print(context.global.json, value, text)?;
     Ok(EXIT_DONE)
 }
 
@@ -115,9 +121,8 @@ fn open(context: &Context, flags: &DataDirFlag) -> Result<Opened, CommandError> 
     if !directory.is_dir() {
         return Err(CommandError::NoCheckpoint(data_dir));
     }
-    let lock = DataDirLock::acquire(&data_dir)?;
-    let stores = CheckpointFolder::new(directory).stores(usize::MAX).map_err(Error::from)?;
-    Ok(Opened { data_dir, stores, _lock: lock })
+    let stores = CheckpointFolder::new(directory).stores().map_err(Error::from)?;
+    Ok(Opened { data_dir, stores })
 }
 
 /// What verifying a checkpoint and the signatures beside it came to.
@@ -220,9 +225,8 @@ mod tests {
             };
             folder.open(state.run, 3).expect("a store").save(state).expect("saved");
         }
-        let lock = DataDirLock::acquire(data_dir.path()).expect("free");
-        let stores = folder.stores(usize::MAX).expect("read");
-        let opened = Opened { data_dir: data_dir.path().to_owned(), stores, _lock: lock };
+        let stores = folder.stores().expect("read");
+        let opened = Opened { data_dir: data_dir.path().to_owned(), stores };
         assert_eq!(opened.of_all_runs(CheckpointStore::steps).expect("read").len(), 2);
         let step = |prefix: &str| opened.of_run(Some(prefix)).map(|store| store.steps().expect("read"));
         assert_eq!(step("a1").expect("one"), [5]);

@@ -117,6 +117,7 @@ impl Loaded {
             data: (*self.origin("data.source") != Origin::Default).then(|| data.source.clone()),
             label: data.label.clone(),
             header: data.header,
+            delimiter: data.delimiter.as_ref().map(|name| self.parse("data.delimiter", name)).transpose()?,
             share_data: data.share,
             data_limit: data.limit_mib << 20,
             listen: self.addresses("network.listen", &network.listen)?,

@@ -132,6 +132,13 @@ pub static KEYS: &[Key] = &[
         "detected from the first row",
         "CSV: whether the first row holds column names.",
     ),
+    optional(
+        "data.delimiter",
+        Kind::Choice(&["comma", "tab", "semicolon", "pipe", "space"]),
+        Some("--delimiter"),
+        "detected from the first rows",
+        "CSV: what separates the cells: comma, tab, semicolon, pipe, or space for any blanks.",
+    ),
     key(
         "data.share",
         Kind::Bool,

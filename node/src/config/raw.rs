@@ -79,6 +79,8 @@ pub struct DataConfig {
     pub label: Option<String>,
     /// CSV: whether the first row holds names; `None` detects it.
     pub header: Option<bool>,
+    /// CSV: what separates cells; `None` detects it.
+    pub delimiter: Option<String>,
     /// Whether joiners may have the files.
     pub share: bool,
     /// The most MiB of data that a joiner takes from members.
@@ -87,7 +89,7 @@ pub struct DataConfig {
 
 impl Default for DataConfig {
     fn default() -> Self {
-        Self { source: "digits".to_owned(), label: None, header: None, share: false, limit_mib: 1024 }
+        Self { source: "digits".to_owned(), label: None, header: None, delimiter: None, share: false, limit_mib: 1024 }
     }
 }
 

@@ -63,6 +63,7 @@ fn keys_and_config_have_the_same_fields() {
     let mut config = Config::default();
     config.run.learning_rate = Some(0.1);
     (config.data.label, config.data.header) = (Some("y".to_owned()), Some(true));
+    config.data.delimiter = Some("tab".to_owned());
     (config.train.data_dir, config.train.export) = (Some("d".to_owned()), Some("e".to_owned()));
     config.train.audit = Some("a".to_owned());
     let table = toml::Table::try_from(&config).expect("plain data");

@@ -96,6 +96,7 @@ fn show_on(bar: &ProgressBar, report: &Report) {
         }
         Report::Paused { present, needed } => bar.set_message(format!("paused: {present} of {needed} answer")),
         Report::Downloading { .. }
+        | Report::Data(_)
         | Report::Listening { .. }
         | Report::Suspected { .. }
         | Report::Evicted { .. }

@@ -190,6 +190,7 @@ fn take(peer: &mut Peer, report: &Report) {
         Report::Finished(summary) => peer.summary = Some(summary.clone()),
         Report::Started { .. }
         | Report::Downloading { .. }
+        | Report::Data(_)
         | Report::Listening { .. }
         | Report::Waiting { .. }
         | Report::Suspected { .. }

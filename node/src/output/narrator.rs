@@ -36,6 +36,7 @@ impl Narrator {
             Report::Downloading { bytes, of } => {
                 vec![format!("data set: {} of {}", format::bytes(*bytes), format::bytes(*of))]
             }
+            Report::Data(summary) => vec![summary.to_string()],
             Report::Listening { addresses, ticket } => self.listening(addresses, ticket),
             Report::Waiting { present, needed } => {
                 let missing = needed.saturating_sub(*present);

@@ -65,6 +65,7 @@ impl Observer for Terminal {
                 self.lines(report).iter().for_each(|line| print_line(line));
             }
             Report::Started { .. }
+            | Report::Data(_)
             | Report::Listening { .. }
             | Report::Joining { .. }
             | Report::JoinerLost { .. }

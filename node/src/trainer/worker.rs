@@ -255,7 +255,8 @@ impl Worker {
     fn export(&self) -> Result<(), NodeError> {
         let Some(path) = &self.duties.export else { return Ok(()) };
         let (schema, manifest) = (self.trainer.schema(), self.trainer.manifest());
-        Ok(starling_train::write_safetensors(path, &self.trainer.state(), schema, manifest)?)
+        let preprocessing = self.trainer.dataset().preprocessing();
+        Ok(starling_train::write_safetensors(path, &self.trainer.state(), schema, manifest, Some(preprocessing))?)
     }
 }
 

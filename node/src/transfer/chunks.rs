@@ -15,7 +15,7 @@ use super::{REPLY_OVERHEAD, Reply, Request, decode, encode};
 use crate::frame;
 
 /// Donors that chunks are asked of at a time.
-pub(super) const MAX_DONORS: usize = 8;
+pub(crate) const MAX_DONORS: usize = 8;
 /// How often a donor is asked again for a manifest that it will have.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// How often a donor may fail before it is left alone.
@@ -161,7 +161,8 @@ where
                         | Reply::Run(_)
                         | Reply::Newest { .. }
                         | Reply::View(_)
-                        | Reply::Members(_) => Err(io::Error::other("it does not hand it out any more")),
+                        | Reply::Members(_)
+                        | Reply::Preprocessing(_) => Err(io::Error::other("it does not hand it out any more")),
                     }
                 };
                 (donor, chunk, answer.await)
@@ -209,7 +210,8 @@ async fn manifest_of(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), questio
             | Reply::Run(_)
             | Reply::Newest { .. }
             | Reply::View(_)
-            | Reply::Members(_) => return Err(io::Error::other("it does not have it")),
+            | Reply::Members(_)
+            | Reply::Preprocessing(_) => return Err(io::Error::other("it does not have it")),
         }
     }
 }

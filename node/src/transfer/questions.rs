@@ -7,8 +7,9 @@ use std::time::Duration;
 use futures::{AsyncRead, AsyncWrite};
 use starling_topology::view::MAX_VIEW_BYTES;
 use starling_topology::{PeerId, Proof, RunId, View, ViewId};
-use starling_train::Manifest;
+use starling_train::data::MAX_PREPROCESSING_BYTES;
 use starling_train::manifest::MAX_MANIFEST_BYTES;
+use starling_train::{Manifest, Preprocessing};
 use tokio::task::JoinSet;
 
 use super::chunks::{MAX_DONORS, ask};
@@ -35,6 +36,20 @@ pub(crate) async fn run(
     };
     let manifest = Manifest::decode(&bytes).map_err(io::Error::other)?;
     if manifest.run_id() == run { Ok(manifest) } else { Err(io::Error::other("it sent another run's manifest")) }
+}
+
+/// Asks what was done to the run's data before training. `None` if the peer does not have it.
+pub(crate) async fn preprocessing(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    manifest: &Manifest,
+    stall: Duration,
+) -> io::Result<Option<Preprocessing>> {
+    match ask(stream, &Request::Preprocessing, MAX_PREPROCESSING_BYTES, stall).await? {
+        Reply::Preprocessing(bytes) => {
+            Preprocessing::decode(&bytes, &manifest.data).map(Some).map_err(io::Error::other)
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Asks for the newest stable checkpoint of `run`, whose last step is `steps`.

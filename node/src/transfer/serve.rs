@@ -52,7 +52,7 @@ impl Shelves {
                 let read = tokio::task::spawn_blocking(move || data.chunk(chunk)).await.map_err(io::Error::other)?;
                 read.inspect_err(|error| tracing::warn!(%error, "a chunk of the data set can't be read")).ok().flatten()
             }
-            None => self.checkpoints.chunk(chunk).await?,
+            None => self.checkpoints.chunk(of, chunk).await?,
         };
         if let Some(bytes) = &bytes {
             self.checkpoints.pace.wait_for_room(bytes.len()).await;
@@ -97,6 +97,13 @@ pub(crate) async fn serve(
                 shelves.data.as_ref().map_or(Reply::NotHere, |data| Reply::Manifest(data.manifest().encode()))
             }
             Request::Members => Reply::Members(shelves.members()),
+            Request::Preprocessing => match shelf.preprocessing().await? {
+                Some(bytes) => {
+                    shelf.pace.wait_for_room(bytes.len()).await;
+                    Reply::Preprocessing(bytes)
+                }
+                None => Reply::NotHere,
+            },
         };
         timeout(stall, frame::write(&mut stream, &encode(&reply))).await??;
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -39,10 +40,10 @@ impl CheckpointStore {
     /// The names of the abandoned checkpoints.
     pub(super) fn abandoned(&self) -> Result<BTreeSet<Digest>, CheckpointError> {
         let path = self.abandoned_path();
-        if !path.exists() {
-            return Ok(BTreeSet::new());
-        }
-        let bytes = fs::read(&path).map_err(CheckpointError::io("read", &path))?;
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+            bytes => bytes.map_err(CheckpointError::io("read", &path))?,
+        };
         let json = serde_json::from_slice::<Json>(&bytes).ok().filter(|json| json.format == FORMAT);
         let names = json.and_then(|json| json.checkpoints.iter().map(|name| parse_digest(name)).collect());
         names.ok_or_else(|| {

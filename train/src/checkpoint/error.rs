@@ -53,6 +53,16 @@ pub enum CheckpointError {
         /// The run that wants to save.
         ours: RunId,
     },
+    /// A node removes checkpoints faster than they are read.
+    #[error(
+        "the checkpoints in `{}` are removed by the node that writes them before they are read; save less often \
+         (--checkpoint-every) or keep more of them (--checkpoint-keep)",
+        directory.display()
+    )]
+    Removed {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// There is no such checkpoint.
     #[error("`{}` has no checkpoint{}; {}", directory.display(), step.map_or_else(String::new, |step| format!(" of step {step}")), available(steps))]
     NotFound {

@@ -31,22 +31,20 @@ impl CheckpointFolder {
         CheckpointStore::open(self.directory.join(&run.to_string()[..NAME_DIGITS]), keep)
     }
 
-    /// The stores of all runs that have checkpoints, the one written to last at the end. None if the folder is not
-    /// there.
+    /// The stores of all runs that have checkpoints, [to read them](CheckpointStore::reading), the one written to last at the
+    /// end. None if the folder is not there.
     ///
     /// # Errors
     /// If a directory cannot be read.
-    pub fn stores(&self, keep: usize) -> Result<Vec<CheckpointStore>, CheckpointError> {
+    pub fn stores(&self) -> Result<Vec<CheckpointStore>, CheckpointError> {
         if !self.directory.is_dir() {
             return Ok(Vec::new());
         }
         let mut stores = Vec::new();
         for name in names(&self.directory)?.into_iter().filter(|name| name.len() == NAME_DIGITS && is_hex(name)) {
-            let store = CheckpointStore::open(self.directory.join(&name), keep)?;
-            let mut written = None;
-            for (_, _, path) in store.scan()? {
-                written = written.max(Some(modified(&path).map_err(CheckpointError::io("read", &path))?));
-            }
+            let store = CheckpointStore::reading(self.directory.join(&name));
+            let times = store.each(|_, _, path| modified(path).map_err(CheckpointError::io("read", path)))?;
+            let written = times.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().max();
             // Two that were written within one tick of the file system's clock stand in the order of their names.
             stores.extend(written.map(|written| (written, name, store)));
         }
@@ -81,7 +79,7 @@ mod tests {
     fn runs_keep_apart_and_the_one_written_last_comes_last() {
         let directory = tempfile::tempdir().expect("a directory");
         let folder = CheckpointFolder::new(directory.path().join("checkpoints"));
-        assert!(folder.stores(3).expect("nothing there").is_empty());
+        assert!(folder.stores().expect("nothing there").is_empty());
         assert!(!directory.path().join("checkpoints").exists(), "asking made it");
         for (run, age) in [(1, 10), (2, 30), (3, 20)] {
             let store = folder.open(RunId([run; 32]), 3).expect("a store");
@@ -92,7 +90,7 @@ mod tests {
         // A store without a checkpoint, and a folder that is none of ours.
         folder.open(RunId([4; 32]), 3).expect("a store");
         fs::create_dir(directory.path().join("checkpoints/notes")).expect("made");
-        let stores = folder.stores(3).expect("read");
+        let stores = folder.stores().expect("read");
         let runs: Vec<_> = stores.iter().map(|store| store.run().expect("read")).collect();
         assert_eq!(runs, [2, 3, 1].map(|run| Some(RunId([run; 32]))));
         assert!(directory.path().join("checkpoints/0202020202020202/chunks").is_dir());

@@ -1,5 +1,7 @@
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use starling_topology::{Ledger, PeerId, View};
 use tempfile::TempDir;
@@ -610,4 +612,116 @@ fn what_arrives_takes_the_place_of_older_ones_but_not_of_the_last_stable_one() {
     let held = store.held().expect("read");
     assert_eq!((held.len(), held.get(&stable.id)), (3, Some(&5)));
     assert_eq!(store.newest_proof().expect("read").map(|proof| proof.head.manifest), Some(stable.id));
+}
+
+/// A thread that saves a state after the other, until it is told to stop, and keeps `keep` of them.
+fn saving_in_a_hurry<T>(keep: usize, meanwhile: impl FnOnce(&CheckpointStore) -> T) -> T {
+    let (_directory, store) = store(keep);
+    store.save(state(0)).expect("saved");
+    let (reader, is_over) = (CheckpointStore::reading(&store.directory), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for step in 1.. {
+                if is_over.load(Ordering::Relaxed) {
+                    return step;
+                }
+                store.save(state(step)).expect("saved");
+            }
+            unreachable!("steps end only with the reader")
+        });
+        // Also if an assertion fails: the scope waits for the thread.
+        struct Over<'a>(&'a AtomicBool);
+        impl Drop for Over<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let _over = Over(&is_over);
+        meanwhile(&reader)
+    })
+}
+
+#[test]
+fn what_is_removed_while_it_is_read_was_never_there() {
+    for keep in [1, 3] {
+        saving_in_a_hurry(keep, |reader| {
+            let mut seen = BTreeSet::new();
+            while seen.len() < 40 {
+                let verdicts = reader.verify().expect("read");
+                assert!(verdicts.iter().all(|verdict| verdict.result.is_ok()), "{verdicts:?}");
+                let listed = reader.list().expect("read");
+                assert!(!listed.is_empty() && !verdicts.is_empty());
+                let loaded = reader.load(None).expect("read");
+                assert_eq!(loaded, state(loaded.step));
+                assert_eq!(reader.run().expect("read"), Some(loaded.run));
+                seen.insert(loaded.step);
+                if let Err(error) = reader.load(Some(listed[0].step)) {
+                    assert!(matches!(error, CheckpointError::NotFound { .. }), "{error}");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn who_reads_changes_nothing() {
+    let (_directory, store) = store(3);
+    store.save(state(1)).expect("saved");
+    fs::write(store.directory.join(format!(".{}.AbCd12", "a".repeat(64))), b"half").expect("written");
+    fs::write(store.directory.join("step-000000000009-left.signed.json"), b"{}").expect("written");
+    let files = || {
+        let mut files = [names(&store.directory), names(&store.chunks())].map(|names| names.expect("read")).concat();
+        files.sort();
+        files
+    };
+    let before = files();
+    let reader = CheckpointStore::reading(&store.directory);
+    assert_eq!(reader.load(None).expect("read"), state(1));
+    assert_eq!((reader.verify().expect("read").len(), steps(&reader)), (1, vec![1]));
+    assert_eq!(files(), before);
+    let nowhere = store.directory.join("nowhere");
+    assert!(CheckpointStore::reading(&nowhere).list().is_err() && !nowhere.exists());
+}
+
+#[test]
+fn a_checkpoint_that_loses_a_chunk_is_damaged_and_not_gone() {
+    let (_directory, store) = store(3);
+    store.save(state(1)).expect("saved");
+    fs::remove_file(&chunk_files(&store)[0]).expect("removed");
+    let reader = CheckpointStore::reading(&store.directory);
+    let verdicts = reader.verify().expect("read");
+    assert!(verdicts.len() == 1 && verdicts[0].result.is_err());
+    assert!(matches!(reader.load(None), Err(CheckpointError::Io { .. })));
+}
+
+#[test]
+fn a_pinned_checkpoint_stays_until_its_time_is_over() {
+    let (long, none) = (Duration::from_secs(3600), Duration::ZERO);
+    let (_directory, store) = store(1);
+    let first = store.save(state(1)).expect("saved");
+    let clone = store.clone();
+    assert!(clone.pin(first.id, long).expect("read"));
+    assert!(!clone.pin(Digest([7; 32]), long).expect("read"));
+    (2..=4).for_each(|step| drop(store.save(state(step)).expect("saved")));
+    assert_eq!(steps(&store), [1, 4]);
+    assert_eq!(store.load(Some(1)).expect("whole"), state(1));
+    // Two at most, those pinned last.
+    for step in 4..=6 {
+        let info = store.save(state(step)).expect("saved");
+        assert!(store.pin(info.id, long).expect("read"));
+    }
+    store.save(state(7)).expect("saved");
+    assert_eq!(steps(&store), [5, 6, 7]);
+    for info in store.list().expect("a list") {
+        assert!(store.pin(info.id, none).expect("read"));
+    }
+    store.save(state(8)).expect("saved");
+    assert_eq!(steps(&store), [8]);
+    // A state that takes the place of a pinned one of its step does.
+    let replaced = store.list().expect("a list").remove(0);
+    assert!(store.pin(replaced.id, long).expect("read"));
+    let other = ReplicatedState { parameters: vec![2.0; 1000].into(), ..state(8) };
+    store.save(other.clone()).expect("saved");
+    assert_eq!(store.load(Some(8)).expect("whole"), other);
+    assert_eq!(steps(&store), [8]);
 }

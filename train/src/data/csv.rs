@@ -4,33 +4,40 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use ::csv::{ByteRecord, ReaderBuilder};
+use ::csv::ByteRecord;
 use flate2::bufread::MultiGzDecoder;
 
+use super::delimiter::has_decimal_comma;
+use super::doubts::{Understood, column, is_rising, quoted};
 use super::error::DataError;
 use super::files::Capped;
 use super::raw::{Columns, MAX_VALUES, Raw, Scaling, Values};
-use super::{LabelColumn, labels};
+use super::{DataSummary, Delimiter, LabelColumn, foreign, labels, shorten};
+
+/// What is looked at to find out what separates cells, and whether it is text at all.
+const START_BYTES: u64 = 64 << 10;
+
+/// What is said of how a table is written. The rest is found out.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Form<'a> {
+    pub(super) label: Option<&'a LabelColumn>,
+    pub(super) header: Option<bool>,
+    pub(super) delimiter: Option<Delimiter>,
+}
 
 /// Reads the CSV file at `path`, gzipped or not, with at most `max` bytes of text.
-pub(super) fn read(path: &Path, label: Option<&LabelColumn>, header: Option<bool>, max: u64) -> Result<Raw, DataError> {
+pub(super) fn read(path: &Path, form: Form<'_>, max: u64) -> Result<Raw, DataError> {
     let file = File::open(path).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
-    parse(file, path, label, header, max)
+    parse(file, path, form, max)
 }
 
 /// Reads at most `max` bytes of CSV text from `bytes`, gzipped or not. `path` is for messages.
-pub(super) fn parse(
-    bytes: impl Read,
-    path: &Path,
-    label: Option<&LabelColumn>,
-    header: Option<bool>,
-    max: u64,
-) -> Result<Raw, DataError> {
+pub(super) fn parse(bytes: impl Read, path: &Path, form: Form<'_>, max: u64) -> Result<Raw, DataError> {
     let mut bytes = BufReader::new(bytes);
     let gzipped = is_gzipped(&mut bytes).map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
     match gzipped {
-        true => Table::read(Capped::new(BufReader::new(MultiGzDecoder::new(bytes)), max), path, label, header),
-        false => Table::read(Capped::new(bytes, max), path, label, header),
+        true => Table::read(Capped::new(BufReader::new(MultiGzDecoder::new(bytes)), max), path, form),
+        false => Table::read(Capped::new(bytes, max), path, form),
     }
 }
 
@@ -42,30 +49,39 @@ pub(super) fn is_gzipped(bytes: &mut impl std::io::BufRead) -> std::io::Result<b
 /// What the first row has settled.
 struct Table<'a> {
     path: &'a Path,
+    delimiter: Delimiter,
+    is_header: bool,
     /// Empty without a header.
     names: Vec<String>,
     columns: usize,
     label: usize,
+    /// Whether the user named the label.
+    is_label_said: bool,
 }
 
 impl<'a> Table<'a> {
-    fn read(
-        text: impl Read,
-        path: &'a Path,
-        label: Option<&LabelColumn>,
-        header: Option<bool>,
-    ) -> Result<Raw, DataError> {
-        let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text);
+    fn read(mut text: impl Read, path: &'a Path, form: Form<'_>) -> Result<Raw, DataError> {
+        let mut start = Vec::new();
+        let begun = text.by_ref().take(START_BYTES).read_to_end(&mut start);
+        begun.map_err(|source| DataError::Unreadable { path: path.to_owned(), source })?;
+        if let Some(reason) = foreign::told(&start) {
+            return Err(DataError::File { path: path.to_owned(), reason });
+        }
+        let is_whole = (start.len() as u64) < START_BYTES;
+        let delimiter = form.delimiter.unwrap_or_else(|| Delimiter::found(&start, is_whole));
+        let mut reader = delimiter.rows(start.as_slice().chain(text));
         let mut record = ByteRecord::new();
         if !next(&mut reader, &mut record, path)? {
             return Err(DataError::File { path: path.to_owned(), reason: "it is empty".to_owned() });
         }
-        let (table, is_header) = Self::settle(path, &record, label, header)?;
-        let mut values = Vec::new();
-        let mut written = Vec::new();
-        let mut more = if is_header { next(&mut reader, &mut record, path)? } else { true };
+        let first = cells(&record);
+        let table = Self::settle(path, delimiter, &first, form)?;
+        let (mut values, mut written, mut rising_rows) = (Vec::new(), Vec::new(), 0);
+        let mut more = if table.is_header { next(&mut reader, &mut record, path)? } else { true };
         while more {
+            let row = values.len();
             table.row(&record, &mut values, &mut written)?;
+            rising_rows += usize::from(is_rising(&values[row..]));
             more = next(&mut reader, &mut record, path)?;
         }
         if written.is_empty() {
@@ -75,12 +91,23 @@ impl<'a> Table<'a> {
             path: path.to_owned(),
             reason: format!("{}: {reason}", table.name(table.label)),
         })?;
+        let understood = Understood {
+            label: table.label,
+            is_label_said: table.is_label_said,
+            names: &table.names,
+            first: (!table.is_header && form.header.is_none()).then_some(first.as_slice()),
+            rising_rows,
+            values: &values,
+            labels: &labels,
+            classes: &class_names,
+            counts: &DataSummary::count(&class_names, labels.iter()),
+        };
+        let doubts = understood.doubts();
         let label = u32::try_from(table.label).expect("invariant: the number of columns is bounded");
-        let columns = Columns { label, header: is_header };
         let features = u32::try_from(table.columns - 1).expect("invariant: the number of columns is bounded");
-        let mut feature_names = table.names;
+        let (mut feature_names, mut label_name) = (table.names, None);
         if !feature_names.is_empty() {
-            feature_names.remove(table.label);
+            label_name = Some(feature_names.remove(table.label));
         }
         Ok(Raw {
             kind: super::CSV,
@@ -91,37 +118,36 @@ impl<'a> Table<'a> {
             class_names,
             feature_names,
             scaling: Scaling::Standardize,
-            columns: Some(columns),
+            columns: Some(Columns { label, label_name, header: table.is_header, delimiter }),
             held_out: None,
+            doubts,
         })
     }
 
     /// Finds out from the first row whether it is a header, and which column the label is.
-    fn settle(
-        path: &'a Path,
-        first: &ByteRecord,
-        label: Option<&LabelColumn>,
-        header: Option<bool>,
-    ) -> Result<(Self, bool), DataError> {
+    fn settle(path: &'a Path, delimiter: Delimiter, cells: &[String], form: Form<'_>) -> Result<Self, DataError> {
         let fail = |reason: String| DataError::File { path: path.to_owned(), reason };
-        let columns = first.len();
+        let columns = cells.len();
         if columns < 2 {
-            return Err(fail(
-                "it has a single column, but needs features and a label; columns are separated by commas".to_owned(),
-            ));
+            let names = Delimiter::ALL.map(Delimiter::name).join(", ");
+            return Err(fail(match form.delimiter {
+                Some(said) => format!("it has a single column, separated by {said}; --delimiter is one of {names}"),
+                None => format!(
+                    "it has a single column, but needs features and a label, separated by one of {names} (--delimiter)"
+                ),
+            }));
         }
         if columns > crate::manifest::MAX_FEATURES as usize {
             return Err(fail(format!("it has {columns} columns, too many to be data")));
         }
-        let cells: Vec<String> = first.iter().map(|cell| String::from_utf8_lossy(cell).trim().to_owned()).collect();
-        let (written, index) = match label {
+        let (written, index) = match form.label {
             None => (None, None),
             Some(LabelColumn::Written(text)) => (Some(text), text.parse::<usize>().ok()),
             Some(LabelColumn::Index(index)) => (None, Some(*index as usize)),
         };
         let named = written.and_then(|text| cells.iter().position(|cell| cell == text));
         let is_number = |cell: &String| cell.parse::<f64>().is_ok();
-        let is_header = header.unwrap_or_else(|| {
+        let is_header = form.header.unwrap_or_else(|| {
             let column = named.or(index).unwrap_or(columns - 1);
             let features_are_text = cells.iter().enumerate().all(|(at, cell)| at == column || !is_number(cell));
             // A label that is named, and is not a number, can only be in a header.
@@ -135,7 +161,7 @@ impl<'a> Table<'a> {
                 return Err(fail(format!("the label is column {column}, but columns run from 0 to {}", columns - 1)));
             }
             (Some(wanted), None) if is_header => {
-                let nearest = nearest(wanted, &cells).expect("invariant: there are columns");
+                let nearest = nearest(wanted, cells).expect("invariant: there are columns");
                 return Err(fail(format!("it has no column `{wanted}` for the label; did you mean `{nearest}`?")));
             }
             (Some(wanted), None) => {
@@ -144,8 +170,8 @@ impl<'a> Table<'a> {
                 )));
             }
         };
-        let names = if is_header { cells } else { Vec::new() };
-        Ok((Self { path, names, columns, label }, is_header))
+        let names = if is_header { cells.to_vec() } else { Vec::new() };
+        Ok(Self { path, delimiter, is_header, names, columns, label, is_label_said: form.label.is_some() })
     }
 
     /// Takes one row of data in.
@@ -167,14 +193,13 @@ impl<'a> Table<'a> {
             let cell =
                 std::str::from_utf8(cell).map_err(|_| fail(Some(column), "it is not UTF-8 text".to_owned()))?.trim();
             if cell.is_empty() {
-                return Err(fail(Some(column), "it is empty".to_owned()));
+                return Err(fail(Some(column), "it is empty; fill it in, or leave the row out".to_owned()));
             }
             if column == self.label {
                 labels.push(cell.to_owned());
                 continue;
             }
-            let number: f64 =
-                cell.parse().map_err(|_| fail(Some(column), format!("`{}` is not a number", shorten(cell))))?;
+            let number: f64 = cell.parse().map_err(|_| fail(Some(column), self.not_a_number(column, cell)))?;
             if !number.is_finite() {
                 return Err(fail(Some(column), format!("`{cell}` is not a finite number")));
             }
@@ -183,13 +208,28 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// A column for messages: its index, and its name if it has one.
-    fn name(&self, column: usize) -> String {
-        match self.names.get(column) {
-            Some(name) => format!("column {column} (`{name}`)"),
-            None => format!("column {column}"),
+    /// Why a cell is no feature, with what its user may have meant.
+    fn not_a_number(&self, column: usize, cell: &str) -> String {
+        let told = format!("`{}` is not a number", shorten(cell));
+        if self.delimiter != Delimiter::Comma && has_decimal_comma(cell) {
+            return format!("{told}; write decimals with a point");
         }
+        if self.is_label_said || cell.chars().all(|letter| !letter.is_alphabetic()) {
+            return told;
+        }
+        let label = self.names.get(column).map_or_else(|| column.to_string(), |name| shorten(name));
+        format!("{told}; if the column holds the classes, pass --label {}", quoted(&label))
     }
+
+    /// A column for messages: its index, and its name if it has one.
+    fn name(&self, at: usize) -> String {
+        column(&self.names, at)
+    }
+}
+
+/// The cells of a row.
+fn cells(record: &ByteRecord) -> Vec<String> {
+    record.iter().map(|cell| String::from_utf8_lossy(cell).trim().to_owned()).collect()
 }
 
 /// Reads the next row that is not empty. False at the end.
@@ -201,14 +241,6 @@ fn next(reader: &mut ::csv::Reader<impl Read>, record: &mut ByteRecord, path: &P
             kind => DataError::Row { path: path.to_owned(), row: line, column: None, reason: format!("{kind:?}") },
         }
     })
-}
-
-/// The start of a long cell: a message is read by people.
-fn shorten(cell: &str) -> String {
-    match cell.char_indices().nth(40) {
-        Some((end, _)) => format!("{}...", &cell[..end]),
-        None => cell.to_owned(),
-    }
 }
 
 /// The name with the smallest edit distance to `wanted`, the first of several.

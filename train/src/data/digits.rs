@@ -6,7 +6,8 @@
 
 use std::path::Path;
 
-use super::csv;
+use super::Delimiter;
+use super::csv::{self, Form};
 use super::error::DataError;
 use super::raw::{Raw, Scaling};
 
@@ -14,7 +15,8 @@ const DIGITS: &[u8] = include_bytes!("../../data/digits.csv.gz");
 
 /// Reads the embedded file: 64 pixels and the digit per row.
 pub(super) fn read() -> Result<Raw, DataError> {
-    let raw = csv::parse(DIGITS, Path::new("digits (embedded)"), None, Some(false), u64::MAX)?;
+    let form = Form { label: None, header: Some(false), delimiter: Some(Delimiter::Comma) };
+    let raw = csv::parse(DIGITS, Path::new("digits (embedded)"), form, u64::MAX)?;
     let (origin, scaling) = ("digits".to_owned(), Scaling::Divide(16.0));
-    Ok(Raw { kind: super::DIGITS, origin, shape: [1, 8, 8], scaling, columns: None, ..raw })
+    Ok(Raw { kind: super::DIGITS, origin, shape: [1, 8, 8], scaling, columns: None, doubts: Vec::new(), ..raw })
 }

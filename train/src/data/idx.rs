@@ -59,6 +59,7 @@ pub(super) fn read(path: &Path, max: u64) -> Result<Raw, DataError> {
         scaling: Scaling::Divide(255.0),
         columns: None,
         held_out: held_out.map(|part| RawSamples { values: Values::Bytes(part.pixels), labels: held_out_labels }),
+        doubts: Vec::new(),
     })
 }
 

@@ -1,27 +1,37 @@
 //! The data a run trains on: read, checked, split, scaled.
 
 mod csv;
+mod delimiter;
 mod digits;
+mod doubts;
 mod error;
 mod files;
+mod foreign;
 mod idx;
 mod labels;
+mod preprocessing;
 mod raw;
 mod samples;
 mod split;
+mod summary;
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use starling_topology::Digest;
 
+pub use delimiter::Delimiter;
 pub use error::DataError;
 pub use files::source_in;
 pub(crate) use files::{files, names};
+pub use preprocessing::{MAX_PREPROCESSING_BYTES, Preprocessing, Scales, held_out_rows};
 pub use samples::Samples;
+pub use summary::{ClassCount, DataSummary};
 
 use crate::manifest::{MAX_CLASSES, MAX_FEATURES, Manifest};
+use csv::Form;
 use raw::Raw;
+use split::Split;
 
 /// The `source` that names the embedded digits.
 pub const DIGITS: &str = "digits";
@@ -35,6 +45,8 @@ const IDX: &str = "idx";
 const IDX_HELD_OUT: &str = "idx with held-out files";
 /// No data: see [`DataDescription::none`].
 const NONE: &str = "none";
+/// With fewer samples to train on, something is likely missing.
+const FEW_SAMPLES: usize = 10;
 
 /// Where data comes from and how it is read.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +57,8 @@ pub struct DataOptions {
     pub label: Option<LabelColumn>,
     /// Whether a CSV file starts with a header. `None`: found out from its first row.
     pub header: Option<bool>,
+    /// What separates the cells of a CSV file. `None`: found out from its first rows.
+    pub delimiter: Option<Delimiter>,
     /// Share of the samples kept from training, 0 to below 1, counted in thousandths. Ignored if the source brings its
     /// own held-out samples.
     pub held_out: f32,
@@ -65,18 +79,27 @@ pub enum LabelColumn {
 
 impl Default for DataOptions {
     fn default() -> Self {
-        Self { source: DIGITS.to_owned(), label: None, header: None, held_out: 0.2, seed: 42, max_file_bytes: u64::MAX }
+        Self {
+            source: DIGITS.to_owned(),
+            label: None,
+            header: None,
+            delimiter: None,
+            held_out: 0.2,
+            seed: 42,
+            max_file_bytes: u64::MAX,
+        }
     }
 }
 
 impl DataOptions {
-    /// These options with the split that `manifest` prescribes, and with its label column and header where they have
-    /// none: what a joiner uses.
+    /// These options with the split that `manifest` prescribes, and with its label column, header and delimiter where they
+    /// have none: what a joiner uses.
     pub fn for_run(mut self, manifest: &Manifest) -> Self {
         self.held_out = manifest.data.held_out as f32 / 1000.0;
         self.seed = manifest.seed;
         self.label = self.label.or_else(|| manifest.data.label.map(LabelColumn::Index));
         self.header = self.header.or(manifest.data.header);
+        self.delimiter = self.delimiter.or(manifest.data.delimiter);
         self
     }
 }
@@ -99,10 +122,14 @@ pub struct DataDescription {
     pub label: Option<u32>,
     /// CSV: whether the first row holds the columns' names.
     pub header: Option<bool>,
+    /// CSV: what separates cells.
+    pub delimiter: Option<Delimiter>,
     /// Share of the samples kept from training, in thousandths.
     pub held_out: u32,
     /// blake3 of the values and labels as they were read, before scaling.
     pub fingerprint: Digest,
+    /// blake3 of the [`Preprocessing`].
+    pub preprocessing: Digest,
 }
 
 impl DataDescription {
@@ -116,9 +143,22 @@ impl DataDescription {
             classes: 2,
             label: None,
             header: None,
+            delimiter: None,
             held_out: 0,
             fingerprint: Digest([0; 32]),
+            preprocessing: Digest([0; 32]),
         }
+    }
+
+    /// This description in the form that `other` has: what separates cells, and how the features are called, say nothing
+    /// about the values.
+    #[must_use]
+    pub fn in_form_of(self, other: &Self) -> Self {
+        let is_table = self.kind == CSV && other.kind == CSV;
+        let delimiter = if is_table { other.delimiter } else { self.delimiter };
+        let preprocessing =
+            if self.fingerprint == other.fingerprint { other.preprocessing } else { self.preprocessing };
+        Self { delimiter, preprocessing, ..self }
     }
 
     /// Checks that the numbers are possible and agree with each other.
@@ -132,8 +172,8 @@ impl DataDescription {
             return Err(format!("its kind is none of {}", KINDS.join(", ")));
         }
         let is_table = self.kind == CSV;
-        if (self.label.is_some(), self.header.is_some()) != (is_table, is_table) {
-            return Err("a label column and a header belong to a CSV file, and to nothing else".to_owned());
+        if [self.label.is_some(), self.header.is_some(), self.delimiter.is_some()] != [is_table; 3] {
+            return Err("a label column, a header and a delimiter belong to a CSV file, and to nothing else".to_owned());
         }
         if !(2..=u64::from(u32::MAX)).contains(&self.samples) {
             return Err(format!("it has {} samples, but 2 to {} are possible", self.samples, u32::MAX));
@@ -161,9 +201,10 @@ impl DataDescription {
 #[derive(Debug, Clone)]
 pub struct Dataset {
     description: DataDescription,
+    summary: DataSummary,
+    preprocessing: Preprocessing,
+    doubts: Vec<String>,
     seed: u64,
-    class_names: Vec<String>,
-    feature_names: Vec<String>,
     training: Samples,
     held_out: Samples,
 }
@@ -179,16 +220,25 @@ impl Dataset {
     /// the offending header field.
     pub fn load(options: &DataOptions) -> Result<Self, DataError> {
         let permille = split::permille(options.held_out)?;
+        let form = Form { label: options.label.as_ref(), header: options.header, delimiter: options.delimiter };
         let raw = if options.source == DIGITS {
             digits::read()?
         } else {
             let (path, max) = (Path::new(&options.source), options.max_file_bytes);
             match path.is_dir() || idx::is_idx(path)? {
                 true => idx::read(path, max)?,
-                false => csv::read(path, options.label.as_ref(), options.header, max)?,
+                false => csv::read(path, form, max)?,
             }
         };
-        Self::build(raw, permille, options.seed)
+        let mut dataset = Self::build(raw, permille, options.seed)?;
+        if dataset.description.kind != CSV
+            && (form.label.is_some() || form.header.is_some() || form.delimiter.is_some())
+        {
+            dataset
+                .doubts
+                .push("--label, --header and --delimiter say how a table is read; this data is none".to_owned());
+        }
+        Ok(dataset)
     }
 
     /// What members compare.
@@ -213,12 +263,40 @@ impl Dataset {
 
     /// What each class is called in the source; a label is an index into this list.
     pub fn class_names(&self) -> &[String] {
-        &self.class_names
+        &self.preprocessing.classes
     }
 
     /// What each feature is called in the source. Empty if it has no names.
     pub fn feature_names(&self) -> &[String] {
-        &self.feature_names
+        &self.preprocessing.features
+    }
+
+    /// How values became features, and what classes and features are called.
+    pub fn preprocessing(&self) -> &Preprocessing {
+        &self.preprocessing
+    }
+
+    /// What was understood of the data.
+    pub fn summary(&self) -> &DataSummary {
+        &self.summary
+    }
+
+    /// What its user should look at before it is trained on in batches of `batch_size`, as sentences.
+    pub fn warnings(&self, batch_size: u32) -> Vec<String> {
+        let mut warnings = self.doubts.clone();
+        let samples = self.training.len();
+        if samples < FEW_SAMPLES {
+            let noun = if samples == 1 { "sample" } else { "samples" };
+            let held_out = self.held_out.len();
+            warnings.push(format!("only {samples} {noun} to train on, and {held_out} held out: add rows to the data"));
+        }
+        if batch_size as usize > samples {
+            warnings.push(format!(
+                "a batch of {batch_size} is larger than the {samples} samples to train on, so each step is a whole epoch; \
+                 set --batch-size to {samples} at most"
+            ));
+        }
+        warnings
     }
 
     /// Checks that the data was split as a run says.
@@ -239,23 +317,77 @@ impl Dataset {
     }
 
     fn build(raw: Raw, permille: u32, seed: u64) -> Result<Self, DataError> {
-        let fingerprint = raw.fingerprint();
-        let samples = raw.labels.len() + raw.held_out.as_ref().map_or(0, |held_out| held_out.labels.len());
-        let description = DataDescription {
-            kind: raw.kind.to_owned(),
-            samples: samples as u64,
-            features: raw.shape.iter().product(),
-            shape: raw.shape,
-            classes: u32::try_from(raw.class_names.len()).expect("invariant: readers bound the classes"),
-            label: raw.columns.map(|columns| columns.label),
-            header: raw.columns.map(|columns| columns.header),
+        let (fingerprint, kind, origin, shape) =
+            (raw.fingerprint(), raw.kind.to_owned(), raw.origin.clone(), raw.shape);
+        let own_held_out = raw.held_out.iter().flat_map(|held_out| &held_out.labels);
+        let counts = DataSummary::count(&raw.class_names, raw.labels.iter().chain(own_held_out));
+        let (columns, mut doubts) = (raw.columns.clone(), raw.doubts.clone());
+        let (classes, feature_names) = (raw.class_names.clone(), raw.feature_names.clone());
+        let mut description = DataDescription {
+            kind: kind.clone(),
+            samples: counts.iter().sum(),
+            features: shape.iter().product(),
+            shape,
+            classes: u32::try_from(classes.len()).expect("invariant: readers bound the classes"),
+            label: columns.as_ref().map(|columns| columns.label),
+            header: columns.as_ref().map(|columns| columns.header),
+            delimiter: columns.as_ref().map(|columns| columns.delimiter),
             held_out: permille,
             fingerprint,
+            preprocessing: Digest([0; 32]),
         };
-        description.check().map_err(|reason| DataError::Unusable { origin: raw.origin.clone(), reason })?;
-        let (class_names, feature_names) = (raw.class_names.clone(), raw.feature_names.clone());
-        let (training, held_out) = split::split(raw, permille, seed);
-        Ok(Self { description, seed, class_names, feature_names, training, held_out })
+        description.check().map_err(|reason| DataError::Unusable { origin: origin.clone(), reason })?;
+        let Split { training, held_out, scales, lost } = split::split(raw, permille, seed);
+        let label = columns.and_then(|columns| columns.label_name);
+        let preprocessing = Preprocessing { scales, classes, features: feature_names, label: label.clone() };
+        description.preprocessing = preprocessing.digest();
+        if let Some(doubt) = lost_features(&lost, &description, &preprocessing.features) {
+            doubts.push(doubt);
+        }
+        let DataDescription { samples, features, classes, header, delimiter, .. } = description;
+        let summary = DataSummary {
+            source: origin,
+            kind,
+            samples,
+            held_out: held_out.len() as u64,
+            features,
+            shape,
+            label: description.label,
+            label_name: label.as_deref().map(shorten),
+            header,
+            delimiter,
+            classes,
+            counts: DataSummary::told(&preprocessing.classes, &counts),
+        };
+        Ok(Self { description, summary, preprocessing, doubts, seed, training, held_out })
+    }
+}
+
+/// What to say of features that became 0 although they are no constants.
+fn lost_features(lost: &[usize], description: &DataDescription, names: &[String]) -> Option<String> {
+    let label = description.label.map_or(usize::MAX, |label| label as usize);
+    let column = |feature: &usize| {
+        let column = feature + usize::from(*feature >= label);
+        names
+            .get(*feature)
+            .map_or_else(|| format!("column {column}"), |name| format!("column {column} (`{}`)", shorten(name)))
+    };
+    let told = lost.iter().take(3).map(column).collect::<Vec<_>>().join(", ");
+    let more = lost.len().saturating_sub(3);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    (!lost.is_empty()).then(|| {
+        format!(
+            "{told}{more}: the numbers are so large, or so near to each other, that they can't be scaled, and count as 0; look for \
+             values such as 1e308 that stand for a missing one"
+        )
+    })
+}
+
+/// The start of a long text: a message is read by people.
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

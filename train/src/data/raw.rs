@@ -2,6 +2,8 @@
 
 use starling_topology::Digest;
 
+use super::Delimiter;
+
 /// The most numbers a data set may have.
 pub(super) const MAX_VALUES: u64 = 1 << 31;
 
@@ -26,15 +28,21 @@ pub(super) struct Raw {
     pub(super) columns: Option<Columns>,
     /// Samples that the source itself holds out.
     pub(super) held_out: Option<RawSamples>,
+    /// What its user should look at, as sentences.
+    pub(super) doubts: Vec<String>,
 }
 
 /// What a CSV file's reader settled.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Columns {
     /// The label's column, from 0.
     pub(super) label: u32,
+    /// What it is called.
+    pub(super) label_name: Option<String>,
     /// Whether the first row is a header.
     pub(super) header: bool,
+    /// What separates cells.
+    pub(super) delimiter: Delimiter,
 }
 
 /// Samples that come apart from the others.

@@ -1,9 +1,19 @@
 //! Raw data to scaled training and held-out samples.
 
 use super::error::DataError;
+use super::preprocessing::Scales;
 use super::raw::{Raw, Scaling, Values};
 use super::samples::Samples;
 use starling_topology::Generator;
+
+/// A data set ready for training.
+pub(super) struct Split {
+    pub(super) training: Samples,
+    pub(super) held_out: Samples,
+    pub(super) scales: Scales,
+    /// Features that are no constants, but became 0 because their deviation can't be computed.
+    pub(super) lost: Vec<usize>,
+}
 
 /// A share in thousandths, rounded.
 pub(super) fn permille(held_out: f32) -> Result<u32, DataError> {
@@ -15,26 +25,29 @@ pub(super) fn permille(held_out: f32) -> Result<u32, DataError> {
 }
 
 /// Splits and scales. Samples stay in their order; which are held out is drawn from `seed`.
-pub(super) fn split(raw: Raw, permille: u32, seed: u64) -> (Samples, Samples) {
+pub(super) fn split(raw: Raw, permille: u32, seed: u64) -> Split {
     let features = raw.shape.iter().map(|dimension| *dimension as usize).product();
     let total = u32::try_from(raw.labels.len()).expect("invariant: readers bound the samples");
     let (training, held_out) = match raw.held_out {
         Some(_) => ((0..total).collect(), Vec::new()),
         None => draw(total, permille, seed),
     };
-    let columns = match raw.scaling {
-        Scaling::Divide(divisor) => vec![(0.0, divisor); features],
+    let (scales, lost) = match raw.scaling {
+        Scaling::Divide(divisor) => (Scales::Divide(divisor), Vec::new()),
         Scaling::Standardize => standards(&raw.values, features, &training),
     };
+    let scaled = |column: usize, value: f64| match &scales {
+        Scales::Divide(divisor) => (value / divisor) as f32,
+        Scales::Standardize { deviations, .. } if deviations[column] == 0.0 => 0.0,
+        Scales::Standardize { means, deviations } => ((value - means[column]) / deviations[column]) as f32,
+    };
     let select = |values: &Values, labels: &[u32], indices: &[u32]| {
-        let mut scaled = Vec::with_capacity(indices.len() * features);
+        let mut rows = Vec::with_capacity(indices.len() * features);
         for index in indices {
             let start = *index as usize * features;
-            scaled.extend(columns.iter().enumerate().map(|(column, (mean, deviation))| {
-                if *deviation == 0.0 { 0.0 } else { ((values.get(start + column) - mean) / deviation) as f32 }
-            }));
+            rows.extend((0..features).map(|column| scaled(column, values.get(start + column))));
         }
-        Samples::new(features, scaled, indices.iter().map(|index| labels[*index as usize]).collect())
+        Samples::new(features, rows, indices.iter().map(|index| labels[*index as usize]).collect())
     };
     let training = select(&raw.values, &raw.labels, &training);
     let held_out = match &raw.held_out {
@@ -44,12 +57,12 @@ pub(super) fn split(raw: Raw, permille: u32, seed: u64) -> (Samples, Samples) {
         }
         None => select(&raw.values, &raw.labels, &held_out),
     };
-    (training, held_out)
+    Split { training, held_out, scales, lost }
 }
 
 /// Indices to train on and indices held out, each in ascending order. If any share is held out, at least one sample is,
 /// and at least one is left to train on.
-fn draw(total: u32, permille: u32, seed: u64) -> (Vec<u32>, Vec<u32>) {
+pub(super) fn draw(total: u32, permille: u32, seed: u64) -> (Vec<u32>, Vec<u32>) {
     let share = (u64::from(total) * u64::from(permille) + 500) / 1000;
     let count = if permille == 0 { 0 } else { (share as u32).clamp(1, total - 1) };
     let mut order = Generator::for_purpose("starling held-out split", seed, 0).permutation(total);
@@ -59,8 +72,9 @@ fn draw(total: u32, permille: u32, seed: u64) -> (Vec<u32>, Vec<u32>) {
     (training, order)
 }
 
-/// Mean and standard deviation of each column over `rows`, in f64, in row order.
-fn standards(values: &Values, features: usize, rows: &[u32]) -> Vec<(f64, f64)> {
+/// Mean and standard deviation of each column over `rows`, in f64, in row order; and the columns that are no constants, but
+/// whose numbers are too large, or too near to each other, for that.
+fn standards(values: &Values, features: usize, rows: &[u32]) -> (Scales, Vec<usize>) {
     let count = rows.len() as f64;
     let mut means = vec![0.0; features];
     for row in rows {
@@ -76,15 +90,22 @@ fn standards(values: &Values, features: usize, rows: &[u32]) -> Vec<(f64, f64)> 
         }
     }
     let first = rows[0] as usize * features;
-    (0..features)
-        .map(|column| {
-            // A constant column is recognized by its values: its computed variance may be a rounding error above zero.
-            let constant =
-                rows.iter().all(|row| values.get(*row as usize * features + column) == values.get(first + column));
-            let deviation = squares[column].sqrt();
-            (means[column], if constant || !deviation.is_normal() { 0.0 } else { deviation })
-        })
-        .collect()
+    let mut lost = Vec::new();
+    let deviation = |column: usize| {
+        // A constant column is recognized by its values: its computed variance may be a rounding error above zero.
+        let is_constant =
+            rows.iter().all(|row| values.get(*row as usize * features + column) == values.get(first + column));
+        let deviation = squares[column].sqrt();
+        if !is_constant && deviation.is_normal() {
+            return deviation;
+        }
+        if !is_constant {
+            lost.push(column);
+        }
+        0.0
+    };
+    let deviations = (0..features).map(deviation).collect();
+    (Scales::Standardize { means, deviations }, lost)
 }
 
 #[cfg(test)]

@@ -210,7 +210,7 @@ mod csv {
         refused("", none, &["it is empty"]);
         refused("\n\n", none, &["it is empty"]);
         refused("a,b\n", none, &["it has a header, but no rows"]);
-        refused("1\n2\n", none, &["a single column", "separated by commas"]);
+        refused("1\n2\n", none, &["a single column", "separated by one of comma, tab"]);
         refused("1,0\n2,0\n", none, &["column 1", "all 2 labels are `0`", "two classes"]);
         refused("a,price\n1,2.5\n2,3\n", none, &["column 1 (`price`)", "`2.5` is a measurement"]);
         refused("size,colour,kind\n1,2,x\n2,3,y\n", label("color"), &["no column `color`", "did you mean `colour`"]);
@@ -361,6 +361,7 @@ fn a_description_that_cannot_be_is_refused() {
         (
             |data| {
                 (data.kind, data.label, data.header) = ("csv".to_owned(), Some(65), Some(true));
+                data.delimiter = Some(Delimiter::Comma);
             },
             "column 65, but columns run from 0 to 64",
         ),
@@ -390,7 +391,7 @@ fn damaged_files_never_panic() {
     let text = b"height,width,kind\n1,2.5,a\n-3,1e3,b\n\"4\",0,a\n";
     let mut read = 0;
     for _ in 0..5_000 {
-        let raw = super::csv::parse(&damage(text)[..], Path::new("damaged.csv"), None, None, u64::MAX);
+        let raw = super::csv::parse(&damage(text)[..], Path::new("damaged.csv"), Form::default(), u64::MAX);
         read += usize::from(raw.and_then(|raw| Dataset::build(raw, 200, 1)).is_ok());
     }
     assert!(read > 0, "some damage is harmless");

@@ -190,7 +190,8 @@ async fn a_liar_is_left_alone_and_the_others_serve_on() {
                     | Request::Newest
                     | Request::Checkpoint(_)
                     | Request::View(_)
-                    | Request::Members => Reply::NotHere,
+                    | Request::Members
+                    | Request::Preprocessing => Reply::NotHere,
                 };
                 if frame::write(&mut stream, &encode(&reply)).await.is_err() {
                     return;

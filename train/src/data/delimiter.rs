@@ -1,0 +1,265 @@
+//! What stands between the cells of a table.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::str::FromStr;
+
+use ::csv::{ByteRecord, ReaderBuilder};
+use serde::{Deserialize, Serialize};
+
+/// Rows that are looked at to find out what separates cells.
+const MAX_ROWS: usize = 100;
+
+/// What stands between the cells of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delimiter {
+    /// `,`
+    Comma,
+    /// One tab.
+    Tab,
+    /// `;`
+    Semicolon,
+    /// `|`
+    Pipe,
+    /// Blanks and tabs, as many as there are; those at the ends of a line count for nothing.
+    Space,
+}
+
+impl Delimiter {
+    /// All there are. Where two fit a table equally well, the first is taken.
+    pub const ALL: [Self; 5] = [Self::Comma, Self::Tab, Self::Semicolon, Self::Pipe, Self::Space];
+
+    /// As users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Comma => "comma",
+            Self::Tab => "tab",
+            Self::Semicolon => "semicolon",
+            Self::Pipe => "pipe",
+            Self::Space => "space",
+        }
+    }
+
+    /// A reader of the rows of `text`.
+    pub(super) fn rows<'t>(self, text: impl Read + 't) -> ::csv::Reader<Box<dyn Read + 't>> {
+        let (byte, text): (u8, Box<dyn Read + 't>) = match self {
+            Self::Comma => (b',', Box::new(text)),
+            Self::Tab => (b'\t', Box::new(text)),
+            Self::Semicolon => (b';', Box::new(text)),
+            Self::Pipe => (b'|', Box::new(text)),
+            Self::Space => (b' ', Box::new(SingleBlanks::new(text))),
+        };
+        ReaderBuilder::new().has_headers(false).flexible(true).delimiter(byte).from_reader(text)
+    }
+
+    /// What separates the cells of the table that begins with `start`, which may be cut off: what gives all rows equally
+    /// many cells, two at least; of several such, what makes most of them numbers.
+    pub(super) fn found(start: &[u8], is_whole: bool) -> Self {
+        let mut best = (Self::Comma, Fit::of(Self::Comma, start, is_whole));
+        for candidate in &Self::ALL[1..] {
+            let fit = Fit::of(*candidate, start, is_whole);
+            if fit > best.1 {
+                best = (*candidate, fit);
+            }
+        }
+        best.0
+    }
+}
+
+impl fmt::Display for Delimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Delimiter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|delimiter| delimiter.name() == text);
+        found.ok_or_else(|| format!("`{text}` is none of {}", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
+/// How well a delimiter fits; what comes first counts most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Fit {
+    /// Whether all rows have equally many cells, two at least.
+    is_even: bool,
+    /// Whether the first row has two cells at least.
+    splits: bool,
+    /// Thousandths of the cells that are numbers. The first row may have names.
+    numbers: usize,
+    columns: usize,
+}
+
+impl Fit {
+    fn of(delimiter: Delimiter, start: &[u8], is_whole: bool) -> Self {
+        let mut rows: Vec<ByteRecord> =
+            delimiter.rows(start).into_byte_records().map_while(Result::ok).take(MAX_ROWS + 1).collect();
+        if rows.len() > 1 && (!is_whole || rows.len() > MAX_ROWS) {
+            // It may be a part of a row.
+            rows.pop();
+        }
+        let columns = rows.first().map_or(0, ByteRecord::len);
+        let cells = || rows.iter().skip(usize::from(rows.len() > 1)).flat_map(ByteRecord::iter);
+        let numbers = cells().filter(|cell| is_number(cell, delimiter)).count();
+        Self {
+            is_even: columns > 1 && rows.iter().all(|row| row.len() == columns),
+            splits: columns > 1,
+            numbers: (numbers * 1000).checked_div(cells().count()).unwrap_or(0),
+            columns,
+        }
+    }
+}
+
+/// Whether a cell is a number, if need be with a decimal comma: it tells that commas separate nothing.
+fn is_number(cell: &[u8], delimiter: Delimiter) -> bool {
+    let Ok(cell) = std::str::from_utf8(cell) else { return false };
+    let is_number = |text: &str| text.trim().parse::<f64>().is_ok();
+    is_number(cell) || (delimiter != Delimiter::Comma && has_decimal_comma(cell))
+}
+
+/// Whether a cell would be a number if its comma were a point.
+pub(super) fn has_decimal_comma(cell: &str) -> bool {
+    cell.matches(',').count() == 1 && cell.trim().replace(',', ".").parse::<f64>().is_ok()
+}
+
+/// Text with one blank where there were several or tabs, and none at the ends of its lines. Between quotes, all stays.
+struct SingleBlanks<R> {
+    inner: R,
+    buffer: Vec<u8>,
+    is_quoted: bool,
+    /// Whether a blank waits for what comes after it.
+    is_owed: bool,
+    /// Whether nothing of the line has come yet.
+    is_line_start: bool,
+}
+
+impl<R> SingleBlanks<R> {
+    fn new(inner: R) -> Self {
+        Self { inner, buffer: Vec::new(), is_quoted: false, is_owed: false, is_line_start: true }
+    }
+}
+
+impl<R: Read> Read for SingleBlanks<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        // A byte may come with the blank that was owed before it.
+        let half = into.len() / 2;
+        if half == 0 {
+            return Err(io::Error::other("a buffer of two bytes at least is needed"));
+        }
+        loop {
+            self.buffer.resize(half, 0);
+            let read = self.inner.read(&mut self.buffer)?;
+            if read == 0 {
+                return Ok(0);
+            }
+            let mut written = 0;
+            for byte in &self.buffer[..read] {
+                match byte {
+                    b' ' | b'\t' if !self.is_quoted => self.is_owed = true,
+                    byte => {
+                        let is_end = matches!(byte, b'\n' | b'\r') && !self.is_quoted;
+                        if self.is_owed && !is_end && !self.is_line_start {
+                            into[written] = b' ';
+                            written += 1;
+                        }
+                        self.is_quoted ^= *byte == b'"';
+                        (self.is_owed, self.is_line_start) = (false, is_end);
+                        into[written] = *byte;
+                        written += 1;
+                    }
+                }
+            }
+            if written > 0 {
+                return Ok(written);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Delimiter {
+        Delimiter::found(text.as_bytes(), true)
+    }
+
+    fn cells(delimiter: Delimiter, text: &str) -> Vec<Vec<String>> {
+        let row = |row: Result<ByteRecord, _>| {
+            row.expect("in memory").iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect()
+        };
+        delimiter.rows(text.as_bytes()).into_byte_records().map(row).collect()
+    }
+
+    #[test]
+    fn each_delimiter_is_found_and_has_a_name() {
+        for delimiter in Delimiter::ALL {
+            let between = match delimiter {
+                Delimiter::Comma => ",",
+                Delimiter::Tab => "\t",
+                Delimiter::Semicolon => ";",
+                Delimiter::Pipe => "|",
+                Delimiter::Space => "  ",
+            };
+            let text = "a,b,kind\n1,2.5,x\n3,-4e2,y\n".replace(',', between);
+            assert_eq!(found(&text), delimiter, "{text}");
+            assert_eq!(cells(delimiter, &text)[2], ["3", "-4e2", "y"]);
+            assert_eq!(delimiter.name().parse(), Ok(delimiter));
+        }
+        assert!("dot".parse::<Delimiter>().is_err_and(|error| error.contains("comma, tab, semicolon")));
+    }
+
+    #[test]
+    fn what_stands_in_cells_separates_nothing() {
+        for (text, expected) in [
+            // Quoted, in a header, in names of classes, behind commas, as decimal commas.
+            ("\"a;b\",\"c;d\"\n1,x\n2,y\n", Delimiter::Comma),
+            ("\"a,b\";\"c,d\"\n1;x\n2;y\n", Delimiter::Semicolon),
+            ("sepal length,sepal width,class\n5,3,x\n4,2,y\n", Delimiter::Comma),
+            ("1\t2\tIris setosa\n3\t4\tIris virginica\n", Delimiter::Tab),
+            ("1|2|Doe, Jane\n3|4|Doe, John\n", Delimiter::Pipe),
+            ("1, 2, 0\n3, 4, 1\n", Delimiter::Comma),
+            ("1,5;2,5;a\n3,5;4,5;b\n", Delimiter::Semicolon),
+            // Several tabs in a row, as some programs align columns.
+            ("1\t\t2\t0\n3\t4\t\t1\n", Delimiter::Space),
+            // A row that is too short is an error to be told, not a sign of other delimiters.
+            ("1,2,0\n3,4\n", Delimiter::Comma),
+            ("1;2;0\n3;4\n", Delimiter::Semicolon),
+            ("1\n2\n", Delimiter::Comma),
+            ("", Delimiter::Comma),
+        ] {
+            assert_eq!(found(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_cut_off_does_not_count() {
+        let text = "1;2;0\n3;4;1\n5;6";
+        assert_eq!(Delimiter::found(text.as_bytes(), false), Delimiter::Semicolon);
+        let fit = |is_whole| Fit::of(Delimiter::Semicolon, text.as_bytes(), is_whole).is_even;
+        assert!(fit(false) && !fit(true));
+        // Nor does a quote that is still open.
+        let text = format!("1\t2\tx\n3\t4\t\"{}", "a,b\n".repeat(9));
+        assert_eq!(Delimiter::found(text.as_bytes(), false), Delimiter::Tab);
+    }
+
+    #[test]
+    fn blanks_are_taken_as_one_but_between_quotes() {
+        let text = "  1   2\t \"a  b\"  \n3 4 c\r\n";
+        assert_eq!(cells(Delimiter::Space, text), [vec!["1", "2", "a  b"], vec!["3", "4", "c"]]);
+        // However the bytes come.
+        let mut slow = SingleBlanks::new(text.as_bytes());
+        let (mut all, mut two) = (Vec::new(), [0; 2]);
+        loop {
+            match slow.read(&mut two).expect("in memory") {
+                0 => break,
+                read => all.extend_from_slice(&two[..read]),
+            }
+        }
+        assert_eq!(all, b"1 2 \"a  b\"\n3 4 c\r\n");
+    }
+}

@@ -1,0 +1,157 @@
+//! Signs that a table was not meant as it was read, each with the flag that mends it.
+
+use std::collections::BTreeSet;
+
+use super::shorten;
+
+/// With at most so many classes, it does not matter how few samples they have.
+const FEW_CLASSES: usize = 10;
+/// With more classes, labels are looked at twice if a class has fewer samples, on average.
+const SAMPLES_OF_MANY: usize = 10;
+/// From here on they are classes by the hundred,
+const HUNDREDS: usize = 100;
+/// of which each should have so many samples, on average.
+const SAMPLES_OF_HUNDREDS: usize = 100;
+/// Names that a sentence has room for.
+const MAX_NAMES: usize = 3;
+/// A row of at least so many numbers 0, 1, 2 and so on is a header, whatever the labels are.
+const COUNTING_COLUMNS: usize = 5;
+
+/// A table as it was read.
+pub(super) struct Understood<'a> {
+    /// The label's column.
+    pub(super) label: usize,
+    /// Whether the user named it.
+    pub(super) is_label_said: bool,
+    /// The columns' names; empty without a header.
+    pub(super) names: &'a [String],
+    /// The first row, if it was taken for a sample and nobody said that it is one.
+    pub(super) first: Option<&'a [String]>,
+    /// How many rows have nothing but whole numbers as features, each larger than the one before.
+    pub(super) rising_rows: usize,
+    /// Row after row, without the labels.
+    pub(super) values: &'a [f64],
+    pub(super) labels: &'a [u32],
+    pub(super) classes: &'a [String],
+    /// How many samples each class has.
+    pub(super) counts: &'a [u64],
+}
+
+impl Understood<'_> {
+    /// All doubts, as sentences.
+    pub(super) fn doubts(&self) -> Vec<String> {
+        let header = self.first.filter(|first| self.is_header_like(first)).map(|first| {
+            let row = first.iter().map(|cell| shorten(cell)).take(6).collect::<Vec<_>>().join(",");
+            let more = if first.len() > 6 { ",..." } else { "" };
+            format!(
+                "the first row, `{row}{more}`, looks like the columns' names, but was read as a sample: pass --header if \
+                 it has the names, --no-header if it is a sample"
+            )
+        });
+        let own = header.as_ref().and_then(|_| self.own_class());
+        let labels = self.label_doubt().or_else(|| self.lonely_classes(own));
+        header.into_iter().chain(labels).collect()
+    }
+
+    /// The class of the first row, if it has no other row.
+    fn own_class(&self) -> Option<usize> {
+        let class = *self.labels.first()? as usize;
+        (self.counts[class] == 1).then_some(class)
+    }
+
+    fn is_header_like(&self, first: &[String]) -> bool {
+        let rows = self.labels.len();
+        let numbers: Vec<Option<f64>> = first.iter().map(|cell| cell.parse().ok()).collect();
+        let counts_up = |from: f64| (0..).zip(&numbers).all(|(at, number)| *number == Some(from + f64::from(at)));
+        if first.len() >= COUNTING_COLUMNS && self.rising_rows * 10 <= rows && [0.0, 1.0].into_iter().any(counts_up) {
+            return true;
+        }
+        let Some(own) = self.own_class() else { return false };
+        let is_number = |name: &String| name.parse::<f64>().is_ok();
+        // A name among numbers is no label.
+        let is_name = !is_number(&self.classes[own])
+            && self.classes.iter().enumerate().all(|(class, name)| class == own || is_number(name));
+        let features = self.values.len() / rows;
+        is_name && rows > 2 || is_rising(&self.values[..features]) && self.rising_rows * 10 <= rows
+    }
+
+    /// Whether the labels look like a measurement.
+    fn label_doubt(&self) -> Option<String> {
+        let (rows, classes) = (self.labels.len(), self.classes.len());
+        let are_many = classes > FEW_CLASSES && rows < classes * SAMPLES_OF_MANY;
+        let are_hundreds = classes > HUNDREDS && rows < classes * SAMPLES_OF_HUNDREDS;
+        if !are_many && !are_hundreds {
+            return None;
+        }
+        let told = format!(
+            "the label, {}, has {classes} different values in {rows} rows, and each is learned as a class of its own",
+            column(self.names, self.label)
+        );
+        let first = self.distinct_in_first().filter(|_| !self.is_label_said && self.label != 0);
+        Some(match first {
+            Some(distinct) => {
+                let flag = self.names.first().map_or_else(|| "0".to_owned(), |name| shorten(name));
+                format!(
+                    "{told}: {} has only {distinct}, so if these are the classes, pass --label {}",
+                    column(self.names, 0),
+                    quoted(&flag)
+                )
+            }
+            None => format!("{told}: if it is a measurement, name the column of the classes with --label"),
+        })
+    }
+
+    /// How many different values the first column has, if they may be classes: few whole numbers.
+    fn distinct_in_first(&self) -> Option<usize> {
+        let rows = self.labels.len();
+        let features = self.values.len() / rows;
+        let mut distinct = BTreeSet::new();
+        for row in 0..rows {
+            let value = self.values[row * features];
+            distinct.insert(value.to_bits());
+            if value.fract() != 0.0 || distinct.len() > HUNDREDS {
+                return None;
+            }
+        }
+        (distinct.len() > 1 && distinct.len() * 10 <= rows).then_some(distinct.len())
+    }
+
+    /// Classes with one sample, but for one that is accounted for.
+    fn lonely_classes(&self, but: Option<usize>) -> Option<String> {
+        let lonely: Vec<usize> =
+            (0..self.classes.len()).filter(|class| self.counts[*class] == 1 && Some(*class) != but).collect();
+        let names: Vec<String> =
+            lonely.iter().take(MAX_NAMES).map(|class| format!("`{}`", shorten(&self.classes[*class]))).collect();
+        let names = names.join(", ");
+        let told = match lonely.len() {
+            0 => return None,
+            1 => format!("the class {names} has a single sample"),
+            few if few <= MAX_NAMES => format!("the classes {names} have a single sample each"),
+            many => format!("{many} classes have a single sample each, as {names}"),
+        };
+        Some(format!(
+            "{told}, which can be trained on or held out, not both: leave it out, or name another column of the classes with \
+             --label than {}",
+            column(self.names, self.label)
+        ))
+    }
+}
+
+/// Whether all are whole numbers, each larger than the one before.
+pub(super) fn is_rising(numbers: &[f64]) -> bool {
+    numbers.len() > 1 && numbers.iter().all(|number| number.fract() == 0.0) && numbers.is_sorted_by(|a, b| a < b)
+}
+
+/// A column for messages: its index, and its name if it has one.
+pub(super) fn column(names: &[String], column: usize) -> String {
+    match names.get(column) {
+        Some(name) => format!("column {column} (`{}`)", shorten(name)),
+        None => format!("column {column}"),
+    }
+}
+
+/// A word as a shell takes it.
+pub(super) fn quoted(word: &str) -> String {
+    let is_plain = !word.is_empty() && word.chars().all(|letter| letter.is_alphanumeric() || "._-+".contains(letter));
+    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}

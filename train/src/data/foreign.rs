@@ -1,0 +1,94 @@
+//! Files that are no text, told by their first bytes.
+
+/// What a file that begins with `start` is, with what to do about it; `None` if it may be a table.
+pub(super) fn told(start: &[u8]) -> Option<String> {
+    if let Some((_, kind)) = MAGIC.iter().find(|(magic, _)| start.starts_with(magic)) {
+        return Some(format!("it is {kind}, but tables are read as text; save it as CSV"));
+    }
+    if is_utf16(start) {
+        return Some("it is UTF-16 text; save it as UTF-8".to_owned());
+    }
+    let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
+    let is_json = text.strip_prefix(b"[").is_some_and(|rest| begins(rest, b"[{\"]-0123456789"))
+        || text.strip_prefix(b"{").is_some_and(|rest| begins(rest, b"\"}"));
+    is_json.then(|| "it is JSON, but a table has a row per line; save it as CSV".to_owned())
+}
+
+const MAGIC: [(&[u8], &str); 12] = [
+    (b"PAR1", "a Parquet file"),
+    (b"ARROW1", "an Arrow file"),
+    (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"\x93NUMPY", "a NumPy array"),
+    (b"PK\x03\x04", "a ZIP archive (as NPZ and XLSX files are)"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"BZh", "a bzip2 file"),
+    (b"\xfd7zXZ", "an xz file"),
+    (b"\x28\xb5\x2f\xfd", "a Zstandard file"),
+    (b"SQLite format 3", "an SQLite database"),
+    (b"%PDF", "a PDF document"),
+];
+
+/// Whether this is text of two bytes each: with its mark, or with a zero in every second byte, as Latin letters have.
+fn is_utf16(start: &[u8]) -> bool {
+    if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
+        return true;
+    }
+    let (pairs, _) = start[..start.len().min(64)].as_chunks::<2>();
+    let zeros = |at: usize| pairs.iter().filter(|pair| pair[at] == 0).count();
+    let [first, second] = [zeros(0), zeros(1)];
+    pairs.len() >= 2 && (first * 2 > pairs.len() || second * 2 > pairs.len()) && first.min(second) == 0
+}
+
+/// Whether text begins, behind blanks, with one of these characters.
+fn begins(text: &[u8], with: &[u8]) -> bool {
+    text.trim_ascii_start().first().is_some_and(|byte| with.contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn utf16(text: &str, to_bytes: fn(u16) -> [u8; 2]) -> Vec<u8> {
+        text.encode_utf16().flat_map(to_bytes).collect()
+    }
+
+    #[test]
+    fn each_kind_is_named() {
+        for (magic, kind) in MAGIC {
+            let bytes = [magic, b"\x01\x02, and more"].concat();
+            assert!(told(&bytes).is_some_and(|told| told.contains(kind) && told.contains("CSV")), "{kind}");
+        }
+        for text in ["[[1, 2], [3, 4]]", "\n { \"a\": [1, 2] }", "\u{feff}{\"a\":1}\n{\"a\":2}\n", "{}"] {
+            assert!(told(text.as_bytes()).is_some_and(|told| told.contains("JSON")), "{text}");
+        }
+    }
+
+    #[test]
+    fn text_of_two_bytes_is_named_with_and_without_its_mark() {
+        for text in ["\u{feff}a,b\n1,x\n", "a,b\n1,x\n", "größe,b\n1,x\n"] {
+            for to_bytes in [u16::to_le_bytes, u16::to_be_bytes] {
+                let told = told(&utf16(text, to_bytes));
+                assert!(told.as_ref().is_some_and(|told| told.contains("UTF-16")), "{text}: {told:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn tables_are_not_taken_for_anything_else() {
+        for text in [
+            "a,b\n1,x\n",
+            "",
+            "1",
+            "{a},b\n1,x\n",
+            "\"a\"\"b\",c\n",
+            "PARIS,b\n1,x\n",
+            "[a],b\n1,x\n",
+            "größe,b\n",
+            "\0",
+            "\0\0\0\0",
+        ] {
+            assert_eq!(told(text.as_bytes()), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What was done to a data set's values before training, and what its numbers stand for: who uses a trained model must do
+//! the same.
+
+use serde::{Deserialize, Serialize};
+use starling_topology::Digest;
+
+use super::{DataDescription, IDX_HELD_OUT, NONE, split};
+
+/// The longest encoded preprocessing that is kept and handed out: some hundred thousand columns.
+pub const MAX_PREPROCESSING_BYTES: usize = 8 << 20;
+/// The largest data set whose held-out rows are numbered.
+const MAX_NUMBERED_SAMPLES: u64 = 1 << 22;
+
+/// How values become features.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Scales {
+    /// All are divided by one number.
+    Divide(f64),
+    /// Each less its column's mean, divided by its column's standard deviation, both over the training samples. A deviation
+    /// of 0 makes a column 0.
+    Standardize {
+        /// One for each feature.
+        means: Vec<f64>,
+        /// One for each feature.
+        deviations: Vec<f64>,
+    },
+}
+
+/// Everything that a trained model's user must know of the data besides its description.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Preprocessing {
+    /// How values become features.
+    pub scales: Scales,
+    /// What each class is called, in the order of the model's outputs.
+    pub classes: Vec<String>,
+    /// What each feature is called, in the order of the model's inputs. Empty if they have no names.
+    pub features: Vec<String>,
+    /// What the label column is called, if it has a name.
+    pub label: Option<String>,
+}
+
+impl Preprocessing {
+    /// The canonical bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("invariant: it has no type that cannot be encoded")
+    }
+
+    /// blake3 of the canonical bytes.
+    pub fn digest(&self) -> Digest {
+        Digest(*blake3::hash(&self.encode()).as_bytes())
+    }
+
+    /// Reads the preprocessing of the data that `description` is of.
+    ///
+    /// # Errors
+    /// Why the bytes are not that, as a sentence.
+    pub fn decode(bytes: &[u8], description: &DataDescription) -> Result<Self, String> {
+        if bytes.len() > MAX_PREPROCESSING_BYTES {
+            return Err(format!("it has {} bytes, but at most {MAX_PREPROCESSING_BYTES} are possible", bytes.len()));
+        }
+        let found = Digest(*blake3::hash(bytes).as_bytes());
+        if found != description.preprocessing {
+            return Err(format!("its blake3 should be {}, but is {found}", description.preprocessing));
+        }
+        let preprocessing: Self = postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
+        let [features, classes] = [description.features, description.classes].map(|count| count as usize);
+        let are_scaled = match &preprocessing.scales {
+            Scales::Divide(_) => true,
+            Scales::Standardize { means, deviations } => means.len() == features && deviations.len() == features,
+        };
+        let are_named = preprocessing.features.is_empty() || preprocessing.features.len() == features;
+        if are_scaled && are_named && preprocessing.classes.len() == classes {
+            return Ok(preprocessing);
+        }
+        Err("it does not have the features and classes that the run says".to_owned())
+    }
+}
+
+/// The rows that are held out of the data that `description` is of, split by `seed`; they count from 0, without the header.
+/// `None` if the data brings held-out samples of its own, or is so large that nobody reads a list.
+pub fn held_out_rows(description: &DataDescription, seed: u64) -> Option<Vec<u32>> {
+    let has_rows = ![IDX_HELD_OUT, NONE].contains(&description.kind.as_str());
+    let samples = u32::try_from(description.samples).ok().filter(|_| description.samples <= MAX_NUMBERED_SAMPLES)?;
+    has_rows.then(|| split::draw(samples, description.held_out, seed).1)
+}
+
+#[cfg(test)]
+mod tests {
+    use starling_topology::Generator;
+
+    use super::*;
+    use crate::data::{DataOptions, Dataset};
+
+    #[test]
+    fn only_the_bytes_that_the_run_names_are_read() {
+        let dataset = Dataset::load(&DataOptions::default()).expect("embedded");
+        let (preprocessing, description) = (dataset.preprocessing(), dataset.description());
+        assert_eq!(preprocessing.scales, Scales::Divide(16.0));
+        let bytes = preprocessing.encode();
+        assert_eq!(Preprocessing::decode(&bytes, &description).as_ref(), Ok(preprocessing));
+        let mut generator = Generator::new(3);
+        for _ in 0..200 {
+            let mut damaged = bytes.clone();
+            let at = generator.below(bytes.len() as u32) as usize;
+            damaged[at] ^= 1 << generator.below(8);
+            let reason = Preprocessing::decode(&damaged, &description).expect_err("damaged");
+            assert!(reason.contains("blake3"), "{reason}");
+        }
+        // A run may name bytes that do not fit it.
+        for (change, part) in [
+            (DataDescription { classes: 11, ..description.clone() }, "features and classes"),
+            (DataDescription { preprocessing: Digest([1; 32]), ..description.clone() }, "blake3"),
+        ] {
+            assert!(Preprocessing::decode(&bytes, &change).is_err_and(|reason| reason.contains(part)));
+        }
+        let other = Preprocessing { features: vec!["a".to_owned()], ..preprocessing.clone() };
+        let named = DataDescription { preprocessing: other.digest(), ..description.clone() };
+        assert!(Preprocessing::decode(&other.encode(), &named).is_err_and(|reason| reason.contains("features")));
+        let long = vec![0; MAX_PREPROCESSING_BYTES + 1];
+        assert!(Preprocessing::decode(&long, &description).is_err_and(|reason| reason.contains("at most")));
+    }
+
+    #[test]
+    fn held_out_rows_are_those_of_the_split() {
+        let dataset = Dataset::load(&DataOptions::default()).expect("embedded");
+        let mut description = dataset.description();
+        let rows = held_out_rows(&description, dataset.seed()).expect("few");
+        assert_eq!(rows.len(), dataset.held_out().len());
+        let whole = Dataset::load(&DataOptions { held_out: 0.0, ..DataOptions::default() }).expect("embedded");
+        let labels: Vec<u32> = rows.iter().map(|row| whole.training().labels()[*row as usize]).collect();
+        assert_eq!(labels, dataset.held_out().labels());
+        assert_eq!(held_out_rows(&whole.description(), 42), Some(Vec::new()));
+        description.samples = MAX_NUMBERED_SAMPLES + 1;
+        assert_eq!(held_out_rows(&description, 42), None);
+        assert_eq!(held_out_rows(&DataDescription::none(), 42), None);
+    }
+}

@@ -1,0 +1,171 @@
+//! What was understood of a data set, for its user.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{CSV, Delimiter, shorten};
+
+/// Classes whose samples are counted one by one for programs.
+const MAX_COUNTED: usize = 100;
+/// Classes that are named in the sentence.
+const MAX_NAMED: usize = 12;
+
+/// A class, and how many samples it has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassCount {
+    /// What it is called; the start of a long name.
+    pub name: String,
+    /// Its samples, those held out included.
+    pub samples: u64,
+}
+
+/// What was understood of a data set. Its `Display` is one line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataSummary {
+    /// Where it comes from.
+    pub source: String,
+    /// One of [`KINDS`](super::KINDS).
+    pub kind: String,
+    /// How many samples there are, those held out included.
+    pub samples: u64,
+    /// How many of them are kept from training.
+    pub held_out: u64,
+    /// How many features a sample has.
+    pub features: u32,
+    /// A sample as an image: channels, height, width.
+    pub shape: [u32; 3],
+    /// Of a table: the column that holds the labels, from 0.
+    pub label: Option<u32>,
+    /// What that column is called, if it has a name.
+    pub label_name: Option<String>,
+    /// Of a table: whether the first row holds the columns' names.
+    pub header: Option<bool>,
+    /// Of a table: what separates its cells.
+    pub delimiter: Option<Delimiter>,
+    /// How many classes there are.
+    pub classes: u32,
+    /// The first classes, with their samples.
+    pub counts: Vec<ClassCount>,
+}
+
+impl DataSummary {
+    /// How many samples each of the first classes has.
+    pub(super) fn count<'a>(names: &[String], labels: impl Iterator<Item = &'a u32>) -> Vec<u64> {
+        let mut counts = vec![0; names.len()];
+        labels.for_each(|label| counts[*label as usize] += 1);
+        counts
+    }
+
+    /// The first classes, as they are told.
+    pub(super) fn told(names: &[String], counts: &[u64]) -> Vec<ClassCount> {
+        let told = names.iter().zip(counts).take(MAX_COUNTED);
+        told.map(|(name, samples)| ClassCount { name: shorten(name), samples: *samples }).collect()
+    }
+
+    fn classes(&self) -> String {
+        let mut named: Vec<String> = self.counts.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+        if (self.classes as usize) > named.len() {
+            named.push("...".to_owned());
+        }
+        format!("{} classes: {}", self.classes, named.join(", "))
+    }
+}
+
+impl fmt::Display for ClassCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A number beside a number needs marks.
+        let is_number = self.name.parse::<f64>().is_ok();
+        if is_number {
+            write!(f, "`{}` {}", self.name, self.samples)
+        } else {
+            write!(f, "{} {}", self.name, self.samples)
+        }
+    }
+}
+
+impl fmt::Display for DataSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { source, samples, features, held_out, .. } = self;
+        if self.kind != CSV {
+            let [channels, height, width] = self.shape;
+            let depth = if channels == 1 { String::new() } else { format!("{channels}x") };
+            return write!(
+                f,
+                "{source}: {samples} images of {depth}{height}x{width} ({}), {held_out} held out",
+                self.classes()
+            );
+        }
+        let noun = if *features == 1 { "feature" } else { "features" };
+        write!(f, "{source}: {samples} rows, {features} {noun}, label column {}", self.label.unwrap_or_default())?;
+        if let Some(name) = &self.label_name {
+            write!(f, " `{name}`")?;
+        }
+        let header = if self.header == Some(true) { "header found" } else { "no header" };
+        write!(f, " ({}), {header}, {held_out} held out", self.classes())?;
+        match self.delimiter {
+            Some(Delimiter::Comma) | None => Ok(()),
+            Some(delimiter) => write!(f, ", separated by {delimiter}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary() -> DataSummary {
+        let counts = [("a", 59), ("b", 71), ("c", 48)];
+        DataSummary {
+            source: "table.csv".to_owned(),
+            kind: CSV.to_owned(),
+            samples: 178,
+            held_out: 36,
+            features: 13,
+            shape: [1, 1, 13],
+            label: Some(0),
+            label_name: Some("cultivar".to_owned()),
+            header: Some(true),
+            delimiter: Some(Delimiter::Comma),
+            classes: 3,
+            counts: counts.map(|(name, samples)| ClassCount { name: name.to_owned(), samples }).to_vec(),
+        }
+    }
+
+    #[test]
+    fn a_table_is_one_line() {
+        assert_eq!(
+            summary().to_string(),
+            "table.csv: 178 rows, 13 features, label column 0 `cultivar` (3 classes: a 59, b 71, c 48), header found, 36 held out"
+        );
+        let bare = DataSummary {
+            label_name: None,
+            header: Some(false),
+            delimiter: Some(Delimiter::Tab),
+            features: 1,
+            ..summary()
+        };
+        let line = bare.to_string();
+        assert!(line.contains("1 feature, label column 0 (3 classes"), "{line}");
+        assert!(line.ends_with("no header, 36 held out, separated by tab"), "{line}");
+    }
+
+    #[test]
+    fn long_lists_of_classes_are_cut() {
+        let names: Vec<String> = (0..300).map(|class| class.to_string()).collect();
+        let labels: Vec<u32> = (0..600).map(|sample| sample % 300).collect();
+        let counts = DataSummary::count(&names, labels.iter());
+        assert_eq!(counts, vec![2; 300]);
+        let told = DataSummary { classes: 300, counts: DataSummary::told(&names, &counts), ..summary() };
+        assert_eq!(told.counts.len(), MAX_COUNTED);
+        let line = told.to_string();
+        assert!(line.contains("300 classes: `0` 2, `1` 2, ") && line.contains("`11` 2, ...)"), "{line}");
+    }
+
+    #[test]
+    fn images_are_one_line() {
+        let images =
+            DataSummary { kind: "digits".to_owned(), source: "digits".to_owned(), shape: [1, 8, 8], ..summary() };
+        assert_eq!(images.to_string(), "digits: 178 images of 8x8 (3 classes: a 59, b 71, c 48), 36 held out");
+    }
+}
