@@ -1,10 +1,11 @@
 //! Checkpoints that members vouch for, and what a run goes on from when all of them were killed.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
-use starling_tests::{Peer, PeerOptions, checkpoints, newest_stable};
+use starling_tests::{Peer, PeerOptions, checkpoints, newest_stable, starling};
 use tempfile::TempDir;
 
 /// Steps that take a few milliseconds each, and more of them than any test waits for.
@@ -120,4 +121,68 @@ fn a_flipped_bit_is_named_and_the_state_comes_from_the_others() {
     assert!(warning["message"].as_str().is_some_and(|message| message.contains(&name)), "{warning}");
     second.wait_for("the others' state", |event| event["event"] == "synced");
     go_on_together([first, second, third], newest);
+}
+
+/// A member that saves after each step, and keeps one checkpoint.
+fn in_a_hurry() -> Peer {
+    Peer::run(&PeerOptions::flags("--model mlp:8 --steps 10000000 --checkpoint-every 1 --checkpoint-keep 1"))
+}
+
+/// What a verb of `checkpoint` says in `dir`, which must end well.
+fn checkpoint(dir: &Path, flags: &[&str]) -> Value {
+    let output = starling(dir).args(["checkpoint", "--json"]).args(flags).output().expect("it runs");
+    assert!(output.status.success(), "{flags:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn checkpoints_are_looked_at_while_the_node_replaces_them() {
+    let peer = in_a_hurry();
+    let dir = peer.dir();
+    peer.wait_for("a checkpoint", |event| event["event"] == "saved");
+    let mut exported = BTreeSet::new();
+    while exported.len() < 8 {
+        let listed = checkpoint(dir.path(), &["ls", "--data-dir", "state"]);
+        assert!(listed["checkpoints"].as_array().is_some_and(|list| !list.is_empty()), "{listed}");
+        let verified = checkpoint(dir.path(), &["verify", "--data-dir", "state"]);
+        assert_eq!(verified["damaged"], 0, "{verified}");
+        let said = checkpoint(dir.path(), &["export", "--data-dir", "state", "--to", "model.safetensors"]);
+        exported.insert(step(&said));
+        let model = std::fs::read(dir.path().join("model.safetensors")).expect("written");
+        safetensors::SafeTensors::deserialize(&model).expect("a model");
+    }
+    peer.signal("TERM");
+    let outcome = peer.finish();
+    let last = outcome.summary()["steps"].as_u64().expect("a step");
+    assert!(exported.iter().all(|step| *step <= last), "{exported:?}, of {last}");
+    let is_warning = |(_, event): &&(_, Value)| event["event"] == "warning";
+    assert_eq!(outcome.events.iter().find(is_warning), None, "the node does not notice");
+}
+
+#[test]
+fn a_checkpoint_is_fetched_though_newer_ones_take_its_place() {
+    let peer = in_a_hurry();
+    let stable = |event: &Value| is_stable(event, 1);
+    peer.wait_for("a stable checkpoint", stable);
+    let keeper = Peer::keep_in(
+        Arc::new(TempDir::new().expect("a temp dir")),
+        &peer.ticket(),
+        &PeerOptions::flags("--checkpoint-keep 1"),
+    );
+    keeper.wait_for("a stable checkpoint", stable);
+    for ticket in [peer.ticket(), keeper.ticket()] {
+        for _ in 0..3 {
+            let dir = TempDir::new().expect("a temp dir");
+            let fetched = checkpoint(dir.path(), &["fetch", &ticket, "--data-dir", "state"]);
+            let verified = checkpoint(dir.path(), &["verify", "--data-dir", "state"]);
+            assert_eq!((&verified["checkpoints"][0]["step"], &verified["damaged"]), (&fetched["step"], &0.into()));
+            // With all that it takes to use the model.
+            let said = checkpoint(dir.path(), &["export", "--data-dir", "state", "--to", "model.safetensors"]);
+            assert_eq!((&said["step"], &said["preprocessing"]), (&fetched["step"], &true.into()));
+        }
+    }
+    for peer in [keeper, peer] {
+        peer.signal("TERM");
+        assert_eq!(peer.finish().summary()["outcome"], "left");
+    }
 }

@@ -11,5 +11,6 @@ mod refusals;
 mod restarts;
 mod sharing;
 mod swarms;
+mod tables;
 mod tidy;
 mod training;

@@ -84,21 +84,15 @@ impl Understood<'_> {
             return None;
         }
         let told = format!(
-            "the label, {}, has {classes} different values in {rows} rows, and each is learned as a class of its own",
+            "the label, {}, has {classes} different values in {rows} rows, and each is learned as a class of its own: if it is \
+             a measurement, name the column of the classes with --label",
             column(self.names, self.label)
         );
         let first = self.distinct_in_first().filter(|_| !self.is_label_said && self.label != 0);
-        Some(match first {
-            Some(distinct) => {
-                let flag = self.names.first().map_or_else(|| "0".to_owned(), |name| shorten(name));
-                format!(
-                    "{told}: {} has only {distinct}, so if these are the classes, pass --label {}",
-                    column(self.names, 0),
-                    quoted(&flag)
-                )
-            }
-            None => format!("{told}: if it is a measurement, name the column of the classes with --label"),
-        })
+        Some(first.map_or(told.clone(), |distinct| {
+            let flag = self.names.first().map_or("0", String::as_str);
+            format!("{told}; {} has only {distinct} values: --label {}", column(self.names, 0), quoted(flag))
+        }))
     }
 
     /// How many different values the first column has, if they may be classes: few whole numbers.
@@ -123,15 +117,15 @@ impl Understood<'_> {
         let names: Vec<String> =
             lonely.iter().take(MAX_NAMES).map(|class| format!("`{}`", shorten(&self.classes[*class]))).collect();
         let names = names.join(", ");
-        let told = match lonely.len() {
+        let (told, rows) = match lonely.len() {
             0 => return None,
-            1 => format!("the class {names} has a single sample"),
-            few if few <= MAX_NAMES => format!("the classes {names} have a single sample each"),
-            many => format!("{many} classes have a single sample each, as {names}"),
+            1 => (format!("the class {names} has a single sample"), "its row"),
+            few if few <= MAX_NAMES => (format!("the classes {names} have a single sample each"), "their rows"),
+            many => (format!("{many} classes, as {names}, have a single sample each"), "their rows"),
         };
         Some(format!(
-            "{told}, which can be trained on or held out, not both: leave it out, or name another column of the classes with \
-             --label than {}",
+            "{told}, which is either trained on or held out: leave {rows} out, or, if {} does not hold the classes, name the \
+             column that does with --label",
             column(self.names, self.label)
         ))
     }

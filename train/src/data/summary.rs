@@ -8,8 +8,10 @@ use super::{CSV, Delimiter, shorten};
 
 /// Classes whose samples are counted one by one for programs.
 const MAX_COUNTED: usize = 100;
-/// Classes that are named in the sentence.
+/// Classes that are all named in the sentence.
 const MAX_NAMED: usize = 12;
+/// Of a longer list, its beginning.
+const MAX_NAMED_OF_MANY: usize = 5;
 
 /// A class, and how many samples it has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,8 +66,10 @@ impl DataSummary {
     }
 
     fn classes(&self) -> String {
-        let mut named: Vec<String> = self.counts.iter().take(MAX_NAMED).map(ToString::to_string).collect();
-        if (self.classes as usize) > named.len() {
+        let all = self.classes as usize;
+        let shown = if all > MAX_NAMED { MAX_NAMED_OF_MANY } else { all };
+        let mut named: Vec<String> = self.counts.iter().take(shown).map(ToString::to_string).collect();
+        if all > named.len() {
             named.push("...".to_owned());
         }
         format!("{} classes: {}", self.classes, named.join(", "))
@@ -159,7 +163,7 @@ mod tests {
         let told = DataSummary { classes: 300, counts: DataSummary::told(&names, &counts), ..summary() };
         assert_eq!(told.counts.len(), MAX_COUNTED);
         let line = told.to_string();
-        assert!(line.contains("300 classes: `0` 2, `1` 2, ") && line.contains("`11` 2, ...)"), "{line}");
+        assert!(line.contains("300 classes: `0` 2, `1` 2, ") && line.contains("`4` 2, ...)"), "{line}");
     }
 
     #[test]

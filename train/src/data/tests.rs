@@ -46,6 +46,8 @@ fn refused(bytes: impl AsRef<[u8]>, change: impl FnOnce(&mut DataOptions), parts
     }
 }
 
+mod tables;
+
 mod digits {
     use super::*;
 

@@ -1,0 +1,198 @@
+//! Tables as people have them: what is understood of them is told, and what was learned from them can be used elsewhere.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use safetensors::SafeTensors;
+use serde_json::Value;
+use starling_tests::{Outcome, Peer, PeerOptions, data, starling};
+use tempfile::TempDir;
+
+/// The breast cancer table with its class first, as a word, and semicolons between its cells.
+fn write_table(folder: &Path) -> PathBuf {
+    let table = std::fs::read_to_string(data::breast_cancer()).expect("the table is there");
+    let mut lines = table.lines().map(|line| {
+        let (features, label) = line.rsplit_once(',').expect("columns");
+        let label = match label {
+            "1" => "benign",
+            "0" => "malignant",
+            name => name,
+        };
+        format!("{label},{features}").replace(',', ";") + "\n"
+    });
+    let header = lines.next().expect("a header").replacen("benign", "diagnosis", 1);
+    let path = folder.join("table.csv");
+    std::fs::write(&path, header + &lines.collect::<String>()).expect("written");
+    path
+}
+
+/// A model as another program finds it.
+struct Model {
+    metadata: HashMap<String, String>,
+    tensors: HashMap<String, (Vec<usize>, Vec<f32>)>,
+}
+
+impl Model {
+    fn read(path: &Path) -> Self {
+        let bytes = std::fs::read(path).expect("there");
+        let (_, header) = SafeTensors::read_metadata(&bytes).expect("a header");
+        let metadata = header.metadata().clone().expect("metadata");
+        let file = SafeTensors::deserialize(&bytes).expect("tensors");
+        let number = |bytes: &[u8; 4]| f32::from_le_bytes(*bytes);
+        let tensor = |(name, view): (String, safetensors::tensor::TensorView<'_>)| {
+            (name, (view.shape().to_vec(), view.data().as_chunks::<4>().0.iter().map(number).collect()))
+        };
+        Self { metadata, tensors: file.tensors().into_iter().map(tensor).collect() }
+    }
+
+    fn list(&self, key: &str) -> Vec<Value> {
+        serde_json::from_str(&self.metadata[key]).expect("a list")
+    }
+
+    fn numbers(&self, key: &str) -> Vec<f64> {
+        self.list(key).iter().map(|value| value.as_f64().expect("a number")).collect()
+    }
+
+    /// x · weight + bias.
+    fn linear(&self, layer: &str, inputs: &[f32]) -> Vec<f32> {
+        let (shape, weights) = &self.tensors[&format!("{layer}.weight")];
+        let mut outputs = self.tensors[&format!("{layer}.bias")].1.clone();
+        for (input, row) in inputs.iter().zip(weights.chunks_exact(shape[1])) {
+            outputs.iter_mut().zip(row).for_each(|(output, weight)| *output += input * weight);
+        }
+        outputs
+    }
+
+    /// The class that a model with one hidden layer sees in a row of the table, and the one that the table says.
+    fn classes(&self, row: &str) -> [String; 2] {
+        let mut cells: Vec<&str> = row.split(';').collect();
+        let label = cells.remove(self.metadata["label_column"].parse().expect("an index")).to_owned();
+        let (means, deviations) = (self.numbers("means"), self.numbers("deviations"));
+        let value = |(at, cell): (usize, &&str)| {
+            let value: f64 = cell.parse().expect("a number");
+            if deviations[at] == 0.0 { 0.0 } else { ((value - means[at]) / deviations[at]) as f32 }
+        };
+        let inputs: Vec<f32> = cells.iter().enumerate().map(value).collect();
+        let hidden: Vec<f32> = self.linear("hidden.0", &inputs).into_iter().map(|value| value.max(0.0)).collect();
+        let outputs = self.linear("output", &hidden);
+        let best = (0..outputs.len()).max_by(|a, b| outputs[*a].total_cmp(&outputs[*b])).expect("classes");
+        [self.list("class_names")[best].as_str().expect("a name").to_owned(), label]
+    }
+}
+
+#[test]
+fn a_model_reaches_its_accuracy_by_what_its_file_says() {
+    let folder = TempDir::new().expect("a temp dir");
+    let (table, exported) = (write_table(folder.path()), folder.path().join("model.safetensors"));
+    let options = PeerOptions::flags("--label diagnosis --model mlp:8 --steps 60 --seed 5");
+    let peer = Peer::run(&options.with("--data", &table).with("--export", &exported));
+    let dir = peer.dir();
+    let outcome = peer.finish();
+    let accuracy = outcome.summary()["accuracy"].as_f64().expect("a share");
+
+    let model = Model::read(&exported);
+    for (key, value) in [
+        ("scaling", "standardize"),
+        ("label_name", "diagnosis"),
+        ("label_column", "0"),
+        ("header", "true"),
+        ("delimiter", "semicolon"),
+        ("class_names", r#"["benign","malignant"]"#),
+    ] {
+        assert_eq!(model.metadata[key], value, "{key}");
+    }
+    assert_eq!(model.list("feature_names").len(), 30);
+    let text = std::fs::read_to_string(&table).expect("there");
+    let rows: Vec<&str> = text.lines().skip(1).collect();
+    let held_out = model.numbers("held_out_rows");
+    assert_eq!(held_out.len(), 114);
+    let right = held_out.iter().filter(|row| {
+        let [seen, is] = model.classes(rows[**row as usize]);
+        seen == is
+    });
+    let (right, printed) = (right.count() as f64, accuracy * held_out.len() as f64);
+    assert!((right - printed).abs() < 1.5, "{right} right, but {printed} were told");
+    assert!(right > 100.0, "{right} of 114 are too few to show anything");
+
+    // A checkpoint says the same.
+    let again = folder.path().join("again.safetensors");
+    let mut command = starling(dir.path());
+    command.args(["checkpoint", "export", "--json", "--data-dir", "state", "--to"]).arg(&again);
+    let output = command.output().expect("it runs");
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&said["step"], &said["preprocessing"]), (&60.into(), &true.into()), "{said}");
+    let other = Model::read(&again);
+    assert_eq!((other.metadata, other.tensors), (model.metadata, model.tensors));
+}
+
+/// Founds a run of one step on a table, and hands out what was told.
+fn told(text: &str, flags: &str) -> Outcome {
+    let folder = TempDir::new().expect("a temp dir");
+    let path = folder.path().join("table.csv");
+    std::fs::write(&path, text).expect("written");
+    let options = PeerOptions::flags(&format!("--steps 1 --model softmax {flags}")).with("--data", &path);
+    Peer::run(&options).finish()
+}
+
+/// What was understood of the data, and the warnings.
+fn understood(outcome: &Outcome) -> (&Value, Vec<&str>) {
+    let events = || outcome.events.iter().map(|(_, event)| event);
+    let data = events().find(|event| event["event"] == "data").expect("what was understood");
+    let warnings = events().filter(|event| event["event"] == "warning");
+    (data, warnings.map(|event| event["message"].as_str().expect("text")).collect())
+}
+
+#[test]
+fn what_was_likely_not_meant_is_told_with_the_flag_that_mends_it() {
+    let rows = |row: fn(u32) -> String| (0..178).map(|at| row(at) + "\n").collect::<String>();
+    let class_first = rows(|row| format!("{},{row}.5,{}", row % 3 + 1, 278 + 7 * (row % 121)));
+    let prices = rows(|row| format!("{}.25,{}", row * row, 10_000 + 37 * row));
+    let years = format!("2019,2020,2021\n{}", rows(|row| format!("{row}.5,{row}.25,{}", row % 3)));
+    for (text, mended_by, classes) in
+        [(&class_first, "--label 0", [121, 3]), (&prices, "--label", [178, 0]), (&years, "--header", [4, 3])]
+    {
+        // Two classes are held out by chance, or none: the batch is smaller than any table.
+        let outcome = told(text, "--batch-size 1");
+        let (data, warnings) = understood(&outcome);
+        assert_eq!((&data["classes"], &data["header"]), (&classes[0].into(), &false.into()), "{data}");
+        assert!(warnings.len() == 1 && warnings[0].contains(mended_by), "{mended_by}: {warnings:?}");
+        if classes[1] > 0 {
+            let outcome = told(text, &format!("--batch-size 1 {mended_by}"));
+            let (data, warnings) = understood(&outcome);
+            assert_eq!((&data["classes"], warnings), (&classes[1].into(), Vec::new()), "{data}");
+        }
+    }
+    let outcome = told(&class_first, "--label 0 --batch-size 1000");
+    let (data, warnings) = understood(&outcome);
+    assert!(warnings.len() == 1 && warnings[0].contains("--batch-size"), "{warnings:?}");
+    let counts = serde_json::json!([{"name":"1","samples":60},{"name":"2","samples":59},{"name":"3","samples":59}]);
+    assert_eq!((&data["samples"], &data["counts"]), (&178.into(), &counts));
+}
+
+#[test]
+fn what_was_understood_is_one_line() {
+    let folder = TempDir::new().expect("a temp dir");
+    write_table(folder.path());
+    let mut command = starling(folder.path());
+    let run = ["run", "--data", "table.csv", "--label", "diagnosis", "--steps", "1", "--data-dir", "state"];
+    let output = command.args(run).args(["--listen", "/ip4/127.0.0.1/tcp/0", "--device", "cpu"]).output();
+    let output = output.expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let expected = "table.csv: 569 rows, 30 features, label column 0 `diagnosis` (2 classes: benign 357, malignant 212), \
+                    header found, 114 held out, separated by semicolon";
+    assert!(text.lines().any(|line| line.ends_with(expected)), "{text}");
+}
+
+#[test]
+fn copies_with_other_delimiters_are_one_data_set() {
+    let folder = TempDir::new().expect("a temp dir");
+    let table = write_table(folder.path());
+    let other = folder.path().join("other.csv");
+    let text = std::fs::read_to_string(&table).expect("there").replace(';', "\t");
+    std::fs::write(&other, text).expect("written");
+    let flags = "--label diagnosis --model softmax --steps 40 --min-peers 2";
+    let founder = Peer::run(&PeerOptions::flags(flags).with("--data", &table));
+    let joiner = Peer::join(&founder.ticket(), &PeerOptions::flags("--delimiter tab").with("--data", &other));
+    let outcomes = [joiner.finish(), founder.finish()];
+    assert_eq!(outcomes[0].summary()["digest"], outcomes[1].summary()["digest"]);
+}

@@ -1,0 +1,227 @@
+//! What is understood of tables as people have them, and what their users are told.
+
+use super::*;
+
+fn doubts(text: &str, change: impl FnOnce(&mut DataOptions)) -> Vec<String> {
+    load_csv(text.as_bytes(), change).expect("a table that can be trained on").warnings(1)
+}
+
+/// There must be one warning, and it must have all of `parts`.
+fn warned(text: &str, parts: &[&str]) {
+    let doubts = doubts(text, |_| {});
+    assert_eq!(doubts.len(), 1, "{doubts:?}");
+    for part in parts {
+        assert!(doubts[0].contains(part), "`{part}` is not in: {}", doubts[0]);
+    }
+}
+
+/// Rows of `row`, with `header` above them.
+fn table(header: &str, rows: u32, row: impl Fn(u32) -> String) -> String {
+    let rows: String = (0..rows).map(|at| row(at) + "\n").collect();
+    if header.is_empty() { rows } else { format!("{header}\n{rows}") }
+}
+
+#[test]
+fn classes_in_the_first_column_are_seen() {
+    // The class first, a whole number last.
+    let text = table("", 178, |row| format!("{},{}.5,{}", row % 3 + 1, row, 278 + 7 * (row % 121)));
+    warned(&text, &["column 2", "121 different values in 178 rows", "column 0 has only 3 values: --label 0"]);
+    let named = format!("my class,alcohol,proline\n{text}");
+    warned(&named, &["column 2 (`proline`)", "column 0 (`my class`) has only 3 values: --label 'my class'"]);
+    let right = load_csv(text.as_bytes(), |options| options.label = Some(written("0"))).expect("good data");
+    assert_eq!((right.warnings(1), right.class_names().len()), (vec![], 3));
+}
+
+#[test]
+fn a_measurement_as_label_is_seen() {
+    let text = table("area,price", 200, |row| format!("{}.25,{}", row * row, 10_000 + 37 * row));
+    warned(&text, &["column 1 (`price`)", "200 different values in 200 rows", "with --label"]);
+    // By the hundred, though some have several rows.
+    let text = table("", 3000, |row| format!("{}.25,{}", row, row % 150));
+    warned(&text, &["150 different values in 3000 rows"]);
+    // Said or not, it is strange; but what was said is not suggested again.
+    let text = table("", 100, |row| format!("{},{}.5,{row}", row % 2, row));
+    let said = doubts(&text, |options| options.label = Some(written("2")));
+    assert!(said.len() == 1 && !said[0].contains("--label 0"), "{said:?}");
+}
+
+#[test]
+fn a_header_of_numbers_is_seen() {
+    let rows = |columns: usize| move |row: u32| format!("{}{}", "0.25,".repeat(columns), row % 2);
+    for (header, columns) in [
+        ("2019,2020,2021,2022,2023", 4),
+        ("1,2,3", 2),
+        // As numbered by a program, with as many columns as there are classes and more.
+        ("0,1,2,3,4,5", 5),
+        // A name for the label alone.
+        ("0.5,1.5,kind", 2),
+    ] {
+        let text = table(header, 60, rows(columns));
+        let shown = header.get(..5).expect("longer");
+        warned(&text, &["the first row", shown, "pass --header"]);
+        for said in [true, false] {
+            let told = doubts(&text, |options| options.header = Some(said));
+            assert!(!told.iter().any(|doubt| doubt.contains("--header")), "{header}: {told:?}");
+        }
+    }
+    // Numbered columns whose last number is a class too.
+    warned(&table("0,1,2,3,4", 60, |row| format!("0.5,0.5,0.5,0.5,{}", row % 5)), &["--header"]);
+    let long = (2000..2030).map(|year| year.to_string()).collect::<Vec<_>>().join(",");
+    warned(&table(&long, 60, rows(29)), &["2000,2001,2002,2003,2004,2005,...`"]);
+}
+
+#[test]
+fn classes_with_one_sample_are_named() {
+    let kind = |row: u32| match row {
+        0 => "only",
+        1 => "lone",
+        row if row % 2 == 0 => "a",
+        _ => "b",
+    };
+    let text = table("height,kind", 60, |row| format!("{row}.5,{}", kind(row)));
+    warned(&text, &["`lone`, `only` have a single sample each", "leave their rows out", "--label"]);
+    let text = table("height,kind", 60, |row| format!("{row}.5,{}", kind(row.max(1))));
+    warned(&text, &["the class `lone` has a single sample"]);
+    let text = table("", 90, |row| format!("{row}.5,{}", if row < 6 { 100 + row } else { row % 2 }));
+    warned(&text, &["6 classes, as `100`, `101`, `102`, have a single sample each"]);
+}
+
+#[test]
+fn sound_tables_draw_no_warning() {
+    for (what, text) in [
+        ("a few rows of each class", table("", 150, |row| format!("{row}.5,2,{}", row % 3))),
+        ("ten classes with few rows", table("", 40, |row| format!("{row}.5,2,{}", row % 10))),
+        ("letters", table("x,kind", 400, |row| format!("{row}.5,{}", char::from(b'a' + (row % 26) as u8)))),
+        ("classes by the hundred with many rows each", table("", 12_000, |row| format!("{row},{}", row % 120))),
+        ("an id first, counting up", table("", 60, |row| format!("{row},{},{}.5,{}", row + 1, row + 2, row % 2))),
+        ("whole numbers that rise in each row", table("", 60, |row| format!("{row},{},{}", row + 5, row % 3))),
+        (
+            "a first row of whole numbers, of a class with others",
+            table("", 60, |row| if row == 0 { "1,2,0".to_owned() } else { format!("0.5,0.25,{}", row % 2) }),
+        ),
+    ] {
+        assert_eq!(doubts(&text, |_| {}), Vec::<String>::new(), "{what}");
+    }
+    assert_eq!(Dataset::load(&DataOptions::default()).expect("embedded").warnings(1438), Vec::<String>::new());
+}
+
+#[test]
+fn little_data_and_large_batches_are_told() {
+    let dataset = load_csv(b"1,2,a\n3,4,b\n", |options| options.held_out = 0.2).expect("two rows");
+    let warnings = dataset.warnings(64).join("\n");
+    for part in
+        ["only 1 sample to train on, and 1 held out", "a batch of 64 is larger than the 1 samples", "--batch-size"]
+    {
+        assert!(warnings.contains(part), "`{part}` is not in: {warnings}");
+    }
+    let digits = Dataset::load(&DataOptions::default()).expect("embedded");
+    assert_eq!(digits.warnings(1439).len(), 1);
+    assert!(digits.warnings(1439)[0].contains("1438 samples"));
+}
+
+#[test]
+fn columns_that_can_not_be_scaled_are_told() {
+    let text = table("a,kind,b,c", 40, |row| {
+        let b = if row == 7 { "1e308".to_owned() } else { row.to_string() };
+        format!("{row},{},{b},5", row % 2)
+    });
+    let dataset = load_csv(text.as_bytes(), |options| options.label = Some(written("kind"))).expect("finite numbers");
+    let warnings = dataset.warnings(1);
+    assert!(warnings.len() == 1 && warnings[0].starts_with("column 2 (`b`): "), "{warnings:?}");
+    assert!((0..dataset.training().len()).all(|row| dataset.training().row(row)[1] == 0.0));
+    let Scales::Standardize { deviations, .. } = &dataset.preprocessing().scales else { panic!("a table") };
+    assert_eq!((deviations[1], deviations[2]), (0.0, 0.0));
+}
+
+#[test]
+fn a_text_column_is_offered_as_the_label() {
+    let none = |_: &mut DataOptions| {};
+    refused("cultivar,alcohol\na,1.5\nb,2.5\n", none, &["row 2", "`a` is not a number", "pass --label cultivar"]);
+    refused("my kind,x\na,1\nb,2\n", none, &["pass --label 'my kind'"]);
+    refused("a,1\nb,2\n", |options| options.header = Some(false), &["pass --label 0"]);
+    let message =
+        |text: &str, change: fn(&mut DataOptions)| load_csv(text.as_bytes(), change).expect_err("text").to_string();
+    let told = message("cultivar,alcohol,kind\na,1.5,x\n", |options| options.label = Some(written("kind")));
+    assert!(!told.contains("--label"), "{told}");
+    let told = message("a,b,kind\n2024-01-05,1.5,x\n2024-01-06,2.5,y\n", none);
+    assert!(!told.contains("--label"), "{told}");
+    refused("a;b;kind\n1,5;2;x\n2,5;3;y\n", none, &["`1,5` is not a number; write decimals with a point"]);
+    refused("a,b\n1,\n", none, &["it is empty; fill it in"]);
+}
+
+#[test]
+fn what_separates_cells_is_found_or_said() {
+    let plain = load_csv(b"a,b,kind\n1,2.5,x\n3,4.5,y\n", |_| {}).expect("good data").description();
+    assert_eq!(plain.delimiter, Some(Delimiter::Comma));
+    for (delimiter, between) in [("tab", "\t"), ("semicolon", ";"), ("pipe", "|"), ("space", "  ")] {
+        let text = "a,b,kind\n1,2.5,x\n3,4.5,y\n".replace(',', between);
+        let delimiter = delimiter.parse().expect("a name");
+        let found = load_csv(text.as_bytes(), |_| {}).expect("good data").description();
+        assert_eq!((found.delimiter, found.fingerprint), (Some(delimiter), plain.fingerprint));
+        let said = load_csv(&gzip(text.as_bytes()), |options| options.delimiter = Some(delimiter)).expect("good data");
+        assert_eq!(said.description(), found);
+        // Members may have copies that are separated otherwise.
+        assert_eq!(found.in_form_of(&plain), plain);
+    }
+    refused("a;b\n1;2\n", |options| options.delimiter = Some(Delimiter::Tab), &["a single column, separated by tab"]);
+    // Far behind the rows that are looked at.
+    let long = table("a;kind", 20_000, |row| format!("{row};{}", row % 2));
+    assert_eq!(load_csv(long.as_bytes(), |_| {}).expect("good data").description().samples, 20_000);
+}
+
+#[test]
+fn a_copy_with_other_names_is_the_same_data_but_other_values_are_not() {
+    let load = |text: &str| load_csv(text.as_bytes(), |_| {}).expect("good data").description();
+    let ours = load("height,kind\n1,x\n2,y\n");
+    let renamed = load("h;kind\n1;x\n2;y\n");
+    assert_ne!(renamed, ours);
+    assert_eq!(renamed.in_form_of(&ours), ours);
+    let other = load("height,kind\n1,x\n3,y\n").in_form_of(&ours);
+    assert!(other.fingerprint != ours.fingerprint && other.preprocessing != ours.preprocessing);
+    // No table gets the form of one.
+    let digits = Dataset::load(&DataOptions::default()).expect("embedded").description();
+    assert_eq!(digits.clone().in_form_of(&ours), digits);
+}
+
+#[test]
+fn the_run_says_what_separates_cells() {
+    let text = b"1;2\n3;4\n5;6\n";
+    let founder = load_csv(text, |_| {}).expect("good data");
+    let spec = RunSpec { held_out: 0.0, model: ModelSpec::Softmax, ..RunSpec::default() };
+    let manifest = Manifest::found(&spec, &founder).expect("a run");
+    let joiner = DataOptions::default().for_run(&manifest);
+    assert_eq!(joiner.delimiter, Some(Delimiter::Semicolon));
+    assert_eq!(
+        DataOptions { delimiter: Some(Delimiter::Tab), ..joiner }.for_run(&manifest).delimiter,
+        Some(Delimiter::Tab)
+    );
+}
+
+#[test]
+fn flags_for_tables_are_told_where_there_is_none() {
+    let digits = |change: fn(&mut DataOptions)| {
+        let mut options = DataOptions::default();
+        change(&mut options);
+        Dataset::load(&options).expect("embedded").warnings(1)
+    };
+    for told in [
+        digits(|options| options.label = Some(written("3"))),
+        digits(|options| options.header = Some(true)),
+        digits(|options| options.delimiter = Some(Delimiter::Tab)),
+    ] {
+        assert!(told.len() == 1 && told[0].contains("--label, --header and --delimiter"), "{told:?}");
+    }
+}
+
+#[test]
+fn the_summary_is_that_of_the_file() {
+    let text = table("cultivar;x", 50, |row| format!("{};{row}", ["a", "b", "b"][row as usize % 3]));
+    let dataset = load_csv(text.as_bytes(), |options| {
+        (options.label, options.held_out) = (Some(written("cultivar")), 0.2);
+    });
+    let dataset = dataset.expect("good data");
+    let line = dataset.summary().to_string();
+    let parts =
+        ["data.csv: 50 rows, 1 feature, label column 0 `cultivar` (2 classes: a 17, b 33), header found, 10 held out"];
+    assert!(line.contains(parts[0]) && line.ends_with(", separated by semicolon"), "{line}");
+}
