@@ -80,7 +80,7 @@ fn classes_with_one_sample_are_named() {
     };
     let text = table("height,kind", 60, |row| format!("{row}.5,{}", kind(row)));
     warned(&text, &["`lone`, `only` have a single sample each", "leave their rows out", "--label"]);
-    let text = table("height,kind", 60, |row| format!("{row}.5,{}", kind(row.max(1))));
+    let text = table("height,kind", 60, |row| format!("{row}.5,{}", kind(if row == 0 { 2 } else { row })));
     warned(&text, &["the class `lone` has a single sample"]);
     let text = table("", 90, |row| format!("{row}.5,{}", if row < 6 { 100 + row } else { row % 2 }));
     warned(&text, &["6 classes, as `100`, `101`, `102`, have a single sample each"]);
