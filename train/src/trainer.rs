@@ -412,7 +412,8 @@ impl fmt::Debug for Trainer {
 
 /// Checks that `dataset` is the run's, split as the run's.
 fn check_data(manifest: &Manifest, dataset: &Dataset) -> Result<(), Error> {
-    let here = Manifest { data: dataset.description(), seed: dataset.seed(), ..manifest.clone() };
+    let here =
+        Manifest { data: dataset.description().in_form_of(&manifest.data), seed: dataset.seed(), ..manifest.clone() };
     let differences = manifest.differences(&here);
     if differences.is_empty() { Ok(()) } else { Err(Error::OtherData { differences }) }
 }
