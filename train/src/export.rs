@@ -1,6 +1,6 @@
 //! A trained model as a file that other programs read.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use atomic_write_file::AtomicWriteFile;
@@ -15,11 +15,14 @@ use crate::manifest::Manifest;
 use crate::schema::Schema;
 use crate::state::ReplicatedState;
 
+/// What a safetensors file begins with: the length of its header, in so many bytes.
+const HEADER_LENGTH: usize = size_of::<u64>();
+
 /// Writes the parameters of `state` as a [safetensors](https://github.com/huggingface/safetensors) file: one `F32`
 /// tensor per parameter, named by its path, in Burn's layout (a linear weight is `[inputs, outputs]`). The metadata says
 /// which run and step it is, the model, its input shape and its number of classes; and, with `preprocessing`, what must be
 /// done to values before they are the model's inputs, and what its inputs and outputs are called. The file appears whole or
-/// not at all.
+/// not at all, and is the same to the byte whenever it is written anew.
 ///
 /// # Errors
 /// If the state is not one of `schema` and `manifest`, or the file cannot be written.
@@ -62,9 +65,9 @@ pub fn write_safetensors(
         ("layout", "burn".to_owned()),
     ];
     let preprocessed = preprocessing.map(|preprocessing| preprocessed(manifest, preprocessing)).unwrap_or_default();
-    let metadata: HashMap<String, String> =
-        described.into_iter().chain(preprocessed).map(|(key, value)| (key.to_owned(), value)).collect();
-    let file = serialize(tensors, Some(metadata)).map_err(|error| fail(error.to_string()))?;
+    let metadata: BTreeMap<&str, String> = described.into_iter().chain(preprocessed).collect();
+    let mut file = serialize(tensors, None).map_err(|error| fail(error.to_string()))?;
+    add_metadata(&mut file, &metadata);
     write_atomically(path, &file).map_err(|error| fail(error.to_string()))
 }
 
@@ -99,6 +102,21 @@ fn preprocessed(manifest: &Manifest, preprocessing: &Preprocessing) -> Vec<(&'st
     metadata
 }
 
+/// Adds `metadata` to the header of a safetensors file that has none. The library keeps it in a hash map, whose order is
+/// another one each time; here one state gives one file, to the byte.
+fn add_metadata(file: &mut Vec<u8>, metadata: &BTreeMap<&str, String>) {
+    let (length, rest) = file.split_first_chunk::<HEADER_LENGTH>().expect("invariant: a file begins with a length");
+    let length = usize::try_from(u64::from_le_bytes(*length)).expect("invariant: the header is in memory");
+    let text = serde_json::to_string(metadata).expect("invariant: texts are always JSON");
+    let tensors = rest[..length].strip_prefix(b"{").expect("invariant: a header is a JSON object").trim_ascii();
+    let comma = if tensors == b"}" { "" } else { "," };
+    let mut header = [format!("{{\"__metadata__\":{text}{comma}").as_bytes(), tensors].concat();
+    // What follows is aligned, as the library does it.
+    header.resize(header.len().next_multiple_of(HEADER_LENGTH), b' ');
+    let start = (header.len() as u64).to_le_bytes();
+    file.splice(..HEADER_LENGTH + length, start.into_iter().chain(header));
+}
+
 /// Checks that a model could be written to `path`, so that nobody learns it only after a long run. Leaves nothing there.
 ///
 /// # Errors
@@ -116,8 +134,6 @@ pub fn check_export_place(path: &Path) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use safetensors::SafeTensors;
     use starling_topology::{Ledger, RunId};
 
@@ -164,6 +180,10 @@ mod tests {
             read.extend(tensor.data().as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)));
         }
         assert_eq!(read, parameters);
+        for _ in 0..8 {
+            write_safetensors(&path, &state, &schema, &manifest, Some(dataset.preprocessing())).expect("written again");
+            assert!(std::fs::read(&path).expect("read") == bytes, "one state, one file");
+        }
 
         let other = ReplicatedState { run: RunId([0; 32]), ..state.clone() };
         let message = write_safetensors(&path, &other, &schema, &manifest, None).expect_err("another run").to_string();
