@@ -41,11 +41,11 @@ pub enum NodeError {
     #[error("can't set up the network: {0}")]
     Network(io::Error),
     /// An address to listen on can't be used.
-    #[error("can't listen on {address}: {reason}; choose a free port, or port 0 for any")]
+    #[error("can't listen on {address}: {reason}")]
     Listen {
         /// The address.
         address: String,
-        /// Why.
+        /// Why, and what to do.
         reason: String,
     },
     /// An address to join by names no peer.
@@ -180,6 +180,16 @@ pub enum NodeError {
         ours: String,
         /// Its digest.
         theirs: String,
+    },
+    /// The device does not get warm.
+    #[error(
+        "the device {device} has not computed anything within {} minutes; update its driver, or use another one, such as `--device cpu`", limit.as_secs() / 60
+    )]
+    Cold {
+        /// The device.
+        device: String,
+        /// How long it may take.
+        limit: Duration,
     },
     /// This machine's own step takes too long.
     #[error(

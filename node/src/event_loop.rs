@@ -302,13 +302,27 @@ impl EventLoop {
         self.config.max_stall / 40
     }
 
-    /// A device or disk that hangs leaves this loop alive and the others waiting. Better to end: they see that at once.
+    /// A device or disk that hangs leaves this loop alive and the others waiting. Better to end: they see that at once. Where
+    /// there are no others, it may take as long as it likes.
     fn stalled(&mut self, since: Duration) -> Option<End> {
         let limit = self.config.max_stall * 9 / 10;
         let most = 2 * self.look_interval();
         let step = self.exchange.progress().step + 1;
-        (self.watch.look(&self.feed.busy, since, most) > limit)
-            .then_some(End::Failed(NodeError::Stalled { step, limit }))
+        let looked = self.watch.look(&self.feed.busy, since, most);
+        if looked.spent <= limit {
+            return None;
+        }
+        if self.members.len() > 1 {
+            return Some(End::Failed(NodeError::Stalled { step, limit }));
+        }
+        if looked.spent - looked.added <= limit {
+            let message = format!(
+                "this machine has been at step {step} for over {limit:?}; beside others it would be too slow for this run: \
+                 found it with a larger --max-stall-ms, or with a smaller model or batch"
+            );
+            self.observer.report(&Report::Warning { message });
+        }
+        None
     }
 
     /// Hands an input to the machine; a violation is told, and its peer suspected.

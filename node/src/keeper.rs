@@ -21,6 +21,7 @@ use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::inquiry::Inquiry;
 use crate::known_file::KnownFile;
+use crate::listen::Places;
 use crate::manifest_file;
 use crate::network::{Network, Part};
 use crate::node::{CHECKPOINTS, blocking};
@@ -124,7 +125,7 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
     let mut network = Network::new(&identity, Secret::new(ticket.secret), settings, (run, Part::Keeper), stall)?;
     // It has no states for joiners.
     serve_chunks(&network, Shelves::new(Snapshots::new(pace), shelf.clone(), None), stall);
-    network.listen(&settings.listen).await?;
+    network.listen(&Places::new(&settings.listen)).await?;
     let addresses = network.addresses();
     let own = Ticket { peer: identity.peer_id(), addresses: addresses.clone(), run, secret: ticket.secret };
     observer.report(&Report::Listening {

@@ -40,6 +40,7 @@ pub mod identity;
 mod inquiry;
 pub mod keeper;
 mod known_file;
+mod listen;
 pub mod manifest_file;
 mod network;
 pub mod node;

@@ -1,6 +1,7 @@
 //! The swarm, and where its peers are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -19,6 +20,7 @@ use crate::admission::{Admission, Turned};
 use crate::behaviour::{Behaviour, BehaviourEvent, Protocols};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
+use crate::listen::{self, Places, Turn};
 use crate::secret::Secret;
 use crate::settings::Settings;
 use crate::transport;
@@ -98,22 +100,26 @@ impl Network {
         })
     }
 
-    /// Listens at these addresses.
-    pub(crate) async fn listen(&mut self, wanted: &[Multiaddr]) -> Result<(), NodeError> {
-        listen(&mut self.swarm, wanted).await
+    /// Listens there.
+    pub(crate) async fn listen(&mut self, places: &Places) -> Result<(), NodeError> {
+        listen(&mut self.swarm, places).await
     }
 
     pub(crate) fn control(&self) -> libp2p_stream::Control {
         self.swarm.behaviour().streams.new_control()
     }
 
-    /// Where others can reach us: announced addresses first, then TCP before QUIC, because a closed TCP connection
-    /// is noticed at once. Without `/p2p`.
-    pub(crate) fn addresses(&self) -> Vec<Multiaddr> {
+    /// Where this machine listens, as far as others can make use of it, the most useful first. Without `/p2p`.
+    pub(crate) fn listened(&self) -> Vec<Multiaddr> {
         let mut listened: Vec<Multiaddr> = self.swarm.listeners().cloned().collect();
-        listened.sort_by_key(|address| (is_quic(address), is_loopback(address)));
+        listen::most_useful_first(&mut listened);
+        listened
+    }
+
+    /// Where others can reach us: announced addresses first. Without `/p2p`.
+    pub(crate) fn addresses(&self) -> Vec<Multiaddr> {
         let mut addresses = self.announced.clone();
-        addresses.extend(listened);
+        addresses.extend(self.listened());
         addresses.retain(|address| address.to_string().len() <= MAX_ADDRESS_BYTES);
         addresses.truncate(MAX_ADDRESSES);
         addresses
@@ -264,57 +270,35 @@ impl Network {
     }
 }
 
-/// `wanted` with the ports of `before` where any port will do.
-pub(crate) fn with_ports_of(wanted: &[Multiaddr], before: &[String]) -> Vec<Multiaddr> {
-    let before: Vec<Multiaddr> = before.iter().filter_map(|address| address.parse().ok()).collect();
-    let filled = |address: &Multiaddr| {
-        let same = before.iter().find(|other| is_quic(other) == is_quic(address));
-        let port = same.and_then(|other| other.iter().find_map(port));
-        address
-            .iter()
-            .map(|part| match (&part, port) {
-                (Protocol::Tcp(0), Some(port)) => Protocol::Tcp(port),
-                (Protocol::Udp(0), Some(port)) => Protocol::Udp(port),
-                _ => part,
-            })
-            .collect()
-    };
-    wanted.iter().map(filled).collect()
-}
-
-fn port(part: Protocol<'_>) -> Option<u16> {
-    match part {
-        Protocol::Tcp(port) | Protocol::Udp(port) => Some(port),
-        _ => None,
+/// Starts all listeners and waits until each has an address; or one of them, if that is enough.
+async fn listen<B: swarm::NetworkBehaviour>(swarm: &mut Swarm<B>, places: &Places) -> Result<(), NodeError> {
+    let (mut pending, mut refused) = open(swarm, places).await;
+    if places.are_wanted && !refused.is_empty() {
+        return Err(refused.remove(0));
     }
-}
-
-/// Starts all listeners and waits until each has an address.
-async fn listen<B: swarm::NetworkBehaviour>(swarm: &mut Swarm<B>, wanted: &[Multiaddr]) -> Result<(), NodeError> {
-    let mut pending = BTreeMap::new();
-    for address in wanted {
-        let refused = |reason: String| NodeError::Listen { address: address.to_string(), reason };
-        let id = swarm.listen_on(address.clone()).map_err(|error| refused(error.to_string()))?;
-        pending.insert(format!("{id:?}"), address.clone());
-    }
+    let mut is_there = false;
     let began = tokio::time::Instant::now();
     loop {
-        // A listener on all interfaces tells them one by one; the last one is there when none follows.
-        let patience = if pending.is_empty() { LISTEN_PAUSE } else { LISTEN_LIMIT.saturating_sub(began.elapsed()) };
+        // A listener on all interfaces tells them one by one; the last one is there when none follows. Where one listener has
+        // an address, those that are only welcome are not waited for: there may be no interface for them, ever.
+        let is_enough = pending.is_empty() || (is_there && !places.are_wanted);
+        let patience = if is_enough { LISTEN_PAUSE } else { LISTEN_LIMIT.saturating_sub(began.elapsed()) };
         let Ok(event) = tokio::time::timeout(patience, swarm.select_next_some()).await else {
-            if pending.is_empty() {
+            if is_there && is_enough {
                 return Ok(());
             }
             let address = pending.values().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            return Err(NodeError::Listen { address, reason: "no network interface took it in time".into() });
+            let reason = "no network interface of this machine has an address of that kind".to_owned();
+            return Err(refused.pop().unwrap_or(NodeError::Listen { address, reason }));
         };
         match event {
             SwarmEvent::NewListenAddr { listener_id, .. } => {
                 pending.remove(&format!("{listener_id:?}"));
+                is_there = true;
             }
             SwarmEvent::ListenerClosed { listener_id, reason: Err(error), .. } => {
                 let address = pending.remove(&format!("{listener_id:?}")).map(|address| address.to_string());
-                let (address, reason) = (address.unwrap_or_default(), error.to_string());
+                let (address, reason) = (address.unwrap_or_default(), with_causes(&error));
                 return Err(NodeError::Listen { address, reason });
             }
             _ => {}
@@ -322,30 +306,42 @@ async fn listen<B: swarm::NetworkBehaviour>(swarm: &mut Swarm<B>, wanted: &[Mult
     }
 }
 
+/// Opens all sockets that are to be listened on, and says which could not be.
+async fn open<B: swarm::NetworkBehaviour>(
+    swarm: &mut Swarm<B>,
+    places: &Places,
+) -> (BTreeMap<String, Multiaddr>, Vec<NodeError>) {
+    let (mut pending, mut refused) = (BTreeMap::new(), Vec::new());
+    let _turn = Turn::take().await;
+    for address in &places.addresses {
+        let opened = listen::check(std::slice::from_ref(address)).and_then(|()| {
+            let refused = |reason| NodeError::Listen { address: address.to_string(), reason };
+            swarm.listen_on(address.clone()).map_err(|error| refused(with_causes(&error)))
+        });
+        match opened {
+            Ok(id) => _ = pending.insert(format!("{id:?}"), address.clone()),
+            Err(error) => {
+                tracing::debug!(%error, wanted = places.are_wanted, "not listening there");
+                refused.push(error);
+            }
+        }
+    }
+    (pending, refused)
+}
+
+/// What an error says, and what its causes say besides: the outermost ones may say nothing.
+fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string);
+    let mut said: Vec<String> = Vec::new();
+    for cause in causes.filter(|cause| !cause.is_empty()) {
+        if !said.iter().any(|before| before.contains(&cause)) {
+            said.push(cause);
+        }
+    }
+    said.join(": ")
+}
+
 /// Whether an address is reached over QUIC.
 pub(crate) fn is_quic(address: &Multiaddr) -> bool {
     address.iter().any(|part| matches!(part, Protocol::QuicV1 | Protocol::Quic))
-}
-
-fn is_loopback(address: &Multiaddr) -> bool {
-    address.iter().any(|part| match part {
-        Protocol::Ip4(ip) => ip.is_loopback(),
-        Protocol::Ip6(ip) => ip.is_loopback(),
-        _ => false,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_peer_that_may_listen_anywhere_listens_where_it_did() {
-        let wanted = ["/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1", "/ip4/127.0.0.1/tcp/7"];
-        let wanted = wanted.map(|address| address.parse().expect("a multiaddr"));
-        let before = ["/ip4/127.0.0.1/udp/5/quic-v1", "nonsense", "/ip4/127.0.0.1/tcp/4"].map(str::to_owned);
-        let filled = with_ports_of(&wanted, &before).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(filled, ["/ip4/0.0.0.0/tcp/4", "/ip4/0.0.0.0/udp/5/quic-v1", "/ip4/127.0.0.1/tcp/7"]);
-        assert_eq!(with_ports_of(&wanted, &[]), wanted);
-    }
 }

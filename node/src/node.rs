@@ -3,10 +3,11 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use starling_collective::LayoutConfig;
 use starling_topology::{Event, Membership, Progress, Time};
-use starling_train::LayoutSpec;
+use starling_train::{LayoutSpec, Trainer};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::NodeError;
@@ -14,7 +15,8 @@ use crate::event_loop::{Company, End, Ended, EventLoop, LoopConfig};
 use crate::exchange::Exchange;
 use crate::identity::{Identity, to_libp2p};
 use crate::known_file::{Keepers, KnownFile};
-use crate::network::{self, Network};
+use crate::listen::Places;
+use crate::network::Network;
 use crate::pace::Pace;
 use crate::prepare::{self, Prepared, Ready, Start};
 use crate::preprocessing_file::PreprocessingFile;
@@ -34,6 +36,11 @@ use crate::welcome::Terms;
 
 /// The folder of the data directory that holds checkpoints, in one folder for each run.
 pub const CHECKPOINTS: &str = "checkpoints";
+
+/// A device that takes longer than this to get warm is waited for in words.
+const WARM_UP_TOLD: Duration = Duration::from_secs(1);
+/// How long a device may take for what it computes for the first time. Drivers compile for minutes, but not for so many.
+const WARM_UP_LIMIT: Duration = Duration::from_secs(600);
 
 /// Founds a run and takes part in it until it is complete or `stop` is cancelled.
 ///
@@ -111,6 +118,11 @@ async fn take_part(
         observer.report(&Report::Warning { message: trouble.reason });
     }
     PreprocessingFile::new(&settings.data_dir, &ready.manifest).store(trainer.dataset().preprocessing())?;
+    let Some(trainer) = warm_up(trainer, &ready, observer.as_ref(), &stop).await? else {
+        let summary = Summary { peer: peer.to_string(), run: run.to_string(), ..Summary::before_the_start() };
+        observer.report(&Report::Finished(summary.clone()));
+        return Ok(summary);
+    };
     let Opened { company, config, saver, .. } = open(settings, ready, trainer.step(), observer.clone()).await?;
     let duties = Duties {
         checkpoint_every: settings.checkpoint_every,
@@ -160,6 +172,39 @@ async fn take_part(
     };
     observer.report(&Report::Finished(summary.clone()));
     totals.trouble.map_or(Ok(summary), Err)
+}
+
+/// Has the device compute what steps will, before anybody waits for it. `None` if `stop` was cancelled meanwhile: nobody
+/// knows of us yet.
+async fn warm_up(
+    mut trainer: Trainer,
+    ready: &Ready,
+    observer: &dyn Observer,
+    stop: &CancellationToken,
+) -> Result<Option<Trainer>, NodeError> {
+    let device = trainer.device_name().to_owned();
+    // With fewer members there are no steps, so no share is larger, as long as all are as fast.
+    let members = u32::try_from(ready.membership.min_members).unwrap_or(u32::MAX).max(1);
+    let share = ready.manifest.batch_size.div_ceil(members);
+    let warming = blocking(move || {
+        trainer.warm_up(share)?;
+        Ok(trainer)
+    });
+    tokio::pin!(warming);
+    let (tell_at, limit) = (tokio::time::sleep(WARM_UP_TOLD), tokio::time::sleep(WARM_UP_LIMIT));
+    tokio::pin!(tell_at, limit);
+    let mut is_told = false;
+    loop {
+        tokio::select! {
+            warm = &mut warming => return warm.map(Some),
+            () = stop.cancelled() => return Ok(None),
+            () = &mut limit => return Err(NodeError::Cold { device, limit: WARM_UP_LIMIT }),
+            () = &mut tell_at, if !is_told => {
+                is_told = true;
+                observer.report(&Report::WarmingUp { device: device.clone() });
+            }
+        }
+    }
 }
 
 /// A node whose network is open, and whose event loop has yet to run.
@@ -245,17 +290,18 @@ async fn listen_where_it_was(
     stock: Stock,
     start: &Start,
 ) -> Result<(Network, Inbox), NodeError> {
+    let anew = Places::new(&settings.listen);
     if let Start::Recover { kept, .. } = start {
-        let listen = network::with_ports_of(&settings.listen, &kept.listened);
-        let before = Settings { listen, ..settings.clone() };
-        match served::start(identity, secret, &before, stock.clone()).await {
-            Err(error @ NodeError::Listen { .. }) if before.listen != settings.listen => {
+        let before = anew.with_ports_of(&kept.listened).unless_taken(&anew);
+        match served::start(identity, secret, settings, (stock.clone(), &before)).await {
+            // Taken between the look and the try.
+            Err(error @ NodeError::Listen { .. }) if before != anew => {
                 tracing::info!(%error, "listening elsewhere than before");
             }
             outcome => return outcome,
         }
     }
-    served::start(identity, secret, settings, stock).await
+    served::start(identity, secret, settings, (stock, &anew)).await
 }
 
 /// Turns an end that is no success into its error.

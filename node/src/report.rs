@@ -88,6 +88,11 @@ pub enum Report {
         /// Whether only holders of the ticket's secret are admitted.
         private: bool,
     },
+    /// The device is taking its time over what it computes for the first time; only then others see this node.
+    WarmingUp {
+        /// What computes.
+        device: String,
+    },
     /// The data set is being downloaded from members. At most a few per second; the last one has all bytes.
     Downloading {
         /// Bytes that are here.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use libp2p::Multiaddr;
 use tokio::sync::mpsc;
 
 use crate::behaviour::WELCOME;
@@ -12,6 +11,7 @@ use crate::error::NodeError;
 use crate::event::NetworkEvent;
 use crate::exchange::Exchange;
 use crate::identity::{Identity, from_libp2p};
+use crate::listen::Places;
 use crate::network::{MAX_NOTICES, Network, Part};
 use crate::probe::Sink;
 use crate::secret::Secret;
@@ -44,7 +44,7 @@ pub(crate) async fn start(
     identity: &Identity,
     secret: Secret,
     settings: &Settings,
-    stock: Stock,
+    (stock, places): (Stock, &Places),
 ) -> Result<(Network, Inbox), NodeError> {
     let Stock { exchange, shelves, terms } = stock;
     let run = terms.manifest.run_id();
@@ -89,9 +89,8 @@ pub(crate) async fn start(
             }
         });
     }
-    network.listen(&settings.listen).await?;
-    let listened: Vec<Multiaddr> = network.swarm.listeners().cloned().collect();
-    let door = Door::new(identity, run, settings.data_plane, segment_bytes, operation_bytes, &listened);
+    network.listen(places).await?;
+    let door = Door::new(identity, run, settings.data_plane, segment_bytes, operation_bytes, &network.listened());
     let door = door.map_err(NodeError::Thread)?;
     if settings.data_plane == DataPlane::Plaintext {
         tracing::warn!(

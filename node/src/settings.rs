@@ -29,7 +29,8 @@ pub struct Settings {
     pub share_data: bool,
     /// The most bytes of a data set that are taken from members.
     pub data_limit: u64,
-    /// Where to listen.
+    /// Where to listen. Nowhere in particular: on a free port each over TCP and QUIC, on all addresses of this machine, of
+    /// IPv4 and IPv6, as far as it has them.
     pub listen: Vec<Multiaddr>,
     /// Addresses to announce besides those we listen on (a forwarded port, say).
     pub announce: Vec<Multiaddr>,
@@ -64,7 +65,6 @@ pub struct Settings {
 impl Settings {
     /// What the command line sets by default, in this data directory.
     pub fn new(data_dir: PathBuf) -> Self {
-        let any = |protocol: &str| format!("/ip4/0.0.0.0/{protocol}").parse().expect("invariant: it is a multiaddr");
         Self {
             data_dir,
             device: DeviceChoice::default(),
@@ -74,7 +74,7 @@ impl Settings {
             delimiter: None,
             share_data: false,
             data_limit: 1 << 30,
-            listen: vec![any("tcp/0"), any("udp/0/quic-v1")],
+            listen: Vec::new(),
             announce: Vec::new(),
             mdns: false,
             data_plane: DataPlane::Auto,

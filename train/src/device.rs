@@ -71,6 +71,8 @@ pub struct OpenDevice {
     pub device: Device,
     /// What it is called, for people.
     pub name: String,
+    /// Whether it compiles what it computes, for the shapes that it meets.
+    pub compiles: bool,
 }
 
 impl DeviceChoice {
@@ -136,7 +138,7 @@ impl fmt::Display for DeviceChoice {
 }
 
 fn cpu() -> OpenDevice {
-    OpenDevice { device: Device::flex(), name: "cpu (flex)".to_owned() }
+    OpenDevice { device: Device::flex(), name: "cpu (flex)".to_owned(), compiles: false }
 }
 
 /// Whether the system shows a device that a GPU driver could stand behind. Where it does not show them as files: yes.
@@ -167,13 +169,14 @@ fn open_adapter(kind: &DeviceKind) -> Result<OpenDevice, String> {
     let open = quietly(|| match Device::wgpu_options().device_kind(kind.clone()).init_with_setup() {
         Ok((device, setup)) => {
             let info = setup.adapter.get_info();
-            Ok(OpenDevice { device, name: format!("{} ({}, {:?})", info.name, kind_name(kind), info.backend) })
+            let name = format!("{} ({}, {:?})", info.name, kind_name(kind), info.backend);
+            Ok(OpenDevice { device, name, compiles: true })
         }
         // It is open already: this process computes on it.
         Err(WgpuInitError::Registration { .. }) => {
             let device = Device::wgpu(kind.clone());
             let name = device.identity().map_or_else(|| "GPU".to_owned(), |identity| identity.name);
-            Ok(OpenDevice { device, name: format!("{name} ({})", kind_name(kind)) })
+            Ok(OpenDevice { device, name: format!("{name} ({})", kind_name(kind)), compiles: true })
         }
         Err(error) => Err(error.to_string()),
     })??;

@@ -46,6 +46,15 @@ pub(crate) fn evaluate(network: &Network, samples: &Samples, device: &Device) ->
     Ok(Evaluation { loss: loss / count, accuracy: hits as f64 / count, samples: samples.len() as u64 })
 }
 
+/// Computes what an evaluation computes, on the first of its batches, and forgets it.
+pub(crate) fn warm_up(network: &Network, samples: &Samples, device: &Device) -> Result<(), ExecutionError> {
+    let indices: Vec<u32> = (0..samples.len().min(BATCH) as u32).collect();
+    if !indices.is_empty() {
+        network.valid().forward(Batch::new(samples, &indices, device).rows).try_into_data()?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

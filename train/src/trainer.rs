@@ -10,6 +10,7 @@
 //! While members reduce, the samples of the next step are loaded, and of what is reduced the update begins, beside the state.
 
 mod update;
+mod warm_up;
 
 use std::fmt;
 use std::ops::Range;
@@ -37,6 +38,7 @@ use crate::record::ResultRecord;
 use crate::schema::Schema;
 use crate::spec::ModelSpec;
 use crate::state::{ReplicatedState, StateView};
+use warm_up::Delays;
 
 /// Backward pauses once it has gone through so many parameters, for their gradients to be read and to leave: 1 MiB. Each
 /// pause costs a read-back, and models that are smaller have none.
@@ -67,6 +69,8 @@ pub struct Trainer {
     dataset: Dataset,
     ledger: Ledger,
     device_name: String,
+    /// Whether the device compiles what it computes.
+    compiles: bool,
     /// The device with autodiff; samples go to `inner`.
     device: Device,
     inner: Device,
@@ -83,6 +87,7 @@ pub struct Trainer {
     draft: Option<Draft>,
     /// Room for one.
     space: Space,
+    delays: Delays,
 }
 
 impl Trainer {
@@ -122,6 +127,7 @@ impl Trainer {
             schema,
             dataset,
             device_name: open.name,
+            compiles: open.compiles,
             device,
             loader: Loader::new(open.device.clone()),
             inner: open.device,
@@ -129,6 +135,7 @@ impl Trainer {
             parameters: Arc::new(parameters),
             draft: None,
             space: Space::default(),
+            delays: Delays::from_environment(),
         })
     }
 
@@ -233,7 +240,21 @@ impl Trainer {
             return Ok(0);
         }
         let weight = u64::from(self.ledger.share_len(me));
-        let Batch { rows, labels } = self.loader.load(self.dataset.training(), &self.ledger, me);
+        let batch = self.loader.load(self.dataset.training(), &self.ledger, me);
+        self.differentiate(batch, weight, gradient, progressed)?;
+        Ok(weight)
+    }
+
+    /// The gradient over a batch of `weight` samples, block by block.
+    fn differentiate(
+        &mut self,
+        batch: Batch,
+        weight: u64,
+        gradient: &Gradient,
+        mut progressed: impl FnMut(usize),
+    ) -> Result<(), Error> {
+        self.delays.pass();
+        let Batch { rows, labels } = batch;
         // Of each block, what goes into it, cut off from what computed that, and the same not cut off.
         let (mut passed, mut features) = (Vec::new(), rows);
         for block in &self.blocks {
@@ -258,7 +279,7 @@ impl Trainer {
                 gradients = (before * Tensor::from_inner(behind)).sum().backward();
             }
         }
-        Ok(weight)
+        Ok(())
     }
 
     /// Loads the samples that `me` computes next, as far as that can be told, while `members` reduce the pending step. If it

@@ -8,6 +8,7 @@ use super::{CommandError, Context, EXIT_DONE, signals};
 use crate::cli::RunFlags;
 use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
+use crate::listen;
 use crate::node;
 use crate::output::{Style, Tee};
 use crate::report::{Observer, Summary};
@@ -31,6 +32,8 @@ pub(super) async fn take_part<Node>(
 where
     Node: Future<Output = Result<Summary, NodeError>>,
 {
+    // Before anything is made or said.
+    listen::check(&settings.listen)?;
     let _lock = DataDirLock::acquire(&settings.data_dir)?;
     let stop = signals::stop_on_signals(context.console.clone())?;
     let status = Arc::new(StatusFile::new(&settings.data_dir));

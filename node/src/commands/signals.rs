@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM.
+//! Ctrl-C, SIGTERM, and SIGHUP: a terminal that goes away.
 
 use std::io::{self, Write};
 
@@ -14,6 +14,9 @@ pub struct Signals {
     interrupt: tokio::signal::unix::Signal,
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
+    /// `None` where it is to be ignored, as under `nohup`: this process is to outlive its terminal.
+    #[cfg(unix)]
+    hang_up: Option<tokio::signal::unix::Signal>,
 }
 
 impl Signals {
@@ -26,7 +29,11 @@ impl Signals {
         {
             use tokio::signal::unix::{SignalKind, signal};
             let listen = |kind| signal(kind).map_err(CommandError::io("listen for signals"));
-            Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+            Ok(Self {
+                interrupt: listen(SignalKind::interrupt())?,
+                terminate: listen(SignalKind::terminate())?,
+                hang_up: heeds_hang_up().then(|| listen(SignalKind::hangup())).transpose()?,
+            })
         }
         #[cfg(not(unix))]
         Ok(Self {})
@@ -38,6 +45,7 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            Some(_) = async { self.hang_up.as_mut()?.recv().await } => {}
         }
         #[cfg(not(unix))]
         if tokio::signal::ctrl_c().await.is_err() {
@@ -45,6 +53,16 @@ impl Signals {
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// Whether SIGHUP would end this process, as far as the system tells.
+#[cfg(unix)]
+fn heeds_hang_up() -> bool {
+    // proc(5): the signals that are ignored, as a hexadecimal mask whose lowest bit is signal 1, which is SIGHUP.
+    const FIELD: &str = "SigIgn:";
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix(FIELD));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 0)
 }
 
 /// A token that the first signal cancels. The second ends the process at once.

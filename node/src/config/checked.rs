@@ -15,6 +15,7 @@ use super::error::ConfigError;
 use super::layers::Origin;
 use super::raw::Config;
 use crate::data::DataPlane;
+use crate::listen;
 use crate::settings::{Expectations, Founding, Resume, Settings};
 
 /// The levels that a log may be set to, quietest first.
@@ -120,7 +121,11 @@ impl Loaded {
             delimiter: data.delimiter.as_ref().map(|name| self.parse("data.delimiter", name)).transpose()?,
             share_data: data.share,
             data_limit: data.limit_mib << 20,
-            listen: self.addresses("network.listen", &network.listen)?,
+            listen: match self.origin("network.listen") {
+                // What is listened on without being asked for need not all be there.
+                Origin::Default => Vec::new(),
+                _ => self.listen()?,
+            },
             announce: self.addresses("network.announce", &network.announce)?,
             mdns: network.mdns,
             data_plane: match network.data.as_str() {
@@ -252,6 +257,13 @@ impl Loaded {
         };
         layout.check().map_err(|reason| self.meaning("collective.segment_kib", reason))?;
         Ok(layout)
+    }
+
+    fn listen(&self) -> Result<Vec<Multiaddr>, ConfigError> {
+        let addresses = self.addresses("network.listen", &self.config.network.listen)?;
+        let sockets = addresses.iter().try_for_each(|address| listen::socket(address).map(|_| ()));
+        sockets.map_err(|reason| self.meaning("network.listen", reason))?;
+        Ok(addresses)
     }
 
     fn addresses(&self, key: &'static str, texts: &[String]) -> Result<Vec<Multiaddr>, ConfigError> {

@@ -15,6 +15,8 @@ use super::raw::Config;
 
 /// What all of our environment variables begin with.
 const VARIABLE_PREFIX: &str = "STARLING_";
+/// What the variables begin with that only tests set.
+const TEST_PREFIX: &str = "STARLING_TEST_";
 /// Names the configuration file; not a key itself.
 const FILE_VARIABLE: &str = "STARLING_CONFIG";
 /// How alike two names must be for the one to be suggested for the other, 0 to 1.
@@ -127,7 +129,7 @@ impl Layers {
     pub fn variables(&mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<(), ConfigError> {
         for (name, value) in variables {
             let name = name.to_string_lossy().into_owned();
-            if !name.starts_with(VARIABLE_PREFIX) || name == FILE_VARIABLE {
+            if !name.starts_with(VARIABLE_PREFIX) || name == FILE_VARIABLE || name.starts_with(TEST_PREFIX) {
                 continue;
             }
             let origin = Origin::Variable(name.clone());

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::listen::EVERYWHERE;
+
 /// All sections. `Default` is what is recommended, and what the documentation says.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -157,7 +159,7 @@ pub struct NetworkConfig {
 impl Default for NetworkConfig {
     fn default() -> Self {
         Self {
-            listen: vec!["/ip4/0.0.0.0/tcp/0".to_owned(), "/ip4/0.0.0.0/udp/0/quic-v1".to_owned()],
+            listen: EVERYWHERE.map(str::to_owned).to_vec(),
             announce: Vec::new(),
             mdns: false,
             data: "auto".to_owned(),

@@ -95,7 +95,8 @@ fn show_on(bar: &ProgressBar, report: &Report) {
             bar.set_message(format!("state: {} of {}", format::bytes(*bytes), format::bytes(*of)));
         }
         Report::Paused { present, needed } => bar.set_message(format!("paused: {present} of {needed} answer")),
-        Report::Downloading { .. }
+        Report::WarmingUp { .. }
+        | Report::Downloading { .. }
         | Report::Data(_)
         | Report::Listening { .. }
         | Report::Suspected { .. }

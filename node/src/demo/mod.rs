@@ -189,6 +189,7 @@ fn take(peer: &mut Peer, report: &Report) {
         Report::View { rank, .. } => peer.rank = Some(*rank),
         Report::Finished(summary) => peer.summary = Some(summary.clone()),
         Report::Started { .. }
+        | Report::WarmingUp { .. }
         | Report::Downloading { .. }
         | Report::Data(_)
         | Report::Listening { .. }

@@ -33,6 +33,9 @@ impl Narrator {
                     ),
                 ]
             }
+            Report::WarmingUp { device } => {
+                vec![format!("warming up the device: {device} computes for the first time")]
+            }
             Report::Downloading { bytes, of } => {
                 vec![format!("data set: {} of {}", format::bytes(*bytes), format::bytes(*of))]
             }

@@ -44,7 +44,8 @@ impl Terminal {
 impl Observer for Terminal {
     fn report(&self, report: &Report) {
         match report {
-            Report::Downloading { .. }
+            Report::WarmingUp { .. }
+            | Report::Downloading { .. }
             | Report::Waiting { .. }
             | Report::Syncing { .. }
             | Report::Fetching { .. }

@@ -187,7 +187,8 @@ impl Status {
             Report::Paused { .. } => self.enter(Phase::Paused),
             Report::Syncing { .. } => self.enter(Phase::Syncing),
             Report::Waiting { .. } | Report::Evicted { .. } | Report::Synced { .. } => self.enter(Phase::Waiting),
-            Report::Data(_)
+            Report::WarmingUp { .. }
+            | Report::Data(_)
             | Report::Suspected { .. }
             | Report::Joining { .. }
             | Report::JoinerLost { .. }

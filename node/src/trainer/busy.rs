@@ -37,12 +37,23 @@ pub(crate) struct Watch {
 impl Watch {
     /// Looks again, `since` after the last look; a pause of the whole process counts as `most`. Says how long the
     /// present work has taken.
-    pub(crate) fn look(&mut self, busy: &Busy, since: Duration, most: Duration) -> Duration {
+    pub(crate) fn look(&mut self, busy: &Busy, since: Duration, most: Duration) -> Looked {
         let work = busy.work();
-        self.spent = if work.is_some() && work == self.work { self.spent + since.min(most) } else { Duration::ZERO };
+        let is_same = work.is_some() && work == self.work;
+        let added = if is_same { since.min(most) } else { Duration::ZERO };
+        self.spent = if is_same { self.spent + added } else { Duration::ZERO };
         self.work = work;
-        self.spent
+        Looked { spent: self.spent, added }
     }
+}
+
+/// What a look shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Looked {
+    /// How long the present work has taken.
+    pub(crate) spent: Duration,
+    /// How much of that is new since the look before.
+    pub(crate) added: Duration,
 }
 
 #[cfg(test)]
@@ -54,16 +65,16 @@ mod tests {
     #[test]
     fn only_one_piece_of_own_work_adds_up() {
         let (busy, mut watch) = (Busy::default(), Watch::default());
-        assert_eq!(watch.look(&busy, TICK, TICK), Duration::ZERO);
+        assert_eq!(watch.look(&busy, TICK, TICK).spent, Duration::ZERO);
         busy.start();
-        assert_eq!(watch.look(&busy, TICK, TICK), Duration::ZERO, "it may have begun just now");
-        assert_eq!(watch.look(&busy, TICK, TICK), TICK);
-        assert_eq!(watch.look(&busy, TICK, TICK), 2 * TICK);
+        assert_eq!(watch.look(&busy, TICK, TICK).spent, Duration::ZERO, "it may have begun just now");
+        assert_eq!(watch.look(&busy, TICK, TICK).spent, TICK);
+        assert_eq!(watch.look(&busy, TICK, TICK).spent, 2 * TICK);
         busy.stop();
         busy.start();
-        assert_eq!(watch.look(&busy, TICK, TICK), Duration::ZERO, "other work");
+        assert_eq!(watch.look(&busy, TICK, TICK).spent, Duration::ZERO, "other work");
         busy.stop();
-        assert_eq!(watch.look(&busy, TICK, TICK), Duration::ZERO);
+        assert_eq!(watch.look(&busy, TICK, TICK).spent, Duration::ZERO);
     }
 
     #[test]
@@ -71,6 +82,6 @@ mod tests {
         let (busy, mut watch) = (Busy::default(), Watch::default());
         busy.start();
         watch.look(&busy, TICK, TICK);
-        assert_eq!(watch.look(&busy, 1000 * TICK, TICK), TICK);
+        assert_eq!(watch.look(&busy, 1000 * TICK, TICK), Looked { spent: TICK, added: TICK });
     }
 }

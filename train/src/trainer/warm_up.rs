@@ -1,0 +1,116 @@
+//! A cold device: what it computes for the first time it compiles, tunes and allocates for, which may take minutes.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::batch::Batch;
+use crate::error::Error;
+use crate::evaluation;
+use crate::gradient::Gradient;
+
+use super::Trainer;
+
+/// For tests, in the environment: by how many milliseconds the first computations on the device take longer, the warm-up's
+/// among them, with commas between them.
+const DELAYS: &str = "STARLING_TEST_DEVICE_DELAYS_MS";
+/// How often the share is halved.
+const HALVINGS: u32 = 3;
+
+impl Trainer {
+    /// Computes what a step computes with a share of `share` samples, writes the parameters to the device and evaluates a
+    /// batch, all in vain: no step of the run is then the device's first. The state does not change, nor do the bits of any
+    /// result.
+    ///
+    /// A device that compiles does so for shapes, and tunes for classes of them. Here it sees the share and what is left of it
+    /// when the view becomes twice, four and eight times as large. What it cannot see are the other sizes that shares come to
+    /// when members differ in speed: some of them may compile once more, within a step.
+    ///
+    /// # Errors
+    /// If the device failed.
+    pub fn warm_up(&mut self, share: u32) -> Result<(), Error> {
+        let samples = u32::try_from(self.dataset.training().len()).expect("invariant: samples fit their description");
+        let halvings = if self.compiles { HALVINGS } else { 0 };
+        let mut seen = 0;
+        for halving in 0..=halvings {
+            let share = (share >> halving).clamp(1, samples.max(1));
+            if share == seen || samples == 0 {
+                continue;
+            }
+            seen = share;
+            let indices: Vec<u32> = (0..share).collect();
+            let batch = Batch::new(self.dataset.training(), &indices, &self.inner);
+            let gradient = Gradient::new(self.parameters());
+            match self.differentiate(batch, u64::from(share), &gradient, |_| ()) {
+                // If that comes to a step, it is told there.
+                Ok(()) | Err(Error::NotFinite { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.write_parameters();
+        evaluation::warm_up(&self.network, self.dataset.held_out(), &self.inner).map_err(|source| self.failed(source))
+    }
+}
+
+/// By how much the next computations are to take longer.
+#[derive(Debug, Default)]
+pub(super) struct Delays(VecDeque<Duration>);
+
+impl Delays {
+    /// None, unless a test sets some.
+    pub(super) fn from_environment() -> Self {
+        let text = std::env::var(DELAYS).unwrap_or_default();
+        Self(text.split(',').filter_map(|number| number.trim().parse().ok()).map(Duration::from_millis).collect())
+    }
+
+    /// Waits as long as is due before this computation.
+    pub(super) fn pass(&mut self) {
+        if let Some(delay) = self.0.pop_front() {
+            std::thread::sleep(delay);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use starling_topology::PeerId;
+
+    use super::*;
+    use crate::data::{DataOptions, Dataset};
+    use crate::device::DeviceChoice;
+    use crate::manifest::Manifest;
+    use crate::spec::RunSpec;
+
+    const ME: PeerId = PeerId([1; 32]);
+
+    /// Of the first step, bit by bit: its gradient and loss.
+    fn first_step(trainer: &mut Trainer) -> Vec<u32> {
+        trainer.begin(&[ME]);
+        let gradient = Gradient::new(trainer.parameters());
+        trainer.compute(ME, &gradient, |_| ()).expect("computed");
+        gradient.values().into_iter().map(f32::to_bits).collect()
+    }
+
+    #[test]
+    fn a_warm_device_computes_the_same_from_the_same_state() {
+        let dataset = || Dataset::load(&DataOptions::default()).expect("the embedded digits");
+        let spec = RunSpec { model: "mlp:700,700".parse().expect("a model"), ..RunSpec::default() };
+        let manifest = Manifest::found(&spec, &dataset()).expect("a run");
+        let trainer = || Trainer::new(&manifest, dataset(), DeviceChoice::Cpu).expect("a trainer");
+        let (mut cold, mut warm) = (trainer(), trainer());
+        // As on a device that compiles; and as many samples as there are not.
+        warm.compiles = true;
+        warm.warm_up(1 << 20).expect("computed");
+        assert_eq!((warm.digest(), warm.step()), (cold.digest(), 0));
+        assert_eq!(first_step(&mut warm), first_step(&mut cold));
+        warm.warm_up(1).expect("computed in the middle of a step");
+        assert_eq!(warm.digest(), cold.digest());
+    }
+
+    #[test]
+    fn delays_pass_one_by_one() {
+        let mut delays = Delays(VecDeque::from([Duration::ZERO, Duration::from_millis(1)]));
+        let began = std::time::Instant::now();
+        (0..3).for_each(|_| delays.pass());
+        assert!(delays.0.is_empty() && began.elapsed() >= Duration::from_millis(1));
+    }
+}
