@@ -1,6 +1,6 @@
 //! Who this machine is: one Ed25519 key in its data directory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libp2p::identity::{Keypair, ed25519};
 use libp2p::multihash::Multihash;
@@ -32,7 +32,7 @@ impl Identity {
     /// # Errors
     /// [`NodeError::File`] if the file can't be read or written, [`NodeError::Identity`] if it holds no key.
     pub fn load_or_create(data_dir: &Path) -> Result<Self, NodeError> {
-        let path = data_dir.join(FILE);
+        let path = Self::file(data_dir);
         if let Some(bytes) = private_file::read(&path)? {
             let keypair = Keypair::from_protobuf_encoding(&bytes).map_err(|_| NodeError::Identity(path.clone()))?;
             // Our peer ids are Ed25519 keys; another kind would have no place in a view.
@@ -43,6 +43,11 @@ impl Identity {
         let bytes = keypair.to_protobuf_encoding().map_err(|_| NodeError::Identity(path.clone()))?;
         private_file::write(&path, &bytes)?;
         Ok(Self { keypair })
+    }
+
+    /// Where it is kept.
+    pub(crate) fn file(data_dir: &Path) -> PathBuf {
+        data_dir.join(FILE)
     }
 
     /// The libp2p peer id.

@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::Parser;
 use starling_node::cli::Cli;
 use starling_node::commands::{self, CommandError, EXIT_FAILED};
+use starling_node::output;
 
 /// Threads for the network. What computes has threads of its own.
 const WORKER_THREADS: usize = 2;
@@ -25,10 +26,15 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_FAILED));
         }
     };
+    let json = cli.global.json;
     match run(cli) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {}", one_line(error.as_ref()));
+            let line = one_line(error.as_ref());
+            let _ = writeln!(io::stderr(), "error: {line}");
+            if json {
+                let _ = output::print(&format!("{}\n", serde_json::json!({ "event": "failed", "error": line })));
+            }
             ExitCode::from(error.downcast_ref().map_or(EXIT_FAILED, CommandError::exit_code))
         }
     }

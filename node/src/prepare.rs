@@ -8,8 +8,8 @@ use std::time::Duration;
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Digest, PeerId, RunId};
 use starling_train::{
-    CheckpointError, CheckpointFolder, CheckpointStore, Dataset, Manifest, ModelSpec, Recovered, SharedData, Trainer,
-    WIRE_VERSION, check_export_place,
+    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Dataset, Manifest, ModelSpec, Recovered,
+    SharedData, Trainer, WIRE_VERSION, check_export_place,
 };
 
 use crate::ask::{Member, ask};
@@ -79,9 +79,7 @@ impl Start {
 
 /// Prepares the founder of a run: names it, and loads a checkpoint if it goes on from one.
 pub(crate) async fn founder(settings: &Settings, founding: &Founding) -> Result<Prepared, NodeError> {
-    if let Some(path) = &settings.export {
-        check_export_place(path)?;
-    }
+    check_places(settings)?;
     let identity = Identity::load_or_create(&settings.data_dir)?;
     let (manifest, dataset, shared, store) = {
         let (settings, founding) = (settings.clone(), founding.clone());
@@ -125,9 +123,7 @@ pub(crate) async fn joiner(
     joining: &Joining,
     observer: Arc<dyn Observer>,
 ) -> Result<Prepared, NodeError> {
-    if let Some(path) = &settings.export {
-        check_export_place(path)?;
-    }
+    check_places(settings)?;
     let identity = Identity::load_or_create(&settings.data_dir)?;
     let member = Member::of(joining)?;
     // A member that was killed knows the run, and the one that it once joined through may be gone.
@@ -202,6 +198,17 @@ pub(crate) async fn joiner(
     let secret = member.secret;
     let ready = Ready { identity, manifest, shared, store, secret, membership, start, record };
     Ok(Prepared { ready, trainer, damaged, searched })
+}
+
+/// Checks that what is to be written during the run and at its end can be.
+fn check_places(settings: &Settings) -> Result<(), NodeError> {
+    if let Some(path) = &settings.export {
+        check_export_place(path)?;
+    }
+    if let Some(path) = &settings.audit {
+        AuditWriter::check_place(path)?;
+    }
+    Ok(())
 }
 
 /// Brings a newer stable checkpoint from whoever of those that this machine knows holds one: keepers, and other members.

@@ -10,6 +10,7 @@ mod partitions;
 mod refusals;
 mod restarts;
 mod sharing;
+mod starts;
 mod swarms;
 mod tables;
 mod tidy;

@@ -185,7 +185,7 @@ fn a_busy_port() {
     let dir = TempDir::new().expect("a temp dir");
     let listen = format!("/ip4/127.0.0.1/tcp/{port}");
     let error = refused(dir.path(), &["run", "--listen", &listen, "--data-dir", "state", "--device", "cpu"]);
-    assert_names(&error, &[&listen, "free port"]);
+    assert_names(&error, &[&listen, &format!("port {port} is in use by"), "choose another port"]);
 }
 
 #[test]
@@ -257,4 +257,31 @@ fn a_place_where_no_model_can_be_written() {
     let dir = TempDir::new().expect("a temp dir");
     let run = ["run", "--export", "missing/model.safetensors", "--data-dir", "state", "--device", "cpu"];
     assert_names(&refused(dir.path(), &run), &["missing/model.safetensors", "its directory must be there"]);
+    let run = ["run", "--audit", "missing/audit.jsonl", "--data-dir", "state", "--device", "cpu", "--json"];
+    assert_names(&refused(dir.path(), &run), &["missing/audit.jsonl", "its directory is there"]);
+    let output = starling(dir.path()).args(run).output().expect("starling starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.starts_with("{\"") && said.lines().count() == 1 && said.contains("failed"), "no ticket: {said}");
+}
+
+#[test]
+fn a_model_that_does_not_fit_its_data_is_an_error_of_use() {
+    let dir = TempDir::new().expect("a temp dir");
+    let table = data::breast_cancer().to_str().expect("a text path").to_owned();
+    for (model, data, reason) in
+        [("mlp:65536,65536,65536", "digits", "8594980874 parameters"), ("cnn:8", table.as_str(), "images")]
+    {
+        let args = ["run", "--model", model, "--data", data, "--data-dir", "state", "--device", "cpu"];
+        assert_names(&refused(dir.path(), &args), &["--model: run.model: ", reason]);
+        let output = starling(dir.path()).args(args).output().expect("starling starts");
+        assert_eq!(output.status.code(), Some(2));
+    }
+}
+
+#[test]
+fn an_init_that_fails_leaves_nothing() {
+    let dir = TempDir::new().expect("a temp dir");
+    std::fs::write(dir.path().join("file"), "in the way").expect("written");
+    assert_names(&refused(dir.path(), &["init", "--data-dir", "file/state"]), &["file/state"]);
+    assert!(!dir.path().join("starling.toml").exists());
 }

@@ -6,7 +6,9 @@
 //!   ...                                                       positions in the epoch's order, ends excluded
 //! ```
 //!
-//! Each member writes a line for each step that it knows to be committed by all. A member that starts again appends another
+//! Each member writes a line for each step that it knows to be committed by all, and at last, when it leaves in order, one
+//! for the step that it left after, marked as the last: should the others have taken that one anew without it, what they say
+//! counts. A member that starts again appends another
 //! header: what its file said from that step on is void. So does one that took the state over from others, maybe because its
 //! branch of the run lost; its header says so, and what the file said before counts only where nobody knows better. [`check`]
 //! reads the files of several members of one run and holds them against each other.
@@ -60,6 +62,8 @@ pub struct AuditRecord {
     pub contributions: Vec<(PeerId, Vec<Range<u32>>)>,
     /// The digest of the state after the step, if it was computed.
     pub digest: Option<Digest>,
+    /// Whether the writer left after it, and does not know whether the others went on from it.
+    pub is_last: bool,
 }
 
 /// Appends to an audit file.
@@ -69,28 +73,35 @@ pub struct AuditWriter {
     header: AuditHeader,
     file: BufWriter<File>,
     waiting: u32,
+    /// Whether this life of the process has written a header.
+    has_begun: bool,
 }
 
 impl AuditWriter {
-    /// Opens the file at `path` behind what it holds already, or makes it, and writes `header`. A last line that was
-    /// cut short by a crash is removed.
+    /// Checks that there could be an audit file at `path`, so that nobody learns it only after a long run. Leaves nothing
+    /// there that was not.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn check_place(path: &Path) -> Result<(), AuditError> {
+        let is_new = !path.exists();
+        open_file(path)?;
+        if is_new { std::fs::remove_file(path).map_err(AuditError::io("write", path)) } else { Ok(()) }
+    }
+
+    /// Opens the file at `path` behind what it holds already, or makes it. A last line that was cut short by a crash is
+    /// removed. What comes first of [`Self::restart`], [`Self::adopt`] and a record writes a header, that of a record
+    /// `header` as it is here: until then, all that the file says counts.
     ///
     /// # Errors
     /// If the file cannot be read or written, or what is there is not the beginning of an audit file.
     pub fn open(path: impl Into<PathBuf>, header: AuditHeader) -> Result<Self, AuditError> {
         let path = path.into();
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut file = file.map_err(AuditError::io("open", &path))?;
-        if !begins_as_audit(&mut file).map_err(AuditError::io("read", &path))? {
-            let reason = "it is something else; name another file".to_owned();
-            return Err(AuditError::Malformed { path, line: 1, reason });
-        }
+        let mut file = open_file(&path)?;
         let end = end_of_last_line(&mut file).map_err(AuditError::io("read", &path))?;
         file.set_len(end).map_err(AuditError::io("write", &path))?;
         file.seek(SeekFrom::End(0)).map_err(AuditError::io("write", &path))?;
-        let mut writer = Self { path, header, file: BufWriter::new(file), waiting: 0 };
-        writer.begin()?;
-        Ok(writer)
+        Ok(Self { path, header, file: BufWriter::new(file), waiting: 0, has_begun: false })
     }
 
     /// Writes a header: the next record is of `first_step` or later, and earlier ones of that step and later are void.
@@ -113,6 +124,7 @@ impl AuditWriter {
 
     fn begin(&mut self) -> Result<(), AuditError> {
         let line = line::encode_header(&self.header);
+        self.has_begun = true;
         self.write(&line)?;
         self.flush()
     }
@@ -122,6 +134,9 @@ impl AuditWriter {
     /// # Errors
     /// If the file cannot be written.
     pub fn record(&mut self, record: &AuditRecord) -> Result<(), AuditError> {
+        if !self.has_begun {
+            self.begin()?;
+        }
         self.write(&line::encode_record(record))?;
         self.waiting += 1;
         if self.waiting >= RECORDS_PER_FLUSH { self.flush() } else { Ok(()) }
@@ -144,6 +159,17 @@ impl AuditWriter {
     fn write(&mut self, line: &[u8]) -> Result<(), AuditError> {
         self.file.write_all(line).map_err(AuditError::io("write", &self.path))
     }
+}
+
+/// Opens or makes a file that is an audit file, or empty.
+fn open_file(path: &Path) -> Result<File, AuditError> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    let mut file = file.map_err(AuditError::io("write", path))?;
+    if !begins_as_audit(&mut file).map_err(AuditError::io("read", path))? {
+        let reason = "it is something else; name another file".to_owned();
+        return Err(AuditError::Malformed { path: path.to_owned(), line: 1, reason });
+    }
+    Ok(file)
 }
 
 /// Whether the file is empty or begins with a header, perhaps one that was cut short.

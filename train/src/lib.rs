@@ -25,6 +25,7 @@ pub mod evaluation;
 pub mod export;
 mod flatten;
 pub mod gradient;
+mod hint;
 pub mod initial;
 pub mod manifest;
 pub mod network;

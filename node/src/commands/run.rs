@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use starling_train::{Error, ManifestError};
 use tokio_util::sync::CancellationToken;
 
 use super::{CommandError, Context, EXIT_DONE, signals};
@@ -20,7 +21,14 @@ pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, Comma
     let founding = loaded.founding(flags.resume.unwrap_or(Resume::Fresh))?;
     let settings = loaded.settings()?;
     context.start_logs(&loaded)?;
-    take_part(context, settings, |settings, observer, stop| node::found(settings, founding, observer, stop)).await
+    let found = |settings, observer, stop| node::found(settings, founding, observer, stop);
+    take_part(context, settings, found).await.map_err(|error| match error {
+        // Only beside the data it shows what does not fit.
+        CommandError::Node(NodeError::Train(Error::Manifest(ManifestError::Invalid { field, reason }))) => {
+            loaded.unusable(field, &reason).into()
+        }
+        other => other,
+    })
 }
 
 /// Runs a node in its data directory: alone there, shown to the user, ended by signals.

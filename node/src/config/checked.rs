@@ -206,6 +206,20 @@ impl Loaded {
         })
     }
 
+    /// What to say of a field of the manifest that this configuration leads to, and that no run can have.
+    pub fn unusable(&self, field: &str, reason: &str) -> ConfigError {
+        let key = match field {
+            "optimizer" => "run.optimizer",
+            "batch_size" => "run.batch_size",
+            "steps" => "run.steps",
+            "max_stall_ms" => "network.max_stall_ms",
+            "layout" => "collective.bucket_kib",
+            "data" => "data.source",
+            _ => "run.model",
+        };
+        self.meaning(key, reason)
+    }
+
     fn fork_after(&self) -> Result<Option<Duration>, ConfigError> {
         duration::parse_or_never(&self.config.network.fork_after)
             .map_err(|reason| self.meaning("network.fork_after", reason))

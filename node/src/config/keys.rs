@@ -274,6 +274,16 @@ pub static KEYS: &[Key] = &[
     key("log.format", Kind::Choice(&["text", "json"]), Some("--log-format"), "text or json."),
 ];
 
+/// A number as people write it: with an exponent where it would have many zeros.
+fn number(value: f64) -> String {
+    if has_many_zeros(value) { format!("{value:e}") } else { value.to_string() }
+}
+
+/// Whether a number is better written with an exponent.
+pub(super) fn has_many_zeros(value: f64) -> bool {
+    value.is_finite() && value != 0.0 && !(1e-4..1e9).contains(&value.abs())
+}
+
 impl Key {
     /// The key called `id`.
     pub fn find(id: &str) -> Option<&'static Self> {
@@ -298,10 +308,19 @@ impl Kind {
             Self::Text => "text, and not empty".to_owned(),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Bool => "true or false".to_owned(),
-            Self::Integer(min, i64::MAX) => format!("a whole number from {min}"),
             Self::Integer(min, max) => format!("a whole number from {min} to {max}"),
-            Self::Float(min, max) => format!("a number from {min} to {max}"),
+            Self::Float(min, max) => format!("a number from {} to {}", number(min), number(max)),
             Self::List => "a list of texts".to_owned(),
+        }
+    }
+
+    /// Advice for a value of another type that only its quotes keep from being one of this kind.
+    pub(super) fn hint(self, value: &Value) -> &'static str {
+        match (self, value) {
+            (Self::Integer(..) | Self::Float(..) | Self::Bool, Value::String(text)) if self.parse(text).is_some() => {
+                "; write it without quotes"
+            }
+            _ => "",
         }
     }
 

@@ -10,7 +10,7 @@ use toml::{Table, Value};
 use super::checked::Loaded;
 use super::error::ConfigError;
 use super::file;
-use super::keys::{KEYS, Key};
+use super::keys::{KEYS, Key, has_many_zeros};
 use super::raw::Config;
 
 /// What all of our environment variables begin with.
@@ -173,13 +173,14 @@ impl Layers {
     fn set_text(&mut self, key: &'static Key, text: &str, origin: Origin) -> Result<(), ConfigError> {
         match key.kind.parse(text) {
             Some(value) => self.set(key, value, origin),
-            None => Err(invalid(key, format!("`{text}`"), origin)),
+            None => Err(invalid(key, format!("`{text}`"), origin, "")),
         }
     }
 
     fn set(&mut self, key: &'static Key, value: Value, origin: Origin) -> Result<(), ConfigError> {
         let written = match &value {
             Value::String(text) => format!("`{text}`"),
+            Value::Float(value) if has_many_zeros(*value) => format!("{value:e}"),
             Value::Integer(_)
             | Value::Float(_)
             | Value::Boolean(_)
@@ -187,15 +188,16 @@ impl Layers {
             | Value::Array(_)
             | Value::Table(_) => value.to_string().replace('\n', " "),
         };
-        let Some(value) = key.kind.check(value) else { return Err(invalid(key, written, origin)) };
+        let hint = key.kind.hint(&value);
+        let Some(value) = key.kind.check(value) else { return Err(invalid(key, written, origin, hint)) };
         self.values.insert(key.id, value);
         self.origins.insert(key.id, origin);
         Ok(())
     }
 }
 
-fn invalid(key: &'static Key, value: String, origin: Origin) -> ConfigError {
-    ConfigError::Invalid { origin, key: key.id, value, allowed: key.kind.allowed() }
+fn invalid(key: &'static Key, value: String, origin: Origin, hint: &str) -> ConfigError {
+    ConfigError::Invalid { origin, key: key.id, value, allowed: key.kind.allowed() + hint }
 }
 
 /// A suggestion for an unknown `section.name`: a likely typo, or the same name in another section.

@@ -113,6 +113,13 @@ fn other_variables_are_not_ours() {
 fn a_wrong_value_is_refused_with_key_origin_and_what_could_be() {
     for (file, parts) in [
         ("[run]\nsteps = \"many\"", vec![":2: run.steps is `many`", "a whole number from 1"]),
+        (
+            "[run]\nsteps = \"8\"",
+            vec!["run.steps is `8`", "a whole number from 1 to 999999999999; write it without quotes"],
+        ),
+        ("[run]\npublic = \"true\"", vec!["true or false; write it without quotes"]),
+        ("[run]\nlearning_rate = 1e30", vec!["run.learning_rate is 1e30, but must be a number from 1e-12 to 1000"]),
+        ("[run]\nseed = -1", vec!["from 0 to 9223372036854775807"]),
         ("[run]\nsteps = 0", vec!["run.steps is 0", "from 1 to 999999999999"]),
         ("[run]\nsteps = 1.5", vec!["run.steps is 1.5"]),
         ("[run]\npublic = 1", vec!["run.public is 1", "true or false"]),
@@ -200,6 +207,8 @@ fn what_only_the_node_understands_is_checked_too() {
         (settings("train.device", "tpu"), "--flag: train.device: "),
         (settings("network.listen", "0.0.0.0:80"), "`0.0.0.0:80` is no multiaddr"),
         (settings("network.listen", ""), "at least one address"),
+        (settings("network.listen", "/dns4/localhost/tcp/0"), "`/dns4/localhost/tcp/0` is nothing to listen on"),
+        (settings("network.listen", "/ip4/127.0.0.1"), "`/ip4/127.0.0.1` is nothing to listen on"),
         (settings("network.announce", "here"), "network.announce"),
         (settings("network.announce", &format!("/ip4/192.0.2.1/tcp/4001{peer}")), "network.announce: `/ip4/192.0.2.1/"),
         (settings("network.announce", &format!("/ip4/192.0.2.1/tcp/4001{peer}")), "leave out /p2p/"),

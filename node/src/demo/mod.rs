@@ -90,8 +90,10 @@ pub async fn run(plan: &Plan, style: Style, console: &Console) -> Result<u8, Com
     for peer in &mut peers {
         peer.child.kill().await;
     }
-    if let (Err(_), Some(failed)) = (&ended, peers.iter().find(|peer| peer.has_ended && peer.summary.is_none())) {
-        failed.child.last_errors(SHOWN_LINES).iter().for_each(|line| console.line(line));
+    if let (Err(error), Some(failed)) = (&ended, peers.iter().find(|peer| peer.has_ended && peer.summary.is_none())) {
+        let (error, lines) = (error.to_string(), failed.child.last_errors(SHOWN_LINES));
+        // The error itself is told by whoever called.
+        lines.iter().filter(|line| !error.contains(without_mark(line))).for_each(|line| console.line(line));
     }
     match ended? {
         End::Outcome(outcome) => show(&outcome, style),
@@ -227,8 +229,13 @@ async fn end(index: usize, peer: &mut Peer) -> Result<(), CommandError> {
     }
     // So that this one's words are shown, whatever it had said before.
     peer.summary = None;
-    let last = peer.child.last_errors(1).pop().map_or_else(String::new, |line| format!(": {line}"));
+    let last = peer.child.last_errors(1).pop().map_or_else(String::new, |line| format!(": {}", without_mark(&line)));
     Err(CommandError::Demo(format!("peer {index} ended with {status}{last}")))
+}
+
+/// What a line of a child's stderr says, without the word that all errors begin with.
+fn without_mark(line: &str) -> &str {
+    line.strip_prefix("error: ").unwrap_or(line)
 }
 
 /// Makes `dir`, or checks that it is empty.

@@ -34,7 +34,8 @@ impl Journal {
             samples: ledger.samples(),
             batch_size: ledger.batch_size(),
             seed: ledger.seed(),
-            first_step: u64::MAX,
+            // Of a member whose state comes from others, it is told when that is there.
+            first_step: trainer.step() + 1,
             adopted: false,
         };
         let writer = path.map(|path| AuditWriter::open(path, header)).transpose()?;
@@ -54,6 +55,7 @@ impl Journal {
             epoch: report.epoch,
             contributions: report.contributions.clone(),
             digest: None,
+            is_last: false,
         });
     }
 
@@ -62,6 +64,14 @@ impl Journal {
         if let Some(record) = self.unconfirmed.take() {
             self.write(|writer| writer.record(&record));
         }
+    }
+
+    /// This member has left in order after the newest step: the others have most likely committed it, too.
+    pub(super) fn leave(&mut self) {
+        if let Some(record) = &mut self.unconfirmed {
+            record.is_last = true;
+        }
+        self.confirm();
     }
 
     /// Another state came from others: the next step is `first_step`.

@@ -238,8 +238,10 @@ impl Worker {
         // that was about to be replaced may not be the run's.
         let is_ours = self.company.exchange.progress().has_state;
         let last = (self.trainer.step() > 0 && is_ours && !self.kept).then(|| self.trainer.state());
-        if evaluate && self.trainer.step() >= self.trainer.steps() {
-            self.journal.confirm();
+        match (evaluate, self.trainer.step() >= self.trainer.steps()) {
+            (true, true) => self.journal.confirm(),
+            (true, false) => self.journal.leave(),
+            (false, _) => {}
         }
         let mut outcomes = vec![saver.finish(last)];
         if evaluate {

@@ -67,7 +67,7 @@ struct Entry {
     path: PathBuf,
     line: u64,
     record: AuditRecord,
-    /// Whether its writer went on from it, and did not take over a state from others later.
+    /// Whether its writer went on from it, and neither left then nor took over a state from others later.
     is_sure: bool,
 }
 
@@ -174,7 +174,8 @@ impl Source {
                 return Err(malformed(&self.path, line, reason));
             }
             self.last_step = record.step;
-            let is_sure = !self.headers.iter().any(|(at, header)| *at > line && header.adopted);
+            let took_over = self.headers.iter().any(|(at, header)| *at > line && header.adopted);
+            let is_sure = !took_over && !record.is_last;
             self.head = Some(Entry { path: self.path.clone(), line, record, is_sure });
             return Ok(());
         }

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::hint::hint;
+
 /// An audit file that cannot be written or read, or that proves that something went wrong.
 #[derive(Debug, Error)]
 pub enum AuditError {
     /// The system refused.
-    #[error("cannot {action} the audit file `{}`: {source}; check the disk's space and permissions", path.display())]
+    #[error("cannot {action} the audit file `{}`: {source}{}", path.display(), hint(source))]
     Io {
         /// What was tried, as a verb.
         action: &'static str,

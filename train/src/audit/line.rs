@@ -37,6 +37,8 @@ struct JsonRecord {
     contributions: Vec<(String, Vec<(u32, u32)>)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    last: bool,
 }
 
 pub(super) fn encode_header(header: &AuditHeader) -> Vec<u8> {
@@ -63,6 +65,7 @@ pub(super) fn encode_record(record: &AuditRecord) -> Vec<u8> {
         epoch: record.epoch,
         contributions: contributions.collect(),
         digest: record.digest.map(|digest| digest.to_string()),
+        last: record.is_last,
     })
 }
 
@@ -113,6 +116,7 @@ pub(super) fn decode_record(line: &[u8]) -> Result<AuditRecord, String> {
         epoch: json.epoch,
         contributions,
         digest: json.digest.map(|text| digest(&text)).transpose()?.map(starling_topology::Digest),
+        is_last: json.last,
     })
 }
 

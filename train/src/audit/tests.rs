@@ -32,6 +32,7 @@ fn records(steps: u64) -> Vec<AuditRecord> {
             epoch: committed.epoch,
             contributions: committed.contributions,
             digest: step.is_multiple_of(5).then_some(Digest([step as u8; 32])),
+            is_last: false,
         }
     };
     (1..=steps).map(record).collect()
@@ -188,7 +189,7 @@ fn files_of_different_runs_are_refused() {
         let mut header = header(1);
         change(&mut header);
         let path = folder.path(&format!("other{at}"));
-        AuditWriter::open(&path, header).expect("opened");
+        AuditWriter::open(&path, header).and_then(|mut writer| writer.restart(1)).expect("written");
         let message = check(&[&good, &path]).expect_err("another run").to_string();
         assert!(message.contains(reason) && message.contains(&format!("other{at}:1")), "{message}");
     }
@@ -244,6 +245,44 @@ fn what_a_member_said_before_it_took_a_state_over_counts_where_nobody_knows_bett
     let mut wrong = good.clone();
     wrong[9].contributions.truncate(1);
     assert!(matches!(check(&[&winner, &folder.write("e", &wrong)]), Err(AuditError::Disagreement { step: 10, .. })));
+}
+
+#[test]
+fn the_step_that_a_member_left_after_counts_unless_others_took_it_anew() {
+    let folder = Folder::new();
+    let good = records(20);
+    let mut left = good[..12].to_vec();
+    left[11].is_last = true;
+    let leaver = folder.write("a", &left);
+    assert_eq!(check(&[&leaver]).expect("clean").steps, 12);
+    left[11].contributions.truncate(1);
+    let other = folder.write("b", &left);
+    let stayed = folder.write("c", &good);
+    assert_eq!(check(&[&leaver, &other, &stayed]).expect("clean"), check(&[&stayed]).expect("clean"));
+    // Of what it saw others go on from, it is sure.
+    left[10].contributions.truncate(1);
+    let wrong = folder.write("d", &left);
+    assert!(matches!(check(&[&wrong, &stayed]), Err(AuditError::Disagreement { step: 11, .. })));
+}
+
+#[test]
+fn a_file_has_one_header_that_is_right_from_the_first() {
+    let folder = Folder::new();
+    let path = folder.path("a");
+    AuditWriter::check_place(&path).expect("it could be there");
+    assert!(!path.exists());
+    let mut writer = AuditWriter::open(&path, header(1)).expect("opened");
+    writer.restart(5).expect("written");
+    records(9)[4..].iter().for_each(|record| writer.record(record).expect("written"));
+    writer.flush().expect("written");
+    let text = fs::read_to_string(&path).expect("read");
+    assert!(text.starts_with("{\"format\"") && text.contains("\"first_step\":5"), "{text}");
+    assert_eq!(text.matches("first_step").count(), 1, "{text}");
+    AuditWriter::check_place(&path).expect("it goes on");
+    assert_eq!(fs::read_to_string(&path).expect("read"), text);
+    let nowhere = folder.path("missing").join("a");
+    let message = AuditWriter::check_place(&nowhere).expect_err("no directory").to_string();
+    assert!(message.contains("missing") && message.contains("its directory is there"), "{message}");
 }
 
 #[test]

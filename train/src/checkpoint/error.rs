@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use starling_topology::{Digest, RunId};
 use thiserror::Error;
 
+use crate::hint::hint;
+
 /// A checkpoint that cannot be written or read.
 #[derive(Debug, Error)]
 pub enum CheckpointError {
     /// The system refused.
-    #[error("cannot {action} `{}`: {source}; check the disk's space and permissions", path.display())]
+    #[error("cannot {action} `{}`: {source}{}", path.display(), hint(source))]
     Io {
         /// What was tried, as a verb.
         action: &'static str,

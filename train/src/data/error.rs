@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::hint::hint;
+
 /// Data that cannot be used. Every message names the file and the place in it.
 #[derive(Debug, Error)]
 pub enum DataError {
     /// A file cannot be read.
-    #[error("cannot read `{}`: {source}; check that it exists and that you may read it", path.display())]
+    #[error("cannot read `{}`: {source}{}", path.display(), hint(source))]
     Unreadable {
         /// The file.
         path: PathBuf,
