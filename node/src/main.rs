@@ -33,7 +33,7 @@ fn main() -> ExitCode {
             let line = one_line(error.as_ref());
             let _ = writeln!(io::stderr(), "error: {line}");
             if json {
-                let _ = output::print(&format!("{}\n", serde_json::json!({ "event": "failed", "error": line })));
+                let _ = output::print(&format!("{{\"event\":\"failed\",\"error\":{}}}\n", serde_json::json!(line)));
             }
             ExitCode::from(error.downcast_ref().map_or(EXIT_FAILED, CommandError::exit_code))
         }
