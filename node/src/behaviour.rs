@@ -7,14 +7,19 @@ use libp2p::swarm::NetworkBehaviour;
 use libp2p::swarm::behaviour::toggle::Toggle;
 use libp2p::{StreamProtocol, connection_limits, gossipsub, identify, kad, mdns, ping};
 use starling_topology::RunId;
+use starling_topology::message::MAX_ADDRESSES;
 
 use crate::identity::Identity;
 use crate::pending;
 
-/// Connections that have not been admitted yet: enough for a whole swarm to come at once, few enough to be harmless.
-const MAX_PENDING: u32 = 32;
-/// Two peers that dial each other at the same time hold two connections.
-const MAX_PER_PEER: u32 = 3;
+/// Connections that have not been admitted yet: enough for a whole swarm to come at once, each to several of our addresses, and
+/// few enough to be harmless.
+const MAX_PENDING: u32 = 128;
+/// A peer dials all of our addresses at once and keeps one connection. Until it has closed the others, all may be admitted, and so
+/// may those that we have dialed meanwhile: whoever refuses one may refuse the one that is kept.
+const MAX_PER_PEER: u32 = 2 * MAX_ADDRESSES as u32;
+/// Two peers that dial each other at the same time keep two connections.
+const KEPT_PER_PEER: u32 = 3;
 
 /// Everything behind admission. Kademlia and gossip carry the run's id in their names, so that two runs never mix.
 #[derive(NetworkBehaviour)]
@@ -78,7 +83,7 @@ impl Behaviour {
         let limits = connection_limits::ConnectionLimits::default()
             .with_max_pending_incoming(Some(MAX_PENDING))
             .with_max_established_per_peer(Some(MAX_PER_PEER))
-            .with_max_established(Some(peers.saturating_mul(MAX_PER_PEER).saturating_add(MAX_PENDING)));
+            .with_max_established(Some(peers.saturating_mul(KEPT_PER_PEER).saturating_add(MAX_PENDING)));
 
         let mut kad_config = kad::Config::new(protocols.kademlia.clone());
         kad_config.set_query_timeout(Duration::from_secs(10));

@@ -18,8 +18,9 @@ use libp2p::swarm::{
 use libp2p::{Multiaddr, PeerId};
 use thiserror::Error;
 
-/// Of one address. A whole office behind one router may come at once; it comes again if it is refused.
-const MAX_PER_ADDRESS: usize = 16;
+/// Of one address. A whole office behind one router may come at once, each to several of our addresses; it comes again if it is
+/// refused.
+const MAX_PER_ADDRESS: usize = 32;
 
 /// Refuses connections from addresses that have enough of them.
 #[derive(Debug, Default)]

@@ -1,7 +1,8 @@
-//! Links of different speeds: what is measured of them changes the plan. They need network namespaces, and fail with the reason
-//! where those can't be made.
+//! Links between machines that reach each other in several ways, and links of different speeds: what is measured of them changes
+//! the plan. They need network namespaces, and fail with the reason where those can't be made.
 
-use starling_tests::{Lan, Peer, PeerOptions};
+use serde_json::Value;
+use starling_tests::{Lan, Machine, Peer, PeerOptions};
 
 const MEMBERS: usize = 4;
 /// What hosts can send and receive, in millions of bits per second; the last one has the slow link.
@@ -22,7 +23,7 @@ fn who_is_behind_a_slow_link_receives_less_once_that_is_measured() {
     let options = |host: usize, flags: &str| {
         let host = lan.host(host);
         let listen = format!("/ip4/{}/tcp/0", host.address);
-        PeerOptions { prefix: host.prefix, listen, ..PeerOptions::flags(flags) }
+        PeerOptions { prefix: host.prefix, listen: Some(listen), ..PeerOptions::flags(flags) }
     };
     // A short stall, because a view is as old as two of them before it is planned anew.
     let run = format!("--min-peers {MEMBERS} --model mlp:1024,1024 --plan mesh --max-stall-ms 2000 --steps 100000000");
@@ -49,6 +50,58 @@ fn who_is_behind_a_slow_link_receives_less_once_that_is_measured() {
     assert!((1.0..1.3).contains(&times), "it receives {times:.2} gradients per step");
 
     for peer in joiners.into_iter().chain([founder]) {
+        peer.signal("INT");
+        assert_eq!(peer.finish().summary()["outcome"], "left");
+    }
+}
+
+/// Three members of which the first founds, each on one of these machines and listening where it does by default, take their
+/// first steps with at most one change of view for each joiner, and no link between them fails.
+fn three_begin(machines: [&Machine; 3]) {
+    let founder = Peer::run(&machines[0].options("--min-peers 3 --steps 100 --model mlp:16"));
+    let ticket = founder.ticket();
+    let joiners = [1, 2].map(|number| Peer::join(&ticket, &machines[number].options("")));
+    for outcome in joiners.into_iter().chain([founder]).map(Peer::finish) {
+        assert_eq!(outcome.summary()["outcome"], "complete");
+        let events: Vec<&Value> = outcome.events.iter().map(|(_, event)| event).collect();
+        let views = events.iter().filter(|event| event["event"] == "view");
+        assert!(views.clone().all(|view| view["generation"].as_u64() <= Some(3)), "{:?}", views.collect::<Vec<_>>());
+        let suspected = events.iter().find(|event| event["event"] == "suspected");
+        assert_eq!(suspected, None, "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn members_on_a_machine_with_four_addresses_begin_at_once() {
+    let machine = Machine::new(&["10.79.0.1/24", "10.79.1.1/24", "fd79::1/64"]).expect("a machine");
+    three_begin([&machine; 3]);
+}
+
+#[test]
+fn members_on_machines_that_share_two_networks_begin_at_once() {
+    let (v4, more_v4, v6) =
+        (["10.79.0.1/24", "10.79.0.2/24"], ["10.79.1.1/24", "10.79.1.2/24"], ["fd79::1/64", "fd79::2/64"]);
+    for networks in [[v4, more_v4], [v4, v6]] {
+        let [one, other] = Machine::pair(&networks).expect("two machines");
+        three_begin([&one, &other, &one]);
+    }
+}
+
+#[test]
+fn members_go_on_over_one_network_when_the_other_one_fails() {
+    let networks = [["10.79.0.1/24", "10.79.0.2/24"], ["10.79.1.1/24", "10.79.1.2/24"]];
+    let [one, other] = Machine::pair(&networks).expect("two machines");
+    let founder = Peer::run(&one.options("--min-peers 3 --max-stall-ms 2000 --model mlp:16 --steps 100000000"));
+    let ticket = founder.ticket();
+    let peers = [Peer::join(&ticket, &other.options("")), Peer::join(&ticket, &one.options("")), founder];
+    let go_on = || peers.iter().for_each(|peer| _ = peer.wait_for_step(peer.step() + 1000));
+    go_on();
+    for (down, up) in [(0, 1), (1, 0)] {
+        one.switch(up, "up").expect("up");
+        one.switch(down, "down").expect("down");
+        go_on();
+    }
+    for peer in peers {
         peer.signal("INT");
         assert_eq!(peer.finish().summary()["outcome"], "left");
     }

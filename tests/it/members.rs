@@ -17,7 +17,7 @@ fn joiner(founder: &Peer, flags: &str) -> Peer {
 
 /// Every peer writes who contributed what, in its own directory.
 fn audited(flags: &str) -> PeerOptions {
-    PeerOptions::flags(flags).with("--audit", "audit.jsonl")
+    PeerOptions::networked(flags).with("--audit", "audit.jsonl")
 }
 
 /// Waits for the end of all, who must have finished with one digest, and checks the audit files of these and of `gone`.
@@ -56,7 +56,7 @@ fn peers_join_between_steps_and_leave_in_order() {
     assert_eq!(first.wait_for_view(2)["view"], entered["view"]);
     second.wait_for("the state", |event| event["event"] == "synced" || event["event"] == "progress");
     // A third joins through the second, which passes it on if it is not the one to propose.
-    let third = Peer::join(&second.ticket(), &PeerOptions::default());
+    let third = Peer::join(&second.ticket(), &PeerOptions::networked(""));
     let views = [&first, &second, &third].map(|peer| peer.wait_for_view(3)["view"].clone());
     assert_eq!(views[0], views[1]);
     assert_eq!(views[0], views[2]);

@@ -35,8 +35,9 @@ fn assert_names(error: &str, parts: &[&str]) {
 #[test]
 fn a_stranger_without_the_secret() {
     for listen in ["/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/udp/0/quic-v1"] {
-        let founder = Peer::run(&PeerOptions { listen: listen.into(), ..PeerOptions::flags("--min-peers 2") });
-        let stranger = Peer::join(&founder.address(), &PeerOptions { listen: listen.into(), ..PeerOptions::default() });
+        let founder = Peer::run(&PeerOptions { listen: Some(listen.into()), ..PeerOptions::flags("--min-peers 2") });
+        let stranger =
+            Peer::join(&founder.address(), &PeerOptions { listen: Some(listen.into()), ..PeerOptions::default() });
         let name = stranger.dir();
         let outcome = stranger.finish();
         assert_names(outcome.error(), &["secret", "starling invite"]);
@@ -243,7 +244,7 @@ fn a_joiner_with_the_checkpoints_of_an_earlier_run() {
     let dir = earlier.dir();
     earlier.finish().summary();
     let founder = Peer::run(&PeerOptions::flags("--min-peers 2 --steps 20 --model mlp:16"));
-    let (ticket, listen) = (founder.ticket(), PeerOptions::default().listen);
+    let (ticket, listen) = (founder.ticket(), PeerOptions::default().listen.expect("on loopback"));
     let args = ["join", &ticket, "--data-dir", "state", "--device", "cpu", "--listen", &listen, "--json"];
     let joiner = starling(dir.path()).args(args).output().expect("starling starts");
     assert!(joiner.status.success(), "{}", String::from_utf8_lossy(&joiner.stderr));

@@ -55,11 +55,11 @@ fn large_table(mib: usize) -> (TempDir, PathBuf) {
 fn a_table_travels_with_the_ticket_and_stays() {
     let path = data::breast_cancer();
     let founder =
-        Peer::run(&PeerOptions::flags("--min-peers 3 --steps 40 --model mlp:8 --share-data").with("--data", &path));
+        Peer::run(&PeerOptions::networked("--min-peers 3 --steps 40 --model mlp:8 --share-data").with("--data", &path));
     let ticket = founder.ticket();
-    let second = Peer::join(&ticket, &PeerOptions::flags("--share-data").with("--data", &path));
+    let second = Peer::join(&ticket, &PeerOptions::networked("--share-data").with("--data", &path));
     second.wait_for("its start", |event| event["event"] == "started");
-    let third = Peer::join(&ticket, &PeerOptions::default());
+    let third = Peer::join(&ticket, &PeerOptions::networked(""));
     let (dir, state) = (third.dir(), third.data_dir());
     let bytes = std::fs::read(&path).expect("the table");
     let said = finish(vec![founder, second, third]);
@@ -67,8 +67,8 @@ fn a_table_travels_with_the_ticket_and_stays() {
     assert_eq!(std::fs::read(downloaded(&state).join("table.csv")).expect("here"), bytes);
 
     // In another run on the same data, where nobody shares, it has all that it needs.
-    let founder = Peer::run(&PeerOptions::flags(&format!("{SHORT} --seed 7")).with("--data", &path));
-    let again = Peer::join_in(dir, &founder.ticket(), &PeerOptions::default());
+    let founder = Peer::run(&PeerOptions::networked(&format!("{SHORT} --seed 7")).with("--data", &path));
+    let again = Peer::join_in(dir, &founder.ticket(), &PeerOptions::networked(""));
     assert_eq!(downloads(&finish(vec![founder, again])), []);
 }
 
@@ -76,8 +76,8 @@ fn a_table_travels_with_the_ticket_and_stays() {
 fn images_travel_compressed_as_they_are() {
     let folder = TempDir::new().expect("a temp dir");
     data::write_idx(folder.path());
-    let founder = Peer::run(&PeerOptions::flags(&format!("{SHORT} --share-data")).with("--data", folder.path()));
-    let joiner = Peer::join(&founder.ticket(), &PeerOptions::default());
+    let founder = Peer::run(&PeerOptions::networked(&format!("{SHORT} --share-data")).with("--data", folder.path()));
+    let joiner = Peer::join(&founder.ticket(), &PeerOptions::networked(""));
     let (_dir, state) = (joiner.dir(), joiner.data_dir());
     let said = finish(vec![founder, joiner]);
     assert!(!downloads(&said).is_empty());
@@ -95,15 +95,15 @@ fn images_travel_compressed_as_they_are() {
 fn a_download_goes_on_without_a_donor_that_was_killed() {
     let (_folder, path) = large_table(6);
     let shares = format!("{LONG} --min-peers 2 --share-data --state-rate 1");
-    let founder = Peer::run(&PeerOptions::flags(&shares).with("--data", &path));
+    let founder = Peer::run(&PeerOptions::networked(&shares).with("--data", &path));
     let ticket = founder.ticket();
     // One that was sent the data itself hands it on, and one that has it keeps it for itself.
-    let second = Peer::join(&ticket, &PeerOptions::flags("--share-data --state-rate 1"));
-    let third = Peer::join(&ticket, &PeerOptions::flags("").with("--data", &path));
+    let second = Peer::join(&ticket, &PeerOptions::networked("--share-data --state-rate 1"));
+    let third = Peer::join(&ticket, &PeerOptions::networked("").with("--data", &path));
     let members = |event: &Value| event["event"] == "view" && event["members"].as_array().map(Vec::len) == Some(3);
     second.wait_for("a view of all", members);
     third.wait_for("a view of all", members);
-    let joiner = Peer::join(&ticket, &PeerOptions::default());
+    let joiner = Peer::join(&ticket, &PeerOptions::networked(""));
     let before = wait_for_bytes(&joiner, 2 * MIB);
     founder.signal("KILL");
     drop(founder);
@@ -123,14 +123,14 @@ fn a_download_goes_on_without_a_donor_that_was_killed() {
 fn a_joiner_that_was_killed_goes_on_where_it_stopped() {
     let (_folder, path) = large_table(4);
     let shares = format!("{SHORT} --share-data --state-rate 1");
-    let founder = Peer::run(&PeerOptions::flags(&shares).with("--data", &path));
+    let founder = Peer::run(&PeerOptions::networked(&shares).with("--data", &path));
     let ticket = founder.ticket();
-    let joiner = Peer::join(&ticket, &PeerOptions::default());
+    let joiner = Peer::join(&ticket, &PeerOptions::networked(""));
     let before = wait_for_bytes(&joiner, 2 * MIB);
     joiner.signal("KILL");
     let dir = joiner.dir();
     drop(joiner);
-    let joiner = Peer::join_in(dir, &ticket, &PeerOptions::default());
+    let joiner = Peer::join_in(dir, &ticket, &PeerOptions::networked(""));
     let told = downloads(&finish(vec![founder, joiner]));
     assert!(told[0].0 >= before && told.is_sorted(), "{before} and then {told:?}");
 }
@@ -140,10 +140,10 @@ fn what_was_damaged_is_downloaded_again_and_no_more() {
     let (_folder, path) = large_table(3);
     let founder = |seed: u32| {
         let flags = format!("{SHORT} --share-data --seed {seed}");
-        Peer::run(&PeerOptions::flags(&flags).with("--data", &path))
+        Peer::run(&PeerOptions::networked(&flags).with("--data", &path))
     };
     let first = founder(1);
-    let joiner = Peer::join(&first.ticket(), &PeerOptions::default());
+    let joiner = Peer::join(&first.ticket(), &PeerOptions::networked(""));
     let (dir, state) = (joiner.dir(), joiner.data_dir());
     finish(vec![first, joiner]);
     let file = downloaded(&state).join("table.csv");
@@ -152,7 +152,7 @@ fn what_was_damaged_is_downloaded_again_and_no_more() {
     bytes[at] = b'x';
     std::fs::write(&file, &bytes).expect("written");
     let second = founder(2);
-    let joiner = Peer::join_in(dir, &second.ticket(), &PeerOptions::default());
+    let joiner = Peer::join_in(dir, &second.ticket(), &PeerOptions::networked(""));
     let said = finish(vec![second, joiner]);
     let whole = bytes.len() as u64;
     assert_eq!(downloads(&said), [(whole - MIB, whole), (whole, whole)]);
@@ -163,22 +163,22 @@ fn what_was_damaged_is_downloaded_again_and_no_more() {
 #[test]
 fn who_does_not_share_or_shares_too_much_is_an_error_with_a_remedy() {
     let (_folder, path) = large_table(2);
-    let alone = Peer::run(&PeerOptions::flags(SHORT).with("--data", &path));
-    let error = Peer::join(&alone.ticket(), &PeerOptions::default()).finish().error().to_owned();
+    let alone = Peer::run(&PeerOptions::networked(SHORT).with("--data", &path));
+    let error = Peer::join(&alone.ticket(), &PeerOptions::networked("")).finish().error().to_owned();
     for part in ["csv", "569 samples", "--data PATH", "--share-data"] {
         assert!(error.contains(part), "`{part}` is missing in: {error}");
     }
     // The run goes on as if nobody had asked.
-    let sharing = Peer::run(&PeerOptions::flags(&format!("{SHORT} --share-data --seed 3")).with("--data", &path));
-    let refused = Peer::join(&sharing.ticket(), &PeerOptions::flags("--data-limit 1"));
+    let sharing = Peer::run(&PeerOptions::networked(&format!("{SHORT} --share-data --seed 3")).with("--data", &path));
+    let refused = Peer::join(&sharing.ticket(), &PeerOptions::networked("--data-limit 1"));
     let (_dir, state) = (refused.dir(), refused.data_dir());
     let error = refused.finish().error().to_owned();
     for part in ["at most 1 MiB", "--data-limit 3", "--data PATH"] {
         assert!(error.contains(part), "`{part}` is missing in: {error}");
     }
     assert!(!state.join("data").exists(), "not a byte was taken");
-    let joiner = Peer::join(&sharing.ticket(), &PeerOptions::flags("--data-limit 3"));
+    let joiner = Peer::join(&sharing.ticket(), &PeerOptions::networked("--data-limit 3"));
     assert!(!downloads(&finish(vec![sharing, joiner])).is_empty());
-    let named = Peer::join(&alone.ticket(), &PeerOptions::default().with("--data", &path));
+    let named = Peer::join(&alone.ticket(), &PeerOptions::networked("").with("--data", &path));
     assert_eq!(downloads(&finish(vec![alone, named])), []);
 }

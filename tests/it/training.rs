@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::Value;
-use starling_tests::{Outcome, Peer, PeerOptions, audit, data, starling};
+use starling_tests::{Machine, Outcome, Peer, PeerOptions, audit, data};
 use tempfile::TempDir;
 
 /// Founds a run of three with `flags` on `data`, joins it twice by ticket, and compares.
@@ -13,9 +13,9 @@ fn three_peers_agree(flags: &str, data: Option<&Path>) {
         Some(path) => options.with("--data", path),
         None => options,
     };
-    let founder = Peer::run(&with_data(PeerOptions::flags(&format!("--min-peers 3 {flags}"))));
+    let founder = Peer::run(&with_data(PeerOptions::networked(&format!("--min-peers 3 {flags}"))));
     let ticket = founder.ticket();
-    let joiners = [(); 2].map(|()| Peer::join(&ticket, &with_data(PeerOptions::default())));
+    let joiners = [(); 2].map(|()| Peer::join(&ticket, &with_data(PeerOptions::networked(""))));
     // A joiner that fails says why; a founder would only wait for it.
     let outcomes: Vec<Outcome> = joiners.into_iter().chain([founder]).map(Peer::finish).collect();
     let first = outcomes[0].summary();
@@ -49,7 +49,7 @@ fn softmax_with_a_batch_smaller_than_the_ring() {
 /// the accuracy.
 fn four_peers(flags: &str, plan: &str) -> f64 {
     let folder = TempDir::new().expect("a temp dir");
-    let options = |index: usize| PeerOptions::default().with("--audit", folder.path().join(index.to_string()));
+    let options = |index: usize| PeerOptions::networked("").with("--audit", folder.path().join(index.to_string()));
     let mut founding = options(0).with("--min-peers", "4").with("--steps", "300").with("--balance", "equal");
     founding.flags.extend(flags.split_whitespace().map(str::to_owned));
     let founder = Peer::run(&founding);
@@ -90,9 +90,9 @@ fn every_plan_trains() {
 /// The model has buckets enough for one to be reduced before all are.
 #[test]
 fn who_begins_its_updates_early_comes_to_the_same() {
-    let founder = Peer::run(&PeerOptions::flags("--min-peers 3 --steps 15 --model mlp:1200,1200 --codec bf16"));
+    let founder = Peer::run(&PeerOptions::networked("--min-peers 3 --steps 15 --model mlp:1200,1200 --codec bf16"));
     let ticket = founder.ticket();
-    let early = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::flags("--update-ahead 64")));
+    let early = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::networked("--update-ahead 64")));
     let outcomes: Vec<Outcome> = early.into_iter().chain([founder]).map(Peer::finish).collect();
     let digests: Vec<_> = outcomes.iter().map(|outcome| outcome.summary()["digest"].clone()).collect();
     assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
@@ -100,7 +100,7 @@ fn who_begins_its_updates_early_comes_to_the_same() {
 
 /// Trains three peers with `flags` each and compares the transports of their links, previous and next, and digests.
 fn links_are(flags: [&str; 3], expected: [[&str; 2]; 3]) {
-    let options = flags.map(|flags| PeerOptions::flags(&format!("--data-plane {flags}")));
+    let options = flags.map(|flags| PeerOptions::networked(&format!("--data-plane {flags}")));
     let founder = Peer::run(&options[0].clone().with("--min-peers", "3").with("--steps", "40"));
     let ticket = founder.ticket();
     let peers = [founder, Peer::join(&ticket, &options[1]), Peer::join(&ticket, &options[2])];
@@ -139,7 +139,7 @@ fn links_are_universal_where_all_ask_for_it() {
 #[test]
 fn over_quic_alone() {
     let listen = "/ip4/127.0.0.1/udp/0/quic-v1";
-    let quic = |flags: &str| PeerOptions { listen: listen.into(), ..PeerOptions::flags(flags) };
+    let quic = |flags: &str| PeerOptions { listen: Some(listen.into()), ..PeerOptions::flags(flags) };
     let founder = Peer::run(&quic("--min-peers 3 --steps 40"));
     let ticket = founder.ticket();
     assert!(founder.address().contains("quic-v1"));
@@ -240,7 +240,9 @@ fn a_killed_run_resumes_with_the_bits_of_an_unbroken_one() {
 #[test]
 fn the_demo_survives_a_kill_and_takes_one_in() {
     let folder = TempDir::new().expect("a temp dir");
-    let output = starling(folder.path()).args(["demo", "--json"]).stderr(Stdio::piped()).output().expect("it runs");
+    // Its peers listen where they do by default, on a machine that has more than one address.
+    let mut command = Machine::own().starling(folder.path());
+    let output = command.args(["demo", "--json"]).stderr(Stdio::piped()).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("text");
     let last: Value = serde_json::from_str(text.lines().last().expect("a last line")).expect("JSON");

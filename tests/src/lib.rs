@@ -4,13 +4,14 @@
 //! a thread reads; tests wait for events, with a deadline, never for a time. Every process is killed when its fixture
 //! is dropped.
 //!
-//! [`data`] makes small data sets in the formats that users have. A [`Lan`] is a network of its own, with links that
-//! can be cut and slowed down, a [`Wan`] one whose hosts are far from each other. [`chaos`] holds experiments with many processes that are killed, stopped and cut off.
+//! [`data`] makes small data sets in the formats that users have. A [`Machine`] has several addresses, a [`Lan`] is a
+//! network of its own, with links that can be cut and slowed down, a [`Wan`] one whose hosts are far from each other. [`chaos`] holds experiments with many processes that are killed, stopped and cut off.
 
 pub mod chaos;
 pub mod data;
 mod feed;
 mod lan;
+mod machine;
 mod namespace;
 mod owned_child;
 mod peer;
@@ -19,6 +20,7 @@ mod wan;
 
 pub use feed::{Ear, Feed, Heard, Word};
 pub use lan::{Host, Lan};
+pub use machine::{Machine, Shared};
 pub use owned_child::OwnedChild;
 pub use peer::{Outcome, Peer, PeerOptions, audit, checkpoints, newest_stable, starling};
 pub use wan::{FarLink, Wan};

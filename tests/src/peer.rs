@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::binary;
 use crate::feed::{Ear, Word};
+use crate::machine::Machine;
 use crate::owned_child::OwnedChild;
 
 /// How long any one thing may take. Generous: the machine is shared, and nothing is measured here.
@@ -73,8 +74,8 @@ pub(crate) fn tied(before: impl IntoIterator<Item = String>) -> Vec<String> {
 pub struct PeerOptions {
     /// Flags besides the fixture's own.
     pub flags: Vec<String>,
-    /// Where to listen.
-    pub listen: String,
+    /// Where to listen; where a node does by default, if it is not said. That is for [machines](crate::Machine) of their own.
+    pub listen: Option<String>,
     /// What computes.
     pub device: &'static str,
     /// What to put before the command, to run it elsewhere or otherwise.
@@ -85,7 +86,7 @@ pub struct PeerOptions {
 
 impl Default for PeerOptions {
     fn default() -> Self {
-        let listen = "/ip4/127.0.0.1/tcp/0".to_owned();
+        let listen = Some("/ip4/127.0.0.1/tcp/0".to_owned());
         Self { flags: Vec::new(), listen, device: "cpu", prefix: Vec::new(), ear: None }
     }
 }
@@ -94,6 +95,12 @@ impl PeerOptions {
     /// The defaults with `flags`, separated by blanks.
     pub fn flags(flags: &str) -> Self {
         Self { flags: flags.split_whitespace().map(str::to_owned).collect(), ..Self::default() }
+    }
+
+    /// The same on the test's [own machine](Machine::own), which has several addresses, and where a peer listens by default.
+    #[must_use]
+    pub fn networked(flags: &str) -> Self {
+        Machine::own().options(flags)
     }
 
     /// The same with one more flag and its value, which may hold blanks.
@@ -181,7 +188,10 @@ impl Peer {
 
     fn start(dir: Arc<TempDir>, verb: &[&str], options: &PeerOptions) -> Self {
         let mut command = starling_behind(&options.prefix, dir.path());
-        command.args(verb).args(["--json", "--listen", &options.listen]);
+        command.args(verb).arg("--json");
+        if let Some(listen) = &options.listen {
+            command.args(["--listen", listen]);
+        }
         if verb[0] != "keep" {
             command.args(["--device", options.device]);
         }
@@ -290,6 +300,13 @@ impl Peer {
             event["event"] == "progress" && event["step"].as_u64().is_some_and(|reached| reached >= step)
         });
         event["step"].as_u64().expect("it has reached a step")
+    }
+
+    /// The last step of which it told.
+    pub fn step(&self) -> u64 {
+        let output = lock(&self.output.0);
+        let steps = output.events.iter().filter(|(_, event)| event["event"] == "progress");
+        steps.filter_map(|(_, event)| event["step"].as_u64()).next_back().unwrap_or(0)
     }
 
     /// Sends a signal by its name, as `kill` knows it.

@@ -1,8 +1,11 @@
 //! Real connections over loopback, TCP and QUIC.
 
 use futures::StreamExt;
+use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{self, NetworkBehaviour, SwarmEvent};
 use libp2p::{Multiaddr, StreamProtocol, Swarm, identify, kad};
+
+use starling_topology::message::MAX_ADDRESSES;
 
 use super::*;
 use crate::behaviour::{Behaviour, Protocols};
@@ -68,6 +71,33 @@ async fn holders_of_one_secret_are_admitted() {
     for address in [TCP, QUIC] {
         assert_eq!(meet(peer(1, 1), peer(1, 1), address).await, (None, None), "{address}");
     }
+}
+
+/// A peer dials all addresses at once and keeps the connection that is ready first, which the other may see last.
+#[tokio::test]
+async fn as_many_connections_are_admitted_as_a_peer_has_addresses() {
+    let (mut dialer, mut listener) = (peer(1, 1), peer(1, 1));
+    let address = listen(&mut listener, TCP).await;
+    for _ in 0..MAX_ADDRESSES {
+        let peer = DialOpts::peer_id(*listener.swarm.local_peer_id()).condition(PeerCondition::Always);
+        dialer.swarm.dial(peer.addresses(vec![address.clone()]).build()).expect("dialed");
+    }
+    let mut established = 0;
+    let all_are = async {
+        while established < 2 * MAX_ADDRESSES {
+            let event = tokio::select! {
+                event = dialer.swarm.select_next_some() => event,
+                event = listener.swarm.select_next_some() => event,
+            };
+            match event {
+                SwarmEvent::ConnectionEstablished { .. } => established += 1,
+                SwarmEvent::ConnectionClosed { cause, .. } => panic!("one of {established} was closed: {cause:?}"),
+                SwarmEvent::IncomingConnectionError { error, .. } => panic!("after {established}: {error}"),
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, all_are).await.expect("both sides see all of them");
 }
 
 #[tokio::test]

@@ -9,10 +9,10 @@ use starling_topology::{PeerId, RunId, ViewId};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::error::DataError;
-use super::handshake::{Connection, Form, Purpose};
+use super::handshake::{Attempt, Connection, Form, Purpose};
 use super::listener::{Listener, dial};
 use super::thread::DataThread;
-use super::{DataPlane, Door, Limits, LinkConfig};
+use super::{DataPlane, Door, Limits, LinkConfig, Transport};
 use crate::identity::from_libp2p;
 
 pub(crate) const RUN: RunId = RunId([1; 32]);
@@ -33,15 +33,7 @@ pub(crate) fn key() -> (Keypair, PeerId) {
 
 /// For a connection to or from `peer` that goes over its socket.
 pub(crate) fn purpose(peer: PeerId) -> Purpose {
-    Purpose {
-        run: RUN,
-        view: VIEW,
-        peer,
-        mode: DataPlane::Direct,
-        segment_bytes: SEGMENT_BYTES,
-        is_brief: false,
-        number: 0,
-    }
+    Purpose { run: RUN, view: VIEW, peer, mode: DataPlane::Direct, segment_bytes: SEGMENT_BYTES, is_brief: false }
 }
 
 pub(crate) fn limits() -> Limits {
@@ -69,12 +61,17 @@ pub(crate) async fn sockets() -> (TcpStream, TcpStream) {
 
 /// One end of a connection, without a handshake.
 pub(crate) fn sealed(stream: TcpStream) -> Connection {
-    Connection { stream, secret: SECRET, form: Form::Sealed, number: 0 }
+    Connection { stream, secret: SECRET, form: Form::Sealed, attempt: Attempt([0; Attempt::BYTES]) }
+}
+
+/// What both ends of a connection know it by.
+pub(crate) fn name_of(connection: &Connection) -> (Transport, Attempt, [u8; 32]) {
+    (connection.transport(), connection.attempt, connection.secret)
 }
 
 /// The first connection that a listener takes.
 pub(crate) async fn accept(listener: &Listener, keypair: &Keypair, purpose: Purpose) -> Result<Connection, DataError> {
-    listener.acceptor(keypair, purpose)?.next().await
+    Ok(listener.acceptor(keypair, purpose)?.next().await)
 }
 
 /// A connection between two neighbours of this mode: the end that sends, and the end that receives.

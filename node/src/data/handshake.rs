@@ -3,14 +3,17 @@
 //! ```text
 //!   sender (dials)                              receiver (listens)
 //!      | <== TLS 1.3, both certificates, ALPN ==>  |   each checks that the other is its ring neighbour
-//!      | -- view, direction, form, number ------>  |   the form: sealed or plain, as both users must have said
+//!      | -- view, direction, form, attempt ----->  |   the form: sealed or plain, as both users must have said
 //!      | <---------------------------- ready ----  |
+//!      |    ... the sender chooses an attempt ...   |   the others end here
 //!      | -- where its memory is ---------------->  |   nowhere, unless both ends are on one machine
-//!      | <----------------- mapped, or not ------  |
+//!      | <------- taken, with that memory or not --  |
 //!      | == records under the exported key =====>  |   the TLS session ends here, the socket goes on
 //! ```
 //!
-//! Plain connections leave the two messages about memory out.
+//! Two machines may reach each other in several ways, and then there are several attempts at one connection. Only its
+//! dialer knows which one it uses, so it alone chooses, says so on the attempt itself, and names it once more when it says
+//! what came of all ([`Attempt`]). Until then the listener keeps whatever it has, in whichever order that came.
 //!
 //! The export is bound to run and view, so a connection made for one ring can't serve another.
 
@@ -30,8 +33,8 @@ use super::record::Secret;
 use super::{DataPlane, Transport, local};
 use crate::identity::to_libp2p;
 
-const ALPN: &[u8] = b"starling-data/3";
-const LABEL: &[u8] = b"EXPERIMENTAL-starling-data-3";
+const ALPN: &[u8] = b"starling-data/4";
+const LABEL: &[u8] = b"EXPERIMENTAL-starling-data-4";
 /// Segments go from the dialer to the listener. The only direction there is; named so that another can't be mistaken.
 const DIALER_TO_LISTENER: u8 = 1;
 const SEALED: u8 = 1;
@@ -40,9 +43,10 @@ const READY: u8 = 0x2a;
 const MAPPED: u8 = 1;
 const NOT_MAPPED: u8 = 0;
 /// Connections of one link.
-pub(crate) const MAX_PARALLEL: u8 = 8;
-/// View, direction, form and number.
-const HELLO_BYTES: usize = 35;
+pub(crate) const MAX_PARALLEL: usize = 8;
+const ATTEMPT_BYTES: usize = 8;
+/// View, direction, form and attempt.
+pub(super) const HELLO_BYTES: usize = 34 + ATTEMPT_BYTES;
 /// Process and descriptor; zeros are nowhere.
 const PLACE_BYTES: usize = 8;
 /// Read from the socket at a time. A handshake takes a few kilobytes.
@@ -61,8 +65,14 @@ pub(crate) struct Purpose {
     pub(crate) segment_bytes: usize,
     /// Whether operations are so short that few packets go at a time.
     pub(crate) is_brief: bool,
-    /// Which of the link's connections it is, below [`MAX_PARALLEL`]. A listener takes them as they come.
-    pub(crate) number: u8,
+}
+
+/// The name of an attempt at a connection, drawn by its dialer: both ends know by it which ones came of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Attempt(pub(crate) [u8; ATTEMPT_BYTES]);
+
+impl Attempt {
+    pub(crate) const BYTES: usize = ATTEMPT_BYTES;
 }
 
 /// How a connection's bytes are kept.
@@ -80,8 +90,8 @@ pub(crate) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) secret: Secret,
     pub(super) form: Form,
-    /// Which of the link's connections it is.
-    pub(crate) number: u8,
+    /// Which one it was.
+    pub(crate) attempt: Attempt,
 }
 
 impl Connection {
@@ -95,11 +105,49 @@ impl Connection {
     }
 }
 
+/// A socket whose ends have proven who they are, and which its dialer may yet choose. Dropping it closes the socket.
+pub(crate) struct Candidate {
+    session: Session,
+    secret: Secret,
+    purpose: Purpose,
+    attempt: Attempt,
+}
+
+impl std::fmt::Debug for Candidate {
+    /// Leaves the secret out.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Candidate").field("attempt", &self.attempt).finish_non_exhaustive()
+    }
+}
+
+impl Candidate {
+    /// The dialer's part: tells the listener that it uses this attempt, and where memory is that both could use, if this is
+    /// the link's first connection. Cancelling closes the socket; the listener may have taken it then.
+    ///
+    /// # Errors
+    /// [`DataError`] if the listener does not take it.
+    pub(crate) async fn choose(self, is_first: bool) -> Result<Connection, DataError> {
+        let Self { mut session, secret, purpose, attempt } = self;
+        let form = session.offer(purpose, is_first, &secret).await?;
+        Ok(Connection { stream: session.stream, secret, form, attempt })
+    }
+
+    /// The listener's part: waits until the dialer says that it uses this attempt.
+    ///
+    /// # Errors
+    /// [`DataError`] if the dialer closes it instead, or says nonsense.
+    pub(crate) async fn chosen(self) -> Result<Connection, DataError> {
+        let Self { mut session, secret, purpose, attempt } = self;
+        let form = session.meet(purpose, &secret).await?;
+        Ok(Connection { stream: session.stream, secret, form, attempt })
+    }
+}
+
 /// Proves to the listener who we are and that we are to send to it. Cancelling closes the socket.
 ///
 /// # Errors
 /// [`DataError`] if the listener is not the expected peer, or does not take us for its neighbour.
-pub(crate) async fn connect(stream: TcpStream, keypair: &Keypair, purpose: Purpose) -> Result<Connection, DataError> {
+pub(crate) async fn connect(stream: TcpStream, keypair: &Keypair, purpose: Purpose) -> Result<Candidate, DataError> {
     let peer = to_libp2p(purpose.peer);
     let config = tls::make_client_config(keypair, Some(peer));
     let config = config.map_err(|error| DataError::Certificate(error.to_string()))?;
@@ -110,7 +158,7 @@ async fn connect_with(
     stream: TcpStream,
     mut config: rustls::ClientConfig,
     purpose: Purpose,
-) -> Result<Connection, DataError> {
+) -> Result<Candidate, DataError> {
     config.alpn_protocols = vec![ALPN.to_vec()];
     // libp2p lets an environment variable write its session keys to a file. Gradients are worth more than that.
     config.key_log = Arc::new(rustls::NoKeyLog);
@@ -120,20 +168,15 @@ async fn connect_with(
     let tls = rustls::ClientConnection::new(Arc::new(config), name)?;
     let mut session = Session { stream, tls: tls.into() };
     session.shake(purpose.peer).await?;
-    session.send(&hello(purpose)).await?;
+    let attempt = Attempt(rand::random());
+    session.send(&hello(purpose, attempt)).await?;
     let mut ready = [0];
     session.receive(&mut ready).await?;
     if ready != [READY] {
         return Err(DataError::OtherProtocol);
     }
-    let secret = session.export(purpose)?;
-    let form = match purpose.mode {
-        DataPlane::Plaintext => Form::Plain,
-        DataPlane::Auto | DataPlane::Direct | DataPlane::Local | DataPlane::Universal => {
-            session.offer(purpose, &secret).await?
-        }
-    };
-    Ok(Connection { stream: session.stream, secret, form, number: purpose.number })
+    let secret = session.export(purpose, attempt)?;
+    Ok(Candidate { session, secret, purpose, attempt })
 }
 
 /// The listener's certificate and rules. Made once for all handshakes of a view.
@@ -158,41 +201,34 @@ pub(crate) async fn accept(
     stream: TcpStream,
     config: Arc<rustls::ServerConfig>,
     purpose: Purpose,
-) -> Result<Connection, DataError> {
+) -> Result<Candidate, DataError> {
     let tls = rustls::ServerConnection::new(config)?;
     let mut session = Session { stream, tls: tls.into() };
     session.shake(purpose.peer).await?;
     let mut theirs = [0; HELLO_BYTES];
     session.receive(&mut theirs).await?;
-    let number = theirs[HELLO_BYTES - 1];
-    let purpose = Purpose { number, ..purpose };
-    if theirs != hello(purpose) || number >= MAX_PARALLEL {
+    let attempt = Attempt(*theirs.last_chunk().expect("invariant: it ends with the attempt"));
+    if theirs != hello(purpose, attempt) {
         return Err(DataError::OtherView);
     }
     session.send(&[READY]).await?;
-    let secret = session.export(purpose)?;
-    let form = match purpose.mode {
-        DataPlane::Plaintext => Form::Plain,
-        DataPlane::Auto | DataPlane::Direct | DataPlane::Local | DataPlane::Universal => {
-            session.meet(purpose, &secret).await?
-        }
-    };
-    Ok(Connection { stream: session.stream, secret, form, number })
+    let secret = session.export(purpose, attempt)?;
+    Ok(Candidate { session, secret, purpose, attempt })
 }
 
-fn hello(purpose: Purpose) -> [u8; HELLO_BYTES] {
+fn hello(purpose: Purpose, attempt: Attempt) -> [u8; HELLO_BYTES] {
     let form = if purpose.mode == DataPlane::Plaintext { PLAIN } else { SEALED };
     let mut hello = [0; HELLO_BYTES];
-    let (view, rest) = hello.split_at_mut(32);
-    view.copy_from_slice(&purpose.view.0);
-    rest.copy_from_slice(&[DIALER_TO_LISTENER, form, purpose.number]);
+    hello[..32].copy_from_slice(&purpose.view.0);
+    hello[32..34].copy_from_slice(&[DIALER_TO_LISTENER, form]);
+    hello[34..].copy_from_slice(&attempt.0);
     hello
 }
 
-/// Whether two ends with this socket between them may share memory: once is enough.
+/// Whether two ends with this socket between them may share memory.
 fn may_share(stream: &TcpStream, purpose: Purpose) -> bool {
     let ends = stream.local_addr().and_then(|here| Ok((here.ip(), stream.peer_addr()?.ip())));
-    purpose.mode.shares_memory() && purpose.number == 0 && ends.is_ok_and(|(here, there)| here == there)
+    purpose.mode.shares_memory() && ends.is_ok_and(|(here, there)| here == there)
 }
 
 /// Makes memory that only the other end of this handshake takes for its own.
@@ -210,7 +246,11 @@ fn open_memory(purpose: Purpose, secret: &Secret, place: Place) -> io::Result<Ma
 
 /// What a link becomes without memory.
 fn without_memory(purpose: Purpose) -> Result<Form, DataError> {
-    if purpose.mode == DataPlane::Local { Err(DataError::NotLocal) } else { Ok(Form::Sealed) }
+    match purpose.mode {
+        DataPlane::Local => Err(DataError::NotLocal),
+        DataPlane::Plaintext => Ok(Form::Plain),
+        DataPlane::Auto | DataPlane::Direct | DataPlane::Universal => Ok(Form::Sealed),
+    }
 }
 
 fn encode(place: Place) -> [u8; PLACE_BYTES] {
@@ -291,15 +331,15 @@ impl Session {
         Ok(())
     }
 
-    fn export(&self, purpose: Purpose) -> Result<Secret, DataError> {
+    fn export(&self, purpose: Purpose, attempt: Attempt) -> Result<Secret, DataError> {
         let mut context = purpose.run.0.to_vec();
-        context.extend(hello(purpose));
+        context.extend(hello(purpose, attempt));
         Ok(self.tls.export_keying_material(Secret::default(), LABEL, Some(&context))?)
     }
 
-    /// Tells the listener where memory is that both could use, and whether it has mapped it.
-    async fn offer(&mut self, purpose: Purpose, secret: &Secret) -> Result<Form, DataError> {
-        let made = may_share(&self.stream, purpose).then(|| make_memory(purpose, secret));
+    /// Tells the listener that this attempt is chosen, and where memory is that both could use.
+    async fn offer(&mut self, purpose: Purpose, is_first: bool, secret: &Secret) -> Result<Form, DataError> {
+        let made = (is_first && may_share(&self.stream, purpose)).then(|| make_memory(purpose, secret));
         let made = made.transpose().unwrap_or_else(|error| {
             tracing::info!(%error, "no memory for a local link");
             None
@@ -315,7 +355,7 @@ impl Session {
         }
     }
 
-    /// Maps the dialer's memory if there is some, and says so.
+    /// Waits until the dialer has chosen this attempt, maps its memory if there is some, and says so.
     async fn meet(&mut self, purpose: Purpose, secret: &Secret) -> Result<Form, DataError> {
         let mut place = [0; PLACE_BYTES];
         self.receive(&mut place).await?;
@@ -325,8 +365,11 @@ impl Session {
             tracing::info!(%error, "the previous member's memory can't be mapped");
             None
         });
-        self.send(&[if opened.is_some() { MAPPED } else { NOT_MAPPED }]).await?;
-        opened.map_or_else(|| without_memory(purpose), |mapping| Ok(Form::Local(mapping)))
+        let answer = if opened.is_some() { MAPPED } else { NOT_MAPPED };
+        // What can't be used is not taken: the dialer sees its end, and tries another attempt.
+        let form = opened.map_or_else(|| without_memory(purpose), |mapping| Ok(Form::Local(mapping)))?;
+        self.send(&[answer]).await?;
+        Ok(form)
     }
 }
 

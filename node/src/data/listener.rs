@@ -3,28 +3,36 @@
 //! A listener is there only while one ring sets up its links, and only for one peer: it takes the connections that
 //! prove to be that peer's and closes. Whoever else finds the port is dropped.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, select_all};
+use futures::future::{BoxFuture, pending, select_all};
 use futures::stream::{FuturesUnordered, StreamExt};
 use libp2p::identity::Keypair;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::error::Elapsed;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::error::DataError;
-use super::handshake::{self, Connection, MAX_PARALLEL, Purpose};
+use super::handshake::{self, Candidate, Connection, MAX_PARALLEL, Purpose};
 
 /// The most addresses that a listener has, and that one peer tells another.
 pub(crate) const MAX_ADDRESSES: usize = 8;
-/// Strangers may hold this many handshakes open; one more connection is dropped.
-const MAX_PENDING: usize = 4 + MAX_PARALLEL as usize;
-/// How long one handshake may take.
+/// Strangers may hold this many handshakes open beside the neighbour's; one more connection is dropped.
+const MAX_PENDING: usize = 4 + MAX_ADDRESSES;
+/// The most attempts that a neighbour needs: one for each address, then one for each further connection.
+const MAX_ATTEMPTS: usize = MAX_ADDRESSES + MAX_PARALLEL - 1;
+/// How long one handshake may take. Who has proven to be the neighbour then has until the greeting ends.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
+/// How long a chosen attempt may leave the dialer without an answer before it chooses another one beside it. Longer than most
+/// ways take, and short enough for a second and a third one.
+const CHOICE_PATIENCE: Duration = Duration::from_millis(250);
+/// So many connections may fail at a listener's sockets themselves, as when a network goes down; then it takes no more.
+const MAX_SOCKET_ERRORS: usize = 64;
 /// A connection that is set up within this stays on this machine or in its local network.
 const NEAR: Duration = Duration::from_millis(1);
 /// How long a connection is silent before the system asks whether the other end is there.
@@ -63,7 +71,8 @@ impl Listener {
             return Err(DataError::Unreachable);
         }
         let config = handshake::listener_config(keypair)?;
-        Ok(Acceptor { sockets: &self.sockets, config, purpose, pending: FuturesUnordered::new() })
+        let (shaking, candidates) = (FuturesUnordered::new(), FuturesUnordered::new());
+        Ok(Acceptor { sockets: &self.sockets, config, purpose, shaking, candidates, proven: 0, socket_errors: 0 })
     }
 }
 
@@ -72,32 +81,50 @@ pub(crate) struct Acceptor<'a> {
     sockets: &'a [TcpListener],
     config: Arc<rustls::ServerConfig>,
     purpose: Purpose,
-    pending: FuturesUnordered<BoxFuture<'static, Result<Result<Connection, DataError>, Elapsed>>>,
+    /// Who has yet to prove to be the neighbour.
+    shaking: FuturesUnordered<BoxFuture<'static, Result<Result<Candidate, DataError>, Elapsed>>>,
+    /// The neighbour's attempts, which it may yet choose.
+    candidates: FuturesUnordered<BoxFuture<'static, Result<Connection, DataError>>>,
+    /// How many of its attempts there were.
+    proven: usize,
+    socket_errors: usize,
 }
 
 impl Acceptor<'_> {
-    /// Waits for the next connection. Others are dropped, whatever they say. Can be cancelled and called again.
-    ///
-    /// # Errors
-    /// [`DataError`] if the sockets fail.
-    pub(crate) async fn next(&mut self) -> Result<Connection, DataError> {
-        let Self { sockets, config, purpose, pending } = self;
+    /// Waits for the next connection that the neighbour has chosen. Others are dropped, whatever they say. Can be cancelled and
+    /// called again.
+    pub(crate) async fn next(&mut self) -> Connection {
+        let Self { sockets, config, purpose, shaking, candidates, proven, socket_errors } = self;
         loop {
             tokio::select! {
-                stream = next_stream(sockets) => {
-                    let stream = stream?;
-                    if pending.len() < MAX_PENDING {
+                stream = next_stream(sockets), if *socket_errors < MAX_SOCKET_ERRORS => match stream {
+                    Ok(stream) if shaking.len() < MAX_PENDING => {
                         let handshake = handshake::accept(stream, config.clone(), *purpose);
-                        pending.push(timeout(HANDSHAKE_LIMIT, handshake).boxed());
+                        shaking.push(timeout(HANDSHAKE_LIMIT, handshake).boxed());
                     }
-                }
-                Some(shaken) = pending.next() => match shaken.map_err(|_| DataError::Late).flatten() {
-                    Ok(connection) => {
-                        tune(&connection.stream);
-                        return Ok(connection);
+                    Ok(_) => tracing::info!("a direct connection too many dropped"),
+                    Err(error) => {
+                        *socket_errors += 1;
+                        tracing::debug!(%error, "a direct connection did not come about");
                     }
+                },
+                Some(shaken) = shaking.next() => match shaken.map_err(|_| DataError::Late).flatten() {
+                    Ok(candidate) if *proven < MAX_ATTEMPTS => {
+                        *proven += 1;
+                        candidates.push(candidate.chosen().boxed());
+                    }
+                    Ok(_) => tracing::info!("the neighbour connects too often"),
                     Err(error) => tracing::info!(%error, "direct connection dropped"),
                 },
+                Some(chosen) = candidates.next() => match chosen {
+                    Ok(connection) => {
+                        tune(&connection.stream);
+                        return connection;
+                    }
+                    // Another one was faster.
+                    Err(error) => tracing::debug!(%error, "an attempt at a direct connection ended"),
+                },
+                else => pending().await,
             }
         }
     }
@@ -109,7 +136,8 @@ async fn next_stream(sockets: &[TcpListener]) -> io::Result<TcpStream> {
     Ok(accepted?.0)
 }
 
-/// Connects to whichever of the neighbour's addresses answers and proves itself first. Says whether one connection is enough, too.
+/// Connects to all of the neighbour's addresses at once, and chooses the one that proves itself first. If that does not answer,
+/// another one is chosen. Says whether one connection is enough, too.
 ///
 /// # Errors
 /// The last address's [`DataError`], or [`DataError::Late`] after `limit`.
@@ -119,19 +147,34 @@ pub(crate) async fn dial(
     purpose: Purpose,
     limit: Duration,
 ) -> Result<(Connection, bool), DataError> {
+    timeout(limit, race(addresses, keypair, purpose)).await.map_err(|_| DataError::Late)?
+}
+
+async fn race(addresses: &[SocketAddr], keypair: &Keypair, purpose: Purpose) -> Result<(Connection, bool), DataError> {
     let attempt = |address: &SocketAddr| connect(*address, keypair, purpose);
     let mut attempts: FuturesUnordered<_> = addresses.iter().take(MAX_ADDRESSES).map(attempt).collect();
-    let first = async {
-        let mut last = DataError::Unreachable;
-        while let Some(result) = attempts.next().await {
-            match result {
-                Ok(connection) => return Ok(connection),
+    // Those that are not chosen stay open until one has answered.
+    let mut ready = VecDeque::new();
+    let mut choices = FuturesUnordered::new();
+    let (mut choose_at, mut last) = (Instant::now(), DataError::Unreachable);
+    while !(attempts.is_empty() && ready.is_empty() && choices.is_empty()) {
+        tokio::select! {
+            Some(answer) = choices.next() => match answer {
+                Ok(made) => return Ok(made),
+                Err(error) => (choose_at, last) = (Instant::now(), error),
+            },
+            Some(shaken) = attempts.next() => match shaken {
+                Ok(candidate) => ready.push_back(candidate),
                 Err(error) => last = error,
+            },
+            () = sleep_until(choose_at), if !ready.is_empty() => {
+                let (candidate, is_enough) = ready.pop_front().expect("invariant: one is ready");
+                choices.push(async move { Ok((candidate.choose(true).await?, is_enough)) });
+                choose_at = Instant::now() + CHOICE_PATIENCE;
             }
         }
-        Err(last)
-    };
-    timeout(limit, first).await.map_err(|_| DataError::Late)?
+    }
+    Err(last)
 }
 
 /// Makes further connections beside the `first` one, up to `count` in all. Returns those that came about within `limit`.
@@ -143,12 +186,13 @@ pub(crate) async fn dial_beside(
     limit: Duration,
 ) -> Vec<Connection> {
     let Ok(address) = first.stream.peer_addr() else { return Vec::new() };
-    let attempt = |number: u8| connect(address, keypair, Purpose { number, ..purpose });
-    let mut attempts: FuturesUnordered<_> = (1..count.min(MAX_PARALLEL)).map(attempt).collect();
+    let attempt = async || connect(address, keypair, purpose).await?.0.choose(false).await;
+    let count = usize::from(count).min(MAX_PARALLEL);
+    let mut attempts: FuturesUnordered<_> = (1..count).map(|_| attempt()).collect();
     let (deadline, mut made) = (Instant::now() + limit, Vec::new());
     while let Ok(Some(result)) = timeout_at(deadline, attempts.next()).await {
         match result {
-            Ok((connection, _)) => made.push(connection),
+            Ok(connection) => made.push(connection),
             Err(error) => tracing::debug!(%error, "one connection less"),
         }
     }
@@ -156,7 +200,7 @@ pub(crate) async fn dial_beside(
 }
 
 /// Connects to an address, and says whether one connection is enough.
-async fn connect(address: SocketAddr, keypair: &Keypair, purpose: Purpose) -> Result<(Connection, bool), DataError> {
+async fn connect(address: SocketAddr, keypair: &Keypair, purpose: Purpose) -> Result<(Candidate, bool), DataError> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     if purpose.is_brief {
         // Before it connects: BBR, once begun, leaves its pauses between packets to whatever comes after it.

@@ -12,6 +12,8 @@ pub(crate) mod error;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub(crate) mod handshake;
+#[cfg(test)]
+pub(crate) mod lane;
 pub(crate) mod link;
 pub(crate) mod listener;
 pub(crate) mod local;
@@ -22,6 +24,7 @@ pub(crate) mod parallel;
 pub(crate) mod record;
 pub(crate) mod thread;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -169,10 +172,10 @@ impl std::fmt::Debug for Door {
 }
 
 impl Door {
-    /// What the first connection to or from the neighbour `peer` is for.
+    /// What connections to or from the neighbour `peer` are for.
     pub(crate) fn purpose(&self, view: ViewId, peer: PeerId) -> Purpose {
         let Self { run, mode, segment_bytes, is_brief, .. } = *self;
-        Purpose { run, view, peer, mode, segment_bytes, is_brief, number: 0 }
+        Purpose { run, view, peer, mode, segment_bytes, is_brief }
     }
 
     /// The door of a node that listens on `listened`: direct connections are taken on the same interfaces. A member brings
@@ -188,19 +191,31 @@ impl Door {
         operation_bytes: usize,
         listened: &[Multiaddr],
     ) -> io::Result<Self> {
-        let mut ips: Vec<IpAddr> = listened.iter().filter_map(tcp_ip).collect();
-        ips.sort_unstable();
-        ips.dedup();
+        let ips = in_turn(listened.iter().filter_map(tcp_ip).collect());
         let (keypair, thread) = (identity.keypair().clone(), DataThread::start()?);
         Ok(Self { mode, run, keypair, ips, segment_bytes, is_brief: operation_bytes <= BRIEF_BYTES, thread })
     }
 }
 
+/// Each address once, IPv4 and IPv6 in turn, those that only this machine reaches last: a neighbour is told the first few.
+fn in_turn(ips: BTreeSet<IpAddr>) -> Vec<IpAddr> {
+    let mut turns = Vec::with_capacity(ips.len());
+    let (v4, v6): (Vec<IpAddr>, Vec<IpAddr>) = ips.into_iter().partition(IpAddr::is_ipv4);
+    for mut family in [v4, v6] {
+        family.sort_by_key(IpAddr::is_loopback);
+        turns.extend(family.into_iter().enumerate());
+    }
+    turns.sort_by_key(|(turn, ip)| (ip.is_loopback(), *turn));
+    turns.into_iter().map(|(_, ip)| ip).collect()
+}
+
+/// The address of an interface that TCP connections are taken on. None that holds within one link only: without the name that
+/// the link has on the other machine, nobody can connect to it.
 fn tcp_ip(address: &Multiaddr) -> Option<IpAddr> {
     let mut parts = address.iter();
     let ip = match parts.next()? {
         Protocol::Ip4(ip) => IpAddr::from(ip),
-        Protocol::Ip6(ip) => IpAddr::from(ip),
+        Protocol::Ip6(ip) if !ip.is_unicast_link_local() => IpAddr::from(ip),
         _ => return None,
     };
     matches!(parts.next(), Some(Protocol::Tcp(_))).then_some(ip)
@@ -209,6 +224,25 @@ fn tcp_ip(address: &Multiaddr) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_addresses_both_families_are_told_and_none_that_leads_nowhere() {
+        let listened = [
+            "/ip4/127.0.0.1/tcp/1",
+            "/ip4/10.0.0.2/tcp/1",
+            "/ip4/10.0.0.1/tcp/1",
+            "/ip4/10.0.0.1/tcp/2",
+            "/ip4/10.0.0.3/udp/1/quic-v1",
+            "/ip6/fe80::1/tcp/1",
+            "/ip6/::1/tcp/1",
+            "/ip6/fd00::1/tcp/1",
+            "/dns4/example.org/tcp/1",
+        ];
+        let listened = listened.map(|address| address.parse::<Multiaddr>().expect("a multiaddr"));
+        let ips = in_turn(listened.iter().filter_map(tcp_ip).collect());
+        let ips: Vec<String> = ips.iter().map(ToString::to_string).collect();
+        assert_eq!(ips, ["10.0.0.1", "fd00::1", "10.0.0.2", "::1", "127.0.0.1"]);
+    }
 
     #[test]
     fn a_record_is_given_up_as_soon_as_a_silent_member_and_a_link_before_the_stall_is_over() {

@@ -4,13 +4,15 @@
 //!   opener (sends segments)                        acceptor (receives them)
 //!      | -- view, wish: direct, plain, universal -->  |
 //!      | <------------------ addresses, if direct --  |   possibly none
-//!      |    ... connects, within a limit ...          |   far away several times
+//!      |    ... connects, within a limit ...          |   to all of them, and far away several times
 //!      | -- which connections it made ------------->  |   only after addresses; if none, universal
 //! ```
 //!
-//! The opener decides, because only it knows what got through; both ends then use what it said.
+//! The opener decides, because only it knows what got through. It names the attempts that it made connections of, each of
+//! which the acceptor has taken by then, and both ends use these and no others: whatever came in which order, and whatever
+//! ended on the way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -20,11 +22,11 @@ use starling_topology::{PeerId, ViewId};
 use tokio::time::Instant;
 
 use crate::data::error::DataError;
-use crate::data::handshake::{Connection, MAX_PARALLEL};
+use crate::data::handshake::{Attempt, Connection, MAX_PARALLEL};
 use crate::data::listener::{self, Listener, MAX_ADDRESSES};
 use crate::data::{DataPlane, Door, Transport};
 
-/// How long a direct connection may take before the libp2p stream is used.
+/// How long a direct connection may take before the libp2p stream is used; and no longer than half of what the acceptor waits.
 const DIRECT_LIMIT: Duration = Duration::from_secs(1);
 const UNIVERSAL: u8 = 0;
 const DIRECT: u8 = 1;
@@ -62,7 +64,7 @@ pub(super) async fn open(
     }
     let addresses = read_addresses(stream).await?;
     let dialed = dial(&addresses, door, receiver, view, most, limit).await;
-    stream.write_all(&[dialed.as_deref().map_or(0, made)]).await?;
+    stream.write_all(&made(dialed.as_deref().unwrap_or_default())).await?;
     stream.flush().await?;
     match dialed {
         Ok(connections) => {
@@ -88,7 +90,7 @@ async fn dial(
     limit: Duration,
 ) -> Result<Vec<Connection>, DataError> {
     let (purpose, began) = (door.purpose(view, receiver), Instant::now());
-    let first_limit = if door.mode.insists() { limit } else { DIRECT_LIMIT.min(limit) };
+    let first_limit = if door.mode.insists() { limit } else { DIRECT_LIMIT.min(limit / 2) };
     let (first, is_enough) = listener::dial(addresses, &door.keypair, purpose, first_limit).await?;
     let beside = if is_enough || first.transport() == Transport::Local {
         Vec::new()
@@ -102,9 +104,11 @@ async fn dial(
     Ok(std::iter::once(first).chain(beside).collect())
 }
 
-/// Which connections these are: a bit for each, the first one's the lowest.
-fn made(connections: &[Connection]) -> u8 {
-    connections.iter().fold(0, |made, connection| made | 1 << connection.number)
+/// Names connections: how many there are, then the attempt of each.
+fn made(connections: &[Connection]) -> Vec<u8> {
+    let mut bytes = vec![u8::try_from(connections.len()).expect("invariant: there are few connections")];
+    connections.iter().for_each(|connection| bytes.extend(connection.attempt.0));
+    bytes
 }
 
 /// The acceptor's part, once the view is read. If it returns no connections, segments come over `stream`.
@@ -144,7 +148,7 @@ async fn meet(
     let mut acceptor = match listener.acceptor(&door.keypair, door.purpose(view, sender)) {
         Ok(acceptor) => acceptor,
         Err(error) => {
-            return if read_made(stream).await? == 0 { Ok(Vec::new()) } else { Err(io::Error::other(error)) };
+            return if read_made(stream).await?.is_empty() { Ok(Vec::new()) } else { Err(io::Error::other(error)) };
         }
     };
     // The two are read side by side: the opener speaks only after its connections were taken here.
@@ -154,19 +158,25 @@ async fn meet(
             tokio::select! {
                 made = &mut made => break made?,
                 connection = acceptor.next() => {
-                    let connection = connection.map_err(io::Error::other)?;
-                    taken.insert(connection.number, connection);
+                    taken.insert(connection.attempt, connection);
                 }
             }
         }
     };
-    let is_made = |number: u8| made & 1 << number != 0;
-    while (0..MAX_PARALLEL).any(|number| is_made(number) && !taken.contains_key(&number)) {
-        let connection = acceptor.next().await.map_err(io::Error::other)?;
-        taken.insert(connection.number, connection);
+    let mut connections = Vec::with_capacity(made.len());
+    for attempt in made {
+        // It was taken, or its last byte is on its way.
+        while !taken.contains_key(&attempt) {
+            let connection = acceptor.next().await;
+            taken.insert(connection.attempt, connection);
+        }
+        connections.extend(taken.remove(&attempt));
     }
-    // One may have got through just too late.
-    Ok(taken.into_values().filter(|connection| is_made(connection.number)).collect())
+    let is_local = |connection: &Connection| connection.transport() == Transport::Local;
+    if connections.len() > 1 && connections.iter().any(is_local) {
+        return Err(io::Error::other("memory and several connections at once"));
+    }
+    Ok(connections)
 }
 
 fn wish(mode: DataPlane) -> u8 {
@@ -186,14 +196,23 @@ async fn read_wish(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<u8> {
     }
 }
 
-/// Reads which connections the opener made: none, or the first and maybe others.
-async fn read_made(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<u8> {
-    let mut made = [0];
-    stream.read_exact(&mut made).await?;
-    match made[0] {
-        made if made == 0 || made & 1 == 1 => Ok(made),
-        other => Err(io::Error::other(format!("{other:#b} leaves out the first connection"))),
+/// Reads which connections the opener made, if any.
+async fn read_made(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<Attempt>> {
+    let mut count = [0];
+    stream.read_exact(&mut count).await?;
+    let count = usize::from(count[0]);
+    if count > MAX_PARALLEL {
+        return Err(io::Error::other(format!("{count} connections where at most {MAX_PARALLEL} are allowed")));
     }
+    let mut bytes = [0; MAX_PARALLEL * Attempt::BYTES];
+    let bytes = &mut bytes[..count * Attempt::BYTES];
+    stream.read_exact(bytes).await?;
+    let (attempts, _) = bytes.as_chunks::<{ Attempt::BYTES }>();
+    let made: Vec<Attempt> = attempts.iter().map(|attempt| Attempt(*attempt)).collect();
+    if BTreeSet::from_iter(&made).len() < count {
+        return Err(io::Error::other("one connection is named twice"));
+    }
+    Ok(made)
 }
 
 fn encode(addresses: &[SocketAddr]) -> Vec<u8> {
@@ -231,3 +250,5 @@ async fn read_addresses(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod ways;

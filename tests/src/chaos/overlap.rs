@@ -104,7 +104,11 @@ impl Overlap {
     fn options(&self, lan: &Lan, number: usize) -> PeerOptions {
         let host = lan.host(number);
         let listen = format!("/ip4/{}/tcp/0", host.address);
-        let options = PeerOptions { prefix: tied(host.prefix), listen, ..PeerOptions::flags("--checkpoint-every 0") };
+        let options = PeerOptions {
+            prefix: tied(host.prefix),
+            listen: Some(listen),
+            ..PeerOptions::flags("--checkpoint-every 0")
+        };
         options.with("--update-ahead", self.update_ahead_mib.to_string())
     }
 }

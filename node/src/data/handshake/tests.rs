@@ -12,7 +12,9 @@ type Ends = (Result<Connection, DataError>, Result<Connection, DataError>);
 async fn shake(dialer: (&Keypair, Purpose), listener: (&Keypair, Purpose)) -> Ends {
     let (ours, theirs) = sockets().await;
     let config = listener_config(listener.0).expect("a certificate");
-    tokio::join!(connect(ours, dialer.0, dialer.1), accept(theirs, config, listener.1))
+    tokio::join!(async { connect(ours, dialer.0, dialer.1).await?.choose(true).await }, async {
+        accept(theirs, config, listener.1).await?.chosen().await
+    })
 }
 
 #[tokio::test]

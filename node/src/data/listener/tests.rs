@@ -3,7 +3,8 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::data::fixture::{LIMIT, LOOPBACK, accept, key, purpose};
+use crate::data::fixture::{LIMIT, LOOPBACK, accept, key, name_of, purpose};
+use crate::data::lane::{Fate, Lane, MESSAGES};
 
 #[tokio::test]
 async fn strangers_are_dropped_and_the_neighbour_gets_in() {
@@ -49,7 +50,7 @@ async fn one_address_that_answers_is_enough() {
 }
 
 #[tokio::test]
-async fn further_connections_have_numbers_and_secrets_of_their_own() {
+async fn further_connections_have_names_and_secrets_of_their_own() {
     let ((ours, our_peer), (theirs, their_peer), (stranger, _)) = (key(), key(), key());
     let listener = Listener::bind(&[LOOPBACK]).await;
     let addresses = listener.addresses();
@@ -57,8 +58,7 @@ async fn further_connections_have_numbers_and_secrets_of_their_own() {
     let accepting = async {
         let mut accepted = Vec::new();
         for _ in 0..MAX_PARALLEL {
-            let connection = acceptor.next().await.expect("in");
-            accepted.push((connection.number, connection.secret));
+            accepted.push(name_of(&acceptor.next().await));
         }
         accepted
     };
@@ -68,15 +68,68 @@ async fn further_connections_have_numbers_and_secrets_of_their_own() {
         assert!(none.is_empty(), "a stranger");
         // More than there can be.
         let beside = dial_beside(&first, &ours, purpose(their_peer), u8::MAX, LIMIT).await;
-        std::iter::once(first).chain(beside).map(|connection| (connection.number, connection.secret)).collect()
+        std::iter::once(&first).chain(&beside).map(name_of).collect()
     };
     let (mut accepted, mut dialed): (Vec<_>, Vec<_>) = tokio::join!(accepting, dialing);
-    accepted.sort_unstable();
-    dialed.sort_unstable();
+    accepted.sort_unstable_by_key(|(_, attempt, _)| *attempt);
+    dialed.sort_unstable_by_key(|(_, attempt, _)| *attempt);
     assert_eq!(accepted, dialed);
-    assert!(dialed.iter().map(|(number, _)| *number).eq(0..MAX_PARALLEL));
-    let secrets: std::collections::BTreeSet<_> = dialed.iter().map(|(_, secret)| secret).collect();
-    assert_eq!(secrets.len(), dialed.len());
+    assert_eq!(distinct(&dialed, |(_, attempt, _)| *attempt), MAX_PARALLEL);
+    assert_eq!(distinct(&dialed, |(_, _, secret)| *secret), MAX_PARALLEL);
+}
+
+fn distinct<T, K: Ord>(all: &[T], key: impl Fn(&T) -> K) -> usize {
+    all.iter().map(key).collect::<std::collections::BTreeSet<_>>().len()
+}
+
+#[tokio::test]
+async fn a_further_connection_that_ends_on_the_way_is_one_less() {
+    for message in MESSAGES {
+        let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
+        let listener = Listener::bind(&[LOOPBACK]).await;
+        let fates = vec![Fate::Open, Fate::EndsBefore(message), Fate::Open, Fate::Resets, Fate::Open];
+        let lane = Lane::open(LOOPBACK, listener.addresses()[0], fates).await;
+        let mut acceptor = listener.acceptor(&theirs, purpose(our_peer)).expect("it has sockets");
+        let dialing = async {
+            let (first, _) = dial(&[lane.address], &ours, purpose(their_peer), LIMIT).await.expect("in");
+            let beside = dial_beside(&first, &ours, purpose(their_peer), 5, LIMIT).await;
+            std::iter::once(&first).chain(&beside).map(name_of).collect::<Vec<_>>()
+        };
+        let mut accepted = Vec::new();
+        let dialed = {
+            let mut dialing = std::pin::pin!(dialing);
+            loop {
+                tokio::select! {
+                    dialed = &mut dialing => break dialed,
+                    connection = acceptor.next() => accepted.push(name_of(&connection)),
+                }
+            }
+        };
+        assert_eq!(dialed.len(), 3, "before {message:?}");
+        while !dialed.iter().all(|name| accepted.contains(name)) {
+            accepted.push(name_of(&acceptor.next().await));
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_neighbour_may_try_as_often_as_it_needs_to_and_no_more() {
+    let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
+    let listener = Listener::bind(&[LOOPBACK]).await;
+    let addresses = listener.addresses();
+    let mut acceptor = listener.acceptor(&theirs, purpose(our_peer)).expect("it has sockets");
+    let dialing = async {
+        let mut kept = Vec::new();
+        for _ in 0..MAX_ATTEMPTS {
+            kept.push(connect(addresses[0], &ours, purpose(their_peer)).await.expect("ready").0);
+        }
+        let (more, _) = connect(addresses[0], &ours, purpose(their_peer)).await.expect("ready");
+        more.choose(true).await.expect_err("one too many");
+        // Whoever comes too often does not spoil what was ready before.
+        kept.pop().expect("many").choose(true).await.expect("taken")
+    };
+    let (accepted, dialed) = tokio::join!(acceptor.next(), dialing);
+    assert_eq!(name_of(&accepted), name_of(&dialed));
 }
 
 #[tokio::test]

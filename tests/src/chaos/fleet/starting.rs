@@ -65,7 +65,7 @@ impl Fleet {
         (slot.is_stopped, slot.through) = (false, None);
         let prefix = tied(self.lan.as_ref().map(|lan| lan.host(number).prefix).unwrap_or_default());
         let options = PeerOptions {
-            listen: slot.listen.clone(),
+            listen: Some(slot.listen.clone()),
             prefix,
             ear: Some(self.feed.ear(number, slot.life)),
             ..PeerOptions::flags(&self.plan.machine)
