@@ -112,11 +112,10 @@ async fn carry(near: TcpStream, to: SocketAddr, fate: Fate, tell: &watch::Sender
     }
     let (mut from_dialer, mut to_dialer) = near.into_split();
     let (mut from_listener, mut to_listener) = TcpStream::connect(to).await?.into_split();
-    // The end of either direction is the end of both.
-    tokio::select! {
-        there = pass(&mut from_dialer, &mut to_listener, [Message::Hello, Message::Choice], &fate, tell) => there,
-        back = pass(&mut from_listener, &mut to_dialer, [Message::Ready, Message::Answer], &fate, tell) => back,
-    }
+    // If it fails in one direction, it ends in both.
+    let there = pass(&mut from_dialer, &mut to_listener, [Message::Hello, Message::Choice], &fate, tell);
+    let back = pass(&mut from_listener, &mut to_dialer, [Message::Ready, Message::Answer], &fate, tell);
+    tokio::try_join!(there, back).map(drop)
 }
 
 /// Passes on TLS records up to the last of these messages, and whatever comes then.
@@ -163,5 +162,6 @@ async fn pass(
             }
         }
     }
-    copy(from, to).await.map(drop)
+    copy(from, to).await?;
+    to.shutdown().await
 }
