@@ -16,7 +16,7 @@ const LONG: &str = "--model mlp:32 --steps 100000000 --checkpoint-every 0";
 const DELAYS: &str = "STARLING_TEST_DEVICE_DELAYS_MS";
 
 fn listening_on(listen: &str, flags: &str) -> PeerOptions {
-    PeerOptions { listen: listen.into(), ..PeerOptions::flags(flags) }
+    PeerOptions { listen: Some(listen.into()), ..PeerOptions::flags(flags) }
 }
 
 /// The same, where the device's computations take so many milliseconds longer.
