@@ -4,11 +4,10 @@
 //! optimizer and its ledger. So model, data, batch size and seed are those of the run before; how long it trains, how fast it
 //! learns and how its members reduce may differ.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use starling_train::{CheckpointFolder, CheckpointStore, Manifest, ReplicatedState};
 
-use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
 use crate::manifest_file;
 use crate::node::CHECKPOINTS;
@@ -26,9 +25,8 @@ pub(crate) fn find(
     founding: &Founding,
     ours: Manifest,
 ) -> Result<(Manifest, Option<ReplicatedState>), NodeError> {
-    let keep = settings.checkpoint_keep;
     if let Some(path) = &founding.from {
-        let (theirs, state) = read(path, &settings.data_dir, keep)?;
+        let (theirs, state) = read(path)?;
         let manifest = begin(ours, &theirs, &state, path)?;
         return Ok((manifest, Some(state)));
     }
@@ -45,7 +43,7 @@ pub(crate) fn find(
             if !is_shorter {
                 continue;
             }
-            let store = folder.open(theirs.run_id(), keep)?;
+            let store = folder.open(theirs.run_id(), settings.checkpoint_keep)?;
             if store.steps()?.last().is_some_and(|step| *step >= theirs.steps) {
                 let state = store.load(None)?;
                 let manifest = begin(ours, &theirs, &state, &settings.data_dir)?;
@@ -73,7 +71,7 @@ fn begin(ours: Manifest, theirs: &Manifest, state: &ReplicatedState, from: &Path
 
 /// Reads the checkpoint that a path names: its manifest file, or the newest one of a data directory, of the run that was
 /// saved last.
-fn read(path: &Path, own: &Path, keep: usize) -> Result<(Manifest, ReplicatedState), NodeError> {
+fn read(path: &Path) -> Result<(Manifest, ReplicatedState), NodeError> {
     let none = || NodeError::NoOrigin(path.to_owned());
     let (data_dir, step) = if path.is_dir() {
         (path.to_owned(), None)
@@ -83,17 +81,11 @@ fn read(path: &Path, own: &Path, keep: usize) -> Result<(Manifest, ReplicatedSta
         let data_dir = path.ancestors().nth(3).map(Path::to_owned).ok_or_else(none)?;
         (data_dir, Some(step.parse::<u64>().map_err(|_| none())?))
     };
-    // Its node may be writing there.
-    let is_own = canonical(&data_dir) == canonical(own);
-    let _lock = if is_own { None } else { Some(DataDirLock::acquire(&data_dir)?) };
+    // A node may be writing there: nothing is touched.
     let store = match step {
-        Some(_) => CheckpointStore::open(path.parent().ok_or_else(none)?, keep)?,
-        None => CheckpointFolder::new(data_dir.join(CHECKPOINTS)).stores(keep)?.pop().ok_or_else(none)?,
+        Some(_) => CheckpointStore::reading(path.parent().ok_or_else(none)?),
+        None => CheckpointFolder::new(data_dir.join(CHECKPOINTS)).stores()?.pop().ok_or_else(none)?,
     };
     let state = store.load(step)?;
     Ok((manifest_file::load(&data_dir, state.run)?, state))
-}
-
-fn canonical(path: &Path) -> Option<PathBuf> {
-    path.canonicalize().ok()
 }
