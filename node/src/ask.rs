@@ -1,8 +1,10 @@
-//! How a joiner asks a member what the run is, before it prepares to take part.
+//! How a joiner asks members what the run is, before it prepares to take part: all that it knows at once, and those that
+//! a keeper names.
 
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use libp2p::multiaddr::Protocol;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{DialError, SwarmEvent};
@@ -12,19 +14,23 @@ use starling_train::Manifest;
 
 use crate::behaviour::WELCOME;
 use crate::error::NodeError;
-use crate::identity::{Identity, from_libp2p};
+use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::network::is_quic;
+use crate::report::{Observer, Report};
 use crate::secret::Secret;
 use crate::settings::{Joining, Target};
 use crate::streams;
-use crate::ticket::Ticket;
 use crate::visitor::{self, VisitorBehaviourEvent};
-use crate::welcome::{self, Terms};
+use crate::welcome::{self, Welcome};
 
 /// How long the member that we join through may take to answer.
 const ASK_LIMIT: Duration = Duration::from_secs(15);
 
-/// The member that we join through.
+/// Members that a keeper names and that are asked.
+const MAX_NAMED: usize = 8;
+
+/// A member that we may join through.
+#[derive(Clone)]
 pub(crate) struct Member {
     pub(crate) peer: PeerId,
     pub(crate) addresses: Vec<Multiaddr>,
@@ -33,37 +39,102 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn of(joining: &Joining) -> Result<Self, NodeError> {
+    /// Those that the user names.
+    pub(crate) fn all_of(joining: &Joining) -> Result<Vec<Self>, NodeError> {
         match &joining.target {
-            Target::Ticket(Ticket { peer, addresses, run, secret }) => Ok(Self {
-                peer: *peer,
-                addresses: addresses.clone(),
-                run: Some(*run),
-                secret: secret.or(joining.secret),
-            }),
+            Target::Ticket(ticket) => {
+                let secret = ticket.secret.or(joining.secret);
+                Ok(ticket.peers.iter().map(|contact| Self::at(contact, Some(ticket.run), secret)).collect())
+            }
             Target::Address(address) => {
                 let Some(Protocol::P2p(peer)) = address.iter().last() else {
                     return Err(NodeError::NoPeer(address.to_string()));
                 };
-                Ok(Self { peer, addresses: vec![address.clone()], run: None, secret: joining.secret })
+                Ok(vec![Self { peer, addresses: vec![address.clone()], run: None, secret: joining.secret }])
             }
         }
     }
 
-    /// Where it can be reached.
-    pub(crate) fn contact(&self) -> Result<Contact, NodeError> {
-        let peer = from_libp2p(&self.peer).ok_or_else(|| NodeError::NoPeer(self.peer.to_string()))?;
-        Ok(Contact { peer, addresses: self.addresses.iter().map(ToString::to_string).collect() })
+    pub(crate) fn at(contact: &Contact, run: Option<RunId>, secret: Option<[u8; 32]>) -> Self {
+        let addresses = contact.addresses.iter().filter_map(|address| address.parse().ok()).collect();
+        Self { peer: to_libp2p(contact.peer), addresses, run, secret }
+    }
+
+    /// Where it can be reached; `None` if it can be no member.
+    pub(crate) fn contact(&self) -> Option<Contact> {
+        let peer = from_libp2p(&self.peer)?;
+        Some(Contact { peer, addresses: self.addresses.iter().map(ToString::to_string).collect() })
     }
 }
 
-/// Asks a member what the run is, over a connection made for that alone.
+/// Asks all of these at once what the run is, and those that a keeper among them names. The first member that answers counts.
+pub(crate) async fn ask_any(
+    identity: &Identity,
+    members: &[Member],
+    multicast: bool,
+    observer: &dyn Observer,
+) -> Result<(Member, Welcome), NodeError> {
+    let mut asked: Vec<Member> = members.iter().filter(|member| member.peer != identity.peer_id()).cloned().collect();
+    if asked.is_empty() {
+        return Err(NodeError::OwnTicket);
+    }
+    let (mut keepers, mut errors) = (Vec::new(), Vec::new());
+    let mut new = asked.clone();
+    while !new.is_empty() {
+        let peers = new.iter().map(|member| member.peer.to_string()).collect();
+        observer.report(&Report::Connecting { peers });
+        let mut answers: FuturesUnordered<_> =
+            new.drain(..).map(|member| async { (ask(identity, &member, multicast, None).await, member) }).collect();
+        let mut named: Vec<Contact> = Vec::new();
+        while let Some((answer, member)) = answers.next().await {
+            match answer {
+                Ok(welcome) if welcome.keeps => {
+                    keepers.push(member);
+                    named.extend(welcome.members);
+                }
+                Ok(welcome) => return Ok((member, welcome)),
+                Err(error) => errors.push(error),
+            }
+        }
+        let Some(keeper) = keepers.last() else { break };
+        for contact in named.into_iter().take(MAX_NAMED) {
+            let member = Member::at(&contact, keeper.run, keeper.secret);
+            if member.peer != identity.peer_id() && asked.iter().all(|known| known.peer != member.peer) {
+                asked.push(member.clone());
+                new.push(member);
+            }
+        }
+    }
+    if let Some(keeper) = keepers.first() {
+        let others = asked.iter().filter(|member| keepers.iter().all(|keeper| keeper.peer != member.peer));
+        let members = others.map(|member| member.peer.to_string()).collect();
+        return Err(NodeError::OnlyKeepers { keeper: keeper.peer.to_string(), members });
+    }
+    Err(joined(errors))
+}
+
+/// What is wrong with all that were asked, as one error: a refusal says more than silence.
+fn joined(mut errors: Vec<NodeError>) -> NodeError {
+    if let Some(at) = errors.iter().position(|error| !matches!(error, NodeError::Unreachable { .. })) {
+        return errors.swap_remove(at);
+    }
+    let (mut peers, mut reasons) = (Vec::new(), Vec::new());
+    for error in errors {
+        if let NodeError::Unreachable { peer, reason } = error {
+            peers.push(peer);
+            reasons.push(reason);
+        }
+    }
+    NodeError::Unreachable { peer: peers.join(", "), reason: reasons.join("; ") }
+}
+
+/// Asks a peer what the run is, over a connection made for that alone.
 pub(crate) async fn ask(
     identity: &Identity,
     member: &Member,
     multicast: bool,
     ours: Option<&Manifest>,
-) -> Result<Terms, NodeError> {
+) -> Result<Welcome, NodeError> {
     let peer = member.peer;
     let unreachable = |reason: String| NodeError::Unreachable { peer: peer.to_string(), reason };
     let (mut swarm, mut turned) = visitor::swarm(identity, Secret::new(member.secret), multicast)?;
@@ -87,8 +158,8 @@ pub(crate) async fn ask(
             return Err(error);
         }
         tokio::select! {
-            terms = &mut exchange, if connected => {
-                return terms.map_err(|error| unreachable(format!("it did not hand out its manifest ({error})")));
+            welcome = &mut exchange, if connected => {
+                return welcome.map_err(|error| unreachable(format!("it did not hand out its manifest ({error})")));
             }
             event = swarm.select_next_some() => match event {
                 SwarmEvent::ConnectionEstablished { .. } => connected = true,

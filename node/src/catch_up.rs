@@ -10,7 +10,7 @@ use std::time::Duration;
 use starling_topology::{Contact, Digest, PeerId, Proof};
 use starling_train::{CheckpointInfo, CheckpointStore, Manifest};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::error::NodeError;
 use crate::inquiry::Inquiry;
@@ -21,6 +21,8 @@ use crate::transfer::questions::{self, Newest};
 
 /// How often a newer checkpoint is gone after because the one that was told of is gone.
 const MAX_FOLLOWED: usize = 8;
+/// Once one is in a view, how long the others may take to say so too.
+const COMPANY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Whom to ask for a newer checkpoint of which run.
 pub(crate) struct Search<'a> {
@@ -40,10 +42,19 @@ pub(crate) struct Search<'a> {
 pub(crate) struct Found {
     /// The checkpoint that was fetched; `None` if nobody who answered holds a newer one.
     pub(crate) fetched: Option<CheckpointInfo>,
-    /// How many answered.
-    pub(crate) answered: usize,
-    /// Why others did not, and why what they hold could not be had.
+    /// What those who were asked said, or why they did not, in the order in which that became known.
+    pub(crate) answers: Vec<(PeerId, Result<Answer, String>)>,
+    /// Why others did not answer, and why what they hold could not be had.
     pub(crate) troubles: Vec<Trouble>,
+}
+
+/// What a peer said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// Whether it is in a view.
+    pub(crate) live: bool,
+    /// The step of its newest stable checkpoint.
+    pub(crate) stable_step: Option<u64>,
 }
 
 /// What went wrong while asking.
@@ -151,8 +162,8 @@ async fn ask(inquiry: &mut Inquiry, manifest: &Manifest, even_if_live: bool, fou
     let mut asked = JoinSet::new();
     let deadline = sleep(stall / 2);
     tokio::pin!(deadline);
-    let mut all_told = false;
-    loop {
+    let (mut all_told, mut is_live) = (false, false);
+    while !all_told || !asked.is_empty() {
         tokio::select! {
             () = &mut deadline => break,
             next = inquiry.next(), if !all_told => match next {
@@ -167,9 +178,14 @@ async fn ask(inquiry: &mut Inquiry, manifest: &Manifest, even_if_live: bool, fou
                 None => all_told = true,
             },
             Some(answer) = asked.join_next() => match answer {
-                Ok((_, Ok(Newest { live: true, .. }))) if !even_if_live => return None,
-                Ok((peer, Ok(Newest { proof, .. }))) => {
-                    found.answered += 1;
+                Ok((peer, Ok(Newest { live, proof }))) => {
+                    let stable_step = proof.as_ref().map(|proof| proof.head.step);
+                    found.answers.push((peer, Ok(Answer { live, stable_step })));
+                    if live && !std::mem::replace(&mut is_live, true) {
+                        // The others of its view answer as fast.
+                        let sooner = deadline.deadline().min(Instant::now() + COMPANY_PAUSE);
+                        deadline.as_mut().reset(sooner);
+                    }
                     if let Some(proof) = proof {
                         offers.entry(proof.head.manifest).or_insert((proof, Vec::new())).1.push(peer);
                     }
@@ -177,16 +193,16 @@ async fn ask(inquiry: &mut Inquiry, manifest: &Manifest, even_if_live: bool, fou
                 Ok((peer, Err(error))) => found.trouble(peer, &error.to_string()),
                 Err(error) => tracing::error!(%error, "a question to a peer failed"),
             },
-            else => break,
         }
     }
-    Some(offers)
+    (even_if_live || !is_live).then_some(offers)
 }
 
 impl Found {
     fn trouble(&mut self, peer: PeerId, reason: &str) {
         let name = crate::identity::to_libp2p(peer);
         tracing::info!(peer = %name, reason, "a peer did not say which checkpoints it holds");
+        self.answers.push((peer, Err(reason.to_owned())));
         self.troubles.push(Trouble { reason: format!("{name}: {reason}"), is_loss: false });
     }
 }

@@ -55,15 +55,88 @@ pub enum NodeError {
     #[error(transparent)]
     Ticket(#[from] TicketError),
     /// The peer to join through can't be reached.
-    #[error("can't reach {peer}: {reason}; is it running, and can this machine reach its addresses?")]
+    #[error(
+        "can't reach {peer}: {reason}; is it running, and can this machine reach its addresses? Any other member prints a fresh ticket with `starling invite`"
+    )]
     Unreachable {
         /// The peer.
         peer: String,
         /// Why.
         reason: String,
     },
-    /// The peer to join through did not admit us, or we did not admit it.
-    #[error("{peer} was not admitted: {error}")]
+    /// A ticket leads back to this machine and to nobody else.
+    #[error(
+        "the ticket names only this machine itself; use that of another member (`starling invite` prints one there)"
+    )]
+    OwnTicket,
+    /// A keeper answers, and none of the members that it knows.
+    #[error(
+        "{keeper} is a keeper: it stores this run's checkpoints and lets nobody in; {}; use a member's ticket (`starling invite` prints one there), or start one of them again",
+        silent(members)
+    )]
+    OnlyKeepers {
+        /// The keeper.
+        keeper: String,
+        /// Members that it knows, none of which answers.
+        members: Vec<String>,
+    },
+    /// Others were members, and nobody knows what became of them.
+    #[error(
+        "others trained this run{}, and none of them answers, so this machine can't know whether they go on; start one of them, or `starling join <ticket of another member>`, or pass --alone to go on alone, as a fork",
+        named(members)
+    )]
+    NobodyAnswers {
+        /// Those that are known.
+        members: Vec<String>,
+    },
+    /// A step is named to go on from although the run is others' too.
+    #[error(
+        "--resume={step} would begin another branch of a run that others train too{}; leave the step out to go on with them, or, while none of them trains, pass --alone as well to go on alone, as a fork",
+        named(members)
+    )]
+    OthersBranch {
+        /// The step.
+        step: u64,
+        /// Those that are known.
+        members: Vec<String>,
+    },
+    /// A path names no checkpoint to begin a run with.
+    #[error(
+        "there is no checkpoint to begin with at {}; name a data directory, or a step-*.json file in its checkpoints folder", .0.display()
+    )]
+    NoOrigin(PathBuf),
+    /// A run can't begin with a state of another kind.
+    #[error(
+        "a run with these settings can't begin with the state in {}: {differences}; model, data, batch size and seed must be those that it was trained with", from.display()
+    )]
+    OtherOrigin {
+        /// Where the state is.
+        from: PathBuf,
+        /// Each field with both values.
+        differences: String,
+    },
+    /// A run would begin at or after its end.
+    #[error("the state in {} is after step {step}, and the run's last step is {steps}; pass a larger --steps", from.display())]
+    NothingLeft {
+        /// Where the state is.
+        from: PathBuf,
+        /// Its step.
+        step: u64,
+        /// The run's last step.
+        steps: u64,
+    },
+    /// The run has had its last step.
+    #[error(
+        "the run in {} is complete: step {step} was its last. `starling run --resume --steps {}` with its other settings trains on from there as a new run, and `starling checkpoint export` writes the model; another run needs other settings or another --data-dir", dir.display(), step.saturating_mul(2)
+    )]
+    Complete {
+        /// The data directory.
+        dir: PathBuf,
+        /// The last step.
+        step: u64,
+    },
+    /// One of two peers did not admit the other.
+    #[error("{}: {error}", refusal(peer, error))]
     NotAdmitted {
         /// The peer.
         peer: String,
@@ -81,7 +154,7 @@ pub enum NodeError {
         differences: String,
     },
     /// The configuration asks to resume another run than those that the data directory holds.
-    #[error("the checkpoints in {} are of another run; {differences}; use the settings they were made with, or leave out --resume to start afresh", dir.display())]
+    #[error("the checkpoints in {} are of another run; {differences}; use the settings they were made with, leave out --resume to start afresh, or pass --from {} to begin a new run with the newest of them", dir.display(), dir.display())]
     OtherCheckpoint {
         /// The data directory.
         dir: PathBuf,
@@ -227,6 +300,38 @@ impl From<CheckpointError> for NodeError {
     fn from(error: CheckpointError) -> Self {
         Self::Train(error.into())
     }
+}
+
+/// Whose refusal it was.
+fn refusal(peer: &str, error: &AdmissionError) -> String {
+    match error {
+        AdmissionError::Refused => format!("this machine was not admitted by {peer}"),
+        AdmissionError::Unproven => format!("{peer} was not admitted by this machine"),
+        AdmissionError::WireVersion { .. }
+        | AdmissionError::Foreign
+        | AdmissionError::Late
+        | AdmissionError::Broken(_) => format!("no connection to {peer} came about"),
+    }
+}
+
+/// ` (12D3.., 12D3..)`, if there are any.
+fn named(members: &[String]) -> String {
+    if members.is_empty() { String::new() } else { format!(" ({})", listed(members)) }
+}
+
+fn silent(members: &[String]) -> String {
+    match members.len() {
+        0 => "it knows no member".to_owned(),
+        1 => format!("the member that it knows, {}, does not answer", members[0]),
+        _ => format!("none of the members that it knows answers ({})", listed(members)),
+    }
+}
+
+fn listed(members: &[String]) -> String {
+    const MAX_NAMED: usize = 4;
+    let more = members.len().saturating_sub(MAX_NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{}{more}", members[..members.len().min(MAX_NAMED)].join(", "))
 }
 
 impl NodeError {

@@ -2,6 +2,7 @@
 //! asks ([`outputs`]), and goes on in new views ([`resume`]).
 
 mod change;
+mod door;
 pub(crate) mod heads;
 pub(crate) mod inputs;
 mod measuring;
@@ -27,10 +28,8 @@ use crate::data::Traffic;
 use crate::error::NodeError;
 use crate::exchange::{Exchange, Notice};
 use crate::identity::{Identity, to_libp2p};
-use crate::known_file::Keepers;
 use crate::network::Network;
 use crate::prober::Prober;
-use crate::record_file::RecordFile;
 use crate::reducer::ReducerHandle;
 use crate::report::{Observer, Report};
 use crate::saver::Desk;
@@ -39,6 +38,7 @@ use crate::snapshots::Snapshots;
 use crate::trainer::{Feed, Watch};
 use crate::transfer::Shelves;
 use change::Change;
+pub(crate) use door::{Books, Doorplate};
 use resume::{ResultFetch, StateFetch};
 
 /// How often a checkpoint's head that not all have signed is told again.
@@ -91,9 +91,9 @@ pub(crate) struct Company {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) shelves: Arc<Shelves>,
-    pub(crate) keepers: Keepers,
+    pub(crate) books: Books,
     pub(crate) desk: Desk,
-    pub(crate) record: RecordFile,
+    pub(crate) door: Doorplate,
     pub(crate) observer: Arc<dyn Observer>,
 }
 
@@ -106,15 +106,14 @@ pub(crate) struct EventLoop {
     exchange: Arc<Exchange>,
     snapshots: Arc<Snapshots>,
     shelves: Arc<Shelves>,
-    /// Where checkpoints are kept besides.
-    keepers: Keepers,
+    books: Books,
+    door: Doorplate,
     desk: Desk,
     /// Which checkpoints are stable.
     heads: Heads,
     identity: Identity,
     /// The checkpoint that this member came back with, until it is known whether the run goes on from it.
     recovered: Option<Digest>,
-    record: RecordFile,
     observer: Arc<dyn Observer>,
     config: LoopConfig,
     began: Instant,
@@ -154,12 +153,14 @@ pub(crate) struct Ended {
     pub(crate) end: End,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) world_size: u32,
+    /// Whether this peer was ever more than one that asks to be let in.
+    pub(crate) took_part: bool,
 }
 
 impl EventLoop {
     pub(crate) fn new(company: Company, feed: Feed, config: LoopConfig) -> Self {
         let Company { identity, network, inbox, membership, exchange, snapshots, shelves, .. } = company;
-        let Company { keepers, desk, record, observer, .. } = company;
+        let Company { books, desk, door, observer, .. } = company;
         let me = network.contact().peer;
         let (control, protocol) = (network.control(), network.protocols.probe.clone());
         let prober = config.probe_links.then(|| Prober::start(control, protocol, inbox.events_in.clone()));
@@ -172,12 +173,12 @@ impl EventLoop {
             exchange,
             snapshots,
             shelves,
-            keepers,
+            books,
+            door,
             desk,
             heads: Heads::new(config.run, me),
             identity,
             recovered: config.recovered,
-            record,
             observer,
             config,
             began: Instant::now(),
@@ -213,13 +214,17 @@ impl EventLoop {
         // Whoever waits for the reducer must see it closed, and the trainer must not wait for it either.
         (self.reducer, self.result, self.state) = (None, None, None);
         self.prober = None;
-        let in_order = matches!(end, End::Event(Event::Complete { .. } | Event::Left) | End::LeftAlone);
-        self.exchange.stop(in_order);
+        let in_order = matches!(end, End::Event(Event::Complete { .. } | Event::Left { .. }) | End::LeftAlone);
+        let took_part = self.door.took_part();
+        self.exchange.stop(in_order && took_part);
         self.linger().await;
-        if in_order {
-            self.record.remove();
+        match &end {
+            End::Event(Event::Complete { .. }) => self.books.record.remove(),
+            // Whoever was the last, or was not answered, has its place still.
+            End::Event(Event::Left { stayed }) if !stayed.is_empty() => self.note_departure(stayed.clone()).await,
+            End::Event(_) | End::LeftAlone | End::Failed(_) => {}
         }
-        Ended { end, traffic: self.traffic, world_size: self.world_size }
+        Ended { end, traffic: self.traffic, world_size: self.world_size, took_part }
     }
 
     async fn work(&mut self, stop: CancellationToken) -> End {
@@ -292,7 +297,12 @@ impl EventLoop {
                     self.observer.report(&Report::Turned { peer, reason });
                 }
                 () = tokio::time::sleep_until(announce_at) => self.network.announce(),
-                _ = retell.tick() => self.vouch(starling_topology::heads::Input::Repeat),
+                _ = retell.tick() => {
+                    self.vouch(starling_topology::heads::Input::Repeat);
+                    if let Some(report) = self.door.wait() {
+                        self.observer.report(&report);
+                    }
+                }
             }
         }
     }

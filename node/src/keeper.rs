@@ -12,30 +12,31 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use starling_topology::{Contact, Digest, Follower, PeerId, Proof, RunId};
+use starling_topology::{Contact, Digest, Follower, Proof, RunId};
 use starling_train::{CheckpointFolder, CheckpointStore, Manifest, ModelSpec, Preprocessing};
 use tokio_util::sync::CancellationToken;
 
 use crate::catch_up::{Found, Search, catch_up};
+use crate::contacts_file::{Contacts, ContactsFile, Damaged};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::inquiry::Inquiry;
-use crate::known_file::KnownFile;
 use crate::listen::Places;
 use crate::manifest_file;
-use crate::network::{Network, Part};
+use crate::network::{MAX_NOTICES, Network, Part};
 use crate::node::{CHECKPOINTS, blocking};
 use crate::pace::Pace;
 use crate::preprocessing_file::PreprocessingFile;
 use crate::report::{Observer, Outcome, Report, Summary};
 use crate::reporter;
 use crate::secret::{self, Secret};
-use crate::served::serve_chunks;
+use crate::served::{serve_chunks, serve_welcome};
 use crate::settings::Settings;
 use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
 use crate::ticket::Ticket;
 use crate::transfer::{Shelves, questions};
+use crate::welcome::Terms;
 use keeping::{Keeping, Parts};
 
 /// How long those who know the run may take to say what it is.
@@ -74,31 +75,33 @@ pub struct Fetched {
 /// # Errors
 /// Any [`NodeError`]; each is one clear line.
 pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, NodeError> {
-    let contacts = contacts(settings, ticket, None);
+    let contacts = all(&known(settings, ticket, None, &Silent));
     let manifest = manifest(settings, ticket, &contacts).await?;
     let run = ticket.run;
     let store = open_store(settings, run).await?;
     let secret = ticket.secret;
     let search = Search { manifest: &manifest, secret, contacts, store: &store, even_if_live: true, from_forks: true };
-    let Found { fetched, answered, troubles } = catch_up(search).await?;
+    let Found { fetched, answers, troubles } = catch_up(search).await?;
     if let Some(info) = fetched {
         return Ok(Fetched { run, step: info.step, digest: info.digest, is_new: true });
     }
     let own = blocking(move || Ok(store.newest_stable()?)).await?;
     let trouble = troubles.into_iter().map(|trouble| trouble.reason).collect::<Vec<_>>().join("; ");
     match own {
-        Some(info) if answered > 0 => Ok(Fetched { run, step: info.step, digest: info.digest, is_new: false }),
+        Some(info) if answers.iter().any(|(_, answer)| answer.is_ok()) => {
+            Ok(Fetched { run, step: info.step, digest: info.digest, is_new: false })
+        }
         Some(_) | None => {
             let reason = if trouble.is_empty() { "it holds no stable checkpoint".to_owned() } else { trouble };
-            Err(NodeError::NothingStable { peer: ticket.peer.to_string(), reason })
+            Err(NodeError::NothingStable { peer: ticket.names().join(", "), reason })
         }
     }
 }
 
 async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observer>) -> Result<Keeping, NodeError> {
     let identity = Identity::load_or_create(&settings.data_dir)?;
-    let contacts = contacts(settings, ticket, Some(&identity));
-    let manifest = manifest(settings, ticket, &contacts).await?;
+    let known = known(settings, ticket, Some(&identity), &*observer);
+    let manifest = manifest(settings, ticket, &all(&known)).await?;
     let run = ticket.run;
     let store = open_store(settings, run).await?;
     let (held, stable, damaged) = {
@@ -124,19 +127,21 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
     let stall = Duration::from_millis(manifest.max_stall_ms);
     let mut network = Network::new(&identity, Secret::new(ticket.secret), settings, (run, Part::Keeper), stall)?;
     // It has no states for joiners.
-    serve_chunks(&network, Shelves::new(Snapshots::new(pace), shelf.clone(), None), stall);
+    let shelves = Shelves::new(Snapshots::new(pace), shelf.clone(), None);
+    serve_chunks(&network, shelves.clone(), stall);
+    let (mismatches_in, mismatches) = tokio::sync::mpsc::channel(MAX_NOTICES);
+    let terms = Terms { manifest: manifest.clone(), min_members: 1 };
+    serve_welcome(&network, terms, shelves.clone(), Part::Keeper, mismatches_in);
     network.listen(&Places::new(&settings.listen)).await?;
-    let addresses = network.addresses();
-    let own = Ticket { peer: identity.peer_id(), addresses: addresses.clone(), run, secret: ticket.secret };
+    shelves.know(known.members().iter().cloned());
+    let own = Ticket::new([network.contact()].into_iter().chain(known.members().iter().cloned()), run, ticket.secret);
     observer.report(&Report::Listening {
-        addresses: addresses.iter().map(|address| format!("{address}/p2p/{}", identity.peer_id())).collect(),
+        addresses: network.addresses().iter().map(|address| format!("{address}/p2p/{}", identity.peer_id())).collect(),
         ticket: own.to_string(),
     });
-    let mut known = BTreeMap::new();
-    for contact in contacts {
+    for contact in all(&known) {
         network.learn(&contact);
         network.connect(to_libp2p(contact.peer));
-        known.insert(contact.peer, contact);
     }
     let follower = Follower::new(run, manifest.steps, held, stable.as_ref());
     let summary = Summary {
@@ -145,23 +150,42 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
         outcome: Outcome::Left,
         ..Summary::before_the_start()
     };
-    let known_file = KnownFile::new(&settings.data_dir, run);
-    let parts = Parts { network, follower, shelf, store, known, known_file, observer, summary };
+    let file = ContactsFile::new(&settings.data_dir, run);
+    let parts =
+        Parts { network, follower, shelf, shelves, mismatches, store, known, file, ticket: own, observer, summary };
     Ok(Keeping::new(parts, &manifest))
 }
 
-/// Whom to look for: the ticket's peer, and who is known from before.
-fn contacts(settings: &Settings, ticket: &Ticket, me: Option<&Identity>) -> Vec<Contact> {
-    let known = KnownFile::new(&settings.data_dir, ticket.run).load();
-    let mut contacts: BTreeMap<PeerId, Contact> = known.into_iter().map(|contact| (contact.peer, contact)).collect();
-    if let Some(peer) = from_libp2p(&ticket.peer) {
-        let addresses = ticket.addresses.iter().map(ToString::to_string).collect();
-        contacts.insert(peer, Contact { peer, addresses });
+/// Nobody looks.
+struct Silent;
+
+impl Observer for Silent {
+    fn report(&self, _: &Report) {}
+}
+
+/// Who is known from before, and who the ticket names.
+fn known(settings: &Settings, ticket: &Ticket, me: Option<&Identity>, observer: &dyn Observer) -> Contacts {
+    let mut known = match ContactsFile::new(&settings.data_dir, ticket.run).load() {
+        Ok(known) => known.unwrap_or_default(),
+        Err(Damaged(message)) => {
+            observer.report(&Report::Warning { message });
+            Contacts::default()
+        }
+    };
+    let me = me.and_then(|me| from_libp2p(&me.peer_id()));
+    for contact in ticket.peers.iter().filter(|contact| Some(contact.peer) != me) {
+        if known.keepers().iter().any(|keeper| keeper.peer == contact.peer) {
+            known.learn_keeper(contact.clone());
+        } else {
+            known.learn_member(contact.clone());
+        }
     }
-    if let Some(me) = me.and_then(|me| from_libp2p(&me.peer_id())) {
-        contacts.remove(&me);
-    }
-    contacts.into_values().collect()
+    known
+}
+
+/// Members, then keepers.
+fn all(known: &Contacts) -> Vec<Contact> {
+    known.members().iter().chain(known.keepers()).cloned().collect()
 }
 
 /// What the run is: from the data directory, or from whoever answers first. Kept there, with the secret, and with what was
@@ -223,7 +247,7 @@ async fn ask(ticket: &Ticket, contacts: &[Contact]) -> Result<(Manifest, Option<
     let answered = tokio::time::timeout(ASK_LIMIT, asking).await;
     let silent = || format!("no answer within {} s", ASK_LIMIT.as_secs());
     answered.ok().flatten().ok_or_else(|| NodeError::Unreachable {
-        peer: ticket.peer.to_string(),
+        peer: ticket.names().join(", "),
         reason: if reasons.is_empty() { silent() } else { reasons.join("; ") },
     })
 }

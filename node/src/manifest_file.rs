@@ -9,8 +9,10 @@ use starling_train::Manifest;
 use crate::error::NodeError;
 use crate::private_file;
 
+const PREFIX: &str = "manifest-";
+
 fn path(data_dir: &Path, run: RunId) -> PathBuf {
-    data_dir.join(format!("manifest-{}", &run.to_string()[..16]))
+    data_dir.join(format!("{PREFIX}{}", &run.to_string()[..16]))
 }
 
 /// Keeps `manifest` in `data_dir`.
@@ -36,6 +38,33 @@ pub fn load(data_dir: &Path, run: RunId) -> Result<Manifest, NodeError> {
         return Err(failed(ErrorKind::InvalidData, reason));
     }
     Ok(manifest)
+}
+
+/// All manifests in `data_dir` that this release can use, the one stored last first.
+///
+/// # Errors
+/// [`NodeError::File`] if the directory can't be read.
+pub(crate) fn newest_first(data_dir: &Path) -> Result<Vec<Manifest>, NodeError> {
+    let failed = |source| NodeError::file("read", data_dir, source);
+    let entries = match std::fs::read_dir(data_dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        let bytes = private_file::read(&entry.path())?.unwrap_or_default();
+        // Those of other releases are of runs that this one can't take part in.
+        if let (Ok(manifest), Ok(metadata)) = (Manifest::decode(&bytes), entry.metadata()) {
+            found.push((metadata.modified().map_err(failed)?, manifest.run_id(), manifest));
+        }
+    }
+    found.sort_by_key(|(modified, run, _)| std::cmp::Reverse((*modified, *run)));
+    Ok(found.into_iter().map(|(_, _, manifest)| manifest).collect())
 }
 
 #[cfg(test)]

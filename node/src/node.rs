@@ -1,5 +1,6 @@
 //! A node's life: prepare, join the swarm, train, report.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,10 +12,9 @@ use starling_train::{LayoutSpec, Trainer};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::NodeError;
-use crate::event_loop::{Company, End, Ended, EventLoop, LoopConfig};
+use crate::event_loop::{Books, Company, Doorplate, End, Ended, EventLoop, LoopConfig};
 use crate::exchange::Exchange;
 use crate::identity::{Identity, to_libp2p};
-use crate::known_file::{Keepers, KnownFile};
 use crate::listen::Places;
 use crate::network::Network;
 use crate::pace::Pace;
@@ -32,6 +32,7 @@ use crate::snapshots::Snapshots;
 use crate::ticket::Ticket;
 use crate::trainer::{self, Duties};
 use crate::transfer::Shelves;
+use crate::way_back::Memory;
 use crate::welcome::Terms;
 
 /// The folder of the data directory that holds checkpoints, in one folder for each run.
@@ -55,7 +56,7 @@ pub async fn found(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    live(&settings, |_| prepare::founder(&settings, &founding), observer, stop).await
+    live(&settings, |observer| prepare::founder(&settings, &founding, observer), observer, stop).await
 }
 
 /// Joins a run and takes part in it until it is complete or `stop` is cancelled. The manifest comes from the swarm.
@@ -138,7 +139,7 @@ async fn take_part(
         observer: observer.clone(),
     };
     let (feed, thread) = trainer::start(trainer, duties, saver, partners)?;
-    let Ended { end, traffic, world_size } = EventLoop::new(company, feed, config).run(stop).await;
+    let Ended { end, traffic, world_size, took_part } = EventLoop::new(company, feed, config).run(stop).await;
     if let End::Failed(error @ NodeError::Stalled { .. }) = end {
         // The trainer does not answer; the process ends under it.
         return Err(error);
@@ -147,7 +148,7 @@ async fn take_part(
 
     let outcome = match end {
         End::Event(Event::Complete { .. }) => Outcome::Complete,
-        End::Event(Event::Left) => Outcome::Left,
+        End::Event(Event::Left { .. }) => Outcome::Left,
         End::LeftAlone => return Err(NodeError::LeftAlone { step: totals.step, saved: totals.trouble.is_none() }),
         other => return Err(failure(other)),
     };
@@ -170,7 +171,8 @@ async fn take_part(
         bytes_received: traffic.received.load(Ordering::Relaxed),
         stepping_s,
     };
-    observer.report(&Report::Finished(summary.clone()));
+    // Of a run that this peer was never let in to there is nothing to sum up.
+    observer.report(&if took_part { Report::Finished(summary.clone()) } else { Report::Stopped });
     totals.trouble.map_or(Ok(summary), Err)
 }
 
@@ -223,7 +225,7 @@ pub(crate) async fn open(
     step: u64,
     observer: Arc<dyn Observer>,
 ) -> Result<Opened, NodeError> {
-    let Ready { identity, manifest, shared, store, secret, membership, start, record } = ready;
+    let Ready { identity, manifest, shared, store, secret, membership, start, memory } = ready;
     let run = manifest.run_id();
     let config = LoopConfig {
         run,
@@ -246,38 +248,48 @@ pub(crate) async fn open(
     let shelves = Shelves::new(snapshots.clone(), shelf, shared);
     let terms = Terms { manifest, min_members: membership.min_members };
     let stock = Stock { exchange: exchange.clone(), shelves: shelves.clone(), terms };
-    let (mut network, inbox) = listen_where_it_was(&identity, Secret::new(secret), settings, stock, &start).await?;
-    let ticket = Ticket { peer: identity.peer_id(), addresses: network.addresses(), run, secret };
+    let listened = if matches!(start, Start::Found) { Vec::new() } else { memory.listened(&start) };
+    let (mut network, inbox) = listen_where_it_was(&identity, Secret::new(secret), settings, stock, &listened).await?;
+    let ticket = Ticket::new([network.contact()], run, secret);
     observer.report(&Report::Listening {
-        addresses: ticket.addresses.iter().map(|address| format!("{address}/p2p/{}", identity.peer_id())).collect(),
+        addresses: network.addresses().iter().map(|address| format!("{address}/p2p/{}", identity.peer_id())).collect(),
         ticket: ticket.to_string(),
     });
-    let known = match &start {
-        Start::Found => &[][..],
-        Start::Join(contacts) => contacts,
-        Start::Recover { kept, .. } => &kept.contacts,
-    };
-    known.iter().for_each(|contact| network.learn(contact));
-    let known_file = KnownFile::new(&settings.data_dir, run);
-    let keepers = Keepers::new(known_file.load());
-    for keeper in keepers.all() {
-        // It knows where this peer was, which may have changed.
-        network.learn(&keeper);
-        network.connect(to_libp2p(keeper.peer));
+    if let Start::Join { contacts, .. } = &start {
+        contacts.iter().for_each(|contact| network.learn(contact));
     }
-    let (saver, desk) = Saver::start(store, known_file, observer.clone())?;
+    if let Start::Recover { kept, .. } = &start {
+        kept.contacts.iter().for_each(|contact| network.learn(contact));
+    }
+    let Memory { record, file, mut contacts, .. } = memory;
+    contacts.min_members = u32::try_from(membership.min_members).unwrap_or(u32::MAX);
+    for contact in contacts.members().iter().chain(contacts.keepers()) {
+        // It knows where this peer was, which may have changed, and it may wait for this one.
+        network.learn(contact);
+        network.connect(to_libp2p(contact.peer));
+    }
+    let (saver, desk) = Saver::start(store, file.clone(), observer.clone())?;
     let (me, progress, now) = (network.contact(), exchange.progress(), Time::ZERO);
+    let (mut awaited, others) = (None, contacts.members().to_vec());
     let membership = match start {
         Start::Found => Membership::found(membership, run, me, progress, now),
-        Start::Join(contacts) => Membership::join(membership, run, me, contacts, now),
+        Start::Join { contacts, awaited: whom } => {
+            awaited = Some(whom);
+            Membership::join(membership, run, me, contacts, now)
+        }
+        Start::Fork { parent, .. } => Membership::fork(membership, run, me, parent, others, progress, now),
         Start::Recover { kept, has_state, .. } => {
-            let Kept { record, contacts, .. } = *kept;
+            let Kept { record, mut contacts, .. } = *kept;
+            let known: BTreeSet<_> = contacts.iter().map(|contact| contact.peer).collect();
+            contacts.extend(others.into_iter().filter(|contact| !known.contains(&contact.peer)));
             let progress = Progress { has_state, ..progress };
             Membership::recover(membership, run, me, record, contacts, progress, now)
         }
     };
+    let door = Doorplate::new(ticket.clone(), awaited);
+    let books = Books { contacts, file, record };
     let company =
-        Company { identity, network, inbox, membership, exchange, snapshots, shelves, keepers, desk, record, observer };
+        Company { identity, network, inbox, membership, exchange, snapshots, shelves, books, desk, door, observer };
     Ok(Opened { company, config, saver, ticket })
 }
 
@@ -288,11 +300,11 @@ async fn listen_where_it_was(
     secret: Secret,
     settings: &Settings,
     stock: Stock,
-    start: &Start,
+    listened: &[String],
 ) -> Result<(Network, Inbox), NodeError> {
     let anew = Places::new(&settings.listen);
-    if let Start::Recover { kept, .. } = start {
-        let before = anew.with_ports_of(&kept.listened).unless_taken(&anew);
+    if !listened.is_empty() {
+        let before = anew.with_ports_of(listened).unless_taken(&anew);
         match served::start(identity, secret, settings, (stock.clone(), &before)).await {
             // Taken between the look and the try.
             Err(error @ NodeError::Listen { .. }) if before != anew => {

@@ -1,30 +1,30 @@
 //! What is ready before a peer shows itself: data, manifest, trainer, checkpoints, secret.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use starling_topology::plan::Bucket;
-use starling_topology::{Config as MembershipConfig, Contact, Digest, PeerId, RunId};
+use starling_topology::{Config as MembershipConfig, Contact, Digest, Generation, PeerId, RunId, ViewId, Way};
 use starling_train::{
     AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Dataset, Manifest, ModelSpec, Recovered,
-    SharedData, Trainer, WIRE_VERSION, check_export_place,
+    ReplicatedState, SharedData, Trainer, WIRE_VERSION, check_export_place,
 };
 
-use crate::ask::{Member, ask};
-use crate::catch_up::{Found, Search, catch_up};
+use crate::ask::{Member, ask, ask_any};
+use crate::catch_up::Found;
 use crate::dataset::{self, Samples};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p};
-use crate::known_file::KnownFile;
 use crate::manifest_file;
 use crate::node::{CHECKPOINTS, blocking, layout_config};
+use crate::origin;
 use crate::record_file::{Kept, RecordFile};
-use crate::report::Observer;
+use crate::report::{Observer, Report};
 use crate::secret;
 use crate::settings::{Founding, Joining, Resume, Settings};
-use crate::welcome::{self, Terms};
+use crate::way_back::{Awaited, Memory};
+use crate::welcome::{self, Terms, Welcome};
 
 /// A peer that is ready to train.
 pub(crate) struct Prepared {
@@ -48,8 +48,8 @@ pub(crate) struct Ready {
     pub(crate) membership: MembershipConfig,
     /// How it takes part.
     pub(crate) start: Start,
-    /// Where its place in the run is kept.
-    pub(crate) record: RecordFile,
+    /// What it has of the run from before, and where that is kept.
+    pub(crate) memory: Memory,
 }
 
 /// How a peer takes part.
@@ -57,8 +57,8 @@ pub(crate) struct Ready {
 pub(crate) enum Start {
     /// As the first member.
     Found,
-    /// By asking these members.
-    Join(Vec<Contact>),
+    /// By asking these members, of whom it waits for some.
+    Join { contacts: Vec<Contact>, awaited: Awaited },
     /// As the member that it was before its process was gone.
     Recover {
         /// Its place in the run.
@@ -68,55 +68,109 @@ pub(crate) enum Start {
         /// False if there are checkpoints, but none that is intact.
         has_state: bool,
     },
+    /// Alone, as a fork.
+    Fork {
+        /// The view that it was in last.
+        parent: Option<(Generation, ViewId)>,
+        /// The checkpoint that it loaded.
+        checkpoint: Option<Digest>,
+    },
 }
 
 impl Start {
-    /// The checkpoint that a killed member came back with.
+    /// The checkpoint that a member came back with.
     pub(crate) fn checkpoint(&self) -> Option<Digest> {
-        if let Self::Recover { checkpoint, .. } = self { *checkpoint } else { None }
+        match self {
+            Self::Recover { checkpoint, .. } | Self::Fork { checkpoint, .. } => *checkpoint,
+            Self::Found | Self::Join { .. } => None,
+        }
     }
 }
 
-/// Prepares the founder of a run: names it, and loads a checkpoint if it goes on from one.
-pub(crate) async fn founder(settings: &Settings, founding: &Founding) -> Result<Prepared, NodeError> {
+/// Prepares whoever names a run by its settings: founds it, or comes back to it.
+pub(crate) async fn founder(
+    settings: &Settings,
+    founding: &Founding,
+    observer: Arc<dyn Observer>,
+) -> Result<Prepared, NodeError> {
     check_places(settings)?;
     let identity = Identity::load_or_create(&settings.data_dir)?;
-    let (manifest, dataset, shared, store) = {
+    let (described, shared) = {
         let (settings, founding) = (settings.clone(), founding.clone());
         blocking(move || {
             let shared = dataset::share(&settings, dataset::source(&settings))?;
-            let (manifest, dataset, store) = describe(&settings, &founding)?;
-            Ok((manifest, dataset, shared, store))
+            Ok((describe(&settings, &founding)?, shared))
         })
         .await?
     };
-    let record = RecordFile::new(&settings.data_dir, manifest.run_id());
-    let kept = match founding.resume {
-        Resume::Step(_) => {
-            // Whoever names a step wants to begin there, whatever the others do.
-            record.remove();
-            None
-        }
-        Resume::Fresh | Resume::Newest => record.load(),
-    };
-    let searched = if kept.is_some() || founding.resume == Resume::Newest {
-        let secret = if founding.public { None } else { secret::load(&settings.data_dir, manifest.run_id())? };
-        search(settings, &identity, &manifest, secret, kept.as_ref(), &store).await?
+    let Described { manifest, dataset, store, begun_from } = described;
+    let mut founding = founding.clone();
+    if let Some((run, step)) = begun_from {
+        observer.report(&Report::BegunFrom { run: run.to_string(), step });
+        // What it begins with is its first checkpoint.
+        founding.resume = Resume::Newest;
+    }
+    let founding = &founding;
+    let memory = Memory::load(&settings.data_dir, manifest.run_id(), own_name(&identity));
+    memory.warn(&*observer);
+    let newest = store.steps()?.last().copied();
+    let is_complete = memory.is_settled() && newest.is_some_and(|step| step >= manifest.steps);
+    if let (true, Resume::Fresh, Some(step)) = (is_complete, founding.resume, newest) {
+        return Err(NodeError::Complete { dir: settings.data_dir.clone(), step });
+    }
+    let (searched, way) = if is_complete || memory.is_new() && founding.resume == Resume::Fresh {
+        (Found::default(), Way::Found)
     } else {
-        Found::default()
+        let secret = if founding.public { None } else { secret::load(&settings.data_dir, manifest.run_id())? };
+        let found = memory.ask(&manifest, secret, &store, &*observer).await?;
+        let way = memory.way(&found, founding.alone)?;
+        (found, way)
     };
-    let (trainer, store, start, damaged) = {
+    let way = at_step(way, &memory, founding)?;
+    memory.tell(way, &searched, &*observer);
+    let contacts = memory.doors(&searched);
+    let awaited = memory.awaited(&searched);
+    let (trainer, store, memory, start, damaged) = {
         let (settings, founding, manifest) = (settings.clone(), founding.clone(), manifest.clone());
-        blocking(move || found(&settings, &founding, &manifest, dataset, store, kept)).await?
+        blocking(move || {
+            let mut memory = memory;
+            let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
+            let (start, damaged) = match (way, memory.kept.take()) {
+                (Way::Recover, Some(kept)) => recover(&store, &mut trainer, kept, &manifest)?,
+                (Way::Join, _) => (Start::Join { contacts, awaited }, Vec::new()),
+                (Way::Fork, kept) => fork(&store, &mut trainer, founding.resume, kept, &memory)?,
+                (Way::Found | Way::Recover, _) => {
+                    found(&settings, founding.resume, &manifest, &store, &mut trainer)?;
+                    (Start::Found, Vec::new())
+                }
+            };
+            Ok((trainer, store, memory, start, damaged))
+        })
+        .await?
     };
     manifest_file::store(&settings.data_dir, &manifest)?;
     let secret = if founding.public { None } else { Some(own_secret(&settings.data_dir, manifest.run_id())?) };
-    let membership = membership(settings, &manifest, founding.min_peers);
-    let ready = Ready { identity, manifest, shared, store, secret, membership, start, record };
+    // Whoever goes on alone waits for nobody.
+    let min_members = if matches!(start, Start::Fork { .. }) { 1 } else { founding.min_peers };
+    let membership = membership(settings, &manifest, min_members);
+    let ready = Ready { identity, manifest, shared, store, secret, membership, start, memory };
     Ok(Prepared { ready, trainer, damaged, searched })
 }
 
-/// Prepares a joiner: asks a member what the run is, gets the data that it needs, and checks that this machine can take
+/// Whoever names a step wants to begin there, whatever the others do. That is their run too, if there are others.
+fn at_step(way: Way, memory: &Memory, founding: &Founding) -> Result<Way, NodeError> {
+    let Resume::Step(step) = founding.resume else { return Ok(way) };
+    match way {
+        Way::Fork => Ok(way),
+        Way::Found | Way::Recover if memory.members().is_empty() => {
+            memory.record.remove();
+            Ok(Way::Found)
+        }
+        Way::Found | Way::Recover | Way::Join => Err(NodeError::OthersBranch { step, members: memory.names() }),
+    }
+}
+
+/// Prepares a joiner: asks members what the run is, gets the data that it needs, and checks that this machine can take
 /// part in it.
 pub(crate) async fn joiner(
     settings: &Settings,
@@ -125,16 +179,22 @@ pub(crate) async fn joiner(
 ) -> Result<Prepared, NodeError> {
     check_places(settings)?;
     let identity = Identity::load_or_create(&settings.data_dir)?;
-    let member = Member::of(joining)?;
-    // A member that was killed knows the run, and the one that it once joined through may be gone.
-    let known = member.run.and_then(|run| remembered(&settings.data_dir, run));
-    let Terms { manifest, min_members } = match known {
-        Some(terms) => terms,
-        None => match ask(&identity, &member, settings.mdns, None).await {
-            Ok(terms) => terms,
+    let me = own_name(&identity);
+    let named = Member::all_of(joining)?;
+    let run = named.first().and_then(|member| member.run);
+    // A member that was here before knows the run, and those that it once joined through may be gone.
+    let known = run.and_then(|run| remembered(&settings.data_dir, run, me));
+    let (member, Terms { manifest, min_members }, told) = match (known, named.first()) {
+        (Some(terms), Some(first)) => (first.clone(), terms, Vec::new()),
+        _ => match ask_any(&identity, &named, settings.mdns, &*observer).await {
+            Ok((member, Welcome { terms, members, .. })) => (member, terms, members),
             Err(error @ NodeError::Unreachable { .. }) => {
-                let last = RecordFile::last_run(&settings.data_dir).filter(|_| member.run.is_none());
-                last.and_then(|run| remembered(&settings.data_dir, run)).ok_or(error)?
+                let last = RecordFile::last_run(&settings.data_dir).filter(|_| run.is_none());
+                let terms = last.and_then(|run| remembered(&settings.data_dir, run, me));
+                match (terms, named.first()) {
+                    (Some(terms), Some(first)) => (first.clone(), terms, Vec::new()),
+                    _ => return Err(error),
+                }
             }
             Err(error) => return Err(error),
         },
@@ -147,45 +207,61 @@ pub(crate) async fn joiner(
         let (ours, theirs) = (ours.to_string(), run.to_string());
         return Err(NodeError::OtherRun { peer: member.peer.to_string(), ours, theirs });
     }
-    let Samples { dataset, source, told } = dataset::of_run(settings, &manifest, &identity, &member, observer).await?;
+    let secret = match member.secret {
+        Some(secret) => Some(secret),
+        None => secret::load(&settings.data_dir, run)?,
+    };
+    let member = Member { secret, ..member };
+    let Samples { dataset, source, told: sharers } =
+        dataset::of_run(settings, &manifest, &identity, &member, observer.clone()).await?;
     let ours = as_we_see_it(&manifest, joining, &dataset);
     if ours != manifest {
         // The member is shown ours, so that its user learns what differs as well.
-        let theirs = ask(&identity, &member, settings.mdns, Some(&ours)).await?;
+        let theirs = ask(&identity, &member, settings.mdns, Some(&ours)).await?.terms;
         let differences = welcome::describe(&ours.differences(&theirs.manifest));
         return Err(NodeError::Manifest { peer: member.peer.to_string(), differences });
     }
-    let through = member.contact()?;
-    let record = RecordFile::new(&settings.data_dir, run);
-    let kept = record.load().map(|mut kept| {
-        // Of itself it knows more; of another, what the user says is newer than what was kept.
-        if through.peer != from_libp2p(&identity.peer_id()).unwrap_or(through.peer) {
-            kept.contacts.retain(|contact| contact.peer != through.peer);
-            kept.contacts.push(through.clone());
-        }
-        kept
-    });
+    let mut memory = Memory::load(&settings.data_dir, run, me);
+    memory.warn(&*observer);
+    let was_here = !memory.is_new();
+    // Of itself it knows more; of others, what the user says is newer than what was kept.
+    for contact in named.iter().filter_map(Member::contact) {
+        memory.learn(&contact);
+    }
     let store = {
         let settings = settings.clone();
         blocking(move || open_store(&settings, run)).await?
     };
-    let searched = match &kept {
-        Some(kept) => search(settings, &identity, &manifest, member.secret, Some(kept), &store).await?,
-        None => Found::default(),
+    let (searched, way) = if was_here {
+        let found = memory.ask(&manifest, secret, &store, &*observer).await?;
+        let way = memory.way(&found, joining.alone)?;
+        memory.tell(way, &found, &*observer);
+        (found, way)
+    } else {
+        // The one that answered comes first; it may have gone during a download.
+        let others = told.into_iter().chain(sharers).filter(|contact| contact.peer != me);
+        member.contact().into_iter().chain(others).for_each(|contact| memory.learn(&contact));
+        (Found::default(), Way::Join)
     };
-    let (trainer, shared, store, start, damaged) = {
+    let through = from_libp2p(&member.peer);
+    let mut contacts = memory.doors(&searched);
+    contacts.sort_by_key(|contact| !was_here && Some(contact.peer) != through);
+    let awaited = match was_here {
+        true => memory.awaited(&searched),
+        false => Awaited { peers: through.into_iter().collect(), stayed: false, live: true },
+    };
+    let (trainer, shared, store, memory, start, damaged) = {
         let (settings, manifest) = (settings.clone(), manifest.clone());
         blocking(move || {
+            let mut memory = memory;
             let shared = dataset::share(&settings, &source)?;
             let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
-            let Some(kept) = kept else {
-                // The member that we knew may have gone during a download.
-                let others = told.into_iter().filter(|contact| contact.peer != through.peer);
-                let contacts = [through.clone()].into_iter().chain(others).collect();
-                return Ok((trainer, shared, store, Start::Join(contacts), Vec::new()));
+            let (start, damaged) = match (way, memory.kept.take()) {
+                (Way::Recover, Some(kept)) => recover(&store, &mut trainer, kept, &manifest)?,
+                (Way::Fork, kept) => fork(&store, &mut trainer, Resume::Newest, kept, &memory)?,
+                (Way::Join | Way::Found | Way::Recover, _) => (Start::Join { contacts, awaited }, Vec::new()),
             };
-            let (start, damaged) = recover(&store, &mut trainer, kept)?;
-            Ok((trainer, shared, store, start, damaged))
+            Ok((trainer, shared, store, memory, start, damaged))
         })
         .await?
     };
@@ -194,9 +270,9 @@ pub(crate) async fn joiner(
         // Kept, so that `starling invite` here can print a whole ticket.
         secret::store(&settings.data_dir, run, secret)?;
     }
+    let min_members = if matches!(start, Start::Fork { .. }) { 1 } else { min_members };
     let membership = membership(settings, &manifest, min_members);
-    let secret = member.secret;
-    let ready = Ready { identity, manifest, shared, store, secret, membership, start, record };
+    let ready = Ready { identity, manifest, shared, store, secret, membership, start, memory };
     Ok(Prepared { ready, trainer, damaged, searched })
 }
 
@@ -211,37 +287,14 @@ fn check_places(settings: &Settings) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// Brings a newer stable checkpoint from whoever of those that this machine knows holds one: keepers, and other members.
-async fn search(
-    settings: &Settings,
-    identity: &Identity,
-    manifest: &Manifest,
-    secret: Option<[u8; 32]>,
-    kept: Option<&Kept>,
-    store: &CheckpointStore,
-) -> Result<Found, NodeError> {
-    let keepers = KnownFile::new(&settings.data_dir, manifest.run_id()).load();
-    let me = from_libp2p(&identity.peer_id());
-    let mut contacts: BTreeMap<PeerId, Contact> = BTreeMap::new();
-    for contact in kept.iter().flat_map(|kept| &kept.contacts).chain(&keepers) {
-        contacts.insert(contact.peer, contact.clone());
-    }
-    contacts.retain(|peer, _| Some(*peer) != me);
-    // Keepers first: there may be more members than are asked.
-    let mut contacts: Vec<Contact> = contacts.into_values().collect();
-    contacts.sort_by_key(|contact| !keepers.iter().any(|keeper| keeper.peer == contact.peer));
-    let from_forks = kept.is_some_and(|kept| kept.record.view.forked);
-    let search = Search { manifest, secret, contacts, store, even_if_live: false, from_forks };
-    let mut found = catch_up(search).await?;
-    // That somebody who was killed does not answer is what is expected.
-    found.troubles.retain(|trouble| trouble.is_loss);
-    Ok(found)
+/// What a run is that this machine takes part in, or did.
+fn remembered(data_dir: &Path, run: RunId, me: PeerId) -> Option<Terms> {
+    let min_members = Memory::load(data_dir, run, me).min_members()?;
+    Some(Terms { manifest: manifest_file::load(data_dir, run).ok()?, min_members })
 }
 
-/// What a run is that this machine was a member of when its process was killed.
-fn remembered(data_dir: &Path, run: RunId) -> Option<Terms> {
-    let min_members = RecordFile::new(data_dir, run).load()?.min_members;
-    Some(Terms { manifest: manifest_file::load(data_dir, run).ok()?, min_members })
+pub(crate) fn own_name(identity: &Identity) -> PeerId {
+    from_libp2p(&identity.peer_id()).expect("invariant: our own key is Ed25519")
 }
 
 pub(crate) fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> MembershipConfig {
@@ -262,31 +315,41 @@ pub(crate) fn membership(settings: &Settings, manifest: &Manifest, min_members: 
 }
 
 /// What a founder's run is, over which data, and where its checkpoints are.
-fn describe(settings: &Settings, founding: &Founding) -> Result<(Manifest, Dataset, CheckpointStore), NodeError> {
+struct Described {
+    manifest: Manifest,
+    dataset: Dataset,
+    store: CheckpointStore,
+    /// If it is a new run that begins with the state of another: of which, and after which step.
+    begun_from: Option<(RunId, u64)>,
+}
+
+fn describe(settings: &Settings, founding: &Founding) -> Result<Described, NodeError> {
     let options = dataset::options(settings, founding.run.held_out, founding.run.seed);
     let dataset = Dataset::load(&options).map_err(starling_train::Error::from)?;
     let manifest = Manifest::found(&founding.run, &dataset)?;
-    let store = open_store(settings, manifest.run_id())?;
-    Ok((manifest, dataset, store))
+    let (manifest, state) = origin::find(settings, founding, manifest)?;
+    let run = manifest.run_id();
+    let store = open_store(settings, run)?;
+    let mut begun_from = None;
+    if let Some(state) = state
+        && store.steps()?.is_empty()
+    {
+        begun_from = Some((state.run, state.step));
+        // On disk first: nobody could compute it.
+        store.save(ReplicatedState { run, ..state })?;
+    }
+    Ok(Described { manifest, dataset, store, begun_from })
 }
 
-/// What a founder is ready with.
-type Founded = (Trainer, CheckpointStore, Start, Vec<CheckpointError>);
-
+/// Loads what a run that is this machine's alone goes on from, if anything.
 fn found(
     settings: &Settings,
-    founding: &Founding,
+    resume: Resume,
     manifest: &Manifest,
-    dataset: Dataset,
-    store: CheckpointStore,
-    kept: Option<Kept>,
-) -> Result<Founded, NodeError> {
-    if let Some(kept) = kept {
-        let mut trainer = Trainer::new(manifest, dataset, settings.device)?;
-        let (start, damaged) = recover(&store, &mut trainer, kept)?;
-        return Ok((trainer, store, start, damaged));
-    }
-    let wanted = match (founding.resume, store.steps()?.last()) {
+    store: &CheckpointStore,
+    trainer: &mut Trainer,
+) -> Result<(), NodeError> {
+    let wanted = match (resume, store.steps()?.last()) {
         (Resume::Fresh, Some(step)) => {
             return Err(NodeError::CheckpointThere { dir: settings.data_dir.clone(), step: *step });
         }
@@ -302,11 +365,38 @@ fn found(
             Some(step)
         }
     };
-    let mut trainer = Trainer::new(manifest, dataset, settings.device)?;
     if let Some(step) = wanted {
-        trainer.load(store.load(Some(step)).map_err(|error| damaged(&store, error))?)?;
+        trainer.load(store.load(Some(step)).map_err(|error| damaged(store, error))?)?;
     }
-    Ok((trainer, store, Start::Found, Vec::new()))
+    Ok(())
+}
+
+/// Loads what a fork goes on from: the step that was named, or what a killed member would.
+fn fork(
+    store: &CheckpointStore,
+    trainer: &mut Trainer,
+    resume: Resume,
+    kept: Option<Kept>,
+    memory: &Memory,
+) -> Result<(Start, Vec<CheckpointError>), NodeError> {
+    let was_killed = kept.is_some();
+    let parent = kept.map(|kept| (kept.record.view.generation, kept.record.view.id())).or(memory.contacts.view);
+    if let Resume::Step(step) = resume {
+        trainer.load(store.load(Some(step)).map_err(|error| damaged(store, error))?)?;
+        return Ok((Start::Fork { parent, checkpoint: None }, Vec::new()));
+    }
+    let Recovered { found, mut damaged } = if was_killed { store.recover()? } else { store.recover_newest()? };
+    let checkpoint = found.as_ref().map(|(id, _)| *id);
+    match (found, damaged.pop()) {
+        (Some((_, state)), last) => {
+            trainer.load(state)?;
+            damaged.extend(last);
+        }
+        // Nobody else has the state where one goes on alone.
+        (None, Some(error)) => return Err(error.into()),
+        (None, None) => {}
+    }
+    Ok((Start::Fork { parent, checkpoint }, damaged))
 }
 
 /// Loads what a killed member goes on from: a stable checkpoint, if it has one. If what it has is damaged, others may hold
@@ -315,9 +405,14 @@ fn recover(
     store: &CheckpointStore,
     trainer: &mut Trainer,
     kept: Kept,
+    manifest: &Manifest,
 ) -> Result<(Start, Vec<CheckpointError>), NodeError> {
-    let Recovered { found, damaged } = store.recover()?;
-    let has_state = found.is_some() || damaged.is_empty();
+    let view = &kept.record.view;
+    // Of one that was alone in its view, nobody can hold another state.
+    let Recovered { found, damaged } =
+        if view.members().len() == 1 { store.recover_newest()? } else { store.recover()? };
+    // The initial state can be computed, that of another run can't.
+    let has_state = found.is_some() || (damaged.is_empty() && manifest.from.is_none());
     let checkpoint = found.as_ref().map(|(id, _)| *id);
     if let Some((_, state)) = found {
         trainer.load(state)?;

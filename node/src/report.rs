@@ -102,6 +102,56 @@ pub enum Report {
     },
     /// What was understood of the data set.
     Data(DataSummary),
+    /// Peers are asked what the run is, before this one joins it.
+    Connecting {
+        /// Their peer ids.
+        peers: Vec<String>,
+    },
+    /// Before this machine comes back to a run, those that it knows are asked whether they still train it, and what they
+    /// hold.
+    Asking {
+        /// Their peer ids.
+        peers: Vec<String>,
+    },
+    /// One of those who were asked.
+    Answered {
+        /// Its peer id.
+        peer: String,
+        /// Whether it is in a view, whose steps go on.
+        live: bool,
+        /// The newest checkpoint there that a quorum has signed; `None` if it has none.
+        stable_step: Option<u64>,
+        /// Why it did not answer; `None` if it did.
+        trouble: Option<String>,
+    },
+    /// A new run begins with the state of another one.
+    BegunFrom {
+        /// The other run's id, hex.
+        run: String,
+        /// The state is the one after this step.
+        step: u64,
+    },
+    /// How this machine comes back to a run that it took part in.
+    Returning {
+        /// How.
+        way: WayBack,
+        /// The peers that this is about, by their ids.
+        peers: Vec<String>,
+    },
+    /// This peer takes part as soon as one of these answers that goes on. Told again while that lasts.
+    Awaiting {
+        /// Their peer ids.
+        peers: Vec<String>,
+        /// Whether they stayed in the run when this peer left it.
+        stayed: bool,
+        /// For how long it has waited, in seconds.
+        for_s: u64,
+    },
+    /// With which ticket others can join now: it names other members too.
+    Invitation {
+        /// What another machine passes to `starling join`. Holds the run's secret.
+        ticket: String,
+    },
     /// Others can reach the node.
     Listening {
         /// Multiaddrs, each ending in `/p2p/<peer id>`.
@@ -277,6 +327,24 @@ pub enum Report {
     },
     /// The run is over for this peer.
     Finished(Summary),
+    /// This process was asked to stop before it took part in a run: there is nothing to sum up.
+    Stopped,
+}
+
+/// How a machine comes back to a run that it took part in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WayBack {
+    /// Members still train: it joins them.
+    Join,
+    /// It comes back to its place in a view with others, who were gone when it last ran, or are.
+    Seat,
+    /// Nobody else was in its view when it ended: it goes on by itself, and nothing is forked.
+    Alone,
+    /// It goes on alone although others may, as a fork.
+    Fork,
+    /// It waits for members that stayed when it left.
+    Wait,
 }
 
 /// How a run ended for this peer.

@@ -30,9 +30,8 @@ where
     let reporter = Reporter::start(observer)?;
     let lived = tokio::select! {
         () = stop.cancelled() => {
-            let summary = Summary::before_the_start();
-            reporter.report(&Report::Finished(summary.clone()));
-            Ok(summary)
+            reporter.report(&Report::Stopped);
+            Ok(Summary::before_the_start())
         }
         prepared = prepare(reporter.clone()) => match prepared {
             Ok(prepared) => live(prepared, reporter.clone()).await,

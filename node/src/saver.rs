@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use starling_topology::{Contact, Digest, Proof};
+use starling_topology::{Digest, Proof};
 use starling_train::{CheckpointError, CheckpointInfo, CheckpointStore, ReplicatedState};
 use tokio::sync::mpsc;
 
+use crate::contacts_file::{Contacts, ContactsFile};
 use crate::error::NodeError;
-use crate::known_file::KnownFile;
 use crate::report::{Observer, Report};
 
 /// Things to do that wait for the disk: one state, the last state, and what the event loop asks.
@@ -24,7 +24,7 @@ enum Task {
     /// Save the state after the last step; say when it is on disk.
     Keep(ReplicatedState, SyncSender<()>),
     Sign(Proof),
-    Note(Vec<Contact>),
+    Note(Contacts),
     /// Mark what is there, but `kept`, as no longer the run's; say when that is on disk.
     Abandon {
         kept: Option<Digest>,
@@ -85,13 +85,13 @@ pub(crate) struct Desk {
 impl Saver {
     pub(crate) fn start(
         store: CheckpointStore,
-        known: KnownFile,
+        contacts: ContactsFile,
         observer: Arc<dyn Observer>,
     ) -> Result<(Self, Desk), NodeError> {
         let (tasks, queue) = sync_channel(MAX_WAITING);
         let (told, saved) = mpsc::channel(MAX_TOLD);
         let busy = Arc::new(AtomicBool::new(false));
-        let writer = Writer { store, known, busy: busy.clone(), told, observer };
+        let writer = Writer { store, contacts, busy: busy.clone(), told, observer };
         let thread = std::thread::Builder::new()
             .name("saver".into())
             .spawn(move || writer.run(&queue))
@@ -141,9 +141,9 @@ impl Desk {
         self.ask(Task::Sign(proof));
     }
 
-    /// Notes who keeps checkpoints, to ask them after this process was killed.
-    pub(crate) fn note(&self, keepers: Vec<Contact>) {
-        self.ask(Task::Note(keepers));
+    /// Notes who else is in the run and who keeps its checkpoints, to ask them when this machine comes back.
+    pub(crate) fn note(&self, contacts: Contacts) {
+        self.ask(Task::Note(contacts));
     }
 
     /// The run goes on from `kept`: marks all other checkpoints as no longer the run's.
@@ -161,7 +161,7 @@ impl Desk {
 /// The thread's own data.
 struct Writer {
     store: CheckpointStore,
-    known: KnownFile,
+    contacts: ContactsFile,
     busy: Arc<AtomicBool>,
     told: mpsc::Sender<CheckpointInfo>,
     observer: Arc<dyn Observer>,
@@ -183,9 +183,9 @@ impl Writer {
                     let _ = done.send(());
                 }
                 Task::Sign(proof) => self.sign(&proof),
-                Task::Note(keepers) => {
-                    if let Err(error) = self.known.store(&keepers) {
-                        tracing::warn!(%error, "a keeper won't be found again after this process was killed");
+                Task::Note(contacts) => {
+                    if let Err(error) = self.contacts.store(&contacts) {
+                        tracing::warn!(%error, "who else is in the run can't be kept for when this process is gone");
                     }
                 }
                 Task::Abandon { kept, done } => {

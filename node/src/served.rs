@@ -17,7 +17,7 @@ use crate::probe::Sink;
 use crate::secret::Secret;
 use crate::settings::Settings;
 use crate::transfer::{self, Shelves};
-use crate::welcome::{self, Mismatch, Terms};
+use crate::welcome::{self, Mismatch, Terms, Welcome};
 use crate::{control, reducer, result_transfer, streams};
 
 /// Events that wait for the event loop. Its tasks wait when it is full: backpressure down to the sockets.
@@ -78,16 +78,8 @@ pub(crate) async fn start(
             let sink = sink.clone();
             async move { sink.serve(peer, stream).await }
         });
-        serve_chunks(&network, shelves, stall);
-        let terms = Arc::new(terms.clone());
-        streams::serve(network.control(), WELCOME, move |peer, stream| {
-            let (terms, mismatches) = (terms.clone(), mismatches_in.clone());
-            async move {
-                if let Err(error) = welcome::answer(peer, stream, &terms, &mismatches).await {
-                    tracing::debug!(%peer, %error, "a welcome failed");
-                }
-            }
-        });
+        serve_chunks(&network, shelves.clone(), stall);
+        serve_welcome(&network, terms, shelves, Part::Member, mismatches_in);
     }
     network.listen(places).await?;
     let door = Door::new(identity, run, settings.data_plane, segment_bytes, operation_bytes, &network.listened());
@@ -98,6 +90,26 @@ pub(crate) async fn start(
         );
     }
     Ok((network, Inbox { events, events_in, mismatches, door: Arc::new(door) }))
+}
+
+/// Tells joiners what the run is, and who is in it.
+pub(crate) fn serve_welcome(
+    network: &Network,
+    terms: Terms,
+    shelves: Arc<Shelves>,
+    part: Part,
+    mismatches: mpsc::Sender<Mismatch>,
+) {
+    streams::serve(network.control(), WELCOME, move |peer, stream| {
+        let (keeps, members) = (part == Part::Keeper, shelves.members());
+        let welcome = Welcome { terms: terms.clone(), keeps, members };
+        let mismatches = mismatches.clone();
+        async move {
+            if let Err(error) = welcome::answer(peer, stream, welcome, &mismatches).await {
+                tracing::debug!(%peer, %error, "a welcome failed");
+            }
+        }
+    });
 }
 
 /// Serves what travels in chunks, as members and keepers do.

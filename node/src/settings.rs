@@ -104,6 +104,10 @@ pub struct Founding {
     pub public: bool,
     /// Go on from a checkpoint in the data directory.
     pub resume: Resume,
+    /// Go on alone, as a fork, if others trained the run and none of them answers.
+    pub alone: bool,
+    /// Begin a new run with this checkpoint, or with the newest one of this data directory.
+    pub from: Option<PathBuf>,
 }
 
 /// Which checkpoint to go on from.
@@ -126,6 +130,8 @@ pub struct Joining {
     pub secret: Option<[u8; 32]>,
     /// What the user insists on; a run that differs is refused, naming the field.
     pub expected: Expectations,
+    /// Go on alone, as a fork, if this machine took part before and none of the others answers.
+    pub alone: bool,
 }
 
 /// Whom to join through.

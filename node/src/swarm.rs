@@ -42,7 +42,7 @@ pub use error::SwarmError;
 use logged::Logged;
 pub use reduced::{Mean, Reduced};
 
-use crate::ask::{Member, ask};
+use crate::ask::{Member, ask_any};
 use crate::contribution::{Brought, Contribution};
 use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
@@ -51,13 +51,13 @@ use crate::exchange::{At, Exchange, Next, Turn};
 use crate::identity::Identity;
 use crate::node::{self, Opened};
 use crate::prepare::{self, Ready, Start};
-use crate::record_file::RecordFile;
 use crate::report::Links;
 use crate::saver::Saver;
 use crate::settings::{Expectations, Joining, Settings, Target};
 use crate::snapshots::Snapshots;
 use crate::ticket::Ticket;
 use crate::trainer::{Feed, TrainerEvent};
+use crate::way_back::{Awaited, Memory};
 use crate::welcome::Terms;
 
 /// All members compute the digest of what they hold alike after so many steps.
@@ -149,11 +149,19 @@ impl Swarm {
     pub fn join(settings: &Settings, ticket: &Ticket) -> Result<Self, SwarmError> {
         let (lock, identity) = enter(settings)?;
         let runtime = runtime()?;
-        let joining =
-            Joining { target: Target::Ticket(ticket.clone()), secret: None, expected: Expectations::default() };
-        let member = Member::of(&joining)?;
-        let Terms { manifest, min_members } = runtime.block_on(ask(&identity, &member, settings.mdns, None))?;
-        let start = Start::Join(vec![member.contact()?]);
+        let joining = Joining {
+            target: Target::Ticket(ticket.clone()),
+            secret: None,
+            expected: Expectations::default(),
+            alone: false,
+        };
+        let members = Member::all_of(&joining)?;
+        let (member, welcome) = runtime.block_on(ask_any(&identity, &members, settings.mdns, &Logged::default()))?;
+        let Terms { manifest, min_members } = welcome.terms;
+        let others = welcome.members.into_iter().filter(|contact| contact.peer != prepare::own_name(&identity));
+        let contacts: Vec<_> = member.contact().into_iter().chain(others).collect();
+        let peers = contacts.iter().map(|contact| contact.peer).collect();
+        let start = Start::Join { contacts, awaited: Awaited { peers, stayed: false, live: true } };
         let ready = Part { identity, manifest, secret: member.secret, min_peers: min_members, start };
         let mut swarm = Self::start(settings, lock, runtime, ready)?;
         loop {
@@ -173,7 +181,7 @@ impl Swarm {
         let ready = Ready {
             store: prepare::open_store(settings, run)?,
             membership: prepare::membership(settings, &manifest, min_peers),
-            record: RecordFile::new(&settings.data_dir, run),
+            memory: Memory::none(&settings.data_dir, run, prepare::own_name(&identity)),
             shared: None,
             identity,
             manifest,
@@ -323,7 +331,7 @@ impl Swarm {
     pub fn leave(mut self) -> Result<(), SwarmError> {
         self.stop.cancel();
         match self.end() {
-            Some(End::Event(Event::Left | Event::Complete { .. })) => Ok(()),
+            Some(End::Event(Event::Left { .. } | Event::Complete { .. })) => Ok(()),
             Some(End::LeftAlone) => Err(SwarmError::LeftAlone { step: self.step() }),
             Some(end) => Err(node::failure(end).into()),
             None => Err(SwarmError::Over),

@@ -1,27 +1,47 @@
 //! The string that lets a machine join a run.
+//!
+//! ```text
+//!   "starling2" base58( section* | first 4 bytes of their blake3 )
+//!   section: tag u8 | length u16, little-endian | that many bytes
+//!     1  the run's id, 32 bytes                          once
+//!     2  the run's secret, 32 bytes                      once, for a private run
+//!     3  a peer to join through: id and addresses        at most three count, in the order to try
+//! ```
+//!
+//! A section with another tag is passed over, so that what later releases add cuts nobody off. Tickets that begin with
+//! `starling1`, which name one peer in one fixed form, are still read.
 
 use std::fmt;
 use std::str::FromStr;
 
 use libp2p::{Multiaddr, PeerId};
 use serde::{Deserialize, Serialize};
-use starling_topology::RunId;
+use starling_topology::message::MAX_ADDRESS_BYTES;
+use starling_topology::{Contact, RunId};
 use thiserror::Error;
 
-/// What every ticket begins with, so that people and shells can tell it from an address.
-const PREFIX: &str = "starling1";
-/// The longest ticket that is looked at, in characters.
-const MAX_CHARS: usize = 4096;
-/// The most addresses that a ticket lists.
-pub const MAX_ADDRESSES: usize = 8;
+use crate::identity::{from_libp2p, to_libp2p};
 
-/// A member, where it is, the run, and for a private run its secret. Whoever holds it may join.
+/// What every ticket begins with, so that people and shells can tell it from an address.
+const PREFIX: &str = "starling2";
+/// What tickets of earlier releases begin with.
+const OLD_PREFIX: &str = "starling1";
+/// The longest ticket that is looked at, in characters.
+const MAX_CHARS: usize = 16 * 1024;
+/// The most addresses of one peer that count.
+pub const MAX_ADDRESSES: usize = 8;
+/// The most peers that count.
+pub const MAX_PEERS: usize = 3;
+
+const RUN: u8 = 1;
+const SECRET: u8 = 2;
+const PEER: u8 = 3;
+
+/// Some members and where they are, the run, and for a private run its secret. Whoever holds it may join.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ticket {
-    /// The member to join through.
-    pub peer: PeerId,
-    /// Where it is, in the order to try.
-    pub addresses: Vec<Multiaddr>,
+    /// Whom to join through: members, or a keeper that knows some. At least one, each once.
+    pub peers: Vec<Contact>,
     /// The run.
     pub run: RunId,
     /// The run's secret; `None` for a public run.
@@ -39,12 +59,92 @@ pub enum TicketError {
     Damaged(&'static str),
 }
 
+/// A peer as tickets have it.
 #[derive(Serialize, Deserialize)]
-struct Body {
+struct Listed {
     peer: Vec<u8>,
     addresses: Vec<Vec<u8>>,
+}
+
+/// What a ticket of an earlier release holds.
+#[derive(Deserialize)]
+struct OldBody {
+    listed: Listed,
     run: RunId,
     secret: Option<[u8; 32]>,
+}
+
+impl Ticket {
+    /// A ticket that names these peers: each once, with no more and no longer addresses than one has.
+    pub fn new(peers: impl IntoIterator<Item = Contact>, run: RunId, secret: Option<[u8; 32]>) -> Self {
+        let mut distinct: Vec<Contact> = Vec::new();
+        for mut contact in peers {
+            let mut seen: Vec<String> = Vec::new();
+            let is_new = |address: &String| {
+                let fits = address.len() <= MAX_ADDRESS_BYTES && seen.len() < MAX_ADDRESSES;
+                let is_new = fits && !seen.contains(address);
+                if is_new {
+                    seen.push(address.clone());
+                }
+                is_new
+            };
+            contact.addresses.retain(is_new);
+            if distinct.len() < MAX_PEERS && distinct.iter().all(|known| known.peer != contact.peer) {
+                distinct.push(contact);
+            }
+        }
+        Self { peers: distinct, run, secret }
+    }
+
+    /// The ids of its peers.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.peers.iter().map(|contact| to_libp2p(contact.peer).to_string()).collect()
+    }
+
+    fn of_old(bytes: &[u8]) -> Result<Self, TicketError> {
+        let (body, rest) = postcard::take_from_bytes::<OldBody>(bytes)
+            .map_err(|_| TicketError::Damaged("its content is not a ticket's"))?;
+        if !rest.is_empty() {
+            return Err(TicketError::Damaged("it holds more than a ticket does"));
+        }
+        Ok(Self::new([contact(body.listed)?], body.run, body.secret))
+    }
+
+    fn of_sections(mut bytes: &[u8]) -> Result<Self, TicketError> {
+        let cut = || TicketError::Damaged("a part of it is cut off");
+        let (mut run, mut secret, mut peers) = (None, None, Vec::new());
+        while let Some((tag, rest)) = bytes.split_first() {
+            let (length, rest) = rest.split_first_chunk().ok_or_else(cut)?;
+            let (content, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length))).ok_or_else(cut)?;
+            bytes = rest;
+            let whole = || <[u8; 32]>::try_from(content).map_err(|_| TicketError::Damaged("a part of it is too long"));
+            match *tag {
+                RUN => run = Some(RunId(whole()?)),
+                SECRET => secret = Some(whole()?),
+                PEER if peers.len() < MAX_PEERS => {
+                    let listed = postcard::from_bytes(content);
+                    peers.push(contact(listed.map_err(|_| TicketError::Damaged("one of its peers is none"))?)?);
+                }
+                _ => {}
+            }
+        }
+        let run = run.ok_or(TicketError::Damaged("it names no run"))?;
+        if peers.is_empty() {
+            return Err(TicketError::Damaged("it names no peer"));
+        }
+        Ok(Self::new(peers, run, secret))
+    }
+}
+
+/// Reads a peer. Of more addresses than one may have, the first count.
+fn contact(listed: Listed) -> Result<Contact, TicketError> {
+    let peer = PeerId::from_bytes(&listed.peer).ok().and_then(|peer| from_libp2p(&peer));
+    let addresses = listed.addresses.into_iter().take(MAX_ADDRESSES).map(Multiaddr::try_from);
+    let addresses = addresses.map(|address| address.map(|address| address.to_string())).collect::<Result<_, _>>();
+    Ok(Contact {
+        peer: peer.ok_or(TicketError::Damaged("its peer id is none"))?,
+        addresses: addresses.map_err(|_| TicketError::Damaged("one of its addresses is none"))?,
+    })
 }
 
 /// Tells a mistyped ticket from a wrong one.
@@ -54,13 +154,23 @@ fn check(bytes: &[u8]) -> [u8; 4] {
 
 impl fmt::Display for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let body = Body {
-            peer: self.peer.to_bytes(),
-            addresses: self.addresses.iter().take(MAX_ADDRESSES).map(|address| address.to_vec()).collect(),
-            run: self.run,
-            secret: self.secret,
+        let mut bytes = Vec::new();
+        let mut section = |tag: u8, content: &[u8]| {
+            let length = u16::try_from(content.len()).expect("invariant: eight short addresses fit a section");
+            bytes.push(tag);
+            bytes.extend(length.to_le_bytes());
+            bytes.extend(content);
         };
-        let mut bytes = postcard::to_allocvec(&body).expect("invariant: a ticket always encodes");
+        section(RUN, &self.run.0);
+        if let Some(secret) = &self.secret {
+            section(SECRET, secret);
+        }
+        for Contact { peer, addresses } in self.peers.iter().take(MAX_PEERS) {
+            let parsed = addresses.iter().filter(|address| address.len() <= MAX_ADDRESS_BYTES).take(MAX_ADDRESSES);
+            let addresses = parsed.filter_map(|address| Some(address.parse::<Multiaddr>().ok()?.to_vec())).collect();
+            let listed = Listed { peer: to_libp2p(*peer).to_bytes(), addresses };
+            section(PEER, &postcard::to_allocvec(&listed).expect("invariant: a peer always encodes"));
+        }
         bytes.extend(check(&bytes));
         write!(f, "{PREFIX}{}", bs58::encode(bytes).into_string())
     }
@@ -69,7 +179,7 @@ impl fmt::Display for Ticket {
 impl fmt::Debug for Ticket {
     /// Leaves the secret out: debug output ends in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticket").field("peer", &self.peer).field("run", &self.run).finish_non_exhaustive()
+        f.debug_struct("Ticket").field("peers", &self.peers).field("run", &self.run).finish_non_exhaustive()
     }
 }
 
@@ -77,7 +187,12 @@ impl FromStr for Ticket {
     type Err = TicketError;
 
     fn from_str(text: &str) -> Result<Self, TicketError> {
-        let encoded = text.trim().strip_prefix(PREFIX).ok_or(TicketError::Prefix)?;
+        let text = text.trim();
+        let (encoded, is_old) = match (text.strip_prefix(PREFIX), text.strip_prefix(OLD_PREFIX)) {
+            (Some(encoded), _) => (encoded, false),
+            (None, Some(encoded)) => (encoded, true),
+            (None, None) => return Err(TicketError::Prefix),
+        };
         if encoded.len() > MAX_CHARS {
             return Err(TicketError::Damaged("too long"));
         }
@@ -86,18 +201,7 @@ impl FromStr for Ticket {
         if check(bytes) != *received {
             return Err(TicketError::Damaged("its check does not match"));
         }
-        let (body, rest) = postcard::take_from_bytes::<Body>(bytes)
-            .map_err(|_| TicketError::Damaged("its content is not a ticket's"))?;
-        if !rest.is_empty() || body.addresses.len() > MAX_ADDRESSES {
-            return Err(TicketError::Damaged("it holds more than a ticket does"));
-        }
-        let addresses = body.addresses.into_iter().map(Multiaddr::try_from).collect::<Result<_, _>>();
-        Ok(Self {
-            peer: PeerId::from_bytes(&body.peer).map_err(|_| TicketError::Damaged("its peer id is none"))?,
-            addresses: addresses.map_err(|_| TicketError::Damaged("one of its addresses is none"))?,
-            run: body.run,
-            secret: body.secret,
-        })
+        if is_old { Self::of_old(bytes) } else { Self::of_sections(bytes) }
     }
 }
 
@@ -106,19 +210,36 @@ mod tests {
     use super::*;
     use crate::identity::Identity;
 
+    fn contact(addresses: &[&str]) -> Contact {
+        let peer = from_libp2p(&Identity::generate().peer_id()).expect("an Ed25519 key");
+        Contact { peer, addresses: addresses.iter().map(|&address| address.to_owned()).collect() }
+    }
+
     fn ticket() -> Ticket {
-        Ticket {
-            peer: Identity::generate().peer_id(),
-            addresses: vec!["/ip4/127.0.0.1/tcp/4001".parse().expect("an address")],
-            run: RunId([3; 32]),
-            secret: Some([9; 32]),
-        }
+        Ticket::new([contact(&["/ip4/127.0.0.1/tcp/4001"]), contact(&[])], RunId([3; 32]), Some([9; 32]))
+    }
+
+    /// A ticket with these bytes, however they came about.
+    fn written(prefix: &str, bytes: &[u8]) -> String {
+        format!("{prefix}{}", bs58::encode([bytes, &check(bytes)].concat()).into_string())
+    }
+
+    fn section(tag: u8, content: &[u8]) -> Vec<u8> {
+        [&[tag][..], &(content.len() as u16).to_le_bytes(), content].concat()
+    }
+
+    fn listed(contact: &Contact) -> Vec<u8> {
+        let addresses = contact.addresses.iter().map(|address| address.parse::<Multiaddr>().expect("one").to_vec());
+        let listed = Listed { peer: to_libp2p(contact.peer).to_bytes(), addresses: addresses.collect() };
+        postcard::to_allocvec(&listed).expect("encoded")
     }
 
     #[test]
     fn a_ticket_survives_the_trip() {
         let ticket = ticket();
         assert_eq!(ticket.to_string().parse::<Ticket>().expect("a ticket"), ticket);
+        let public = Ticket { secret: None, ..ticket };
+        assert_eq!(public.to_string().parse::<Ticket>().expect("a ticket"), public);
     }
 
     #[test]
@@ -136,12 +257,79 @@ mod tests {
 
     #[test]
     fn what_is_no_ticket_says_what_to_do() {
-        for text in
-            ["", "starling1", "/ip4/127.0.0.1/tcp/1", "starling1\u{0}", &format!("starling1{}", "z".repeat(9999))]
-        {
+        let run = section(RUN, &[3; 32]);
+        let no_peer = written(PREFIX, &run);
+        let no_run = written(PREFIX, &section(PEER, &listed(&contact(&[]))));
+        let cut = written(PREFIX, &[&run[..], &[PEER, 9, 0, 1]].concat());
+        let long = written(PREFIX, &section(RUN, &[3; 33]));
+        let none = written(PREFIX, &[&run[..], &section(PEER, b"nobody")].concat());
+        let endless = format!("{PREFIX}{}", "z".repeat(99_999));
+        for text in [
+            "",
+            PREFIX,
+            OLD_PREFIX,
+            "/ip4/127.0.0.1/tcp/1",
+            "starling2\u{0}",
+            &endless,
+            &no_peer,
+            &no_run,
+            &cut,
+            &long,
+            &none,
+        ] {
             let error = text.parse::<Ticket>().expect_err("no ticket").to_string();
             assert!(error.contains("copy the whole line"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_a_later_release_adds_is_passed_over() {
+        let peer = contact(&["/ip4/127.0.0.1/tcp/4001"]);
+        let bytes =
+            [section(77, b"new"), section(RUN, &[3; 32]), section(PEER, &listed(&peer)), section(200, &[0; 999])];
+        let read: Ticket = written(PREFIX, &bytes.concat()).parse().expect("a ticket");
+        assert_eq!(read, Ticket { peers: vec![peer], run: RunId([3; 32]), secret: None });
+    }
+
+    #[test]
+    fn a_ticket_of_an_earlier_release_is_read() {
+        #[derive(Serialize)]
+        struct Body {
+            peer: Vec<u8>,
+            addresses: Vec<Vec<u8>>,
+            run: RunId,
+            secret: Option<[u8; 32]>,
+        }
+        let peer = contact(&["/ip4/127.0.0.1/tcp/4001"]);
+        let Listed { peer: id, addresses } = postcard::from_bytes(&listed(&peer)).expect("listed");
+        let (run, secret) = (RunId([3; 32]), Some([9; 32]));
+        let body = postcard::to_allocvec(&Body { peer: id, addresses, run, secret }).expect("encoded");
+        let read: Ticket = written(OLD_PREFIX, &body).parse().expect("a ticket");
+        assert_eq!(read, Ticket { peers: vec![peer], run, secret });
+    }
+
+    #[test]
+    fn too_many_addresses_and_the_same_again_are_left_out() {
+        let many: Vec<String> = (1..=9).map(|port| format!("/ip4/127.0.0.1/tcp/{port}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let nine = contact(&many);
+        let bytes = [section(RUN, &[3; 32]), section(PEER, &listed(&nine))].concat();
+        let read: Ticket = written(PREFIX, &bytes).parse().expect("a ticket");
+        assert_eq!(read.peers[0].addresses, nine.addresses[..MAX_ADDRESSES]);
+        let twice = contact(&["/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.1/tcp/2"]);
+        let peers = [twice.clone(), twice, contact(&[]), contact(&[]), contact(&[])];
+        let ticket = Ticket::new(peers, RunId([3; 32]), None);
+        assert_eq!((ticket.peers.len(), ticket.peers[0].addresses.len()), (MAX_PEERS, 2));
+        let longest = format!("/dns4/{}/tcp/65535", "a".repeat(MAX_ADDRESS_BYTES - 16));
+        let full = Ticket::new(
+            (0..3).map(|_| Contact {
+                addresses: (0..8).map(|at| longest.replacen('a', &at.to_string(), 1)).collect(),
+                ..contact(&[])
+            }),
+            RunId([3; 32]),
+            Some([9; 32]),
+        );
+        assert_eq!(full.to_string().parse::<Ticket>().expect("the longest that is printed can be read"), full);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::{AsyncRead, AsyncWrite};
 use libp2p::PeerId;
 use serde::{Deserialize, Serialize};
+use starling_topology::Contact;
 use starling_topology::message::MAX_MEMBERS;
 use starling_train::Manifest;
 use tokio::sync::mpsc;
@@ -14,6 +15,8 @@ use crate::frame;
 
 /// A manifest is a few hundred bytes; this leaves room and stops a flood.
 const MAX_BYTES: usize = 128 * 1024;
+/// Members that are told of.
+const MAX_TOLD: usize = 16;
 /// How long one exchange may take.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -30,6 +33,10 @@ struct Reply {
     /// Its manifest's canonical bytes.
     manifest: Vec<u8>,
     min_members: u32,
+    /// Whether it stores checkpoints and lets nobody in.
+    keeps: bool,
+    /// Members that it knows.
+    members: Vec<Contact>,
 }
 
 /// What a member hands out: what the run is.
@@ -40,6 +47,16 @@ pub(crate) struct Terms {
     pub(crate) min_members: usize,
 }
 
+/// What a peer says to whoever wants to join.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Welcome {
+    pub(crate) terms: Terms,
+    /// Whether it is a keeper: to join, ask one of the members.
+    pub(crate) keeps: bool,
+    /// Members that it knows, itself among them if it is one.
+    pub(crate) members: Vec<Contact>,
+}
+
 /// A joiner whose manifest differs from ours.
 #[derive(Debug)]
 pub(crate) struct Mismatch {
@@ -47,8 +64,11 @@ pub(crate) struct Mismatch {
     pub(crate) differences: String,
 }
 
-/// Asks a member what the run is, showing it ours if that differs from what we heard before.
-pub(crate) async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, ours: Option<&Manifest>) -> io::Result<Terms> {
+/// Asks a peer what the run is, showing it our manifest if that differs from what we heard before.
+pub(crate) async fn ask(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    ours: Option<&Manifest>,
+) -> io::Result<Welcome> {
     let exchange = async {
         let request = Request { manifest: ours.map(Manifest::encode) };
         frame::write(&mut stream, &encode(&request)).await?;
@@ -56,19 +76,22 @@ pub(crate) async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, ours: O
         let manifest = Manifest::decode(&reply.manifest);
         let manifest = manifest.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let min_members = (reply.min_members as usize).clamp(1, MAX_MEMBERS);
-        Ok(Terms { manifest, min_members })
+        let members = reply.members.into_iter().filter(Contact::is_bounded).take(MAX_TOLD).collect();
+        Ok(Welcome { terms: Terms { manifest, min_members }, keeps: reply.keeps, members })
     };
     tokio::time::timeout(DEADLINE, exchange).await?
 }
 
-/// Answers one joiner.
+/// Answers one joiner with what this peer says.
 pub(crate) async fn answer(
     peer: PeerId,
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    terms: &Terms,
+    welcome: Welcome,
     mismatches: &mpsc::Sender<Mismatch>,
 ) -> io::Result<()> {
     let exchange = async {
+        let Welcome { terms, keeps, mut members } = welcome;
+        members.truncate(MAX_TOLD);
         let request: Request = decode(&frame::read(&mut stream, MAX_BYTES).await?)?;
         let theirs = request.manifest.map(|bytes| Manifest::decode(&bytes));
         if let Some(Ok(theirs)) = theirs {
@@ -77,7 +100,8 @@ pub(crate) async fn answer(
             let _ = mismatches.try_send(Mismatch { peer, differences });
         }
         let min_members = u32::try_from(terms.min_members).unwrap_or(u32::MAX);
-        frame::write(&mut stream, &encode(&Reply { manifest: terms.manifest.encode(), min_members })).await
+        frame::write(&mut stream, &encode(&Reply { manifest: terms.manifest.encode(), min_members, keeps, members }))
+            .await
     };
     tokio::time::timeout(DEADLINE, exchange).await?
 }

@@ -1,5 +1,6 @@
 //! Keepers: peers that store checkpoints and take part in nothing.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -97,9 +98,18 @@ fn step_of_summary(summary: &Value) -> u64 {
 /// Waits until a member would find a keeper again after it was killed; `keeper` goes on meanwhile.
 fn wait_until_known(members: &[Peer; 3], keeper: &Peer) {
     let mut last = step(&keeper.wait_for("a stable checkpoint", is_stable));
+    let address = keeper.address();
+    let address = address.split("/p2p/").next().expect("an address").as_bytes();
     let is_known = |member: &Peer| {
-        let names = std::fs::read_dir(member.data_dir()).expect("there").map(|entry| entry.expect("read").file_name());
-        names.into_iter().any(|name| name.to_string_lossy().starts_with("known-"))
+        let paths = std::fs::read_dir(member.data_dir()).expect("there").map(|entry| entry.expect("read").path());
+        let is_list =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("contacts-"));
+        // Addresses stand in it as they are.
+        let names_keeper = |path: PathBuf| {
+            let bytes = std::fs::read(path).unwrap_or_default();
+            bytes.windows(address.len()).any(|part| part == address)
+        };
+        paths.into_iter().filter(is_list).any(names_keeper)
     };
     while !members.iter().all(is_known) {
         last = step(&keeper.wait_for("a later one", |event| is_stable(event) && step(event) > last));

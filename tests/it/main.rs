@@ -9,6 +9,7 @@ mod members;
 mod partitions;
 mod refusals;
 mod restarts;
+mod returns;
 mod sharing;
 mod starts;
 mod swarms;

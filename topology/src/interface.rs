@@ -212,7 +212,12 @@ pub enum Event {
         by: PeerId,
     },
     /// We have left in order.
-    Left,
+    Left {
+        /// The members of the view that goes on without us: our seat is given up. Empty if no view was decided without
+        /// us: nobody else was in ours, or we had no part in any. Our record stands then, and whoever starts again goes on
+        /// from it.
+        stayed: Vec<PeerId>,
+    },
     /// All members have committed the last step and hold the same state.
     Complete {
         /// The last step.

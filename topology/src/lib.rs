@@ -26,6 +26,7 @@ pub mod record;
 pub mod ring;
 pub mod time;
 pub mod view;
+pub mod way_back;
 
 #[cfg(test)]
 mod tests;
@@ -45,3 +46,4 @@ pub use record::Record;
 pub use ring::Ring;
 pub use time::Time;
 pub use view::View;
+pub use way_back::{Company, Past, Way, way_back};

@@ -130,6 +130,36 @@ impl Membership {
         founder
     }
 
+    /// A member that goes on alone although others of its run may go on elsewhere: as a fork, like a side without a quorum
+    /// that has waited for long. `parent` is the view that it was in last. Whatever it promised there, it never votes
+    /// there again. Its steps are held, at a checkpoint's.
+    pub fn fork(
+        config: Config,
+        run: RunId,
+        me: Contact,
+        parent: Option<(Generation, ViewId)>,
+        contacts: Vec<Contact>,
+        progress: Progress,
+        now: Time,
+    ) -> Self {
+        let mut member = Self::new(config, run, me, progress, now);
+        for contact in contacts {
+            // When the branches meet, one of them joins the other.
+            member.probe_later(now, contact.peer);
+            member.learn(contact);
+        }
+        let view = View::fork(run, member.me.peer, parent);
+        member.seat = Some(Seat::new(view.clone(), None, &member.config, now));
+        member.persist();
+        if member.config.min_members > 1 {
+            member.wait_for_members();
+        } else {
+            let (step, catch_up, syncing) = (progress.step, CatchUp::Current, Vec::new());
+            member.resume(Resumption { view, step, catch_up, syncing });
+        }
+        member
+    }
+
     /// A peer that wants to be a member and knows some. Its steps are held, at step 0.
     pub fn join(config: Config, run: RunId, me: Contact, members: Vec<Contact>, now: Time) -> Self {
         let progress = Progress { step: 0, has_state: false, has_result: false };

@@ -53,6 +53,14 @@ impl View {
         }
     }
 
+    /// The view in which `peer` goes on alone after `parent`, as a fork: nobody was asked. `None` if it does not know in
+    /// which view it was last.
+    pub fn fork(run: RunId, peer: PeerId, parent: Option<(Generation, ViewId)>) -> Self {
+        let generation = parent.map_or(Generation::FIRST, |(generation, _)| generation.next());
+        let parent = parent.map(|(_, id)| id);
+        Self { generation, parent, forked: true, ..Self::found(run, peer) }
+    }
+
     /// The view that follows this one, with `members` in it.
     ///
     /// # Panics

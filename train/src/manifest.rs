@@ -65,6 +65,9 @@ pub struct Manifest {
     pub schema: Digest,
     /// Digest of the initial parameters.
     pub initial: Digest,
+    /// Digest of the replicated state that the run begins with, which is another run's; `None` if it begins with the initial
+    /// parameters at step 0.
+    pub from: Option<Digest>,
 }
 
 /// Bytes that are not a manifest this version can run.
@@ -161,6 +164,7 @@ impl Manifest {
             max_stall_ms: spec.max_stall_ms,
             schema: Digest([0; 32]),
             initial: Digest([0; 32]),
+            from: None,
         }
     }
 

@@ -298,7 +298,8 @@ pub struct RunFlags {
     /// All keys.
     #[command(flatten)]
     pub keys: KeyFlags,
-    /// Go on from a checkpoint in the data directory: the newest, or the one after STEP [default: start afresh]
+    /// Go on from a checkpoint in the data directory: the newest, or the one after STEP; with --steps beyond the end of a
+    /// complete run, as a new run [default: start afresh]
     #[arg(
         long,
         value_name = "STEP",
@@ -309,6 +310,13 @@ pub struct RunFlags {
         value_parser = parse_resume
     )]
     pub resume: Option<Resume>,
+    /// If others trained this run and none of them answers, go on alone, as a fork [default: wait, or say who is missing]
+    #[arg(long, help_heading = "Founding")]
+    pub alone: bool,
+    /// Begin a new run with a checkpoint (a step-*.json file), or with the newest one of a data directory: parameters,
+    /// optimizer, ledger and step [default: initial parameters]
+    #[arg(long, value_name = "CHECKPOINT|DIR", help_heading = "Founding")]
+    pub from: Option<PathBuf>,
 }
 
 /// `starling join`.
@@ -326,6 +334,9 @@ pub struct JoinFlags {
     /// File with a private run's secret (hex, or a member's secret-... file), to join by address [default: the ticket's]
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
+    /// If this machine took part before and none of the others answers, go on alone, as a fork [default: wait for them]
+    #[arg(long)]
+    pub alone: bool,
 }
 
 /// `starling demo`.

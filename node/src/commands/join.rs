@@ -13,6 +13,7 @@ pub(super) async fn join(context: &Context, flags: &JoinFlags) -> Result<u8, Com
         target: parse_target(&flags.target)?,
         secret: flags.secret_file.as_deref().map(parse_secret).transpose()?,
         expected: loaded.expectations()?,
+        alone: flags.alone,
     };
     let settings = loaded.settings()?;
     context.start_logs(&loaded)?;

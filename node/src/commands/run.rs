@@ -13,12 +13,13 @@ use crate::listen;
 use crate::node;
 use crate::output::{Style, Tee};
 use crate::report::{Observer, Summary};
-use crate::settings::{Resume, Settings};
+use crate::settings::{Founding, Resume, Settings};
 use crate::status::StatusFile;
 
 pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, CommandError> {
     let loaded = context.load(&flags.keys.values())?;
     let founding = loaded.founding(flags.resume.unwrap_or(Resume::Fresh))?;
+    let founding = Founding { alone: flags.alone, from: flags.from.clone(), ..founding };
     let settings = loaded.settings()?;
     context.start_logs(&loaded)?;
     let found = |settings, observer, stop| node::found(settings, founding, observer, stop);

@@ -180,6 +180,8 @@ impl Loaded {
             min_peers: run.min_peers as usize,
             public: run.public,
             resume,
+            alone: false,
+            from: None,
         })
     }
 

@@ -286,7 +286,9 @@ fn relative_directories_become_absolute() {
 fn a_join_target_is_a_ticket_or_an_address() {
     let peer = crate::identity::Identity::generate().peer_id();
     let run = starling_topology::RunId([7; 32]);
-    let ticket = crate::ticket::Ticket { peer, addresses: Vec::new(), run, secret: Some([1; 32]) };
+    let ours = crate::identity::from_libp2p(&peer).expect("an Ed25519 key");
+    let contact = starling_topology::Contact { peer: ours, addresses: Vec::new() };
+    let ticket = crate::ticket::Ticket::new([contact], run, Some([1; 32]));
     match parse_target(&format!(" {ticket}\n")).expect("a ticket") {
         Target::Ticket(parsed) => assert_eq!(parsed, ticket),
         Target::Address(address) => panic!("an address: {address}"),

@@ -99,6 +99,14 @@ fn show_on(bar: &ProgressBar, report: &Report) {
         | Report::Downloading { .. }
         | Report::Data(_)
         | Report::Listening { .. }
+        | Report::Connecting { .. }
+        | Report::Asking { .. }
+        | Report::Answered { .. }
+        | Report::Returning { .. }
+        | Report::BegunFrom { .. }
+        | Report::Awaiting { .. }
+        | Report::Invitation { .. }
+        | Report::Stopped
         | Report::Suspected { .. }
         | Report::Evicted { .. }
         | Report::Synced { .. }

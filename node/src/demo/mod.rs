@@ -195,6 +195,14 @@ fn take(peer: &mut Peer, report: &Report) {
         | Report::Downloading { .. }
         | Report::Data(_)
         | Report::Listening { .. }
+        | Report::Connecting { .. }
+        | Report::Asking { .. }
+        | Report::Answered { .. }
+        | Report::Returning { .. }
+        | Report::BegunFrom { .. }
+        | Report::Awaiting { .. }
+        | Report::Invitation { .. }
+        | Report::Stopped
         | Report::Waiting { .. }
         | Report::Suspected { .. }
         | Report::Paused { .. }

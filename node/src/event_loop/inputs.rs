@@ -139,8 +139,8 @@ impl EventLoop {
         {
             // The machine never hears of a keeper: it is no member and wants to be none.
             self.network.learn(&contact);
-            if self.keepers.learn(contact) {
-                self.desk.note(self.keepers.all());
+            if self.books.contacts.learn_keeper(contact) {
+                self.desk.note(self.books.contacts.clone());
             }
         }
     }

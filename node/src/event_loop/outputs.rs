@@ -60,7 +60,7 @@ impl EventLoop {
         let contacts = self.membership.contacts().cloned().collect();
         let listened = self.network.swarm.listeners().map(ToString::to_string).collect();
         let kept = Kept { record, contacts, min_members: self.config.min_members, listened };
-        let file = self.record.clone();
+        let file = self.books.record.clone();
         let stored = tokio::task::spawn_blocking(move || {
             // Without this record, a peer that comes back joins anew; with an older one, it might contradict itself.
             file.store(kept).inspect_err(|_| file.remove())
@@ -84,6 +84,7 @@ impl EventLoop {
                 self.observer.report(&Report::Suspected { peer, evidence, seen_by });
             }
             Event::Changed { reasons, promised, of, took, .. } => {
+                self.door.enter();
                 for reason in &reasons {
                     if let Reason::Left(peer) = reason {
                         self.network.forget(to_libp2p(*peer));
@@ -94,13 +95,20 @@ impl EventLoop {
                 self.change = Some(change.after(self.change.take()));
                 // Also where the new view waits for members: what happens to the old links means nothing any more.
                 self.reducer = None;
+                if let Some(view) = self.membership.view().cloned() {
+                    self.note_members(&view);
+                }
             }
             Event::Paused { present, needed } => self.observer.report(&Report::Paused { present, needed }),
             Event::Evicted { by } => {
                 self.leave_view();
                 self.observer.report(&Report::Evicted { by: name(by) });
             }
-            Event::Left | Event::Complete { .. } | Event::Refused { .. } | Event::Diverged { .. } | Event::NoState => {
+            Event::Left { .. }
+            | Event::Complete { .. }
+            | Event::Refused { .. }
+            | Event::Diverged { .. }
+            | Event::NoState => {
                 return Some(End::Event(event));
             }
         }

@@ -73,6 +73,7 @@ impl EventLoop {
         }
         self.members = view.members().to_vec();
         self.tell_members();
+        self.note_members(view);
         self.reducer = None;
         self.reducer = self.start_reducer(view);
         self.keep_connected(view);
@@ -113,12 +114,6 @@ impl EventLoop {
                 self.open(view, false);
             }
         }
-    }
-
-    /// Has joiners that ask learn where the members are.
-    pub(super) fn tell_members(&self) {
-        let members = self.membership.contacts().filter(|contact| self.members.contains(&contact.peer));
-        self.shelves.know(members.cloned());
     }
 
     /// Lets the steps of `view` run.

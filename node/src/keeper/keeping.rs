@@ -1,6 +1,6 @@
 //! The loop of a keeper: gossip in, checkpoints on disk, questions answered.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,21 +10,25 @@ use libp2p::swarm::SwarmEvent;
 use starling_topology::heads::follower::{Input, Output};
 use starling_topology::{Contact, Follower, PeerId};
 use starling_train::{CheckpointStore, Manifest};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::errands::{Done, Errands};
 use crate::behaviour::BehaviourEvent;
+use crate::contacts_file::{Contacts, ContactsFile};
 use crate::error::NodeError;
 use crate::event_loop::heads;
 use crate::event_loop::inputs::read_contact;
 use crate::identity::{from_libp2p, to_libp2p};
-use crate::known_file::{KnownFile, MAX_KNOWN};
 use crate::network::Network;
 use crate::report::{Observer, Report, Summary};
 use crate::shelf::Shelf;
+use crate::ticket::Ticket;
+use crate::transfer::Shelves;
 use crate::transfer::questions::Newest;
+use crate::welcome::Mismatch;
 
 /// Known peers that are dialed, and connected ones that are asked what they hold, each time.
 const MAX_LOOKED_FOR: usize = 8;
@@ -38,9 +42,12 @@ pub(super) struct Parts {
     pub(super) network: Network,
     pub(super) follower: Follower,
     pub(super) shelf: Arc<Shelf>,
+    pub(super) shelves: Arc<Shelves>,
+    pub(super) mismatches: mpsc::Receiver<Mismatch>,
     pub(super) store: CheckpointStore,
-    pub(super) known: BTreeMap<PeerId, Contact>,
-    pub(super) known_file: KnownFile,
+    pub(super) known: Contacts,
+    pub(super) file: ContactsFile,
+    pub(super) ticket: Ticket,
     pub(super) observer: Arc<dyn Observer>,
     /// With all that does not change.
     pub(super) summary: Summary,
@@ -53,11 +60,14 @@ pub(super) struct Keeping {
     errands: Errands,
     tasks: JoinSet<Done>,
     questions: usize,
-    known: BTreeMap<PeerId, Contact>,
+    shelves: Arc<Shelves>,
+    mismatches: mpsc::Receiver<Mismatch>,
+    known: Contacts,
+    ticket: Ticket,
     /// Whether `known` differs from what is on disk, and whether it is being written.
     is_unwritten: bool,
     is_writing: bool,
-    known_file: KnownFile,
+    file: ContactsFile,
     /// The last peer that was dialed or asked: the next ones come after it.
     looked_at: Option<PeerId>,
     look: Duration,
@@ -67,7 +77,8 @@ pub(super) struct Keeping {
 
 impl Keeping {
     pub(super) fn new(parts: Parts, manifest: &Manifest) -> Self {
-        let Parts { network, follower, shelf, store, known, known_file, observer, summary } = parts;
+        let Parts { network, follower, shelf, shelves, mismatches, store, known, file, ticket, observer, summary } =
+            parts;
         let stall = Duration::from_millis(manifest.max_stall_ms);
         let errands = Errands {
             control: network.control(),
@@ -87,10 +98,13 @@ impl Keeping {
             errands,
             tasks: JoinSet::new(),
             questions: 0,
+            shelves,
+            mismatches,
             known,
+            ticket,
             is_unwritten: true,
             is_writing: false,
-            known_file,
+            file,
             looked_at: None,
             look: stall.clamp(LOOK_BOUNDS.0, LOOK_BOUNDS.1),
             observer,
@@ -125,6 +139,10 @@ impl Keeping {
                         let (peer, reason) = (turned.peer.to_string(), turned.error.to_string());
                         self.observer.report(&Report::Turned { peer, reason });
                     }
+                }
+                Some(mismatch) = self.mismatches.recv() => {
+                    let (peer, reason) = (mismatch.peer.to_string(), mismatch.differences);
+                    self.observer.report(&Report::Turned { peer, reason });
                 }
                 () = tokio::time::sleep_until(announce_at) => self.network.announce(),
                 _ = look.tick() => self.look_around(),
@@ -245,23 +263,35 @@ impl Keeping {
         } else if [protocols.contacts.hash(), protocols.keepers.hash()].contains(&message.topic)
             && let Some(contact) = read_contact(from, &message.data)
         {
-            self.learn(contact);
+            let keeps = message.topic == protocols.keepers.hash();
+            self.learn(contact, keeps);
         }
     }
 
     /// Takes in where a peer is. If there are too many, one that is gone makes room.
-    fn learn(&mut self, contact: Contact) {
-        if self.known.get(&contact.peer) == Some(&contact) {
-            return;
-        }
-        if self.known.len() >= MAX_KNOWN && !self.known.contains_key(&contact.peer) {
-            let gone = self.known.keys().find(|peer| !self.is_connected(**peer)).copied();
-            let Some(gone) = gone else { return };
-            self.known.remove(&gone);
+    fn learn(&mut self, contact: Contact, keeps: bool) {
+        if keeps {
+            self.is_unwritten |= self.known.learn_keeper(contact.clone());
+        } else {
+            let network = &self.network;
+            self.known.drop_member(|peer| !network.swarm.is_connected(&to_libp2p(peer)));
+            self.is_unwritten |= self.known.learn_member(contact.clone());
+            self.tell_members();
         }
         self.network.learn(&contact);
-        self.known.insert(contact.peer, contact);
-        self.is_unwritten = true;
+    }
+
+    /// Has joiners that ask learn where members are, those who are connected first; and names some in the ticket.
+    fn tell_members(&mut self) {
+        let mut members = self.known.members().to_vec();
+        members.sort_by_key(|contact| !self.is_connected(contact.peer));
+        self.shelves.know(members.iter().cloned());
+        let peers = [self.network.contact()].into_iter().chain(members);
+        let ticket = Ticket::new(peers, self.ticket.run, self.ticket.secret);
+        if ticket != self.ticket {
+            self.observer.report(&Report::Invitation { ticket: ticket.to_string() });
+            self.ticket = ticket;
+        }
     }
 
     fn misbehaved(&mut self, peer: PeerId, violation: &str) {
@@ -276,7 +306,7 @@ impl Keeping {
     fn look_around(&mut self) {
         let after = self.looked_at;
         let (later, earlier): (Vec<PeerId>, Vec<PeerId>) =
-            self.known.keys().copied().partition(|peer| after.is_none_or(|after| *peer > after));
+            self.all().partition(|peer| after.is_none_or(|after| *peer > after));
         for peer in later.into_iter().chain(earlier).take(MAX_LOOKED_FOR) {
             self.looked_at = Some(peer);
             if self.is_connected(peer) {
@@ -305,6 +335,12 @@ impl Keeping {
         peers
     }
 
+    /// All that are known, by their ids.
+    fn all(&self) -> impl Iterator<Item = PeerId> + use<> {
+        let known = self.known.members().iter().chain(self.known.keepers());
+        known.map(|contact| contact.peer).collect::<BTreeSet<PeerId>>().into_iter()
+    }
+
     fn is_connected(&self, peer: PeerId) -> bool {
         self.network.swarm.is_connected(&to_libp2p(peer))
     }
@@ -312,7 +348,7 @@ impl Keeping {
     fn write_known(&mut self) {
         if self.is_unwritten && !self.is_writing {
             (self.is_unwritten, self.is_writing) = (false, true);
-            let (file, known) = (self.known_file.clone(), self.known.values().cloned().collect::<Vec<_>>());
+            let (file, known) = (self.file.clone(), self.known.clone());
             self.tasks.spawn_blocking(move || Done::Noted(file.store(&known)));
         }
     }

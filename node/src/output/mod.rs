@@ -9,6 +9,7 @@ mod json;
 mod narrator;
 mod plain;
 mod terminal;
+mod way_back;
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::Arc;

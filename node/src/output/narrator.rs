@@ -1,6 +1,6 @@
 //! What happens in a run, as sentences.
 
-use super::format;
+use super::{format, way_back};
 use crate::report::{Outcome, Report, Summary};
 
 /// Turns reports into lines; remembers the ticket, so that it says it once.
@@ -40,6 +40,15 @@ impl Narrator {
                 vec![format!("data set: {} of {}", format::bytes(*bytes), format::bytes(*of))]
             }
             Report::Data(summary) => vec![summary.to_string()],
+            Report::Connecting { .. }
+            | Report::Asking { .. }
+            | Report::Answered { .. }
+            | Report::Returning { .. }
+            | Report::BegunFrom { .. }
+            | Report::Awaiting { .. }
+            | Report::Stopped => way_back::lines(report),
+            // Whoever wants it asks for it: `starling invite`.
+            Report::Invitation { .. } => Vec::new(),
             Report::Listening { addresses, ticket } => self.listening(addresses, ticket),
             Report::Waiting { present, needed } => {
                 let missing = needed.saturating_sub(*present);

@@ -49,7 +49,8 @@ impl Observer for Terminal {
             | Report::Waiting { .. }
             | Report::Syncing { .. }
             | Report::Fetching { .. }
-            | Report::Paused { .. } => self.bar.set_message(self.lines(report).join(" ")),
+            | Report::Paused { .. }
+            | Report::Awaiting { .. } => self.bar.set_message(self.lines(report).join(" ")),
             Report::Progress { step, steps, loss, samples_per_s, .. } => {
                 if self.bar.length() != Some(*steps) {
                     self.bar.set_style(stepping_style());
@@ -61,13 +62,19 @@ impl Observer for Terminal {
                 self.bar.set_position(*step);
                 self.bar.set_message(format!("loss {loss:.4}  {}", format::rate(*samples_per_s)));
             }
-            Report::Finished(_) => {
+            Report::Finished(_) | Report::Stopped => {
                 self.bar.finish_and_clear();
                 self.lines(report).iter().for_each(|line| print_line(line));
             }
             Report::Started { .. }
             | Report::Data(_)
             | Report::Listening { .. }
+            | Report::Connecting { .. }
+            | Report::Asking { .. }
+            | Report::Answered { .. }
+            | Report::Returning { .. }
+            | Report::BegunFrom { .. }
+            | Report::Invitation { .. }
             | Report::Joining { .. }
             | Report::JoinerLost { .. }
             | Report::Turned { .. }

@@ -132,6 +132,10 @@ impl Status {
                 self.ticket.clone_from(ticket);
                 true
             }
+            Report::Invitation { ticket } => {
+                self.ticket.clone_from(ticket);
+                true
+            }
             Report::View { generation, rank, members, step, reason, .. } => {
                 (self.generation, self.rank, self.step) = (*generation, *rank, *step);
                 self.members.clone_from(members);
@@ -183,6 +187,7 @@ impl Status {
                 (self.samples_per_s, self.accuracy) = (summary.samples_per_s, Some(summary.accuracy));
                 true
             }
+            Report::Stopped => self.enter(Phase::Left),
             Report::Downloading { .. } => self.enter(Phase::Downloading),
             Report::Paused { .. } => self.enter(Phase::Paused),
             Report::Syncing { .. } => self.enter(Phase::Syncing),
@@ -196,6 +201,12 @@ impl Status {
             | Report::Saved { .. }
             | Report::Fetching { .. }
             | Report::Fetched { .. }
+            | Report::Connecting { .. }
+            | Report::Asking { .. }
+            | Report::Answered { .. }
+            | Report::Returning { .. }
+            | Report::BegunFrom { .. }
+            | Report::Awaiting { .. }
             | Report::Warning { .. } => false,
         }
     }

@@ -36,7 +36,8 @@ impl Shelves {
         *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members.take(MAX_TOLD).collect();
     }
 
-    fn members(&self) -> Vec<Contact> {
+    /// The members, as far as they were told of.
+    pub(crate) fn members(&self) -> Vec<Contact> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

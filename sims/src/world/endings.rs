@@ -67,7 +67,7 @@ impl World {
         for (seat, host) in self.hosts.iter().enumerate() {
             let expected = match &host.ended {
                 None => true,
-                Some(Event::Left) => host.leaving,
+                Some(Event::Left { .. }) => host.leaving,
                 Some(Event::Complete { step, .. }) => *step == self.workload.steps,
                 Some(Event::Refused { refusal: Refusal::RunFinished | Refusal::Withdrawn, .. }) => {
                     !self.waits_for_all()

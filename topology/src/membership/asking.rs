@@ -79,6 +79,6 @@ impl Membership {
         for (peer, _) in std::mem::take(&mut self.joiners) {
             self.send(peer, Body::Refuse(Refusal::Withdrawn));
         }
-        self.end(Event::Left);
+        self.end(Event::Left { stayed: Vec::new() });
     }
 }

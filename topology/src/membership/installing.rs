@@ -37,7 +37,7 @@ impl Membership {
                 if view.contains(me) && self.steps == Steps::Held {
                     self.enter(now, from, proposal, contacts);
                 } else if !view.contains(me) && self.leaving {
-                    self.end(Event::Left);
+                    self.end(Event::Left { stayed: view.members().to_vec() });
                 } else if !view.contains(me) {
                     let members: Vec<PeerId> = view.members().to_vec();
                     self.go_outside(now, from, &members);
@@ -60,10 +60,10 @@ impl Membership {
     pub(super) fn enter(&mut self, now: Time, from: PeerId, proposal: Proposal, contacts: Vec<Contact>) {
         let me = self.me.peer;
         if !proposal.view.contains(me) {
-            if self.leaving {
-                return self.end(Event::Left);
-            }
             let members = proposal.view.members().to_vec();
+            if self.leaving {
+                return self.end(Event::Left { stayed: members });
+            }
             return self.go_outside(now, from, &members);
         }
         let old = self.seat.take();

@@ -79,7 +79,8 @@ fn members_leave_in_order_and_the_others_go_on() {
         let leaver = peer(1 + (seed % 4) as u8);
         cluster.leave(leaver);
         cluster.run();
-        assert_eq!(cluster.peers[&leaver].fate, Fate::Ended(Event::Left), "seed {seed}");
+        let stayed: Vec<_> = [1, 2, 3, 4].map(peer).into_iter().filter(|peer| *peer != leaver).collect();
+        assert_eq!(cluster.peers[&leaver].fate, Fate::Ended(Event::Left { stayed }), "seed {seed}");
         cluster.assert_complete([1, 2, 3, 4].map(peer).into_iter().filter(|peer| *peer != leaver));
     }
 }
@@ -92,9 +93,65 @@ fn all_leave_at_once() {
             cluster.leave(peer(name));
         }
         cluster.run();
-        for name in [1, 2, 3] {
-            assert_eq!(cluster.peers[&peer(name)].fate, Fate::Ended(Event::Left), "seed {seed}");
+        // One is the last, and its seat stands; the others know of one at least that stayed.
+        let mut last = Vec::new();
+        for name in [1, 2, 3].map(peer) {
+            match &cluster.peers[&name].fate {
+                Fate::Ended(Event::Left { stayed }) if stayed.is_empty() => last.push(name),
+                Fate::Ended(Event::Left { stayed }) => assert!(!stayed.contains(&name), "seed {seed}"),
+                fate => panic!("seed {seed}: {fate:?}"),
+            }
         }
+        assert_eq!(last.len(), 1, "seed {seed}: {last:?}");
+        let record = cluster.peers[&last[0]].record.as_ref().expect("a member keeps one");
+        assert_eq!(record.view.members(), last, "seed {seed}");
+        for peer in cluster.peers.values() {
+            let stayed = match &peer.fate {
+                Fate::Ended(Event::Left { stayed }) => stayed,
+                fate => panic!("seed {seed}: {fate:?}"),
+            };
+            assert!(stayed.is_empty() || stayed.contains(&last[0]), "seed {seed}: {stayed:?}");
+        }
+    }
+}
+
+/// The last to leave goes on from its seat, and no view is a fork; those who had left before wait, and join it.
+#[test]
+fn the_last_to_leave_goes_on_and_those_who_left_before_join_it() {
+    for seed in 0..50 {
+        let mut cluster = formed(seed, 400, &[1, 2, 3]);
+        cluster.run_for(Duration::from_secs(1));
+        let order = [[1, 2, 3], [2, 3, 1], [3, 1, 2]][(seed % 3) as usize].map(peer);
+        for name in order {
+            cluster.leave(name);
+            cluster.run_until(|cluster| !cluster.peers[&name].is_running());
+        }
+        let [first, second, last] = order;
+        cluster.restart(first, &[second, last]);
+        cluster.run_for(Duration::from_secs(60));
+        assert!(cluster.peers[&first].view.is_none(), "seed {seed}: nobody goes on yet");
+        cluster.recover(last);
+        cluster.restart(second, &[last]);
+        cluster.run();
+        cluster.assert_complete(order);
+        let forked = |event: &Event| matches!(event, Event::Changed { forked: true, .. });
+        assert!(order.iter().all(|name| !cluster.has_event(*name, forked)), "seed {seed}");
+    }
+}
+
+/// Who goes on alone by force is a fork, and gives up its branch for the one with more steps.
+#[test]
+fn a_fork_by_force_meets_the_run_again() {
+    for seed in 0..50 {
+        let mut cluster = formed(seed, 1_000, &[1, 2, 3]);
+        cluster.run_for(Duration::from_secs(1));
+        let (alone, others) = (peer(1 + (seed % 3) as u8), [1, 2, 3].map(peer));
+        cluster.leave(alone);
+        cluster.run_until(|cluster| !cluster.peers[&alone].is_running());
+        cluster.fork(alone);
+        cluster.run_until(|cluster| cluster.peers[&alone].view.as_ref().is_some_and(|view| view.members().len() == 3));
+        cluster.run();
+        cluster.assert_complete(others);
     }
 }
 
@@ -103,7 +160,7 @@ fn a_founder_that_leaves_before_the_first_step_withdraws_the_run() {
     let mut cluster = Cluster::new(1, 5, 3);
     cluster.found(peer(5));
     cluster.leave(peer(5));
-    assert_eq!(cluster.peers[&peer(5)].fate, Fate::Ended(Event::Left));
+    assert_eq!(cluster.peers[&peer(5)].fate, Fate::Ended(Event::Left { stayed: Vec::new() }));
 }
 
 #[test]

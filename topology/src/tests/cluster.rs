@@ -128,6 +128,18 @@ impl Cluster {
         self.add(name, peer);
     }
 
+    /// A peer that is gone starts again and goes on alone, whatever the others do.
+    pub(super) fn fork(&mut self, name: PeerId) {
+        let before = self.peers.remove(&name).expect("there");
+        let contacts = self.peers.keys().copied().map(contact).collect();
+        let parent = before.record.as_ref().map(|record| (record.view.generation, record.view.id()));
+        let state = before.state.expect("a member with a checkpoint");
+        let progress = Progress { step: before.step, has_state: true, has_result: false };
+        self.config.incarnation += 1;
+        let machine = Membership::fork(self.config.clone(), RUN, contact(name), parent, contacts, progress, self.now);
+        self.add(name, Peer::new(machine, progress, Some(state)));
+    }
+
     /// A killed peer starts again with nothing.
     pub(super) fn restart(&mut self, name: PeerId, members: &[PeerId]) {
         self.peers.remove(&name);

@@ -83,7 +83,7 @@ fn explore(seed: u64, mean_pause: Duration) {
     for (name, peer) in &cluster.peers {
         match &peer.fate {
             Fate::Running | Fate::Killed | Fate::Hung => {}
-            Fate::Ended(Event::Complete { .. } | Event::Left | Event::NoState) => {}
+            Fate::Ended(Event::Complete { .. } | Event::Left { .. } | Event::NoState) => {}
             Fate::Ended(Event::Refused { refusal: Refusal::RunFinished | Refusal::Withdrawn, .. }) => {}
             Fate::Ended(event) => cluster.fail(&format!("{name:?} ended with {event:?}")),
         }

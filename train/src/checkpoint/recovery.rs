@@ -22,6 +22,19 @@ impl CheckpointStore {
     /// # Errors
     /// If the directory cannot be read.
     pub fn recover(&self) -> Result<Recovered, CheckpointError> {
+        self.recover_by(|info| self.is_stable(info))
+    }
+
+    /// As [`Self::recover`], but the last one that is intact, stable or not: for a member that was alone in its view, or left
+    /// in order, so that what it had saved is what the run had come to.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn recover_newest(&self) -> Result<Recovered, CheckpointError> {
+        self.recover_by(|_| false)
+    }
+
+    fn recover_by(&self, comes_first: impl Fn(&CheckpointInfo) -> bool) -> Result<Recovered, CheckpointError> {
         let (mut candidates, mut damaged) = (Vec::new(), Vec::new());
         for (step, id, path) in self.usable()?.into_iter().rev() {
             match self.read_manifest(&path, step, id) {
@@ -29,9 +42,9 @@ impl CheckpointStore {
                 Err(error) => damaged.push(error),
             }
         }
-        let is_stable = |(info, _): &(CheckpointInfo, SnapshotManifest)| self.is_stable(info);
-        let (stable, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_stable);
-        for (info, manifest) in stable.into_iter().chain(others) {
+        let is_first = |(info, _): &(CheckpointInfo, SnapshotManifest)| comes_first(info);
+        let (first, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_first);
+        for (info, manifest) in first.into_iter().chain(others) {
             match self.read_state(&manifest, &info.path) {
                 Ok(state) => return Ok(Recovered { found: Some((info.id, state)), damaged }),
                 Err(error) => damaged.push(error),

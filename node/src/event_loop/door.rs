@@ -1,0 +1,119 @@
+//! Who is in the run, as this member keeps it for later and tells it to others: its ticket, its contacts; and, while nobody
+//! has let it in, whom it waits for.
+
+use std::time::Duration;
+
+use starling_topology::{Contact, View};
+use tokio::time::Instant;
+
+use super::EventLoop;
+use crate::contacts_file::{Contacts, ContactsFile};
+use crate::identity::to_libp2p;
+use crate::record_file::RecordFile;
+use crate::report::Report;
+use crate::ticket::Ticket;
+use crate::way_back::Awaited;
+
+/// Whoever was said to go on is asked for so long before the user hears of it.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The time between two words on waiting doubles up to this one.
+const MAX_PAUSE: Duration = Duration::from_secs(600);
+
+/// What this member keeps of the run for when its process is gone.
+pub(crate) struct Books {
+    pub(crate) contacts: Contacts,
+    pub(crate) file: ContactsFile,
+    pub(crate) record: RecordFile,
+}
+
+/// What this member says to those outside, and whom it waits for while it is there itself.
+pub(crate) struct Doorplate {
+    ticket: Ticket,
+    /// `None` once it has been let in, or if it needs nobody.
+    waiting: Option<Waiting>,
+    /// Whether it came as one that asks to be let in, and never was.
+    is_outside: bool,
+}
+
+struct Waiting {
+    awaited: Awaited,
+    since: Instant,
+    /// When that is told next.
+    next: Duration,
+}
+
+impl Doorplate {
+    pub(crate) fn new(ticket: Ticket, awaited: Option<Awaited>) -> Self {
+        let is_outside = awaited.is_some();
+        let next = |awaited: &Awaited| if awaited.live { PATIENCE } else { Duration::ZERO };
+        let waiting = awaited.map(|awaited| Waiting { next: next(&awaited), awaited, since: Instant::now() });
+        Self { ticket, waiting, is_outside }
+    }
+
+    /// Whether this member has ever been in a view of this life, or needed nobody to be.
+    pub(super) fn took_part(&self) -> bool {
+        !self.is_outside
+    }
+
+    /// It is in.
+    pub(super) fn enter(&mut self) {
+        (self.waiting, self.is_outside) = (None, false);
+    }
+
+    /// What to tell of the wait now.
+    pub(super) fn wait(&mut self) -> Option<Report> {
+        let waiting = self.waiting.as_mut()?;
+        let waited = waiting.since.elapsed();
+        if waited < waiting.next {
+            return None;
+        }
+        waiting.next = (waited * 2).clamp(PATIENCE, waited + MAX_PAUSE);
+        let Awaited { peers, stayed, .. } = &waiting.awaited;
+        let peers = peers.iter().map(|peer| to_libp2p(*peer).to_string()).collect();
+        Some(Report::Awaiting { peers, stayed: *stayed, for_s: waited.as_secs() })
+    }
+}
+
+impl EventLoop {
+    /// Has joiners that ask learn where the members are, and keeps it for when this process is gone.
+    pub(super) fn tell_members(&mut self) {
+        let members = self.membership.contacts().filter(|contact| self.members.contains(&contact.peer));
+        let members: Vec<Contact> = members.cloned().collect();
+        self.shelves.know(members.iter().cloned());
+        let others = members.into_iter().filter(|contact| contact.peer != self.me);
+        let ticket = Ticket::new(
+            [self.network.contact()].into_iter().chain(others),
+            self.door.ticket.run,
+            self.door.ticket.secret,
+        );
+        if ticket != self.door.ticket {
+            self.observer.report(&Report::Invitation { ticket: ticket.to_string() });
+            self.door.ticket = ticket;
+        }
+    }
+
+    /// Notes who is in the view, for when this process is gone.
+    pub(super) fn note_members(&mut self, view: &View) {
+        let members = self.membership.contacts().filter(|contact| view.contains(contact.peer)).cloned().collect();
+        let listened = self.network.swarm.listeners().map(ToString::to_string).collect();
+        if self.books.contacts.enter(self.me, view, members, listened) {
+            self.desk.note(self.books.contacts.clone());
+        }
+    }
+
+    /// This member has left, and others stayed: it knows whom to wait for when it comes back. Only then its place is given
+    /// up.
+    pub(super) async fn note_departure(&mut self, stayed: Vec<starling_topology::PeerId>) {
+        self.books.contacts.leave(self.exchange.progress().step, stayed);
+        let (file, record, contacts) =
+            (self.books.file.clone(), self.books.record.clone(), self.books.contacts.clone());
+        let stored = tokio::task::spawn_blocking(move || file.store(&contacts).map(|()| record.remove()));
+        let message = match stored.await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        // It comes back as one that was killed, and finds out.
+        self.observer.report(&Report::Warning { message: format!("who stayed in the run can't be kept: {message}") });
+    }
+}

@@ -1,0 +1,91 @@
+//! What a new run begins with, if that is not its initial parameters: the state of an earlier one.
+//!
+//! Such a run is another one: its manifest names the digest of the state, which is taken over whole, with its step, its
+//! optimizer and its ledger. So model, data, batch size and seed are those of the run before; how long it trains, how fast it
+//! learns and how its members reduce may differ.
+
+use std::path::Path;
+
+use starling_train::{CheckpointFolder, CheckpointStore, Manifest, ReplicatedState};
+
+use crate::error::NodeError;
+use crate::manifest_file;
+use crate::node::CHECKPOINTS;
+use crate::settings::{Founding, Resume, Settings};
+use crate::welcome;
+
+/// Fields of a manifest in which a run may differ from the one that it begins with.
+const MAY_DIFFER: [&str; 8] = ["steps", "from", "optimizer", "codec", "plan", "balance", "layout", "max_stall_ms"];
+
+/// Which run the founder's settings name, and the state that it begins with, if it is new and begins with one: by `--from`,
+/// or because a complete run of this directory is to go on to a later last step. The same command again names the same
+/// run.
+pub(crate) fn find(
+    settings: &Settings,
+    founding: &Founding,
+    ours: Manifest,
+) -> Result<(Manifest, Option<ReplicatedState>), NodeError> {
+    if let Some(path) = &founding.from {
+        let (theirs, state) = read(path)?;
+        let manifest = begin(ours, &theirs, &state, path)?;
+        return Ok((manifest, Some(state)));
+    }
+    let known = manifest_file::newest_first(&settings.data_dir)?;
+    let is_ours = |known: &&Manifest| Manifest { from: None, ..(*known).clone() } == ours;
+    if let Some(known) = known.iter().find(is_ours) {
+        return Ok((known.clone(), None));
+    }
+    if founding.resume == Resume::Newest {
+        let folder = CheckpointFolder::new(settings.data_dir.join(CHECKPOINTS));
+        for theirs in known {
+            let is_shorter =
+                theirs.steps < ours.steps && Manifest { from: None, steps: ours.steps, ..theirs.clone() } == ours;
+            if !is_shorter {
+                continue;
+            }
+            let store = folder.open(theirs.run_id(), settings.checkpoint_keep)?;
+            if store.steps()?.last().is_some_and(|step| *step >= theirs.steps) {
+                let state = store.load(None)?;
+                let manifest = begin(ours, &theirs, &state, &settings.data_dir)?;
+                return Ok((manifest, Some(state)));
+            }
+        }
+    }
+    Ok((ours, None))
+}
+
+/// The manifest of a run that begins with `state`, if it can.
+fn begin(ours: Manifest, theirs: &Manifest, state: &ReplicatedState, from: &Path) -> Result<Manifest, NodeError> {
+    let may_differ = |field: &str| MAY_DIFFER.iter().any(|name| field.split('.').next() == Some(name));
+    let mut differences = ours.differences(theirs);
+    differences.retain(|difference| !may_differ(&difference.field));
+    let from = from.to_owned();
+    if !differences.is_empty() {
+        return Err(NodeError::OtherOrigin { from, differences: welcome::describe(&differences) });
+    }
+    if ours.steps <= state.step {
+        return Err(NodeError::NothingLeft { from, step: state.step, steps: ours.steps });
+    }
+    Ok(Manifest { from: Some(state.digest()), ..ours })
+}
+
+/// Reads the checkpoint that a path names: its manifest file, or the newest one of a data directory, of the run that was
+/// saved last.
+fn read(path: &Path) -> Result<(Manifest, ReplicatedState), NodeError> {
+    let none = || NodeError::NoOrigin(path.to_owned());
+    let (data_dir, step) = if path.is_dir() {
+        (path.to_owned(), None)
+    } else {
+        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(none)?;
+        let step = name.strip_prefix("step-").and_then(|rest| rest.split('-').next()).ok_or_else(none)?;
+        let data_dir = path.ancestors().nth(3).map(Path::to_owned).ok_or_else(none)?;
+        (data_dir, Some(step.parse::<u64>().map_err(|_| none())?))
+    };
+    // A node may be writing there: nothing is touched.
+    let store = match step {
+        Some(_) => CheckpointStore::reading(path.parent().ok_or_else(none)?),
+        None => CheckpointFolder::new(data_dir.join(CHECKPOINTS)).stores()?.pop().ok_or_else(none)?,
+    };
+    let state = store.load(step)?;
+    Ok((manifest_file::load(&data_dir, state.run)?, state))
+}
