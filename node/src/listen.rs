@@ -98,8 +98,7 @@ pub(crate) fn socket(address: &Multiaddr) -> Result<(Kind, SocketAddr), String> 
     }
 }
 
-/// Checks that each of these can be listened on, and that nobody else does. An address without a port is not looked at:
-/// a port of its own is always found.
+/// Checks that each of these can be listened on, and that nobody else does.
 ///
 /// # Errors
 /// [`NodeError::Listen`], which says who has the port, if that can be known.
@@ -127,7 +126,7 @@ fn bind(kind: Kind, address: SocketAddr) -> io::Result<()> {
 }
 
 /// Why the system does not let us listen there, and what to do.
-pub(crate) fn reason(kind: Kind, address: SocketAddr, error: &io::Error) -> String {
+fn reason(kind: Kind, address: SocketAddr, error: &io::Error) -> String {
     let (ip, port) = (address.ip(), address.port());
     match error.kind() {
         ErrorKind::AddrInUse => {

@@ -279,12 +279,13 @@ async fn listen<B: swarm::NetworkBehaviour>(swarm: &mut Swarm<B>, places: &Place
     let mut is_there = false;
     let began = tokio::time::Instant::now();
     loop {
-        // A listener on all interfaces tells them one by one; the last one is there when none follows. Where one listener has
-        // an address, those that are only welcome are not waited for: there may be no interface for them, ever.
-        let is_enough = pending.is_empty() || (is_there && !places.are_wanted);
+        // A listener on all interfaces tells them one by one; the last one is there when none follows. Where some listener has
+        // an address, IPv6 that nobody asked for is not waited for: there may be no interface for it, ever.
+        let is_optional = !places.are_wanted && is_there && pending.values().all(is_ipv6);
+        let is_enough = pending.is_empty() || is_optional;
         let patience = if is_enough { LISTEN_PAUSE } else { LISTEN_LIMIT.saturating_sub(began.elapsed()) };
         let Ok(event) = tokio::time::timeout(patience, swarm.select_next_some()).await else {
-            if is_there && is_enough {
+            if is_there && (is_enough || !places.are_wanted) {
                 return Ok(());
             }
             let address = pending.values().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -339,6 +340,10 @@ fn with_causes(error: &(dyn Error + 'static)) -> String {
         }
     }
     said.join(": ")
+}
+
+fn is_ipv6(address: &Multiaddr) -> bool {
+    matches!(address.iter().next(), Some(Protocol::Ip6(_)))
 }
 
 /// Whether an address is reached over QUIC.

@@ -168,6 +168,11 @@ fn a_member_alone_may_be_as_slow_as_it_likes() {
         matches!(warnings[..], [one] if one.contains("at step 1") && one.contains("--max-stall-ms")),
         "{warnings:?}"
     );
+    // Its view is told before its first step, and it waits for nobody.
+    let told: Vec<_> = outcome.events.iter().map(|(_, event)| event["event"].as_str().unwrap_or_default()).collect();
+    let first = |kind: &str| told.iter().position(|told| *told == kind);
+    assert!(first("view") < first("progress") && first("view").is_some(), "{told:?}");
+    assert_eq!(outcome.summary()["waiting_share"], 0.0);
 }
 
 #[test]

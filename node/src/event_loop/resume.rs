@@ -79,6 +79,10 @@ impl EventLoop {
         self.keep_connected(view);
         self.look_at_links();
         self.shown = Some((view.clone(), *step));
+        if view.parent.is_none() {
+            // Nothing more will be known of a founder's first view, and steps may come at once.
+            self.show_view();
+        }
         self.shelves.checkpoints.enter(view);
         self.vouch(heads::Input::View(Some(view.clone())));
 

@@ -158,7 +158,9 @@ impl Worker {
         reduced_in: Option<u64>,
         saver: &mut Saver,
     ) -> Result<(), NodeError> {
-        let waited = self.contributed.take().map(|since| since.elapsed()).unwrap_or_default();
+        let contributed = self.contributed.take().map(|since| since.elapsed());
+        // Alone, there is nobody to wait for.
+        let waited = contributed.filter(|_| record.members.len() > 1).unwrap_or_default();
         let began = self.began.take();
         let is_drafted = self.drafted.take().is_some_and(|turn| reduced_in == Some(turn));
         let report = if is_drafted { self.trainer.apply_drafted(record) } else { self.trainer.apply(record) }?;
