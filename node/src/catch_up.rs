@@ -10,7 +10,7 @@ use std::time::Duration;
 use starling_topology::{Contact, Digest, PeerId, Proof};
 use starling_train::{CheckpointInfo, CheckpointStore, Manifest};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::NodeError;
 use crate::inquiry::Inquiry;
@@ -133,7 +133,7 @@ async fn follow(
     }
 }
 
-/// Asks for a newer stable checkpoint than that of `proof`, and who holds it.
+/// Asks all donors at once for a newer stable checkpoint than that of `proof`. Who has one first, and which.
 async fn newer(
     inquiry: &Inquiry,
     manifest: &Manifest,
@@ -143,15 +143,26 @@ async fn newer(
 ) -> Option<(PeerId, Proof)> {
     let (run, steps, stall) = (manifest.run_id(), manifest.steps, stall(manifest));
     let open = inquiry.opener(stall / 2);
+    let mut asked = JoinSet::new();
     for donor in donors.iter().copied().take(MAX_DONORS) {
-        let answer = async { questions::newest(&mut open(donor).await?, run, steps, stall).await };
-        let newest = answer.await.ok().and_then(|newest| newest.proof);
-        let is_newer = |next: &Proof| next.head.step > proof.head.step && (from_forks || !next.view.forked);
-        if let Some(next) = newest.filter(is_newer) {
-            return Some((donor, next));
-        }
+        let opening = open(donor);
+        asked.spawn(async move {
+            let answer = async { questions::newest(&mut opening.await?, run, steps, stall).await };
+            Some((donor, answer.await.ok()?.proof?))
+        });
     }
-    None
+    let is_newer = |next: &Proof| next.head.step > proof.head.step && (from_forks || !next.view.forked);
+    let first = async {
+        while let Some(answer) = asked.join_next().await {
+            if let Ok(Some((donor, next))) = answer
+                && is_newer(&next)
+            {
+                return Some((donor, next));
+            }
+        }
+        None
+    };
+    timeout(stall / 2, first).await.ok().flatten()
 }
 
 /// What those who answer within half of a stall hold; `None` if one of them is in a view and that matters.

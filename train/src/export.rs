@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::bytes::write_numbers;
 use crate::checkpoint::write_atomically;
-use crate::data::{Preprocessing, Scales, held_out_rows};
+use crate::data::{MAX_PREPROCESSING_BYTES, Preprocessing, Scales, held_out_rows};
 use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::schema::Schema;
@@ -64,6 +64,8 @@ pub fn write_safetensors(
         ("classes", manifest.data.classes.to_string()),
         ("layout", "burn".to_owned()),
     ];
+    // Readers of such files refuse headers of 100 MB; those who keep it for a keeper's exports have the same bound.
+    let preprocessing = preprocessing.filter(|it| it.encode().len() <= MAX_PREPROCESSING_BYTES);
     let preprocessed = preprocessing.map(|preprocessing| preprocessed(manifest, preprocessing)).unwrap_or_default();
     let metadata: BTreeMap<&str, String> = described.into_iter().chain(preprocessed).collect();
     let mut file = serialize(tensors, None).map_err(|error| fail(error.to_string()))?;

@@ -156,9 +156,7 @@ impl DataDescription {
     pub fn in_form_of(self, other: &Self) -> Self {
         let is_table = self.kind == CSV && other.kind == CSV;
         let delimiter = if is_table { other.delimiter } else { self.delimiter };
-        let preprocessing =
-            if self.fingerprint == other.fingerprint { other.preprocessing } else { self.preprocessing };
-        Self { delimiter, preprocessing, ..self }
+        Self { delimiter, preprocessing: other.preprocessing, ..self }
     }
 
     /// Checks that the numbers are possible and agree with each other.
