@@ -10,6 +10,7 @@ use starling_topology::RunId;
 use starling_topology::message::MAX_ADDRESSES;
 
 use crate::identity::Identity;
+use crate::name::Name;
 use crate::pending;
 
 /// Connections that have not been admitted yet: enough for a whole swarm to come at once, each to several of our addresses, and
@@ -75,6 +76,7 @@ impl Behaviour {
     pub(crate) fn new(
         identity: &Identity,
         protocols: &Protocols,
+        name: Option<&Name>,
         max_peers: usize,
         multicast: bool,
     ) -> std::io::Result<Self> {
@@ -112,8 +114,9 @@ impl Behaviour {
         }
 
         let mdns = multicast.then(|| mdns::tokio::Behaviour::new(mdns::Config::default(), me)).transpose()?;
-        let identify_config =
-            identify::Config::new(protocols.kademlia.to_string(), identity.keypair().public()).with_cache_size(0);
+        let identify_config = identify::Config::new(protocols.kademlia.to_string(), identity.keypair().public())
+            .with_agent_version(Name::agent(name))
+            .with_cache_size(0);
         Ok(Self {
             limits: connection_limits::Behaviour::new(limits),
             pending: pending::Behaviour::default(),

@@ -266,7 +266,7 @@ pub enum NodeError {
     },
     /// This machine's own step takes too long.
     #[error(
-        "this machine has been at step {step} for over {limit:?}, so the others can't go on: its device or disk hangs, or is too slow for this run; raise --max-stall-ms where the run is founded"
+        "this machine has been at step {step} for over {limit:?}, so the others can't go on: its device or disk hangs, or is too slow for this run; raise --max-stall where the run is founded"
     )]
     Stalled {
         /// The step.

@@ -262,6 +262,7 @@ impl EventLoop {
                     if let Some(event) = self.network.absorb(event) {
                         self.on_swarm(event);
                     }
+                    self.network.next_name().iter().for_each(|named| self.observer.report(named));
                 }
                 _ = look.tick() => {
                     let since = self.looked.elapsed();

@@ -108,6 +108,9 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
         let store = store.clone();
         blocking(move || whole(&store)).await?
     };
+    if let Some(name) = settings.own_name(ticket.secret.is_some()) {
+        observer.report(&Report::Named { peer: identity.peer_id().to_string(), name: name.to_string() });
+    }
     observer.report(&Report::Keeping {
         peer: identity.peer_id().to_string(),
         run: run.to_string(),

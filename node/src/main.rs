@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Parser;
-use starling_node::cli::Cli;
+use starling_node::cli::{self, Cli};
 use starling_node::commands::{self, CommandError, EXIT_FAILED};
 use starling_node::output;
 
@@ -18,11 +17,14 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     quiet_graphics_probes();
-    let cli = match Cli::try_parse() {
+    let cli = match cli::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
             // A closed pipe is no reason for another exit code.
-            let _ = error.print();
+            let _ = match cli::one_line(&error) {
+                Some(line) => writeln!(io::stderr(), "error: {line}"),
+                None => error.print(),
+            };
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_FAILED));
         }
     };

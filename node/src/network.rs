@@ -1,6 +1,6 @@
 //! The swarm, and where its peers are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::error::Error;
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ use crate::behaviour::{Behaviour, BehaviourEvent, Protocols};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::listen::{self, Places, Turn};
+use crate::name::Name;
+use crate::report::Report;
 use crate::secret::Secret;
 use crate::settings::Settings;
 use crate::transport;
@@ -60,6 +62,10 @@ pub(crate) struct Network {
     /// Peers that we dialed over TCP and may yet try over QUIC.
     untried: BTreeSet<PeerId>,
     announced: Vec<Multiaddr>,
+    /// Who told a name.
+    named: BTreeSet<PeerId>,
+    /// Names that are news.
+    names: VecDeque<(PeerId, Name)>,
     /// Where we tell of ourselves.
     topic: TopicHash,
     announce_at: Instant,
@@ -76,10 +82,11 @@ impl Network {
     ) -> Result<Self, NodeError> {
         let protocols = Protocols::new(run);
         let (turned_in, turned) = mpsc::channel(MAX_NOTICES);
+        let name = settings.own_name(secret.is_private());
         let admission = Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned: turned_in };
         let transport = transport::build(identity, admission, Some(max_stall / 2)).map_err(NodeError::Network)?;
-        let behaviour =
-            Behaviour::new(identity, &protocols, settings.max_peers, settings.mdns).map_err(NodeError::Network)?;
+        let behaviour = Behaviour::new(identity, &protocols, name.as_ref(), settings.max_peers, settings.mdns)
+            .map_err(NodeError::Network)?;
         // Members keep their connections however quiet they are.
         let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(Duration::MAX);
         let swarm = Swarm::new(transport, behaviour, identity.peer_id(), config);
@@ -94,6 +101,8 @@ impl Network {
             contacts: BTreeMap::new(),
             dialing: BTreeMap::new(),
             untried: BTreeSet::new(),
+            named: BTreeSet::new(),
+            names: VecDeque::new(),
             announced: settings.announce.clone(),
             topic,
             announce_at: Instant::now(),
@@ -153,7 +162,25 @@ impl Network {
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.contacts.remove(&peer);
         self.untried.remove(&peer);
+        self.named.remove(&peer);
         self.swarm.behaviour_mut().kademlia.remove_peer(&peer);
+    }
+
+    /// Takes a peer's first name: one that changed it all the time would fill every log.
+    fn learn_name(&mut self, peer: PeerId, agent: &str) {
+        if self.named.len() >= MAX_CONTACTS || self.named.contains(&peer) {
+            return;
+        }
+        if let Some(name) = Name::of_agent(agent) {
+            self.named.insert(peer);
+            self.names.push_back((peer, name));
+        }
+    }
+
+    /// A name that was learnt and that nobody has taken in yet.
+    pub(crate) fn next_name(&mut self) -> Option<Report> {
+        let (peer, name) = self.names.pop_front()?;
+        Some(Report::Named { peer: peer.to_string(), name: name.to_string() })
     }
 
     /// Dials a peer unless a connection is there or on its way: over TCP if it has such an address.
@@ -233,6 +260,7 @@ impl Network {
                 for address in info.listen_addrs.into_iter().take(MAX_ADDRESSES) {
                     self.swarm.behaviour_mut().kademlia.add_address(&peer_id, address);
                 }
+                self.learn_name(peer_id, &info.agent_version);
                 None
             }
             SwarmEvent::Behaviour(BehaviourEvent::Mdns(libp2p::mdns::Event::Discovered(found))) => {

@@ -94,6 +94,9 @@ async fn take_part(
 ) -> Result<Summary, NodeError> {
     let Prepared { ready, trainer, damaged, searched } = prepared;
     let (peer, run) = (ready.identity.peer_id(), ready.manifest.run_id());
+    if let Some(name) = settings.own_name(ready.secret.is_some()) {
+        observer.report(&Report::Named { peer: peer.to_string(), name: name.to_string() });
+    }
     observer.report(&Report::Started {
         peer: peer.to_string(),
         run: run.to_string(),

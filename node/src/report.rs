@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -59,8 +60,65 @@ pub struct MeasuredLink {
 
 impl From<Link> for MeasuredLink {
     fn from(link: Link) -> Self {
-        Self { rtt_ms: f64::from(link.delay_us) * 2.0 / 1e3, mbit: (link.bytes_per_second as f64 * 8.0 / 1e6).round() }
+        Self {
+            rtt_ms: f64::from(link.delay_us) * 2.0 / 1e3,
+            mbit: (link.bytes_per_second as f64 * 8.0 / 1e4).round() / 100.0,
+        }
     }
+}
+
+/// What a member did in the last second or so of steps, as the speeds tell that travel in every reduction.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pace {
+    /// Its peer id.
+    pub peer: String,
+    /// Samples that it contributed.
+    pub samples: u64,
+    /// Samples that it computes per second, counting only the time in which it computed; `None` if it told none.
+    pub samples_per_s: Option<f64>,
+    /// Share of the time that it computed, 0 to 1: the rest it waited, or had something else to do.
+    pub computing_share: f64,
+    /// Whether it still downloads the state.
+    pub syncing: bool,
+}
+
+/// One link that the view's plan sends over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkCost {
+    /// Who sends.
+    pub from: String,
+    /// Who receives.
+    pub to: String,
+    /// What goes over it in each step.
+    pub bytes: u64,
+    /// What it costs, as the members agreed; `None` if nobody had measured it then.
+    pub agreed: Option<MeasuredLink>,
+}
+
+/// What makes the steps as slow as they are, where that is clear.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Limit {
+    /// A member computes much slower than the others.
+    Member {
+        /// Its peer id.
+        peer: String,
+        /// Its speed as a part of the others' median.
+        speed: f64,
+    },
+    /// What a link carries takes most of the step.
+    Link {
+        /// Who sends.
+        from: String,
+        /// Who receives.
+        to: String,
+        /// The part of a step that its bytes take, 0 to 1.
+        share: f64,
+        /// The codec that would take less; `None` if the run's takes the least.
+        codec: Option<String>,
+        /// The part of the present bytes that it would take.
+        codec_share: f64,
+    },
 }
 
 /// One thing worth telling. As JSON, one object with its kind under `event`.
@@ -92,6 +150,13 @@ pub enum Report {
     WarmingUp {
         /// What computes.
         device: String,
+    },
+    /// A peer told its name, or this one has one: 1 to 32 printable characters, for people alone.
+    Named {
+        /// Its peer id.
+        peer: String,
+        /// Its name.
+        name: String,
     },
     /// The data set is being downloaded from members. At most a few per second; the last one has all bytes.
     Downloading {
@@ -248,6 +313,27 @@ pub enum Report {
         /// By member.
         links: BTreeMap<String, MeasuredLink>,
     },
+    /// The links that the view's plan sends over, and what they cost. With each view of 2 to 32 members.
+    Costs {
+        /// By sender and receiver.
+        links: Vec<LinkCost>,
+        /// How values are written on the wire.
+        codec: String,
+    },
+    /// What each member of the view did. About once a second while steps run.
+    Members {
+        /// The time in which steps ran, in seconds.
+        seconds: f64,
+        /// How many steps ran in it.
+        steps: u64,
+        /// By peer id.
+        members: Vec<Pace>,
+    },
+    /// What makes the steps as slow as they are has become clear, or is no longer so.
+    Limit {
+        /// What it is; `None` if nothing stands out.
+        limit: Option<Limit>,
+    },
     /// Steps were committed. At most a few per second, and the first of each view.
     Progress {
         /// The last committed step.
@@ -260,10 +346,16 @@ pub enum Report {
         epoch: u64,
         /// Mean loss over the last step's global batch.
         loss: f32,
-        /// Samples of the global batch per second, since the last report.
+        /// Samples of the global batch per second, over the last ten seconds in which steps ran.
         samples_per_s: f64,
-        /// Share of the time since the last report spent waiting for the ring, 0 to 1.
+        /// Share of those seconds spent waiting for the others, 0 to 1.
         waiting_share: f64,
+        /// How many members took the step.
+        #[serde(default)]
+        members: usize,
+        /// Seconds until the last step, if all goes on as in those ten seconds.
+        #[serde(default)]
+        eta_s: f64,
     },
     /// The model was evaluated on held-out samples.
     Evaluated {
@@ -416,4 +508,10 @@ pub enum Outcome {
 pub trait Observer: Send + Sync {
     /// Takes one report.
     fn report(&self, report: &Report);
+
+    /// Takes one report of something that happened at this time. Who shows times takes this one.
+    fn report_at(&self, at: SystemTime, report: &Report) {
+        let _ = at;
+        self.report(report);
+    }
 }

@@ -3,15 +3,18 @@
 use std::future::Future;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
 use crate::error::NodeError;
+use crate::limits::Limits;
 use crate::report::{Observer, Report, Summary};
 
 /// Reports that wait to be shown; more are dropped, because nobody is looking.
 const MAX_WAITING: usize = 256;
+/// Steps that wait for their view to be told.
+const MAX_EARLY: u32 = 16;
 /// How long the last reports may take to be shown.
 const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 
@@ -45,19 +48,23 @@ where
 
 /// An observer that never blocks, in front of one that may.
 struct Reporter {
-    queue: Mutex<Option<SyncSender<Report>>>,
+    queue: Mutex<Option<SyncSender<(SystemTime, Report)>>>,
     flushed: Mutex<Receiver<()>>,
 }
 
 impl Reporter {
     fn start(observer: Arc<dyn Observer>) -> Result<Arc<Self>, NodeError> {
-        let (queue, reports) = sync_channel::<Report>(MAX_WAITING);
+        let (queue, reports) = sync_channel::<(SystemTime, Report)>(MAX_WAITING);
         let (done, flushed) = sync_channel(1);
         std::thread::Builder::new()
             .name("reporter".into())
             .spawn(move || {
-                for report in reports {
-                    observer.report(&report);
+                let (mut order, mut limits) = (Order::default(), Limits::default());
+                for (at, report) in reports {
+                    order.take(at, report, |at, report| {
+                        observer.report_at(at, report);
+                        limits.hear(report).iter().for_each(|limit| observer.report_at(at, limit));
+                    });
                 }
                 // Nobody waits any more if showing took too long.
                 let _ = done.send(());
@@ -76,7 +83,42 @@ impl Reporter {
 impl Observer for Reporter {
     fn report(&self, report: &Report) {
         if let Some(queue) = self.queue.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            let _ = queue.try_send(report.clone());
+            let _ = queue.try_send((SystemTime::now(), report.clone()));
+        }
+    }
+}
+
+/// Views are told by one thread and steps by another. Who watches is to hear of a view before its steps.
+#[derive(Debug, Default)]
+struct Order {
+    /// Of the newest view that was told.
+    generation: u64,
+    /// The newest step of a view that has yet to be told.
+    early: Option<(SystemTime, Report)>,
+    /// How many of these came one after the other.
+    waiting: u32,
+}
+
+impl Order {
+    fn take(&mut self, at: SystemTime, report: Report, mut tell: impl FnMut(SystemTime, &Report)) {
+        match &report {
+            Report::Progress { generation, .. } if *generation > self.generation && self.waiting < MAX_EARLY => {
+                (self.early, self.waiting) = (Some((at, report)), self.waiting + 1);
+                return;
+            }
+            // The view was dropped, because nobody was looking.
+            Report::Progress { generation, .. } if *generation > self.generation => {
+                (self.generation, self.waiting, self.early) = (*generation, 0, None);
+            }
+            Report::View { generation, .. } => (self.generation, self.waiting) = (*generation, 0),
+            Report::Finished(_) => self.early = None,
+            _ => {}
+        }
+        tell(at, &report);
+        let is_told =
+            |early: &Report| matches!(early, Report::Progress { generation, .. } if *generation <= self.generation);
+        if let Some((at, early)) = self.early.take_if(|(_, early)| is_told(early)) {
+            tell(at, &early);
         }
     }
 }
@@ -103,6 +145,43 @@ mod tests {
 
     fn warning(number: usize) -> Report {
         Report::Warning { message: number.to_string() }
+    }
+
+    #[test]
+    fn a_view_comes_before_its_steps() {
+        let view = |generation| Report::View {
+            generation,
+            view: String::new(),
+            rank: 0,
+            members: Vec::new(),
+            step: 0,
+            reason: String::new(),
+            promised: 0,
+            of: 0,
+            took_ms: 0,
+            forked: false,
+        };
+        let step = |step, generation| Report::Progress {
+            step,
+            generation,
+            steps: 9,
+            epoch: 0,
+            loss: 0.0,
+            samples_per_s: 0.0,
+            waiting_share: 0.0,
+            members: 1,
+            eta_s: 0.0,
+        };
+        let (mut order, mut told) = (Order::default(), Vec::new());
+        for report in [step(1, 1), step(2, 1), warning(1), view(1), step(3, 1), step(4, 2), view(2)] {
+            order.take(SystemTime::UNIX_EPOCH, report, |_, report| told.push(report.clone()));
+        }
+        assert_eq!(told, [warning(1), view(1), step(2, 1), step(3, 1), view(2), step(4, 2)]);
+        told.clear();
+        for number in 0..=u64::from(MAX_EARLY) {
+            order.take(SystemTime::UNIX_EPOCH, step(number, 5), |_, report| told.push(report.clone()));
+        }
+        assert_eq!(told, [step(u64::from(MAX_EARLY), 5)], "a view that was dropped is not waited for");
     }
 
     #[test]

@@ -23,6 +23,11 @@ impl Secret {
         Self(bytes.unwrap_or_else(|| blake3::derive_key("starling 2026 a public run admits everybody", &[])))
     }
 
+    /// Whether it is more than what everybody knows.
+    pub(crate) fn is_private(&self) -> bool {
+        *self != Self::new(None)
+    }
+
     /// A message authentication code of `parts`, each behind its length.
     pub(crate) fn authenticate(&self, parts: &[&[u8]]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);

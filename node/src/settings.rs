@@ -7,6 +7,7 @@ use libp2p::Multiaddr;
 use starling_train::{Delimiter, DeviceChoice, RunSpec};
 
 use crate::data::DataPlane;
+use crate::name::Name;
 use crate::ticket::Ticket;
 
 /// Settings of this machine alone; what all members share is the run's manifest.
@@ -36,6 +37,8 @@ pub struct Settings {
     pub announce: Vec<Multiaddr>,
     /// Whether to look for peers on the local network by multicast.
     pub mdns: bool,
+    /// What people call this machine; `None` is its host's name in a private run, and nothing in a public one.
+    pub name: Option<Name>,
     /// How gradients travel between two members.
     pub data_plane: DataPlane,
     /// The most members that a view may have.
@@ -63,6 +66,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The name that this machine tells the other members of a run. Strangers are not told its host's.
+    pub(crate) fn own_name(&self, is_private: bool) -> Option<Name> {
+        self.name.clone().or_else(|| is_private.then(Name::of_host)?)
+    }
+
     /// What the command line sets by default, in this data directory.
     pub fn new(data_dir: PathBuf) -> Self {
         Self {
@@ -77,6 +85,7 @@ impl Settings {
             listen: Vec::new(),
             announce: Vec::new(),
             mdns: false,
+            name: None,
             data_plane: DataPlane::Auto,
             max_peers: 64,
             fork_after: Some(Duration::from_secs(120)),

@@ -6,6 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::LogSettings;
 use crate::output::Console;
+use crate::output::clock::OfDay;
 
 /// Our own crates, as logs name them.
 const OWN: [&str; 4] = ["starling_node", "starling_train", "starling_collective", "starling_topology"];
@@ -17,7 +18,7 @@ const OWN: [&str; 4] = ["starling_node", "starling_train", "starling_collective"
 pub fn init(settings: &LogSettings, console: &Console) -> io::Result<()> {
     let filter = EnvFilter::try_new(directives(&settings.level)).map_err(io::Error::other)?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(console.clone()).with_ansi(false);
-    let outcome = if settings.json { builder.json().try_init() } else { builder.try_init() };
+    let outcome = if settings.json { builder.json().try_init() } else { builder.with_timer(OfDay).try_init() };
     outcome.map_err(io::Error::other)
 }
 

@@ -4,6 +4,7 @@
 //! next, and is the only one that touches the state. With one member it meets nobody else.
 
 mod busy;
+mod census;
 mod journal;
 mod pace;
 mod speed;
@@ -20,6 +21,7 @@ use starling_train::{Gradient, Trainer};
 use tokio::sync::{mpsc, watch};
 
 pub(crate) use busy::{Busy, Watch};
+use census::Census;
 pub(crate) use worker::contribute_nothing;
 
 use crate::error::NodeError;
@@ -113,7 +115,7 @@ pub(crate) fn start(
     let worker = Worker {
         at: At { step: trainer.step(), ..At::default() },
         busy: feed.busy.clone(),
-        speed: Speed::new(trainer.manifest().balance),
+        speed: Speed::new(),
         trainer,
         company,
         events,
@@ -130,6 +132,7 @@ pub(crate) fn start(
         journal,
         totals: Totals::default(),
         pace: Pace::new(),
+        census: Census::default(),
     };
     let thread = std::thread::Builder::new()
         .name("trainer".into())

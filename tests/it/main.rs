@@ -10,6 +10,7 @@ mod partitions;
 mod refusals;
 mod restarts;
 mod returns;
+mod screens;
 mod sharing;
 mod starts;
 mod swarms;

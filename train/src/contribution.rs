@@ -32,6 +32,11 @@ pub fn speed(samples: u64, elapsed: Duration) -> u32 {
     u32::try_from(speed).unwrap_or(MAX_SPEED).clamp(UNMEASURED + 1, MAX_SPEED)
 }
 
+/// How many samples per second a [`speed`] stands for; `None` of a member that told none.
+pub fn samples_per_s(speed: u32) -> Option<f64> {
+    (speed > UNMEASURED).then(|| f64::from(speed) / SPEED_UNITS as f64)
+}
+
 /// What is behind gradient and loss: the own speed in the own slot, zeros in the others'.
 pub(crate) fn slots(members: &[PeerId], me: PeerId, speed: u32) -> impl Iterator<Item = f32> {
     members.iter().map(move |member| if *member == me { slot(speed) } else { 0.0 })
@@ -87,6 +92,8 @@ mod tests {
         assert_eq!(speed(64, Duration::from_millis(250)), 2_048);
         assert_eq!(speed(1, Duration::from_secs(3_600)), UNMEASURED + 1);
         assert_eq!(speed(u64::MAX, Duration::from_nanos(1)), MAX_SPEED);
+        assert_eq!(samples_per_s(speed(64, Duration::from_millis(250))), Some(256.0));
+        assert_eq!([SYNCING, UNMEASURED].map(samples_per_s), [None, None]);
         assert_eq!((speed(0, Duration::from_secs(1)), speed(5, Duration::ZERO)), (UNMEASURED, UNMEASURED));
     }
 

@@ -59,6 +59,9 @@ pub struct StepReport {
     pub contributions: Vec<(PeerId, Vec<Range<u32>>)>,
     /// How many samples were assigned to peers that did not contribute, and come first in the next step.
     pub returned: u32,
+    /// What each member of the view that reduced the step told of its speed, in their order; see
+    /// [`contribution::samples_per_s`].
+    pub speeds: Vec<u32>,
 }
 
 /// One member's copy of the model and of the run's replicated state.

@@ -29,7 +29,7 @@ fn peer(secret: u8, wire_version: u32) -> Peer {
     let admission = Admission { me: identity.peer_id(), secret, wire_version, turned: turned_in };
     let transport = transport::build(&identity, admission, None).expect("a transport");
     let protocols = Protocols::new(starling_topology::RunId([7; 32]));
-    let behaviour = Behaviour::new(&identity, &protocols, 8, false).expect("a behaviour");
+    let behaviour = Behaviour::new(&identity, &protocols, None, 8, false).expect("a behaviour");
     let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(PATIENCE);
     Peer { swarm: Swarm::new(transport, behaviour, identity.peer_id(), config), turned }
 }

@@ -21,7 +21,7 @@ pub enum BenchError {
     #[error("the benchmark and its members misunderstand each other ({0}); this is a bug in starling")]
     Talk(String),
     /// A link can't be made, or broke.
-    #[error("a link failed: {0}; if --transport asks for one kind, try --transport auto")]
+    #[error("a link failed: {0}; if --data-plane asks for one kind, try --data-plane auto")]
     Link(String),
     /// A member ended early; its own error went to stderr.
     #[error("member {0} of the benchmark ended early")]

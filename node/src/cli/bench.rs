@@ -92,7 +92,7 @@ pub struct SwarmFlags {
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=3600))]
     pub settle: u32,
     /// How the bytes travel from and to this member
-    #[arg(long, value_enum, default_value_t = TransportName::Auto)]
+    #[arg(long = "data-plane", alias = "transport", value_enum, default_value_t = TransportName::Auto)]
     pub transport: TransportName,
     /// Multiaddrs to listen on [default: any port of all addresses]
     #[arg(long, value_name = "MULTIADDR")]
@@ -107,7 +107,7 @@ pub struct SwarmFlags {
 #[derive(Debug, Clone, Args)]
 pub struct ReductionFlags {
     /// How the bytes travel
-    #[arg(long, value_enum, default_value_t = TransportName::Auto)]
+    #[arg(long = "data-plane", alias = "transport", value_enum, default_value_t = TransportName::Auto)]
     pub transport: TransportName,
     /// KiB that are reduced together
     #[arg(long, value_name = "KIB", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=262_144))]
@@ -163,6 +163,7 @@ pub enum TransportName {
     /// Memory that processes on one machine share
     Local,
     /// libp2p streams
+    #[value(name = "universal", alias = "libp2p")]
     Libp2p,
 }
 

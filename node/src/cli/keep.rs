@@ -34,6 +34,10 @@ pub struct KeepFlags {
     /// Look for peers on the local network by multicast [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub mdns: Option<String>,
+    /// What people call this machine, told to the other members: 1 to 32 printable characters [default: the host's name; none
+    /// in a public run]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
     /// The most members the run may have [default: 64]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_peers: Option<String>,

@@ -4,6 +4,7 @@
 //! the same words as for files and variables.
 
 mod bench;
+mod help;
 mod keep;
 mod values;
 
@@ -16,6 +17,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags, SwarmFlags};
+pub use help::{command, one_line, parse};
 pub use keep::{FetchFlags, KeepFlags, StoreFlags};
 
 use crate::settings::Resume;
@@ -40,7 +42,8 @@ Examples:
   starling run --model cnn:8,16 --data mnist/ --batch-size 128 --steps 2000 --export model.safetensors
   starling run --resume                      go on from the newest checkpoint
 
-The first Ctrl-C (or SIGTERM) leaves in order and saves; the second quits at once, with exit code 130.";
+The first Ctrl-C (or SIGTERM) leaves in order and saves; the second quits at once, with exit code 130.
+-h lists what most runs need, --help all, with flags for tuning.";
 
 const JOIN_EXAMPLES: &str = "\
 Examples:
@@ -50,7 +53,8 @@ Examples:
 
 Model, optimizer, batch size, steps, seed, longest stall, codec, plan, and a table's label column and header come from
 the run. Set one anyway, and a run that differs is refused.
-Each machine needs its own copy of the data and its own data directory.";
+Each process needs a data directory of its own, and each machine a copy of the data, unless a member was started with
+--share-data. -h lists what joiners mostly need, --help all.";
 
 const KEEP_EXAMPLES: &str = "\
 Examples:
@@ -143,7 +147,6 @@ pub struct DataDirFlag {
 
 /// Flags of what all members share.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "What is trained (shared by all members)")]
 pub struct ManifestFlags {
     /// softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels) [default: mlp:64]
     #[arg(long, value_name = "MODEL")]
@@ -152,7 +155,7 @@ pub struct ManifestFlags {
     #[arg(long, value_name = "NAME")]
     pub optimizer: Option<String>,
     /// Step size [default: 0.003 for adamw, 0.1 for sgd, 0.05 for momentum and nesterov]
-    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    #[arg(long, visible_alias = "lr", value_name = "RATE", allow_negative_numbers = true)]
     pub learning_rate: Option<String>,
     /// Share of the velocity that momentum and nesterov keep [default: 0.9]
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
@@ -169,8 +172,8 @@ pub struct ManifestFlags {
     /// Seed of initial parameters, sample order and held-out split [default: 42]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<String>,
-    /// The longest a run may stand still because of one peer, in ms; all deadlines derive from it [default: 10000]
-    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
+    /// The longest a run may stand still because of one peer, such as 10s; all deadlines derive from it [default: 10s]
+    #[arg(long = "max-stall", alias = "max-stall-ms", value_name = "DURATION", allow_negative_numbers = true)]
     pub max_stall_ms: Option<String>,
     /// Share samples out by speed, so that a faster machine computes more of each step, or equal [default: speed]
     #[arg(long, value_name = "HOW")]
@@ -186,7 +189,6 @@ pub struct ManifestFlags {
 
 /// Flags of who founds a run.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Founding")]
 pub struct FoundingFlags {
     /// Share of the samples kept from training, to measure accuracy on [default: 0.2]
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
@@ -201,7 +203,6 @@ pub struct FoundingFlags {
 
 /// Flags of this machine alone.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "This machine")]
 pub struct MachineFlags {
     /// digits (built in), a CSV file (.csv, .csv.gz), an IDX file, or a folder of IDX files; joiners without it ask members
     /// that share the run's data [default: digits]
@@ -260,6 +261,10 @@ pub struct MachineFlags {
     /// Look for peers on the local network by multicast [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub mdns: Option<String>,
+    /// What people call this machine, told to the other members: 1 to 32 printable characters [default: the host's name; none
+    /// in a public run]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
     /// How gradients travel: direct (TCP of their own), local (memory within a machine), universal (libp2p), auto (the
     /// best of these), or plaintext (direct without encryption; all members must say so) [default: auto]
     #[arg(long, value_name = "PLANE")]
@@ -303,7 +308,6 @@ pub struct RunFlags {
     #[arg(
         long,
         value_name = "STEP",
-        help_heading = "Founding",
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "newest",
@@ -376,7 +380,7 @@ pub struct StatusFlags {
     /// Where the data directory is.
     #[command(flatten)]
     pub data_dir: DataDirFlag,
-    /// Go on printing what changes, until the node ends [default: print once]
+    /// Go on until the node ends: on a terminal in one place, else again when something has changed [default: print once]
     #[arg(long)]
     pub watch: bool,
 }

@@ -4,8 +4,18 @@ use super::{
     DataDirFlag, DemoFlags, FoundingFlags, GlobalFlags, KeepFlags, KeyFlags, MachineFlags, ManifestFlags, StoreFlags,
 };
 use crate::config::FlagValue;
+use crate::output::Detail;
 
 impl GlobalFlags {
+    /// How much people are told.
+    pub fn detail(&self) -> Detail {
+        match (self.quiet, self.verbose) {
+            (true, _) => Detail::Errors,
+            (false, 0) => Detail::Changes,
+            (false, 1..) => Detail::All,
+        }
+    }
+
     /// The flags that set keys.
     pub fn values(&self) -> Vec<FlagValue> {
         let level = match (self.quiet, self.verbose) {
@@ -42,6 +52,7 @@ impl KeepFlags {
             many("network.listen", "--listen", &self.listen),
             many("network.announce", "--announce", &self.announce),
             one("network.mdns", "--mdns", &self.mdns),
+            one("network.name", "--name", &self.name),
             one("network.max_peers", "--max-peers", &self.max_peers),
             one("network.state_rate", "--state-rate", &self.state_rate),
         ];
@@ -61,7 +72,7 @@ impl ManifestFlags {
             one("run.batch_size", "--batch-size", &self.batch_size),
             one("run.steps", "--steps", &self.steps),
             one("run.seed", "--seed", &self.seed),
-            one("network.max_stall_ms", "--max-stall-ms", &self.max_stall_ms),
+            one("network.max_stall_ms", "--max-stall", &self.max_stall_ms),
             one("run.balance", "--balance", &self.balance),
             one("collective.codec", "--codec", &self.codec),
             one("collective.plan", "--plan", &self.plan),
@@ -104,6 +115,7 @@ impl MachineFlags {
             many("network.listen", "--listen", &self.listen),
             many("network.announce", "--announce", &self.announce),
             one("network.mdns", "--mdns", &self.mdns),
+            one("network.name", "--name", &self.name),
             one("network.data", "--data-plane", &self.data_plane),
             one("network.max_peers", "--max-peers", &self.max_peers),
             one("network.fork_after", "--fork-after", &self.fork_after),

@@ -20,6 +20,7 @@ pub(super) async fn demo(context: &Context, flags: &DemoFlags) -> Result<u8, Com
         seed: flags.seed,
         device: flags.device.clone(),
         keep: flags.keep.clone(),
+        detail: context.global.detail(),
     };
     demo::run(&plan, Style::choose(context.global.json), &context.console).await
 }

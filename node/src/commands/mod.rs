@@ -16,6 +16,7 @@ mod status;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use thiserror::Error;
 
@@ -153,13 +154,13 @@ impl Context {
     }
 }
 
-/// Prints `value` as one line of JSON, or what `text` says.
+/// Prints `value` as one line of JSON, with the time, or what `text` says.
 fn print(
     json: bool,
     value: impl FnOnce() -> serde_json::Value,
     text: impl FnOnce() -> String,
 ) -> Result<(), CommandError> {
-    let shown = if json { format!("{}\n", value()) } else { text() };
+    let shown = if json { format!("{}\n", output::timed(SystemTime::now(), value())) } else { text() };
     output::print(&shown).map_err(CommandError::io("write to stdout"))
 }
 

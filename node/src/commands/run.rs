@@ -12,7 +12,7 @@ use crate::error::NodeError;
 use crate::listen;
 use crate::node;
 use crate::output::{Style, Tee};
-use crate::report::{Observer, Summary};
+use crate::report::{Observer, Report, Summary};
 use crate::settings::{Founding, Resume, Settings};
 use crate::status::StatusFile;
 
@@ -22,7 +22,11 @@ pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, Comma
     let founding = Founding { alone: flags.alone, from: flags.from.clone(), ..founding };
     let settings = loaded.settings()?;
     context.start_logs(&loaded)?;
-    let found = |settings, observer, stop| node::found(settings, founding, observer, stop);
+    let idle = loaded.idle();
+    let found = |settings, observer: Arc<dyn Observer>, stop| {
+        idle.into_iter().for_each(|message| observer.report(&Report::Warning { message }));
+        node::found(settings, founding, observer, stop)
+    };
     take_part(context, settings, found).await.map_err(|error| match error {
         // Only beside the data it shows what does not fit.
         CommandError::Node(NodeError::Train(Error::Manifest(ManifestError::Invalid { field, reason }))) => {
@@ -46,7 +50,7 @@ where
     let _lock = DataDirLock::acquire(&settings.data_dir)?;
     let stop = signals::stop_on_signals(context.console.clone())?;
     let status = Arc::new(StatusFile::new(&settings.data_dir));
-    let shown = Style::choose(context.global.json).observer(&context.console);
+    let shown = Style::choose(context.global.json).observer(&context.console, context.global.detail());
     let observer: Arc<dyn Observer> = Arc::new(Tee(vec![shown, Arc::<StatusFile>::clone(&status)]));
     let outcome = node(settings, observer, stop).await;
     if let Err(error) = &outcome {

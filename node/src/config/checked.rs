@@ -128,6 +128,7 @@ impl Loaded {
             },
             announce: self.addresses("network.announce", &network.announce)?,
             mdns: network.mdns,
+            name: network.name.as_ref().map(|name| self.parse("network.name", name)).transpose()?,
             data_plane: match network.data.as_str() {
                 "direct" => DataPlane::Direct,
                 "local" => DataPlane::Local,

@@ -5,15 +5,20 @@ use std::time::Duration;
 /// The longest that is taken: a year.
 const MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// Reads `500ms`, `90s`, `2m`, `1h` or `1d`; `never` is `None`.
+/// Reads what [`parse`] does; `never` is `None`.
 ///
 /// # Errors
 /// What could be written instead.
 pub(super) fn parse_or_never(text: &str) -> Result<Option<Duration>, String> {
+    if text.trim() == "never" { Ok(None) } else { parse(text).map(Some) }
+}
+
+/// Reads `500ms`, `90s`, `2m`, `1h` or `1d`.
+///
+/// # Errors
+/// What could be written instead.
+pub(super) fn parse(text: &str) -> Result<Duration, String> {
     let text = text.trim();
-    if text == "never" {
-        return Ok(None);
-    }
     let refused = || format!("`{text}` is no duration; write one such as 90s, 2m or 1h, or never");
     let (number, unit) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(refused)?);
     let number: u64 = number.parse().map_err(|_| refused())?;
@@ -26,7 +31,7 @@ pub(super) fn parse_or_never(text: &str) -> Result<Option<Duration>, String> {
         _ => return Err(refused()),
     };
     match number.checked_mul(milliseconds).map(Duration::from_millis) {
-        Some(duration) if !duration.is_zero() && duration <= MAX => Ok(Some(duration)),
+        Some(duration) if !duration.is_zero() && duration <= MAX => Ok(duration),
         Some(_) | None => Err(format!("`{text}` is not between 1ms and 366d; write `never` for no limit")),
     }
 }

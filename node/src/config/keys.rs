@@ -4,6 +4,8 @@ use starling_train::MAX_STALL_MS;
 use starling_train::sharing::MAX_DATA_BYTES;
 use toml::Value;
 
+use super::duration;
+
 /// One key of the configuration.
 #[derive(Debug)]
 pub struct Key {
@@ -30,6 +32,8 @@ pub enum Kind {
     Bool,
     /// A whole number within these bounds, both included.
     Integer(i64, i64),
+    /// A duration, as a whole number of milliseconds within these bounds, both included, or as text such as `10s`.
+    Milliseconds(i64, i64),
     /// A number within these bounds, both included.
     Float(f64, f64),
     /// Texts; in the environment, comma-separated.
@@ -201,6 +205,13 @@ pub static KEYS: &[Key] = &[
         "Multiaddrs to announce besides those, for a forwarded port.",
     ),
     key("network.mdns", Kind::Bool, Some("--mdns"), "Whether to look for peers on the local network by multicast."),
+    optional(
+        "network.name",
+        Kind::Text,
+        Some("--name"),
+        "the host's name; none in a public run",
+        "What people call this machine: 1 to 32 printable characters, told to the other members.",
+    ),
     key(
         "network.data",
         Kind::Choice(&["auto", "direct", "local", "universal", "plaintext"]),
@@ -211,9 +222,9 @@ pub static KEYS: &[Key] = &[
     key("network.max_peers", Kind::Integer(1, MAX_PEERS), Some("--max-peers"), "The most members a run may have."),
     key(
         "network.max_stall_ms",
-        Kind::Integer(*MAX_STALL_MS.start() as i64, *MAX_STALL_MS.end() as i64),
-        Some("--max-stall-ms"),
-        "The longest that a run may stand still because of one peer, in milliseconds. All deadlines derive from it. \
+        Kind::Milliseconds(*MAX_STALL_MS.start() as i64, *MAX_STALL_MS.end() as i64),
+        Some("--max-stall"),
+        "The longest that a run may stand still because of one peer: milliseconds, or a duration such as 10s. All deadlines derive from it. \
          Joiners take it from the run.",
     ),
     key(
@@ -308,6 +319,9 @@ impl Kind {
             Self::Text => "text, and not empty".to_owned(),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Bool => "true or false".to_owned(),
+            Self::Milliseconds(min, max) => {
+                format!("a duration such as 10s, or a whole number of milliseconds, from {min} to {max} of them")
+            }
             Self::Integer(min, max) => format!("a whole number from {min} to {max}"),
             Self::Float(min, max) => format!("a number from {} to {}", number(min), number(max)),
             Self::List => "a list of texts".to_owned(),
@@ -333,6 +347,13 @@ impl Kind {
             (Self::Integer(min, max), Value::Integer(value)) => {
                 (min..=max).contains(&value).then_some(Value::Integer(value))
             }
+            (Self::Milliseconds(min, max), Value::Integer(value)) => {
+                Self::Integer(min, max).check(Value::Integer(value))
+            }
+            (Self::Milliseconds(..), Value::String(text)) => {
+                let duration = duration::parse(&text).ok()?;
+                self.check(Value::Integer(i64::try_from(duration.as_millis()).ok()?))
+            }
             (Self::Float(min, max), Value::Float(value)) => (min..=max).contains(&value).then_some(Value::Float(value)),
             // Nobody should have to write `momentum = 0.0`.
             (Self::Float(..), Value::Integer(value)) => self.check(Value::Float(value as f64)),
@@ -340,7 +361,13 @@ impl Kind {
                 values.iter().all(|value| matches!(value, Value::String(_))).then_some(Value::Array(values))
             }
             (
-                Self::Text | Self::Choice(_) | Self::Bool | Self::Integer(..) | Self::Float(..) | Self::List,
+                Self::Text
+                | Self::Choice(_)
+                | Self::Bool
+                | Self::Integer(..)
+                | Self::Milliseconds(..)
+                | Self::Float(..)
+                | Self::List,
                 Value::String(_)
                 | Value::Integer(_)
                 | Value::Float(_)
@@ -358,6 +385,9 @@ impl Kind {
             Self::Text | Self::Choice(_) => Some(Value::String(text.to_owned())),
             Self::Bool => text.parse().ok().map(Value::Boolean),
             Self::Integer(..) => text.parse().ok().map(Value::Integer),
+            Self::Milliseconds(..) => {
+                Some(text.parse().map_or_else(|_| Value::String(text.to_owned()), Value::Integer))
+            }
             Self::Float(..) => text.parse().ok().map(Value::Float),
             Self::List => {
                 let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());

@@ -9,6 +9,7 @@ mod checked;
 mod duration;
 mod error;
 mod file;
+mod idle;
 mod keys;
 mod layers;
 mod raw;

@@ -142,6 +142,8 @@ pub struct NetworkConfig {
     pub announce: Vec<String>,
     /// Whether to look for peers on the local network.
     pub mdns: bool,
+    /// What people call this machine; `None` is its host's name, or nothing in a public run.
+    pub name: Option<String>,
     /// How gradients travel: `auto`, `direct`, `local`, `universal` or `plaintext`.
     pub data: String,
     /// The most members of a view.
@@ -162,6 +164,7 @@ impl Default for NetworkConfig {
             listen: EVERYWHERE.map(str::to_owned).to_vec(),
             announce: Vec::new(),
             mdns: false,
+            name: None,
             data: "auto".to_owned(),
             max_peers: 64,
             max_stall_ms: 10_000,

@@ -65,7 +65,7 @@ fn keys_and_config_have_the_same_fields() {
     (config.data.label, config.data.header) = (Some("y".to_owned()), Some(true));
     config.data.delimiter = Some("tab".to_owned());
     (config.train.data_dir, config.train.export) = (Some("d".to_owned()), Some("e".to_owned()));
-    config.train.audit = Some("a".to_owned());
+    (config.train.audit, config.network.name) = (Some("a".to_owned()), Some("n".to_owned()));
     let table = toml::Table::try_from(&config).expect("plain data");
     let mut fields: Vec<String> = Vec::new();
     for (section, entries) in &table {
@@ -214,6 +214,10 @@ fn what_only_the_node_understands_is_checked_too() {
         (settings("network.announce", &format!("/ip4/192.0.2.1/tcp/4001{peer}")), "leave out /p2p/"),
         (settings("network.listen", &format!("/ip4/0.0.0.0/tcp/4001{peer}")), "leave out /p2p/"),
         (flag_error("network.max_stall_ms", "499"), "from 500 to 3600000"),
+        (flag_error("network.max_stall_ms", "soon"), "a duration such as 10s"),
+        (flag_error("run.learning_rate", "0"), "from 1e-12 to 1000"),
+        (settings("network.name", &"x".repeat(33)), "1 to 32 printable characters"),
+        (settings("network.name", "a\u{1b}[2J"), "1 to 32 printable characters"),
         (with_flag("log.level", "wran").log().expect_err("bad").to_string(), "`wran` is no level"),
     ] {
         assert!(error.contains(part), "{part} is missing from: {error}");
@@ -346,4 +350,26 @@ fn the_documentation_names_every_key_with_variable_flag_and_default() {
             assert!(row.contains(&part), "{part} is missing from: {row}");
         }
     }
+}
+
+#[test]
+fn a_stall_is_milliseconds_or_a_duration() {
+    for (text, milliseconds) in [("2500", 2_500), ("10s", 10_000), ("2m", 120_000)] {
+        assert_eq!(with_flag("network.max_stall_ms", text).config().network.max_stall_ms, milliseconds);
+    }
+    let file = load("[network]\nmax_stall_ms = \"15s\"\n", &[], &[]).expect("good");
+    assert_eq!(file.config().network.max_stall_ms, 15_000);
+    assert!(load("[network]\nmax_stall_ms = \"1ms\"\n", &[], &[]).is_err());
+}
+
+#[test]
+fn what_has_no_effect_is_said() {
+    assert_eq!(load("", &[], &[]).expect("good").idle(), Vec::<String>::new());
+    let file = "[run]\nmomentum = 0.5\n[data]\nlabel = \"y\"\n";
+    let idle = load(file, &[], &[flag("data.header", "--header", "true")]).expect("good").idle();
+    assert_eq!(idle.len(), 3, "{idle:?}");
+    assert!(idle[0].contains("starling.toml:2: run.momentum") && idle[0].contains("adamw"), "{idle:?}");
+    assert!(idle[2].starts_with("--header: data.header"), "{idle:?}");
+    let used = "[run]\nmomentum = 0.5\noptimizer = \"nesterov\"\n[data]\nlabel = \"y\"\nsource = \"t.csv\"\n";
+    assert_eq!(load(used, &[], &[]).expect("good").idle(), Vec::<String>::new());
 }

@@ -67,7 +67,7 @@ impl Child {
                 .args(["--max-peers", &(plan.peers + 1).to_string()]),
             Some(ticket) => command.args(["join", ticket]),
         };
-        command.arg("--json").args(["--device", &plan.device]);
+        command.arg("--json").args(["--name", &format!("peer {index}")]).args(["--device", &plan.device]);
         command.arg("--data-dir").arg(&dir).arg("--audit").arg(audit_file(root, index));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("STARLING_") {

@@ -11,7 +11,7 @@ mod table;
 mod tail;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::mpsc;
 
@@ -19,7 +19,7 @@ pub use outcome::{Figures, Outcome};
 pub use table::render;
 
 use crate::commands::{CommandError, EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Signals};
-use crate::output::{self, Console, Style};
+use crate::output::{self, Console, Detail, Gauge, Style, Tone};
 use crate::report::{Report, Summary};
 use board::Board;
 use child::{Child, Event};
@@ -46,12 +46,13 @@ pub struct Plan {
     pub device: String,
     /// Where the peers' data directories stay; `None` removes them at the end.
     pub keep: Option<PathBuf>,
+    /// How much is told.
+    pub detail: Detail,
 }
 
 /// One child and what is known of it.
 struct Peer {
     child: Child,
-    rank: Option<u32>,
     summary: Option<Summary>,
     has_ended: bool,
     was_killed: bool,
@@ -96,15 +97,16 @@ pub async fn run(plan: &Plan, style: Style, console: &Console) -> Result<u8, Com
         lines.iter().filter(|line| !error.contains(without_mark(line))).for_each(|line| console.line(line));
     }
     match ended? {
-        End::Outcome(outcome) => show(&outcome, style),
+        End::Outcome(outcome) => show(&outcome, style, plan.detail),
         End::Interrupted => Ok(EXIT_INTERRUPTED),
     }
 }
 
-fn show(outcome: &Outcome, style: Style) -> Result<u8, CommandError> {
+fn show(outcome: &Outcome, style: Style, detail: Detail) -> Result<u8, CommandError> {
     let text = match style {
-        Style::Json => format!("{}\n", outcome.to_json()),
-        Style::Terminal | Style::Plain => format!("{}\n{}\n", render(outcome), outcome.verdict()),
+        Style::Json => format!("{}\n", output::timed(SystemTime::now(), outcome.to_json())),
+        Style::Terminal | Style::Plain if detail == Detail::Errors => String::new(),
+        Style::Terminal | Style::Plain => format!("{}\n{}\n", render(outcome, Gauge::is_ascii()), outcome.verdict()),
     };
     output::print(&text).map_err(CommandError::io("write to stdout"))?;
     Ok(if outcome.is_good() { EXIT_DONE } else { EXIT_FAILED })
@@ -125,7 +127,7 @@ async fn drive(
             .map_err(CommandError::io(format!("start peer {index}")))?;
         let heard = Instant::now();
         let (has_ended, was_killed) = (false, false);
-        Ok::<_, CommandError>(Peer { child, rank: None, summary: None, has_ended, was_killed, heard })
+        Ok::<_, CommandError>(Peer { child, summary: None, has_ended, was_killed, heard })
     };
     let mut story = Story::new(plan);
     let mut founded = String::new();
@@ -156,12 +158,16 @@ async fn drive(
                                 peers[victim].was_killed = true;
                                 story.killed(victim, Instant::now());
                                 peers[victim].child.kill().await;
+                                board.killed(victim);
+                                board.tell(Tone::Bad, format!("killed peer {victim} (kill -9)"));
                             }
                             Some(Act::Join) => {
+                                board.follow(story.figures());
+                                board.tell(Tone::Plain, format!("peer {} starts, to join them", peers.len()));
                                 story.started(peers.len(), Instant::now());
                                 peers.push(start(peers.len(), Some(&founded))?);
                             }
-                            None => {}
+                            None => board.follow(story.figures()),
                         }
                     }
                     Event::Ended => end(index, &mut peers[index]).await?,
@@ -175,7 +181,7 @@ async fn drive(
         }
     }
     let elapsed = started.elapsed();
-    let finished = peers.iter().filter_map(|peer| Some((peer.rank, peer.summary.clone()?))).collect();
+    let finished = peers.iter().enumerate().filter_map(|(index, peer)| Some((index, peer.summary.clone()?))).collect();
     let files: Vec<_> = (0..peers.len()).map(|index| child::audit_file(root, index)).collect();
     let samples = match audit::check(&files) {
         Ok(report) => (report.samples_lost, report.samples_repeated),
@@ -187,41 +193,8 @@ async fn drive(
 
 /// Notes what a report says of a peer.
 fn take(peer: &mut Peer, report: &Report) {
-    match report {
-        Report::View { rank, .. } => peer.rank = Some(*rank),
-        Report::Finished(summary) => peer.summary = Some(summary.clone()),
-        Report::Started { .. }
-        | Report::WarmingUp { .. }
-        | Report::Downloading { .. }
-        | Report::Data(_)
-        | Report::Listening { .. }
-        | Report::Connecting { .. }
-        | Report::Asking { .. }
-        | Report::Answered { .. }
-        | Report::Returning { .. }
-        | Report::BegunFrom { .. }
-        | Report::Awaiting { .. }
-        | Report::Invitation { .. }
-        | Report::Stopped
-        | Report::Waiting { .. }
-        | Report::Suspected { .. }
-        | Report::Paused { .. }
-        | Report::Evicted { .. }
-        | Report::Syncing { .. }
-        | Report::Synced { .. }
-        | Report::Joining { .. }
-        | Report::JoinerLost { .. }
-        | Report::Turned { .. }
-        | Report::Linked(_)
-        | Report::Measured { .. }
-        | Report::Progress { .. }
-        | Report::Evaluated { .. }
-        | Report::Saved { .. }
-        | Report::Stable { .. }
-        | Report::Keeping { .. }
-        | Report::Fetching { .. }
-        | Report::Fetched { .. }
-        | Report::Warning { .. } => {}
+    if let Report::Finished(summary) = report {
+        peer.summary = Some(summary.clone());
     }
 }
 

@@ -27,8 +27,8 @@ pub struct Figures {
 /// All peers' ends.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Each peer's rank in its last view, and its summary.
-    pub peers: Vec<(Option<u32>, Summary)>,
+    /// Each peer's number, and its summary.
+    pub peers: Vec<(usize, Summary)>,
     /// From the first child's start to the last one's end.
     pub elapsed: Duration,
     /// What happened on the way.
@@ -39,7 +39,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Of peers in the order in which they were started; there is at least one.
-    pub fn new(peers: Vec<(Option<u32>, Summary)>, elapsed: Duration, figures: Figures, samples: (u64, u64)) -> Self {
+    pub fn new(peers: Vec<(usize, Summary)>, elapsed: Duration, figures: Figures, samples: (u64, u64)) -> Self {
         Self { peers, elapsed, figures, samples }
     }
 
@@ -110,7 +110,7 @@ impl Outcome {
             (lost, repeated) => format!("{lost} samples were LOST, {repeated} REPEATED"),
         };
         format!(
-            "one was killed: seen after {}, a new ring after {}, the next step after {}; one joined within {}\n{samples}",
+            "one was killed: seen after {}, a new ring after {}, the next step after {}\none joined within {}\n{samples}",
             ms(detect_ms),
             ms(rering_ms),
             ms(recovery_ms),
@@ -158,8 +158,7 @@ pub(super) mod tests {
             bytes_received: 1 << 20,
             stepping_s: 2.0,
         };
-        let peers = digests.iter().enumerate().map(summary).enumerate();
-        let peers = peers.map(|(index, summary)| (Some(1 - index as u32 % 2), summary)).collect();
+        let peers = digests.iter().enumerate().map(summary).enumerate().collect();
         let figures = Figures {
             killed: 1,
             joined: 1,

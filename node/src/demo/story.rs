@@ -173,13 +173,24 @@ fn milliseconds(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::Detail;
 
     fn plan(peers: usize) -> Plan {
-        Plan { peers, steps: 100, seed: 7, device: "cpu".to_owned(), keep: None }
+        Plan { peers, steps: 100, seed: 7, device: "cpu".to_owned(), keep: None, detail: Detail::Changes }
     }
 
     fn progress(step: u64, generation: u64) -> Report {
-        Report::Progress { step, generation, steps: 100, epoch: 0, loss: 1.0, samples_per_s: 1.0, waiting_share: 0.0 }
+        Report::Progress {
+            step,
+            generation,
+            steps: 100,
+            epoch: 0,
+            loss: 1.0,
+            samples_per_s: 1.0,
+            waiting_share: 0.0,
+            members: 3,
+            eta_s: 1.0,
+        }
     }
 
     fn view(generation: u64, members: usize) -> Report {

@@ -1,36 +1,28 @@
 //! The table at the end of a demo.
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
-
 use super::Outcome;
-use crate::output::format;
+use crate::output::{format, table};
+use crate::report::Summary;
 
-const HEAD: [&str; 9] =
-    ["peer", "rank", "steps", "samples/s", "waiting", "loss", "held-out accuracy", "sent", "digest"];
+const HEAD: [&str; 8] = ["peer", "steps", "samples/s", "waiting", "loss", "accuracy", "sent", "digest"];
+/// Digests are compared before they are shown: this is enough for people.
+const DIGEST_CHARS: usize = 8;
 
 /// One row per peer.
-pub fn render(outcome: &Outcome) -> String {
-    let mut table = Table::new();
-    table.load_preset(UTF8_FULL_CONDENSED).set_header(HEAD);
-    for (rank, summary) in &outcome.peers {
-        table.add_row([
-            format::peer(&summary.peer),
-            rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string()),
+pub fn render(outcome: &Outcome, is_ascii: bool) -> String {
+    let row = |(number, summary): &(usize, Summary)| {
+        [
+            format!("{number} {}", format::peer(&summary.peer)),
             summary.steps.to_string(),
             format::thousands(summary.samples_per_s.round() as u64),
             format::percent(summary.waiting_share),
-            summary.loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.4}")),
+            summary.loss.map_or_else(|| "-".to_owned(), |loss| format::loss(f64::from(loss))),
             format::percent(summary.accuracy),
             format::bytes(summary.bytes_sent),
-            format::digest(&summary.digest),
-        ]);
-    }
-    // Figures line up on the right; the names at both ends stay on the left.
-    for column in table.column_iter_mut().skip(1).take(HEAD.len() - 2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string()
+            summary.digest.chars().take(DIGEST_CHARS).collect(),
+        ]
+    };
+    table(HEAD, outcome.peers.iter().map(row).collect(), &[0, HEAD.len() - 1], is_ascii)
 }
 
 #[cfg(test)]
@@ -40,15 +32,29 @@ mod tests {
 
     #[test]
     fn every_peer_has_a_row_with_its_figures() {
-        let table = render(&outcome(&["0123456789abcdef", "0123456789abcdef"]));
+        let table = render(&outcome(&["0123456789abcdef", "0123456789abcdef"]), false);
         let lines: Vec<&str> = table.lines().collect();
-        assert_eq!(lines.len(), 6, "{table}");
         for name in HEAD {
             assert!(lines[1].contains(name), "{name} is missing from {}", lines[1]);
         }
-        for part in ["…Wpeer1", " 0 ", "400", "1 100", "25.0 %", "0.1250", "97.0 %", "1.0 MiB", "0123456789ab"] {
-            assert!(lines[4].contains(part), "{part} is missing from {}", lines[4]);
+        let row = lines.iter().find(|line| line.contains("…Wpeer1")).expect("a row for each peer");
+        for part in ["1 …Wpeer1", "400", "1 100", "25.0 %", "0.1250", "97.0 %", "1.0 MiB", "01234567"] {
+            assert!(row.contains(part), "{part} is missing from {row}");
         }
-        assert!(!table.contains("0123456789abc"), "digests are cut");
+        assert!(!table.contains("012345678"), "digests are cut");
+    }
+
+    #[test]
+    fn it_fits_the_smallest_of_usual_terminals() {
+        let mut outcome = outcome(&["0123456789abcdef"]);
+        let summary = &mut outcome.peers[0].1;
+        (summary.steps, summary.samples_per_s, summary.waiting_share) = (1_000_000, 1_234_567.0, 1.0);
+        (summary.loss, summary.accuracy, summary.bytes_sent) = (Some(12.5), 1.0, (1023 << 30) + (1 << 29));
+        for is_ascii in [false, true] {
+            let table = render(&outcome, is_ascii);
+            let widest = table.lines().map(|line| line.chars().count()).max().unwrap_or_default();
+            assert!((60..=80).contains(&widest), "{widest} columns:\n{table}");
+            assert!(table.contains("1023.5 GiB") && table.contains("accuracy"), "nothing is cut:\n{table}");
+        }
     }
 }

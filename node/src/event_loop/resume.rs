@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use starling_topology::plan::{Agreed, Bucket, loads};
+use starling_topology::view::MAX_COSTED;
 use starling_topology::{CatchUp, Generation, Hold, Input, PeerId, Resumption, Ring, View, heads};
 use starling_train::{ReplicatedState, ResultRecord};
 use tokio::task::JoinHandle;
@@ -14,7 +16,7 @@ use crate::data::Limits;
 use crate::event::NetworkEvent;
 use crate::identity::to_libp2p;
 use crate::reducer::{self, ReducerConfig, ReducerHandle};
-use crate::report::Report;
+use crate::report::{LinkCost, MeasuredLink, Report};
 use crate::transfer::state;
 use crate::{result_transfer, streams, trainer};
 
@@ -233,6 +235,26 @@ impl EventLoop {
             took_ms: change.took_ms,
             forked: view.forked,
         });
+        // A mesh among many has more links than anybody reads, and nobody measures them.
+        if (2..=MAX_COSTED).contains(&view.members().len()) {
+            self.observer.report(&self.costs(&view, &ring));
+        }
+    }
+
+    /// What the view's plan sends over each link, and what the members agreed that it costs.
+    fn costs(&self, view: &View, ring: &Ring) -> Report {
+        let (codec, world) = (self.config.codec, ring.world_size());
+        let bytes = |elements: usize| codec.payload_bytes(elements) as u64;
+        let bucket =
+            Bucket { bytes: bytes(self.config.parameters), segment_bytes: bytes(self.config.layout.segment_elements) };
+        let Agreed { plan, weights, .. } = self.config.plan.agree_over(ring, view, bucket);
+        let loads = loads(&plan, world, &weights, bucket.bytes);
+        let links = loads.into_iter().map(|((from, to), bytes)| {
+            let (from, to) = (ring.peer(from), ring.peer(to));
+            let agreed = view.measured(from, to).map(MeasuredLink::from);
+            LinkCost { from: to_libp2p(from).to_string(), to: to_libp2p(to).to_string(), bytes, agreed }
+        });
+        Report::Costs { links: links.collect(), codec: codec.to_string() }
     }
 
     fn fetch_result(&mut self, view: View, step: u64, snapshot: bool, holders: Vec<PeerId>) -> ResultFetch {

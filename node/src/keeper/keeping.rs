@@ -126,6 +126,7 @@ impl Keeping {
                     if let Some(event) = self.network.absorb(event) {
                         self.on_swarm(event);
                     }
+                    self.network.next_name().iter().for_each(|named| self.observer.report(named));
                 }
                 Some(done) = self.tasks.join_next() => match done {
                     Ok(done) => self.on_done(done),

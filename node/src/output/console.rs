@@ -22,6 +22,11 @@ impl Console {
         &self.bars
     }
 
+    /// How many columns the terminal has now.
+    pub fn width(&self) -> usize {
+        usize::from(console::Term::stderr().size().1)
+    }
+
     /// Writes a line to stderr, above the bars. A closed stderr is no reason to end.
     pub fn line(&self, line: &str) {
         self.bars.suspend(|| {

@@ -38,6 +38,24 @@ pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
+/// `0.1234`, and never a zero below zero.
+pub fn loss(loss: f64) -> String {
+    let text = format!("{loss:.4}");
+    if text == "-0.0000" { text[1..].to_owned() } else { text }
+}
+
+/// `45 s`, `12 min`, `3 h 20 min` or `2 d 4 h`.
+pub fn duration(seconds: f64) -> String {
+    let seconds = seconds.clamp(0.0, 1e12).round() as u64;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, minutes) => format!("{minutes} min"),
+        (0, hours, minutes) => format!("{hours} h {} min", minutes % 60),
+        (days, hours, _) => format!("{days} d {} h", hours % 24),
+    }
+}
+
 /// `1 234 567`.
 pub fn thousands(count: u64) -> String {
     let digits = count.to_string();
@@ -54,6 +72,11 @@ pub fn thousands(count: u64) -> String {
 /// `1 peer`, `2 peers`.
 pub fn peers(count: usize) -> String {
     if count == 1 { "1 peer".to_owned() } else { format!("{count} peers") }
+}
+
+/// `1 member`, `2 members`.
+pub fn members(count: usize) -> String {
+    if count == 1 { "1 member".to_owned() } else { format!("{count} members") }
 }
 
 #[cfg(test)]
@@ -73,6 +96,13 @@ mod tests {
         assert_eq!(percent(0.969), "96.9 %");
         assert_eq!(rate(f64::NAN), "0 samples/s");
         assert_eq!(rate(1234.4), "1 234 samples/s");
+        assert_eq!((loss(-0.000_01), loss(-0.5), loss(0.123_45)), ("0.0000".into(), "-0.5000".into(), "0.1235".into()));
+        for (seconds, text) in
+            [(0.4, "0 s"), (59.0, "59 s"), (60.0, "1 min"), (12_000.0, "3 h 20 min"), (187_200.0, "2 d 4 h")]
+        {
+            assert_eq!(duration(seconds), text);
+        }
+        assert_eq!(duration(f64::NAN), "0 s");
     }
 
     #[test]

@@ -3,24 +3,51 @@
 //! Reports go to stdout as lines or JSON; on a terminal the bar is on stderr. Logs are on stderr always. A reader that
 //! closes its end of a pipe never ends a run: other members count on this one.
 
+pub mod clock;
 pub mod console;
+mod figures;
 pub mod format;
+mod gauge;
 mod json;
+mod line;
+mod names;
 mod narrator;
 mod plain;
+mod table;
 mod terminal;
+mod throttle;
 mod way_back;
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 pub use console::Console;
-pub use json::Json;
+pub use figures::{figures, short_figures};
+pub use gauge::Gauge;
+pub use json::{Json, timed};
+pub use line::{Line, Tone};
+pub use names::Names;
 pub use narrator::Narrator;
+pub(crate) use narrator::limit_of;
 pub use plain::Plain;
+pub use table::{COLUMNS, table};
 pub use terminal::Terminal;
+pub use throttle::Throttle;
 
 use crate::report::{Observer, Report};
+
+/// How much is told, where people read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// Errors only.
+    Errors,
+    /// What changes for whoever watches the run.
+    #[default]
+    Changes,
+    /// Everything.
+    All,
+}
 
 /// How a run is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,12 +73,13 @@ impl Style {
         }
     }
 
-    /// An observer that shows a run this way.
-    pub fn observer(self, console: &Console) -> Arc<dyn Observer> {
-        match self {
-            Self::Terminal => Arc::new(Terminal::new(console.clone())),
-            Self::Plain => Arc::new(Plain::new()),
-            Self::Json => Arc::new(Json),
+    /// An observer that shows a run this way. What programs read is always whole.
+    pub fn observer(self, console: &Console, detail: Detail) -> Arc<dyn Observer> {
+        match (self, detail) {
+            (Self::Json, _) => Arc::new(Json),
+            (_, Detail::Errors) => Arc::new(Tee(Vec::new())),
+            (Self::Terminal, detail) => Arc::new(Terminal::new(console.clone(), detail)),
+            (Self::Plain, detail) => Arc::new(Plain::new(detail)),
         }
     }
 }
@@ -67,8 +95,12 @@ impl std::fmt::Debug for Tee {
 
 impl Observer for Tee {
     fn report(&self, report: &Report) {
+        self.report_at(SystemTime::now(), report);
+    }
+
+    fn report_at(&self, at: SystemTime, report: &Report) {
         for observer in &self.0 {
-            observer.report(report);
+            observer.report_at(at, report);
         }
     }
 }

@@ -1,99 +1,135 @@
 //! What happens in a run, as sentences.
 
-use super::{format, way_back};
-use crate::report::{Outcome, Report, Summary};
+use super::{Detail, Line, Names, Tone, format, way_back};
+use crate::report::{Limit, Outcome, Report, Summary};
 
-/// Turns reports into lines; remembers the ticket, so that it says it once.
+/// Turns reports into lines. It keeps what it said, so that it says a thing once, and how peers are called.
 #[derive(Debug, Default)]
 pub struct Narrator {
+    detail: Detail,
+    names: Names,
     ticket: String,
     /// Of a keeper, who trains nothing.
     keeps: bool,
+    /// The members of the newest view.
+    members: usize,
+    /// The newest stable checkpoint's step.
+    stable: Option<u64>,
+    /// How segments travelled when that was last said.
+    links: String,
+    /// Whether something was said to slow the steps down.
+    is_limited: bool,
 }
 
 impl Narrator {
     /// Nothing was said yet.
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(detail: Detail) -> Self {
+        Self { detail, ..Self::default() }
     }
 
-    /// The lines for a report; none if it holds nothing new.
-    pub fn lines(&mut self, report: &Report) -> Vec<String> {
+    /// How peers are called.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// The lines for a report; none if it holds nothing new. Every peer is called as [`Names::show`] does.
+    pub fn lines(&mut self, report: &Report) -> Vec<Line> {
+        let mut lines = self.say(report);
+        for line in &mut lines {
+            line.text = self.names.line(&line.text);
+        }
+        lines
+    }
+
+    fn say(&mut self, report: &Report) -> Vec<Line> {
+        let everything = self.detail == Detail::All;
+        let plain = |text: String| vec![Line::new(Tone::Plain, text)];
+        let good = |text: String| vec![Line::new(Tone::Good, text)];
+        let bad = |text: String| vec![Line::new(Tone::Bad, text)];
+        let only_if = |is_worth_it: bool, lines: Vec<Line>| if is_worth_it { lines } else { Vec::new() };
         match report {
+            Report::Named { peer, name } => {
+                self.names.learn(peer, name);
+                only_if(everything, plain(format!("peer {} is called {name}", format::peer(peer))))
+            }
             Report::Started { peer, run, model, parameters, samples, device, steps, step, private } => {
                 let kind = if *private { "private" } else { "public" };
                 let from = if *step == 0 { String::new() } else { format!(", from step {step}") };
-                vec![
-                    format!("peer {peer}"),
+                let lines = [
+                    format!("this is peer {peer}"),
                     format!("{kind} run {}: {model} on {device}", format::digest(run)),
                     format!(
                         "{} parameters, {} training samples, {steps} steps{from}",
                         format::thousands(*parameters as u64),
                         format::thousands(*samples)
                     ),
-                ]
+                ];
+                lines.into_iter().flat_map(plain).collect()
             }
             Report::WarmingUp { device } => {
-                vec![format!("warming up the device: {device} computes for the first time")]
+                plain(format!("warming up the device: {device} computes for the first time"))
             }
             Report::Downloading { bytes, of } => {
-                vec![format!("data set: {} of {}", format::bytes(*bytes), format::bytes(*of))]
+                plain(format!("data set: {} of {}", format::bytes(*bytes), format::bytes(*of)))
             }
-            Report::Data(summary) => vec![summary.to_string()],
+            Report::Data(summary) => plain(summary.to_string()),
             Report::Connecting { .. }
             | Report::Asking { .. }
             | Report::Answered { .. }
             | Report::Returning { .. }
             | Report::BegunFrom { .. }
             | Report::Awaiting { .. }
-            | Report::Stopped => way_back::lines(report),
+            | Report::Stopped => way_back::lines(report).into_iter().flat_map(plain).collect(),
             // Whoever wants it asks for it: `starling invite`.
             Report::Invitation { .. } => Vec::new(),
             Report::Listening { addresses, ticket } => self.listening(addresses, ticket),
             Report::Waiting { present, needed } => {
                 let missing = needed.saturating_sub(*present);
                 let noun = if missing == 1 { "peer" } else { "peers" };
-                vec![format!("waiting for {missing} more {noun} ({present} of {needed} here)")]
+                plain(format!("waiting for {missing} more {noun} ({present} of {needed} here)"))
             }
-            Report::Joining { peer } => vec![format!("peer {} asks to join", format::peer(peer))],
-            Report::JoinerLost { peer } => vec![format!("peer {} went away before it had joined", format::peer(peer))],
-            Report::Turned { peer, reason } => vec![format!("turned away peer {}: {reason}", format::peer(peer))],
-            Report::View { generation, rank, members, step, reason, took_ms, .. } => {
-                view(*generation, *rank, members.len(), *step, reason, *took_ms)
-            }
+            // A view follows, and says more.
+            Report::Joining { peer } => only_if(everything, plain(format!("peer {peer} asks to join"))),
+            Report::JoinerLost { peer } => bad(format!("peer {peer} went away before it had joined")),
+            Report::Turned { peer, reason } => bad(format!("turned away peer {peer}: {reason}")),
+            Report::View { .. } => self.view(report),
             Report::Suspected { peer, evidence, seen_by } => {
-                let seen_by =
-                    seen_by.as_ref().map_or_else(String::new, |by| format!(" (seen by {})", format::peer(by)));
-                vec![format!("peer {} may be lost: {evidence}{seen_by}", format::peer(peer))]
+                let seen_by = seen_by.as_ref().map_or_else(String::new, |by| format!(" (seen by {by})"));
+                bad(format!("peer {peer} may be lost: {evidence}{seen_by}"))
             }
-            Report::Paused { present, needed } => vec![format!(
+            Report::Paused { present, needed } => bad(format!(
                 "paused: {present} members answer, {needed} are needed; the others go on if they are enough"
-            )],
-            Report::Evicted { by } => {
-                vec![format!("the others go on without this peer, says {}; joining again", format::peer(by))]
-            }
+            )),
+            Report::Evicted { by } => bad(format!("the others go on without this peer, says {by}; joining again")),
             Report::Syncing { step, bytes, of } => {
-                vec![format!("state of step {step}: {} of {}", format::bytes(*bytes), format::bytes(*of))]
+                plain(format!("state of step {step}: {} of {}", format::bytes(*bytes), format::bytes(*of)))
             }
-            Report::Synced { step } => vec![format!("the state is here, up to date after step {step}")],
-            Report::Linked(links) => vec![format!("gradients go by {links}")],
-            Report::Measured { .. } => Vec::new(),
-            Report::Progress { step, steps, epoch, loss, samples_per_s, waiting_share, .. } => vec![format!(
-                "step {step}/{steps}  epoch {epoch}  loss {loss:.4}  {}  waiting {}",
-                format::rate(*samples_per_s),
-                format::percent(*waiting_share)
-            )],
-            Report::Evaluated { step, loss, accuracy } => {
-                vec![format!("step {step}: held-out accuracy {}, loss {loss:.4}", format::percent(*accuracy))]
+            Report::Synced { step } => good(format!("the state is here, up to date after step {step}")),
+            Report::Linked(links) => {
+                let is_new = std::mem::replace(&mut self.links, links.to_string()) != self.links;
+                let tone = if links.is_open() { Tone::Bad } else { Tone::Plain };
+                only_if(is_new || everything, vec![Line::new(tone, format!("gradients go by {links}"))])
             }
-            Report::Saved { step, digest } => {
-                vec![format!("checkpoint after step {step} saved, digest {}", format::digest(digest))]
+            Report::Measured { .. } | Report::Costs { .. } | Report::Members { .. } => Vec::new(),
+            Report::Limit { limit: Some(limit) } => {
+                self.is_limited = true;
+                bad(limit_of(limit))
             }
-            Report::Stable { step, digest, signers } => {
-                let noun = if *signers == 1 { "member" } else { "members" };
-                let digest = format::digest(digest);
-                vec![format!("checkpoint after step {step} is stable, digest {digest}: {signers} {noun} signed")]
-            }
+            Report::Limit { limit: None } => only_if(
+                std::mem::take(&mut self.is_limited),
+                good("nothing stands out any more that slows the steps down".into()),
+            ),
+            Report::Progress { .. } => self.progress(report),
+            Report::Evaluated { step, loss, accuracy } => plain(format!(
+                "step {step}: held-out accuracy {}, loss {}",
+                format::percent(*accuracy),
+                format::loss(*loss)
+            )),
+            Report::Saved { step, digest } => only_if(
+                everything,
+                plain(format!("checkpoint after step {step} saved, digest {}", format::digest(digest))),
+            ),
+            Report::Stable { step, digest, signers } => self.stable(*step, digest, *signers),
             Report::Keeping { peer, run, steps, stable_step, private } => {
                 self.keeps = true;
                 let kind = if *private { "private" } else { "public" };
@@ -101,51 +137,105 @@ impl Narrator {
                     || "no stable checkpoint yet".to_owned(),
                     |step| format!("the newest stable checkpoint is after step {step}"),
                 );
-                vec![
-                    format!("peer {peer}"),
+                let lines = [
+                    format!("this is peer {peer}"),
                     format!("keeps the checkpoints of the {kind} run {}, {steps} steps; {newest}", format::digest(run)),
-                ]
+                ];
+                lines.into_iter().flat_map(plain).collect()
             }
             Report::Fetching { step, bytes, of } => {
-                vec![format!("checkpoint after step {step}: {} of {}", format::bytes(*bytes), format::bytes(*of))]
+                plain(format!("checkpoint after step {step}: {} of {}", format::bytes(*bytes), format::bytes(*of)))
             }
-            Report::Fetched { step, digest } => vec![format!(
+            Report::Fetched { step, digest } => good(format!(
                 "another peer held a newer stable checkpoint: goes on after step {step}, digest {}",
                 format::digest(digest)
-            )],
-            Report::Warning { message } => vec![format!("warning: {message}")],
-            Report::Finished(summary) if self.keeps => vec![match summary.digest.as_str() {
+            )),
+            Report::Warning { message } => bad(format!("warning: {message}")),
+            Report::Finished(summary) if self.keeps => plain(match summary.digest.as_str() {
                 "" => "stopped, without a stable checkpoint".to_owned(),
                 digest => format!("stopped; holds the stable checkpoint after step {}, digest {digest}", summary.steps),
-            }],
-            Report::Finished(summary) => finished(summary),
+            }),
+            Report::Finished(summary) => finished(summary).into_iter().flat_map(plain).collect(),
         }
     }
 
-    fn listening(&mut self, addresses: &[String], ticket: &str) -> Vec<String> {
+    fn listening(&mut self, addresses: &[String], ticket: &str) -> Vec<Line> {
         if self.ticket == ticket {
             return Vec::new();
         }
         self.ticket = ticket.to_owned();
-        let mut lines: Vec<String> = addresses.iter().map(|address| format!("listening on {address}")).collect();
-        // On a line of its own and without decoration: it is there to be copied.
         let (what, verb) = match self.keeps {
             true => ("to fetch its newest stable checkpoint to another machine:", "checkpoint fetch"),
             false => ("to join from another machine:", "join"),
         };
-        lines.extend([String::new(), what.to_owned(), format!("starling {verb} {ticket}"), String::new()]);
-        lines
+        let listening = addresses.iter().map(|address| Line::new(Tone::Plain, format!("listening on {address}")));
+        let empty = || Line::new(Tone::Copy, "");
+        let command = Line::new(Tone::Copy, format!("starling {verb} {ticket}"));
+        listening.chain([empty(), Line::new(Tone::Plain, what), command, empty()]).collect()
+    }
+
+    /// Why it came and what it is, in one line.
+    fn view(&mut self, report: &Report) -> Vec<Line> {
+        let Report::View { generation, members, step, reason, took_ms, forked, .. } = report else { return Vec::new() };
+        let count = members.len();
+        let tone = match count.cmp(&self.members) {
+            std::cmp::Ordering::Less => Tone::Bad,
+            std::cmp::Ordering::Equal => Tone::Plain,
+            std::cmp::Ordering::Greater => Tone::Good,
+        };
+        self.members = count;
+        let fork = if *forked { " of a fork" } else { "" };
+        let view = format!("generation {generation}{fork}: {}, after step {step}", format::members(count));
+        let reason = if reason.is_empty() { String::new() } else { format!("{reason} ({took_ms} ms); ") };
+        vec![Line::new(tone, format!("{reason}{view}"))]
+    }
+
+    fn progress(&self, report: &Report) -> Vec<Line> {
+        let Report::Progress { epoch, .. } = report else { return Vec::new() };
+        let mut figures = super::figures(report);
+        figures.insert(1, format!("epoch {epoch}"));
+        figures.extend(self.stable.map(|step| format!("stable {step}")));
+        vec![Line::new(Tone::Plain, figures.join("  "))]
+    }
+
+    /// The first one is news; then lines of progress tell which it is.
+    fn stable(&mut self, step: u64, digest: &str, signers: usize) -> Vec<Line> {
+        let is_first = self.stable.is_none();
+        self.stable = self.stable.max(Some(step));
+        let more = if self.detail == Detail::All { "" } else { "; -v tells of each that follows" };
+        if self.detail < Detail::All && !is_first {
+            return Vec::new();
+        }
+        let digest = format::digest(digest);
+        let signed = match (signers, self.members) {
+            // Somebody who keeps checkpoints, or nobody knows how many there were.
+            (signers, 0) => format!("{} signed", format::members(signers)),
+            (1, 1) => "this member signed, the only one".to_owned(),
+            (signers, members) if 2 * signers <= members => {
+                format!("{signers} of {members} members signed, among them the casting vote")
+            }
+            (signers, members) => format!("{signers} of {} members signed", members.max(signers)),
+        };
+        vec![Line::new(Tone::Good, format!("checkpoint after step {step} is stable, digest {digest}: {signed}{more}"))]
     }
 }
 
-fn view(generation: u64, rank: u32, count: usize, step: u64, reason: &str, took_ms: u64) -> Vec<String> {
-    let mut lines = Vec::new();
-    if !reason.is_empty() {
-        lines.push(format!("{reason} ({took_ms} ms)"));
+/// What slows the steps down, and what would help.
+pub(crate) fn limit_of(limit: &Limit) -> String {
+    match limit {
+        Limit::Member { peer, speed } => format!("{peer} computes at {speed:.1} x the median of the others"),
+        Limit::Link { from, to, share, codec, codec_share } => {
+            let help = match codec {
+                None => String::new(),
+                Some(codec) if *codec_share == 0.5 => format!("; --codec {codec} would halve that"),
+                Some(codec) => format!("; --codec {codec} would make it {codec_share:.2} of that"),
+            };
+            format!(
+                "the link {from} to {to} is the limit: what it carries takes {} of a step{help}",
+                format::percent(*share)
+            )
+        }
     }
-    let noun = if count == 1 { "member" } else { "members" };
-    lines.push(format!("generation {generation}: {count} {noun}, rank {rank} is here, after step {step}"));
-    lines
 }
 
 fn finished(summary: &Summary) -> Vec<String> {
@@ -153,31 +243,45 @@ fn finished(summary: &Summary) -> Vec<String> {
         Outcome::Complete => format!("complete: all members committed step {}", summary.steps),
         Outcome::Left => format!("left in order after step {}", summary.steps),
     };
-    let loss =
-        summary.loss.map_or_else(|| "none, no step ran here".to_owned(), |loss| format!("{loss:.4} (last batch)"));
-    vec![
-        head,
-        format!("  accuracy  {} on held-out samples", format::percent(summary.accuracy)),
-        format!("  loss      {loss}, {:.4} (held-out)", summary.held_out_loss),
-        format!("  steps     {}, {} in the last view", summary.steps, format::peers(summary.world_size as usize)),
-        format!(
-            "  speed     {}, waiting for the ring {} of {:.1} s",
-            format::rate(summary.samples_per_s),
-            format::percent(summary.waiting_share),
-            summary.stepping_s
-        ),
-        format!(
-            "  traffic   {} sent, {} received",
-            format::bytes(summary.bytes_sent),
-            format::bytes(summary.bytes_received)
-        ),
-        format!("  digest    {}", summary.digest),
-    ]
+    let last = summary.loss.map_or_else(
+        || "none, no step ran here".to_owned(),
+        |loss| format!("{} (last batch)", format::loss(f64::from(loss))),
+    );
+    // Who sent nothing to anybody waited for nobody.
+    let is_alone = summary.bytes_sent == 0 && summary.bytes_received == 0;
+    let waiting = if is_alone {
+        String::new()
+    } else {
+        format!(", waiting for the others {}", format::percent(summary.waiting_share))
+    };
+    let traffic = format!(
+        "  traffic   {} sent, {} received",
+        format::bytes(summary.bytes_sent),
+        format::bytes(summary.bytes_received)
+    );
+    let lines = [
+        Some(head),
+        Some(format!("  accuracy  {} on held-out samples", format::percent(summary.accuracy))),
+        Some(format!("  loss      {last}, {} (held-out)", format::loss(summary.held_out_loss))),
+        Some(format!(
+            "  steps     {}, {} in the last view",
+            summary.steps,
+            format::members(summary.world_size as usize)
+        )),
+        Some(format!("  speed     {} over {:.1} s{waiting}", format::rate(summary.samples_per_s), summary.stepping_s)),
+        (!is_alone).then_some(traffic),
+        Some(format!("  digest    {}", summary.digest)),
+    ];
+    lines.into_iter().flatten().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn texts(narrator: &mut Narrator, report: &Report) -> Vec<String> {
+        narrator.lines(report).into_iter().map(|line| line.text).collect()
+    }
 
     fn view(generation: u64, members: &[&str], reason: &str) -> Report {
         Report::View {
@@ -196,36 +300,36 @@ mod tests {
 
     #[test]
     fn a_ticket_is_told_once_on_a_line_of_its_own() {
-        let mut narrator = Narrator::new();
+        let mut narrator = Narrator::new(Detail::Changes);
         let listening =
             Report::Listening { addresses: vec!["/ip4/192.0.2.1/tcp/1".to_owned()], ticket: "starling1abc".to_owned() };
-        let lines = narrator.lines(&listening);
+        let lines = texts(&mut narrator, &listening);
         assert!(lines.contains(&"starling join starling1abc".to_owned()), "{lines:?}");
-        assert!(narrator.lines(&listening).is_empty());
+        assert!(texts(&mut narrator, &listening).is_empty());
     }
 
     #[test]
     fn a_keeper_invites_to_fetch_and_ends_with_what_it_holds() {
-        let mut narrator = Narrator::new();
+        let mut narrator = Narrator::new(Detail::Changes);
         let (peer, run) = ("12D3KooWabcdef".to_owned(), "cd".repeat(32));
-        narrator.lines(&Report::Keeping { peer, run, steps: 600, stable_step: None, private: true });
+        texts(&mut narrator, &Report::Keeping { peer, run, steps: 600, stable_step: None, private: true });
         let listening = Report::Listening { addresses: Vec::new(), ticket: "starling1abc".to_owned() };
-        let lines = narrator.lines(&listening);
+        let lines = texts(&mut narrator, &listening);
         assert!(lines.contains(&"starling checkpoint fetch starling1abc".to_owned()), "{lines:?}");
         let summary = Summary { steps: 40, digest: "ab".repeat(32), ..Summary::before_the_start() };
-        let lines = narrator.lines(&Report::Finished(summary));
+        let lines = texts(&mut narrator, &Report::Finished(summary));
         assert!(lines.len() == 1 && lines[0].contains("step 40") && lines[0].contains(&"ab".repeat(32)), "{lines:?}");
-        let lines = narrator.lines(&Report::Finished(Summary::before_the_start()));
+        let lines = texts(&mut narrator, &Report::Finished(Summary::before_the_start()));
         assert_eq!(lines, ["stopped, without a stable checkpoint"]);
     }
 
     #[test]
     fn a_view_says_why_it_came() {
-        let mut narrator = Narrator::new();
-        let founded = narrator.lines(&view(1, &["a"], ""));
-        assert_eq!(founded, ["generation 1: 1 member, rank 0 is here, after step 7"]);
+        let mut narrator = Narrator::new(Detail::Changes);
+        let founded = texts(&mut narrator, &view(1, &["a"], ""));
+        assert_eq!(founded, ["generation 1: 1 member, after step 7"]);
         let lines = narrator.lines(&view(2, &["a", "b"], "peer b joined"));
-        assert_eq!(lines, ["peer b joined (41 ms)", "generation 2: 2 members, rank 0 is here, after step 7"]);
+        assert_eq!(lines, [Line::new(Tone::Good, "peer b joined (41 ms); generation 2: 2 members, after step 7")]);
     }
 
     #[test]
@@ -247,9 +351,70 @@ mod tests {
             bytes_received: 4096,
             stepping_s: 2.0,
         };
-        let text = Narrator::new().lines(&Report::Finished(summary)).join("\n");
+        let text = texts(&mut Narrator::new(Detail::Changes), &Report::Finished(summary)).join("\n");
         for part in [&digest, "97.0 %", "0.2500", "0.5000", "600", "25.0 %", "2.0 KiB", "4.0 KiB"] {
             assert!(text.contains(part), "{part} is missing from:\n{text}");
         }
+    }
+
+    #[test]
+    fn all_lines_call_a_peer_the_same() {
+        let mut narrator = Narrator::new(Detail::Changes);
+        let peer = crate::identity::Identity::generate().peer_id().to_string();
+        narrator.lines(&Report::Named { peer: peer.clone(), name: "lab-2".to_owned() });
+        let short = format!("{} (lab-2)", format::peer(&peer));
+        let reports = [
+            view(4, &["a"], &format!("peer {peer} lost: gone")),
+            Report::Suspected { peer: peer.clone(), evidence: "gone".to_owned(), seen_by: Some(peer.clone()) },
+            Report::Turned { peer: peer.clone(), reason: "no".to_owned() },
+            Report::Warning { message: format!("peer {peer} sent nonsense") },
+            Report::Limit { limit: Some(Limit::Member { peer: peer.clone(), speed: 0.21 }) },
+        ];
+        for report in reports {
+            let lines = texts(&mut narrator, &report).join("\n");
+            assert!(lines.contains(&short) && !lines.contains(&peer), "{lines}");
+        }
+    }
+
+    #[test]
+    fn checkpoints_are_told_once_and_then_with_the_steps() {
+        let saved = |step| Report::Saved { step, digest: "ab".repeat(32) };
+        let stable = |step, signers| Report::Stable { step, digest: "ab".repeat(32), signers };
+        let step = Report::Progress {
+            step: 250,
+            generation: 1,
+            steps: 300,
+            epoch: 2,
+            loss: -0.000_01,
+            samples_per_s: 1234.0,
+            waiting_share: 0.5,
+            members: 2,
+            eta_s: 90.0,
+        };
+        let mut narrator = Narrator::new(Detail::Changes);
+        narrator.lines(&view(2, &["a", "b"], ""));
+        assert!(narrator.lines(&saved(100)).is_empty());
+        let first = texts(&mut narrator, &stable(100, 1)).join("\n");
+        assert!(first.contains("1 of 2 members signed, among them the casting vote; -v tells"), "{first}");
+        for step in (200..20_000).step_by(100) {
+            assert!(narrator.lines(&saved(step)).is_empty() && narrator.lines(&stable(step, 2)).is_empty());
+        }
+        let line =
+            "step 250/300  epoch 2  loss 0.0000  1 234 samples/s  1 min left  2 members  waiting 50.0 %  stable 19900";
+        assert_eq!(texts(&mut narrator, &step), [line]);
+        let mut all = Narrator::new(Detail::All);
+        all.lines(&view(1, &["a"], ""));
+        assert_eq!(all.lines(&saved(100)).len(), 1);
+        assert!(texts(&mut all, &stable(100, 1))[0].ends_with("this member signed, the only one"));
+        assert!(texts(&mut all, &stable(200, 3))[0].ends_with("3 of 3 members signed"), "some left since");
+    }
+
+    #[test]
+    fn who_was_alone_waited_for_nobody() {
+        let alone = Summary { run: "ab".repeat(32), waiting_share: 0.2, world_size: 1, ..Summary::before_the_start() };
+        let text = texts(&mut Narrator::new(Detail::Changes), &Report::Finished(alone)).join("\n");
+        assert!(!text.contains("waiting") && !text.contains("traffic") && text.contains("1 member in"), "{text}");
+        let stopped = texts(&mut Narrator::new(Detail::Changes), &Report::Stopped);
+        assert_eq!(stopped, ["stopped before it took part in a run"]);
     }
 }

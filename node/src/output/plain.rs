@@ -1,53 +1,66 @@
 //! Reports as lines on stdout, for files and pipes.
 
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
 
-use super::{Narrator, print_line};
+use super::{Detail, Narrator, Throttle, clock, print_line};
 use crate::report::{Observer, Report};
 
-/// How often progress is worth a line.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Prints what happens, and progress about once a second.
+/// Prints what happens, each line with its time, and progress ever more rarely.
 #[derive(Debug)]
 pub struct Plain {
     state: Mutex<State>,
+    began: Instant,
 }
 
 #[derive(Debug)]
 struct State {
     narrator: Narrator,
-    /// When the last line about progress was printed.
-    progress: Option<Instant>,
+    /// Of lines about steps.
+    steps: Throttle,
+    /// Of lines about downloads.
+    downloads: Throttle,
 }
 
 impl Plain {
     /// Nothing is printed yet.
-    pub fn new() -> Self {
-        Self { state: Mutex::new(State { narrator: Narrator::new(), progress: None }) }
+    pub fn new(detail: Detail) -> Self {
+        let (steps, downloads) = (Throttle::default(), Throttle::default());
+        Self { state: Mutex::new(State { narrator: Narrator::new(detail), steps, downloads }), began: Instant::now() }
     }
 }
 
-impl Default for Plain {
-    fn default() -> Self {
-        Self::new()
+impl State {
+    /// Whether a report is worth lines, besides those that are ever.
+    fn admits(&mut self, now: std::time::Duration, report: &Report) -> bool {
+        match report {
+            Report::Progress { step, steps, .. } => self.steps.admits(now, *step, *steps) || step == steps,
+            Report::Syncing { bytes, of, .. }
+            | Report::Fetching { bytes, of, .. }
+            | Report::Downloading { bytes, of } => self.downloads.admits(now, *bytes, *of) || bytes == of,
+            Report::View { .. } => {
+                // Whoever reads of a new view wants to know that steps go on.
+                self.steps.reset();
+                true
+            }
+            _ => true,
+        }
     }
 }
 
 impl Observer for Plain {
     fn report(&self, report: &Report) {
+        self.report_at(SystemTime::now(), report);
+    }
+
+    fn report_at(&self, at: SystemTime, report: &Report) {
         // A lock poisoned by a panic elsewhere still guards sound data.
-        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Report::Progress { step, steps, .. } = report {
-            let is_due = state.progress.is_none_or(|last| last.elapsed() >= PROGRESS_INTERVAL);
-            if !is_due && step != steps {
-                return;
-            }
-            state.progress = Some(Instant::now());
-        }
-        for line in state.narrator.lines(report) {
-            print_line(&line);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = state.admits(self.began.elapsed(), report);
+        let lines = state.narrator.lines(report);
+        if is_due {
+            let time = clock::of_day(at);
+            lines.iter().filter(|line| !line.text.is_empty()).for_each(|line| print_line(&line.in_file(&time)));
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Reports on a terminal: a bar for the steps, and lines above it.
 
-use std::sync::Mutex;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Console, Narrator, format, print_line};
+use super::{Console, Detail, Gauge, Line, Narrator, clock, print_line, short_figures};
 use crate::report::{Observer, Report};
 
-/// How often the bar's spinner and clock move by themselves.
+/// How often the spinner moves by itself.
 const TICK: Duration = Duration::from_millis(200);
 
 /// A progress bar on stderr; the summary at the end goes to stdout.
@@ -16,80 +16,61 @@ const TICK: Duration = Duration::from_millis(200);
 pub struct Terminal {
     console: Console,
     bar: ProgressBar,
+    gauge: Gauge,
     narrator: Mutex<Narrator>,
 }
 
 impl Terminal {
     /// Shows a bar on `console`.
-    pub fn new(console: Console) -> Self {
+    pub fn new(console: Console, detail: Detail) -> Self {
         let bar = console.bars().add(ProgressBar::no_length());
         bar.set_style(waiting_style());
         bar.set_message("starting");
         bar.enable_steady_tick(TICK);
-        Self { console, bar, narrator: Mutex::new(Narrator::new()) }
+        Self { console, bar, gauge: Gauge::of_locale(), narrator: Mutex::new(Narrator::new(detail)) }
     }
 
-    fn lines(&self, report: &Report) -> Vec<String> {
+    fn lines(&self, report: &Report) -> Vec<Line> {
         // A lock poisoned by a panic elsewhere still guards sound data.
-        self.narrator.lock().unwrap_or_else(std::sync::PoisonError::into_inner).lines(report)
+        self.narrator.lock().unwrap_or_else(PoisonError::into_inner).lines(report)
     }
 
-    fn say(&self, report: &Report) {
-        for line in self.lines(report) {
-            self.console.line(&line);
-        }
+    /// Shows what the peer is at instead of the bar.
+    fn wait(&self, report: &Report) {
+        self.bar.set_style(waiting_style());
+        self.bar.set_message(self.lines(report).iter().map(|line| line.text.as_str()).collect::<Vec<_>>().join(" "));
     }
 }
 
 impl Observer for Terminal {
     fn report(&self, report: &Report) {
+        self.report_at(SystemTime::now(), report);
+    }
+
+    fn report_at(&self, at: SystemTime, report: &Report) {
         match report {
             Report::WarmingUp { .. }
             | Report::Downloading { .. }
             | Report::Waiting { .. }
             | Report::Syncing { .. }
             | Report::Fetching { .. }
-            | Report::Paused { .. }
-            | Report::Awaiting { .. } => self.bar.set_message(self.lines(report).join(" ")),
-            Report::Progress { step, steps, loss, samples_per_s, .. } => {
-                if self.bar.length() != Some(*steps) {
-                    self.bar.set_style(stepping_style());
-                    self.bar.set_length(*steps);
-                    // A run that goes on from a checkpoint did not take those steps just now.
-                    self.bar.set_position(*step);
-                    self.bar.reset_eta();
-                }
-                self.bar.set_position(*step);
-                self.bar.set_message(format!("loss {loss:.4}  {}", format::rate(*samples_per_s)));
+            | Report::Awaiting { .. }
+            | Report::Paused { .. } => self.wait(report),
+            Report::Progress { step, steps, .. } => {
+                // It keeps what later lines need.
+                self.lines(report);
+                let line = self.gauge.render(self.console.width(), "", (*step, *steps), &short_figures(report));
+                self.bar.set_style(stepping_style());
+                self.bar.set_message(line);
             }
             Report::Finished(_) | Report::Stopped => {
                 self.bar.finish_and_clear();
-                self.lines(report).iter().for_each(|line| print_line(line));
+                self.lines(report).iter().for_each(|line| print_line(&line.text));
             }
-            Report::Started { .. }
-            | Report::Data(_)
-            | Report::Listening { .. }
-            | Report::Connecting { .. }
-            | Report::Asking { .. }
-            | Report::Answered { .. }
-            | Report::Returning { .. }
-            | Report::BegunFrom { .. }
-            | Report::Invitation { .. }
-            | Report::Joining { .. }
-            | Report::JoinerLost { .. }
-            | Report::Turned { .. }
-            | Report::View { .. }
-            | Report::Suspected { .. }
-            | Report::Evicted { .. }
-            | Report::Synced { .. }
-            | Report::Linked(_)
-            | Report::Measured { .. }
-            | Report::Evaluated { .. }
-            | Report::Saved { .. }
-            | Report::Stable { .. }
-            | Report::Keeping { .. }
-            | Report::Fetched { .. }
-            | Report::Warning { .. } => self.say(report),
+            _ => {
+                let time = clock::of_day(at);
+                self.lines(report).iter().for_each(|line| self.console.line(&line.on_terminal(&time)));
+            }
         }
     }
 }
@@ -106,6 +87,5 @@ fn waiting_style() -> ProgressStyle {
 }
 
 fn stepping_style() -> ProgressStyle {
-    ProgressStyle::with_template("{bar:30} step {pos}/{len}  {msg}  {eta} left")
-        .expect("invariant: the template is valid")
+    ProgressStyle::with_template("{wide_msg}").expect("invariant: the template is valid")
 }

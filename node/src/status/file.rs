@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::{Phase, Process, Status};
+use crate::output::clock;
 use crate::report::{Observer, Report};
 
 /// How often news that can wait is written.
@@ -37,7 +38,7 @@ struct Slot {
 impl StatusFile {
     /// For the node of this process. Nothing is written before the first report.
     pub fn new(data_dir: &Path) -> Self {
-        let status = Status { process: Process::this(), ..Status::default() };
+        let status = Status { process: Process::this(), began: clock::utc(SystemTime::now()), ..Status::default() };
         let slot = Slot { status, is_new: false, is_urgent: false, is_closed: false };
         let shared =
             Arc::new(Shared { data_dir: data_dir.to_owned(), slot: Mutex::new(slot), changed: Condvar::new() });

@@ -3,6 +3,7 @@
 //! The file is `status.json` in the data directory. It holds the ticket, so only its owner may read it.
 
 mod file;
+mod member;
 mod process;
 
 use std::collections::BTreeMap;
@@ -11,13 +12,16 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use file::StatusFile;
+pub use member::Member;
 pub use process::Process;
 
 use crate::error::NodeError;
 use crate::private_file;
-use crate::report::{Links, MeasuredLink, Outcome, Report};
+use crate::report::{Limit, LinkCost, Links, MeasuredLink, Outcome, Pace, Report};
 
 const FILE: &str = "status.json";
+/// Names that are kept.
+const MAX_NAMES: usize = 4096;
 
 /// What the file says.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -26,8 +30,12 @@ pub struct Status {
     /// The process that wrote it.
     #[serde(flatten)]
     pub process: Process,
+    /// When the node began, in UTC.
+    pub began: String,
     /// Its peer id.
     pub peer: String,
+    /// What peers are called, by peer id: those that told a name.
+    pub names: BTreeMap<String, String>,
     /// The run's id, hex.
     pub run: String,
     /// What another machine passes to `starling join`; empty until others can reach this one.
@@ -46,6 +54,12 @@ pub struct Status {
     pub links: Option<Links>,
     /// By member of the view, what this one has measured of the link to it.
     pub measured: BTreeMap<String, MeasuredLink>,
+    /// By sender, the link that is busiest of those over which the plan has it send.
+    pub busiest: BTreeMap<String, LinkCost>,
+    /// What each member did in the last second or so of steps.
+    pub paces: Vec<Pace>,
+    /// What makes the steps as slow as they are; `None` if nothing stands out.
+    pub limit: Option<Limit>,
     /// The last committed step.
     pub step: u64,
     /// The run's last step.
@@ -56,6 +70,10 @@ pub struct Status {
     pub loss: Option<f32>,
     /// Samples of the global batch per second.
     pub samples_per_s: f64,
+    /// Share of the time spent waiting for the others, 0 to 1.
+    pub waiting_share: f64,
+    /// Seconds until the last step, if all goes on as it does; `None` while no steps run.
+    pub eta_s: Option<f64>,
     /// Share of held-out samples classified right, when last measured.
     pub accuracy: Option<f64>,
     /// What the node is at.
@@ -141,6 +159,8 @@ impl Status {
                 self.members.clone_from(members);
                 self.change.clone_from(reason);
                 self.measured.retain(|peer, _| members.contains(peer));
+                self.busiest.clear();
+                self.paces.clear();
                 // This view's links come with a report of their own.
                 self.links = None;
                 true
@@ -153,8 +173,33 @@ impl Status {
                 self.measured.extend(links.iter().map(|(peer, link)| (peer.clone(), *link)));
                 false
             }
-            Report::Progress { step, steps, loss, samples_per_s, .. } => {
+            Report::Named { peer, name } => {
+                if self.names.len() < MAX_NAMES {
+                    self.names.insert(peer.clone(), name.clone());
+                }
+                false
+            }
+            Report::Costs { links, .. } => {
+                let cost = |link: &LinkCost| link.agreed.map_or(0.0, |agreed| link.bytes as f64 / agreed.mbit);
+                for link in links {
+                    let busiest = self.busiest.entry(link.from.clone()).or_insert_with(|| link.clone());
+                    if cost(link) > cost(busiest) {
+                        *busiest = link.clone();
+                    }
+                }
+                false
+            }
+            Report::Members { members, .. } => {
+                self.paces.clone_from(members);
+                false
+            }
+            Report::Limit { limit } => {
+                self.limit.clone_from(limit);
+                true
+            }
+            Report::Progress { step, steps, loss, samples_per_s, waiting_share, eta_s, .. } => {
                 let is_first = self.phase != Phase::Stepping;
+                (self.waiting_share, self.eta_s) = (*waiting_share, Some(*eta_s));
                 (self.step, self.steps, self.samples_per_s) = (*step, *steps, *samples_per_s);
                 (self.loss, self.phase) = (Some(*loss), Phase::Stepping);
                 is_first
@@ -184,7 +229,12 @@ impl Status {
                     Outcome::Left => Phase::Left,
                 };
                 (self.step, self.loss) = (summary.steps, summary.loss.or(self.loss));
-                (self.samples_per_s, self.accuracy) = (summary.samples_per_s, Some(summary.accuracy));
+                // A keeper, and who was stopped before the start, has no figures.
+                if summary.stepping_s > 0.0 {
+                    (self.samples_per_s, self.waiting_share) = (summary.samples_per_s, summary.waiting_share);
+                    self.accuracy = Some(summary.accuracy);
+                }
+                (self.eta_s, self.limit) = (None, None);
                 true
             }
             Report::Stopped => self.enter(Phase::Left),
@@ -213,6 +263,7 @@ impl Status {
 
     /// True if this is news.
     fn enter(&mut self, phase: Phase) -> bool {
+        self.eta_s = None;
         std::mem::replace(&mut self.phase, phase) != phase
     }
 

@@ -63,6 +63,8 @@ fn reports() -> Vec<Report> {
             loss: 2.5,
             samples_per_s: 10.0,
             waiting_share: 0.5,
+            members: 2,
+            eta_s: 60.0,
         },
         Report::Evaluated { step: 7, loss: 2.5, accuracy: 0.25 },
     ]
@@ -166,4 +168,37 @@ fn the_living_are_told_from_the_dead() {
     assert_eq!(Process { started: Some(1), ..this }.is_alive(), Some(false));
     // Numbers above the kernel's limit are never given out.
     assert_eq!(Process { pid: u32::MAX, started: None }.is_alive(), Some(false));
+}
+
+#[test]
+fn each_member_has_a_row_with_what_is_known_of_it() {
+    let mut status = Status::default();
+    for report in reports() {
+        status.update(&report);
+    }
+    assert_eq!(status.rows().len(), 2);
+    assert_eq!(status.rows()[0].samples_per_s, None, "no step was counted yet");
+    let pace = |peer: &str, samples, samples_per_s| Pace {
+        peer: peer.to_owned(),
+        samples,
+        samples_per_s,
+        computing_share: 0.25,
+        syncing: samples_per_s.is_none(),
+    };
+    status.update(&Report::Named { peer: "other".to_owned(), name: "lab-2".to_owned() });
+    let members = vec![pace("other", 30, Some(120.0)), pace("peer", 10, None)];
+    status.update(&Report::Members { seconds: 1.0, steps: 4, members });
+    let agreed = |mbit| Some(MeasuredLink { rtt_ms: 20.0, mbit });
+    let link = |to: &str, agreed| LinkCost { from: "peer".to_owned(), to: to.to_owned(), bytes: 1000, agreed };
+    let links = vec![link("x", agreed(50.0)), link("y", agreed(4.0)), link("z", None)];
+    status.update(&Report::Costs { links, codec: "f32".to_owned() });
+    let [other, own] = &status.rows()[..] else { panic!("two members") };
+    assert_eq!((other.name.as_deref(), other.samples_per_s, other.share), (Some("lab-2"), Some(120.0), Some(0.75)));
+    assert_eq!((other.waiting_share, other.link.as_deref()), (Some(0.75), Some("direct")));
+    assert_eq!((own.mbit, own.rtt_ms, own.link.as_deref()), (Some(4.0), Some(20.0), None));
+    assert_eq!((own.waiting_share, own.syncing), (None, true));
+    status.update(&Report::Limit { limit: Some(Limit::Member { peer: "other".to_owned(), speed: 0.2 }) });
+    assert!(status.limit.is_some());
+    status.update(&Report::Finished(summary(Outcome::Complete)));
+    assert_eq!((status.limit, status.eta_s), (None, None));
 }

@@ -3,26 +3,24 @@
 use std::time::Duration;
 
 use starling_topology::ledger::UNMEASURED;
-use starling_train::{Balance, contribution};
+use starling_train::contribution;
 
-/// Measures computing, not waiting.
+/// Measures computing, not waiting. It is told also where shares are equal: people want to know who is slow.
 #[derive(Debug)]
 pub(super) struct Speed {
-    balance: Balance,
     /// Whether the device is past its first step, in which it compiles and allocates.
     is_warm: bool,
     told: u32,
 }
 
 impl Speed {
-    pub(super) fn new(balance: Balance) -> Self {
-        Self { balance, is_warm: false, told: UNMEASURED }
+    pub(super) fn new() -> Self {
+        Self { is_warm: false, told: UNMEASURED }
     }
 
     /// Takes in that `samples` took this long.
     pub(super) fn measure(&mut self, samples: u64, took: Duration) {
-        let is_told = self.is_warm && self.balance == Balance::Speed;
-        self.told = if is_told { contribution::speed(samples, took) } else { UNMEASURED };
+        self.told = if self.is_warm { contribution::speed(samples, took) } else { UNMEASURED };
         self.is_warm |= samples > 0;
     }
 
@@ -40,21 +38,13 @@ mod tests {
 
     #[test]
     fn the_first_step_and_steps_without_samples_measure_nothing() {
-        let mut speed = Speed::new(Balance::Speed);
+        let mut speed = Speed::new();
         speed.measure(0, SECOND);
         speed.measure(100, SECOND);
         assert_eq!(speed.told(), UNMEASURED);
         speed.measure(100, SECOND);
         assert_eq!(speed.told(), contribution::speed(100, SECOND));
         speed.measure(0, SECOND);
-        assert_eq!(speed.told(), UNMEASURED);
-    }
-
-    #[test]
-    fn where_shares_are_equal_nobody_tells_its_speed() {
-        let mut speed = Speed::new(Balance::Equal);
-        speed.measure(100, SECOND);
-        speed.measure(100, SECOND);
         assert_eq!(speed.told(), UNMEASURED);
     }
 }

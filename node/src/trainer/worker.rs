@@ -8,7 +8,7 @@ use starling_topology::{Generation, ViewId};
 use starling_train::{Gradient, ResultRecord, StepReport, Trainer};
 use tokio::sync::{mpsc, watch};
 
-use super::{Busy, Company, Duties, Journal, Pace, Speed, Totals, TrainerEvent};
+use super::{Busy, Census, Company, Duties, Journal, Pace, Speed, Totals, TrainerEvent};
 use crate::contribution::{Brought, Contribution};
 use crate::error::NodeError;
 use crate::exchange::{At, Exchange, Next, Part, Turn};
@@ -48,6 +48,7 @@ pub(super) struct Worker {
     pub(super) journal: Journal,
     pub(super) totals: Totals,
     pub(super) pace: Pace,
+    pub(super) census: Census,
 }
 
 impl Worker {
@@ -172,14 +173,18 @@ impl Worker {
         }
         self.at = At { step: report.step, ..At::default() };
         self.totals.loss = Some(report.loss);
+        let (generation, view) = self.company.exchange.view().unwrap_or((Generation(0), ViewId::NONE));
         // A step that others took while the state was on its way says nothing about speed.
         if let Some(began) = began {
-            self.totals.stepping += began.elapsed();
+            let took = began.elapsed();
+            self.totals.stepping += took;
             self.totals.waiting += waited;
             self.totals.samples += report.samples;
+            self.pace.count(generation, report.samples, took, waited);
+            if let Some(members) = self.census.count(&record.members, &report, took) {
+                self.company.observer.report(&members);
+            }
         }
-        let (generation, view) = self.company.exchange.view().unwrap_or((Generation(0), ViewId::NONE));
-        self.pace.count(generation, report.samples, waited);
         self.journal.note(&report, (generation, view));
         if is_due(report.step - 1, self.duties.checkpoint_every) {
             // The run may begin anew from there, when all processes are gone.
@@ -189,13 +194,13 @@ impl Worker {
         if is_everybody_ready(record) {
             self.company.snapshots.clear_before(record.step);
         }
-        self.commit(&report, saver)
+        self.commit(&report, record.members.len(), saver)
     }
 
-    fn commit(&mut self, report: &StepReport, saver: &mut Saver) -> Result<(), NodeError> {
+    fn commit(&mut self, report: &StepReport, members: usize, saver: &mut Saver) -> Result<(), NodeError> {
         let last = report.step >= self.trainer.steps();
         if last || self.pace.is_due() {
-            let progress = self.pace.take(report, self.trainer.steps());
+            let progress = self.pace.take(report, self.trainer.steps(), members);
             self.company.observer.report(&progress);
         }
         if last {

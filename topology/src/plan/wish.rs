@@ -66,7 +66,7 @@ impl Wish {
     }
 
     /// The same for those who have planned the view's ring already.
-    pub(crate) fn agree_over(self, ring: &Ring, view: &View, bucket: Bucket) -> Agreed {
+    pub fn agree_over(self, ring: &Ring, view: &View, bucket: Bucket) -> Agreed {
         let world = ring.world_size();
         let is_severed = |from: Rank, to: Rank| view.is_severed(ring.peer(from), ring.peer(to));
         let costs = view.costs().map(|_| ring.arrange(&view_costs(view)));

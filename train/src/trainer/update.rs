@@ -107,6 +107,7 @@ impl Trainer {
             epoch: committed.epoch,
             contributions: committed.contributions,
             returned: committed.returned,
+            speeds: contribution::speeds(slots, self.manifest.batch_size),
         })
     }
 

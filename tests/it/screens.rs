@@ -1,0 +1,138 @@
+//! What people see: few lines, names beside short ids, who slows the steps down, a demo in a terminal.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use starling_tests::{OwnedChild, Peer, PeerOptions, binary, starling};
+use tempfile::TempDir;
+
+/// Takes four fifths of a process's time away, again and again, until it is gone.
+const STARVE: &str = "while kill -STOP $0 2>/dev/null; do sleep .08; kill -CONT $0; sleep .02; done";
+
+fn run(dir: &TempDir, flags: &str) -> (String, String) {
+    let mut command = starling(dir.path());
+    command.args(["run", "--device", "cpu", "--listen", "/ip4/127.0.0.1/tcp/0", "--data-dir", "state"]);
+    let output = command.args(flags.split_whitespace()).output().expect("starling starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    assert!(output.status.success(), "{}", text(output.stderr));
+    (text(output.stdout), text(output.stderr))
+}
+
+/// Whether a line begins with a time of day.
+fn is_timed(line: &str) -> bool {
+    let is_digit = |at: usize| line.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+    [0, 1, 3, 4, 6, 7].into_iter().all(is_digit) && line.get(2..3) == Some(":") && line.get(5..6) == Some(":")
+}
+
+#[test]
+fn a_long_run_has_few_lines_and_each_its_time() {
+    let dir = TempDir::new().expect("a temp dir");
+    let (stdout, _) = run(&dir, "--model softmax --batch-size 8 --steps 10000 --checkpoint-every 10");
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert!((15..=200).contains(&lines.len()), "{} lines", lines.len());
+    assert!(lines.iter().all(|line| is_timed(line)), "{stdout}");
+    for part in ["starling join starling1", "is stable", "generation 1: 1 member", "complete: all members", "  stable "]
+    {
+        assert!(stdout.contains(part), "{part} is missing from {stdout}");
+    }
+    assert!(!stdout.contains("waiting"), "nobody was there to wait for:\n{stdout}");
+    let view = stdout.find("generation 1:").expect("it is there");
+    assert!(view < stdout.find("step 1/").unwrap_or(usize::MAX), "a step before its view:\n{stdout}");
+}
+
+#[test]
+fn who_wants_only_errors_gets_nothing_else() {
+    let dir = TempDir::new().expect("a temp dir");
+    assert_eq!(run(&dir, "--steps 50 --quiet --momentum 0.5"), (String::new(), String::new()));
+    let dir = TempDir::new().expect("a temp dir");
+    let (stdout, _) = run(&dir, "--steps 300 --momentum 0.5 -v");
+    assert!(stdout.contains("warning: --momentum: run.momentum has no effect"), "{stdout}");
+    assert!(stdout.contains(" saved, digest"), "{stdout}");
+}
+
+#[test]
+fn members_are_told_each_others_names() {
+    let founder = Peer::run(&PeerOptions::flags("--min-peers 2 --steps 400").with("--name", "lab 1"));
+    let joiner = Peer::join(&founder.ticket(), &PeerOptions::default().with("--name", "lab-2"));
+    for (peer, of, name) in [(&founder, &founder, "lab 1"), (&founder, &joiner, "lab-2"), (&joiner, &founder, "lab 1")]
+    {
+        let of = of.id();
+        let named = peer.wait_for("a name", |event| event["event"] == "named" && event["peer"] == of.as_str());
+        assert_eq!(named["name"], name);
+        assert!(named["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{named}");
+    }
+    let dir = founder.dir();
+    founder.finish().summary();
+    joiner.finish().summary();
+    let mut status = starling(dir.path());
+    let output = status.args(["status", "--data-dir", "state"]).output().expect("it runs");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("(lab 1)"), "{output:?}");
+    let long = "x".repeat(33);
+    for name in ["\u{1b}[31mred", "", &long] {
+        let mut command = starling(dir.path());
+        let output = command.args(["run", "--data-dir", "other", "--name", name]).output().expect("it runs");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains("--name: network.name") && !error.contains('\u{1b}'), "{error:?}");
+    }
+}
+
+#[test]
+fn every_member_learns_who_computes_slowly() {
+    let steps = "--steps 100000000 --model mlp:256 --batch-size 256 --checkpoint-every 0";
+    let founder = Peer::run(&PeerOptions::flags(&format!("--min-peers 3 {steps}")));
+    let others = [(); 2].map(|()| Peer::join(&founder.ticket(), &PeerOptions::flags("--checkpoint-every 0")));
+    founder.wait_for_view(3);
+    let [fast, slow] = &others;
+    let id = slow.id();
+    let mut starve = Command::new("sh");
+    starve.args(["-c", STARVE, &slow.pid().to_string()]).stdin(Stdio::null());
+    let _starve: OwnedChild = starve.spawn().expect("a shell").into();
+    let names = |event: &Value| event["event"] == "limit" && event["limit"]["peer"] == id.as_str();
+    for peer in [&founder, fast, slow] {
+        let limit = peer.wait_for("who is slow", names);
+        assert!(limit["limit"]["speed"].as_f64().is_some_and(|speed| speed < 0.5), "{limit}");
+    }
+    let mut status = starling(founder.dir().path());
+    let output = status.args(["status", "--json", "--data-dir", "state"]).output().expect("it runs");
+    let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(status["rows"].as_array().map(Vec::len), Some(3), "{status}");
+}
+
+#[test]
+fn a_demo_in_a_terminal_tells_what_happens_on_lines_of_their_own() {
+    let dir = TempDir::new().expect("a temp dir");
+    let demo = format!("stty cols 80 rows 24; {} demo --steps 600", binary().display());
+    let mut command = Command::new("script");
+    command.args(["-qec", &demo, "/dev/null"]).current_dir(dir.path()).stdin(Stdio::null());
+    for name in ["NO_COLOR", "CLICOLOR", "LC_ALL", "LC_CTYPE", "LANG"] {
+        command.env_remove(name);
+    }
+    let output = command.env("TERM", "xterm-256color").output().expect("script is there");
+    let screen = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{screen}");
+    let lines: Vec<String> = screen.split("\r\n").map(without_codes).collect();
+    for told in ["killed peer ", "a new ring without it after", "starts, to join them", "is a full member after"] {
+        let line =
+            lines.iter().find(|line| line.contains(told)).unwrap_or_else(|| panic!("{told} is missing: {screen}"));
+        assert!(is_timed(line), "{line:?}");
+    }
+    assert!(screen.contains("\u{1b}[32m"), "a terminal has colours");
+    let table = lines.iter().skip_while(|line| !line.contains("samples/s") || !line.contains("digest"));
+    assert!(table.clone().count() > 4 && table.take(6).all(|line| line.chars().count() <= 80), "{screen}");
+}
+
+/// What remains of a line on a screen without colours, moves of the cursor, and what was drawn over.
+fn without_codes(line: &str) -> String {
+    let mut text = String::new();
+    let mut chars = line.chars();
+    while let Some(char) = chars.next() {
+        match char {
+            // A sequence ends with its letter.
+            '\u{1b}' => _ = chars.by_ref().find(char::is_ascii_alphabetic),
+            '\r' => text.clear(),
+            char => text.push(char),
+        }
+    }
+    text
+}
