@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use starling_node::cli::{self, Cli};
@@ -35,7 +35,8 @@ fn main() -> ExitCode {
             let line = one_line(error.as_ref());
             let _ = writeln!(io::stderr(), "error: {line}");
             if json {
-                let _ = output::print(&format!("{{\"event\":\"failed\",\"error\":{}}}\n", serde_json::json!(line)));
+                let failed = format!("{{\"event\":\"failed\",\"error\":{}}}", serde_json::json!(line));
+                let _ = output::print(&format!("{}\n", output::json_line(SystemTime::now(), &failed)));
             }
             ExitCode::from(error.downcast_ref().map_or(EXIT_FAILED, CommandError::exit_code))
         }

@@ -17,8 +17,14 @@ impl Observer for Json {
     }
 
     fn report_at(&self, at: SystemTime, report: &Report) {
-        print_line(&timed(at, json!(report)).to_string());
+        print_line(&line(at, &serde_json::to_string(report).expect("invariant: a report is plain data")));
     }
+}
+
+/// An object's text with its time behind the rest, so that the kind of an event stays in front.
+pub fn line(at: SystemTime, object: &str) -> String {
+    let fields = object.strip_suffix('}').unwrap_or(object);
+    format!("{fields},\"time\":\"{}\"}}", clock::utc(at))
 }
 
 /// An object with its time, in UTC.
@@ -40,5 +46,7 @@ mod tests {
         assert_eq!(object, json!({ "event": "synced", "step": 7, "time": "1970-01-01T00:00:00.000Z" }));
         assert_eq!(serde_json::from_value::<Report>(object).expect("a report"), report);
         assert_eq!(timed(SystemTime::UNIX_EPOCH, json!([1])), json!([1]));
+        let text = line(SystemTime::UNIX_EPOCH, "{\"event\":\"synced\",\"step\":7}");
+        assert_eq!(text, "{\"event\":\"synced\",\"step\":7,\"time\":\"1970-01-01T00:00:00.000Z\"}");
     }
 }

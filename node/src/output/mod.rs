@@ -25,7 +25,7 @@ use std::time::SystemTime;
 pub use console::Console;
 pub use figures::{figures, short_figures};
 pub use gauge::Gauge;
-pub use json::{Json, timed};
+pub use json::{Json, line as json_line, timed};
 pub use line::{Line, Tone};
 pub use names::Names;
 pub use narrator::Narrator;
