@@ -12,7 +12,6 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
         Report::Connecting { peers } => vec![format!("connecting to {}", names(peers))],
         Report::Asking { peers } => vec![format!("asking {} who still trains this run", names(peers))],
         Report::Answered { peer, live, stable_step, trouble } => {
-            let peer = format::peer(peer);
             let held = stable_step.map_or_else(
                 || "it holds no stable checkpoint".to_owned(),
                 |step| format!("its newest stable checkpoint is after step {step}"),
@@ -57,9 +56,9 @@ fn returning(way: WayBack, peers: &[String]) -> String {
     }
 }
 
-/// `…bc4xyz, …9xyabc and 3 others`.
+/// As in `A, B and 3 others`, by their whole ids: whoever shows a line calls peers as it does in all others.
 fn names(peers: &[String]) -> String {
-    let mut named: Vec<String> = peers.iter().take(MAX_NAMED).map(|peer| format::peer(peer)).collect();
+    let mut named: Vec<String> = peers.iter().take(MAX_NAMED).cloned().collect();
     match peers.len().saturating_sub(MAX_NAMED) {
         0 => {}
         1 => named.push("1 other".to_owned()),
@@ -78,19 +77,19 @@ mod tests {
     #[test]
     fn many_peers_are_counted_and_few_are_named() {
         let peers: Vec<String> = (0..5).map(|number| format!("12D3KooWpeer0{number}")).collect();
-        assert_eq!(names(&peers[..1]), "…peer00");
-        assert_eq!(names(&peers[..2]), "…peer00 and …peer01");
-        assert_eq!(names(&peers[..4]), "…peer00, …peer01, …peer02 and 1 other");
-        assert_eq!(names(&peers), "…peer00, …peer01, …peer02 and 2 others");
+        assert_eq!(names(&peers[..1]), "12D3KooWpeer00");
+        assert_eq!(names(&peers[..2]), "12D3KooWpeer00 and 12D3KooWpeer01");
+        assert_eq!(names(&peers[..4]), "12D3KooWpeer00, 12D3KooWpeer01, 12D3KooWpeer02 and 1 other");
+        assert_eq!(names(&peers), "12D3KooWpeer00, 12D3KooWpeer01, 12D3KooWpeer02 and 2 others");
     }
 
     #[test]
     fn whoever_waits_says_for_whom() {
         let peers = vec!["12D3KooWabcbc4xyz".to_owned()];
         let first = lines(&Report::Awaiting { peers: peers.clone(), stayed: true, for_s: 0 });
-        assert_eq!(first, ["waiting for …bc4xyz, which stayed when this one left"]);
+        assert_eq!(first, ["waiting for 12D3KooWabcbc4xyz, which stayed when this one left"]);
         let later = lines(&Report::Awaiting { peers: peers.clone(), stayed: false, for_s: 20 });
-        assert_eq!(later, ["waiting for …bc4xyz to let this one in (for 20 s now)"]);
+        assert_eq!(later, ["waiting for 12D3KooWabcbc4xyz to let this one in (for 20 s now)"]);
         let answer = Report::Answered { peer: peers[0].clone(), live: false, stable_step: Some(7), trouble: None };
         assert!(lines(&answer)[0].contains("after step 7"), "{:?}", lines(&answer));
     }
