@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const RUN: &str = "--model mlp:8 --steps 100000000 --max-stall-ms 4000 --checkpoint-every 500";
 const OWN: &str = "--checkpoint-every 500";
-/// Environment variable: how many of the founder's 216 sequences are gone through [default: 3].
+/// Environment variable: which of the founder's 216 sequences are gone through, as in `0..216` [default: 0..3].
 const SEQUENCES: &str = "STARLING_TEST_SEQUENCES";
 
 fn fresh() -> Arc<TempDir> {
@@ -71,41 +71,46 @@ fn file(dir: &TempDir, prefix: &str) -> PathBuf {
 
 #[test]
 fn a_founder_comes_back_by_any_command_to_those_who_train() {
-    let count = std::env::var(SEQUENCES).map_or(3, |count| count.parse().expect("a number of sequences"));
+    let wanted = std::env::var(SEQUENCES).unwrap_or_else(|_| "0..3".to_owned());
+    let (from, to) = wanted.split_once("..").expect("as in 0..216");
+    let [from, to] = [from, to].map(|number| number.parse::<usize>().expect("a number"));
+    (from..to).for_each(go_through);
+}
+
+/// Ends the founder three times, by Ctrl-C or kill -9, and brings it back each time, by one of three commands.
+fn go_through(number: usize) {
     let (dirs, [mut founder, first, second], ticket) = three();
     let run = founder.wait_for("its start", is_event("started"))["run"].clone();
     let mut seen = BTreeSet::new();
-    for number in 0..count {
-        // A step that has no divisor in common with 216: all of them, in an order that mixes them.
-        let mut choices = (number * 125 + 77) % 216;
-        for _ in 0..3 {
-            let (choice, rest) = (choices % 6, choices / 6);
-            choices = rest;
-            let outcome = end(founder, ["INT", "KILL"][choice % 2]);
-            for view in views(&outcome) {
-                assert_eq!(view["forked"], false, "{view}");
-            }
-            founder = match choice / 2 {
-                0 => run_in(&dirs[0], ""),
-                1 => run_in(&dirs[0], "--resume"),
-                _ => join_in(&dirs[0], &ticket),
-            };
-            assert_eq!(way(&founder)["way"], "join", "sequence {number}");
-            let view = founder.wait_for_view(3);
+    // A step that has no divisor in common with 216: all of them, in an order that mixes them.
+    let mut choices = (number * 125 + 77) % 216;
+    for _ in 0..3 {
+        let (choice, rest) = (choices % 6, choices / 6);
+        choices = rest;
+        let outcome = end(founder, ["INT", "KILL"][choice % 2]);
+        for view in views(&outcome) {
             assert_eq!(view["forked"], false, "{view}");
-            assert_eq!(founder.wait_for("its start", is_event("started"))["run"], run);
-            // The others are in that view too, and it is a new one.
-            let id = view["view"].as_str().expect("an id").to_owned();
-            for other in [&first, &second] {
-                other.wait_for("the same view", |event| event["event"] == "view" && event["view"] == id.as_str());
-            }
-            assert!(seen.insert(id));
-            let step = founder.wait_for("progress", is_event("progress"))["step"].as_u64().expect("a step");
-            first.wait_for_step(step);
         }
+        founder = match choice / 2 {
+            0 => run_in(&dirs[0], ""),
+            1 => run_in(&dirs[0], "--resume"),
+            _ => join_in(&dirs[0], &ticket),
+        };
+        assert_eq!(way(&founder)["way"], "join", "sequence {number}");
+        let view = founder.wait_for_view(3);
+        assert_eq!(view["forked"], false, "{view}");
+        assert_eq!(founder.wait_for("its start", is_event("started"))["run"], run);
+        // The others are in that view too, and it is a new one.
+        let id = view["view"].as_str().expect("an id").to_owned();
+        for other in [&first, &second] {
+            other.wait_for("the same view", |event| event["event"] == "view" && event["view"] == id.as_str());
+        }
+        assert!(seen.insert(id));
+        let step = founder.wait_for("progress", is_event("progress"))["step"].as_u64().expect("a step");
+        first.wait_for_step(step);
     }
     for peer in [founder, first, second] {
-        let outcome = end(peer, "TERM");
+        let outcome = end(peer, "KILL");
         assert!(views(&outcome).all(|view| view["forked"] == false));
     }
 }
