@@ -26,8 +26,9 @@ use crate::welcome::{self, Welcome};
 /// How long the member that we join through may take to answer.
 const ASK_LIMIT: Duration = Duration::from_secs(15);
 
-/// Members that a keeper names and that are asked.
+/// Members that keepers name at a time and that are asked, and peers that are asked in all.
 const MAX_NAMED: usize = 8;
+const MAX_ASKED: usize = 32;
 
 /// A member that we may join through.
 #[derive(Clone)]
@@ -99,7 +100,8 @@ pub(crate) async fn ask_any(
         let Some(keeper) = keepers.last() else { break };
         for contact in named.into_iter().take(MAX_NAMED) {
             let member = Member::at(&contact, keeper.run, keeper.secret);
-            if member.peer != identity.peer_id() && asked.iter().all(|known| known.peer != member.peer) {
+            let is_new = member.peer != identity.peer_id() && asked.iter().all(|known| known.peer != member.peer);
+            if is_new && asked.len() < MAX_ASKED {
                 asked.push(member.clone());
                 new.push(member);
             }

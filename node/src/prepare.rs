@@ -216,9 +216,10 @@ pub(crate) async fn joiner(
         dataset::of_run(settings, &manifest, &identity, &member, observer.clone()).await?;
     let ours = as_we_see_it(&manifest, joining, &dataset);
     if ours != manifest {
-        // The member is shown ours, so that its user learns what differs as well.
-        let theirs = ask(&identity, &member, settings.mdns, Some(&ours)).await?.terms;
-        let differences = welcome::describe(&ours.differences(&theirs.manifest));
+        // The member is shown ours, so that its user learns what differs as well; if it is there.
+        let shown = ask(&identity, &member, settings.mdns, Some(&ours)).await;
+        let theirs = shown.map_or_else(|_| manifest.clone(), |welcome| welcome.terms.manifest);
+        let differences = welcome::describe(&ours.differences(&theirs));
         return Err(NodeError::Manifest { peer: member.peer.to_string(), differences });
     }
     let mut memory = Memory::load(&settings.data_dir, run, me);
