@@ -1,11 +1,12 @@
 //! Fixtures for tests of the real binary: processes over real sockets, killed with real signals.
 //!
-//! A [`Peer`] is one `starling` process on loopback with a data directory of its own. It is told to print JSON, which
-//! a thread reads; tests wait for events, with a deadline, never for a time. Every process is killed when its fixture
+//! A [`Peer`] is one `starling` process with a data directory of its own, on loopback or, about half of them, listening by
+//! default on a machine that the test made. It is told to print JSON, which a thread reads; tests wait for events, with a deadline, never for a time. Every process is killed when its fixture
 //! is dropped.
 //!
 //! [`data`] makes small data sets in the formats that users have. A [`Machine`] has several addresses, a [`Lan`] is a
-//! network of its own, with links that can be cut and slowed down, a [`Wan`] one whose hosts are far from each other. [`chaos`] holds experiments with many processes that are killed, stopped and cut off.
+//! network of its own, with links that can be cut and slowed down, a [`Wan`] one whose hosts are far from each other.
+//! [`chaos`] holds experiments with many processes that are killed, stopped and cut off.
 
 pub mod chaos;
 pub mod data;
