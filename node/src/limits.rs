@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::report::{Limit, LinkCost, MeasuredLink, Pace, Report};
 use verdict::{Load, Strictness, limit};
 
-/// So many reports of members in a row must show a thing before it is told: some seconds.
+/// So many reports of members in a row must show a thing, together and each, before it is told: some seconds.
 const NEEDED: usize = 3;
 /// So many in a row must not show it any more before that is told.
 const GONE: usize = 6;
@@ -20,6 +20,30 @@ pub(crate) struct Second {
     pub(crate) seconds: f64,
     pub(crate) steps: u64,
     pub(crate) members: Vec<Pace>,
+}
+
+impl Second {
+    /// Several taken for one.
+    fn of<'a>(seconds: impl Iterator<Item = &'a Self> + Clone) -> Self {
+        let total: f64 = seconds.clone().map(|second| second.seconds).sum();
+        let mut members: BTreeMap<&str, (f64, Pace)> = BTreeMap::new();
+        for second in seconds.clone() {
+            for pace in &second.members {
+                let (computed, sum) = members.entry(&pace.peer).or_insert_with(|| (0.0, Pace::default()));
+                let computing_s = pace.computing_share * second.seconds;
+                *computed += pace.samples_per_s.unwrap_or_default() * computing_s;
+                sum.computing_share += computing_s / total;
+                (sum.samples, sum.syncing) = (sum.samples + pace.samples, pace.syncing);
+            }
+        }
+        let whole = |(peer, (computed, sum)): (&str, (f64, Pace))| {
+            let computing_s = sum.computing_share * total;
+            let samples_per_s = (computing_s > 0.0).then(|| computed / computing_s);
+            Pace { peer: peer.to_owned(), samples_per_s, ..sum }
+        };
+        let members = members.into_iter().map(whole).collect();
+        Self { seconds: total, steps: seconds.map(|second| second.steps).sum(), members }
+    }
 }
 
 /// Decides when what slows the steps down is clear.
@@ -91,12 +115,13 @@ impl Limits {
             drop(loads);
             return is_gone.then(|| self.tell(None));
         }
-        let seen: Option<Vec<Limit>> =
-            self.window.iter().take(NEEDED).map(|second| see(second, Strictness::Enter)).collect();
+        let newest = || self.window.iter().take(NEEDED);
+        let seen = see(&Second::of(newest()), Strictness::Enter)?;
+        // All together clearly, and each by itself: one bad second is none of this.
+        let shows = |second: &Second| see(second, Strictness::Stay).is_some_and(|each| is_same(&each, &seen));
+        let is_clear = newest().count() == NEEDED && newest().all(shows);
         drop(loads);
-        let seen = seen.filter(|seen| seen.len() == NEEDED && seen.iter().all(|limit| is_same(limit, &seen[0])))?;
-        // Of several measurements, the one in the middle is told.
-        Some(self.tell(seen.into_iter().nth(NEEDED / 2)))
+        is_clear.then(|| self.tell(Some(seen)))
     }
 
     fn tell(&mut self, limit: Option<Limit>) -> Report {

@@ -28,7 +28,7 @@ const ELEMENTS: usize = 1 << 20;
 pub(super) enum Strictness {
     /// It must be clear.
     Enter,
-    /// It must be clear that it is no longer so.
+    /// It must be clear that it is no longer so; and what is clear of some seconds together must not be unclear of one of them.
     Stay,
 }
 
