@@ -20,6 +20,8 @@ pub(super) struct Board {
     narrator: Narrator,
     /// What was told of the story.
     told: Figures,
+    /// Who was killed: what it said before may still arrive.
+    killed: Option<usize>,
 }
 
 enum Face {
@@ -49,7 +51,13 @@ impl Board {
                 Face::Bars((0..plan.started()).map(bar).collect(), Gauge::of_locale())
             }
         };
-        Self { face, console: console.clone(), narrator: Narrator::new(plan.detail), told: Figures::default() }
+        Self {
+            face,
+            console: console.clone(),
+            narrator: Narrator::new(plan.detail),
+            told: Figures::default(),
+            killed: None,
+        }
     }
 
     /// Shows what peer `index` reports.
@@ -60,6 +68,7 @@ impl Board {
             return output::print_line(&output::timed(SystemTime::now(), value).to_string());
         }
         if let Face::Bars(bars, gauge) = &self.face
+            && self.killed != Some(index)
             && let Some(text) = state(index, report, *gauge, self.console.width())
         {
             bars[index].set_message(text);
@@ -115,7 +124,8 @@ impl Board {
     }
 
     /// Peer `index` was killed: its bar says so from now on.
-    pub(super) fn killed(&self, index: usize) {
+    pub(super) fn killed(&mut self, index: usize) {
+        self.killed = Some(index);
         if let Face::Bars(bars, _) = &self.face {
             bars[index].abandon_with_message(format!("peer {index} was killed"));
         }
