@@ -126,10 +126,10 @@ pub struct GlobalFlags {
     /// Configuration file [default: ./starling.toml if it is there]
     #[arg(long, global = true, value_name = "FILE", env = "STARLING_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
-    /// Log more, to stderr: -v info, -vv debug, -vvv trace [default: warn]
+    /// Tell everything, and log more, to stderr: -v info, -vv debug, -vvv trace [default: warn]
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
-    /// Log errors only [default: warn]
+    /// Tell and log errors only [default: warn]
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Log as text or json [default: text]
