@@ -44,12 +44,9 @@ pub(crate) async fn preprocessing(
     manifest: &Manifest,
     stall: Duration,
 ) -> io::Result<Option<Preprocessing>> {
-    match ask(stream, &Request::Preprocessing, MAX_PREPROCESSING_BYTES, stall).await? {
-        Reply::Preprocessing(bytes) => {
-            Preprocessing::decode(&bytes, &manifest.data).map(Some).map_err(io::Error::other)
-        }
-        _ => Ok(None),
-    }
+    let reply = ask(stream, &Request::Preprocessing, MAX_PREPROCESSING_BYTES, stall).await?;
+    let Reply::Preprocessing(bytes) = reply else { return Ok(None) };
+    Preprocessing::decode(&bytes, &manifest.data).map(Some).map_err(io::Error::other)
 }
 
 /// Asks for the newest stable checkpoint of `run`, whose last step is `steps`.

@@ -89,10 +89,9 @@ impl Understood<'_> {
             column(self.names, self.label)
         );
         let first = self.distinct_in_first().filter(|_| !self.is_label_said && self.label != 0);
-        Some(first.map_or(told.clone(), |distinct| {
-            let flag = self.names.first().map_or("0", String::as_str);
-            format!("{told}; {} has only {distinct} values: --label {}", column(self.names, 0), quoted(flag))
-        }))
+        let Some(distinct) = first else { return Some(told) };
+        let flag = self.names.first().map_or("0", String::as_str);
+        Some(format!("{told}; {} has only {distinct} values: --label {}", column(self.names, 0), quoted(flag)))
     }
 
     /// How many different values the first column has, if they may be classes: few whole numbers.
