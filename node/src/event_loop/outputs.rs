@@ -89,6 +89,10 @@ impl EventLoop {
                     if let Reason::Left(peer) = reason {
                         self.network.forget(to_libp2p(*peer));
                     }
+                    // If it comes back, it needs the state anew, also where the others waited and resumed no view without it.
+                    if let Reason::Lost { peer, .. } | Reason::Left(peer) | Reason::Restarted(peer) = reason {
+                        self.syncing.remove(peer);
+                    }
                 }
                 // Several may come before the steps go on.
                 let change = Change::new(&reasons, promised, of, took);
