@@ -10,7 +10,7 @@ use crate::report::{Limit, LinkCost, Pace};
 /// A member is slow that computes a sample at less than this part of the others' median speed.
 const SLOW: f64 = 0.5;
 /// It stays so up to this part.
-const STILL_SLOW: f64 = 0.65;
+const STILL_SLOW: f64 = 0.6;
 /// A member that computes for less than this part of the others' median time holds nobody up, however slow it seems: few
 /// samples take long each where most of a step's time is spent on none of them.
 const LONG: f64 = 0.6;
