@@ -109,6 +109,10 @@ impl EventLoop {
         match event {
             SwarmEvent::ConnectionClosed { peer_id, num_established: 0, .. } => {
                 if let Some(peer) = from_libp2p(&peer_id) {
+                    if !self.members.contains(&peer) {
+                        // Its stream is gone with it. If it comes back and asks to join, the answer must not be lost there.
+                        self.links.remove(&peer);
+                    }
                     self.suspect_if_gone(peer);
                 }
             }
