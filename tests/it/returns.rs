@@ -96,7 +96,9 @@ fn go_through(number: usize) {
             1 => run_in(&dirs[0], "--resume"),
             _ => join_in(&dirs[0], &ticket),
         };
-        assert_eq!(way(&founder)["way"], "join", "sequence {number}");
+        // Where the machine is too busy for an answer in time, it takes its seat or waits, and finds the others all the same.
+        let way = way(&founder)["way"].clone();
+        assert!(["join", "seat", "wait"].contains(&way.as_str().expect("text")), "sequence {number}: {way}");
         let view = founder.wait_for_view(3);
         assert_eq!(view["forked"], false, "{view}");
         assert_eq!(founder.wait_for("its start", is_event("started"))["run"], run);
