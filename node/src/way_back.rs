@@ -72,8 +72,9 @@ impl Memory {
 
     /// Members needed to take steps, if that is known.
     pub(crate) fn min_members(&self) -> Option<usize> {
+        let told = self.contacts.min_members as usize;
         let kept = self.kept.as_ref().map(|kept| kept.min_members);
-        kept.or((self.contacts.min_members > 0).then_some(self.contacts.min_members as usize))
+        kept.or_else(|| (told > 0).then_some(told))
     }
 
     /// Takes in where a member is now, as the user says.
