@@ -79,32 +79,32 @@ pub(crate) async fn ask_any(
     if asked.is_empty() {
         return Err(NodeError::OwnTicket);
     }
+    let tell = |members: &[Member]| {
+        observer.report(&Report::Connecting { peers: members.iter().map(|member| member.peer.to_string()).collect() });
+    };
+    let connect = |member: Member| async move { (ask(identity, &member, multicast, None).await, member) };
+    tell(&asked);
+    let mut answers: FuturesUnordered<_> = asked.iter().cloned().map(connect).collect();
     let (mut keepers, mut errors) = (Vec::new(), Vec::new());
-    let mut new = asked.clone();
-    while !new.is_empty() {
-        let peers = new.iter().map(|member| member.peer.to_string()).collect();
-        observer.report(&Report::Connecting { peers });
-        let mut answers: FuturesUnordered<_> =
-            new.drain(..).map(|member| async { (ask(identity, &member, multicast, None).await, member) }).collect();
-        let mut named: Vec<Contact> = Vec::new();
-        while let Some((answer, member)) = answers.next().await {
-            match answer {
-                Ok(welcome) if welcome.keeps => {
-                    keepers.push(member);
-                    named.extend(welcome.members);
+    while let Some((answer, member)) = answers.next().await {
+        match answer {
+            Ok(welcome) if welcome.keeps => {
+                let told = asked.len();
+                for contact in welcome.members.into_iter().take(MAX_NAMED) {
+                    let other = Member::at(&contact, member.run, member.secret);
+                    let is_new = other.peer != identity.peer_id() && asked.iter().all(|known| known.peer != other.peer);
+                    if is_new && asked.len() < MAX_ASKED {
+                        asked.push(other.clone());
+                        answers.push(connect(other));
+                    }
                 }
-                Ok(welcome) => return Ok((member, welcome)),
-                Err(error) => errors.push(error),
+                if asked.len() > told {
+                    tell(&asked[told..]);
+                }
+                keepers.push(member);
             }
-        }
-        let Some(keeper) = keepers.last() else { break };
-        for contact in named.into_iter().take(MAX_NAMED) {
-            let member = Member::at(&contact, keeper.run, keeper.secret);
-            let is_new = member.peer != identity.peer_id() && asked.iter().all(|known| known.peer != member.peer);
-            if is_new && asked.len() < MAX_ASKED {
-                asked.push(member.clone());
-                new.push(member);
-            }
+            Ok(welcome) => return Ok((member, welcome)),
+            Err(error) => errors.push(error),
         }
     }
     if let Some(keeper) = keepers.first() {

@@ -19,7 +19,7 @@ const MAX_PENDING: u32 = 128;
 /// A peer dials all of our addresses at once and keeps one connection. Until it has closed the others, all may be admitted, and so
 /// may those that we have dialed meanwhile: whoever refuses one may refuse the one that is kept.
 const MAX_PER_PEER: u32 = 2 * MAX_ADDRESSES as u32;
-/// Two peers that dial each other at the same time keep two connections.
+/// Two peers that dial each other at the same time keep two connections; the third is one that a broken network left behind.
 const KEPT_PER_PEER: u32 = 3;
 
 /// Everything behind admission. Kademlia and gossip carry the run's id in their names, so that two runs never mix.

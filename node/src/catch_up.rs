@@ -77,6 +77,11 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
     }
     let mut inquiry = Inquiry::start(manifest.run_id(), Secret::new(secret), &contacts)?;
     let Some(offers) = ask(&mut inquiry, manifest, even_if_live, &mut found).await else { return Ok(found) };
+    for contact in contacts {
+        if found.answers.iter().all(|(peer, _)| *peer != contact.peer) {
+            found.trouble(contact.peer, "no answer in time");
+        }
+    }
     let own = {
         let store = store.clone();
         tokio::task::spawn_blocking(move || store.newest_stable()).await.map_err(|_| NodeError::Stopped("search"))??

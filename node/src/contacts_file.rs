@@ -91,6 +91,14 @@ impl Contacts {
         self.count(&before)
     }
 
+    /// A member as the user names it: it is asked before all others, and takes the place of the last one if there are too many.
+    pub(crate) fn name_member(&mut self, contact: Contact) {
+        self.members.retain(|known| known.peer != contact.peer);
+        self.members.insert(0, contact);
+        self.members.truncate(MAX_KNOWN);
+        self.version += 1;
+    }
+
     /// Takes in where a keeper is. True if that is news. Those that were there before stay if there are too many.
     pub(crate) fn learn_keeper(&mut self, contact: Contact) -> bool {
         let before = self.clone();

@@ -303,6 +303,9 @@ impl EventLoop {
                     if let Some(report) = self.door.wait() {
                         self.observer.report(&report);
                     }
+                    if self.books.is_unwritten {
+                        self.note_contacts();
+                    }
                 }
             }
         }
@@ -329,7 +332,7 @@ impl EventLoop {
         if looked.spent - looked.added <= limit {
             let message = format!(
                 "this machine has been at step {step} for over {limit:?}; beside others it would be too slow for this run: \
-                 found it with a larger --max-stall-ms, or with a smaller model or batch"
+                 found it with a larger --max-stall, or with a smaller model or batch"
             );
             self.observer.report(&Report::Warning { message });
         }

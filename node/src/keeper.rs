@@ -180,7 +180,7 @@ fn known(settings: &Settings, ticket: &Ticket, me: Option<&Identity>, observer: 
         if known.keepers().iter().any(|keeper| keeper.peer == contact.peer) {
             known.learn_keeper(contact.clone());
         } else {
-            known.learn_member(contact.clone());
+            known.name_member(contact.clone());
         }
     }
     known

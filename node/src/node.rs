@@ -124,7 +124,7 @@ async fn take_part(
     PreprocessingFile::new(&settings.data_dir, &ready.manifest).store(trainer.dataset().preprocessing())?;
     let Some(trainer) = warm_up(trainer, &ready, observer.as_ref(), &stop).await? else {
         let summary = Summary { peer: peer.to_string(), run: run.to_string(), ..Summary::before_the_start() };
-        observer.report(&Report::Finished(summary.clone()));
+        observer.report(&Report::Stopped);
         return Ok(summary);
     };
     let Opened { company, config, saver, .. } = open(settings, ready, trainer.step(), observer.clone()).await?;
@@ -290,7 +290,7 @@ pub(crate) async fn open(
         }
     };
     let door = Doorplate::new(ticket.clone(), awaited);
-    let books = Books { contacts, file, record };
+    let books = Books { contacts, file, record, is_unwritten: false };
     let company =
         Company { identity, network, inbox, membership, exchange, snapshots, shelves, books, desk, door, observer };
     Ok(Opened { company, config, saver, ticket })

@@ -118,7 +118,8 @@ pub(crate) async fn founder(
     if let (true, Resume::Fresh, Some(step)) = (is_complete, founding.resume, newest) {
         return Err(NodeError::Complete { dir: settings.data_dir.clone(), step });
     }
-    let (searched, way) = if is_complete || memory.is_new() && founding.resume == Resume::Fresh {
+    let is_named = matches!(founding.resume, Resume::Step(_));
+    let (searched, way) = if is_complete && !is_named || memory.is_new() && founding.resume == Resume::Fresh {
         (Found::default(), Way::Found)
     } else {
         let secret = if founding.public { None } else { secret::load(&settings.data_dir, manifest.run_id())? };
@@ -126,7 +127,7 @@ pub(crate) async fn founder(
         let way = memory.way(&found, founding.alone)?;
         (found, way)
     };
-    let way = at_step(way, &memory, founding)?;
+    let way = at_step(way, &memory, &searched, founding)?;
     memory.tell(way, &searched, &*observer);
     let contacts = memory.doors(&searched);
     let awaited = memory.awaited(&searched);
@@ -138,7 +139,7 @@ pub(crate) async fn founder(
             let (start, damaged) = match (way, memory.kept.take()) {
                 (Way::Recover, Some(kept)) => recover(&store, &mut trainer, kept, &manifest)?,
                 (Way::Join, _) => (Start::Join { contacts, awaited }, Vec::new()),
-                (Way::Fork, kept) => fork(&store, &mut trainer, founding.resume, kept, &memory)?,
+                (Way::Fork, kept) => fork(&store, &mut trainer, founding.resume, kept, &memory, &manifest)?,
                 (Way::Found | Way::Recover, _) => {
                     found(&settings, founding.resume, &manifest, &store, &mut trainer)?;
                     (Start::Found, Vec::new())
@@ -158,7 +159,7 @@ pub(crate) async fn founder(
 }
 
 /// Whoever names a step wants to begin there, whatever the others do. That is their run too, if there are others.
-fn at_step(way: Way, memory: &Memory, founding: &Founding) -> Result<Way, NodeError> {
+fn at_step(way: Way, memory: &Memory, searched: &Found, founding: &Founding) -> Result<Way, NodeError> {
     let Resume::Step(step) = founding.resume else { return Ok(way) };
     match way {
         Way::Fork => Ok(way),
@@ -166,6 +167,7 @@ fn at_step(way: Way, memory: &Memory, founding: &Founding) -> Result<Way, NodeEr
             memory.record.remove();
             Ok(Way::Found)
         }
+        Way::Found | Way::Recover if founding.alone && searched.live().next().is_none() => Ok(Way::Fork),
         Way::Found | Way::Recover | Way::Join => Err(NodeError::OthersBranch { step, members: memory.names() }),
     }
 }
@@ -259,7 +261,7 @@ pub(crate) async fn joiner(
             let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
             let (start, damaged) = match (way, memory.kept.take()) {
                 (Way::Recover, Some(kept)) => recover(&store, &mut trainer, kept, &manifest)?,
-                (Way::Fork, kept) => fork(&store, &mut trainer, Resume::Newest, kept, &memory)?,
+                (Way::Fork, kept) => fork(&store, &mut trainer, Resume::Newest, kept, &memory, &manifest)?,
                 (Way::Join | Way::Found | Way::Recover, _) => (Start::Join { contacts, awaited }, Vec::new()),
             };
             Ok((trainer, shared, store, memory, start, damaged))
@@ -379,6 +381,7 @@ fn fork(
     resume: Resume,
     kept: Option<Kept>,
     memory: &Memory,
+    manifest: &Manifest,
 ) -> Result<(Start, Vec<CheckpointError>), NodeError> {
     let was_killed = kept.is_some();
     let parent = kept.map(|kept| (kept.record.view.generation, kept.record.view.id())).or(memory.contacts.view);
@@ -395,6 +398,8 @@ fn fork(
         }
         // Nobody else has the state where one goes on alone.
         (None, Some(error)) => return Err(error.into()),
+        // The initial state can be computed, that of another run can't.
+        (None, None) if manifest.from.is_some() => return Err(NodeError::NoState),
         (None, None) => {}
     }
     Ok((Start::Fork { parent, checkpoint }, damaged))

@@ -385,6 +385,8 @@ pub enum WayBack {
     Alone,
     /// It goes on alone although others may, as a fork.
     Fork,
+    /// It asks others to let it in again, who were members when it was last there.
+    Ask,
     /// It waits for members that stayed when it left.
     Wait,
 }

@@ -142,8 +142,9 @@ impl Desk {
     }
 
     /// Notes who else is in the run and who keeps its checkpoints, to ask them when this machine comes back.
-    pub(crate) fn note(&self, contacts: Contacts) {
-        self.ask(Task::Note(contacts));
+    /// False if there is no room for that now.
+    pub(crate) fn note(&self, contacts: Contacts) -> bool {
+        self.tasks.try_send(Task::Note(contacts)).is_ok()
     }
 
     /// The run goes on from `kept`: marks all other checkpoints as no longer the run's.

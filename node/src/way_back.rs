@@ -80,7 +80,7 @@ impl Memory {
     /// Takes in where a member is now, as the user says.
     pub(crate) fn learn(&mut self, contact: &Contact) {
         if contact.peer != self.me {
-            self.contacts.learn_member(contact.clone());
+            self.contacts.name_member(contact.clone());
             if let Some(kept) = &mut self.kept {
                 kept.contacts.retain(|known| known.peer != contact.peer);
                 kept.contacts.push(contact.clone());
@@ -151,11 +151,11 @@ impl Memory {
     }
 
     fn company(&self, found: &Found) -> topology::Company {
-        // Members alone are company: a keeper is always there.
+        // A keeper is always there and is no company; who is in a view is no keeper any more.
         let is_member = |peer: &PeerId| self.contacts.keepers().iter().all(|keeper| keeper.peer != *peer);
-        let answered =
-            found.answers.iter().filter(|(peer, _)| is_member(peer)).filter_map(|(_, answer)| answer.as_ref().ok());
-        answered.fold(topology::Company::Silent, |company, answer| match company {
+        let answered = found.answers.iter().filter_map(|(peer, answer)| Some((peer, answer.as_ref().ok()?)));
+        let company = answered.filter(|(peer, answer)| answer.live || is_member(peer)).map(|(_, answer)| answer);
+        company.fold(topology::Company::Silent, |company, answer| match company {
             _ if answer.live => topology::Company::Live,
             topology::Company::Silent => topology::Company::There,
             known => known,
@@ -181,6 +181,7 @@ impl Memory {
                 others => (WayBack::Seat, others),
             },
             (Way::Recover, None) => return,
+            (Way::Join, _) if self.contacts.left.is_none() => (WayBack::Ask, self.names()),
             (Way::Join, _) => (WayBack::Wait, self.awaited(found).peers.into_iter().map(name).collect()),
             (Way::Fork, _) => (WayBack::Fork, self.names()),
         };

@@ -31,7 +31,7 @@ fn a_long_run_has_few_lines_and_each_its_time() {
     let lines: Vec<&str> = stdout.lines().collect();
     assert!((15..=200).contains(&lines.len()), "{} lines", lines.len());
     assert!(lines.iter().all(|line| is_timed(line)), "{stdout}");
-    for part in ["starling join starling1", "is stable", "generation 1: 1 member", "complete: all members", "  stable "]
+    for part in ["starling join starling2", "is stable", "generation 1: 1 member", "complete: all members", "  stable "]
     {
         assert!(stdout.contains(part), "{part} is missing from {stdout}");
     }

@@ -26,7 +26,7 @@ const EXAMPLES: &str = "\
 Examples:
   starling demo                              four peers on this machine train together, in seconds
   starling run --min-peers 2                 found a run on the built-in digits; prints a ticket
-  starling join starling1…                   join it from another machine, with that ticket
+  starling join starling2…                   join it from another machine, with that ticket
   starling run --data table.csv --label y    found a run on your own data
   starling status                            how the run on this machine is doing
 
@@ -47,8 +47,8 @@ The first Ctrl-C (or SIGTERM) leaves in order and saves; the second quits at onc
 
 const JOIN_EXAMPLES: &str = "\
 Examples:
-  starling join starling1…
-  starling join starling1… --data table.csv --data-dir state2
+  starling join starling2…
+  starling join starling2… --data table.csv --data-dir state2
   starling join /ip4/192.0.2.1/tcp/4001/p2p/12D3KooW… --secret-file secret.hex
 
 Model, optimizer, batch size, steps, seed, longest stall, codec, plan, and a table's label column and header come from
@@ -58,8 +58,8 @@ Each process needs a data directory of its own, and each machine a copy of the d
 
 const KEEP_EXAMPLES: &str = "\
 Examples:
-  starling keep starling1…
-  starling keep starling1… --data-dir kept --checkpoint-keep 10 --listen /ip4/0.0.0.0/tcp/4001
+  starling keep starling2…
+  starling keep starling2… --data-dir kept --checkpoint-keep 10 --listen /ip4/0.0.0.0/tcp/4001
 
 A keeper is no member: it changes no view and delays nobody. Members that were killed ask it for a newer stable checkpoint
 when they come back. Ctrl-C (or SIGTERM) ends it.";
@@ -315,11 +315,11 @@ pub struct RunFlags {
     )]
     pub resume: Option<Resume>,
     /// If others trained this run and none of them answers, go on alone, as a fork [default: wait, or say who is missing]
-    #[arg(long, help_heading = "Founding")]
+    #[arg(long)]
     pub alone: bool,
     /// Begin a new run with a checkpoint (a step-*.json file), or with the newest one of a data directory: parameters,
     /// optimizer, ledger and step [default: initial parameters]
-    #[arg(long, value_name = "CHECKPOINT|DIR", help_heading = "Founding")]
+    #[arg(long, value_name = "CHECKPOINT|DIR")]
     pub from: Option<PathBuf>,
 }
 

@@ -6,20 +6,13 @@ use super::layers::Origin;
 impl Loaded {
     /// A sentence for each setting of a founder that somebody wrote and that has no effect.
     pub fn idle(&self) -> Vec<String> {
-        let (run, data) = (&self.config().run, &self.config().data);
+        let run = &self.config().run;
         let written = |key: &str| Some(self.origin(key)).filter(|origin| **origin != Origin::Default);
         let mut idle = Vec::new();
         if let Some(origin) = written("run.momentum")
             && !["momentum", "nesterov"].contains(&run.optimizer.as_str())
         {
             idle.push(format!("{origin}: run.momentum has no effect, because {} has no momentum", run.optimizer));
-        }
-        for key in ["data.label", "data.header"] {
-            if let Some(origin) = written(key)
-                && data.source == "digits"
-            {
-                idle.push(format!("{origin}: {key} has no effect, because the built-in digits are no table"));
-            }
         }
         idle
     }

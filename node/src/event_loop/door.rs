@@ -24,6 +24,8 @@ pub(crate) struct Books {
     pub(crate) contacts: Contacts,
     pub(crate) file: ContactsFile,
     pub(crate) record: RecordFile,
+    /// Whether something new in `contacts` is not on its way to the disk.
+    pub(crate) is_unwritten: bool,
 }
 
 /// What this member says to those outside, and whom it waits for while it is there itself.
@@ -97,8 +99,13 @@ impl EventLoop {
         let members = self.membership.contacts().filter(|contact| view.contains(contact.peer)).cloned().collect();
         let listened = self.network.swarm.listeners().map(ToString::to_string).collect();
         if self.books.contacts.enter(self.me, view, members, listened) {
-            self.desk.note(self.books.contacts.clone());
+            self.note_contacts();
         }
+    }
+
+    /// Writes down whom it knows, or tries so again soon if the disk is busy.
+    pub(super) fn note_contacts(&mut self) {
+        self.books.is_unwritten = !self.desk.note(self.books.contacts.clone());
     }
 
     /// This member has left, and others stayed: it knows whom to wait for when it comes back. Only then its place is given

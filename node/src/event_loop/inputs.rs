@@ -144,7 +144,7 @@ impl EventLoop {
             // The machine never hears of a keeper: it is no member and wants to be none.
             self.network.learn(&contact);
             if self.books.contacts.learn_keeper(contact) {
-                self.desk.note(self.books.contacts.clone());
+                self.note_contacts();
             }
         }
     }

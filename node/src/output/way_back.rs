@@ -49,6 +49,7 @@ fn returning(way: WayBack, peers: &[String]) -> String {
         (WayBack::Alone, _) => "nobody else was in its view when it ended: it goes on from there, unforked".to_owned(),
         (WayBack::Fork, 0) => "goes on alone, as a fork of the run".to_owned(),
         (WayBack::Fork, _) => format!("goes on alone, as a fork of the run, without {}", names(peers)),
+        (WayBack::Ask, _) => format!("asks {} to be let in again", names(peers)),
         (WayBack::Wait, _) => format!(
             "{} stayed in the run when this one left: it waits for one of them (`--alone` goes on alone, as a fork)",
             names(peers)

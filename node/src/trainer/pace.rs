@@ -27,15 +27,20 @@ impl Pace {
         Self { told: Instant::now(), generation: Generation(0), is_new: false, window: Window::default() }
     }
 
-    /// Counts a step of a view, which took so long, and for which this member waited so long.
-    pub(super) fn count(&mut self, generation: Generation, samples: u64, took: Duration, waited: Duration) {
+    /// Steps are those of this view now.
+    pub(super) fn enter(&mut self, generation: Generation) {
         self.is_new |= generation != self.generation;
         self.generation = generation;
+    }
+
+    /// Counts a step that took so long, and for which this member waited so long.
+    pub(super) fn count(&mut self, samples: u64, took: Duration, waited: Duration) {
         self.window.add(Span { steps: 1, samples, took, waited: waited.min(took) });
     }
 
     pub(super) fn is_due(&self) -> bool {
-        self.is_new || self.told.elapsed() >= REPORT_INTERVAL
+        // Of steps that were not taken here there are no figures.
+        !self.window.0.is_empty() && (self.is_new || self.told.elapsed() >= REPORT_INTERVAL)
     }
 
     /// The figures after a step that so many members took.

@@ -174,13 +174,14 @@ impl Worker {
         self.at = At { step: report.step, ..At::default() };
         self.totals.loss = Some(report.loss);
         let (generation, view) = self.company.exchange.view().unwrap_or((Generation(0), ViewId::NONE));
+        self.pace.enter(generation);
         // A step that others took while the state was on its way says nothing about speed.
         if let Some(began) = began {
             let took = began.elapsed();
             self.totals.stepping += took;
             self.totals.waiting += waited;
             self.totals.samples += report.samples;
-            self.pace.count(generation, report.samples, took, waited);
+            self.pace.count(report.samples, took, waited);
             if let Some(members) = self.census.count(&record.members, &report, took) {
                 self.company.observer.report(&members);
             }
