@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // A closed pipe is no reason for another exit code.
             let _ = match cli::one_line(&error) {
-                Some(line) => writeln!(io::stderr(), "error: {line}"),
+                Some(line) => writeln!(io::stderr(), "error: {}", output::format::visible(&line)),
                 None => error.print(),
             };
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_FAILED));
@@ -65,7 +65,8 @@ fn one_line(error: &(dyn Error + 'static)) -> String {
         }
         cause = error.source();
     }
-    line.replace('\n', " ")
+    // Some of it may be another's words: an address in a ticket, a cell of a table.
+    output::format::visible(&line.replace('\n', " "))
 }
 
 /// Mesa writes lines that begin with `error:` to stderr when it is probed without a runtime directory, as on most

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::output::format::is_unseen;
+
 /// The longest name, in characters.
 pub const MAX_CHARS: usize = 32;
 
@@ -46,7 +48,10 @@ impl FromStr for Name {
         let count = text.chars().take(MAX_CHARS + 1).count();
         let is_trimmed = text.trim() == text;
         // What the library would escape moves the cursor, turns the writing round, or can't be seen.
-        let is_shown = |char: char| matches!(char, '\'' | '"' | '\\') || char.escape_debug().count() == 1;
+        let is_shown = |char: char| {
+            let is_plain = matches!(char, '\'' | '"' | '\\') || char.escape_debug().count() == 1;
+            is_plain && !is_unseen(char)
+        };
         if (1..=MAX_CHARS).contains(&count) && is_trimmed && text.chars().all(is_shown) {
             Ok(Self(text.to_owned()))
         } else {
@@ -77,8 +82,18 @@ mod tests {
             assert_eq!(name.parse::<Name>().expect(name).to_string(), name);
         }
         let long = "x".repeat(MAX_CHARS + 1);
-        let unseen =
-            ["\u{1b}[31mred", "a\nb", "a\tb", "\u{202e}abc", "a\u{200b}b", "\u{feff}", "a\u{9b}b", "a\u{2028}b", "\0"];
+        let unseen = [
+            "\u{1b}[31mred",
+            "a\nb",
+            "a\tb",
+            "\u{202e}abc",
+            "a\u{200b}b",
+            "\u{feff}",
+            "a\u{9b}b",
+            "a\u{2028}b",
+            "\0",
+            "\u{3164}",
+        ];
         for name in ["", " ", " a", "a ", &long].into_iter().chain(unseen) {
             assert_eq!(name.parse::<Name>(), Err(NameError), "{name:?}");
         }

@@ -18,6 +18,11 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, NodeError> {
 /// The same for a file that may be longer.
 pub(crate) fn read_up_to(path: &Path, max_bytes: u64) -> Result<Option<Vec<u8>>, NodeError> {
     match std::fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => {
+            // A pipe or a device would never end.
+            let source = std::io::Error::new(ErrorKind::InvalidData, "it is no regular file");
+            return Err(NodeError::file("read", path, source));
+        }
         Ok(metadata) if metadata.len() > max_bytes => {
             let source = std::io::Error::new(ErrorKind::InvalidData, "the file is too large for what it should hold");
             return Err(NodeError::file("read", path, source));

@@ -119,11 +119,16 @@ impl Ticket {
             bytes = rest;
             let whole = || <[u8; 32]>::try_from(content).map_err(|_| TicketError::Damaged("a part of it is too long"));
             match *tag {
-                RUN => run = Some(RunId(whole()?)),
-                SECRET => secret = Some(whole()?),
+                RUN if run.is_none() => run = Some(RunId(whole()?)),
+                SECRET if secret.is_none() => secret = Some(whole()?),
+                RUN | SECRET => return Err(TicketError::Damaged("a part of it is there twice")),
                 PEER if peers.len() < MAX_PEERS => {
-                    let listed = postcard::from_bytes(content);
-                    peers.push(contact(listed.map_err(|_| TicketError::Damaged("one of its peers is none"))?)?);
+                    let (listed, rest) = postcard::take_from_bytes(content)
+                        .map_err(|_| TicketError::Damaged("one of its peers is none"))?;
+                    if !rest.is_empty() {
+                        return Err(TicketError::Damaged("one of its peers holds more than a peer does"));
+                    }
+                    peers.push(contact(listed)?);
                 }
                 _ => {}
             }

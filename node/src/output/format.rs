@@ -11,6 +11,23 @@ pub fn peer(id: &str) -> String {
     format!("…{}", id.chars().skip(skip).collect::<String>())
 }
 
+/// The text without what moves a terminal's cursor, turns the writing round or can't be seen: it may be another's words.
+pub fn visible(text: &str) -> String {
+    text.chars().map(|char| if is_unseen(char) { '\u{fffd}' } else { char }).collect()
+}
+
+/// Whether a character does something to a terminal or to the writing around it, or shows nothing where one would look for
+/// something: controls, and those that Unicode calls default ignorable, with the fillers of Hangul and the empty Braille cell.
+pub(crate) fn is_unseen(char: char) -> bool {
+    char.is_control()
+        || matches!(
+            char,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
 /// The first characters of a digest.
 pub fn digest(hex: &str) -> String {
     hex.chars().take(DIGEST_CHARS).collect()

@@ -51,7 +51,7 @@ impl Names {
             rest = after;
         }
         shown.push_str(rest);
-        shown.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
+        format::visible(&shown)
     }
 }
 

@@ -83,7 +83,7 @@ mod tests {
     }
 
     fn step(members: &[PeerId], speeds: &[u32]) -> StepReport {
-        let contributions = (0..).zip(members).map(|(at, peer)| (*peer, vec![at * 10..at * 10 + 10])).collect();
+        let contributions = (0..).zip(members).map(|(at, peer)| (*peer, Vec::from([at * 10..at * 10 + 10]))).collect();
         StepReport { step: 1, loss: 0.0, samples: 20, epoch: 0, contributions, returned: 0, speeds: speeds.to_vec() }
     }
 
@@ -111,11 +111,7 @@ mod tests {
         assert_eq!(census.count(&members, &step(&members, &[800; 3]), most), None);
         assert_eq!(census.count(&members[..2], &step(&members[..2], &[800; 2]), most), None);
         let many = peers(FEW + 1);
-        assert_eq!(
-            census.count(&many, &step(&many, &vec![800; FEW + 1]), INTERVAL),
-            None,
-            "reports are long among many"
-        );
-        assert!(census.count(&many, &step(&many, &vec![800; FEW + 1]), INTERVAL).is_some());
+        assert_eq!(census.count(&many, &step(&many, &[800; FEW + 1]), INTERVAL), None, "reports are long among many");
+        assert!(census.count(&many, &step(&many, &[800; FEW + 1]), INTERVAL).is_some());
     }
 }

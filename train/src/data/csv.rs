@@ -195,6 +195,9 @@ impl<'a> Table<'a> {
             if cell.is_empty() {
                 return Err(fail(Some(column), "it is empty; fill it in, or leave the row out".to_owned()));
             }
+            if cell.contains('\n') {
+                return Err(fail(Some(column), "a quote opens in it and is not closed in its line".to_owned()));
+            }
             if column == self.label {
                 labels.push(cell.to_owned());
                 continue;

@@ -34,7 +34,7 @@ pub(super) fn page(status: &Status) -> String {
 fn lines(status: &Status, names: &Names) -> Vec<(&'static str, String)> {
     let unknown = || "not yet known".to_owned();
     let mut lines = Vec::new();
-    let mut line = |name, value: String| lines.push((name, value));
+    let mut line = |name, value: String| lines.push((name, format::visible(&value)));
     if let Some(error) = &status.error {
         line("error", names.line(error));
     }
@@ -106,6 +106,7 @@ fn table(rows: &[Member], names: &Names) -> String {
             row.mbit.map_or_else(none, rate),
             row.rtt_ms.map_or_else(none, |rtt| format!("{rtt:.1}")),
         ]
+        .map(|cell| format::visible(&cell))
     };
     output::table(HEAD, rows.iter().map(row).collect(), &[0], Gauge::is_ascii())
 }
