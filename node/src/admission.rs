@@ -88,6 +88,13 @@ pub(crate) struct Turned {
     pub(crate) error: AdmissionError,
 }
 
+impl Turned {
+    /// Whether it is worth telling: who dials several addresses drops all connections but one.
+    pub(crate) fn is_news(&self) -> bool {
+        !self.dialed && !matches!(self.error, AdmissionError::Broken(_))
+    }
+}
+
 /// Decides who is admitted.
 #[derive(Debug, Clone)]
 pub(crate) struct Admission {

@@ -55,6 +55,8 @@ pub(crate) struct Answer {
     pub(crate) live: bool,
     /// The step of its newest stable checkpoint.
     pub(crate) stable_step: Option<u64>,
+    /// Whether that was made in a fork.
+    pub(crate) forked: bool,
 }
 
 /// What went wrong while asking.
@@ -196,7 +198,8 @@ async fn ask(inquiry: &mut Inquiry, manifest: &Manifest, even_if_live: bool, fou
             Some(answer) = asked.join_next() => match answer {
                 Ok((peer, Ok(Newest { live, proof }))) => {
                     let stable_step = proof.as_ref().map(|proof| proof.head.step);
-                    found.answers.push((peer, Ok(Answer { live, stable_step })));
+                    let forked = proof.as_ref().is_some_and(|proof| proof.view.forked);
+                    found.answers.push((peer, Ok(Answer { live, stable_step, forked })));
                     if live && !std::mem::replace(&mut is_live, true) {
                         // The others of its view answer as fast.
                         let sooner = deadline.deadline().min(Instant::now() + COMPANY_PAUSE);

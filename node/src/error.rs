@@ -100,6 +100,14 @@ pub enum NodeError {
         /// Those that are known.
         members: Vec<String>,
     },
+    /// A private run's secret is gone from the data directory of one of its members.
+    #[error(
+        "{} has a place in this private run, but its secret is gone; copy secret-* from another member's data directory, or `starling join` with a ticket of one", .dir.display()
+    )]
+    LostSecret {
+        /// The data directory.
+        dir: PathBuf,
+    },
     /// A path names no checkpoint to begin a run with.
     #[error(
         "there is no checkpoint to begin with at {}; name a data directory, or a step-*.json file in its checkpoints folder", .0.display()

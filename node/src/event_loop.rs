@@ -288,7 +288,7 @@ impl EventLoop {
                 Some(turned) = self.network.turned.recv() => {
                     let verb = if turned.dialed { "dialed" } else { "dialing" };
                     tracing::info!(peer = %turned.peer, verb, error = %turned.error, "not admitted");
-                    if !turned.dialed {
+                    if turned.is_news() {
                         let (peer, reason) = (turned.peer.to_string(), turned.error.to_string());
                         self.observer.report(&Report::Turned { peer, reason });
                     }

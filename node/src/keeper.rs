@@ -83,6 +83,7 @@ pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, Node
     let search = Search { manifest: &manifest, secret, contacts, store: &store, even_if_live: true, from_forks: true };
     let Found { fetched, answers, troubles } = catch_up(search).await?;
     if let Some(info) = fetched {
+        note_donors(settings, ticket)?;
         return Ok(Fetched { run, step: info.step, digest: info.digest, is_new: true });
     }
     let own = blocking(move || Ok(store.newest_stable()?)).await?;
@@ -184,6 +185,21 @@ fn known(settings: &Settings, ticket: &Ticket, me: Option<&Identity>, observer: 
         }
     }
     known
+}
+
+/// Has whoever goes on from what was fetched ask first those who had it. They may be keepers, so that nobody waits for them.
+fn note_donors(settings: &Settings, ticket: &Ticket) -> Result<(), NodeError> {
+    let file = ContactsFile::new(&settings.data_dir, ticket.run);
+    // What can't be read says by being there that others are known.
+    let Ok(known) = file.load() else { return Ok(()) };
+    let mut known = known.unwrap_or_default();
+    let is_member = |known: &Contacts, contact: &Contact| known.members().iter().any(|it| it.peer == contact.peer);
+    for contact in &ticket.peers {
+        if !is_member(&known, contact) {
+            known.learn_keeper(contact.clone());
+        }
+    }
+    file.store(&known)
 }
 
 /// Members, then keepers.

@@ -113,6 +113,7 @@ pub(crate) async fn founder(
     let founding = &founding;
     let memory = Memory::load(&settings.data_dir, manifest.run_id(), own_name(&identity));
     memory.warn(&*observer);
+    let was_here = !memory.is_new();
     let newest = store.steps()?.last().copied();
     let is_complete = memory.is_settled() && newest.is_some_and(|step| step >= manifest.steps);
     if let (true, Resume::Fresh, Some(step)) = (is_complete, founding.resume, newest) {
@@ -124,7 +125,7 @@ pub(crate) async fn founder(
     } else {
         let secret = if founding.public { None } else { secret::load(&settings.data_dir, manifest.run_id())? };
         let found = memory.ask(&manifest, secret, &store, &*observer).await?;
-        let way = memory.way(&found, founding.alone)?;
+        let way = memory.way(&found, false, founding.alone)?;
         (found, way)
     };
     let way = at_step(way, &memory, &searched, founding)?;
@@ -150,7 +151,14 @@ pub(crate) async fn founder(
         .await?
     };
     manifest_file::store(&settings.data_dir, &manifest)?;
-    let secret = if founding.public { None } else { Some(own_secret(&settings.data_dir, manifest.run_id())?) };
+    let secret = match founding.public {
+        true => None,
+        // Without it nobody would let this machine in, and it would let in nobody of the run's.
+        false if was_here && secret::load(&settings.data_dir, manifest.run_id())?.is_none() => {
+            return Err(NodeError::LostSecret { dir: settings.data_dir.clone() });
+        }
+        false => Some(own_secret(&settings.data_dir, manifest.run_id())?),
+    };
     // Whoever goes on alone waits for nobody.
     let min_members = if matches!(start, Start::Fork { .. }) { 1 } else { founding.min_peers };
     let membership = membership(settings, &manifest, min_members);
@@ -237,7 +245,7 @@ pub(crate) async fn joiner(
     };
     let (searched, way) = if was_here {
         let found = memory.ask(&manifest, secret, &store, &*observer).await?;
-        let way = memory.way(&found, joining.alone)?;
+        let way = memory.way(&found, true, joining.alone)?;
         memory.tell(way, &found, &*observer);
         (found, way)
     } else {

@@ -101,12 +101,13 @@ impl Memory {
         if let Start::Recover { kept, .. } = start { kept.listened.clone() } else { self.contacts.listened.clone() }
     }
 
-    fn past(&self) -> Past<'_> {
+    fn past(&self, joins: bool) -> Past<'_> {
         Past {
             me: self.me,
             record: self.kept.as_ref().map(|kept| &kept.record),
             left: self.contacts.left.is_some(),
             had_company: self.damaged.is_some() || !self.members().is_empty(),
+            joins,
         }
     }
 
@@ -145,8 +146,8 @@ impl Memory {
     ///
     /// # Errors
     /// [`NodeError::NobodyAnswers`], if only the user can know.
-    pub(crate) fn way(&self, found: &Found, alone: bool) -> Result<Way, NodeError> {
-        topology::way_back(self.past(), self.company(found), alone)
+    pub(crate) fn way(&self, found: &Found, joins: bool, alone: bool) -> Result<Way, NodeError> {
+        topology::way_back(self.past(joins), self.company(found), alone)
             .ok_or_else(|| NodeError::NobodyAnswers { members: self.names() })
     }
 
@@ -155,11 +156,12 @@ impl Memory {
         let is_member = |peer: &PeerId| self.contacts.keepers().iter().all(|keeper| keeper.peer != *peer);
         let answered = found.answers.iter().filter_map(|(peer, answer)| Some((peer, answer.as_ref().ok()?)));
         let company = answered.filter(|(peer, answer)| answer.live || is_member(peer)).map(|(_, answer)| answer);
-        company.fold(topology::Company::Silent, |company, answer| match company {
-            _ if answer.live => topology::Company::Live,
-            topology::Company::Silent => topology::Company::There,
-            known => known,
-        })
+        let company = company.map(|answer| match (answer.live, answer.forked) {
+            (true, false) => topology::Company::Live,
+            (true, true) => topology::Company::Forked,
+            (false, _) => topology::Company::There,
+        });
+        company.max().unwrap_or(topology::Company::Silent)
     }
 
     /// The names of other members.

@@ -128,7 +128,9 @@ fn where_ipv6_is_off_a_node_listens_on_the_rest_without_a_word() {
 
 #[test]
 fn a_terminal_that_goes_away_lets_the_node_leave_in_order_unless_it_is_to_outlive_it() {
-    let peer = Peer::run(&PeerOptions::flags(LONG));
+    // Whoever runs this test may ignore it.
+    let heeding = ["env", "--default-signal=HUP"].map(str::to_owned).to_vec();
+    let peer = Peer::run(&PeerOptions { prefix: heeding, ..PeerOptions::flags(LONG) });
     peer.wait_for_step(1);
     peer.signal("HUP");
     assert_eq!(peer.finish().summary()["outcome"], "left");

@@ -2,7 +2,7 @@
 //!
 //! | its past | somebody goes on | nobody does | nobody does, and its user says alone |
 //! |---|---|---|---|
-//! | a seat, alone in its view | takes the seat | takes the seat | takes the seat |
+//! | a seat, alone in its view | takes the seat; joins, if its user says so and theirs is no fork | takes the seat | takes the seat |
 //! | a seat beside others | takes the seat: it learns that they go on, and joins | takes the seat: waits for a quorum | forks |
 //! | left, others stayed | joins | waits for them | forks |
 //! | knows others, and no more | joins | is told so | forks |
@@ -24,17 +24,21 @@ pub struct Past<'a> {
     pub left: bool,
     /// Whether others are known to have been members, or may have been.
     pub had_company: bool,
+    /// Whether its user asks to join others, whatever it has.
+    pub joins: bool,
 }
 
 /// Who of those others is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Company {
-    /// Somebody is in a view.
-    Live,
-    /// Somebody is there, and in none: it may wait as well.
-    There,
     /// Nobody answers.
     Silent,
+    /// Somebody is there, and in no view: it may wait as well.
+    There,
+    /// Somebody is in a view, and all who are go on as a fork.
+    Forked,
+    /// Somebody is in a view.
+    Live,
 }
 
 /// How the machine takes part.
@@ -56,10 +60,12 @@ pub fn way_back(past: Past<'_>, company: Company, alone: bool) -> Option<Way> {
     let is_last = past.record.is_some_and(|record| record.view.members() == [past.me]);
     let others = past.left || past.had_company || (past.record.is_some() && !is_last);
     Some(match (past.record, company) {
+        // Of two branches that never were forks, neither gives way by itself.
+        (Some(_), Company::Live) if is_last && past.joins => Way::Join,
         // Its vote may be needed, and whoever goes on without it says so.
         (Some(_), _) if is_last => Way::Recover,
-        (Some(_), Company::Live) => Way::Recover,
-        (None, Company::Live) => Way::Join,
+        (Some(_), Company::Live | Company::Forked) => Way::Recover,
+        (None, Company::Live | Company::Forked) => Way::Join,
         (_, Company::There | Company::Silent) if alone && others => Way::Fork,
         (Some(_), Company::There | Company::Silent) => Way::Recover,
         (None, Company::There) => Way::Join,
@@ -87,7 +93,7 @@ mod tests {
         let mut cases = Vec::new();
         for record in [None, Some(record(&[])), Some(record(&[2, 3]))] {
             for bits in 0..8 {
-                for company in [Company::Live, Company::There, Company::Silent] {
+                for company in [Company::Live, Company::Forked, Company::There, Company::Silent] {
                     cases.push((record.clone(), bits & 1 == 1, bits & 2 == 2, company, bits & 4 == 4));
                 }
             }
@@ -98,7 +104,7 @@ mod tests {
     fn decide(
         (record, left, had_company, company, alone): &(Option<Record>, bool, bool, Company, bool),
     ) -> Option<Way> {
-        let past = Past { me: ME, record: record.as_ref(), left: *left, had_company: *had_company };
+        let past = Past { me: ME, record: record.as_ref(), left: *left, had_company: *had_company, joins: false };
         way_back(past, *company, *alone)
     }
 
@@ -114,7 +120,7 @@ mod tests {
     #[test]
     fn a_fork_takes_a_word_of_the_user_and_never_where_somebody_goes_on() {
         for case in all().iter().filter(|case| decide(case) == Some(Way::Fork)) {
-            assert!(case.4 && case.3 != Company::Live, "{case:?}");
+            assert!(case.4 && case.3 < Company::Forked, "{case:?}");
         }
     }
 
@@ -122,6 +128,17 @@ mod tests {
     fn the_last_to_leave_needs_nobody_and_no_word() {
         for case in all().iter().filter(|case| case.0 == Some(record(&[]))) {
             assert_eq!(decide(case), Some(Way::Recover), "{case:?}");
+        }
+    }
+
+    #[test]
+    fn a_user_may_give_a_branch_up_for_one_that_is_no_fork() {
+        let record = record(&[]);
+        let past = Past { me: ME, record: Some(&record), left: false, had_company: false, joins: true };
+        for (company, way) in
+            [(Company::Live, Way::Join), (Company::Forked, Way::Recover), (Company::There, Way::Recover)]
+        {
+            assert_eq!(way_back(past, company, false), Some(way), "{company:?}");
         }
     }
 

@@ -136,7 +136,7 @@ impl Keeping {
                     }
                 },
                 Some(turned) = self.network.turned.recv() => {
-                    if !turned.dialed {
+                    if turned.is_news() {
                         let (peer, reason) = (turned.peer.to_string(), turned.error.to_string());
                         self.observer.report(&Report::Turned { peer, reason });
                     }

@@ -55,10 +55,15 @@ pub struct Above<'a>(&'a MultiProgress);
 
 impl Write for Above<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.suspend(|| io::stderr().lock().write(bytes))
+        // A full disk or a closed pipe is no reason to end, nor to say so there.
+        self.0.suspend(|| {
+            let _ = io::stderr().lock().write_all(bytes);
+        });
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().lock().flush()
+        let _ = io::stderr().lock().flush();
+        Ok(())
     }
 }

@@ -144,7 +144,9 @@ impl Narrator {
                 lines.into_iter().flat_map(plain).collect()
             }
             Report::Fetching { step, bytes, of } => {
-                plain(format!("checkpoint after step {step}: {} of {}", format::bytes(*bytes), format::bytes(*of)))
+                let line = format!("checkpoint after step {step}: {} of {}", format::bytes(*bytes), format::bytes(*of));
+                // A keeper fetches all its life.
+                only_if(everything || !self.keeps, plain(line))
             }
             Report::Fetched { step, digest } => good(format!(
                 "another peer held a newer stable checkpoint: goes on after step {step}, digest {}",
