@@ -28,6 +28,10 @@ pub(super) fn page(status: &Status) -> String {
         text.push_str(&table(&rows, &names));
         text.push('\n');
     }
+    // Last, because there may be many: a low screen shows the members.
+    for address in &status.addresses {
+        text.push_str(&format!("  {:<9} {}\n", "address", format::visible(address)));
+    }
     text
 }
 
@@ -84,9 +88,6 @@ fn lines(status: &Status, names: &Names) -> Vec<(&'static str, String)> {
                 format!("{} Mbit/s and {rtt_ms:.1} ms there and back to {}", rate(*mbit), names.show(peer)),
             );
         }
-    }
-    for address in &status.addresses {
-        line("address", address.clone());
     }
     lines
 }
