@@ -160,21 +160,23 @@ fn a_machine_with_an_empty_disk_begins_from_a_keeper_alone() {
     // Started again, it needs nobody to know what it holds.
     let keeper = keep(&dir, &ticket);
     let state = fresh();
-    let fetch = |ticket: &str| {
-        let mut command = starling(state.path());
-        command.args(["checkpoint", "fetch", ticket, "--json", "--data-dir"]).arg(state.path().join("state"));
+    let fetch = |ticket: &str, dir: &TempDir| {
+        let mut command = starling(dir.path());
+        command.args(["checkpoint", "fetch", ticket, "--json", "--data-dir"]).arg(dir.path().join("state"));
         command.output().expect("it runs")
     };
-    let output = fetch(&keeper.ticket());
+    let output = fetch(&keeper.ticket(), &state);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let fetched: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!((&fetched["step"], &fetched["digest"]), (&kept["steps"], &kept["digest"]));
     assert_eq!(fetched["new"], true);
     let (verdicts, code) = checkpoints(&state, "verify");
     assert_eq!((code, verdicts.len(), &verdicts[0]["stable"]), (Some(0), 1, &true.into()), "{verdicts:?}");
-    let again: Value = serde_json::from_slice(&fetch(&keeper.ticket()).stdout).expect("JSON");
+    let again: Value = serde_json::from_slice(&fetch(&keeper.ticket(), &state).stdout).expect("JSON");
     assert_eq!((&again["step"], &again["new"]), (&fetched["step"], &false.into()));
-    let nobody = fetch(&ticket);
+    // Whoever has fetched from the keeper knows it; who has nothing but a dead member's ticket knows nobody.
+    assert!(fetch(&ticket, &state).status.success());
+    let nobody = fetch(&ticket, &fresh());
     assert_eq!(nobody.status.code(), Some(1), "the founder is dead");
     assert!(String::from_utf8_lossy(&nobody.stderr).contains("ask a member or keeper"), "{nobody:?}");
 
