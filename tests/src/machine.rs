@@ -75,14 +75,6 @@ impl Machine {
         })
     }
 
-    /// Takes one network of a machine down, or up again.
-    ///
-    /// # Errors
-    /// If the kernel can't.
-    pub fn switch(&self, network: usize, state: &str) -> Result<()> {
-        self.0.ip(&format!("link set net{network} {state}\n"))
-    }
-
     /// Options of a peer that runs here and listens by default, with `flags`, separated by blanks.
     pub fn options(&self, flags: &str) -> PeerOptions {
         PeerOptions { prefix: self.0.prefix(), listen: None, ..PeerOptions::flags(flags) }

@@ -302,13 +302,6 @@ impl Peer {
         event["step"].as_u64().expect("it has reached a step")
     }
 
-    /// The last step of which it told.
-    pub fn step(&self) -> u64 {
-        let output = lock(&self.output.0);
-        let steps = output.events.iter().filter(|(_, event)| event["event"] == "progress");
-        steps.filter_map(|(_, event)| event["step"].as_u64()).next_back().unwrap_or(0)
-    }
-
     /// Sends a signal by its name, as `kill` knows it.
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
