@@ -119,14 +119,7 @@ impl Membership {
     pub fn found(config: Config, run: RunId, me: Contact, progress: Progress, now: Time) -> Self {
         let mut founder = Self::new(config, run, me, progress, now);
         let view = View::found(run, founder.me.peer);
-        founder.seat = Some(Seat::new(view.clone(), None, &founder.config, now));
-        founder.persist();
-        if founder.config.min_members > 1 {
-            founder.wait_for_members();
-        } else {
-            let (step, catch_up, syncing) = (progress.step, CatchUp::Current, Vec::new());
-            founder.resume(Resumption { view, step, catch_up, syncing });
-        }
+        founder.take_only_seat(view, progress.step, now);
         founder
     }
 
@@ -149,15 +142,19 @@ impl Membership {
             member.learn(contact);
         }
         let view = View::fork(run, member.me.peer, parent);
-        member.seat = Some(Seat::new(view.clone(), None, &member.config, now));
-        member.persist();
-        if member.config.min_members > 1 {
-            member.wait_for_members();
-        } else {
-            let (step, catch_up, syncing) = (progress.step, CatchUp::Current, Vec::new());
-            member.resume(Resumption { view, step, catch_up, syncing });
-        }
+        member.take_only_seat(view, progress.step, now);
         member
+    }
+
+    /// Takes the only seat of a view that nobody else has decided, after `step`.
+    fn take_only_seat(&mut self, view: View, step: u64, now: Time) {
+        self.seat = Some(Seat::new(view.clone(), None, &self.config, now));
+        self.persist();
+        if self.config.min_members > 1 {
+            self.wait_for_members();
+        } else {
+            self.resume(Resumption { view, step, catch_up: CatchUp::Current, syncing: Vec::new() });
+        }
     }
 
     /// A peer that wants to be a member and knows some. Its steps are held, at step 0.
