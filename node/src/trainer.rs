@@ -8,6 +8,7 @@ mod census;
 mod journal;
 mod pace;
 mod speed;
+mod stalls;
 mod worker;
 
 use std::path::PathBuf;
@@ -32,6 +33,7 @@ use crate::snapshots::Snapshots;
 use journal::Journal;
 use pace::Pace;
 use speed::Speed;
+use stalls::Stalls;
 use worker::Worker;
 
 /// Events that wait for the event loop.
@@ -116,6 +118,7 @@ pub(crate) fn start(
         at: At { step: trainer.step(), ..At::default() },
         busy: feed.busy.clone(),
         speed: Speed::new(),
+        stalls: Stalls::watch().map_err(NodeError::Thread)?,
         trainer,
         company,
         events,

@@ -38,7 +38,7 @@ pub const MAX_BATCH_SIZE: u32 = 1 << 20;
 /// The most shares of a batch: as many as a view may have members.
 pub const MAX_SHARES: usize = 1024;
 /// The highest speed that is told apart.
-pub const MAX_SPEED: u32 = 1 << 20;
+pub const MAX_SPEED: u32 = 1 << 22;
 /// The speed of a member that still downloads the state: it gets no samples.
 pub const SYNCING: u32 = 0;
 /// The speed of a member that is ready, but measured nothing in this step: what is known of it stays, and a new one is

@@ -8,7 +8,7 @@ use starling_topology::{Generation, ViewId};
 use starling_train::{Gradient, ResultRecord, StepReport, Trainer};
 use tokio::sync::{mpsc, watch};
 
-use super::{Busy, Census, Company, Duties, Journal, Pace, Speed, Totals, TrainerEvent};
+use super::{Busy, Census, Company, Duties, Journal, Pace, Speed, Stalls, Totals, TrainerEvent};
 use crate::contribution::{Brought, Contribution};
 use crate::error::NodeError;
 use crate::exchange::{At, Exchange, Next, Part, Turn};
@@ -23,6 +23,7 @@ pub(super) struct Worker {
     pub(super) at: At,
     pub(super) busy: Busy,
     pub(super) speed: Speed,
+    pub(super) stalls: Stalls,
     pub(super) trainer: Trainer,
     pub(super) company: Company,
     pub(super) events: mpsc::Sender<TrainerEvent>,
@@ -120,7 +121,7 @@ impl Worker {
         }
         let (me, progress) = (self.company.me, &self.progress);
         let weight = self.trainer.compute(me, &self.gradient, |from| _ = progress.send_replace(from))?;
-        self.speed.measure(weight, began.elapsed());
+        self.speed.measure(weight, began, Instant::now(), self.stalls.part());
         self.at.prepared = true;
         if opening.is_some() {
             self.contributed.get_or_insert_with(Instant::now);
