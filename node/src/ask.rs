@@ -9,8 +9,8 @@ use libp2p::multiaddr::Protocol;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{DialError, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, mdns};
+use starling_run::Manifest;
 use starling_topology::{Contact, RunId};
-use starling_train::Manifest;
 
 use crate::behaviour::WELCOME;
 use crate::error::NodeError;

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use starling_run::{CheckpointInfo, CheckpointStore, Manifest};
 use starling_topology::{Contact, Digest, PeerId, Proof};
-use starling_train::{CheckpointInfo, CheckpointStore, Manifest};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -244,7 +244,7 @@ async fn fetch(
         store.sign(&proof.head, &proof.view, &proof.signatures, |_, _, _| true)?;
         Ok(info)
     });
-    let completed: Result<_, starling_train::CheckpointError> = completed.await.map_err(|error| error.to_string())?;
+    let completed: Result<_, starling_run::CheckpointError> = completed.await.map_err(|error| error.to_string())?;
     completed.map_err(|error| error.to_string())
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use starling_collective::{Residual, kernel};
-use starling_train::Gradient;
+use starling_run::Gradient;
 use tokio::sync::watch;
 
 /// A contribution: all of it in a buffer of its own, or on its way into one.

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
 use libp2p::Multiaddr;
+use starling_run::data::{DIGITS, source_in};
+use starling_run::{Manifest, SharedData};
 use starling_topology::{Contact, PeerId};
-use starling_train::data::source_in;
-use starling_train::{DIGITS, DataOptions, Dataset, LabelColumn, Manifest, SharedData};
+use starling_train::data::files;
+use starling_train::{DataOptions, Dataset, LabelColumn};
 use tokio::time::Instant;
 
 use crate::ask::Member;
@@ -63,7 +65,8 @@ pub(crate) fn share(settings: &Settings, source: &str) -> Result<Option<Arc<Shar
     if !settings.share_data {
         return Ok(None);
     }
-    let shared = SharedData::open(source).map_err(starling_train::Error::from)?;
+    let (kind, files) = files(source).map_err(starling_train::Error::from)?;
+    let shared = SharedData::open(kind, &files).map_err(starling_run::Error::from)?;
     Ok(shared.map(Arc::new))
 }
 

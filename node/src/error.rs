@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use starling_run::CheckpointError;
 use starling_topology::Refusal;
-use starling_train::CheckpointError;
 use thiserror::Error;
 
 use crate::admission::AdmissionError;
@@ -293,12 +293,15 @@ pub enum NodeError {
     /// A thread can't be started.
     #[error("can't start a thread: {0}")]
     Thread(io::Error),
+    /// What the run holds can't be used.
+    #[error(transparent)]
+    Run(#[from] starling_run::Error),
     /// Training failed.
     #[error(transparent)]
     Train(#[from] starling_train::Error),
     /// The audit file can't be written.
     #[error(transparent)]
-    Audit(#[from] starling_train::audit::AuditError),
+    Audit(#[from] starling_run::audit::AuditError),
     /// One of our threads ended without a word.
     #[error("the {0} stopped unexpectedly; this is a bug in starling")]
     Stopped(&'static str),
@@ -306,7 +309,7 @@ pub enum NodeError {
 
 impl From<CheckpointError> for NodeError {
     fn from(error: CheckpointError) -> Self {
-        Self::Train(error.into())
+        Self::Run(error.into())
     }
 }
 

@@ -1,9 +1,9 @@
 //! What the network's tasks tell the event loop.
 
 use libp2p::Stream;
+use starling_run::{ReplicatedState, ResultRecord};
 use starling_topology::plan::Link;
 use starling_topology::{Envelope, PeerId, ViewId};
-use starling_train::{ReplicatedState, ResultRecord};
 
 use crate::data::Transport;
 

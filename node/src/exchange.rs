@@ -23,8 +23,8 @@ mod turn;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use starling_collective::{Dropped, kernel};
+use starling_run::{ReplicatedState, ResultRecord};
 use starling_topology::{Generation, Hold, PeerId, Progress, View, ViewId};
-use starling_train::{ReplicatedState, ResultRecord};
 use tokio::sync::{Notify, watch};
 
 use inner::Inner;

@@ -11,8 +11,8 @@ use libp2p::swarm::dial_opts::DialOpts;
 use libp2p::swarm::{self, SwarmEvent};
 use libp2p::{Multiaddr, Stream, StreamProtocol, Swarm};
 use libp2p_stream::Control;
+use starling_run::WIRE_VERSION;
 use starling_topology::{Contact, PeerId, RunId};
-use starling_train::WIRE_VERSION;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 

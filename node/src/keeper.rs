@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use starling_run::{CheckpointFolder, CheckpointStore, Manifest, ModelSpec, Preprocessing};
 use starling_topology::{Contact, Digest, Follower, Proof, RunId};
-use starling_train::{CheckpointFolder, CheckpointStore, Manifest, ModelSpec, Preprocessing};
 use tokio_util::sync::CancellationToken;
 
 use crate::catch_up::{Found, Search, catch_up};

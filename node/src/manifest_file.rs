@@ -3,8 +3,8 @@
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use starling_run::Manifest;
 use starling_topology::RunId;
-use starling_train::Manifest;
 
 use crate::error::NodeError;
 use crate::private_file;
@@ -70,14 +70,15 @@ pub(crate) fn newest_first(data_dir: &Path) -> Result<Vec<Manifest>, NodeError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use starling_train::{DataOptions, Dataset, RunSpec};
+    use starling_run::RunSpec;
+    use starling_train::{DataOptions, Dataset};
 
     #[test]
     fn a_manifest_is_found_by_its_run() {
         let spec = RunSpec::default();
         let options = DataOptions { held_out: spec.held_out, seed: spec.seed, ..DataOptions::default() };
         let dataset = Dataset::load(&options).expect("the digits");
-        let manifest = Manifest::found(&spec, &dataset).expect("a manifest");
+        let manifest = starling_train::found(&spec, &dataset).expect("a manifest");
         let dir = tempfile::tempdir().expect("a temp dir");
         store(dir.path(), &manifest).expect("stored");
         assert_eq!(load(dir.path(), manifest.run_id()).expect("loaded"), manifest);

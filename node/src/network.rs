@@ -10,9 +10,9 @@ use libp2p::multiaddr::Protocol;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{self, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm};
+use starling_run::WIRE_VERSION;
 use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES};
 use starling_topology::{Contact, RunId};
-use starling_train::WIRE_VERSION;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 

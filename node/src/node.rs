@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use starling_collective::LayoutConfig;
+use starling_run::LayoutSpec;
 use starling_topology::{Event, Membership, Progress, Time};
-use starling_train::{LayoutSpec, Trainer};
+use starling_train::Trainer;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::NodeError;

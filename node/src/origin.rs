@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use starling_train::{CheckpointFolder, CheckpointStore, Manifest, ReplicatedState};
+use starling_run::{CheckpointFolder, CheckpointStore, Manifest, ReplicatedState};
 
 use crate::error::NodeError;
 use crate::manifest_file;

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use starling_run::{
+    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Manifest, ModelSpec, Recovered, ReplicatedState,
+    SharedData, WIRE_VERSION,
+};
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Digest, Generation, PeerId, RunId, ViewId, Way};
-use starling_train::{
-    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Dataset, Manifest, ModelSpec, Recovered,
-    ReplicatedState, SharedData, Trainer, WIRE_VERSION, check_export_place,
-};
+use starling_train::{Dataset, Trainer, check_export_place};
 
 use crate::ask::{Member, ask, ask_any};
 use crate::catch_up::Found;
@@ -337,7 +338,7 @@ struct Described {
 fn describe(settings: &Settings, founding: &Founding) -> Result<Described, NodeError> {
     let options = dataset::options(settings, founding.run.held_out, founding.run.seed);
     let dataset = Dataset::load(&options).map_err(starling_train::Error::from)?;
-    let manifest = Manifest::found(&founding.run, &dataset)?;
+    let manifest = starling_train::found(&founding.run, &dataset)?;
     let (manifest, state) = origin::find(settings, founding, manifest)?;
     let run = manifest.run_id();
     let store = open_store(settings, run)?;

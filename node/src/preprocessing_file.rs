@@ -4,8 +4,8 @@
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use starling_train::data::MAX_PREPROCESSING_BYTES;
-use starling_train::{DataDescription, Manifest, Preprocessing};
+use starling_run::data::MAX_PREPROCESSING_BYTES;
+use starling_run::{DataDescription, Manifest, Preprocessing};
 
 use crate::error::NodeError;
 use crate::private_file;
@@ -53,15 +53,16 @@ impl PreprocessingFile {
 
 #[cfg(test)]
 mod tests {
+    use starling_run::RunSpec;
     use starling_topology::Digest;
-    use starling_train::{DataOptions, Dataset, RunSpec};
+    use starling_train::{DataOptions, Dataset};
 
     use super::*;
 
     #[test]
     fn what_the_run_names_is_kept_and_nothing_else() {
         let dataset = Dataset::load(&DataOptions::default()).expect("the digits");
-        let manifest = Manifest::found(&RunSpec::default(), &dataset).expect("a manifest");
+        let manifest = starling_train::found(&RunSpec::default(), &dataset).expect("a manifest");
         let dir = tempfile::tempdir().expect("a temp dir");
         let file = PreprocessingFile::new(dir.path(), &manifest);
         assert_eq!(file.load().expect("nothing there"), None);

@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures::{AsyncReadExt, AsyncWriteExt};
 use libp2p::{Stream, StreamProtocol};
 use libp2p_stream::Control;
+use starling_run::ResultRecord;
 use starling_topology::PeerId;
 use starling_topology::message::MAX_MEMBERS;
-use starling_train::ResultRecord;
 use tokio::time::timeout;
 
 use crate::exchange::Exchange;

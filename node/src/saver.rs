@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use starling_run::{CheckpointError, CheckpointInfo, CheckpointStore, ReplicatedState};
 use starling_topology::{Digest, Proof};
-use starling_train::{CheckpointError, CheckpointInfo, CheckpointStore, ReplicatedState};
 use tokio::sync::mpsc;
 
 use crate::contacts_file::{Contacts, ContactsFile};
@@ -39,7 +39,7 @@ pub(crate) struct Saver {
     /// Whether a state waits or is being written.
     busy: Arc<AtomicBool>,
     stride: Stride,
-    thread: JoinHandle<Result<(), starling_train::Error>>,
+    thread: JoinHandle<Result<(), CheckpointError>>,
 }
 
 /// Which occasions to save a state are taken: each, or where the disk falls behind, each second, fourth, and so on. Members
@@ -131,7 +131,7 @@ impl Saver {
     pub(crate) fn finish(self, last: Option<ReplicatedState>) -> Result<(), NodeError> {
         // The send fails only if the thread has ended; its error comes from the join.
         let _ = self.tasks.send(Task::End(last));
-        self.thread.join().map_err(|_| NodeError::Stopped("checkpoint thread"))?.map_err(NodeError::Train)
+        self.thread.join().map_err(|_| NodeError::Stopped("checkpoint thread"))?.map_err(NodeError::from)
     }
 }
 
@@ -170,7 +170,7 @@ struct Writer {
 
 impl Writer {
     /// Does what comes. The outcome is that of the last state.
-    fn run(&self, tasks: &Receiver<Task>) -> Result<(), starling_train::Error> {
+    fn run(&self, tasks: &Receiver<Task>) -> Result<(), CheckpointError> {
         let mut outcome = Ok(());
         for task in tasks {
             match task {
@@ -201,10 +201,10 @@ impl Writer {
         outcome
     }
 
-    fn save(&self, state: ReplicatedState) -> Result<(), starling_train::Error> {
+    fn save(&self, state: ReplicatedState) -> Result<(), CheckpointError> {
         let step = state.step;
         // A full disk must not end the run: the user is told, and the next state is tried again.
-        let saved = self.store.save(state).map_err(starling_train::Error::from);
+        let saved = self.store.save(state);
         self.observer.report(&match &saved {
             Ok(info) => Report::Saved { step, digest: info.digest.to_string() },
             Err(error) => Report::Warning { message: format!("no checkpoint of step {step}: {error}") },

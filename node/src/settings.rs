@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use libp2p::Multiaddr;
-use starling_train::{Delimiter, DeviceChoice, RunSpec};
+use starling_run::{Delimiter, RunSpec};
+use starling_train::DeviceChoice;
 
 use crate::data::DataPlane;
 use crate::name::Name;
@@ -156,9 +157,9 @@ pub enum Target {
 #[derive(Debug, Clone, Default)]
 pub struct Expectations {
     /// The model.
-    pub model: Option<starling_train::ModelSpec>,
+    pub model: Option<starling_run::ModelSpec>,
     /// The optimizer with its learning rate.
-    pub optimizer: Option<starling_train::OptimizerSpec>,
+    pub optimizer: Option<starling_run::OptimizerSpec>,
     /// The global batch size.
     pub batch_size: Option<u32>,
     /// The last step.
@@ -168,7 +169,7 @@ pub struct Expectations {
     /// The longest stall, in milliseconds.
     pub max_stall_ms: Option<u64>,
     /// How samples are shared out.
-    pub balance: Option<starling_train::Balance>,
+    pub balance: Option<starling_run::Balance>,
     /// How gradients are written on the wire.
     pub codec: Option<starling_collective::Codec>,
     /// How reductions are scheduled.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use starling_run::{CheckpointError, CheckpointStore, Manifest};
 use starling_topology::{Digest, Proof, View, ViewId};
-use starling_train::{CheckpointError, CheckpointStore, Manifest};
 
 use crate::pace::Pace;
 use crate::preprocessing_file::PreprocessingFile;

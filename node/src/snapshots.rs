@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use starling_run::{ReplicatedState, StateSnapshot};
 use starling_topology::{Digest, Generation};
-use starling_train::{ReplicatedState, StateSnapshot};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 

@@ -30,9 +30,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use starling_collective::{Codec, Feedback, NonFinite, kernel};
+use starling_run::{Averaged, Averager, Manifest, ResultRecord, RunSpec};
 use starling_topology::plan::Wish;
 use starling_topology::{Event, PeerId};
-use starling_train::{Averaged, Averager, Manifest, ResultRecord, RunSpec};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

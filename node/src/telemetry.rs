@@ -9,7 +9,7 @@ use crate::output::Console;
 use crate::output::clock::OfDay;
 
 /// Our own crates, as logs name them.
-const OWN: [&str; 4] = ["starling_node", "starling_train", "starling_collective", "starling_topology"];
+const OWN: [&str; 5] = ["starling_node", "starling_train", "starling_run", "starling_collective", "starling_topology"];
 
 /// Sends this process's logs to stderr, as `settings` say. To be called once.
 ///

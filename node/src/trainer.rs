@@ -17,8 +17,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use starling_collective::Feedback;
+use starling_run::Gradient;
 use starling_topology::{Digest, PeerId};
-use starling_train::{Gradient, Trainer};
+use starling_train::Trainer;
 use tokio::sync::{mpsc, watch};
 
 pub(crate) use busy::{Busy, Watch};

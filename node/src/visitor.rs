@@ -11,7 +11,7 @@ use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{self, NetworkBehaviour, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Stream, StreamProtocol, Swarm, mdns};
 use libp2p_stream::Control;
-use starling_train::WIRE_VERSION;
+use starling_run::WIRE_VERSION;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use starling_run::{CheckpointStore, Manifest};
 use starling_topology::{self as topology, Contact, Past, PeerId, RunId, Way};
-use starling_train::{CheckpointStore, Manifest};
 
 use crate::catch_up::{Found, Search, catch_up};
 use crate::contacts_file::{Contacts, ContactsFile, Damaged, MAX_KNOWN};

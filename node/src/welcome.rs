@@ -6,9 +6,9 @@ use std::time::Duration;
 use futures::{AsyncRead, AsyncWrite};
 use libp2p::PeerId;
 use serde::{Deserialize, Serialize};
+use starling_run::Manifest;
 use starling_topology::Contact;
 use starling_topology::message::MAX_MEMBERS;
-use starling_train::Manifest;
 use tokio::sync::mpsc;
 
 use crate::frame;
@@ -107,7 +107,7 @@ pub(crate) async fn answer(
 }
 
 /// Differences as one line.
-pub(crate) fn describe(differences: &[starling_train::Difference]) -> String {
+pub(crate) fn describe(differences: &[starling_run::Difference]) -> String {
     differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 

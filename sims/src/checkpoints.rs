@@ -1,4 +1,4 @@
-//! How a peer keeps checkpoints: what `starling-train`'s store does, over a simulated disk.
+//! How a peer keeps checkpoints: what `starling-run`'s store does, over a simulated disk.
 
 use starling_topology::ledger::Ledger;
 

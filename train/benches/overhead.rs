@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use starling_run::{Gradient, Manifest, ModelSpec, OptimizerSpec, RunSpec};
 use starling_topology::ledger::UNMEASURED;
 use starling_topology::{Generator, Order, PeerId};
-use starling_train::{
-    DataOptions, Dataset, DeviceChoice, Gradient, Manifest, ModelSpec, Network, OptimizerSpec, RunSpec, Trainer,
-};
+use starling_train::{DataOptions, Dataset, DeviceChoice, Network, Trainer};
 
 const BATCH: u32 = 64;
 const LEARNING_RATE: f32 = 1e-3;
@@ -47,7 +46,7 @@ fn report(case: &Case, json: bool) {
         batch_size: BATCH,
         ..RunSpec::default()
     };
-    let manifest = Manifest::found(&spec, &dataset).expect("a run");
+    let manifest = starling_train::found(&spec, &dataset).expect("a run");
     let mut trainer = Trainer::new(&manifest, dataset.clone(), DeviceChoice::Cpu).expect("a trainer");
     let me = PeerId([1; 32]);
     trainer.begin(&[me]);

@@ -4,9 +4,10 @@
 
 use std::error::Error;
 
+use starling_run::{Gradient, RunSpec};
 use starling_topology::PeerId;
 use starling_topology::ledger::UNMEASURED;
-use starling_train::{DataOptions, Dataset, DeviceChoice, Gradient, Manifest, RunSpec, Trainer};
+use starling_train::{DataOptions, Dataset, DeviceChoice, Trainer};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -22,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dataset = Dataset::load(&options)?;
     let data = dataset.description();
     println!("{}: {} samples of {} features, {} classes", data.kind, data.samples, data.features, data.classes);
-    let manifest = Manifest::found(&spec, &dataset)?;
+    let manifest = starling_train::found(&spec, &dataset)?;
     let mut trainer = Trainer::new(&manifest, dataset, DeviceChoice::Auto)?;
     println!("run {} on {}, {} parameters", manifest.run_id(), trainer.device_name(), trainer.parameters());
 

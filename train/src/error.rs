@@ -1,37 +1,25 @@
 //! What can go wrong in training.
 
 use burn::tensor::ExecutionError;
-use starling_topology::{Digest, RunId};
+use starling_run::Difference;
+use starling_topology::Digest;
 use thiserror::Error;
 
-use crate::audit::AuditError;
-use crate::checkpoint::CheckpointError;
 use crate::data::DataError;
 use crate::device::DeviceError;
-use crate::manifest::{Difference, ManifestError};
-use crate::record::RecordError;
-use crate::sharing::SharingError;
-use crate::snapshot::SnapshotError;
-use crate::state::StateError;
 
 /// An error of this crate.
 #[derive(Debug, Error)]
 pub enum Error {
+    /// What the run holds cannot be used.
+    #[error(transparent)]
+    Run(#[from] starling_run::Error),
     /// The data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The manifest cannot be used.
-    #[error(transparent)]
-    Manifest(#[from] ManifestError),
     /// The device cannot be used.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// Bytes are not a replicated state.
-    #[error(transparent)]
-    State(#[from] StateError),
-    /// A checkpoint cannot be written or read.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
     /// The run's members bring buffers of their own.
     #[error(
         "the run trains no model: its members bring {elements} numbers each and take their mean; join it with a program that calls `Swarm::join`"
@@ -39,12 +27,6 @@ pub enum Error {
     NoModel {
         /// How many numbers a buffer has.
         elements: u64,
-    },
-    /// The run trains a model.
-    #[error("the run trains {model}; join it with `starling join`, or found one of your own with `Swarm::found`")]
-    HasModel {
-        /// The model.
-        model: String,
     },
     /// The data here is not the run's.
     #[error("the data on this machine is not the run's: {}; use the files the run was founded with", list(differences))]
@@ -72,24 +54,6 @@ pub enum Error {
         /// Digest in the manifest.
         theirs: Digest,
     },
-    /// A state of another run.
-    #[error("the state belongs to run {theirs}, but this is run {ours}")]
-    OtherRun {
-        /// The trainer's run.
-        ours: RunId,
-        /// The state's run.
-        theirs: RunId,
-    },
-    /// A state that does not fit this run's model or optimizer.
-    #[error("the state of step {step} does not fit the run: it has {found}, expected {expected}")]
-    OtherShape {
-        /// The state's step.
-        step: u64,
-        /// What the run's states have.
-        expected: String,
-        /// What this one has.
-        found: String,
-    },
     /// A number that is not finite.
     #[error(
         "step {step}: the {what} of `{path}` is {value}, not a finite number; lower the learning rate, or check the data for extreme values"
@@ -104,29 +68,9 @@ pub enum Error {
         /// The number.
         value: f32,
     },
-    /// A result that no view of this run can have reduced.
-    #[error(transparent)]
-    Record(#[from] RecordError),
-    /// A result of another step than the next one.
-    #[error("the result is of step {found}, but step {expected} is the next one to apply")]
-    OtherStep {
-        /// The step that is pending.
-        expected: u64,
-        /// The result's step.
-        found: u64,
-    },
     /// A step before the first assignment.
     #[error("no samples are assigned yet; begin the run, or load a state, before the first step")]
     NotBegun,
-    /// An audit file cannot be written or read, or proves that something went wrong.
-    #[error(transparent)]
-    Audit(#[from] AuditError),
-    /// A snapshot cannot be put together.
-    #[error(transparent)]
-    Snapshot(#[from] SnapshotError),
-    /// A data set cannot be shared or put together.
-    #[error(transparent)]
-    Sharing(#[from] SharingError),
     /// The device failed in the middle of a computation.
     #[error("the device `{device}` failed to compute step {step}: {source}")]
     Execution {

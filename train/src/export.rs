@@ -6,14 +6,13 @@ use std::path::Path;
 use atomic_write_file::AtomicWriteFile;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::json;
+use starling_run::bytes::write_numbers;
+use starling_run::checkpoint::write_atomically;
+use starling_run::data::MAX_PREPROCESSING_BYTES;
+use starling_run::{Manifest, Preprocessing, ReplicatedState, Scales, Schema};
 
-use crate::bytes::write_numbers;
-use crate::checkpoint::write_atomically;
-use crate::data::{MAX_PREPROCESSING_BYTES, Preprocessing, Scales, held_out_rows};
+use crate::data::held_out_rows;
 use crate::error::Error;
-use crate::manifest::Manifest;
-use crate::schema::Schema;
-use crate::state::ReplicatedState;
 
 /// What a safetensors file begins with: the length of its header, in so many bytes.
 const HEADER_LENGTH: usize = size_of::<u64>();
@@ -35,14 +34,11 @@ pub fn write_safetensors(
 ) -> Result<(), Error> {
     let fail = |reason: String| Error::Export { path: path.to_owned(), reason };
     if state.run != manifest.run_id() {
-        return Err(Error::OtherRun { ours: manifest.run_id(), theirs: state.run });
+        return Err(starling_run::Error::OtherRun { ours: manifest.run_id(), theirs: state.run }.into());
     }
     if state.parameters.len() != schema.parameters() {
-        return Err(Error::OtherShape {
-            step: state.step,
-            expected: format!("{} parameters", schema.parameters()),
-            found: format!("{}", state.parameters.len()),
-        });
+        let (expected, found) = (format!("{} parameters", schema.parameters()), state.parameters.len().to_string());
+        return Err(starling_run::Error::OtherShape { step: state.step, expected, found }.into());
     }
     let mut bytes = Vec::with_capacity(4 * state.parameters.len());
     write_numbers(&state.parameters, &mut bytes).expect("invariant: writing to memory does not fail");
@@ -137,18 +133,19 @@ pub fn check_export_place(path: &Path) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use safetensors::SafeTensors;
+    use starling_run::RunSpec;
     use starling_topology::{Ledger, RunId};
 
     use super::*;
     use crate::data::{DataOptions, Dataset, LabelColumn};
-    use crate::spec::RunSpec;
+    use crate::{found, schema};
 
     #[test]
     fn a_model_file_holds_every_parameter_by_name() {
         let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
         let spec = RunSpec { model: "mlp:4".parse().expect("a model"), ..RunSpec::default() };
-        let manifest = Manifest::found(&spec, &dataset).expect("a run");
-        let schema = Schema::of(&spec.model, manifest.data.shape, manifest.data.classes);
+        let manifest = found(&spec, &dataset).expect("a run");
+        let schema = schema::of(&spec.model, manifest.data.shape, manifest.data.classes);
         let parameters: Vec<f32> = (0..schema.parameters()).map(|at| at as f32 * 0.5).collect();
         let state = ReplicatedState {
             run: manifest.run_id(),
@@ -209,7 +206,7 @@ mod tests {
         let label = Some(LabelColumn::Written("kind".to_owned()));
         let dataset = Dataset::load(&DataOptions { source, label, ..DataOptions::default() }).expect("a table");
         let spec = RunSpec { model: "softmax".parse().expect("a model"), ..RunSpec::default() };
-        let manifest = Manifest::found(&spec, &dataset).expect("a run");
+        let manifest = found(&spec, &dataset).expect("a run");
         let metadata: BTreeMap<_, _> = preprocessed(&manifest, dataset.preprocessing()).into_iter().collect();
         for (key, value) in [
             ("scaling", "standardize"),

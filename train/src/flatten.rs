@@ -81,14 +81,15 @@ impl ModuleMapper for Scatter<'_> {
 
 #[cfg(test)]
 mod tests {
+    use starling_run::ModelSpec;
+
     use super::*;
-    use crate::schema::Schema;
-    use crate::spec::ModelSpec;
+    use crate::schema;
 
     fn network(spec: &str, device: &Device) -> (Network, usize) {
         let spec: ModelSpec = spec.parse().expect("a model");
         let network = Network::new(&spec, [1, 4, 4], 3, device);
-        let parameters = Schema::of_network(&network).parameters();
+        let parameters = schema::of_network(&network).parameters();
         (network, parameters)
     }
 

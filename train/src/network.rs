@@ -8,8 +8,7 @@ use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
-
-use crate::spec::ModelSpec;
+use starling_run::ModelSpec;
 
 /// A classifier: convolutions, then hidden linear layers, then a linear output. Softmax regression has neither of the
 /// first two, an MLP no convolutions, a CNN no hidden layers.
@@ -135,13 +134,13 @@ mod tests {
 
     use super::*;
     use crate::flatten::write_parameters;
-    use crate::schema::Schema;
+    use crate::schema;
 
     /// The logits of one sample.
     fn logits(spec: &str, shape: [u32; 3], parameters: &[f32], sample: &[f32]) -> Vec<f32> {
         let device = Device::flex().autodiff();
         let network = Network::new(&spec.parse().expect("a model"), shape, 2, &device);
-        assert_eq!(Schema::of_network(&network).parameters(), parameters.len());
+        assert_eq!(schema::of_network(&network).parameters(), parameters.len());
         let network = write_parameters(network, parameters, &device);
         let sample = Tensor::from_data(TensorData::new(sample.to_vec(), [1, sample.len()]), &device.inner());
         network.forward(sample).into_data().as_slice::<f32>().expect("f32").to_vec()

@@ -19,25 +19,19 @@ use std::sync::Arc;
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::tensor::{Device, ExecutionError, Tensor};
 use starling_collective::kernel;
+use starling_run::draft::{Draft, Space};
+use starling_run::state::{ReplicatedState, StateView};
+use starling_run::{Gradient, Manifest, ModelSpec, Optimizer, ResultRecord, Schema, contribution, initial};
 use starling_topology::{Digest, Ledger, PeerId, RunId};
 
 use crate::batch::{Batch, Loader};
-use crate::contribution;
 use crate::data::Dataset;
 use crate::device::DeviceChoice;
-use crate::draft::{Draft, Space};
 use crate::error::Error;
 use crate::evaluation::{self, Evaluation};
 use crate::flatten;
-use crate::gradient::Gradient;
-use crate::initial;
-use crate::manifest::Manifest;
 use crate::network::{Block, Network};
-use crate::optimizer::Optimizer;
-use crate::record::ResultRecord;
-use crate::schema::Schema;
-use crate::spec::ModelSpec;
-use crate::state::{ReplicatedState, StateView};
+use crate::schema;
 use warm_up::Delays;
 
 /// Backward pauses once it has gone through so many parameters, for their gradients to be read and to leave: 1 MiB. Each
@@ -100,13 +94,13 @@ impl Trainer {
     /// If the manifest is not usable, `dataset` is not the run's, the model built here has another schema or other
     /// initial parameters than the run's, or the device cannot be opened.
     pub fn new(manifest: &Manifest, dataset: Dataset, device: DeviceChoice) -> Result<Self, Error> {
-        manifest.check()?;
+        manifest.check().map_err(starling_run::Error::from)?;
         if let ModelSpec::Raw { elements } = manifest.model {
             return Err(Error::NoModel { elements });
         }
         check_data(manifest, &dataset)?;
         let (shape, classes) = (manifest.data.shape, manifest.data.classes);
-        let schema = Schema::of(&manifest.model, shape, classes);
+        let schema = schema::of(&manifest.model, shape, classes);
         if schema.fingerprint() != manifest.schema {
             return Err(Error::OtherSchema { ours: schema.fingerprint(), theirs: manifest.schema });
         }
@@ -346,7 +340,7 @@ impl Trainer {
     /// finite. The trainer is then as before.
     pub fn load(&mut self, state: ReplicatedState) -> Result<(), Error> {
         if state.run != self.run {
-            return Err(Error::OtherRun { ours: self.run, theirs: state.run });
+            return Err(starling_run::Error::OtherRun { ours: self.run, theirs: state.run }.into());
         }
         let lengths = |parameters: usize, moments: &[usize], scalars: usize| {
             format!("{parameters} parameters, moments of {moments:?} and {scalars} scalars")
@@ -356,16 +350,16 @@ impl Trainer {
         let moments: Vec<usize> = state.moments.iter().map(|moment| moment.len()).collect();
         let found = lengths(state.parameters.len(), &moments, state.scalars.len());
         if expected != found {
-            return Err(Error::OtherShape { step: state.step, expected, found });
+            return Err(starling_run::Error::OtherShape { step: state.step, expected, found }.into());
         }
-        state.check_ledger()?;
+        state.check_ledger().map_err(starling_run::Error::from)?;
         let order = |ledger: &Ledger| {
             let (seed, samples, batch_size) = (ledger.seed(), ledger.samples(), ledger.batch_size());
             format!("a ledger of {samples} samples with seed {seed} and batches of {batch_size}")
         };
         let (expected, found) = (order(&self.ledger), order(&state.ledger));
         if expected != found {
-            return Err(Error::OtherShape { step: state.step, expected, found });
+            return Err(starling_run::Error::OtherShape { step: state.step, expected, found }.into());
         }
         for (what, numbers) in std::iter::once(("parameter", &state.parameters))
             .chain(state.moments.iter().map(|moment| ("optimizer moment", moment)))

@@ -8,8 +8,8 @@ use futures::StreamExt;
 use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, Swarm, swarm};
 use starling_collective::LayoutConfig;
+use starling_run::WIRE_VERSION;
 use starling_topology::{RunId, View};
-use starling_train::WIRE_VERSION;
 use tokio::sync::mpsc;
 
 use super::error::BenchError;

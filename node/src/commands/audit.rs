@@ -1,7 +1,7 @@
 //! `starling audit`: whether any sample was lost or repeated.
 
 use serde_json::json;
-use starling_train::audit;
+use starling_run::audit;
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::AuditFlags;

@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use starling_train::{
-    CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Error, Schema, Signed, Verdict,
-    write_safetensors,
-};
+use starling_run::{CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Signed, Verdict};
+use starling_train::{schema, write_safetensors};
 
 use super::{CommandError, Context, EXIT_DONE, EXIT_FAILED, print};
 use crate::cli::{DataDirFlag, ExportFlags};
@@ -30,7 +28,7 @@ impl Opened {
     ) -> Result<Vec<T>, CommandError> {
         let mut all = Vec::new();
         for store in &self.stores {
-            all.extend(what(store).map_err(Error::from)?);
+            all.extend(what(store)?);
         }
         Ok(all)
     }
@@ -42,7 +40,7 @@ impl Opened {
         };
         let mut found = Vec::new();
         for store in &self.stores {
-            let run = store.run().map_err(Error::from)?;
+            let run = store.run()?;
             found.extend(run.filter(|run| run.to_string().starts_with(prefix)).map(|_| store));
         }
         match found.as_slice() {
@@ -94,9 +92,9 @@ pub(super) fn verify(context: &Context, flags: &DataDirFlag) -> Result<u8, Comma
 
 pub(super) fn export(context: &Context, flags: &ExportFlags) -> Result<u8, CommandError> {
     let opened = open(context, &flags.data_dir)?;
-    let state = opened.of_run(flags.run.as_deref())?.load(flags.step).map_err(Error::from)?;
+    let state = opened.of_run(flags.run.as_deref())?.load(flags.step)?;
     let manifest = manifest_file::load(&opened.data_dir, state.run)?;
-    let schema = Schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
+    let schema = schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
     let preprocessing = PreprocessingFile::new(&opened.data_dir, &manifest).load()?;
     write_safetensors(&flags.to, &state, &schema, &manifest, preprocessing.as_ref())?;
     let has_preprocessing = preprocessing.is_some();
@@ -121,7 +119,7 @@ fn open(context: &Context, flags: &DataDirFlag) -> Result<Opened, CommandError> 
     if !directory.is_dir() {
         return Err(CommandError::NoCheckpoint(data_dir));
     }
-    let stores = CheckpointFolder::new(directory).stores().map_err(Error::from)?;
+    let stores = CheckpointFolder::new(directory).stores()?;
     Ok(Opened { data_dir, stores })
 }
 
@@ -195,8 +193,8 @@ fn to_json(info: &CheckpointInfo, signed: Option<&Signed>) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use starling_run::ReplicatedState;
     use starling_topology::{Head, Ledger, PeerId, RunId, View};
-    use starling_train::ReplicatedState;
 
     use super::*;
 

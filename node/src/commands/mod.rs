@@ -52,6 +52,9 @@ pub enum CommandError {
     Bench(#[from] BenchError),
     /// Checkpoints can't be read.
     #[error(transparent)]
+    Checkpoint(#[from] starling_run::CheckpointError),
+    /// A model can't be written.
+    #[error(transparent)]
     Train(#[from] starling_train::Error),
     /// No node has run here.
     #[error("no node has run in {}; start one with `starling run` or `starling join`, or pass its --data-dir", .0.display())]
@@ -95,7 +98,7 @@ pub enum CommandError {
     },
     /// An audit found something.
     #[error(transparent)]
-    Audit(#[from] starling_train::audit::AuditError),
+    Audit(#[from] starling_run::audit::AuditError),
     /// A demo did not end well.
     #[error("the demo failed: {0}")]
     Demo(String),
@@ -108,6 +111,7 @@ impl CommandError {
             Self::Config(_) | Self::NotEmpty(_) => EXIT_USAGE,
             Self::Node(_)
             | Self::Bench(_)
+            | Self::Checkpoint(_)
             | Self::Train(_)
             | Self::NoStatus(_)
             | Self::NoInvitation { .. }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use starling_train::{Error, ManifestError};
+use starling_run::ManifestError;
 use tokio_util::sync::CancellationToken;
 
 use super::{CommandError, Context, EXIT_DONE, signals};
@@ -29,9 +29,9 @@ pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, Comma
     };
     take_part(context, settings, found).await.map_err(|error| match error {
         // Only beside the data it shows what does not fit.
-        CommandError::Node(NodeError::Train(Error::Manifest(ManifestError::Invalid { field, reason }))) => {
-            loaded.unusable(field, &reason).into()
-        }
+        CommandError::Node(NodeError::Train(starling_train::Error::Run(starling_run::Error::Manifest(
+            ManifestError::Invalid { field, reason },
+        )))) => loaded.unusable(field, &reason).into(),
         other => other,
     })
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use etcetera::BaseStrategy;
 use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
-use starling_train::{DeviceChoice, LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
+use starling_run::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
+use starling_train::DeviceChoice;
 
 use super::duration;
 use super::error::ConfigError;

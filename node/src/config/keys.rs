@@ -1,7 +1,7 @@
 //! The one list of all keys: their types, ranges and meaning.
 
-use starling_train::MAX_STALL_MS;
-use starling_train::sharing::MAX_DATA_BYTES;
+use starling_run::MAX_STALL_MS;
+use starling_run::sharing::MAX_DATA_BYTES;
 use toml::Value;
 
 use super::duration;

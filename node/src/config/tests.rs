@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use starling_train::{ModelSpec, OptimizerSpec};
+use starling_run::{ModelSpec, OptimizerSpec};
 
 use super::*;
 use crate::settings::{Resume, Target};

@@ -5,7 +5,8 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::future::BoxFuture;
-use starling_train::{CheckpointStore, RunSpec};
+use starling_run::data::CSV;
+use starling_run::{CheckpointStore, RunSpec};
 use tempfile::TempDir;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
@@ -45,7 +46,7 @@ impl Fixture {
         fs::write(&path, TABLE).expect("written");
         let source = path.display().to_string();
         let dataset = Dataset::load(&DataOptions { source, ..DataOptions::default() }).expect("a table");
-        let manifest = Manifest::found(&RunSpec::default(), &dataset).expect("a run");
+        let manifest = starling_train::found(&RunSpec::default(), &dataset).expect("a run");
         let place = Place::new(&dir.path().join("state"), &manifest);
         Self { dir, shelves: BTreeMap::new(), manifest, place }
     }
@@ -54,7 +55,7 @@ impl Fixture {
     fn share(&mut self, name: u8, bytes: &[u8]) {
         let path = self.dir.path().join(format!("{name}.csv"));
         fs::write(&path, bytes).expect("written");
-        let data = SharedData::open(path.to_str().expect("text")).expect("readable").map(Arc::new);
+        let data = SharedData::open(CSV, &[path]).expect("readable").map(Arc::new);
         let pace = Pace::new(0);
         let store = CheckpointStore::open(self.dir.path().join(name.to_string()), 1).expect("a store");
         let shelf = Shelf::new(&self.manifest, store, pace.clone());

@@ -23,7 +23,7 @@ use crate::output::{self, Console, Detail, Gauge, Style, Tone};
 use crate::report::{Report, Summary};
 use board::Board;
 use child::{Child, Event};
-use starling_train::audit::{self, AuditError};
+use starling_run::audit::{self, AuditError};
 use story::{Act, Story};
 
 /// A child that says nothing for this long has failed.

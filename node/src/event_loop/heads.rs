@@ -1,8 +1,8 @@
 //! Which checkpoints are stable: our heads go out, those of others come in.
 
+use starling_run::CheckpointInfo;
 use starling_topology::heads::{Input, Output};
 use starling_topology::{Head, PeerId};
-use starling_train::CheckpointInfo;
 
 use super::EventLoop;
 use crate::identity::{has_signed, to_libp2p};

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use starling_run::{ReplicatedState, ResultRecord};
 use starling_topology::plan::{Agreed, Bucket, loads};
 use starling_topology::view::MAX_COSTED;
 use starling_topology::{CatchUp, Generation, Hold, Input, PeerId, Resumption, Ring, View, heads};
-use starling_train::{ReplicatedState, ResultRecord};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 

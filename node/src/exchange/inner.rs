@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use starling_collective::Dropped;
+use starling_run::ResultRecord;
 use starling_topology::{Progress, ViewId};
-use starling_train::ResultRecord;
 
 use super::parts::{Offer, Parts};
 use super::{At, Gate, Next, Notice, Syncing, Turn};

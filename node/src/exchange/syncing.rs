@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use starling_train::{ReplicatedState, ResultRecord};
+use starling_run::{ReplicatedState, ResultRecord};
 
 use super::Next;
 

@@ -179,7 +179,7 @@ async fn a_boundary_waits_for_the_operation_under_way() {
 
 /// A contribution of five numbers that is being computed, and who computes it.
 fn coming() -> (tokio::sync::watch::Sender<usize>, Brought) {
-    let gradient = Arc::new(starling_train::Gradient::new(2));
+    let gradient = Arc::new(starling_run::Gradient::new(2));
     let (computing, ready) = tokio::sync::watch::channel(gradient.elements());
     (computing, Brought::Coming(Contribution::new(gradient, vec![0.0; 2], None, ready)))
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use starling_run::{ReplicatedState, ResultRecord};
 use starling_topology::{Generation, ViewId};
-use starling_train::{ReplicatedState, ResultRecord};
 use tokio::sync::mpsc;
 
 use super::{Members, Part};

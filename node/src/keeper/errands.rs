@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use libp2p::StreamProtocol;
 use libp2p_stream::Control;
+use starling_run::{CheckpointError, CheckpointStore};
 use starling_topology::{Digest, Head, PeerId, Proof, RunId, View, ViewId};
-use starling_train::{CheckpointError, CheckpointStore};
 use tokio::time::Instant;
 
 use crate::error::NodeError;

@@ -8,7 +8,7 @@ use starling_topology::{Rank, WorldSize};
 use std::net::SocketAddr;
 use std::sync::Mutex;
 
-use starling_train::Gradient;
+use starling_run::Gradient;
 use tokio::sync::oneshot;
 
 use super::driver::Blame;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use starling_train::ResultRecord;
+use starling_run::ResultRecord;
 
 /// What one step came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use starling_run::audit::{AuditError, AuditHeader, AuditRecord, AuditWriter};
 use starling_topology::{Generation, ViewId};
-use starling_train::audit::{AuditError, AuditHeader, AuditRecord, AuditWriter};
 use starling_train::{StepReport, Trainer};
 
 use crate::error::NodeError;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use starling_run::contribution;
 use starling_topology::ledger::UNMEASURED;
-use starling_train::contribution;
 
 /// Measures computing, not waiting. It is told also where shares are equal: people want to know who is slow.
 ///

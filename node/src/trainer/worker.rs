@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use starling_collective::Feedback;
+use starling_run::{Gradient, ResultRecord};
 use starling_topology::{Generation, ViewId};
-use starling_train::{Gradient, ResultRecord, StepReport, Trainer};
+use starling_train::{StepReport, Trainer};
 use tokio::sync::{mpsc, watch};
 
 use super::{Busy, Census, Company, Duties, Journal, Pace, Speed, Stalls, Totals, TrainerEvent};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
+use starling_run::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
+use starling_run::{CheckpointStore, SnapshotManifest};
 use starling_topology::{Digest, Head, PeerId};
-use starling_train::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
-use starling_train::{CheckpointStore, SnapshotManifest};
 
 use super::Request;
 use super::chunks::{self, Donor, MAX_DONORS, Question, Whole};

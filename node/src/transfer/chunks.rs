@@ -6,8 +6,8 @@ use std::io;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
+use starling_run::snapshot::CHUNK_BYTES;
 use starling_topology::{Digest, PeerId};
-use starling_train::snapshot::CHUNK_BYTES;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
+use starling_run::sharing::MAX_DATA_MANIFEST_BYTES;
+use starling_run::{DataManifest, Download};
 use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES};
 use starling_topology::{Contact, Digest, PeerId};
-use starling_train::sharing::MAX_DATA_MANIFEST_BYTES;
-use starling_train::{DataManifest, Download};
 
 use super::chunks::{self, Donor, MAX_DONORS, Question, Whole};
 use super::{Reply, Request};

@@ -5,11 +5,11 @@ use std::io;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
+use starling_run::data::MAX_PREPROCESSING_BYTES;
+use starling_run::manifest::MAX_MANIFEST_BYTES;
+use starling_run::{Manifest, Preprocessing};
 use starling_topology::view::MAX_VIEW_BYTES;
 use starling_topology::{PeerId, Proof, RunId, View, ViewId};
-use starling_train::data::MAX_PREPROCESSING_BYTES;
-use starling_train::manifest::MAX_MANIFEST_BYTES;
-use starling_train::{Manifest, Preprocessing};
 use tokio::task::JoinSet;
 
 use super::chunks::{MAX_DONORS, ask};

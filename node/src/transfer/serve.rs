@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
+use starling_run::SharedData;
 use starling_topology::{Contact, Digest};
-use starling_train::SharedData;
 use tokio::time::timeout;
 
 use super::data::MAX_TOLD;

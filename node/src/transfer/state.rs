@@ -5,9 +5,9 @@ use std::io;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
+use starling_run::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
+use starling_run::{Assembly, ReplicatedState, SnapshotManifest};
 use starling_topology::{Digest, Generation, PeerId, RunId};
-use starling_train::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
-use starling_train::{Assembly, ReplicatedState, SnapshotManifest};
 
 use super::Request;
 use super::chunks::{self, MAX_DONORS, Question, Whole};

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use starling_run::{CheckpointInfo, CheckpointStore, Manifest, ReplicatedState, RunSpec};
 use starling_topology::{Digest, Generation, Head, Ledger, PeerId, Proof, RunId, View, ViewId};
-use starling_train::{CheckpointInfo, CheckpointStore, DataOptions, Dataset, Manifest, ReplicatedState, RunSpec};
+use starling_train::{DataOptions, Dataset};
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
 use super::checkpoint::{self, Lacking};
@@ -42,7 +43,7 @@ fn shelf(store: CheckpointStore) -> Arc<Shelf> {
 fn manifest() -> Manifest {
     let spec = RunSpec::default();
     let options = DataOptions { held_out: spec.held_out, seed: spec.seed, ..DataOptions::default() };
-    Manifest::found(&spec, &Dataset::load(&options).expect("the digits")).expect("a manifest")
+    starling_train::found(&spec, &Dataset::load(&options).expect("the digits")).expect("a manifest")
 }
 
 type Stream = Compat<tokio::io::DuplexStream>;

@@ -12,16 +12,21 @@ struct Package {
 const IO: &[&str] = &["tokio", "libp2p", "futures", "async"];
 const IO_AND_TENSORS: &[&str] = &["tokio", "libp2p", "futures", "async", "burn", "cubecl", "wgpu"];
 
-/// `topology <- collective <- train <- node <- tests`; `sims` never sees `node`; `tests` runs the binary and links
+/// `topology <- collective <- train/run <- train <- node <- tests`; `sims` never sees `node`; `tests` runs the binary and links
 /// nothing of ours.
-const PACKAGES: [Package; 6] = [
+const PACKAGES: [Package; 7] = [
     Package { folder: "topology", ours: &[], never: IO_AND_TENSORS },
     Package { folder: "collective", ours: &["starling-topology"], never: IO_AND_TENSORS },
-    Package { folder: "train", ours: &["starling-topology", "starling-collective"], never: IO },
-    Package { folder: "node", ours: &["starling-topology", "starling-collective", "starling-train"], never: &[] },
+    Package { folder: "train/run", ours: &["starling-topology", "starling-collective"], never: IO_AND_TENSORS },
+    Package { folder: "train", ours: &["starling-topology", "starling-collective", "starling-run"], never: IO },
+    Package {
+        folder: "node",
+        ours: &["starling-topology", "starling-collective", "starling-run", "starling-train"],
+        never: &[],
+    },
     Package {
         folder: "sims",
-        ours: &["starling-topology", "starling-collective", "starling-train"],
+        ours: &["starling-topology", "starling-collective", "starling-run"],
         never: IO_AND_TENSORS,
     },
     Package { folder: "tests", ours: &[], never: IO_AND_TENSORS },
@@ -90,6 +95,7 @@ fn a_dependency_to_the_right_is_found() {
     let wrong = |path, text| dependencies(path, text).len();
     assert_eq!(wrong("train/Cargo.toml", "[dependencies]\nstarling-topology.workspace = true"), 0);
     assert_eq!(wrong("train/Cargo.toml", "[dev-dependencies]\nstarling-node.workspace = true"), 1);
+    assert_eq!(wrong("train/run/Cargo.toml", "[dependencies]\nstarling-train.workspace = true\nburn = '1'"), 2);
     assert_eq!(wrong("sims/Cargo.toml", "[dependencies]\nstarling-node.workspace = true"), 1);
     assert_eq!(wrong("tests/Cargo.toml", "[dependencies]\nstarling-train.workspace = true"), 1);
     assert_eq!(wrong("newcomer/Cargo.toml", ""), 1);

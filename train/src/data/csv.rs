@@ -6,13 +6,14 @@ use std::path::Path;
 
 use ::csv::ByteRecord;
 use flate2::bufread::MultiGzDecoder;
+use starling_run::manifest::MAX_FEATURES;
 
 use super::delimiter::has_decimal_comma;
 use super::doubts::{Understood, column, is_rising, quoted};
 use super::error::DataError;
 use super::files::Capped;
 use super::raw::{Columns, MAX_VALUES, Raw, Scaling, Values};
-use super::{DataSummary, Delimiter, LabelColumn, foreign, labels, shorten};
+use super::{DataSummary, Delimiter, LabelColumn, delimiter, foreign, labels, shorten};
 
 /// What is looked at to find out what separates cells, and whether it is text at all.
 const START_BYTES: u64 = 64 << 10;
@@ -68,8 +69,8 @@ impl<'a> Table<'a> {
             return Err(DataError::File { path: path.to_owned(), reason });
         }
         let is_whole = (start.len() as u64) < START_BYTES;
-        let delimiter = form.delimiter.unwrap_or_else(|| Delimiter::found(&start, is_whole));
-        let mut reader = delimiter.rows(start.as_slice().chain(text));
+        let delimiter = form.delimiter.unwrap_or_else(|| delimiter::found(&start, is_whole));
+        let mut reader = delimiter::rows(delimiter, start.as_slice().chain(text));
         let mut record = ByteRecord::new();
         if !next(&mut reader, &mut record, path)? {
             return Err(DataError::File { path: path.to_owned(), reason: "it is empty".to_owned() });
@@ -137,7 +138,7 @@ impl<'a> Table<'a> {
                 ),
             }));
         }
-        if columns > crate::manifest::MAX_FEATURES as usize {
+        if columns > MAX_FEATURES as usize {
             return Err(fail(format!("it has {columns} columns, too many to be data")));
         }
         let (written, index) = match form.label {

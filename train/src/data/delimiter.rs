@@ -1,85 +1,36 @@
-//! What stands between the cells of a table.
+//! How what stands between the cells of a table is found, and what it separates read.
 
-use std::fmt;
 use std::io::{self, Read};
-use std::str::FromStr;
 
 use ::csv::{ByteRecord, ReaderBuilder};
-use serde::{Deserialize, Serialize};
+use starling_run::Delimiter;
 
 /// Rows that are looked at to find out what separates cells.
 const MAX_ROWS: usize = 100;
 
-/// What stands between the cells of a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Delimiter {
-    /// `,`
-    Comma,
-    /// One tab.
-    Tab,
-    /// `;`
-    Semicolon,
-    /// `|`
-    Pipe,
-    /// Blanks and tabs, as many as there are; those at the ends of a line count for nothing.
-    Space,
+/// A reader of the rows of `text`.
+pub(super) fn rows<'t>(delimiter: Delimiter, text: impl Read + 't) -> ::csv::Reader<Box<dyn Read + 't>> {
+    let (byte, text): (u8, Box<dyn Read + 't>) = match delimiter {
+        Delimiter::Comma => (b',', Box::new(text)),
+        Delimiter::Tab => (b'\t', Box::new(text)),
+        Delimiter::Semicolon => (b';', Box::new(text)),
+        Delimiter::Pipe => (b'|', Box::new(text)),
+        Delimiter::Space => (b' ', Box::new(SingleBlanks::new(text))),
+    };
+    ReaderBuilder::new().has_headers(false).flexible(true).delimiter(byte).from_reader(text)
 }
 
-impl Delimiter {
-    /// All there are. Where two fit a table equally well, the first is taken.
-    pub const ALL: [Self; 5] = [Self::Comma, Self::Tab, Self::Semicolon, Self::Pipe, Self::Space];
-
-    /// As users write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Comma => "comma",
-            Self::Tab => "tab",
-            Self::Semicolon => "semicolon",
-            Self::Pipe => "pipe",
-            Self::Space => "space",
+/// What separates the cells of the table that begins with `start`, which may be cut off: what gives all rows equally
+/// many cells, two at least; of several such, what makes most of them numbers.
+pub(super) fn found(start: &[u8], is_whole: bool) -> Delimiter {
+    let mut best = (Delimiter::Comma, Fit::of(Delimiter::Comma, start, is_whole));
+    for candidate in &Delimiter::ALL[1..] {
+        let fit = Fit::of(*candidate, start, is_whole);
+        if fit > best.1 {
+            best = (*candidate, fit);
         }
     }
-
-    /// A reader of the rows of `text`.
-    pub(super) fn rows<'t>(self, text: impl Read + 't) -> ::csv::Reader<Box<dyn Read + 't>> {
-        let (byte, text): (u8, Box<dyn Read + 't>) = match self {
-            Self::Comma => (b',', Box::new(text)),
-            Self::Tab => (b'\t', Box::new(text)),
-            Self::Semicolon => (b';', Box::new(text)),
-            Self::Pipe => (b'|', Box::new(text)),
-            Self::Space => (b' ', Box::new(SingleBlanks::new(text))),
-        };
-        ReaderBuilder::new().has_headers(false).flexible(true).delimiter(byte).from_reader(text)
-    }
-
-    /// What separates the cells of the table that begins with `start`, which may be cut off: what gives all rows equally
-    /// many cells, two at least; of several such, what makes most of them numbers.
-    pub(super) fn found(start: &[u8], is_whole: bool) -> Self {
-        let mut best = (Self::Comma, Fit::of(Self::Comma, start, is_whole));
-        for candidate in &Self::ALL[1..] {
-            let fit = Fit::of(*candidate, start, is_whole);
-            if fit > best.1 {
-                best = (*candidate, fit);
-            }
-        }
-        best.0
-    }
-}
-
-impl fmt::Display for Delimiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Delimiter {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|delimiter| delimiter.name() == text);
-        found.ok_or_else(|| format!("`{text}` is none of {}", Self::ALL.map(Self::name).join(", ")))
-    }
+    best.0
 }
 
 /// How well a delimiter fits; what comes first counts most.
@@ -97,7 +48,7 @@ struct Fit {
 impl Fit {
     fn of(delimiter: Delimiter, start: &[u8], is_whole: bool) -> Self {
         let mut rows: Vec<ByteRecord> =
-            delimiter.rows(start).into_byte_records().map_while(Result::ok).take(MAX_ROWS + 1).collect();
+            rows(delimiter, start).into_byte_records().map_while(Result::ok).take(MAX_ROWS + 1).collect();
         if rows.len() > 1 && (!is_whole || rows.len() > MAX_ROWS) {
             // It may be a part of a row.
             rows.pop();
@@ -184,15 +135,15 @@ impl<R: Read> Read for SingleBlanks<R> {
 mod tests {
     use super::*;
 
-    fn found(text: &str) -> Delimiter {
-        Delimiter::found(text.as_bytes(), true)
+    fn found_in(text: &str) -> Delimiter {
+        found(text.as_bytes(), true)
     }
 
     fn cells(delimiter: Delimiter, text: &str) -> Vec<Vec<String>> {
         let row = |row: Result<ByteRecord, _>| {
             row.expect("in memory").iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect()
         };
-        delimiter.rows(text.as_bytes()).into_byte_records().map(row).collect()
+        rows(delimiter, text.as_bytes()).into_byte_records().map(row).collect()
     }
 
     #[test]
@@ -206,7 +157,7 @@ mod tests {
                 Delimiter::Space => "  ",
             };
             let text = "a,b,kind\n1,2.5,x\n3,-4e2,y\n".replace(',', between);
-            assert_eq!(found(&text), delimiter, "{text}");
+            assert_eq!(found_in(&text), delimiter, "{text}");
             assert_eq!(cells(delimiter, &text)[2], ["3", "-4e2", "y"]);
             assert_eq!(delimiter.name().parse(), Ok(delimiter));
         }
@@ -232,19 +183,19 @@ mod tests {
             ("1\n2\n", Delimiter::Comma),
             ("", Delimiter::Comma),
         ] {
-            assert_eq!(found(text), expected, "{text}");
+            assert_eq!(found_in(text), expected, "{text}");
         }
     }
 
     #[test]
     fn a_row_that_is_cut_off_does_not_count() {
         let text = "1;2;0\n3;4;1\n5;6";
-        assert_eq!(Delimiter::found(text.as_bytes(), false), Delimiter::Semicolon);
+        assert_eq!(found(text.as_bytes(), false), Delimiter::Semicolon);
         let fit = |is_whole| Fit::of(Delimiter::Semicolon, text.as_bytes(), is_whole).is_even;
         assert!(fit(false) && !fit(true));
         // Nor does a quote that is still open.
         let text = format!("1\t2\tx\n3\t4\t\"{}", "a,b\n".repeat(9));
-        assert_eq!(Delimiter::found(text.as_bytes(), false), Delimiter::Tab);
+        assert_eq!(found(text.as_bytes(), false), Delimiter::Tab);
     }
 
     #[test]

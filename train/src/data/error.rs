@@ -3,9 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use starling_run::hint::hint;
 use thiserror::Error;
-
-use crate::hint::hint;
 
 /// Data that cannot be used. Every message names the file and the place in it.
 #[derive(Debug, Error)]

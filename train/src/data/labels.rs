@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::manifest::MAX_CLASSES;
+use starling_run::manifest::MAX_CLASSES;
 
 /// Maps labels to indices into the sorted list of distinct ones: in numeric order if all are integers (`3` and `3.0`
 /// are the same), else in the order of their bytes.

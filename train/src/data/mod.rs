@@ -9,7 +9,6 @@ mod files;
 mod foreign;
 mod idx;
 mod labels;
-mod preprocessing;
 mod raw;
 mod samples;
 mod split;
@@ -17,34 +16,20 @@ mod summary;
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use starling_run::data::{CSV, DIGITS, IDX, IDX_HELD_OUT};
+use starling_run::{DataDescription, Delimiter, Manifest, Preprocessing};
 use starling_topology::Digest;
 
-pub use delimiter::Delimiter;
 pub use error::DataError;
-pub use files::source_in;
-pub(crate) use files::{files, names};
-pub use preprocessing::{MAX_PREPROCESSING_BYTES, Preprocessing, Scales, held_out_rows};
+pub use files::files;
 pub use samples::Samples;
+pub use split::held_out_rows;
 pub use summary::{ClassCount, DataSummary};
 
-use crate::manifest::{MAX_CLASSES, MAX_FEATURES, Manifest};
 use csv::Form;
 use raw::Raw;
 use split::Split;
 
-/// The `source` that names the embedded digits.
-pub const DIGITS: &str = "digits";
-/// The kinds of data there are.
-pub const KINDS: [&str; 5] = [DIGITS, CSV, IDX, IDX_HELD_OUT, NONE];
-/// The kind of a table.
-const CSV: &str = "csv";
-/// The kind of images with their labels.
-const IDX: &str = "idx";
-/// The kind of images with their labels, and others to hold out.
-const IDX_HELD_OUT: &str = "idx with held-out files";
-/// No data: see [`DataDescription::none`].
-const NONE: &str = "none";
 /// With fewer samples to train on, something is likely missing.
 const FEW_SAMPLES: usize = 10;
 
@@ -101,97 +86,6 @@ impl DataOptions {
         self.header = self.header.or(manifest.data.header);
         self.delimiter = self.delimiter.or(manifest.data.delimiter);
         self
-    }
-}
-
-/// What members compare to know that they hold the same data.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DataDescription {
-    /// One of [`KINDS`].
-    pub kind: String,
-    /// How many samples there are, those held out included.
-    pub samples: u64,
-    /// How many features a sample has.
-    pub features: u32,
-    /// A sample as an image: channels, height, width. Flat rows are `[1, 1, features]`.
-    pub shape: [u32; 3],
-    /// How many classes there are.
-    pub classes: u32,
-    /// CSV: the column that holds the labels, from 0.
-    pub label: Option<u32>,
-    /// CSV: whether the first row holds the columns' names.
-    pub header: Option<bool>,
-    /// CSV: what separates cells.
-    pub delimiter: Option<Delimiter>,
-    /// Share of the samples kept from training, in thousandths.
-    pub held_out: u32,
-    /// blake3 of the values and labels as they were read, before scaling.
-    pub fingerprint: Digest,
-    /// blake3 of the [`Preprocessing`].
-    pub preprocessing: Digest,
-}
-
-impl DataDescription {
-    /// Of a run whose members bring buffers of their own. The smallest numbers that are possible.
-    pub fn none() -> Self {
-        Self {
-            kind: NONE.to_owned(),
-            samples: 2,
-            features: 1,
-            shape: [1, 1, 1],
-            classes: 2,
-            label: None,
-            header: None,
-            delimiter: None,
-            held_out: 0,
-            fingerprint: Digest([0; 32]),
-            preprocessing: Digest([0; 32]),
-        }
-    }
-
-    /// This description in the form that `other` has: what separates cells, and how the features are called, say nothing
-    /// about the values.
-    #[must_use]
-    pub fn in_form_of(self, other: &Self) -> Self {
-        let is_table = self.kind == CSV && other.kind == CSV;
-        let delimiter = if is_table { other.delimiter } else { self.delimiter };
-        Self { delimiter, preprocessing: other.preprocessing, ..self }
-    }
-
-    /// Checks that the numbers are possible and agree with each other.
-    ///
-    /// # Errors
-    /// What is wrong, as a sentence.
-    pub fn check(&self) -> Result<(), String> {
-        let product = self.shape.iter().try_fold(1_u32, |product, dimension| product.checked_mul(*dimension));
-        if !KINDS.contains(&self.kind.as_str()) {
-            // Not repeated here: it may come from another machine, and end on a terminal.
-            return Err(format!("its kind is none of {}", KINDS.join(", ")));
-        }
-        let is_table = self.kind == CSV;
-        if [self.label.is_some(), self.header.is_some(), self.delimiter.is_some()] != [is_table; 3] {
-            return Err("a label column, a header and a delimiter belong to a CSV file, and to nothing else".to_owned());
-        }
-        if !(2..=u64::from(u32::MAX)).contains(&self.samples) {
-            return Err(format!("it has {} samples, but 2 to {} are possible", self.samples, u32::MAX));
-        }
-        if !(1..=MAX_FEATURES).contains(&self.features) {
-            return Err(format!("it has {} features, but 1 to {MAX_FEATURES} are possible", self.features));
-        }
-        if let Some(label) = self.label.filter(|label| *label > self.features) {
-            return Err(format!("its label is column {label}, but columns run from 0 to {}", self.features));
-        }
-        if product != Some(self.features) {
-            return Err(format!("its shape {:?} does not hold its {} features", self.shape, self.features));
-        }
-        if !(2..=MAX_CLASSES).contains(&self.classes) {
-            return Err(format!("it has {} classes, but 2 to {MAX_CLASSES} are possible", self.classes));
-        }
-        if self.held_out >= 1000 {
-            return Err(format!("it holds out {} thousandths, but 0 to 999 are possible", self.held_out));
-        }
-        Ok(())
     }
 }
 

@@ -1,10 +1,15 @@
 //! Raw data to scaled training and held-out samples.
 
+use starling_run::data::{IDX_HELD_OUT, NONE};
+use starling_run::{DataDescription, Scales};
+use starling_topology::Generator;
+
 use super::error::DataError;
-use super::preprocessing::Scales;
 use super::raw::{Raw, Scaling, Values};
 use super::samples::Samples;
-use starling_topology::Generator;
+
+/// The largest data set whose held-out rows are numbered.
+const MAX_NUMBERED_SAMPLES: u64 = 1 << 22;
 
 /// A data set ready for training.
 pub(super) struct Split {
@@ -72,6 +77,14 @@ pub(super) fn draw(total: u32, permille: u32, seed: u64) -> (Vec<u32>, Vec<u32>)
     (training, order)
 }
 
+/// The rows that are held out of the data that `description` is of, split by `seed`; they count from 0, without the header.
+/// `None` if the data brings held-out samples of its own, or is so large that nobody reads a list.
+pub fn held_out_rows(description: &DataDescription, seed: u64) -> Option<Vec<u32>> {
+    let has_rows = ![IDX_HELD_OUT, NONE].contains(&description.kind.as_str());
+    let samples = u32::try_from(description.samples).ok().filter(|_| description.samples <= MAX_NUMBERED_SAMPLES)?;
+    has_rows.then(|| draw(samples, description.held_out, seed).1)
+}
+
 /// Mean and standard deviation of each column over `rows`, in f64, in row order; and the columns that are no constants, but
 /// whose numbers are too large, or too near to each other, for that.
 fn standards(values: &Values, features: usize, rows: &[u32]) -> (Scales, Vec<usize>) {
@@ -111,6 +124,7 @@ fn standards(values: &Values, features: usize, rows: &[u32]) -> (Scales, Vec<usi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::{DataOptions, Dataset};
 
     #[test]
     fn shares_are_counted_in_thousandths() {
@@ -141,5 +155,20 @@ mod tests {
         }
         assert_eq!(draw(1797, 200, 5).1.len(), 359);
         assert_ne!(draw(100, 200, 1), draw(100, 200, 2));
+    }
+
+    #[test]
+    fn held_out_rows_are_those_of_the_split() {
+        let dataset = Dataset::load(&DataOptions::default()).expect("embedded");
+        let mut description = dataset.description();
+        let rows = held_out_rows(&description, dataset.seed()).expect("few");
+        assert_eq!(rows.len(), dataset.held_out().len());
+        let whole = Dataset::load(&DataOptions { held_out: 0.0, ..DataOptions::default() }).expect("embedded");
+        let labels: Vec<u32> = rows.iter().map(|row| whole.training().labels()[*row as usize]).collect();
+        assert_eq!(labels, dataset.held_out().labels());
+        assert_eq!(held_out_rows(&whole.description(), 42), Some(Vec::new()));
+        description.samples = MAX_NUMBERED_SAMPLES + 1;
+        assert_eq!(held_out_rows(&description, 42), None);
+        assert_eq!(held_out_rows(&DataDescription::none(), 42), None);
     }
 }

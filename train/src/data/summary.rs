@@ -27,7 +27,7 @@ pub struct ClassCount {
 pub struct DataSummary {
     /// Where it comes from.
     pub source: String,
-    /// One of [`KINDS`](super::KINDS).
+    /// One of [`KINDS`](starling_run::data::KINDS).
     pub kind: String,
     /// How many samples there are, those held out included.
     pub samples: u64,

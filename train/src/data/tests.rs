@@ -3,11 +3,13 @@ use std::path::PathBuf;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use starling_run::data::source_in;
+use starling_run::{Download, ModelSpec, RunSpec, Scales, SharedData};
 use starling_topology::Generator;
 use tempfile::TempDir;
 
 use super::*;
-use crate::spec::{ModelSpec, RunSpec};
+use crate::found;
 
 /// A directory with one file.
 fn file(name: &str, bytes: &[u8]) -> (TempDir, PathBuf) {
@@ -59,6 +61,7 @@ mod digits {
         assert_eq!((description.shape, description.classes, description.held_out), ([1, 8, 8], 10, 200));
         assert_eq!((dataset.training().len(), dataset.held_out().len()), (1438, 359));
         assert_eq!(dataset.class_names(), ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
+        assert_eq!(dataset.preprocessing().scales, Scales::Divide(16.0));
         let all = dataset.training().gather(&(0..1438).collect::<Vec<_>>());
         assert!(all.iter().all(|value| (0.0..=1.0).contains(value)) && all.contains(&1.0));
         assert_eq!(&description.fingerprint.to_string()[..16], PINNED_FINGERPRINT);
@@ -133,7 +136,7 @@ mod csv {
         let description = founder.description();
         assert_eq!((description.label, description.header), (Some(1), Some(true)));
         let spec = RunSpec { held_out: 0.0, model: ModelSpec::Softmax, ..RunSpec::default() };
-        let manifest = Manifest::found(&spec, &founder).expect("a run");
+        let manifest = found(&spec, &founder).expect("a run");
         let joiner = load_csv(text, |options| *options = options.clone().for_run(&manifest)).expect("the same data");
         assert_eq!(joiner.description(), description);
         // What its user says goes first.
@@ -342,38 +345,45 @@ mod idx {
     }
 }
 
-type Change = fn(&mut DataDescription);
+#[test]
+fn images_keep_their_kind_under_any_name_and_compressed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let images =
+        |count: u8| [&[0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, 1, 0, 0, 0, 2][..], &vec![7; 2 * count as usize]].concat();
+    let labels = |count: u8| [vec![0, 0, 8, 1, 0, 0, 0, count], (0..count).map(|at| at % 2).collect()].concat();
+    let write = |name: &str, bytes: Vec<u8>| std::fs::write(folder.path().join(name), bytes).expect("written");
+    write("my-images-idx3", gzip(&images(4)));
+    write("my-labels-idx1", labels(4));
+    let alone = folder.path().join("my-images-idx3").display().to_string();
+    for (source, kind, held_out) in
+        [(alone, "idx", 0), (folder.path().display().to_string(), "idx with held-out files", 2)]
+    {
+        if held_out > 0 {
+            write("test-images-idx3", images(held_out));
+            write("test-labels-idx1", labels(held_out));
+        }
+        let (found, paths) = files(&source).expect("readable");
+        let shared = SharedData::open(found, &paths).expect("readable").expect("files");
+        let to = folder.path().join(kind);
+        let mut download = Download::open(&to, shared.manifest().clone(), 1 << 20).expect("made");
+        for chunk in download.missing() {
+            download.insert(&shared.chunk(chunk).expect("read").expect("there")).expect("taken");
+        }
+        let load = |source: String| Dataset::load(&DataOptions { source, ..DataOptions::default() }).expect("images");
+        let (ours, theirs) = (load(source_in(&to, kind).display().to_string()), load(source.clone()));
+        assert_eq!((ours.description(), ours.description().kind.as_str()), (theirs.description(), kind));
+    }
+    assert_eq!(files("digits").expect("embedded"), ("digits", Vec::new()));
+}
 
 #[test]
-fn a_description_that_cannot_be_is_refused() {
-    let good = Dataset::load(&DataOptions::default()).expect("embedded").description();
-    assert_eq!(good.check(), Ok(()));
-    let changes: [(Change, &str); 12] = [
-        (|data| data.samples = 1, "1 samples"),
-        (|data| data.samples = 1 << 40, "samples"),
-        (|data| data.features = 0, "0 features"),
-        (|data| data.shape = [1, 8, 9], "does not hold its 64 features"),
-        (|data| data.shape = [u32::MAX; 3], "does not hold"),
-        (|data| data.classes = 1, "1 classes"),
-        (|data| data.held_out = 1000, "1000 thousandths"),
-        (|data| data.kind.clear(), "its kind is none of digits, csv, idx"),
-        (|data| data.kind = "\u{1b}[2J".to_owned(), "its kind is none of"),
-        (|data| data.label = Some(3), "belong to a CSV file"),
-        (|data| data.kind = "csv".to_owned(), "belong to a CSV file"),
-        (
-            |data| {
-                (data.kind, data.label, data.header) = ("csv".to_owned(), Some(65), Some(true));
-                data.delimiter = Some(Delimiter::Comma);
-            },
-            "column 65, but columns run from 0 to 64",
-        ),
-    ];
-    for (change, reason) in changes {
-        let mut data = good.clone();
-        change(&mut data);
-        let message = data.check().expect_err("impossible");
-        assert!(message.contains(reason), "{message}");
-    }
+fn a_file_that_unpacks_to_more_than_it_may_is_not_read() {
+    let text = format!("1.5,2,a\n2.5,1,b\n3.5,0,a\n{}4.5,7,b\n", " ".repeat(3 << 20));
+    let (_directory, path) = file("table.csv", &gzip(text.as_bytes()));
+    let load = |max_file_bytes| Dataset::load(&DataOptions { max_file_bytes, ..options(&path) });
+    load(text.len() as u64).expect("as long as it may be");
+    let error = load(text.len() as u64 - 1).expect_err("longer").to_string();
+    assert!(error.contains("more than") && error.contains("unpacked"), "{error}");
 }
 
 #[test]

@@ -1,17 +1,17 @@
 mod churn;
 
+use starling_run::{Balance, OptimizerSpec, RunSpec};
 use starling_topology::ledger::UNMEASURED;
 
 use super::*;
-use crate::balance::Balance;
 use crate::data::DataOptions;
-use crate::spec::{OptimizerSpec, RunSpec};
+use crate::found;
 
 fn run(model: &str, optimizer: OptimizerSpec, batch_size: u32) -> (Manifest, Dataset) {
     let spec =
         RunSpec { model: model.parse().expect("a model"), optimizer, batch_size, steps: 400, ..RunSpec::default() };
     let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
-    (Manifest::found(&spec, &dataset).expect("a run"), dataset)
+    (found(&spec, &dataset).expect("a run"), dataset)
 }
 
 fn trainer(model: &str, optimizer: OptimizerSpec, batch_size: u32) -> Trainer {
@@ -201,7 +201,11 @@ fn a_step_needs_an_assignment_and_the_record_of_that_step() {
         ResultRecord { members: vec![], ..record.clone() },
         ResultRecord { members: vec![ME, stranger], mean: vec![0.0; trainer.buffer_len(2)], ..record.clone() },
     ] {
-        assert!(matches!(trainer.apply(&wrong), Err(Error::Record(_))), "{:?}", wrong.members);
+        assert!(
+            matches!(trainer.apply(&wrong), Err(Error::Run(starling_run::Error::Record(_)))),
+            "{:?}",
+            wrong.members
+        );
     }
     assert_eq!((trainer.digest(), trainer.step()), (digest, 0));
     // Until the first step is committed, each view begins anew.

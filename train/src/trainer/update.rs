@@ -3,15 +3,12 @@
 use std::sync::Arc;
 
 use starling_collective::kernel;
+use starling_run::{Balance, Draft, ResultRecord, contribution};
 use starling_topology::PeerId;
 use starling_topology::ledger::UNMEASURED;
 
 use super::{StepReport, Trainer};
-use crate::balance::Balance;
-use crate::contribution;
-use crate::draft::Draft;
 use crate::error::Error;
-use crate::record::ResultRecord;
 
 impl Trainer {
     /// How many bytes [`Self::draft`] takes beside the state.
@@ -68,9 +65,9 @@ impl Trainer {
         let draft = self.draft.take();
         let step = self.step + 1;
         if record.step != step {
-            return Err(Error::OtherStep { expected: step, found: record.step });
+            return Err(starling_run::Error::OtherStep { expected: step, found: record.step }.into());
         }
-        record.check(self.parameters.len())?;
+        record.check(self.parameters.len()).map_err(starling_run::Error::from)?;
         // The first step is assigned to those who reduce it, and whoever fetches its result may not be one of them.
         self.begin(&record.members);
         // What was drafted has been checked.

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use starling_run::Gradient;
+
 use crate::batch::Batch;
 use crate::error::Error;
 use crate::evaluation;
-use crate::gradient::Gradient;
 
 use super::Trainer;
 
@@ -72,13 +73,13 @@ impl Delays {
 
 #[cfg(test)]
 mod tests {
+    use starling_run::RunSpec;
     use starling_topology::PeerId;
 
     use super::*;
     use crate::data::{DataOptions, Dataset};
     use crate::device::DeviceChoice;
-    use crate::manifest::Manifest;
-    use crate::spec::RunSpec;
+    use crate::found;
 
     const ME: PeerId = PeerId([1; 32]);
 
@@ -94,7 +95,7 @@ mod tests {
     fn a_warm_device_computes_the_same_from_the_same_state() {
         let dataset = || Dataset::load(&DataOptions::default()).expect("the embedded digits");
         let spec = RunSpec { model: "mlp:700,700".parse().expect("a model"), ..RunSpec::default() };
-        let manifest = Manifest::found(&spec, &dataset()).expect("a run");
+        let manifest = found(&spec, &dataset()).expect("a run");
         let trainer = || Trainer::new(&manifest, dataset(), DeviceChoice::Cpu).expect("a trainer");
         let (mut cold, mut warm) = (trainer(), trainer());
         // As on a device that compiles; and as many samples as there are not.

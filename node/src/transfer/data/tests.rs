@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::BoxFuture;
-use starling_train::SharedData;
+use starling_run::SharedData;
+use starling_run::data::CSV;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
 use super::super::tests::empty_shelf;
@@ -92,7 +93,7 @@ impl Files {
     fn share(&self, name: &str, bytes: &[u8]) -> Arc<SharedData> {
         let path = self.0.path().join(name);
         std::fs::write(&path, bytes).expect("written");
-        Arc::new(SharedData::open(path.to_str().expect("text")).expect("readable").expect("files"))
+        Arc::new(SharedData::open(CSV, &[path]).expect("readable").expect("files"))
     }
 
     fn downloaded(&self) -> Vec<u8> {

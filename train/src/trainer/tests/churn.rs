@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use starling_run::{Assembly, StateSnapshot};
+
 use super::*;
-use crate::snapshot::{Assembly, StateSnapshot};
 
 fn peer(name: u8) -> PeerId {
     PeerId([name; 32])

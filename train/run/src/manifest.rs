@@ -12,10 +12,8 @@ use starling_topology::{Digest, RunId};
 use thiserror::Error;
 
 use crate::balance::Balance;
-use crate::data::{DataDescription, Dataset};
+use crate::data::DataDescription;
 use crate::error::Error;
-use crate::initial;
-use crate::schema::Schema;
 use crate::spec::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
 use crate::state::max_encoded_len;
 
@@ -105,29 +103,17 @@ pub enum ManifestError {
 
 impl Manifest {
     /// How many parameters the model has, or numbers a buffer of a run without one.
+    ///
+    /// # Panics
+    /// If they are more than memory has addresses for, which [`Self::check`] excludes.
     pub fn parameters(&self) -> usize {
-        Schema::of(&self.model, self.data.shape, self.data.classes).parameters()
+        let parameters = self.model.parameters(self.data.shape, self.data.classes);
+        parameters.and_then(|count| count.try_into().ok()).expect("invariant: a manifest's sizes are checked")
     }
 
-    /// How long the canonical bytes of a state of this run may be. Opens no device.
+    /// How long the canonical bytes of a state of this run may be.
     pub fn max_state_bytes(&self) -> u64 {
         max_encoded_len(self.parameters(), self.optimizer.moments(), self.optimizer.scalars())
-    }
-
-    /// The manifest of a new run over `dataset`.
-    ///
-    /// # Errors
-    /// If a value is out of range, the model cannot work on the data, or `dataset` was split with another seed or
-    /// another held-out share than `spec` says.
-    pub fn found(spec: &RunSpec, dataset: &Dataset) -> Result<Self, Error> {
-        dataset.check_split(spec.held_out, spec.seed)?;
-        let mut manifest = Self::of(spec, spec.model.clone(), dataset.description());
-        // Before the model is built: its size must be known to be sane.
-        manifest.check()?;
-        let schema = Schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
-        manifest.schema = schema.fingerprint();
-        manifest.initial = initial::digest(&initial::draw(&schema, manifest.seed));
-        Ok(manifest)
     }
 
     /// The manifest of a new run whose members bring buffers of their own, `elements` numbers each. Of `spec`, what says
@@ -137,21 +123,22 @@ impl Manifest {
     /// If a value is out of range.
     pub fn raw(elements: u64, spec: &RunSpec) -> Result<Self, Error> {
         let manifest = Self {
+            model: ModelSpec::Raw { elements },
             optimizer: OptimizerSpec::sgd(1.0),
             batch_size: 1,
             balance: Balance::default(),
             steps: u64::MAX >> 1,
-            ..Self::of(spec, ModelSpec::Raw { elements }, DataDescription::none())
+            ..Self::of(spec, DataDescription::none())
         };
         manifest.check()?;
         Ok(manifest)
     }
 
-    /// All that is said; what follows from the model is left open.
-    fn of(spec: &RunSpec, model: ModelSpec, data: DataDescription) -> Self {
+    /// What a founder says, of a run over `data`. What follows from the model is left open: schema and initial parameters.
+    pub fn of(spec: &RunSpec, data: DataDescription) -> Self {
         Self {
             wire_version: WIRE_VERSION,
-            model,
+            model: spec.model.clone(),
             data,
             optimizer: spec.optimizer,
             batch_size: spec.batch_size,
@@ -340,11 +327,10 @@ mod tests {
     use starling_topology::Generator;
 
     use super::*;
-    use crate::data::DataOptions;
+    use crate::data::digits;
 
     fn manifest() -> Manifest {
-        let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
-        Manifest::found(&RunSpec::default(), &dataset).expect("the defaults make a run")
+        Manifest::of(&RunSpec::default(), digits())
     }
 
     #[test]
@@ -360,12 +346,11 @@ mod tests {
     }
 
     #[test]
-    fn founding_checks_what_the_founder_chose() {
-        let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
+    fn what_a_founder_chooses_is_checked() {
         let refused = |change: fn(&mut RunSpec)| {
             let mut spec = RunSpec::default();
             change(&mut spec);
-            Manifest::found(&spec, &dataset).expect_err("not a run").to_string()
+            Manifest::of(&spec, digits()).check().expect_err("not a run").to_string()
         };
         for (change, reason) in [
             ((|spec| spec.batch_size = 0) as fn(&mut RunSpec), "`batch_size` is not usable: it is 0"),
@@ -380,8 +365,6 @@ mod tests {
             ),
             (|spec| spec.model = ModelSpec::Cnn { channels: vec![2; 4] }, "halves its images 4 times"),
             (|spec| spec.optimizer = OptimizerSpec::sgd(-1.0), "`optimizer` is not usable: learning_rate is -1"),
-            (|spec| spec.seed = 1, "the data was split with held_out 200/1000 and seed 42"),
-            (|spec| spec.held_out = 0.5, "but the run says 500/1000"),
         ] {
             let message = refused(change);
             assert!(message.contains(reason), "{message}");

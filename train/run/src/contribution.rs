@@ -38,19 +38,12 @@ pub fn samples_per_s(speed: u32) -> Option<f64> {
 }
 
 /// What is behind gradient and loss: the own speed in the own slot, zeros in the others'.
-pub(crate) fn slots(members: &[PeerId], me: PeerId, speed: u32) -> impl Iterator<Item = f32> {
+pub fn slots(members: &[PeerId], me: PeerId, speed: u32) -> impl Iterator<Item = f32> {
     members.iter().map(move |member| if *member == me { slot(speed) } else { 0.0 })
 }
 
 /// The record of a step that a member alone in its view takes: `gradient` becomes what a ring of one would leave.
-pub(crate) fn alone(
-    step: u64,
-    mut gradient: Vec<f32>,
-    weight: u64,
-    batch_size: u32,
-    me: PeerId,
-    speed: u32,
-) -> ResultRecord {
+pub fn alone(step: u64, mut gradient: Vec<f32>, weight: u64, batch_size: u32, me: PeerId, speed: u32) -> ResultRecord {
     if weight != u64::from(batch_size) {
         let share = weight as f32 / batch_size as f32;
         gradient.iter_mut().for_each(|value| *value *= share);
@@ -65,7 +58,7 @@ fn slot(speed: u32) -> f32 {
 }
 
 /// The speeds that were reduced in `slots`, divided by the batch size.
-pub(crate) fn speeds(slots: &[f32], batch_size: u32) -> Vec<u32> {
+pub fn speeds(slots: &[f32], batch_size: u32) -> Vec<u32> {
     // The product of two such numbers is exact in f64. A cast from a negative number gives 0.
     let speed = |slot: &f32| (f64::from(*slot) * f64::from(batch_size) + 0.5) as u32;
     slots.iter().map(|slot| speed(slot).clamp(SYNCING, MAX_SPEED)).collect()

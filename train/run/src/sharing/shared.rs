@@ -21,20 +21,19 @@ pub struct SharedData {
 }
 
 impl SharedData {
-    /// Reads the files that `source` stands for, whatever they are called here. `None` for data that has no files: all
-    /// have it.
+    /// Reads the files at `paths`, in the order of their [`names`](data::names), whatever they are called here: a data set
+    /// of `kind`. `None` for data that has no files: all have it.
     ///
     /// # Errors
     /// If a file can't be read, or they are more than [`MAX_DATA_BYTES`](super::MAX_DATA_BYTES).
-    pub fn open(source: &str) -> Result<Option<Self>, SharingError> {
-        let (kind, paths) = data::files(source)?;
+    pub fn open(kind: &str, paths: &[PathBuf]) -> Result<Option<Self>, SharingError> {
         let names = data::names(kind);
         if names.is_empty() {
             return Ok(None);
         }
         let (mut files, mut places) = (Vec::new(), BTreeMap::new());
         for (name, path) in names.iter().zip(paths) {
-            let file = cut(&path, name)?;
+            let file = cut(path, name)?;
             places.extend(file.chunks.iter().enumerate().map(|(at, chunk)| (*chunk, (path.clone(), at))));
             files.push(file);
         }

@@ -181,7 +181,7 @@ impl ReplicatedState {
 
     /// Checks that the ledger is the one after the state's step: that it waits for the next one, or for the first
     /// assignment.
-    pub(crate) fn check_ledger(&self) -> Result<(), StateError> {
+    pub fn check_ledger(&self) -> Result<(), StateError> {
         let (step, pending) = (self.step, self.ledger.step());
         let is_next = step.checked_add(1) == Some(pending) || (step == 0 && !self.ledger.is_assigned());
         if is_next { Ok(()) } else { Err(StateError::LedgerStep { step, pending }) }
@@ -204,14 +204,21 @@ pub(crate) fn max_encoded_len(parameters: usize, moments: usize, scalars: usize)
     (HEADER_BYTES + 4 * parameters * (1 + moments) + 8 * scalars + MAX_LEDGER_BYTES) as u64
 }
 
-/// A state whose parts are borrowed: a trainer's, without a copy of it.
-pub(crate) struct StateView<'a> {
-    pub(crate) run: RunId,
-    pub(crate) step: u64,
-    pub(crate) parameters: &'a [f32],
-    pub(crate) moments: &'a [Arc<Vec<f32>>],
-    pub(crate) scalars: &'a [f64],
-    pub(crate) ledger: &'a Ledger,
+/// A state whose parts are borrowed: whoever holds one in parts has its digest without a copy.
+#[derive(Debug)]
+pub struct StateView<'a> {
+    /// As of [`ReplicatedState`].
+    pub run: RunId,
+    /// As of [`ReplicatedState`].
+    pub step: u64,
+    /// As of [`ReplicatedState`].
+    pub parameters: &'a [f32],
+    /// As of [`ReplicatedState`].
+    pub moments: &'a [Arc<Vec<f32>>],
+    /// As of [`ReplicatedState`].
+    pub scalars: &'a [f64],
+    /// As of [`ReplicatedState`].
+    pub ledger: &'a Ledger,
 }
 
 impl<'a> StateView<'a> {
@@ -226,7 +233,11 @@ impl<'a> StateView<'a> {
         }
     }
 
-    pub(crate) fn digest(&self) -> Digest {
+    /// As [`ReplicatedState::digest`].
+    ///
+    /// # Panics
+    /// If a moment is not as long as the parameters.
+    pub fn digest(&self) -> Digest {
         let mut hasher = blake3::Hasher::new();
         self.write(&mut hasher).expect("invariant: hashing does not fail");
         Digest(*hasher.finalize().as_bytes())

@@ -438,7 +438,7 @@ fn read_verified(path: &Path, limit: u64, expected: Digest) -> Result<Vec<u8>, C
 }
 
 /// Puts a file in its place whole: temporary file, sync, rename, sync of the directory.
-pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     let mut file = AtomicWriteFile::open(path).map_err(CheckpointError::io("write", path))?;
     file.write_all(bytes).and_then(|()| file.commit()).map_err(CheckpointError::io("write", path))
 }

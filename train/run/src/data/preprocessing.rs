@@ -4,12 +4,10 @@
 use serde::{Deserialize, Serialize};
 use starling_topology::Digest;
 
-use super::{DataDescription, IDX_HELD_OUT, NONE, split};
+use super::DataDescription;
 
 /// The longest encoded preprocessing that is kept and handed out: some hundred thousand columns.
 pub const MAX_PREPROCESSING_BYTES: usize = 8 << 20;
-/// The largest data set whose held-out rows are numbered.
-const MAX_NUMBERED_SAMPLES: u64 = 1 << 22;
 
 /// How values become features.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -76,28 +74,20 @@ impl Preprocessing {
     }
 }
 
-/// The rows that are held out of the data that `description` is of, split by `seed`; they count from 0, without the header.
-/// `None` if the data brings held-out samples of its own, or is so large that nobody reads a list.
-pub fn held_out_rows(description: &DataDescription, seed: u64) -> Option<Vec<u32>> {
-    let has_rows = ![IDX_HELD_OUT, NONE].contains(&description.kind.as_str());
-    let samples = u32::try_from(description.samples).ok().filter(|_| description.samples <= MAX_NUMBERED_SAMPLES)?;
-    has_rows.then(|| split::draw(samples, description.held_out, seed).1)
-}
-
 #[cfg(test)]
 mod tests {
     use starling_topology::Generator;
 
     use super::*;
-    use crate::data::{DataOptions, Dataset};
+    use crate::data::digits;
 
     #[test]
     fn only_the_bytes_that_the_run_names_are_read() {
-        let dataset = Dataset::load(&DataOptions::default()).expect("embedded");
-        let (preprocessing, description) = (dataset.preprocessing(), dataset.description());
-        assert_eq!(preprocessing.scales, Scales::Divide(16.0));
+        let classes = (0..10).map(|class: u32| class.to_string()).collect();
+        let preprocessing = Preprocessing { scales: Scales::Divide(16.0), classes, features: Vec::new(), label: None };
+        let description = DataDescription { preprocessing: preprocessing.digest(), ..digits() };
         let bytes = preprocessing.encode();
-        assert_eq!(Preprocessing::decode(&bytes, &description).as_ref(), Ok(preprocessing));
+        assert_eq!(Preprocessing::decode(&bytes, &description).as_ref(), Ok(&preprocessing));
         let mut generator = Generator::new(3);
         for _ in 0..200 {
             let mut damaged = bytes.clone();
@@ -118,20 +108,5 @@ mod tests {
         assert!(Preprocessing::decode(&other.encode(), &named).is_err_and(|reason| reason.contains("features")));
         let long = vec![0; MAX_PREPROCESSING_BYTES + 1];
         assert!(Preprocessing::decode(&long, &description).is_err_and(|reason| reason.contains("at most")));
-    }
-
-    #[test]
-    fn held_out_rows_are_those_of_the_split() {
-        let dataset = Dataset::load(&DataOptions::default()).expect("embedded");
-        let mut description = dataset.description();
-        let rows = held_out_rows(&description, dataset.seed()).expect("few");
-        assert_eq!(rows.len(), dataset.held_out().len());
-        let whole = Dataset::load(&DataOptions { held_out: 0.0, ..DataOptions::default() }).expect("embedded");
-        let labels: Vec<u32> = rows.iter().map(|row| whole.training().labels()[*row as usize]).collect();
-        assert_eq!(labels, dataset.held_out().labels());
-        assert_eq!(held_out_rows(&whole.description(), 42), Some(Vec::new()));
-        description.samples = MAX_NUMBERED_SAMPLES + 1;
-        assert_eq!(held_out_rows(&description, 42), None);
-        assert_eq!(held_out_rows(&DataDescription::none(), 42), None);
     }
 }

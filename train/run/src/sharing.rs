@@ -22,8 +22,6 @@ pub use shared::SharedData;
 use starling_topology::Digest;
 use thiserror::Error;
 
-use crate::data::DataError;
-
 /// Files that can't be shared or put together.
 #[derive(Debug, Error)]
 pub enum SharingError {
@@ -54,9 +52,6 @@ pub enum SharingError {
         /// Why.
         source: io::Error,
     },
-    /// The files that a data set consists of can't be told.
-    #[error(transparent)]
-    Data(#[from] DataError),
 }
 
 impl SharingError {

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 
 /// Advice to put behind an error's text: with its separator, or nothing where there is none to give.
-pub(crate) fn hint(error: &io::Error) -> &'static str {
+pub fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound => "; check the name, and that its directory is there",
         ErrorKind::PermissionDenied => "; check its permissions",

@@ -329,7 +329,7 @@ impl Default for LayoutSpec {
     }
 }
 
-/// What the founder of a run chooses. [`Manifest::found`](crate::Manifest::found) turns it into a manifest.
+/// What the founder of a run chooses. [`Manifest::of`](crate::Manifest::of) turns it into a manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunSpec {
     /// The model.

@@ -26,7 +26,7 @@ pub struct ResultRecord {
     /// The members of the view whose ring reduced it, sorted.
     pub members: Vec<PeerId>,
     /// The reduced buffer, divided by the batch size: `[parameters + 1 + members]` elements, as
-    /// [`Trainer::contribution`](crate::Trainer::contribution) lays them out.
+    /// [`contribution`](crate::contribution) lays them out.
     pub mean: Vec<f32>,
 }
 
@@ -115,7 +115,7 @@ impl ResultRecord {
     }
 
     /// Checks that the record has the members of a view, and as many numbers as they reduce for `parameters`.
-    pub(crate) fn check(&self, parameters: usize) -> Result<(), RecordError> {
+    pub fn check(&self, parameters: usize) -> Result<(), RecordError> {
         let is_view = (1..=MAX_SHARES).contains(&self.members.len()) && self.members.is_sorted_by(|a, b| a < b);
         if !is_view {
             return Err(RecordError::Members);

@@ -56,7 +56,7 @@ pub(crate) fn read_numbers(count: usize, from: &mut impl Read) -> io::Result<Vec
 }
 
 /// Writes numbers as little-endian bytes.
-pub(crate) fn write_numbers(numbers: &[f32], into: &mut impl Write) -> io::Result<()> {
+pub fn write_numbers(numbers: &[f32], into: &mut impl Write) -> io::Result<()> {
     let mut bytes = [0_u8; 4 * BLOCK];
     for block in numbers.chunks(BLOCK) {
         for (bytes, number) in bytes.chunks_exact_mut(4).zip(block) {

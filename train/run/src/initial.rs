@@ -47,12 +47,14 @@ pub fn digest(parameters: &[f32]) -> Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::ModelSpec;
+    use crate::schema::Entry;
 
     #[test]
     fn parameters_are_scaled_by_fan_in_and_depend_on_the_seed() {
-        let spec: ModelSpec = "cnn:8,16".parse().expect("a model");
-        let schema = Schema::of(&spec, [1, 8, 8], 10);
+        // Of `cnn:8,16`.
+        let shapes: [&[usize]; 6] = [&[8, 1, 3, 3], &[8], &[16, 8, 3, 3], &[16], &[16, 10], &[10]];
+        let entry = |shape: &[usize]| Entry { path: format!("{shape:?}"), shape: shape.to_vec(), dtype: "f32" };
+        let schema = Schema::new(shapes.map(entry).to_vec());
         let parameters = draw(&schema, 1);
         assert_eq!(parameters.len(), schema.parameters());
         let mut at = 0;

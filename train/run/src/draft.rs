@@ -15,7 +15,7 @@ const BLOCK: usize = 1 << 13;
 
 /// Parameters and moments after a step that is not committed yet, from the last ones to the first.
 #[derive(Debug)]
-pub(crate) struct Draft {
+pub struct Draft {
     update: Update,
     scale: f32,
     /// Where what is computed begins.
@@ -27,14 +27,14 @@ pub(crate) struct Draft {
 
 /// Room for the numbers of a state, whatever they are.
 #[derive(Debug, Default)]
-pub(crate) struct Space {
+pub struct Space {
     parameters: Vec<f32>,
     moments: Vec<Vec<f32>>,
 }
 
 impl Draft {
     /// The state after `optimizer`'s next step, along a gradient times `scale`: nothing of it yet. Takes over the room.
-    pub(crate) fn new(parameters: usize, optimizer: &Optimizer, scale: f32, mut space: Space) -> Self {
+    pub fn new(parameters: usize, optimizer: &Optimizer, scale: f32, mut space: Space) -> Self {
         space.moments.resize(optimizer.moments().len(), Vec::new());
         for vector in std::iter::once(&mut space.parameters).chain(&mut space.moments) {
             vector.resize(parameters, 0.0);
@@ -43,17 +43,17 @@ impl Draft {
     }
 
     /// Where what is computed begins.
-    pub(crate) fn from(&self) -> usize {
+    pub fn from(&self) -> usize {
         self.from
     }
 
     /// What gradients are multiplied by.
-    pub(crate) fn scale(&self) -> f32 {
+    pub fn scale(&self) -> f32 {
         self.scale
     }
 
     /// Whether all that is computed is finite.
-    pub(crate) fn is_finite(&self) -> bool {
+    pub fn is_finite(&self) -> bool {
         self.is_finite
     }
 
@@ -61,7 +61,7 @@ impl Draft {
     ///
     /// # Panics
     /// If there are more gradients than elements that are missing.
-    pub(crate) fn prepend(&mut self, parameters: &[f32], optimizer: &Optimizer, gradients: &[f32]) {
+    pub fn prepend(&mut self, parameters: &[f32], optimizer: &Optimizer, gradients: &[f32]) {
         let Self { update, from, is_finite, space, .. } = self;
         let start = from.checked_sub(gradients.len()).expect("invariant: there is one gradient per parameter");
         let mut updated = vec![0.0; BLOCK];
@@ -89,7 +89,7 @@ impl Draft {
     ///
     /// # Panics
     /// If something is missing.
-    pub(crate) fn commit(self, parameters: &mut Arc<Vec<f32>>, optimizer: &mut Optimizer) -> Space {
+    pub fn commit(self, parameters: &mut Arc<Vec<f32>>, optimizer: &mut Optimizer) -> Space {
         assert_eq!(self.from, 0, "a state is replaced as a whole");
         let mut space = self.space;
         exchange(parameters, &mut space.parameters);
@@ -99,7 +99,7 @@ impl Draft {
     }
 
     /// The step was not committed, or not with this mean.
-    pub(crate) fn forget(self) -> Space {
+    pub fn forget(self) -> Space {
         self.space
     }
 }

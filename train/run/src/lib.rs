@@ -1,0 +1,51 @@
+//! What a run is, and what its members hold.
+//!
+//! A [`Manifest`] says what all members share; a [`ReplicatedState`] is what they hold alike after each step, which
+//! [`ResultRecord`]s lead from one to the next; a [`StateSnapshot`] hands it to others, a [`CheckpointStore`] keeps it on
+//! disk, and an audit proves what was done. The update is computed here, on the CPU, so that all members of a run hold the
+//! same bits.
+//!
+//! This crate names no tensor, device, socket or task: where gradients come from and how they are averaged is not its
+//! concern. Who computes which samples is the concern of [`starling_topology::Ledger`], which the replicated state holds.
+//!
+//! Start reading at [`manifest`], then [`state`] (what members hold alike), then [`optimizer`].
+
+pub mod audit;
+pub mod averager;
+pub mod balance;
+pub mod bytes;
+pub mod checkpoint;
+pub mod contribution;
+pub mod data;
+pub mod draft;
+pub mod error;
+pub mod gradient;
+pub mod hint;
+pub mod initial;
+pub mod manifest;
+pub mod optimizer;
+pub mod record;
+pub mod schema;
+pub mod sharing;
+pub mod snapshot;
+pub mod spec;
+pub mod state;
+
+pub use audit::{AuditError, AuditHeader, AuditRecord, AuditReport, AuditWriter};
+pub use averager::{Averaged, Averager};
+pub use balance::{Balance, BalanceError};
+pub use checkpoint::{
+    CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Head, Recovered, Signature, Signed, Verdict,
+};
+pub use data::{DataDescription, Delimiter, Preprocessing, Scales};
+pub use draft::Draft;
+pub use error::Error;
+pub use gradient::Gradient;
+pub use manifest::{Difference, MAX_STALL_MS, Manifest, ManifestError, WIRE_VERSION};
+pub use optimizer::Optimizer;
+pub use record::{RecordError, ResultRecord};
+pub use schema::Schema;
+pub use sharing::{DataManifest, Download, SharedData, SharedFile, SharingError};
+pub use snapshot::{Assembly, SnapshotError, SnapshotManifest, StateSnapshot};
+pub use spec::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
+pub use state::{ReplicatedState, StateError};
