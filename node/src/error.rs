@@ -238,6 +238,18 @@ pub enum NodeError {
         "nobody who is left holds the run's state; to go on from a checkpoint, one machine that has one runs `starling run --resume` with the run's settings and the others join it again"
     )]
     NoState,
+    /// A vote that is not stored must not be given.
+    #[error(
+        "this member can't store its vote in {} and leaves its seat, after {limit:?} of trying: {reason}; the others go on without it; give the disk room or mend it, and start it again", path.display()
+    )]
+    NotStored {
+        /// The file.
+        path: PathBuf,
+        /// How long it tried.
+        limit: Duration,
+        /// Why not.
+        reason: String,
+    },
     /// There is no checkpoint to fetch.
     #[error(
         "no stable checkpoint of the run could be fetched: {peer} and who else is known: {reason}; ask a member or keeper that holds one"

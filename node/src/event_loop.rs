@@ -8,6 +8,7 @@ pub(crate) mod inputs;
 mod measuring;
 mod outputs;
 mod resume;
+mod storing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use crate::transfer::Shelves;
 use change::Change;
 pub(crate) use door::{Books, Doorplate};
 use resume::{ResultFetch, StateFetch};
+use storing::Storing;
 
 /// How often a checkpoint's head that not all have signed is told again.
 const HEADS_INTERVAL: Duration = Duration::from_secs(5);
@@ -118,6 +120,8 @@ pub(crate) struct EventLoop {
     config: LoopConfig,
     began: Instant,
     timers: BTreeMap<Timer, Time>,
+    /// The record on its way to the disk.
+    storing: Storing,
     links: BTreeMap<PeerId, Link>,
     /// Of the newest link.
     link_number: u64,
@@ -183,6 +187,7 @@ impl EventLoop {
             config,
             began: Instant::now(),
             timers: BTreeMap::new(),
+            storing: Storing::default(),
             links: BTreeMap::new(),
             link_number: 0,
             readers: BTreeMap::new(),
@@ -218,6 +223,8 @@ impl EventLoop {
         let took_part = self.door.took_part();
         self.exchange.stop(in_order && took_part);
         self.linger().await;
+        // What is still being written would come back after it is removed.
+        let _ended = tokio::time::timeout(LINGER, self.storing.ended_if_begun()).await;
         match &end {
             End::Event(Event::Complete { .. }) => self.books.record.remove(),
             // Whoever was the last, or was not answered, has its place still.
@@ -235,7 +242,7 @@ impl EventLoop {
         let mut breath: Option<Instant> = None;
         let exchange = self.exchange.clone();
         loop {
-            if let Some(end) = self.execute_all().await {
+            if let Some(end) = self.execute_all() {
                 return end;
             }
             let wake = self.timers.iter().min_by_key(|(timer, at)| (**at, **timer)).map(|(timer, at)| (*timer, *at));
@@ -256,6 +263,7 @@ impl EventLoop {
                         return end;
                     }
                 }
+                outcome = self.storing.ended() => self.on_stored(outcome),
                 Some(info) = self.desk.saved.recv() => self.on_saved(&info),
                 Some(event) = self.inbox.events.recv() => self.on_network(event),
                 event = self.network.swarm.select_next_some() => {
@@ -354,6 +362,8 @@ impl EventLoop {
             | Input::Measured { .. }
             | Input::Synced
             | Input::Unable
+            | Input::Persisted
+            | Input::NotPersisted
             | Input::Leave => None,
         };
         if let (Err(violation), Some(peer)) = (self.membership.handle(now, input), from) {

@@ -55,6 +55,11 @@ impl RecordFile {
         Some(Record::decode(&content.record).ok()?.view.run)
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Keeps it. On disk when this returns.
     pub(crate) fn store(&self, kept: Kept) -> Result<(), NodeError> {
         let Kept { record, contacts, min_members, listened } = kept;

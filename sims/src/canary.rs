@@ -34,6 +34,8 @@ pub enum Sabotage {
     DropsReturned,
     /// Starts again without what it promised and accepted.
     ForgetsPromise,
+    /// Gives its vote before that is stored.
+    VotesUnstored,
 }
 
 /// A planted fault and what should find it.
@@ -74,6 +76,7 @@ pub const PLANTS: &[Plant] = &[
     plant(Sabotage::DeletesLastCheckpoint, Scenario::Disk, &["last_checkpoint"]),
     plant(Sabotage::DropsReturned, Scenario::Crash, &["every_sample_once"]),
     plant(Sabotage::ForgetsPromise, Scenario::Crash, &["one_decision", "nothing_undone", "no_split_brain"]),
+    plant(Sabotage::VotesUnstored, Scenario::Disk, &["one_decision"]),
 ];
 
 const fn plant(sabotage: Sabotage, scenario: Scenario, found_by: &'static [&'static str]) -> Plant {

@@ -3,7 +3,7 @@
 use starling_topology::ledger::Ledger;
 
 use crate::canary::Sabotage;
-use crate::disk::{Disk, Full, Saved};
+use crate::disk::{Disk, Refused, Saved};
 use crate::state::State;
 
 /// Checkpoints that are kept.
@@ -12,8 +12,8 @@ pub const KEPT: usize = 2;
 /// Writes the checkpoint of `state` and, once it reads back well, deletes what is not needed any more.
 ///
 /// # Errors
-/// [`Full`] if there is no room: nothing has changed then.
-pub fn save(disk: &mut Disk, state: &State, rotten: bool, sabotage: Option<Sabotage>) -> Result<(), Full> {
+/// [`Refused`] if the disk does not take it: nothing has changed then.
+pub fn save(disk: &mut Disk, state: &State, rotten: bool, sabotage: Option<Sabotage>) -> Result<(), Refused> {
     let mut bytes = state.encode();
     if rotten && let Some(byte) = bytes.last_mut() {
         *byte ^= 1; // The disk wrote something else than it was told.

@@ -17,6 +17,8 @@ pub struct Disk {
     /// Whether the state before the newest checkpoint, if there is one, belongs to a branch that was left.
     abandoned: bool,
     full: bool,
+    read_only: bool,
+    hangs: bool,
 }
 
 /// The agreement record. It is written much more often than it is looked at, so its bytes are made when somebody does.
@@ -81,14 +83,29 @@ impl Saved {
     }
 }
 
-/// There is no room left.
+/// The disk has no room, or takes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Full;
+pub struct Refused;
 
 impl Disk {
     /// Whether there is room.
     pub fn set_full(&mut self, full: bool) {
         self.full = full;
+    }
+
+    /// Whether it takes anything.
+    pub fn set_read_only(&mut self, read_only: bool) {
+        self.read_only = read_only;
+    }
+
+    /// Whether it answers at all.
+    pub fn set_hanging(&mut self, hangs: bool) {
+        self.hangs = hangs;
+    }
+
+    /// Whether what is written to it now waits.
+    pub fn hangs(&self) -> bool {
+        self.hangs
     }
 
     /// The agreement record, as it was last written; `None` if there is none, or it does not hash to its checksum.
@@ -108,10 +125,10 @@ impl Disk {
     /// Replaces the agreement record and syncs it.
     ///
     /// # Errors
-    /// [`Full`] if there is no room. The old one is still there then.
-    pub fn write_record(&mut self, record: Box<Record>) -> Result<(), Full> {
-        if self.full {
-            return Err(Full);
+    /// [`Refused`] if it does not take it. The old one is still there then.
+    pub fn write_record(&mut self, record: Box<Record>) -> Result<(), Refused> {
+        if self.full || self.read_only {
+            return Err(Refused);
         }
         self.record = Some(Recorded::Written(record));
         Ok(())
@@ -125,10 +142,10 @@ impl Disk {
     /// Adds the checkpoint of `step`, synced.
     ///
     /// # Errors
-    /// [`Full`] if there is no room.
-    pub fn write_checkpoint(&mut self, step: u64, file: Saved) -> Result<(), Full> {
-        if self.full {
-            return Err(Full);
+    /// [`Refused`] if it does not take it.
+    pub fn write_checkpoint(&mut self, step: u64, file: Saved) -> Result<(), Refused> {
+        if self.full || self.read_only {
+            return Err(Refused);
         }
         self.checkpoints.insert(step, file);
         Ok(())
@@ -160,7 +177,8 @@ impl Disk {
 
     /// Nothing is left.
     pub fn wipe(&mut self) {
-        *self = Self { full: self.full, ..Self::default() };
+        let (full, read_only, hangs) = (self.full, self.read_only, self.hangs);
+        *self = Self { full, read_only, hangs, ..Self::default() };
     }
 
     /// Flips one bit of one file; says which one, if there is any.
@@ -213,9 +231,12 @@ mod tests {
     fn a_full_disk_keeps_what_it_has() {
         let mut disk = Disk::default();
         assert_eq!(disk.write_record(Box::new(record(1))), Ok(()));
-        disk.set_full(true);
-        assert_eq!(disk.write_record(Box::new(record(2))), Err(Full));
-        assert_eq!(disk.write_checkpoint(1, Saved::new(vec![3])), Err(Full));
+        for (full, read_only) in [(true, false), (false, true)] {
+            disk.set_full(full);
+            disk.set_read_only(read_only);
+            assert_eq!(disk.write_record(Box::new(record(2))), Err(Refused));
+            assert_eq!(disk.write_checkpoint(1, Saved::new(vec![3])), Err(Refused));
+        }
         assert_eq!((disk.record(), disk.checkpoints().len()), (Some(record(1)), 0));
     }
 

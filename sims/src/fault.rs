@@ -45,6 +45,10 @@ pub enum Kind {
     Slow(Seat, u32, Duration),
     /// A disk has no room for a while.
     DiskFull(Seat, Duration),
+    /// A disk takes nothing for a while: it says so.
+    DiskReadOnly(Seat, Duration),
+    /// A disk does not answer for a while.
+    DiskHangs(Seat, Duration),
     /// A connection breaks. A new one may be opened at once.
     Break(Seat, Seat, Lane),
     /// Nothing gets from one machine to another for a while; the other direction is open.
@@ -90,6 +94,8 @@ impl Kind {
             Self::Pause(_, lasts)
             | Self::Slow(_, _, lasts)
             | Self::DiskFull(_, lasts)
+            | Self::DiskReadOnly(_, lasts)
+            | Self::DiskHangs(_, lasts)
             | Self::Cut(_, _, lasts)
             | Self::Partition(_, lasts)
             | Self::Clog(_, lasts) => *lasts,
@@ -110,6 +116,8 @@ impl Kind {
             | Self::Pause(seat, _)
             | Self::Slow(seat, ..)
             | Self::DiskFull(seat, _)
+            | Self::DiskReadOnly(seat, _)
+            | Self::DiskHangs(seat, _)
             | Self::Clog(seat, _) => Some(*seat),
             Self::Break(..) | Self::Cut(..) | Self::Partition(..) => None,
         }
@@ -142,6 +150,8 @@ impl fmt::Display for Kind {
             Self::Pause(seat, lasts) => write!(f, "peer {seat} pauses for {lasts:?}"),
             Self::Slow(seat, factor, lasts) => write!(f, "peer {seat} is {factor} times slower for {lasts:?}"),
             Self::DiskFull(seat, lasts) => write!(f, "the disk of peer {seat} is full for {lasts:?}"),
+            Self::DiskReadOnly(seat, lasts) => write!(f, "the disk of peer {seat} is read-only for {lasts:?}"),
+            Self::DiskHangs(seat, lasts) => write!(f, "the disk of peer {seat} hangs for {lasts:?}"),
             Self::Break(a, b, lane) => write!(f, "the {lane:?} connection of peers {a} and {b} breaks"),
             Self::Cut(from, to, lasts) => write!(f, "nothing gets from peer {from} to peer {to} for {lasts:?}"),
             Self::Partition(side, lasts) => write!(f, "peers {side:?} are cut off for {lasts:?}"),

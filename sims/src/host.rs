@@ -26,6 +26,8 @@ pub struct Host {
     pub ahead: Duration,
     /// What waits for a stopped process.
     pub stopped: Option<Vec<Happening>>,
+    /// What waits for a disk that hangs.
+    pub stalled: Vec<Happening>,
     /// Whether the machine itself is off.
     pub off: bool,
     /// How many times slower it computes.
@@ -36,6 +38,8 @@ pub struct Host {
     pub doomed: Option<Crash>,
     /// Whether it has ever been started.
     pub started: bool,
+    /// Whether a record of it was ever stored: before that, nobody has heard anything that would bind it.
+    pub has_stored: bool,
     /// When its last process died.
     pub died: Time,
     /// Whether its user told it to leave.
@@ -59,11 +63,13 @@ impl Host {
             branch: 0,
             ahead,
             stopped: None,
+            stalled: Vec::new(),
             off: false,
             slower: 1,
             speed,
             doomed: None,
             started: false,
+            has_stored: false,
             died: Time::ZERO,
             leaving: false,
             ended: None,

@@ -38,7 +38,7 @@ pub enum Effect {
     Alarm(u64, Time),
     /// Call [`Peer::computed`] with this number once the gradient is there.
     Compute(u64),
-    /// Write this record to the disk before anything that comes after.
+    /// Write this record to the disk, and say [`Peer::persisted`] or [`Peer::not_persisted`].
     Persist(Box<Record>),
     /// Checkpoints so far belong to a branch that was left.
     Abandon,
@@ -104,6 +104,8 @@ pub struct Peer {
     result: Option<Rc<ResultRecord>>,
     gradient: Gradient,
     gate: Gate,
+    /// How it stood when its steps were last held.
+    held: Option<Progress>,
     place: Option<Rc<Place>>,
     operation: Option<Operation>,
     /// Tries of the step under way, for a planted fault.
@@ -159,6 +161,7 @@ impl Peer {
             result: None,
             gradient: Gradient::None,
             gate: Gate::Held,
+            held: None,
             place: None,
             operation: None,
             tries: 0,
@@ -228,6 +231,13 @@ impl Peer {
         Progress { step, has_state: self.state.is_some(), has_result }
     }
 
+    /// Where it stands, as far as its machine knew when its steps were held: what a decree follows. A state that came after
+    /// that may be newer than the one that the others have gone on from meanwhile.
+    fn as_told(&self) -> Progress {
+        let progress = self.progress();
+        Progress { has_state: progress.has_state && self.held.is_none_or(|held| held.has_state), ..progress }
+    }
+
     /// What it wants done, in order.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
@@ -270,6 +280,18 @@ impl Peer {
             self.begin(now);
             self.obey(now);
         }
+    }
+
+    /// The record that it wanted written is on the disk.
+    pub fn persisted(&mut self, now: Time) {
+        self.input(now, Input::Persisted);
+        self.obey(now);
+    }
+
+    /// It is not, nor will it be.
+    pub fn not_persisted(&mut self, now: Time) {
+        self.input(now, Input::NotPersisted);
+        self.obey(now);
     }
 
     /// A state was written to the disk, or had no room there.
@@ -316,6 +338,9 @@ impl Peer {
     // --- what the membership machine asks -----------------------------------------------------------------------
 
     fn input(&mut self, now: Time, input: Input) {
+        if let Input::Held(progress) = &input {
+            self.held = Some(*progress);
+        }
         let from = if let Input::Received { from, .. } = &input { Some(*from) } else { None };
         if let (Err(violation), Some(from)) = (self.machine.handle(now, input), from) {
             self.blame(from, &violation);
@@ -350,7 +375,12 @@ impl Peer {
                     self.effects.push(Effect::Timer(timer, at));
                 }
                 Output::Hold(hold) => self.hold(now, hold),
-                Output::Persist(record) => self.effects.push(Effect::Persist(Box::new(record))),
+                Output::Persist(record) => {
+                    self.effects.push(Effect::Persist(Box::new(record)));
+                    if self.sabotage == Some(Sabotage::VotesUnstored) {
+                        self.input(now, Input::Persisted);
+                    }
+                }
                 Output::Resume(resumption) => self.resume(now, resumption),
                 Output::Event(event) => {
                     if matches!(event, Event::Evicted { .. }) {
@@ -359,7 +389,7 @@ impl Peer {
                     if let Event::Changed { generation, reasons, .. } = &event {
                         self.changed = Some((*generation, reasons.contains(&Reason::Forked)));
                     }
-                    if self.machine.has_ended() {
+                    if event.is_last() {
                         self.end = Some(event.clone());
                     }
                     self.effects.push(Effect::Told(event));

@@ -72,6 +72,8 @@ pub struct Plan {
 }
 
 const MAX_STALL: Duration = Duration::from_secs(10);
+/// Longer than anybody waits for a disk.
+const FOR_EVER: Duration = Duration::from_secs(600);
 
 impl Plan {
     /// Draws what happens in `setup`.
@@ -186,6 +188,14 @@ impl Draft<'_> {
         if disks && self.rng.one_in(2) {
             let (seat, lasts) = (self.seat(), self.long());
             self.at_some_time(Kind::DiskFull(seat, lasts));
+        }
+        if disks && self.rng.one_in(2) {
+            let (seat, mut lasts) = (self.seat(), self.long());
+            if self.rng.one_in(4) {
+                lasts = FOR_EVER;
+            }
+            let kind = if self.rng.one_in(2) { Kind::DiskReadOnly(seat, lasts) } else { Kind::DiskHangs(seat, lasts) };
+            self.at_some_time(kind);
         }
         if self.rng.one_in(6) {
             self.all_die();

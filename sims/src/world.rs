@@ -13,7 +13,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_topology::plan::{Bucket, Wish};
-use starling_topology::{Config, Contact, Digest, Generation, PeerId, RunId, Time, Timer, View, ViewId, WorldSize};
+use starling_topology::{
+    Config, Contact, Digest, Generation, PeerId, Record, RunId, Time, Timer, View, ViewId, WorldSize,
+};
 
 use crate::canary::Sabotage;
 use crate::fault::{Fault, When};
@@ -64,6 +66,8 @@ pub enum Happening {
     Rings(Seat, u32, u64),
     /// A gradient is there.
     Computed(Seat, u32, u64),
+    /// A record is written.
+    Stores(Seat, u32, Box<Record>),
     /// A checkpoint is written.
     Saved(Seat, u32, u32, Rc<State>),
     /// A fault of the plan.
@@ -266,6 +270,7 @@ impl World {
             | Happening::Expires(seat, ..)
             | Happening::Rings(seat, ..)
             | Happening::Computed(seat, ..)
+            | Happening::Stores(seat, ..)
             | Happening::Saved(seat, ..) => Some(*seat),
             Happening::Stalled(..)
             | Happening::Strikes(_)
@@ -276,6 +281,12 @@ impl World {
         };
         if let Some(stopped) = seat.and_then(|seat| self.hosts[seat].stopped.as_mut()) {
             return stopped.push(happening); // The kernel takes it; the process will see it.
+        }
+        if let Happening::Stores(seat, ..) | Happening::Saved(seat, ..) = &happening
+            && self.hosts[*seat].disk.hangs()
+        {
+            let seat = *seat;
+            return self.hosts[seat].stalled.push(happening);
         }
         match happening {
             Happening::Arrives(parcel, incarnation) => self.deliver(parcel, incarnation),
@@ -310,6 +321,11 @@ impl World {
             }
             Happening::Computed(seat, incarnation, id) => {
                 self.with(seat, incarnation, |peer, now| peer.computed(now, id));
+            }
+            Happening::Stores(seat, incarnation, record) => {
+                if self.hosts[seat].incarnation == incarnation {
+                    self.store(seat, record);
+                }
             }
             Happening::Saved(seat, incarnation, branch, state) => {
                 let host = &self.hosts[seat];

@@ -65,6 +65,10 @@ pub enum Input {
     Leave,
     /// This member can't do what [`Output::Resume`] asked: nobody that was named answered. It joins anew.
     Unable,
+    /// The record that [`Output::Persist`] asked for would survive this process and its machine's power.
+    Persisted,
+    /// It could not be stored. What was stored before is still there, or that record.
+    NotPersisted,
 }
 
 /// What to do next.
@@ -89,7 +93,8 @@ pub enum Output {
     },
     /// Hold the steps and answer with [`Input::Held`]. A newer hold replaces an older one that is not answered yet.
     Hold(Hold),
-    /// Write this to disk before any later output is carried out.
+    /// Write this to disk and answer with [`Input::Persisted`] or [`Input::NotPersisted`], once. Until then nothing that
+    /// follows from it is asked for, so the driver need not wait: it goes on taking in what happens.
     Persist(Record),
     /// Catch up, then run the steps in this view. If none is left, say [`Input::Finished`], again if need be.
     Resume(Resumption),
@@ -152,9 +157,11 @@ pub enum Timer {
     Join,
     /// Stop waiting for goodbyes.
     Goodbye,
+    /// Try again to store the record, or give up.
+    Store,
 }
 
-/// What a user wants to know. The last five end the machine.
+/// What a user wants to know. The last six end the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The run waits until this many members are there.
@@ -245,4 +252,22 @@ pub enum Event {
     },
     /// Nobody alive holds the replicated state: restart from a checkpoint.
     NoState,
+    /// Our record could not be stored for [`crate::Config::max_stall`]. We may not say what we have promised, so the others
+    /// are better off without us.
+    NotStored,
+}
+
+impl Event {
+    /// Whether it ends the machine.
+    pub fn is_last(&self) -> bool {
+        matches!(
+            self,
+            Self::Left { .. }
+                | Self::Complete { .. }
+                | Self::Refused { .. }
+                | Self::Diverged { .. }
+                | Self::NoState
+                | Self::NotStored
+        )
+    }
 }

@@ -32,6 +32,7 @@ mod heartbeat;
 mod installing;
 mod joining;
 mod measuring;
+mod outbox;
 mod outsiders;
 mod planning;
 mod proposing;
@@ -39,6 +40,7 @@ mod quarantine;
 mod receiving;
 mod rows;
 mod seat;
+mod storing;
 mod suspecting;
 mod voting;
 
@@ -47,6 +49,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use asking::Asking;
 use digests::Digests;
 use joining::Waiting;
+use outbox::{Next, Outbox};
 use outsiders::Probe;
 use quarantine::Quarantine;
 use seat::{Recovering, Seat};
@@ -55,7 +58,7 @@ use crate::config::Config;
 use crate::error::Violation;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
 use crate::interface::{CatchUp, Event, Hold, Input, Output, Resumption, Timer};
-use crate::message::{Body, Contact, Envelope, MAX_MEMBERS};
+use crate::message::{Body, Contact, Envelope, Evidence, MAX_MEMBERS};
 use crate::plan::Link;
 use crate::proposal::Progress;
 use crate::record::Record;
@@ -111,7 +114,7 @@ pub struct Membership {
     /// When the change that is under way became necessary, as far as we saw.
     since: Option<Time>,
     ended: bool,
-    outputs: VecDeque<Output>,
+    outbox: Outbox,
 }
 
 impl Membership {
@@ -149,7 +152,7 @@ impl Membership {
     /// Takes the only seat of a view that nobody else has decided, after `step`.
     fn take_only_seat(&mut self, view: View, step: u64, now: Time) {
         self.seat = Some(Seat::new(view.clone(), None, &self.config, now));
-        self.persist();
+        self.persist(now);
         if self.config.min_members > 1 {
             self.wait_for_members();
         } else {
@@ -200,6 +203,8 @@ impl Membership {
         let standing = seat.standing(progress.step);
         member.seat = Some(seat);
         member.since = Some(now);
+        // One copy of it may have been lost since, and a disk that takes no more must not come back as a voter.
+        member.persist(now);
         for peer in others {
             member.send(peer, Body::Hello(standing));
         }
@@ -211,7 +216,7 @@ impl Membership {
     fn new(mut config: Config, run: RunId, me: Contact, progress: Progress, now: Time) -> Self {
         config.max_members = config.max_members.min(MAX_MEMBERS);
         let at = now + config.heartbeat_interval();
-        Self {
+        let mut member = Self {
             config,
             run,
             contacts: BTreeMap::from([(me.peer, me.clone())]),
@@ -235,8 +240,10 @@ impl Membership {
             answered: BTreeMap::new(),
             since: None,
             ended: false,
-            outputs: VecDeque::from([Output::SetTimer { timer: Timer::Heartbeat, at }]),
-        }
+            outbox: Outbox::default(),
+        };
+        member.set_timer(Timer::Heartbeat, at);
+        member
     }
 
     /// The current view; `None` before the first, and for an outsider.
@@ -255,14 +262,20 @@ impl Membership {
         self.contacts.values()
     }
 
-    /// Whether the machine has come to its end.
+    /// Whether the machine has come to its end. The event that says so may still have to wait for a record to be stored.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
     /// What to do next; drain to `None` after every [`Self::handle`].
     pub fn poll(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        Some(match self.outbox.next()? {
+            Next::Output(output) => output,
+            Next::Store => {
+                let seat = self.seat.as_ref().expect("invariant: there is a record since the first view");
+                Output::Persist(seat.record())
+            }
+        })
     }
 
     /// Takes in what happened.
@@ -271,22 +284,31 @@ impl Membership {
     /// A [`Violation`] if a peer sent what no correct peer sends. The machine is unchanged then; the driver decides
     /// whether to drop the peer.
     pub fn handle(&mut self, now: Time, input: Input) -> Result<(), Violation> {
-        if self.ended {
+        if self.ended && !matches!(input, Input::Persisted | Input::NotPersisted | Input::Expired(Timer::Store)) {
             return Ok(());
         }
         match input {
+            // It is as if it had been lost on the way.
+            Input::Received { .. } if self.outbox.is_full() => {}
             Input::Received { from, envelope } => self.receive(now, from, envelope)?,
             Input::Expired(timer) => self.expire(now, timer),
+            Input::Persisted => self.stored(now),
+            Input::NotPersisted => self.outbox.failed(now, self.config.heartbeat_interval(), self.config.max_stall),
+            Input::Located(contact) => self.locate(contact),
+            Input::Measured { links } => self.measure(links),
+            Input::Leave => self.leave(),
+            // What the driver says of its steps before it has heard what came of them.
+            Input::Held(_) | Input::Unable | Input::Suspected { evidence: Evidence::LinkFailed, .. }
+                if self.outbox.moves_on() => {}
+            Input::Committed { .. } | Input::Finished { .. } | Input::Digest { .. } | Input::Synced
+                if self.outbox.begins_anew() => {}
             Input::Suspected { peer, evidence } => self.suspect(now, peer, evidence),
             Input::Held(progress) => self.held(now, progress),
+            Input::Unable => self.give_up(now),
             Input::Committed { step } => self.reached = self.reached.max(step),
             Input::Finished { step, digest } => self.finish(step, digest),
             Input::Digest { step, digest } => self.compute_digest(step, digest),
-            Input::Located(contact) => self.locate(contact),
-            Input::Measured { links } => self.measure(links),
             Input::Synced => self.sync(),
-            Input::Leave => self.leave(),
-            Input::Unable => self.give_up(now),
         }
         self.advance(now);
         Ok(())
@@ -295,10 +317,12 @@ impl Membership {
     fn expire(&mut self, now: Time, timer: Timer) {
         match timer {
             Timer::Heartbeat => self.beat(now),
+            Timer::Round if self.is_unasked() => {}
             Timer::Round => self.end_round(now),
             Timer::Takeover => {} // Noticed by `advance`.
             Timer::Join => self.ask(now),
             Timer::Goodbye => self.part(),
+            Timer::Store => self.store_again(now),
         }
     }
 
@@ -311,7 +335,8 @@ impl Membership {
         if !self.ended && self.leaving && self.leaves_nothing_behind() {
             self.withdraw();
         }
-        if !self.ended && self.asking.is_none() && self.seat.is_some() {
+        // Who can't say what it has promised begins nothing new.
+        if !self.ended && !self.outbox.is_waiting() && self.asking.is_none() && self.seat.is_some() {
             self.seek_change(now);
         }
     }
@@ -320,6 +345,7 @@ impl Membership {
         if self.steps == Steps::Running {
             return; // Nobody asked any more.
         }
+        self.outbox.drop_holds();
         self.steps = Steps::Held;
         self.progress = progress;
         self.reached = self.reached.max(progress.step);
@@ -330,13 +356,13 @@ impl Membership {
     fn hold(&mut self, hold: Hold) {
         if self.steps != Steps::Held {
             self.steps = Steps::Holding;
-            self.outputs.push_back(Output::Hold(hold));
+            self.outbox.push(Output::Hold(hold));
         }
     }
 
     fn resume(&mut self, resumption: Resumption) {
         self.steps = Steps::Running;
-        self.outputs.push_back(Output::Resume(resumption));
+        self.outbox.push(Output::Resume(resumption));
     }
 
     fn sync(&mut self) {
@@ -359,17 +385,11 @@ impl Membership {
         self.leaving = true; // `advance` sees to it.
     }
 
-    fn persist(&mut self) {
-        if let Some(seat) = &self.seat {
-            self.outputs.push_back(Output::Persist(seat.record()));
-        }
-    }
-
     fn learn(&mut self, contact: Contact) {
         let room = self.contacts.len() < MAX_CONTACTS || self.contacts.contains_key(&contact.peer);
         if contact.peer != self.me.peer && room {
             self.contacts.insert(contact.peer, contact.clone());
-            self.outputs.push_back(Output::Learn(contact));
+            self.outbox.push(Output::Learn(contact));
         }
     }
 
@@ -381,7 +401,7 @@ impl Membership {
     }
 
     fn set_timer(&mut self, timer: Timer, at: Time) {
-        self.outputs.push_back(Output::SetTimer { timer, at });
+        self.outbox.set_timer(timer, at);
     }
 
     fn tell_members(&mut self, body: &Body) {
@@ -394,11 +414,11 @@ impl Membership {
     fn send(&mut self, to: PeerId, body: Body) {
         let place = self.seat.as_ref().map(|seat| (seat.view.generation, seat.id));
         let (generation, view) = place.unwrap_or((Generation(0), ViewId::NONE));
-        self.outputs.push_back(Output::Send { to, envelope: Envelope { run: self.run, generation, view, body } });
+        self.outbox.push(Output::Send { to, envelope: Envelope { run: self.run, generation, view, body } });
     }
 
     fn tell(&mut self, event: Event) {
-        self.outputs.push_back(Output::Event(event));
+        self.outbox.push(Output::Event(event));
     }
 
     fn end(&mut self, event: Event) {

@@ -7,3 +7,4 @@ mod driver;
 mod exploration;
 mod faults;
 mod hostile;
+mod storing;

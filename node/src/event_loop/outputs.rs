@@ -1,16 +1,17 @@
 //! What the membership machine asks for: messages, timers, holds, records, new views.
 
-use starling_topology::{Envelope, Event, Output, PeerId, Reason, Record};
+use starling_topology::{Envelope, Event, Input, Output, PeerId, Reason, Record};
 
 use super::{Change, End, EventLoop};
 use crate::control::Link;
+use crate::error::NodeError;
 use crate::event::NetworkEvent;
 use crate::identity::to_libp2p;
 use crate::record_file::Kept;
 use crate::report::Report;
 
 impl EventLoop {
-    pub(super) async fn execute_all(&mut self) -> Option<End> {
+    pub(super) fn execute_all(&mut self) -> Option<End> {
         while let Some(output) = self.membership.poll() {
             match output {
                 Output::Send { to, envelope } => self.send(to, &envelope),
@@ -19,7 +20,7 @@ impl EventLoop {
                     self.timers.insert(timer, at);
                 }
                 Output::Hold(hold) => self.hold(hold),
-                Output::Persist(record) => self.persist(record).await,
+                Output::Persist(record) => self.persist(record),
                 Output::Resume(resumption) => self.resume(&resumption),
                 Output::Event(event) => {
                     if let Some(end) = self.tell(event) {
@@ -55,19 +56,29 @@ impl EventLoop {
         }
     }
 
-    /// Nothing that depends on a promise may leave before it is on disk. Nobody steps meanwhile.
-    async fn persist(&mut self, record: Record) {
+    /// Has it stored. The machine asks for nothing that follows from it before it hears what came of that, so that the loop
+    /// goes on meanwhile.
+    fn persist(&mut self, record: Record) {
         let contacts = self.membership.contacts().cloned().collect();
         let listened = self.network.swarm.listeners().map(ToString::to_string).collect();
         let kept = Kept { record, contacts, min_members: self.config.min_members, listened };
         let file = self.books.record.clone();
-        let stored = tokio::task::spawn_blocking(move || {
-            // Without this record, a peer that comes back joins anew; with an older one, it might contradict itself.
-            file.store(kept).inspect_err(|_| file.remove())
-        });
-        if let Ok(Err(error)) = stored.await {
-            let message = format!("{error}; if this process is killed now, it joins anew when it is started again");
-            self.observer.report(&Report::Warning { message });
+        self.storing.begin(move || file.store(kept));
+    }
+
+    /// A store has come to its end.
+    pub(super) fn on_stored(&mut self, outcome: Result<(), String>) {
+        match outcome {
+            Ok(()) => self.handle(Input::Persisted),
+            Err(reason) => {
+                // The user hears of the first one; what comes of it, they hear anyway.
+                if let Some(reason) = self.storing.fail(reason) {
+                    let message =
+                        format!("{reason}; this member says nothing until its vote is stored, and tries again");
+                    self.observer.report(&Report::Warning { message });
+                }
+                self.handle(Input::NotPersisted);
+            }
         }
     }
 
@@ -107,6 +118,10 @@ impl EventLoop {
             Event::Evicted { by } => {
                 self.leave_view();
                 self.observer.report(&Report::Evicted { by: name(by) });
+            }
+            Event::NotStored => {
+                let (path, limit) = (self.books.record.path().to_owned(), self.config.max_stall);
+                return Some(End::Failed(NodeError::NotStored { path, limit, reason: self.storing.reason() }));
             }
             Event::Left { .. }
             | Event::Complete { .. }

@@ -90,7 +90,7 @@ impl Peer {
         let Some(rank) = ring.rank_of(self.name) else {
             return self.broken("only_members_step", format!("{:?} was told to go on in {id:?}", self.name));
         };
-        let progress = self.progress();
+        let progress = self.as_told();
         let told = self.changed.filter(|(generation, _)| *generation == view.generation);
         let forks = told.map_or(view.forked, |(_, forks)| forks);
         self.effects.push(Effect::Connect(partners(&view, self.name)));

@@ -3,6 +3,7 @@
 use starling_topology::{CatchUp, Event, Reason, Record, Time};
 
 use super::{Happening, World};
+use crate::canary::Sabotage;
 use crate::checkpoints;
 use crate::invariants::LastCheckpoint;
 use crate::message::Message;
@@ -52,7 +53,11 @@ impl World {
                 self.queue.push(when, Happening::Rings(seat, incarnation, alarm));
             }
             Effect::Compute(computation) => self.compute(seat, computation),
-            Effect::Persist(record) => self.persist(seat, record),
+            Effect::Persist(record) => {
+                let slow = self.rng.one_in(40);
+                let takes = if slow { self.rng.spread(50_000, 3_000_000) } else { self.rng.spread(100, 50_000) };
+                self.queue.push(self.now + takes, Happening::Stores(seat, incarnation, record));
+            }
             Effect::Abandon => {
                 self.hosts[seat].disk.abandon_checkpoints();
                 self.hosts[seat].branch += 1;
@@ -153,19 +158,25 @@ impl World {
         }
     }
 
-    fn persist(&mut self, seat: Seat, record: Box<Record>) {
+    /// The disk is done with a record, in one way or another.
+    pub(super) fn store(&mut self, seat: Seat, record: Box<Record>) {
         let doomed = self.hosts[seat].doomed.take();
         if let Some(crash) = doomed.filter(|crash| crash.at_record == Some(false)) {
             return self.die(seat, crash);
         }
-        if self.hosts[seat].disk.write_record(record).is_err() {
-            // It must not go on without it.
-            self.tell(|_| format!("{seat} stops: there is no room for its record"));
-            return self.stop_for_want_of_room(seat);
-        }
+        let host = &mut self.hosts[seat];
+        let (is_stored, incarnation) = (host.disk.write_record(record).is_ok(), host.incarnation);
+        host.has_stored |= is_stored;
         if let Some(crash) = doomed {
-            self.die(seat, crash);
+            return self.die(seat, crash);
         }
+        if self.sabotage == Some(Sabotage::VotesUnstored) {
+            return; // It believes that it is stored already.
+        }
+        if !is_stored {
+            self.tell(|_| format!("{seat} can't store its record"));
+        }
+        self.with(seat, incarnation, |peer, now| if is_stored { peer.persisted(now) } else { peer.not_persisted(now) });
     }
 
     pub(super) fn saved(&mut self, seat: Seat, state: &State) {
@@ -241,9 +252,9 @@ impl World {
         let view = self.hosts[seat].peer.as_ref().and_then(Peer::view_id);
         self.close_process(seat, false);
         self.hosts[seat].died = Time::from_nanos(u64::MAX); // It ends in order: what it has said is sent.
-        if event == Event::NoState {
-            // Its user starts it again: the others may be back by then.
-            self.hosts[seat].stranded += 1;
+        if matches!(event, Event::NoState | Event::NotStored) {
+            // Its user starts it again: the others, or its disk, may be back by then.
+            self.hosts[seat].stranded += u32::from(event == Event::NoState);
             let later: Time = self.now + self.config.max_stall;
             let incarnation = self.hosts[seat].incarnation;
             return self.queue.push(later, Happening::Starts(seat, incarnation));

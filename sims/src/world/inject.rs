@@ -63,6 +63,8 @@ impl World {
             }
             Kind::Slow(seat, factor, _) => self.hosts[seat].slower = factor,
             Kind::DiskFull(seat, _) => self.hosts[seat].disk.set_full(true),
+            Kind::DiskReadOnly(seat, _) => self.hosts[seat].disk.set_read_only(true),
+            Kind::DiskHangs(seat, _) => self.hosts[seat].disk.set_hanging(true),
             Kind::Break(a, b, lane) => self.break_connection(a, b, lane),
             Kind::Cut(..) | Kind::Partition(..) | Kind::Clog(..) => {
                 for (from, to) in self.blocked_by(&kind) {
@@ -86,6 +88,8 @@ impl World {
             Kind::Pause(seat, _) => self.go_on(seat),
             Kind::Slow(seat, ..) => self.hosts[seat].slower = 1,
             Kind::DiskFull(seat, _) => self.hosts[seat].disk.set_full(false),
+            Kind::DiskReadOnly(seat, _) => self.hosts[seat].disk.set_read_only(false),
+            Kind::DiskHangs(seat, _) => self.unstall(seat),
             Kind::Cut(..) | Kind::Partition(..) | Kind::Clog(..) => {
                 for (from, to) in self.blocked_by(&kind) {
                     self.unblock(from, to);
@@ -112,7 +116,9 @@ impl World {
             self.hosts[seat].doomed = None;
             self.hosts[seat].slower = 1;
             self.hosts[seat].disk.set_full(false);
+            self.hosts[seat].disk.set_read_only(false);
             self.go_on(seat);
+            self.unstall(seat);
             for other in 0..self.hosts.len() {
                 while self.network.is_blocked(seat, other) {
                     self.unblock(seat, other);
@@ -133,7 +139,7 @@ impl World {
             return;
         }
         let (me, now) = (host.contact.clone(), host.clock(self.now));
-        let founds = seat == 0 && !host.started;
+        let founds = seat == 0 && !host.has_stored;
         let contacts = self.contacts(seat);
         let host = &self.hosts[seat];
         let mut record = host.disk.record();
@@ -247,12 +253,6 @@ impl World {
         self.queue.push(self.now + crash.down, Happening::Starts(seat, incarnation));
     }
 
-    pub(super) fn stop_for_want_of_room(&mut self, seat: Seat) {
-        self.close_process(seat, false);
-        let incarnation = self.hosts[seat].incarnation;
-        self.queue.push(self.now + self.config.max_stall / 2, Happening::Starts(seat, incarnation));
-    }
-
     /// Whether the run could go on from this machine's disk alone.
     fn holds_a_copy(&self, seat: Seat) -> bool {
         let disk = &self.hosts[seat].disk;
@@ -274,6 +274,7 @@ impl World {
         }
         host.incarnation += 1;
         (host.died, host.stopped, host.doomed) = (self.now, None, None);
+        host.stalled.clear();
         for (other, lane, number) in self.network.neighbours(seat) {
             let stalled = silently || self.network.is_blocked(seat, other);
             let patient = self.now + self.network.patience();
@@ -287,6 +288,14 @@ impl World {
     fn go_on(&mut self, seat: Seat) {
         let waiting = self.hosts[seat].stopped.take();
         for happening in waiting.into_iter().flatten() {
+            self.happen(happening);
+        }
+    }
+
+    /// A disk that hung answers again.
+    fn unstall(&mut self, seat: Seat) {
+        self.hosts[seat].disk.set_hanging(false);
+        for happening in std::mem::take(&mut self.hosts[seat].stalled) {
             self.happen(happening);
         }
     }
@@ -327,6 +336,8 @@ impl World {
             | Kind::Pause(..)
             | Kind::Slow(..)
             | Kind::DiskFull(..)
+            | Kind::DiskReadOnly(..)
+            | Kind::DiskHangs(..)
             | Kind::Break(..) => Vec::new(),
         }
     }

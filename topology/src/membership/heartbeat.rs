@@ -8,6 +8,9 @@ use crate::time::Time;
 impl Membership {
     pub(super) fn beat(&mut self, now: Time) {
         self.set_timer(Timer::Heartbeat, now + self.config.heartbeat_interval());
+        if self.outbox.is_waiting() {
+            return; // What is said regularly need not be kept until then.
+        }
         self.probe(now);
         self.forget_joiners(now);
         if self.asking.is_some() {

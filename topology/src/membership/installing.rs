@@ -79,7 +79,7 @@ impl Membership {
         self.seat = Some(seat);
         self.note_measured();
         self.asking = None;
-        self.persist();
+        self.persist(now);
         self.note_losses(now, &proposal); // First: the contacts of the lost stay.
         self.learn_all(now, contacts, &proposal);
         let took = self.since.take().map_or(std::time::Duration::ZERO, |since| now - since);

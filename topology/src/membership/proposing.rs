@@ -126,7 +126,7 @@ impl Membership {
         let asked: Vec<PeerId> = seat.others(me).into_iter().filter(|peer| seat.asks(*peer, again)).collect();
         let unreachable = seat.unreachable(me);
         let limit = if boundary.is_some() { self.config.boundary_limit() } else { self.config.promise_limit() };
-        self.persist();
+        self.persist(now);
         self.hold(Hold::Now);
         for peer in asked {
             self.send(peer, Body::Prepare { ballot, boundary, unreachable: unreachable.clone() });
@@ -243,7 +243,7 @@ impl Membership {
             decree.stage = Stage::Accepting;
             decree.proposal = Some(proposal.clone());
         }
-        self.persist();
+        self.persist(now);
         let me = self.me.peer;
         for peer in promised.into_iter().filter(|peer| *peer != me) {
             self.send(peer, Body::Propose { ballot, proposal: proposal.clone() });

@@ -46,7 +46,7 @@ impl Membership {
         if !known {
             seat.decree = None;
             self.since.get_or_insert(now);
-            self.persist();
+            self.persist(now);
         }
         self.hold(boundary.map_or(Hold::Now, Hold::After));
         let patience = boundary.map_or(std::time::Duration::ZERO, |_| self.config.boundary_limit());
@@ -96,7 +96,7 @@ impl Membership {
         }
         match seat.acceptor.accept(ballot, proposal) {
             Ok(()) => {
-                self.persist();
+                self.persist(now);
                 self.give_time(now, std::time::Duration::ZERO);
                 self.send(from, Body::Accept { ballot });
             }

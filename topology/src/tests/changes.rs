@@ -160,6 +160,7 @@ fn a_founder_that_leaves_before_the_first_step_withdraws_the_run() {
     let mut cluster = Cluster::new(1, 5, 3);
     cluster.found(peer(5));
     cluster.leave(peer(5));
+    cluster.run();
     assert_eq!(cluster.peers[&peer(5)].fate, Fate::Ended(Event::Left { stayed: Vec::new() }));
 }
 

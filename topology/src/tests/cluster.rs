@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::driver::{Fate, Invariants, Peer};
 use crate::plan::{Bucket, Wish};
 use crate::{
-    Config, Contact, Digest, Envelope, Event, Evidence, Input, Membership, Output, PeerId, Progress, RunId, Time,
-    Timer, ViewId,
+    Config, Contact, Digest, Envelope, Event, Evidence, Input, Membership, Output, PeerId, Progress, Record, RunId,
+    Time, Timer, ViewId,
 };
 
 pub(super) const RUN: RunId = RunId([7; 32]);
@@ -54,6 +54,7 @@ enum Happening {
     Contribute { of: PeerId, activity: u64 },
     Commit { of: PeerId, activity: u64 },
     Download { of: PeerId, activity: u64 },
+    Stored { of: PeerId, incarnation: u64, record: Box<Record> },
 }
 
 pub(super) struct Cluster {
@@ -66,8 +67,11 @@ pub(super) struct Cluster {
     pub(super) delivered: usize,
     /// Links that carry nothing, each in its direction.
     pub(super) cut: BTreeSet<(PeerId, PeerId)>,
+    /// Disks that store nothing.
+    pub(super) failing: BTreeSet<PeerId>,
     queue: BTreeMap<(Time, u64), Happening>,
     count: u64,
+    incarnations: u64,
     last: BTreeMap<(PeerId, PeerId), Time>,
     contributions: BTreeSet<(ViewId, u64, PeerId)>,
     invariants: Invariants,
@@ -88,8 +92,10 @@ impl Cluster {
             steps,
             delivered: 0,
             cut: BTreeSet::new(),
+            failing: BTreeSet::new(),
             queue: BTreeMap::new(),
             count: 0,
+            incarnations: 0,
             last: BTreeMap::new(),
             contributions: BTreeSet::new(),
             invariants: Invariants::default(),
@@ -207,6 +213,7 @@ impl Cluster {
     pub(super) fn heal(&mut self) {
         self.note(|| "HEAL".into());
         self.cut.clear();
+        self.failing.clear();
     }
 
     /// Lets the next thing happen. False if nothing can happen any more.
@@ -235,6 +242,15 @@ impl Cluster {
             Happening::Contribute { of, activity } => self.contribute(of, activity),
             Happening::Commit { of, activity } => self.commit(of, activity),
             Happening::Download { of, activity } => self.download(of, activity),
+            Happening::Stored { of, incarnation, record } => {
+                if self.is_running(of) && self.peers[&of].incarnation == incarnation {
+                    let fails = self.failing.contains(&of);
+                    if !fails {
+                        self.at(of).record = Some(*record);
+                    }
+                    self.input(of, if fails { Input::NotPersisted } else { Input::Persisted });
+                }
+            }
         }
         true
     }
@@ -343,7 +359,9 @@ impl Cluster {
         self.peers.keys().copied().filter(|other| *other != name).collect()
     }
 
-    fn add(&mut self, name: PeerId, peer: Peer) {
+    fn add(&mut self, name: PeerId, mut peer: Peer) {
+        self.incarnations += 1;
+        peer.incarnation = self.incarnations;
         assert!(self.peers.insert(name, peer).is_none());
         self.drain(name);
     }
@@ -372,9 +390,10 @@ impl Cluster {
                     if to == name {
                         self.fail(&format!("{name:?} sends to itself: {envelope:?}"));
                     }
-                    let at = self.arrival(name, to);
                     let gone =
                         self.peers.get(&to).is_none_or(|peer| matches!(peer.fate, Fate::Killed | Fate::Ended(_)));
+                    // What a dead peer has sent is read before the end of its connection.
+                    let at = if gone { self.arrival(to, name) } else { self.arrival(name, to) };
                     if gone {
                         self.push(at, Happening::Closed { from: to, to: name });
                     } else if !self.cut.contains(&(name, to)) {
@@ -392,8 +411,10 @@ impl Cluster {
                     self.hold_if_ready(name);
                 }
                 Output::Persist(record) => {
-                    let bytes = record.encode();
-                    self.at(name).record = Some(crate::Record::decode(&bytes).expect("what was encoded"));
+                    let record = Box::new(Record::decode(&record.encode()).expect("what was encoded"));
+                    let takes = self.rng.within(Duration::from_micros(100), Duration::from_millis(20));
+                    let incarnation = self.peers[&name].incarnation;
+                    self.push(self.now + takes, Happening::Stored { of: name, incarnation, record });
                 }
                 Output::Resume(resumption) => {
                     let peer = self.peers.get_mut(&name).expect("there");
@@ -411,7 +432,7 @@ impl Cluster {
                 Output::Event(event) => {
                     self.at(name).events.push(event.clone());
                     self.at(name).outside |= matches!(event, Event::Evicted { .. });
-                    if self.at(name).machine.has_ended() {
+                    if event.is_last() {
                         self.at(name).fate = Fate::Ended(event);
                     }
                 }

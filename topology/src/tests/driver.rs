@@ -42,6 +42,8 @@ pub(super) struct Peer {
     /// Counts what it began, so that what was dropped is not taken for what replaced it.
     pub(super) activity: u64,
     pub(super) generation: u64,
+    /// Tells its process from those before it.
+    pub(super) incarnation: u64,
 }
 
 /// How a peer ended, or did not.
@@ -75,6 +77,7 @@ impl Peer {
             outside: true,
             activity: 0,
             generation: 0,
+            incarnation: 0,
         }
     }
 

@@ -17,7 +17,7 @@ fn disturb(cluster: &mut Cluster, names: u8) {
         return cluster.join(name, &living);
     };
     match fate {
-        Fate::Running => match cluster.rng.below(13) {
+        Fate::Running => match cluster.rng.below(14) {
             0..=2 => cluster.kill(name),
             3 => cluster.hang(name),
             4 if cluster.rng.below(3) == 0 => cluster.leave(name),
@@ -27,6 +27,7 @@ fn disturb(cluster: &mut Cluster, names: u8) {
             9 if name != other && cluster.peers.contains_key(&other) => {
                 cluster.input(name, Input::Suspected { peer: other, evidence: Evidence::LinkFailed });
             }
+            13 => drop(cluster.failing.insert(name)),
             12 => {
                 // All at once, so that the view may be replanned in the middle of everything.
                 for from in &living {
@@ -45,7 +46,7 @@ fn disturb(cluster: &mut Cluster, names: u8) {
             _ => cluster.heal(),
         },
         Fate::Hung => cluster.kill(name),
-        Fate::Killed => {
+        Fate::Killed | Fate::Ended(Event::NotStored) => {
             let before = &cluster.peers[&name];
             if before.record.is_some() && before.state.is_some() && cluster.rng.below(2) == 0 {
                 cluster.recover(name);
@@ -83,7 +84,7 @@ fn explore(seed: u64, mean_pause: Duration) {
     for (name, peer) in &cluster.peers {
         match &peer.fate {
             Fate::Running | Fate::Killed | Fate::Hung => {}
-            Fate::Ended(Event::Complete { .. } | Event::Left { .. } | Event::NoState) => {}
+            Fate::Ended(Event::Complete { .. } | Event::Left { .. } | Event::NoState | Event::NotStored) => {}
             Fate::Ended(Event::Refused { refusal: Refusal::RunFinished | Refusal::Withdrawn, .. }) => {}
             Fate::Ended(event) => cluster.fail(&format!("{name:?} ended with {event:?}")),
         }
