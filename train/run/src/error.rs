@@ -3,12 +3,10 @@
 use starling_topology::RunId;
 use thiserror::Error;
 
-use crate::audit::AuditError;
 use crate::checkpoint::CheckpointError;
 use crate::manifest::ManifestError;
 use crate::record::RecordError;
 use crate::sharing::SharingError;
-use crate::snapshot::SnapshotError;
 use crate::state::StateError;
 
 /// An error of this crate.
@@ -26,12 +24,6 @@ pub enum Error {
     /// A result that no view of this run can have reduced.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// An audit file cannot be written or read, or proves that something went wrong.
-    #[error(transparent)]
-    Audit(#[from] AuditError),
-    /// A snapshot cannot be put together.
-    #[error(transparent)]
-    Snapshot(#[from] SnapshotError),
     /// A data set cannot be shared or put together.
     #[error(transparent)]
     Sharing(#[from] SharingError),
@@ -44,7 +36,7 @@ pub enum Error {
     /// A state of another run.
     #[error("the state belongs to run {theirs}, but this is run {ours}")]
     OtherRun {
-        /// The trainer's run.
+        /// The run here.
         ours: RunId,
         /// The state's run.
         theirs: RunId,
