@@ -12,7 +12,7 @@ use crate::contacts_file::{Contacts, ContactsFile, Damaged, MAX_KNOWN};
 use crate::error::NodeError;
 use crate::identity::to_libp2p;
 use crate::prepare::Start;
-use crate::record_file::{Kept, RecordFile};
+use crate::record_file::{Kept, Loaded, RecordFile};
 use crate::report::{Observer, Report, WayBack};
 
 /// What a machine has of a run besides checkpoints.
@@ -24,6 +24,8 @@ pub(crate) struct Memory {
     pub(crate) file: ContactsFile,
     pub(crate) contacts: Contacts,
     damaged: Option<Damaged>,
+    /// What is wrong with the record.
+    vote: Option<String>,
 }
 
 /// Whom a peer waits for that asks to be let in.
@@ -39,35 +41,42 @@ pub(crate) struct Awaited {
 impl Memory {
     /// Reads it.
     pub(crate) fn load(data_dir: &Path, run: RunId, me: PeerId) -> Self {
-        let (record, file) = (RecordFile::new(data_dir, run), ContactsFile::new(data_dir, run));
+        let (record, file) = (RecordFile::new(data_dir, run, me), ContactsFile::new(data_dir, run));
         let (contacts, damaged) = match file.load() {
             Ok(contacts) => (contacts.unwrap_or_default(), None),
             Err(damaged) => (Contacts::default(), Some(damaged)),
         };
-        Self { me, kept: record.load(), record, file, contacts, damaged }
+        let Loaded { kept, damage: vote } = record.load();
+        Self { me, kept, record, file, contacts, damaged, vote }
     }
 
     /// Nothing, about a run that is new here.
     pub(crate) fn none(data_dir: &Path, run: RunId, me: PeerId) -> Self {
-        let (record, file) = (RecordFile::new(data_dir, run), ContactsFile::new(data_dir, run));
-        Self { me, kept: None, record, file, contacts: Contacts::default(), damaged: None }
+        let (record, file) = (RecordFile::new(data_dir, run, me), ContactsFile::new(data_dir, run));
+        Self { me, kept: None, record, file, contacts: Contacts::default(), damaged: None, vote: None }
     }
 
     /// Tells what can't be read.
     pub(crate) fn warn(&self, observer: &dyn Observer) {
-        if let Some(Damaged(reason)) = &self.damaged {
-            observer.report(&Report::Warning { message: reason.clone() });
+        for message in self.damaged.iter().map(|Damaged(reason)| reason).chain(&self.vote) {
+            observer.report(&Report::Warning { message: message.clone() });
         }
+    }
+
+    /// Whether there was a record that is lost.
+    fn has_lost_its_vote(&self) -> bool {
+        self.kept.is_none() && self.vote.is_some()
     }
 
     /// Whether this machine takes part in the run for the first time, as far as it knows.
     pub(crate) fn is_new(&self) -> bool {
-        self.kept.is_none() && self.damaged.is_none() && self.contacts == Contacts::default()
+        let is_damaged = self.damaged.is_some() || self.vote.is_some();
+        self.kept.is_none() && !is_damaged && self.contacts == Contacts::default()
     }
 
     /// Whether it neither has a place in the run nor has given one up to others.
     pub(crate) fn is_settled(&self) -> bool {
-        self.kept.is_none() && self.contacts.left.is_none()
+        self.kept.is_none() && !self.has_lost_its_vote() && self.contacts.left.is_none()
     }
 
     /// Members needed to take steps, if that is known.
@@ -106,7 +115,7 @@ impl Memory {
             me: self.me,
             record: self.kept.as_ref().map(|kept| &kept.record),
             left: self.contacts.left.is_some(),
-            had_company: self.damaged.is_some() || !self.members().is_empty(),
+            had_company: self.damaged.is_some() || self.has_lost_its_vote() || !self.members().is_empty(),
             joins,
         }
     }

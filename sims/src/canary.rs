@@ -72,10 +72,10 @@ pub const PLANTS: &[Plant] = &[
     plant(Sabotage::StaleGradient, Scenario::Steady, &["exactly_once"]),
     plant(Sabotage::LoadsUnverified, Scenario::Join, &["bitwise_agreement"]),
     plant(Sabotage::TrustsItsDisk, Scenario::Disk, &["verified_checkpoints"]),
-    plant(Sabotage::RevivesAbandoned, Scenario::Mixed, &["verified_checkpoints"]),
+    plant(Sabotage::RevivesAbandoned, Scenario::Disk, &["verified_checkpoints"]),
     plant(Sabotage::DeletesLastCheckpoint, Scenario::Disk, &["last_checkpoint"]),
     plant(Sabotage::DropsReturned, Scenario::Crash, &["every_sample_once"]),
-    plant(Sabotage::ForgetsPromise, Scenario::Crash, &["one_decision", "nothing_undone", "no_split_brain"]),
+    plant(Sabotage::ForgetsPromise, Scenario::Churn, &["one_decision", "nothing_undone", "no_split_brain"]),
     plant(Sabotage::VotesUnstored, Scenario::Disk, &["one_decision"]),
 ];
 

@@ -2,17 +2,20 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use starling_topology::Record;
+use starling_topology::{PeerId, Record, Slot, slot};
 
 use crate::rng::Rng;
 use crate::state::State;
 
 /// The folder of one peer. A file appears under its name only once it is synced (temporary file, fsync, rename, fsync
-/// of the folder); what dies before that is swept away at the next start.
+/// of the folder); what dies before that is swept away at the next start. The agreement record has two slots in one file,
+/// which are written one after the other.
 #[derive(Debug, Clone, Default)]
 pub struct Disk {
-    record: Option<Recorded>,
+    /// The agreement record's file: it has its full size from the first record on.
+    slots: Option<[Recorded; 2]>,
     checkpoints: BTreeMap<u64, Saved>,
     /// Whether the state before the newest checkpoint, if there is one, belongs to a branch that was left.
     abandoned: bool,
@@ -21,32 +24,36 @@ pub struct Disk {
     hangs: bool,
 }
 
-/// The agreement record. It is written much more often than it is looked at, so its bytes are made when somebody does.
+/// One slot of the agreement record's file. It is written much more often than it is looked at, so its bytes are made when
+/// somebody does.
 #[derive(Debug, Clone)]
 enum Recorded {
-    Written(Box<Record>),
-    /// The record behind its checksum, as it was once, and what became of it.
+    Written(u64, Rc<Record>),
+    /// What became of its bytes.
     Damaged(Vec<u8>),
 }
+
+/// Nobody ever puts one peer's disk into another's machine.
+const OWNER: PeerId = PeerId([0; 32]);
 
 impl Recorded {
     fn bytes(&self) -> Vec<u8> {
         match self {
-            Self::Written(record) => {
-                let body = record.encode();
-                let mut bytes = blake3::hash(&body).as_bytes().to_vec();
-                bytes.extend_from_slice(&body);
-                bytes
+            Self::Written(version, record) => {
+                Slot { run: record.view.run, peer: OWNER, version: *version, payload: record.encode() }.encode()
             }
             Self::Damaged(bytes) => bytes.clone(),
         }
     }
 
-    fn read(&self) -> Option<Record> {
-        let bytes = self.bytes();
-        let (checksum, body) = bytes.split_at_checked(32)?;
-        let whole = blake3::hash(body).as_bytes() == checksum;
-        Record::decode(body).ok().filter(|_| whole)
+    fn read(&self) -> Option<(u64, Rc<Record>)> {
+        match self {
+            Self::Written(version, record) => Some((*version, Rc::clone(record))),
+            Self::Damaged(bytes) => {
+                let slot = Slot::decode(bytes)?;
+                Some((slot.version, Rc::new(Record::decode(&slot.payload).ok()?)))
+            }
+        }
     }
 }
 
@@ -108,30 +115,55 @@ impl Disk {
         self.hangs
     }
 
-    /// The agreement record, as it was last written; `None` if there is none, or it does not hash to its checksum.
+    /// The newest agreement record that is whole, if there is one.
     pub fn record(&self) -> Option<Record> {
-        self.record.as_ref()?.read()
+        let found = self.slots.as_ref()?.each_ref().map(Recorded::read);
+        found.into_iter().flatten().max_by_key(|(version, _)| *version).map(|(_, record)| (*record).clone())
     }
 
-    /// Whether the agreement record is there and good.
+    /// Whether there is one.
     pub fn has_record(&self) -> bool {
-        match &self.record {
-            Some(Recorded::Written(_)) => true,
-            Some(damaged @ Recorded::Damaged(_)) => damaged.read().is_some(),
-            None => false,
-        }
+        self.versions().iter().any(Option::is_some)
     }
 
-    /// Replaces the agreement record and syncs it.
+    fn versions(&self) -> [Option<u64>; 2] {
+        let version = |slot: &Recorded| slot.read().map(|(version, _)| version);
+        self.slots.as_ref().map_or([None; 2], |slots| slots.each_ref().map(version))
+    }
+
+    /// Writes the agreement record to both slots, and syncs each.
     ///
     /// # Errors
     /// [`Refused`] if it does not take it. The old one is still there then.
-    pub fn write_record(&mut self, record: Box<Record>) -> Result<(), Refused> {
-        if self.full || self.read_only {
+    pub fn write_record(&mut self, record: Rc<Record>) -> Result<(), Refused> {
+        if self.read_only || (self.full && self.slots.is_none()) {
             return Err(Refused);
         }
-        self.record = Some(Recorded::Written(record));
+        let version = self.versions().into_iter().flatten().max().unwrap_or(0) + 1;
+        self.slots = Some([Recorded::Written(version, Rc::clone(&record)), Recorded::Written(version, record)]);
         Ok(())
+    }
+
+    /// The power goes, or the process, while this record is being written: none of it is there, or some, or one copy. The
+    /// first one of all is written aside.
+    pub fn tear_record(&mut self, record: Rc<Record>, rng: &mut Rng) {
+        let versions = self.versions();
+        if self.read_only || self.hangs {
+            return;
+        }
+        let Some(slots) = &mut self.slots else { return };
+        let version = versions.into_iter().flatten().max().unwrap_or(0) + 1;
+        let written = Recorded::Written(version, record);
+        let [first, second] = slot::order(versions);
+        match rng.between(0, 3) {
+            0 => {}
+            1 => slots[first] = torn(&slots[first], &written, rng),
+            2 => slots[first] = written,
+            _ => {
+                slots[second] = torn(&slots[second], &written, rng);
+                slots[first] = written;
+            }
+        }
     }
 
     /// The checkpoints by step.
@@ -184,11 +216,13 @@ impl Disk {
     /// Flips one bit of one file; says which one, if there is any.
     pub fn flip(&mut self, rng: &mut Rng) -> Option<String> {
         let steps: Vec<u64> = self.checkpoints.keys().copied().collect();
-        let in_record = self.record.is_some() && (steps.is_empty() || rng.one_in(3));
-        if in_record {
-            let mut bytes = self.record.as_ref()?.bytes();
+        if let Some(slots) = &mut self.slots
+            && (steps.is_empty() || rng.one_in(3))
+        {
+            let at = usize::from(rng.one_in(2));
+            let mut bytes = slots[at].bytes();
             flip_one(&mut bytes, rng)?;
-            self.record = Some(Recorded::Damaged(bytes));
+            slots[at] = Recorded::Damaged(bytes);
             return Some("the record".to_owned());
         }
         let step = rng.pick(&steps)?;
@@ -205,6 +239,15 @@ impl Disk {
     }
 }
 
+/// A slot that was being written over when that was cut off.
+fn torn(before: &Recorded, written: &Recorded, rng: &mut Rng) -> Recorded {
+    let (mut bytes, new) = (before.bytes(), written.bytes());
+    let cut = usize::try_from(rng.between(0, new.len() as u64)).unwrap_or(0);
+    bytes.resize(bytes.len().max(cut), 0);
+    bytes[..cut].copy_from_slice(&new[..cut]);
+    Recorded::Damaged(bytes)
+}
+
 fn flip_one(bytes: &mut [u8], rng: &mut Rng) -> Option<()> {
     let last = u64::try_from(bytes.len()).ok()?.checked_sub(1)?;
     let at = usize::try_from(rng.between(0, last)).ok()?;
@@ -216,41 +259,65 @@ fn flip_one(bytes: &mut [u8], rng: &mut Rng) -> Option<()> {
 mod tests {
     use super::*;
     use starling_topology::ledger::Ledger;
-    use starling_topology::{PeerId, RunId, View};
+    use starling_topology::{RunId, View};
 
-    fn record(founder: u8) -> Record {
-        Record {
-            view: View::found(RunId([1; 32]), PeerId([founder; 32])),
-            origin: None,
-            promised: None,
-            accepted: None,
-        }
+    fn record(founder: u8) -> Rc<Record> {
+        let view = View::found(RunId([1; 32]), PeerId([founder; 32]));
+        Rc::new(Record { view, origin: None, promised: None, accepted: None })
+    }
+
+    fn found(disk: &Disk) -> Option<Rc<Record>> {
+        disk.record().map(Rc::new)
     }
 
     #[test]
-    fn a_full_disk_keeps_what_it_has() {
+    fn a_full_disk_keeps_what_it_has_and_can_write_it_again() {
         let mut disk = Disk::default();
-        assert_eq!(disk.write_record(Box::new(record(1))), Ok(()));
-        for (full, read_only) in [(true, false), (false, true)] {
-            disk.set_full(full);
-            disk.set_read_only(read_only);
-            assert_eq!(disk.write_record(Box::new(record(2))), Err(Refused));
-            assert_eq!(disk.write_checkpoint(1, Saved::new(vec![3])), Err(Refused));
-        }
-        assert_eq!((disk.record(), disk.checkpoints().len()), (Some(record(1)), 0));
+        disk.set_full(true);
+        assert_eq!(disk.write_record(record(1)), Err(Refused));
+        disk.set_full(false);
+        assert_eq!(disk.write_record(record(1)), Ok(()));
+        disk.set_full(true);
+        assert_eq!(disk.write_record(record(2)), Ok(()), "it takes no room that it does not have");
+        assert_eq!(disk.write_checkpoint(1, Saved::new(vec![3])), Err(Refused));
+        disk.set_read_only(true);
+        assert_eq!(disk.write_record(record(3)), Err(Refused));
+        assert_eq!((found(&disk), disk.checkpoints().len()), (Some(record(2)), 0));
     }
 
     #[test]
-    fn a_record_with_a_flipped_bit_is_none() {
+    fn one_whole_copy_is_a_record_and_none_is_none() {
         for seed in 0..50 {
             let mut disk = Disk::default();
-            disk.write_record(Box::new(record(1))).expect("there is room");
-            assert!(disk.has_record());
-            assert!(disk.flip(&mut Rng::new(seed)).is_some());
-            assert_eq!((disk.record(), disk.has_record()), (None, false));
-            disk.write_record(Box::new(record(2))).expect("there is room");
-            assert_eq!((disk.record(), disk.has_record()), (Some(record(2)), true));
+            disk.write_record(record(1)).expect("there is room");
+            let rng = &mut Rng::new(seed);
+            assert!(disk.flip(rng).is_some());
+            assert_eq!(found(&disk), Some(record(1)));
+            while disk.has_record() {
+                disk.flip(rng);
+            }
+            assert_eq!(found(&disk), None);
+            disk.write_record(record(2)).expect("there is room");
+            assert_eq!(found(&disk), Some(record(2)));
         }
+    }
+
+    #[test]
+    fn a_record_that_was_being_written_is_the_one_before_or_itself() {
+        let mut news = 0;
+        for seed in 0..200 {
+            let (mut disk, mut rng) = (Disk::default(), Rng::new(seed));
+            disk.tear_record(record(1), &mut rng);
+            assert_eq!(found(&disk), None);
+            for name in 1..6 {
+                disk.write_record(record(name)).expect("there is room");
+                disk.tear_record(record(name + 1), &mut rng);
+                let found = found(&disk).expect("one copy is whole");
+                assert!(found == record(name) || found == record(name + 1), "seed {seed}");
+                news += u32::from(found == record(name + 1));
+            }
+        }
+        assert!((300..700).contains(&news), "{news}");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! A machine: a disk that stays, and a process that comes and goes.
 
+use std::rc::Rc;
 use std::time::Duration;
 
-use starling_topology::{Contact, Event, PeerId, Time};
+use starling_topology::{Contact, Event, PeerId, Record, Time};
 
 use crate::disk::Disk;
 use crate::fault::Crash;
@@ -26,6 +27,8 @@ pub struct Host {
     pub ahead: Duration,
     /// What waits for a stopped process.
     pub stopped: Option<Vec<Happening>>,
+    /// The record that is on its way to its disk.
+    pub storing: Option<Rc<Record>>,
     /// What waits for a disk that hangs.
     pub stalled: Vec<Happening>,
     /// Whether the machine itself is off.
@@ -63,6 +66,7 @@ impl Host {
             branch: 0,
             ahead,
             stopped: None,
+            storing: None,
             stalled: Vec::new(),
             off: false,
             slower: 1,

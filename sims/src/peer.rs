@@ -39,7 +39,7 @@ pub enum Effect {
     /// Call [`Peer::computed`] with this number once the gradient is there.
     Compute(u64),
     /// Write this record to the disk, and say [`Peer::persisted`] or [`Peer::not_persisted`].
-    Persist(Box<Record>),
+    Persist(Rc<Record>),
     /// Checkpoints so far belong to a branch that was left.
     Abandon,
     /// Write this state to the disk, some time.
@@ -376,7 +376,7 @@ impl Peer {
                 }
                 Output::Hold(hold) => self.hold(now, hold),
                 Output::Persist(record) => {
-                    self.effects.push(Effect::Persist(Box::new(record)));
+                    self.effects.push(Effect::Persist(Rc::new(record)));
                     if self.sabotage == Some(Sabotage::VotesUnstored) {
                         self.input(now, Input::Persisted);
                     }

@@ -67,7 +67,7 @@ pub enum Happening {
     /// A gradient is there.
     Computed(Seat, u32, u64),
     /// A record is written.
-    Stores(Seat, u32, Box<Record>),
+    Stores(Seat, u32, Rc<Record>),
     /// A checkpoint is written.
     Saved(Seat, u32, u32, Rc<State>),
     /// A fault of the plan.

@@ -1,10 +1,14 @@
 //! All are gone and come back; a disk is full.
 
+use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use starling_tests::chaos::Restart;
 use starling_tests::{Peer, PeerOptions};
+
+const ENDLESS: &str = "--model mlp:32 --steps 100000000 --checkpoint-every 0";
 
 #[test]
 fn all_killed_and_one_disk_lost_they_go_on_from_the_newest_checkpoint() {
@@ -22,19 +26,81 @@ fn all_killed_and_one_disk_lost_they_go_on_from_the_newest_checkpoint() {
     assert!(verdict.get("resumed_at_step").as_u64().is_some_and(|step| step > 0), "{}", verdict.to_json());
 }
 
+/// Options of a peer whose folder is a file system of its own, of this size. It goes with the process.
+fn on_a_disk_of(dir: &tempfile::TempDir, size: &str, flags: &str) -> PeerOptions {
+    let mount = format!("mount -t tmpfs -o size={size} none \"$0\" && exec \"$@\"");
+    let is_root = std::fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    let user: &[&str] = if is_root.expect("/proc is there") { &[] } else { &["--map-root-user"] };
+    let words = [&["unshare", "--mount"], user, &["sh", "-c", &mount]].concat();
+    let mut prefix: Vec<String> = words.into_iter().map(str::to_owned).collect();
+    prefix.push(dir.path().to_str().expect("test paths are text").to_owned());
+    PeerOptions { prefix, ..PeerOptions::flags(flags) }
+}
+
+/// The record of `peer`'s vote, by a path that leads there from here.
+fn vote_of(peer: &Peer) -> PathBuf {
+    let there = PathBuf::from(format!("/proc/{}/root", peer.pid()));
+    let dir = there.join(peer.data_dir().strip_prefix("/").expect("an absolute path"));
+    let files = std::fs::read_dir(&dir).expect("a data directory").map(|entry| entry.expect("readable").path());
+    let is_vote = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("view-"));
+    files.into_iter().find(is_vote).expect("a member has a record")
+}
+
+#[test]
+fn a_full_disk_refuses_no_vote() {
+    let founder = Peer::run(&PeerOptions::flags(ENDLESS));
+    let dir = Arc::new(tempfile::TempDir::new().expect("a temp dir"));
+    let member = Peer::join_in(dir.clone(), &founder.ticket(), &on_a_disk_of(&dir, "1m", "--checkpoint-every 0"));
+    member.wait_for_view(2);
+    let vote = vote_of(&member);
+    let before = std::fs::read(&vote).expect("it can be read");
+    let mut filler = std::fs::File::create(vote.with_file_name("filler")).expect("there is room");
+    let full = std::iter::from_fn(|| Some(filler.write_all(&[0; 4096]))).find_map(Result::err);
+    assert_eq!(full.map(|error| error.kind()), Some(std::io::ErrorKind::StorageFull));
+    // The next view takes the votes of both.
+    let third = Peer::join(&founder.ticket(), &PeerOptions::default());
+    for peer in [&founder, &member, &third] {
+        peer.wait_for_view(3);
+    }
+    let after = std::fs::read(&vote).expect("it can be read");
+    assert!(after != before && after.len() == before.len(), "it was written again where it was");
+    let step = third.wait_for_step(1);
+    founder.wait_for_step(step + 50);
+}
+
+#[test]
+fn who_can_t_store_its_vote_ends_and_says_why() {
+    let founder = Peer::run(&PeerOptions::flags(&format!("{ENDLESS} --max-stall-ms 4000")));
+    let [member, third] = [(); 2].map(|()| Peer::join(&founder.ticket(), &PeerOptions::default()));
+    for peer in [&founder, &member, &third] {
+        peer.wait_for_view(3);
+    }
+    // Something lies in its place that can't be written.
+    let vote = vote_of(&member);
+    std::fs::remove_file(&vote).expect("it can be removed");
+    std::fs::create_dir_all(vote.join("in the way")).expect("it can be made");
+    let fourth = Peer::join(&founder.ticket(), &PeerOptions::default());
+    let warned = member.wait_for("a warning that nothing is stored", |event| event["event"] == "warning");
+    let message = warned["message"].as_str().unwrap_or_default();
+    assert!(message.contains("says nothing until its vote is stored"), "{message}");
+    let error = member.finish().error().to_owned();
+    let name = vote.file_name().expect("a name").to_string_lossy().into_owned();
+    assert!(error.contains("can't store its vote in ") && error.contains(&name), "{error}");
+    // The others go on, and nobody has to wait for the one that is gone.
+    fourth.wait_for_view(3);
+    let step = fourth.wait_for_step(1);
+    for peer in [&founder, &third, &fourth] {
+        peer.wait_for_step(step + 50);
+    }
+}
+
 #[test]
 fn a_full_disk_costs_checkpoints_and_nothing_else() {
     let flags = "--model mlp:256 --batch-size 16 --steps 100000000 --checkpoint-every 10";
     let founder = Peer::run(&PeerOptions::flags(flags));
-    // A file system of its own that has room for an identity, but for no checkpoint. It goes with the process.
-    let mount = "mount -t tmpfs -o size=64k none \"$0\" && exec \"$@\"";
+    // One that has room for an identity, but for no checkpoint.
     let dir = Arc::new(tempfile::TempDir::new().expect("a temp dir"));
-    let is_root = std::fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
-    let user: &[&str] = if is_root.expect("/proc is there") { &[] } else { &["--map-root-user"] };
-    let words = [&["unshare", "--mount"], user, &["sh", "-c", mount]].concat();
-    let mut prefix: Vec<String> = words.into_iter().map(str::to_owned).collect();
-    prefix.push(dir.path().to_str().expect("test paths are text").to_owned());
-    let options = PeerOptions { prefix, ..PeerOptions::flags("--checkpoint-every 10") };
+    let options = on_a_disk_of(&dir, "64k", "--checkpoint-every 10");
     let joiner = Peer::join_in(dir, &founder.ticket(), &options);
     let warned = joiner.wait_for("a warning of the full disk", |event| {
         event["event"] == "warning"

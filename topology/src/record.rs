@@ -1,4 +1,5 @@
-//! What a member keeps on disk, so that it can't promise one thing, die, and promise another.
+//! What a member keeps on disk, so that it can't promise one thing, die, and promise another. How it lies there, that is
+//! [`crate::slot`].
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,7 @@
 //! What peers want, and what the invariants say to it.
 
+use std::rc::Rc;
+
 use starling_topology::{CatchUp, Event, Reason, Record, Time};
 
 use super::{Happening, World};
@@ -56,6 +58,7 @@ impl World {
             Effect::Persist(record) => {
                 let slow = self.rng.one_in(40);
                 let takes = if slow { self.rng.spread(50_000, 3_000_000) } else { self.rng.spread(100, 50_000) };
+                self.hosts[seat].storing = Some(Rc::clone(&record));
                 self.queue.push(self.now + takes, Happening::Stores(seat, incarnation, record));
             }
             Effect::Abandon => {
@@ -159,12 +162,13 @@ impl World {
     }
 
     /// The disk is done with a record, in one way or another.
-    pub(super) fn store(&mut self, seat: Seat, record: Box<Record>) {
+    pub(super) fn store(&mut self, seat: Seat, record: Rc<Record>) {
         let doomed = self.hosts[seat].doomed.take();
         if let Some(crash) = doomed.filter(|crash| crash.at_record == Some(false)) {
             return self.die(seat, crash);
         }
         let host = &mut self.hosts[seat];
+        host.storing = None;
         let (is_stored, incarnation) = (host.disk.write_record(record).is_ok(), host.incarnation);
         host.has_stored |= is_stored;
         if let Some(crash) = doomed {

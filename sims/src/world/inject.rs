@@ -232,6 +232,9 @@ impl World {
     pub(super) fn die(&mut self, seat: Seat, crash: Crash) {
         self.tell(|_| format!("{seat} dies"));
         self.mark(seat, What::Dies);
+        if let Some(record) = self.hosts[seat].storing.take() {
+            self.hosts[seat].disk.tear_record(record, &mut self.rng);
+        }
         self.close_process(seat, crash.power);
         // A run whose last copy is destroyed is lost, whatever its members do.
         let others = (0..self.hosts.len()).filter(|other| *other != seat && self.hosts[*other].is_in_the_run());
@@ -275,6 +278,7 @@ impl World {
         host.incarnation += 1;
         (host.died, host.stopped, host.doomed) = (self.now, None, None);
         host.stalled.clear();
+        host.storing = None;
         for (other, lane, number) in self.network.neighbours(seat) {
             let stalled = silently || self.network.is_blocked(seat, other);
             let patient = self.now + self.network.patience();
