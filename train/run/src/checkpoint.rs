@@ -199,7 +199,10 @@ impl CheckpointStore {
             let mut found = if step.is_some() { self.scan()? } else { Vec::new() };
             found.extend(self.usable()?);
             let wanted = found.iter().rev().find(|(candidate, _, _)| step.is_none_or(|step| step == *candidate));
-            let Some((step, id, path)) = wanted else { return Err(self.not_found(step)?) };
+            let Some((step, id, path)) = wanted else {
+                self.listed()?; // That may be why.
+                return Err(self.not_found(step)?);
+            };
             match self.read_whole(*step, *id, path) {
                 // A node has removed it, because it has newer ones.
                 Err(_) if !path.exists() => {}

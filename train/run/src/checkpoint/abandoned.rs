@@ -37,8 +37,17 @@ impl CheckpointStore {
         if all.is_empty() && kept.is_none() { Ok(()) } else { self.write_abandoned(&all) }
     }
 
-    /// The names of the abandoned checkpoints.
+    /// The names of the abandoned checkpoints. Where the list is damaged, any of them may be one, so all are: others may hold
+    /// the state, and what they give replaces the list.
     pub(super) fn abandoned(&self) -> Result<BTreeSet<Digest>, CheckpointError> {
+        match self.listed() {
+            Err(CheckpointError::Malformed { .. }) => Ok(self.scan()?.into_iter().map(|(_, id, _)| id).collect()),
+            listed => listed,
+        }
+    }
+
+    /// The names in the list.
+    pub(super) fn listed(&self) -> Result<BTreeSet<Digest>, CheckpointError> {
         let path = self.abandoned_path();
         let bytes = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),

@@ -35,7 +35,7 @@ impl CheckpointStore {
     }
 
     fn recover_by(&self, comes_first: impl Fn(&CheckpointInfo) -> bool) -> Result<Recovered, CheckpointError> {
-        let (mut candidates, mut damaged) = (Vec::new(), Vec::new());
+        let (mut candidates, mut damaged) = (Vec::new(), Vec::from_iter(self.listed().err()));
         for (step, id, path) in self.usable()?.into_iter().rev() {
             match self.read_manifest(&path, step, id) {
                 Ok(candidate) => candidates.push(candidate),

@@ -509,8 +509,18 @@ fn a_list_of_abandoned_checkpoints_that_cannot_be_read_lets_nothing_be_used() {
         fs::write(&path, damaged).expect("written");
         let message = store.load(None).expect_err("damaged").to_string();
         assert!(message.contains("abandoned.json") && message.contains("remove it only if"), "{message}");
-        assert!(store.last_intact().is_err() && store.newest_stable().is_err() && store.save(state(5)).is_err());
+        // Whoever has others to ask starts without a state, and is told why.
+        let recovered = store.recover().expect("it can be looked at");
+        assert!(recovered.found.is_none());
+        assert!(recovered.damaged[0].to_string().contains("abandoned.json"), "{:?}", recovered.damaged);
+        assert_eq!(store.last_intact().expect("it can be looked at"), None);
+        assert!(store.steps().expect("it can be looked at").is_empty());
+        assert!(store.newest_stable().expect("it can be looked at").is_none());
     }
+    // What it gets from them is its own again.
+    store.save(state(5)).expect("saved");
+    assert_eq!(store.steps().expect("a list"), [5]);
+    assert!(store.recover().expect("it can be looked at").found.is_some_and(|(_, found)| found.step == 5));
 }
 
 #[test]
