@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use starling_collective::{Codec, LayoutConfig};
+use starling_engine::{Entry, Notice};
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::plan::Wish;
 use starling_topology::{
@@ -27,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::control::Link;
 use crate::data::Traffic;
 use crate::error::NodeError;
-use crate::exchange::{Exchange, Notice};
+use crate::exchange::Exchange;
 use crate::identity::{Identity, to_libp2p};
 use crate::network::Network;
 use crate::prober::Prober;
@@ -40,7 +41,7 @@ use crate::trainer::{Feed, Watch};
 use crate::transfer::Shelves;
 use change::Change;
 pub(crate) use door::{Books, Doorplate};
-use resume::{ResultFetch, StateFetch};
+use resume::Fetch;
 use storing::Storing;
 
 /// How often a checkpoint's head that not all have signed is told again.
@@ -129,8 +130,6 @@ pub(crate) struct EventLoop {
     readers: BTreeMap<PeerId, usize>,
     /// Of the view that was resumed last.
     members: Vec<PeerId>,
-    /// Of these, those that were downloading the state then.
-    syncing: BTreeSet<PeerId>,
     reducer: Option<ReducerHandle>,
     /// None if this machine is not to measure its links.
     prober: Option<Prober>,
@@ -138,10 +137,10 @@ pub(crate) struct EventLoop {
     nearby: BTreeSet<PeerId>,
     /// Streams for segments of views that we have yet to install.
     early: Vec<(PeerId, ViewId, libp2p::Stream)>,
-    result: Option<ResultFetch>,
-    /// Of the newest fetch of a result. An older one's outcome may still be on its way.
-    fetch_number: u64,
-    state: Option<StateFetch>,
+    /// This member's way into its views, and what is fetched for it.
+    entry: Entry,
+    result: Option<Fetch>,
+    state: Option<Fetch>,
     /// Why the next view comes.
     change: Option<Change>,
     /// A view that was resumed and that the user has yet to be told of.
@@ -192,13 +191,12 @@ impl EventLoop {
             link_number: 0,
             readers: BTreeMap::new(),
             members: Vec::new(),
-            syncing: BTreeSet::new(),
             reducer: None,
             prober,
             nearby: BTreeSet::new(),
             early: Vec::new(),
+            entry: Entry::new(me),
             result: None,
-            fetch_number: 0,
             state: None,
             change: None,
             shown: None,

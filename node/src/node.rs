@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use starling_collective::LayoutConfig;
 use starling_run::LayoutSpec;
-use starling_topology::{Event, Membership, Progress, Time};
+use starling_topology::{Event, Membership, Time};
 use starling_train::Trainer;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::NodeError;
 use crate::event_loop::{Books, Company, Doorplate, End, Ended, EventLoop, LoopConfig};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Steps};
 use crate::identity::{Identity, to_libp2p};
 use crate::listen::Places;
 use crate::network::Network;
@@ -244,7 +244,13 @@ pub(crate) async fn open(
         probe_links: settings.probe_links,
         recovered: start.checkpoint(),
     };
-    let exchange = Exchange::new(step, manifest.steps, manifest.batch_size);
+    let steps = match &start {
+        Start::Recover { has_state: false, .. } => Steps::without_state(manifest.steps),
+        Start::Found | Start::Join { .. } | Start::Recover { .. } | Start::Fork { .. } => {
+            Steps::new(step, manifest.steps)
+        }
+    };
+    let exchange = Exchange::new(steps, manifest.batch_size);
     let pace = Pace::new(settings.state_rate);
     let snapshots = Snapshots::new(pace.clone());
     let shelf = Shelf::new(&manifest, store.clone(), pace);
@@ -282,11 +288,10 @@ pub(crate) async fn open(
             Membership::join(membership, run, me, contacts, now)
         }
         Start::Fork { parent, .. } => Membership::fork(membership, run, me, parent, others, progress, now),
-        Start::Recover { kept, has_state, .. } => {
+        Start::Recover { kept, .. } => {
             let Kept { record, mut contacts, .. } = *kept;
             let known: BTreeSet<_> = contacts.iter().map(|contact| contact.peer).collect();
             contacts.extend(others.into_iter().filter(|contact| !known.contains(&contact.peer)));
-            let progress = Progress { has_state, ..progress };
             Membership::recover(membership, run, me, record, contacts, progress, now)
         }
     };

@@ -32,10 +32,10 @@ use tokio::task::AbortHandle;
 use crate::contribution::Contribution;
 use crate::data::{Door, Limits, Traffic};
 use crate::event::NetworkEvent;
-use crate::exchange::Gate;
 use driver::Driver;
 pub(crate) use greeting::read_view;
 use patience::Patience;
+use starling_engine::Gate;
 pub(crate) use sums::Sums;
 
 /// One buffer to reduce: a step's gradient, already multiplied by this member's weight.

@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use starling_collective::{Codec, Feedback, NonFinite, kernel};
+use starling_engine::{ActiveView, Cursor};
 use starling_run::{Averaged, Averager, Manifest, ResultRecord, RunSpec};
 use starling_topology::plan::Wish;
 use starling_topology::{Event, PeerId};
@@ -47,7 +48,7 @@ use crate::contribution::{Brought, Contribution};
 use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
 use crate::event_loop::{End, EventLoop};
-use crate::exchange::{At, Exchange, Next, Turn};
+use crate::exchange::{Exchange, Next, Task};
 use crate::identity::Identity;
 use crate::node::{self, Opened};
 use crate::prepare::{self, Ready, Start};
@@ -98,7 +99,7 @@ impl Buffers {
 pub struct Swarm {
     me: PeerId,
     ticket: Ticket,
-    at: At,
+    at: Cursor,
     averager: Arc<Mutex<Averager>>,
     manifest: Manifest,
     elements: usize,
@@ -165,10 +166,10 @@ impl Swarm {
         let ready = Part { identity, manifest, secret: member.secret, min_peers: min_members, start };
         let mut swarm = Self::start(settings, lock, runtime, ready)?;
         loop {
-            match swarm.exchange.next(&mut swarm.at) {
+            match swarm.next() {
                 // It would be this member's turn: all that comes before is done.
-                Next::Compute => return Ok(swarm),
-                next => swarm.tend(next)?,
+                Task::Compute => return Ok(swarm),
+                task => swarm.tend(task)?,
             }
         }
     }
@@ -204,7 +205,7 @@ impl Swarm {
         Ok(Self {
             me,
             ticket,
-            at: At::default(),
+            at: Cursor::default(),
             averager,
             elements: ours.parameters(),
             exchange,
@@ -261,7 +262,7 @@ impl Swarm {
     /// as before, and the swarm can be used on; after all others it is at its end.
     pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<Mean, SwarmError> {
         self.check_length(values.len())?;
-        let (record, is_finite) = self.reduce(|swarm, turn| swarm.contribute(turn, values))?;
+        let (record, is_finite) = self.reduce(|swarm, active| swarm.contribute(active, values))?;
         self.conclude(&record, is_finite, Some(values))
     }
 
@@ -278,11 +279,11 @@ impl Swarm {
         if let Some(at) = kernel::first_non_finite(values) {
             return Err(SwarmError::NotFinite { at, value: values[at] });
         }
-        let (record, is_finite) = self.reduce(|swarm, turn| {
+        let (record, is_finite) = self.reduce(|swarm, active| {
             let residual = swarm.feedback.as_ref().map(|feedback| feedback.residual().clone());
-            let slots = Averager::slots(&turn.members, swarm.me);
+            let slots = Averager::slots(&active.members, swarm.me);
             let contribution = Contribution::of_buffer(values.clone(), slots, residual);
-            swarm.submit(turn, Brought::Coming(contribution));
+            swarm.submit(active, Brought::Coming(contribution));
             Ok(())
         })?;
         let mean = self.conclude(&record, is_finite, None)?;
@@ -296,18 +297,18 @@ impl Swarm {
     /// Takes the next step, up to its result, which is to be [concluded](Self::conclude), and whether that is known to be finite.
     fn reduce(
         &mut self,
-        contribute: impl Fn(&mut Self, &Turn) -> Result<(), SwarmError>,
+        contribute: impl Fn(&mut Self, &ActiveView) -> Result<(), SwarmError>,
     ) -> Result<(Arc<ResultRecord>, bool), SwarmError> {
         let mut is_behind = false;
         loop {
-            match self.exchange.next(&mut self.at) {
-                Next::Compute if is_behind => return Err(SwarmError::Behind { step: self.step() }),
-                Next::Compute => self.at.prepared = true,
-                Next::Contribute(turn) => contribute(self, &turn)?,
-                Next::Apply { record, reduced_in } if !is_behind => return Ok((record, reduced_in.is_some())),
-                next => {
-                    is_behind |= matches!(next, Next::Load(_));
-                    self.tend(next)?;
+            match self.next() {
+                Task::Compute if is_behind => return Err(SwarmError::Behind { step: self.step() }),
+                Task::Compute => self.at.prepared = true,
+                Task::Contribute(active) => contribute(self, &active)?,
+                Task::Apply { result, reduced_in } if !is_behind => return Ok((result, reduced_in.is_some())),
+                task => {
+                    is_behind |= matches!(task, Task::Load(_));
+                    self.tend(task)?;
                 }
             }
         }
@@ -338,33 +339,42 @@ impl Swarm {
         }
     }
 
+    /// What comes next; parts of results are not asked for.
+    fn next(&mut self) -> Task {
+        loop {
+            if let Next::Task(task) = self.exchange.next(&mut self.at) {
+                return task;
+            }
+        }
+    }
+
     /// Does what is to be done besides contributing and taking its result.
-    fn tend(&mut self, next: Next) -> Result<(), SwarmError> {
-        match next {
-            Next::Stop { .. } => {
+    fn tend(&mut self, task: Task) -> Result<(), SwarmError> {
+        match task {
+            Task::Stop { .. } => {
                 return Err(self.end().map_or(SwarmError::Over, |end| node::failure(end).into()));
             }
-            Next::Load(state) => {
+            Task::Load(state) => {
                 locked(&self.averager).load(*state).map_err(NodeError::from)?;
                 self.feedback.iter_mut().for_each(Feedback::forget);
                 let step = locked(&self.averager).step();
                 self.stand_after(step);
             }
-            Next::Synced => {
+            Task::Synced => {
                 self.at.prepared = false;
                 let _ = self.events.blocking_send(TrainerEvent::Synced);
             }
-            Next::Begin { members } => locked(&self.averager).begin(&members),
-            Next::Snapshot => self.snapshots.take(locked(&self.averager).state()),
-            Next::Apply { record, .. } => drop(self.apply(&record, false, None)?),
-            // There is nothing to load, and parts are not asked for.
-            Next::Finished | Next::Compute | Next::Contribute(_) | Next::LoadAhead { .. } | Next::Draft(_) => {}
+            Task::Begin { members } => locked(&self.averager).begin(&members),
+            Task::Snapshot => self.snapshots.take(locked(&self.averager).state()),
+            Task::Apply { result, .. } => drop(self.apply(&result, false, None)?),
+            // There is nothing to load.
+            Task::Finished | Task::Compute | Task::Contribute(_) | Task::LoadAhead { .. } => {}
         }
         Ok(())
     }
 
-    fn contribute(&mut self, turn: &Turn, values: &[f32]) -> Result<(), SwarmError> {
-        let slots = Averager::slots(&turn.members, self.me);
+    fn contribute(&mut self, active: &ActiveView, values: &[f32]) -> Result<(), SwarmError> {
+        let slots = Averager::slots(&active.members, self.me);
         let mut buffer = self.exchange.spare();
         buffer.resize(values.len() + slots.len(), 0.0);
         let (copy, behind) = buffer.split_at_mut(values.len());
@@ -372,17 +382,17 @@ impl Swarm {
         if let Err(NonFinite { index: at, .. }) = kernel::copy(copy, values, residual) {
             self.exchange.recycle(buffer);
             // The next call brings another buffer to this step.
-            self.at = At { step: self.at.step, ..At::default() };
+            self.at = Cursor::after(self.at.step);
             return Err(SwarmError::NotFinite { at, value: values[at] });
         }
         behind.copy_from_slice(&slots);
-        self.submit(turn, Brought::Whole(buffer));
+        self.submit(active, Brought::Whole(buffer));
         Ok(())
     }
 
-    fn submit(&mut self, turn: &Turn, brought: Brought) {
+    fn submit(&mut self, active: &ActiveView, brought: Brought) {
         let dropped = self.feedback.as_ref().map(|feedback| feedback.dropped(std::mem::take(&mut self.spare)));
-        self.exchange.submit(turn, self.at.step + 1, brought, dropped);
+        self.exchange.submit(active, self.at.step + 1, brought, dropped);
     }
 
     fn apply(
@@ -414,7 +424,7 @@ impl Swarm {
     }
 
     fn stand_after(&mut self, step: u64) {
-        self.at = At { step, ..At::default() };
+        self.at = Cursor::after(step);
         self.applied.store(step, Ordering::Release);
         self.exchange.look_again();
     }

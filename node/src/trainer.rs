@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use starling_collective::Feedback;
+use starling_engine::Cursor;
 use starling_run::Gradient;
 use starling_topology::{Digest, PeerId};
 use starling_train::Trainer;
@@ -27,7 +28,7 @@ use census::Census;
 pub(crate) use worker::contribute_nothing;
 
 use crate::error::NodeError;
-use crate::exchange::{At, Exchange};
+use crate::exchange::Exchange;
 use crate::report::Observer;
 use crate::saver::Saver;
 use crate::snapshots::Snapshots;
@@ -116,7 +117,7 @@ pub(crate) fn start(
         company.exchange.want_parts();
     }
     let worker = Worker {
-        at: At { step: trainer.step(), ..At::default() },
+        at: Cursor::after(trainer.step()),
         busy: feed.busy.clone(),
         speed: Speed::new(),
         stalls: Stalls::watch().map_err(NodeError::Thread)?,
@@ -130,7 +131,7 @@ pub(crate) fn start(
         spare: Vec::new(),
         began: None,
         contributed: None,
-        turn: 0,
+        view: 0,
         drafted: None,
         kept: false,
         journal,

@@ -38,7 +38,7 @@ pub enum Message {
     /// The averaged result of a step.
     Result(Rc<ResultRecord>),
     /// "Send me the list of the chunks of a state, of this step if you have that, else of a later one."
-    SnapshotAsked(u64),
+    SnapshotAsked(Generation, u64),
     /// What a snapshot consists of.
     Snapshot(Snapshot),
     /// "Send me a chunk of that snapshot."
@@ -127,7 +127,7 @@ impl Message {
             Self::Segment(_) => Lane::Ring,
             Self::ResultAsked(_)
             | Self::Result(_)
-            | Self::SnapshotAsked(_)
+            | Self::SnapshotAsked(..)
             | Self::Snapshot(_)
             | Self::ChunkAsked(..)
             | Self::Chunk(_)
@@ -140,7 +140,7 @@ impl Message {
         let length = match self {
             Self::Control(sealed) => sealed.bytes.len(),
             Self::Segment(segment) => SegmentHeader::BYTES + segment.elements * size_of::<f32>(),
-            Self::ResultAsked(_) | Self::SnapshotAsked(_) | Self::ChunkAsked(..) | Self::NotHeld => 16,
+            Self::ResultAsked(_) | Self::SnapshotAsked(..) | Self::ChunkAsked(..) | Self::NotHeld => 16,
             Self::Snapshot(_) => 64,
             Self::Result(_) => return result_bytes,
             Self::Chunk(_) => return chunk_bytes,
@@ -161,7 +161,7 @@ impl fmt::Display for Message {
             }
             Self::ResultAsked(step) => write!(f, "asks for the result of step {step}"),
             Self::Result(record) => write!(f, "result of step {}", record.step),
-            Self::SnapshotAsked(step) => write!(f, "asks for a state of step {step}"),
+            Self::SnapshotAsked(_, step) => write!(f, "asks for the state of step {step}"),
             Self::Snapshot(snapshot) => write!(f, "offers the state of step {}", snapshot.step),
             Self::ChunkAsked(snapshot, index) => {
                 write!(f, "asks for chunk {index} of the state of step {}", snapshot.step)

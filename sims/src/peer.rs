@@ -4,16 +4,18 @@
 //! process that starts after it is another [`Peer`].
 
 mod catch_up;
-mod steps;
+mod learner;
+mod reduction;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use starling_engine::{Action, MAX_SNAPSHOTS, Notice, Snapshots, Steps};
 use starling_topology::plan::Link;
 use starling_topology::{
-    Contact, Envelope, Event, Evidence, Generation, Hold, Input, Membership, Output, PeerId, Progress, Reason, Record,
-    Resumption, Time, Timer, View, ViewId,
+    CatchUp, Contact, Envelope, Event, Evidence, Generation, Hold, Input, Membership, Output, PeerId, Progress, Reason,
+    Record, Resumption, Time, Timer, View, ViewId,
 };
 
 use crate::canary::Sabotage;
@@ -23,7 +25,8 @@ use crate::state::{Commits, ResultRecord, State};
 use crate::workload::Workload;
 
 use catch_up::{Donor, Download, Fetch};
-use steps::{Gate, Gradient, Operation, Place};
+use learner::Learner;
+use reduction::{Operation, Place};
 
 /// What a peer wants from its world, or tells it.
 #[derive(Debug)]
@@ -98,12 +101,15 @@ pub struct Peer {
     early_limit: usize,
     speed: u32,
     sabotage: Option<Sabotage>,
-    /// The replicated state; none while it is still to be loaded.
-    state: Option<Rc<State>>,
-    /// The averaged result of the newest step that was reduced here.
-    result: Option<Rc<ResultRecord>>,
-    gradient: Gradient,
-    gate: Gate,
+    steps: Steps<Rc<ResultRecord>, Rc<State>>,
+    entry: starling_engine::Entry,
+    snapshots: Snapshots<Rc<State>>,
+    learner: Learner,
+    /// The state after the last committed step, if that is known: for who judges it.
+    reached: Option<Rc<State>>,
+    /// The views that reduced steps which are not applied yet.
+    reduced_in: BTreeMap<u64, ViewId>,
+    gated: bool,
     /// How it stood when its steps were last held.
     held: Option<Progress>,
     place: Option<Rc<Place>>,
@@ -114,13 +120,12 @@ pub struct Peer {
     changed: Option<(Generation, bool)>,
     fetch: Option<Fetch>,
     download: Option<Download>,
+    /// The number of the sync that it takes part in steps for, with nothing.
+    syncs: Option<u64>,
     donor: Donor,
     early: Vec<(PeerId, Segment)>,
     timers: BTreeMap<Timer, Time>,
     alarm: u64,
-    computation: u64,
-    /// The step of the newest state that was written, or tried to.
-    saved: Option<u64>,
     stale: u64,
     end: Option<Event>,
     effects: Vec<Effect>,
@@ -143,11 +148,17 @@ pub struct Start {
     pub sabotage: Option<Sabotage>,
     /// Whether it serves a rotten chunk now and then.
     pub rots: bool,
+    /// Whether it computes the last step only once it is [released](Peer::release).
+    pub gated: bool,
 }
 
 impl Peer {
     /// A process whose steps are held before the first one, and that may keep `early_limit` segments for later.
     pub fn new(start: Start, workload: Rc<Workload>, early_limit: usize) -> Self {
+        let steps = match &start.state {
+            Some(state) => Steps::new(state.step, workload.steps),
+            None => Steps::without_state(workload.steps),
+        };
         Self {
             name: start.contact.peer,
             machine: start.machine,
@@ -156,11 +167,13 @@ impl Peer {
             early_limit,
             speed: start.speed,
             sabotage: start.sabotage,
-            saved: start.state.as_ref().map(|state| state.step),
-            state: start.state,
-            result: None,
-            gradient: Gradient::None,
-            gate: Gate::Held,
+            steps,
+            entry: starling_engine::Entry::new(start.contact.peer),
+            snapshots: Snapshots::default(),
+            reached: start.state.clone(),
+            learner: Learner::new(start.state),
+            reduced_in: BTreeMap::new(),
+            gated: start.gated,
             held: None,
             place: None,
             operation: None,
@@ -168,11 +181,11 @@ impl Peer {
             changed: None,
             fetch: None,
             download: None,
+            syncs: None,
             donor: Donor::new(start.rots),
             early: Vec::new(),
             timers: BTreeMap::new(),
             alarm: 0,
-            computation: 0,
             stale: 0,
             end: None,
             effects: Vec::new(),
@@ -201,7 +214,7 @@ impl Peer {
 
     /// Whether it holds the state of its step, and steps in a view.
     pub fn is_full(&self) -> bool {
-        self.place.is_some() && self.state.is_some()
+        self.place.is_some() && self.steps.progress().has_state
     }
 
     /// The peers that it has addresses of.
@@ -209,9 +222,9 @@ impl Peer {
         self.machine.contacts().map(|contact| contact.peer)
     }
 
-    /// The state that it holds.
-    pub fn state(&self) -> Option<&Rc<State>> {
-        self.state.as_ref()
+    /// Whether it holds a state.
+    pub fn has_state(&self) -> bool {
+        self.steps.progress().has_state
     }
 
     /// Segments of older views that it dropped.
@@ -219,22 +232,15 @@ impl Peer {
         self.stale
     }
 
-    /// The step that its gradient is for, if one is ready or on its way.
-    pub fn computes(&self) -> u64 {
-        self.step() + 1
-    }
-
-    /// Where it stands.
-    pub fn progress(&self) -> Progress {
-        let step = self.step();
-        let has_result = self.result.as_ref().is_some_and(|result| result.step == step);
-        Progress { step, has_state: self.state.is_some(), has_result }
+    /// The last committed step; of a member that still loads the state, the last one whose result it keeps.
+    fn step(&self) -> u64 {
+        self.steps.progress().step
     }
 
     /// Where it stands, as far as its machine knew when its steps were held: what a decree follows. A state that came after
     /// that may be newer than the one that the others have gone on from meanwhile.
     fn as_told(&self) -> Progress {
-        let progress = self.progress();
+        let progress = self.steps.progress();
         Progress { has_state: progress.has_state && self.held.is_none_or(|held| held.has_state), ..progress }
     }
 
@@ -274,12 +280,15 @@ impl Peer {
 
     /// The gradient of a computation is there.
     pub fn computed(&mut self, now: Time, computation: u64) {
-        if self.gradient == Gradient::Computing(computation) {
-            self.gradient = Gradient::Ready;
-            self.bring_rest(now);
-            self.begin(now);
-            self.obey(now);
-        }
+        self.take_gradient(now, computation);
+        self.obey(now);
+    }
+
+    /// It may compute the last step.
+    pub fn release(&mut self, now: Time) {
+        self.gated = false;
+        self.go_on(now);
+        self.obey(now);
     }
 
     /// The record that it wanted written is on the disk.
@@ -296,8 +305,7 @@ impl Peer {
 
     /// A state was written to the disk, or had no room there.
     pub fn saved(&mut self, now: Time, step: u64) {
-        self.saved = self.saved.max(Some(step));
-        self.begin(now);
+        self.take_saved(now, step);
         self.obey(now);
     }
 
@@ -307,7 +315,7 @@ impl Peer {
             Lane::Control => self.input(now, Input::Suspected { peer: other, evidence: Evidence::Closed }),
             Lane::Ring => {
                 let beside = self.place.as_ref().is_some_and(|place| place.is_beside(other));
-                if beside && self.gate != Gate::Held {
+                if beside && !self.is_held() {
                     self.input(now, Input::Suspected { peer: other, evidence: Evidence::LinkFailed });
                 }
             }
@@ -325,7 +333,7 @@ impl Peer {
             },
             Message::Segment(segment) => self.receive_segment(now, from, segment),
             Message::ResultAsked(step) => self.give_result(from, step),
-            Message::SnapshotAsked(step) => self.give_snapshot(from, step),
+            Message::SnapshotAsked(generation, step) => self.give_snapshot(from, generation, step),
             Message::ChunkAsked(snapshot, index) => self.give_chunk(from, snapshot, index),
             Message::Result(record) => self.take_result(now, from, record),
             Message::Snapshot(snapshot) => self.take_snapshot(now, from, snapshot),
@@ -387,6 +395,7 @@ impl Peer {
                         self.stand_aside();
                     }
                     if let Event::Changed { generation, reasons, .. } = &event {
+                        self.entry.changed(reasons);
                         self.changed = Some((*generation, reasons.contains(&Reason::Forked)));
                     }
                     if event.is_last() {
@@ -398,48 +407,126 @@ impl Peer {
         }
     }
 
-    fn hold(&mut self, now: Time, hold: Hold) {
-        match hold {
-            Hold::Now => self.tell_held(now),
-            // Others have to wait for a gradient that is still being computed, which the next view can use as well.
-            Hold::Boundary if self.operation.is_some() && self.gradient == Gradient::Ready => {
-                self.gate = Gate::Boundary;
-            }
-            Hold::Boundary => self.tell_held(now),
-            Hold::After(last) if self.step() >= last => self.tell_held(now),
-            Hold::After(last) => {
-                self.gate = Gate::After(last);
-                if self.operation.is_none() {
-                    self.begin(now);
-                }
-            }
-        }
+    /// Whether no step of its view will be committed any more, unless it is told to go on.
+    fn is_held(&self) -> bool {
+        self.steps.is_held() && !self.entry.is_waiting()
     }
 
-    /// Drops what is under way, and says where it stands.
-    fn tell_held(&mut self, now: Time) {
-        if self.sabotage == Some(Sabotage::AppliesAborted) && self.operation.is_some() {
-            self.commit(now);
-        }
-        self.gate = Gate::Held;
-        if self.sabotage != Some(Sabotage::CommitsAfterPromise) {
-            self.operation = None;
+    fn hold(&mut self, now: Time, hold: Hold) {
+        if self.sabotage == Some(Sabotage::AppliesAborted)
+            && hold == Hold::Now
+            && let Some((view, record)) = self.take_result_so_far()
+        {
+            self.committed(&record, view);
+            let _ = self.steps.deliver(record);
         }
         self.fetch = None;
-        let mut progress = self.progress();
+        let is_whole = self.operation.as_ref().is_none_or(|operation| operation.is_whole);
+        if let Some(progress) = self.entry.hold(&mut self.steps, hold, is_whole) {
+            self.tell_held(now, progress);
+        }
+        self.interrupt();
+    }
+
+    fn tell_held(&mut self, now: Time, mut progress: Progress) {
         if self.sabotage == Some(Sabotage::HeldAhead) && progress.has_state {
             progress.step += 1;
         }
         self.input(now, Input::Held(progress));
     }
 
+    /// Goes on in a view.
+    fn resume(&mut self, now: Time, resumption: Resumption) {
+        if !self.steps.is_held() {
+            self.broken(
+                "views_change_at_a_boundary",
+                format!("{:?} was told to go on while it was not held", self.name),
+            );
+        }
+        let view = resumption.view.clone();
+        let mut obeyed = resumption.clone();
+        if let Some(place) = self.place.as_ref().filter(|_| self.sabotage == Some(Sabotage::IgnoresResume)) {
+            obeyed.view = place.view.clone();
+        }
+        let Some(place) = Place::of(self.name, &obeyed.view, |world| self.workload.layout(world)) else {
+            return self.broken("only_members_step", format!("{:?} was told to go on in {:?}", self.name, view.id()));
+        };
+        let progress = self.as_told();
+        let told = self.changed.filter(|(generation, _)| *generation == view.generation);
+        let forks = told.map_or(view.forked, |(_, forks)| forks);
+        self.effects.push(Effect::Connect(partners(&view, self.name)));
+        let before = self.early.len();
+        self.early.retain(|(_, segment)| segment.generation >= view.generation);
+        self.stale += (before - self.early.len()) as u64;
+        let id = view.id();
+        self.place = Some(Rc::new(place));
+        (self.operation, self.fetch) = (None, None);
+        let action = self.entry.enter(&mut self.steps, &mut self.snapshots, &obeyed);
+        self.effects.push(Effect::Keeps("snapshots", self.snapshots.len(), MAX_SNAPSHOTS));
+        // Before the first commit, who has which share is agreed anew with each view.
+        let is_initial = resumption.step == 0 && progress.has_state;
+        let initial = || Rc::new(State::assigned(self.workload.ledger(), view.members()));
+        let state = if is_initial { Some(initial()) } else { self.reached.clone() };
+        let state = state.filter(|_| resumption.catch_up == CatchUp::Current && progress.has_state);
+        let entry = Entry { view: id, resumption, progress, state, forks };
+        self.effects.push(Effect::Entered(Box::new(entry)));
+        self.follow(now, action);
+        self.go_on(now);
+    }
+
+    /// Does what its way into its view asks for.
+    fn follow(&mut self, now: Time, action: Action) {
+        match action {
+            Action::GoOn => {}
+            Action::GoOnFromInitial => {
+                let initial = Rc::new(State::initial(self.workload.ledger()));
+                (self.learner.state, self.reached) = (Some(Rc::clone(&initial)), Some(initial));
+                self.input(now, Input::Synced);
+            }
+            Action::FetchResult { number, step, from } => self.fetch_result(now, number, step, from),
+            Action::FetchState { number, generation, step, from } => {
+                self.begin_download(now, number, generation, step, from);
+            }
+            Action::Unable(_) => self.give_up(now),
+        }
+    }
+
+    /// Goes on as far as it may and can.
+    fn go_on(&mut self, now: Time) {
+        self.work(now);
+        while let Some(notice) = self.steps.take_notice() {
+            match notice {
+                Notice::Held(progress) => self.tell_held(now, progress),
+                Notice::TooFarBehind => self.give_up(now),
+            }
+        }
+        self.interrupt();
+    }
+
+    /// It can't go on in its view.
+    fn give_up(&mut self, now: Time) {
+        self.stand_aside();
+        self.input(now, Input::Unable);
+    }
+
     /// It is no member any more, as far as it knows.
     fn stand_aside(&mut self) {
-        self.gate = Gate::Held;
+        self.entry.leave(&mut self.steps);
         // What has come for later views stays: one of them may be about to let it in.
         if let Some(place) = self.place.take() {
             self.early.retain(|(_, segment)| segment.generation > place.view.generation);
         }
         (self.operation, self.fetch, self.download) = (None, None, None);
     }
+}
+
+/// Whom a member keeps connections to: all, or in a large view those that watch each other and the next in the ring.
+fn partners(view: &View, me: PeerId) -> Vec<PeerId> {
+    let members = view.members();
+    if members.len() <= 16 {
+        return members.iter().copied().filter(|member| *member != me).collect();
+    }
+    let at = members.iter().position(|member| *member == me).unwrap_or_default();
+    let near = |by: usize| [members[(at + by) % members.len()], members[(at + members.len() - by) % members.len()]];
+    (1..=4).flat_map(near).collect()
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use starling_engine::StepResult;
 use starling_topology::ledger::{Committed, Ledger};
 use starling_topology::{Digest, PeerId};
 
@@ -69,6 +70,16 @@ impl Commits {
 
 fn same<T: PartialEq>(one: &Rc<T>, other: &Rc<T>) -> bool {
     Rc::ptr_eq(one, other) || one == other
+}
+
+impl StepResult for ResultRecord {
+    fn step(&self) -> u64 {
+        self.step
+    }
+
+    fn bytes(&self) -> usize {
+        self.cells.len() * size_of::<(Cell, Contributions)>()
+    }
 }
 
 impl ResultRecord {

@@ -106,8 +106,6 @@ pub(crate) struct World {
     active: usize,
     hosts: Vec<Host>,
     seats: BTreeMap<PeerId, Seat>,
-    /// Gradients of the last step that are held back.
-    withheld: Vec<(Seat, u32, u64)>,
     invariants: Invariants,
     broken: Vec<Broken>,
     /// The generation of each view, to count them and to tell them apart.
@@ -186,7 +184,6 @@ impl World {
             active: 0,
             seats: hosts.iter().enumerate().map(|(seat, host)| (host.name(), seat)).collect(),
             hosts,
-            withheld: Vec::new(),
             invariants: Invariants::default(),
             broken: Vec::new(),
             views: BTreeMap::new(),

@@ -96,13 +96,10 @@ impl EventLoop {
             }
             Event::Changed { reasons, promised, of, took, .. } => {
                 self.door.enter();
+                self.entry.changed(&reasons);
                 for reason in &reasons {
                     if let Reason::Left(peer) = reason {
                         self.network.forget(to_libp2p(*peer));
-                    }
-                    // If it comes back, it needs the state anew, also where the others waited and resumed no view without it.
-                    if let Reason::Lost { peer, .. } | Reason::Left(peer) | Reason::Restarted(peer) = reason {
-                        self.syncing.remove(peer);
                     }
                 }
                 // Several may come before the steps go on.

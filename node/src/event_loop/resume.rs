@@ -1,13 +1,13 @@
 //! Going on in a new view: its reducer, and whatever this member has to fetch first.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use starling_engine::Action;
 use starling_run::{ReplicatedState, ResultRecord};
 use starling_topology::plan::{Agreed, Bucket, loads};
 use starling_topology::view::MAX_COSTED;
-use starling_topology::{CatchUp, Generation, Hold, Input, PeerId, Resumption, Ring, View, heads};
+use starling_topology::{Generation, Hold, Input, PeerId, Resumption, Ring, View, heads};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -23,45 +23,26 @@ use crate::{result_transfer, streams, trainer};
 /// How often the progress of a download is told.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A result on its way: the view's steps begin when it is here.
+/// A result or a state on its way. Dropping it gives it up.
 #[derive(Debug)]
-pub(super) struct ResultFetch {
-    number: u64,
-    view: View,
-    snapshot: bool,
-    task: JoinHandle<()>,
-}
+pub(super) struct Fetch(JoinHandle<()>);
 
-/// The state on its way, while steps run.
-#[derive(Debug)]
-pub(super) struct StateFetch {
-    number: u64,
-    task: JoinHandle<()>,
-}
-
-impl Drop for ResultFetch {
+impl Drop for Fetch {
     fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl Drop for StateFetch {
-    fn drop(&mut self) {
-        self.task.abort();
+        self.0.abort();
     }
 }
 
 impl EventLoop {
     pub(super) fn hold(&mut self, hold: Hold) {
-        // A result that arrived later would move this member past where it says that it stands.
         self.result = None;
-        if let Some(progress) = self.exchange.hold(hold) {
+        if let Some(progress) = self.exchange.hold(&mut self.entry, hold) {
             self.handle(Input::Held(progress));
         }
     }
 
     pub(super) fn resume(&mut self, resumption: &Resumption) {
-        let Resumption { view, step, catch_up, syncing } = resumption;
+        let Resumption { view, step, .. } = resumption;
         // Links to those who are gone end here, once they have said everything.
         for gone in self.members.iter().filter(|member| !view.contains(**member)) {
             self.links.remove(gone);
@@ -88,71 +69,45 @@ impl EventLoop {
         self.shelves.checkpoints.enter(view);
         self.vouch(heads::Input::View(Some(view.clone())));
 
-        let syncing: BTreeSet<PeerId> = syncing.iter().copied().collect();
-        let is_new = syncing.difference(&self.syncing).next().is_some();
-        let snapshot = is_new && !syncing.contains(&self.me);
-        if snapshot {
-            self.snapshots.expect(*step);
-        } else if syncing.is_empty() {
-            self.snapshots.clear();
-        }
-        self.snapshots.enter(view.generation);
-        self.syncing = syncing;
-        match catch_up {
-            CatchUp::Current if self.exchange.progress().step == *step => {
+        let operations = self.reducer.as_ref().map(|reducer| reducer.operations.clone());
+        let (exchange, entry) = (&self.exchange, &mut self.entry);
+        let action = self.snapshots.act(|snapshots| exchange.enter(entry, snapshots, resumption, operations));
+        self.follow(action);
+    }
+
+    /// Does what the member's way into its view asks for.
+    fn follow(&mut self, action: Action) {
+        match action {
+            Action::GoOn => {
                 if let Some(checkpoint) = self.recovered.take() {
                     // What this member had saved after it is not what the run will be.
                     self.desk.abandon(checkpoint);
                 }
-                self.open(view, snapshot);
             }
-            CatchUp::Current => self.unable("this peer does not stand where the view goes on"),
-            CatchUp::Result { from } => {
-                self.result = Some(self.fetch_result(view.clone(), *step, snapshot, from.clone()));
+            Action::GoOnFromInitial => self.handle(Input::Synced),
+            Action::FetchResult { number, step, from } => self.result = Some(self.fetch_result(number, step, from)),
+            Action::FetchState { number, generation, step, from } => {
+                self.state = Some(self.fetch_state(number, generation, step, from));
             }
-            // The initial state is the same everywhere.
-            CatchUp::State { .. } if *step == 0 && self.exchange.is_initial() => {
-                self.open(view, snapshot);
-                self.handle(Input::Synced);
-            }
-            CatchUp::State { from } => {
-                self.state = Some(self.fetch_state(view.generation, *step, from.clone()));
-                self.open(view, false);
-            }
+            Action::Unable(reason) => self.unable(&reason),
         }
-    }
-
-    /// Lets the steps of `view` run.
-    fn open(&mut self, view: &View, snapshot: bool) {
-        let operations = self.reducer.as_ref().map(|reducer| reducer.operations.clone());
-        self.exchange.open(view, operations, snapshot);
     }
 
     /// The result of a step that we lacked is here, or nobody handed it out.
     pub(super) fn on_result(&mut self, number: u64, result: Result<ResultRecord, String>) {
-        let Some(fetch) = self.result.take_if(|fetch| fetch.number == number) else { return };
-        let delivered = result.and_then(|record| {
-            let step = record.step;
-            if self.exchange.deliver(record) { Ok(()) } else { Err(format!("step {step} is not the next one")) }
-        });
-        match delivered {
-            Ok(()) => self.open(&fetch.view, fetch.snapshot),
-            Err(reason) => self.unable(&format!("the result of a step can't be had ({reason})")),
-        }
+        let entry = &mut self.entry;
+        let action = self.exchange.act(|steps| entry.fetched(steps, number, result.map(Arc::new)));
+        action.into_iter().for_each(|action| self.follow(action));
     }
 
     /// The state that we lacked is here, or nobody handed it out.
     pub(super) fn on_state(&mut self, number: u64, state: Result<Box<ReplicatedState>, String>) {
-        if self.state.take_if(|fetch| fetch.number == number).is_none() {
-            return;
+        let entry = &mut self.entry;
+        let action = self.exchange.act(|steps| entry.arrived(steps, number, state));
+        if action == Some(Action::GoOn) {
+            self.recovered = None;
         }
-        match state {
-            Ok(state) => {
-                self.recovered = None;
-                self.exchange.arrive(number, state);
-            }
-            Err(reason) => self.unable(&format!("the state can't be had ({reason})")),
-        }
+        action.into_iter().for_each(|action| self.follow(action));
     }
 
     /// We can't go on in this view: tells the machine, which joins anew.
@@ -164,12 +119,12 @@ impl EventLoop {
 
     /// Nothing of the view that we were in goes on.
     pub(super) fn leave_view(&mut self) {
-        self.exchange.close();
+        let entry = &mut self.entry;
+        self.exchange.act(|steps| entry.leave(steps));
         self.reducer = None;
         (self.result, self.state) = (None, None);
         self.members.clear();
         self.look_at_links();
-        self.syncing.clear();
         self.shelves.checkpoints.leave();
         self.vouch(heads::Input::View(None));
     }
@@ -257,10 +212,8 @@ impl EventLoop {
         Report::Costs { links: links.collect(), codec: codec.to_string() }
     }
 
-    fn fetch_result(&mut self, view: View, step: u64, snapshot: bool, holders: Vec<PeerId>) -> ResultFetch {
+    fn fetch_result(&self, number: u64, step: u64, holders: Vec<PeerId>) -> Fetch {
         tracing::info!(step, "fetching the result of a step");
-        self.fetch_number += 1;
-        let number = self.fetch_number;
         let wanted = result_transfer::Wanted {
             step,
             parameters: self.config.parameters,
@@ -269,16 +222,14 @@ impl EventLoop {
         };
         let fetch = result_transfer::fetch(self.network.control(), self.network.protocols.result.clone(), wanted);
         let events = self.inbox.events_in.clone();
-        let task = tokio::spawn(async move {
+        Fetch(tokio::spawn(async move {
             let result = fetch.await;
             let _ = events.send(NetworkEvent::ResultFetched { number, result }).await;
-        });
-        ResultFetch { number, view, snapshot, task }
+        }))
     }
 
-    fn fetch_state(&mut self, generation: Generation, step: u64, donors: Vec<PeerId>) -> StateFetch {
+    fn fetch_state(&self, number: u64, generation: Generation, step: u64, donors: Vec<PeerId>) -> Fetch {
         tracing::info!(step, donors = donors.len(), "fetching the state");
-        let number = self.exchange.sync(step);
         let (exchange, parameters) = (self.exchange.clone(), self.config.parameters);
         let idle = move || trainer::contribute_nothing(&exchange, parameters, number);
         if let Err(error) = std::thread::Builder::new().name("syncing".into()).spawn(idle) {
@@ -299,7 +250,7 @@ impl EventLoop {
             async move { streams::open(&mut control, to_libp2p(donor), &protocol, limit).await }
         };
         let (events, observer) = (self.inbox.events_in.clone(), Arc::clone(&self.observer));
-        let task = tokio::spawn(async move {
+        Fetch(tokio::spawn(async move {
             let mut told: Option<Instant> = None;
             let progress = |bytes, of| {
                 if bytes == of || told.is_none_or(|told| told.elapsed() >= REPORT_INTERVAL) {
@@ -309,7 +260,6 @@ impl EventLoop {
             };
             let state = state::fetch(open, wanted, progress).await;
             let _ = events.send(NetworkEvent::StateFetched { number, state }).await;
-        });
-        StateFetch { number, task }
+        }))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::Members;
+use starling_engine::Members;
 
 /// Parts that wait for the trainer thread. If it is busy, the others stay where they are.
 const MAX_WAITING: usize = 2;
@@ -10,8 +10,8 @@ const MAX_WAITING: usize = 2;
 /// The numbers of a result from one position on. An operation's parts come from its end.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// The number of the turn in which they were reduced, and its members.
-    pub(crate) turn: u64,
+    /// The number of the active view in which they were reduced, and its members.
+    pub(crate) view: u64,
     pub(crate) members: Members,
     pub(crate) start: usize,
     pub(crate) numbers: Vec<f32>,

@@ -22,9 +22,9 @@ use crate::contribution::Contribution;
 use crate::data::LinkConfig;
 use crate::data::handshake::Connection;
 use crate::event::{LinkFailure, NetworkEvent};
-use crate::exchange::Gate;
 use crate::identity::to_libp2p;
 use crate::streams;
+use starling_engine::Gate;
 
 pub(super) struct Driver {
     pub(super) layout: Layout,

@@ -7,7 +7,7 @@ use starling_topology::ViewId;
 use tokio::sync::{mpsc, watch};
 
 use super::{Completion, Results};
-use crate::exchange::Gate;
+use starling_engine::Gate;
 
 /// See the module.
 #[derive(Debug)]

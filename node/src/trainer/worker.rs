@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use starling_collective::Feedback;
+use starling_engine::{ActiveView, Cursor};
 use starling_run::{Gradient, ResultRecord};
 use starling_topology::{Generation, ViewId};
 use starling_train::{StepReport, Trainer};
@@ -12,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use super::{Busy, Census, Company, Duties, Journal, Pace, Speed, Stalls, Totals, TrainerEvent};
 use crate::contribution::{Brought, Contribution};
 use crate::error::NodeError;
-use crate::exchange::{At, Exchange, Next, Part, Turn};
+use crate::exchange::{Exchange, Next, Part, Task};
 use crate::report::Report;
 use crate::saver::Saver;
 
@@ -21,7 +22,7 @@ const DIGEST_EVERY: u64 = 64;
 
 /// The thread's own data.
 pub(super) struct Worker {
-    pub(super) at: At,
+    pub(super) at: Cursor,
     pub(super) busy: Busy,
     pub(super) speed: Speed,
     pub(super) stalls: Stalls,
@@ -41,9 +42,9 @@ pub(super) struct Worker {
     pub(super) began: Option<Instant>,
     /// When a reducer first had all of the gradient.
     pub(super) contributed: Option<Instant>,
-    /// The number of the newest turn that this member contributed in.
-    pub(super) turn: u64,
-    /// The number of the turn whose operation the draft is of.
+    /// The number of the newest active view that this member contributed in.
+    pub(super) view: u64,
+    /// The number of the one whose operation the draft is of.
     pub(super) drafted: Option<u64>,
     /// Whether the state after the last step was saved.
     pub(super) kept: bool,
@@ -73,38 +74,46 @@ impl Worker {
             let next = self.company.exchange.next(&mut self.at);
             self.busy.start();
             match next {
-                Next::Stop { evaluate } => return Ok(evaluate),
-                Next::Load(state) => {
-                    saver.abandon();
-                    self.trainer.load(*state)?;
-                    // The steps that it made up for are not those of this state.
-                    self.feedback.iter_mut().for_each(Feedback::forget);
-                    (self.began, self.contributed, self.kept) = (None, None, false);
-                    self.journal.adopt(self.trainer.step() + 1);
-                    self.at = At { step: self.trainer.step(), ..At::default() };
-                }
-                Next::Synced => {
-                    self.at.prepared = false;
-                    let _ = self.events.blocking_send(TrainerEvent::Synced);
-                    if self.duties.checkpoint_every > 0 {
-                        saver.offer(0, || self.trainer.state());
-                    }
-                }
-                Next::Finished => self.tell_finished(saver),
-                Next::Snapshot => self.company.snapshots.take(self.trainer.state()),
-                Next::Apply { record, reduced_in } => self.apply(&record, reduced_in, saver)?,
-                Next::Begin { members } => {
-                    if self.trainer.begin(&members) {
-                        self.at.prepared = false;
-                    }
-                }
-                Next::Compute => self.compute()?,
-                Next::Contribute(turn) => self.contribute(&turn),
-                Next::LoadAhead { members } => self.trainer.load_ahead(&members, self.company.me),
                 Next::Draft(part) => self.draft(part),
+                Next::Task(Task::Stop { evaluate }) => return Ok(evaluate),
+                Next::Task(task) => self.execute(task, saver)?,
             }
             self.busy.stop();
         }
+    }
+
+    fn execute(&mut self, task: Task, saver: &mut Saver) -> Result<(), NodeError> {
+        match task {
+            Task::Stop { .. } => {}
+            Task::Load(state) => {
+                saver.abandon();
+                self.trainer.load(*state)?;
+                // The steps that it made up for are not those of this state.
+                self.feedback.iter_mut().for_each(Feedback::forget);
+                (self.began, self.contributed, self.kept) = (None, None, false);
+                self.journal.adopt(self.trainer.step() + 1);
+                self.at = Cursor::after(self.trainer.step());
+            }
+            Task::Synced => {
+                self.at.prepared = false;
+                let _ = self.events.blocking_send(TrainerEvent::Synced);
+                if self.duties.checkpoint_every > 0 {
+                    saver.offer(0, || self.trainer.state());
+                }
+            }
+            Task::Finished => self.tell_finished(saver),
+            Task::Snapshot => self.company.snapshots.take(self.trainer.state()),
+            Task::Apply { result, reduced_in } => self.apply(&result, reduced_in, saver)?,
+            Task::Begin { members } => {
+                if self.trainer.begin(&members) {
+                    self.at.prepared = false;
+                }
+            }
+            Task::Compute => self.compute()?,
+            Task::Contribute(active) => self.contribute(&active),
+            Task::LoadAhead { members } => self.trainer.load_ahead(&members, self.company.me),
+        }
+        Ok(())
     }
 
     fn compute(&mut self) -> Result<(), NodeError> {
@@ -116,9 +125,9 @@ impl Worker {
             None => self.gradient = Arc::new(Gradient::new(self.trainer.parameters())),
         }
         self.progress = watch::Sender::new(self.gradient.elements());
-        let opening = self.trainer.has_blocks().then(|| self.company.exchange.opening(&mut self.at)).flatten();
-        if let Some(turn) = &opening {
-            self.contribute(turn);
+        let opening = self.trainer.has_blocks().then(|| self.company.exchange.contribute_early(&mut self.at)).flatten();
+        if let Some(active) = &opening {
+            self.contribute(active);
         }
         let (me, progress) = (self.company.me, &self.progress);
         let weight = self.trainer.compute(me, &self.gradient, |from| _ = progress.send_replace(from))?;
@@ -130,31 +139,31 @@ impl Worker {
         Ok(())
     }
 
-    /// Hands the gradient to the reducer of `turn`, as far as it is computed; the rest follows by itself.
-    fn contribute(&mut self, turn: &Turn) {
-        if turn.number != std::mem::replace(&mut self.turn, turn.number) {
+    /// Hands the gradient to the reducer of the view, as far as it is computed; the rest follows by itself.
+    fn contribute(&mut self, active: &ActiveView) {
+        if active.number != std::mem::replace(&mut self.view, active.number) {
             self.journal.confirm(); // All of a new view go on from it.
         }
-        let slots = Trainer::slots(&turn.members, self.company.me, self.speed.told());
+        let slots = Trainer::slots(&active.members, self.company.me, self.speed.told());
         let residual = self.feedback.as_ref().map(|feedback| feedback.residual().clone());
         let dropped = self.feedback.as_ref().map(|feedback| feedback.dropped(std::mem::take(&mut self.spare)));
         let contribution = Contribution::new(self.gradient.clone(), slots, residual, self.progress.subscribe());
         if self.at.prepared {
             self.contributed.get_or_insert_with(Instant::now);
         }
-        self.company.exchange.submit(turn, self.at.step + 1, Brought::Coming(contribution), dropped);
+        self.company.exchange.submit(active, self.at.step + 1, Brought::Coming(contribution), dropped);
     }
 
     fn draft(&mut self, part: Part) {
-        let Part { turn, members, start, numbers } = part;
-        if self.drafted.replace(turn) != Some(turn) {
+        let Part { view, members, start, numbers } = part;
+        if self.drafted.replace(view) != Some(view) {
             self.trainer.forget_draft();
         }
         self.trainer.draft(&members, start, &numbers);
         self.company.exchange.recycle_part(numbers);
     }
 
-    /// Takes the step whose result this is, which was reduced here in this turn, or not here.
+    /// Takes the step whose result this is, which was reduced here in the active view of this number, or not here.
     fn apply(
         &mut self,
         record: &Arc<ResultRecord>,
@@ -165,7 +174,7 @@ impl Worker {
         // Alone, there is nobody to wait for.
         let waited = contributed.filter(|_| record.members.len() > 1).unwrap_or_default();
         let began = self.began.take();
-        let is_drafted = self.drafted.take().is_some_and(|turn| reduced_in == Some(turn));
+        let is_drafted = self.drafted.take().is_some_and(|view| reduced_in == Some(view));
         let report = if is_drafted { self.trainer.apply_drafted(record) } else { self.trainer.apply(record) }?;
         if let Some(feedback) = &mut self.feedback {
             match self.company.exchange.dropped(report.step) {
@@ -173,7 +182,7 @@ impl Worker {
                 None => feedback.forget(),
             }
         }
-        self.at = At { step: report.step, ..At::default() };
+        self.at = Cursor::after(report.step);
         self.totals.loss = Some(report.loss);
         let (generation, view) = self.company.exchange.view().unwrap_or((Generation(0), ViewId::NONE));
         self.pace.enter(generation);
@@ -285,10 +294,10 @@ fn is_everybody_ready(record: &ResultRecord) -> bool {
 
 /// Contributes zeros to each step while the state of sync `number` is on its way, so that nobody waits for it.
 pub(crate) fn contribute_nothing(exchange: &Exchange, parameters: usize, number: u64) {
-    while let Some((turn, step)) = exchange.next_without_state(number) {
+    while let Some((active, step)) = exchange.next_without_state(number) {
         let mut buffer = exchange.spare();
         buffer.clear();
-        buffer.resize(parameters + 1 + turn.members.len(), 0.0);
-        exchange.submit(&turn, step, Brought::Whole(buffer), None);
+        buffer.resize(parameters + 1 + active.members.len(), 0.0);
+        exchange.submit(&active, step, Brought::Whole(buffer), None);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
+use starling_engine::Found;
 use starling_run::SharedData;
 use starling_topology::{Contact, Digest};
 use tokio::time::timeout;
@@ -13,7 +14,7 @@ use super::data::MAX_TOLD;
 use super::{Evidence, MAX_REQUEST_BYTES, Reply, Request, decode, encode};
 use crate::frame;
 use crate::shelf::Shelf;
-use crate::snapshots::{Found, Snapshots};
+use crate::snapshots::Snapshots;
 
 /// All that this peer hands out.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use starling_engine::Found;
 use starling_run::{CheckpointInfo, CheckpointStore, Manifest, ReplicatedState, RunSpec};
 use starling_topology::{Digest, Generation, Head, Ledger, PeerId, Proof, RunId, View, ViewId};
 use starling_train::{DataOptions, Dataset};
@@ -18,7 +19,7 @@ use crate::frame;
 use crate::identity::{Identity, from_libp2p};
 use crate::pace::Pace;
 use crate::shelf::Shelf;
-use crate::snapshots::{Found, Snapshots};
+use crate::snapshots::Snapshots;
 
 const STALL: Duration = Duration::from_secs(30);
 const RUN: RunId = RunId([7; 32]);
@@ -66,8 +67,10 @@ fn state(seed: f32) -> ReplicatedState {
 /// A member that holds `state`.
 async fn donor(state: &ReplicatedState) -> Arc<Snapshots> {
     let snapshots = Snapshots::new(Pace::new(0));
-    snapshots.expect(state.step);
-    snapshots.enter(GENERATION);
+    snapshots.act(|kept| {
+        kept.expect(state.step);
+        kept.enter(GENERATION);
+    });
     snapshots.take(state.clone());
     while !matches!(snapshots.after(GENERATION, state.step), Found::Here(_)) {
         tokio::task::yield_now().await;

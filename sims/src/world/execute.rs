@@ -133,19 +133,13 @@ impl World {
         let host = &self.hosts[seat];
         let full = host.peer.as_ref().is_some_and(Peer::is_full);
         let takes = self.rng.micros(micros(least), micros(most)) * if full { host.slower } else { 0 };
-        let last = host.peer.as_ref().is_some_and(|peer| peer.computes() == self.workload.steps);
-        let incarnation = host.incarnation;
-        if self.plan.gated && last {
-            self.withheld.push((seat, incarnation, computation));
-        } else {
-            self.queue.push(self.now + takes, Happening::Computed(seat, incarnation, computation));
-        }
+        self.queue.push(self.now + takes, Happening::Computed(seat, host.incarnation, computation));
     }
 
     /// Lets the last step begin once all faults are over and all peers are full members of one view.
     pub(super) fn release(&mut self) {
         // What had been sent into the void may have closed its connection by then.
-        if self.withheld.is_empty() || !self.invariants.progress.was_healed(self.now, self.network.patience()) {
+        if !self.plan.gated || !self.invariants.progress.was_healed(self.now, self.network.patience()) {
             return;
         }
         let mut views = self.hosts.iter().filter(|host| host.is_in_the_run()).map(|host| {
@@ -154,11 +148,12 @@ impl World {
         });
         let first = views.next().flatten();
         if first.is_some() && views.all(|view| view == first) {
-            for (seat, incarnation, computation) in std::mem::take(&mut self.withheld) {
-                self.queue.push(self.now, Happening::Computed(seat, incarnation, computation));
-            }
             self.plan.gated = false; // It is held back once.
             self.invariants.progress.goes_on(self.now);
+            for seat in 0..self.hosts.len() {
+                let incarnation = self.hosts[seat].incarnation;
+                self.with(seat, incarnation, Peer::release);
+            }
         }
     }
 

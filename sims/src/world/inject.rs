@@ -196,6 +196,7 @@ impl World {
             speed: host.speed,
             sabotage: self.sabotage,
             rots: self.plan.rots,
+            gated: self.plan.gated,
         };
         host.peer = Some(Peer::new(start, Rc::clone(&self.workload), self.early_limit));
         let incarnation = host.incarnation;
@@ -265,7 +266,7 @@ impl World {
     /// Whether the run could go on from what this machine has.
     pub(super) fn has_a_copy(&self, seat: Seat) -> bool {
         let host = &self.hosts[seat];
-        let held = host.peer.as_ref().is_some_and(|peer| peer.state().is_some()) && host.disk.has_record();
+        let held = host.peer.as_ref().is_some_and(|peer| peer.has_state()) && host.disk.has_record();
         host.is_in_the_run() && (held || self.holds_a_copy(seat))
     }
 

@@ -14,19 +14,24 @@ const IO_AND_TENSORS: &[&str] = &["tokio", "libp2p", "futures", "async", "burn",
 
 /// `topology <- collective <- train/run <- train <- node <- tests`; `sims` never sees `node`; `tests` runs the binary and links
 /// nothing of ours.
-const PACKAGES: [Package; 7] = [
+const PACKAGES: [Package; 8] = [
     Package { folder: "topology", ours: &[], never: IO_AND_TENSORS },
     Package { folder: "collective", ours: &["starling-topology"], never: IO_AND_TENSORS },
     Package { folder: "train/run", ours: &["starling-topology", "starling-collective"], never: IO_AND_TENSORS },
+    Package {
+        folder: "train/engine",
+        ours: &["starling-topology", "starling-run"],
+        never: &["tokio", "libp2p", "futures", "async", "burn", "cubecl", "wgpu", "tempfile"],
+    },
     Package { folder: "train", ours: &["starling-topology", "starling-collective", "starling-run"], never: IO },
     Package {
         folder: "node",
-        ours: &["starling-topology", "starling-collective", "starling-run", "starling-train"],
+        ours: &["starling-topology", "starling-collective", "starling-run", "starling-engine", "starling-train"],
         never: &[],
     },
     Package {
         folder: "sims",
-        ours: &["starling-topology", "starling-collective", "starling-run"],
+        ours: &["starling-topology", "starling-collective", "starling-run", "starling-engine"],
         never: IO_AND_TENSORS,
     },
     Package { folder: "tests", ours: &[], never: IO_AND_TENSORS },

@@ -1,0 +1,195 @@
+//! The learner: does what the steps say comes next, and takes its time.
+
+use std::rc::Rc;
+
+use starling_engine::{Cursor, Task, Turnout};
+use starling_topology::{Input, PeerId, Time, ViewId};
+
+use super::{Commit, Effect, Peer};
+use crate::canary::Sabotage;
+use crate::state::{ResultRecord, State};
+
+/// Where the learner stands.
+#[derive(Debug)]
+pub(super) struct Learner {
+    pub(super) cursor: Cursor,
+    /// The replicated state; none while it is still to be loaded.
+    pub(super) state: Option<Rc<State>>,
+    /// The number of the gradient on its way: one that was dropped is not taken for the one that replaced it.
+    pub(super) computing: Option<u64>,
+    computations: u64,
+    /// Whether it waits for the disk to have the last state.
+    saving: bool,
+    /// The step of the newest state that was written, or tried to.
+    saved: Option<u64>,
+}
+
+impl Learner {
+    pub(super) fn new(state: Option<Rc<State>>) -> Self {
+        let saved = state.as_ref().map(|state| state.step);
+        let cursor = Cursor::after(saved.unwrap_or(0));
+        Self { cursor, state, computing: None, computations: 0, saving: false, saved }
+    }
+}
+
+impl Peer {
+    /// A gradient is there.
+    pub(super) fn take_gradient(&mut self, now: Time, computation: u64) {
+        if self.learner.computing.take_if(|computing| *computing == computation).is_some() {
+            self.learner.cursor.prepared = true;
+            self.bring_rest(now);
+            self.go_on(now);
+        }
+    }
+
+    /// A state was written to the disk, or had no room there.
+    pub(super) fn take_saved(&mut self, now: Time, step: u64) {
+        self.learner.saved = self.learner.saved.max(Some(step));
+        if self.learner.saving {
+            self.learner.saving = false;
+            self.finish(now);
+        }
+        self.go_on(now);
+    }
+
+    /// Does what comes next, until it has to wait.
+    pub(super) fn work(&mut self, now: Time) {
+        while self.learner.computing.is_none() && !self.learner.saving {
+            let Some(task) = self.steps.next(&mut self.learner.cursor) else { break };
+            match task {
+                Task::Stop { .. } => return,
+                Task::Load(state) => self.load(state),
+                Task::Synced => {
+                    self.learner.cursor.prepared = false;
+                    self.save();
+                    self.input(now, Input::Synced);
+                }
+                Task::Begin { members } => {
+                    let assigned = Rc::new(State::assigned(self.workload.ledger(), &members));
+                    if self.learner.state.as_ref() != Some(&assigned) {
+                        self.learner.cursor.prepared = false;
+                    }
+                    self.hold_state(assigned);
+                }
+                Task::Snapshot => {
+                    let state = self.learner.state.clone();
+                    state.into_iter().for_each(|state| self.snapshots.put(state.step, state));
+                }
+                Task::Apply { result, .. } => self.apply(now, &result),
+                Task::Finished => self.finish(now),
+                Task::Compute if self.is_withheld(self.learner.cursor.step + 1) => break,
+                Task::Compute => self.compute(now),
+                Task::Contribute(active) => self.reduce(now, &active, self.learner.cursor.step + 1),
+                Task::LoadAhead { .. } => {}
+            }
+        }
+        while let Some(number) = self.syncs {
+            match self.steps.take_part(number) {
+                Turnout::Contribute(_, step) if self.is_withheld(step) => break,
+                Turnout::Contribute(active, step) => self.reduce(now, &active, step),
+                Turnout::Wait => break,
+                Turnout::Over => self.syncs = None,
+            }
+        }
+    }
+
+    /// Whether the last step must wait until all are members.
+    fn is_withheld(&self, step: u64) -> bool {
+        self.gated && step == self.workload.steps
+    }
+
+    fn compute(&mut self, now: Time) {
+        self.learner.computations += 1;
+        self.learner.computing = Some(self.learner.computations);
+        self.effects.push(Effect::Compute(self.learner.computations));
+        // Half of its gradient is there as soon as it begins to compute, and leaves at once. Every second peer is like that,
+        // so that those who wait for all of theirs meet those who don't.
+        let overlaps = self.name.0[0] % 2 == 1;
+        if overlaps && let Some(active) = self.steps.contribute_early(&mut self.learner.cursor) {
+            self.reduce(now, &active, self.learner.cursor.step + 1);
+        }
+    }
+
+    /// Those who hear of it may go for good: the last state must be on disk first.
+    fn finish(&mut self, now: Time) {
+        let Some(state) = self.learner.state.clone() else { return };
+        if self.learner.saved < Some(state.step) {
+            self.learner.saving = true;
+            return self.save();
+        }
+        self.input(now, Input::Finished { step: state.step, digest: state.digest });
+    }
+
+    fn save(&mut self) {
+        let state = self.learner.state.clone();
+        self.effects.extend(state.map(Effect::Save));
+    }
+
+    fn load(&mut self, state: Rc<State>) {
+        self.effects.push(Effect::Loaded(Rc::clone(&state)));
+        self.learner.cursor = Cursor::after(state.step);
+        self.hold_state(state);
+    }
+
+    fn hold_state(&mut self, state: Rc<State>) {
+        self.learner.state = Some(Rc::clone(&state));
+        self.reached = Some(state);
+    }
+
+    fn apply(&mut self, now: Time, record: &Rc<ResultRecord>) {
+        let view = self.reduced_in.get(&record.step).copied();
+        if self.reached.as_ref().is_some_and(|reached| reached.step < record.step) {
+            // It was kept until the state came.
+            self.reach(record, view.unwrap_or(ViewId::NONE));
+        }
+        let Some(before) = self.learner.state.take() else { return };
+        let after = self.step_from(before, record);
+        let step = after.step;
+        self.reduced_in = self.reduced_in.split_off(&step);
+        self.learner.cursor = Cursor::after(step);
+        let digest = after.digest;
+        self.learner.state = Some(after);
+        if record.speeds().iter().all(|speed| *speed > 0) {
+            self.snapshots.clear_before(step);
+        }
+        if self.workload.compares(step) {
+            self.input(now, Input::Digest { step, digest });
+        }
+        if step.is_multiple_of(self.workload.checkpoint_every) {
+            self.save();
+        }
+    }
+
+    /// This peer is about to commit a step, whenever it gets to applying it.
+    pub(super) fn committed(&mut self, record: &Rc<ResultRecord>, view: ViewId) {
+        self.tries = 0;
+        self.reduced_in.insert(record.step, view);
+        if self.steps.progress().has_state {
+            self.reach(record, view);
+        }
+    }
+
+    /// What a committed step comes to, for who judges it.
+    fn reach(&mut self, record: &Rc<ResultRecord>, view: ViewId) {
+        let Some(reached) = self.reached.take() else { return };
+        let before = self.assigned(reached, &record.members);
+        if before.ledger.step() != record.step {
+            let (pending, step) = (before.ledger.step(), record.step);
+            return self.broken("results_fit", format!("{:?} takes {step}, and {pending} is pending", self.name));
+        }
+        let after = self.step_from(Rc::clone(&before), record);
+        let commit = Commit { view, record: Rc::clone(record), before, after: Rc::clone(&after) };
+        self.effects.push(Effect::Committed(Box::new(commit)));
+        self.reached = Some(after);
+    }
+
+    fn step_from(&self, before: Rc<State>, record: &Rc<ResultRecord>) -> Rc<State> {
+        let before = self.assigned(before, &record.members);
+        self.commits.borrow_mut().apply(&before, record, self.sabotage == Some(Sabotage::DropsReturned))
+    }
+
+    /// The first step is assigned to those who reduce it, and whoever fetches its result may not be one of them.
+    fn assigned(&self, state: Rc<State>, members: &[PeerId]) -> Rc<State> {
+        if state.step == 0 { Rc::new(State::assigned(self.workload.ledger(), members)) } else { state }
+    }
+}

@@ -1,0 +1,303 @@
+//! Entering a view: what a member fetches before it takes steps, or while others do.
+
+use std::collections::BTreeSet;
+
+use starling_topology::{CatchUp, Generation, Hold, PeerId, Progress, Reason, Resumption, View};
+
+use crate::{Snapshots, StepResult, Steps};
+
+/// What the driver does when its member has entered a view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing: steps run, from the state that this member has.
+    GoOn,
+    /// Steps run, from the initial state, which is the same everywhere: say [`starling_topology::Input::Synced`].
+    GoOnFromInitial,
+    /// Fetch a result from the first of these that hands it out, and hand it to [`Entry::fetched`]. Steps wait for it.
+    FetchResult {
+        /// What to hand it over with.
+        number: u64,
+        /// The step that it is of.
+        step: u64,
+        /// Who has it, or will.
+        from: Vec<PeerId>,
+    },
+    /// Fetch a state, and hand it to [`Entry::arrived`]. Steps run meanwhile: this member contributes nothing to them
+    /// ([`Steps::take_part`]).
+    FetchState {
+        /// What to hand it over with.
+        number: u64,
+        /// The generation of the view that needs it.
+        generation: Generation,
+        /// The step that it is after.
+        step: u64,
+        /// Who has it, or will.
+        from: Vec<PeerId>,
+    },
+    /// This member can't go on in this view, for this reason: say [`starling_topology::Input::Unable`].
+    Unable(String),
+}
+
+/// Where a member stands on its way into a view.
+#[derive(Debug)]
+pub struct Entry {
+    me: PeerId,
+    /// The members that were downloading the state when the newest view was resumed.
+    syncing: BTreeSet<PeerId>,
+    /// A result on its way: the steps of this view begin when it is here.
+    awaited: Option<Awaited>,
+    /// The number of the newest fetch of a result. An older one's outcome may still be on its way.
+    fetches: u64,
+    /// The number of the state on its way.
+    download: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Awaited {
+    number: u64,
+    view: View,
+    snapshot: bool,
+}
+
+impl Entry {
+    /// Of a member that is in no view.
+    pub fn new(me: PeerId) -> Self {
+        Self { me, syncing: BTreeSet::new(), awaited: None, fetches: 0, download: None }
+    }
+
+    /// Holds the steps, as [`Steps::hold`].
+    pub fn hold<R: StepResult, S>(&mut self, steps: &mut Steps<R, S>, hold: Hold, is_whole: bool) -> Option<Progress> {
+        // A result that arrived later would move this member past where it says that it stands.
+        self.awaited = None;
+        steps.hold(hold, is_whole)
+    }
+
+    /// Goes on in a view, as far as it goes by itself.
+    pub fn enter<R: StepResult, S, T: Clone>(
+        &mut self,
+        steps: &mut Steps<R, S>,
+        snapshots: &mut Snapshots<T>,
+        resumption: &Resumption,
+    ) -> Action {
+        let Resumption { view, step, catch_up, syncing } = resumption;
+        let syncing: BTreeSet<PeerId> = syncing.iter().copied().collect();
+        let is_new = syncing.difference(&self.syncing).next().is_some();
+        let snapshot = is_new && !syncing.contains(&self.me);
+        if snapshot {
+            snapshots.expect(*step);
+        } else if syncing.is_empty() {
+            snapshots.clear();
+        }
+        snapshots.enter(view.generation);
+        self.syncing = syncing;
+        self.awaited = None;
+        match catch_up {
+            CatchUp::Current if steps.progress().step == *step => {
+                if *step == 0 {
+                    steps.draw_initial();
+                }
+                steps.open(view, snapshot);
+                Action::GoOn
+            }
+            CatchUp::Current => Action::Unable("this peer does not stand where the view goes on".to_owned()),
+            CatchUp::Result { from } => {
+                self.fetches += 1;
+                self.awaited = Some(Awaited { number: self.fetches, view: view.clone(), snapshot });
+                Action::FetchResult { number: self.fetches, step: *step, from: from.clone() }
+            }
+            CatchUp::State { .. } if *step == 0 && steps.is_initial() => {
+                steps.draw_initial();
+                steps.open(view, snapshot);
+                Action::GoOnFromInitial
+            }
+            CatchUp::State { from } => {
+                let number = steps.sync(*step);
+                self.download = Some(number);
+                steps.open(view, false);
+                Action::FetchState { number, generation: view.generation, step: *step, from: from.clone() }
+            }
+        }
+    }
+
+    /// The result that was fetched as `number` is here, or nobody handed it out. `None` if nobody waits for it any more.
+    pub fn fetched<R: StepResult, S>(
+        &mut self,
+        steps: &mut Steps<R, S>,
+        number: u64,
+        result: Result<R, String>,
+    ) -> Option<Action> {
+        let awaited = self.awaited.take_if(|awaited| awaited.number == number)?;
+        let delivered = result.and_then(|result| {
+            let not_next = |result: R| format!("step {} is not the next one", result.step());
+            steps.deliver(result).map(drop).map_err(not_next)
+        });
+        Some(match delivered {
+            Ok(()) => {
+                steps.open(&awaited.view, awaited.snapshot);
+                Action::GoOn
+            }
+            Err(reason) => Action::Unable(format!("the result of a step can't be had ({reason})")),
+        })
+    }
+
+    /// The state that was fetched as `number` is here, or nobody handed it out. `None` if nobody waits for it any more.
+    pub fn arrived<R: StepResult, S>(
+        &mut self,
+        steps: &mut Steps<R, S>,
+        number: u64,
+        state: Result<S, String>,
+    ) -> Option<Action> {
+        self.download.take_if(|download| *download == number)?;
+        Some(match state {
+            Ok(state) => {
+                steps.arrive(number, state);
+                Action::GoOn
+            }
+            Err(reason) => Action::Unable(format!("the state can't be had ({reason})")),
+        })
+    }
+
+    /// This member is in no view any more.
+    pub fn leave<R: StepResult, S>(&mut self, steps: &mut Steps<R, S>) {
+        steps.close();
+        (self.awaited, self.download) = (None, None);
+        self.syncing.clear();
+    }
+
+    /// A view was installed, for these reasons. Whoever is gone needs the state anew if it comes back, also where the others
+    /// waited and resumed no view without it.
+    pub fn changed(&mut self, reasons: &[Reason]) {
+        for reason in reasons {
+            if let Reason::Lost { peer, .. } | Reason::Left(peer) | Reason::Restarted(peer) = reason {
+                self.syncing.remove(peer);
+            }
+        }
+    }
+
+    /// Whether this member waits for a result.
+    pub fn is_waiting(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// The number of the state on its way, if one is.
+    pub fn download(&self) -> Option<u64> {
+        self.download
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use starling_topology::RunId;
+
+    use super::*;
+
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    struct Of(u64);
+
+    impl StepResult for Of {
+        fn step(&self) -> u64 {
+            self.0
+        }
+
+        fn bytes(&self) -> usize {
+            0
+        }
+    }
+
+    const ME: PeerId = PeerId([1; 32]);
+    const OTHER: PeerId = PeerId([2; 32]);
+
+    struct Member {
+        steps: Steps<Of, u64>,
+        entry: Entry,
+        snapshots: Snapshots<u64>,
+        view: View,
+    }
+
+    impl Member {
+        fn after(step: u64) -> Self {
+            let view = View::found(RunId([1; 32]), ME).succeed([ME, OTHER]);
+            Self { steps: Steps::new(step, 9), entry: Entry::new(ME), snapshots: Snapshots::default(), view }
+        }
+
+        fn enter(&mut self, step: u64, catch_up: CatchUp, syncing: &[PeerId]) -> Action {
+            let resumption = Resumption { view: self.view.clone(), step, catch_up, syncing: syncing.to_vec() };
+            self.entry.enter(&mut self.steps, &mut self.snapshots, &resumption)
+        }
+
+        fn is_open(&self) -> bool {
+            self.steps.gate().last.is_none()
+        }
+    }
+
+    #[test]
+    fn a_member_goes_on_only_from_where_it_stands() {
+        let mut member = Member::after(3);
+        assert_eq!((member.enter(3, CatchUp::Current, &[]), member.is_open()), (Action::GoOn, true));
+        let mut member = Member::after(3);
+        assert!(matches!(member.enter(4, CatchUp::Current, &[]), Action::Unable(_)) && !member.is_open());
+    }
+
+    #[test]
+    fn steps_wait_for_a_result_and_a_hold_gives_it_up() {
+        let mut member = Member::after(3);
+        let asked = member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]);
+        assert_eq!(asked, Action::FetchResult { number: 1, step: 4, from: vec![OTHER] });
+        assert!(!member.is_open() && member.entry.is_waiting());
+        let Member { steps, entry, .. } = &mut member;
+        assert_eq!(entry.fetched(steps, 2, Ok(Of(4))), None, "of another fetch");
+        assert_eq!(entry.fetched(steps, 1, Ok(Of(4))), Some(Action::GoOn));
+        assert!(member.is_open() && member.steps.progress().step == 4);
+
+        let mut member = Member::after(3);
+        member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]);
+        let Member { steps, entry, .. } = &mut member;
+        assert_eq!(entry.hold(steps, Hold::Now, true).map(|held| held.step), Some(3));
+        assert_eq!(entry.fetched(steps, 1, Ok(Of(4))), None, "it would move past where it says that it stands");
+        assert_eq!(steps.progress().step, 3);
+
+        let mut member = Member::after(3);
+        member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]);
+        let Member { steps, entry, .. } = &mut member;
+        assert!(matches!(entry.fetched(steps, 1, Ok(Of(5))), Some(Action::Unable(_))), "not the next one");
+        assert!(!member.is_open());
+    }
+
+    #[test]
+    fn steps_run_while_the_state_is_on_its_way() {
+        let mut member = Member::after(0);
+        let asked = member.enter(7, CatchUp::State { from: vec![OTHER] }, &[ME]);
+        let generation = member.view.generation;
+        assert_eq!(asked, Action::FetchState { number: 1, generation, step: 7, from: vec![OTHER] });
+        assert!(member.is_open() && !member.steps.progress().has_state && member.snapshots.is_empty());
+        let Member { steps, entry, .. } = &mut member;
+        assert_eq!(entry.arrived(steps, 1, Ok(7)), Some(Action::GoOn));
+        assert_eq!(entry.arrived(steps, 1, Ok(7)), None, "once");
+    }
+
+    #[test]
+    fn the_initial_state_is_drawn_not_fetched() {
+        let mut member = Member::after(0);
+        member.steps = Steps::without_state(9);
+        assert_eq!(member.enter(0, CatchUp::State { from: vec![OTHER] }, &[ME]), Action::GoOnFromInitial);
+        assert!(member.steps.progress().has_state);
+    }
+
+    #[test]
+    fn a_snapshot_is_kept_for_those_who_begin_to_sync() {
+        let mut member = Member::after(3);
+        member.enter(3, CatchUp::Current, &[OTHER]);
+        assert_eq!(member.snapshots.len(), 1);
+        member.steps.hold(Hold::Now, true);
+        member.enter(3, CatchUp::Current, &[OTHER]);
+        assert_eq!(member.snapshots.len(), 1, "it is on its way to that one already");
+        member.entry.changed(&[Reason::Left(OTHER)]);
+        member.steps.hold(Hold::Now, true);
+        member.steps.deliver(Of(4)).expect("the next one");
+        member.enter(4, CatchUp::Current, &[OTHER]);
+        assert_eq!(member.snapshots.len(), 2, "it came back, and needs the state anew");
+        member.steps.hold(Hold::Now, true);
+        member.enter(4, CatchUp::Current, &[]);
+        assert!(member.snapshots.is_empty());
+    }
+}

@@ -1,0 +1,15 @@
+//! What one member of a run does, without threads, sockets, files or clocks: whoever drives it has those.
+//!
+//! [`Membership`](starling_topology::Membership) decides who is in the run. Here is what a member does in its views:
+//! [`Steps`] decides when a step is computed, contributed, **committed** and applied, and where the steps are held;
+//! [`Entry`] decides what a member fetches before, or while, it takes steps in a new view, and [`Snapshots`] which states it
+//! has ready for others. `starling-node` executes what they say with threads and sockets, `starling-sims` with counts in
+//! virtual time.
+
+mod entry;
+mod snapshots;
+mod steps;
+
+pub use entry::{Action, Entry};
+pub use snapshots::{Found, MAX_SNAPSHOTS, Snapshots, UNLIMITED_AFTER};
+pub use steps::{ActiveView, Cursor, Gate, MIN_KEPT, Members, Notice, StepResult, Steps, Task, Turnout};

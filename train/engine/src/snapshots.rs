@@ -1,0 +1,119 @@
+//! States that joiners download: which ones a member has ready.
+
+use std::collections::BTreeMap;
+
+use starling_topology::Generation;
+
+use crate::MIN_KEPT;
+
+/// Snapshots kept at a time. A joiner whose snapshot makes room for newer ones joins again.
+pub const MAX_SNAPSHOTS: usize = 3;
+/// So many steps after a snapshot, it is to be handed out without a limit. A joiner keeps the results of all steps since,
+/// and in a fast run a slow download would never end: before it did, there would be no room for more of them.
+pub const UNLIMITED_AFTER: u64 = MIN_KEPT as u64 / 2;
+
+/// What is there of a step's state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found<T> {
+    /// It will not come.
+    Nothing,
+    /// It is on its way.
+    Later,
+    /// All of it.
+    Here(T),
+}
+
+/// The snapshots of one member. `T` is one, behind a handle that is cheap to clone.
+#[derive(Debug)]
+pub struct Snapshots<T> {
+    /// By step; `None` while a snapshot is being made.
+    kept: BTreeMap<u64, Option<T>>,
+    /// The newest view in which this member knows which snapshots are needed.
+    entered: Generation,
+}
+
+impl<T> Default for Snapshots<T> {
+    fn default() -> Self {
+        Self { kept: BTreeMap::new(), entered: Generation(0) }
+    }
+}
+
+impl<T: Clone> Snapshots<T> {
+    /// What joiners of this view need was said by [`Self::expect`] or [`Self::clear`].
+    pub fn enter(&mut self, generation: Generation) {
+        self.entered = generation;
+    }
+
+    /// The state after `step` will be handed in.
+    pub fn expect(&mut self, step: u64) {
+        self.kept.entry(step).or_default();
+        while self.kept.len() > MAX_SNAPSHOTS {
+            self.kept.pop_first();
+        }
+    }
+
+    /// Takes the snapshot of the state after `step`, unless nobody wants it any more.
+    pub fn put(&mut self, step: u64, snapshot: T) {
+        self.kept.entry(step).and_modify(|kept| *kept = Some(snapshot));
+    }
+
+    /// Nobody needs any.
+    pub fn clear(&mut self) {
+        self.kept.clear();
+    }
+
+    /// Nobody needs those of earlier steps. One of `step` may have been asked for since.
+    pub fn clear_before(&mut self, step: u64) {
+        self.kept.retain(|kept, _| *kept >= step);
+    }
+
+    /// The snapshot of the state after `step`, for a joiner that entered with the view of `generation`.
+    pub fn after(&self, generation: Generation, step: u64) -> Found<T> {
+        match self.kept.get(&step) {
+            // The joiner is there already, and this member is not.
+            None if generation > self.entered => Found::Later,
+            None => Found::Nothing,
+            Some(None) => Found::Later,
+            Some(Some(snapshot)) => Found::Here(snapshot.clone()),
+        }
+    }
+
+    /// Those that are there.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.kept.values().flatten()
+    }
+
+    /// How many there are, those included that are being made.
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Whether nobody wants any.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_make_room_and_what_nobody_expects_is_dropped() {
+        let mut snapshots = Snapshots::default();
+        (1..=4).for_each(|step| snapshots.expect(step));
+        (1..=4).for_each(|step| snapshots.put(step, step));
+        let early = snapshots.after(Generation(2), 1);
+        assert_eq!(early, Found::Later, "this member does not know yet what joiners of that view need");
+        snapshots.enter(Generation(2));
+        let after = |snapshots: &Snapshots<u64>, step| snapshots.after(Generation(2), step);
+        assert_eq!((after(&snapshots, 1), after(&snapshots, 2)), (Found::Nothing, Found::Here(2)));
+        snapshots.clear_before(4);
+        assert_eq!((after(&snapshots, 3), after(&snapshots, 4)), (Found::Nothing, Found::Here(4)));
+        snapshots.expect(5);
+        assert_eq!((after(&snapshots, 5), snapshots.len()), (Found::Later, 2));
+        snapshots.clear();
+        snapshots.put(5, 5);
+        assert_eq!((after(&snapshots, 5), snapshots.is_empty()), (Found::Nothing, true));
+    }
+}

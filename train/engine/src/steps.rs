@@ -1,0 +1,416 @@
+//! The life of a step: computed, contributed, reduced, **committed**, applied.
+//!
+//! ```text
+//!   learner -- next: compute, contribute, apply, ... --+        hold, open, deliver -- membership
+//!                                                      v        v
+//!                                                        Steps
+//!                                                          ^
+//!                                     complete: the result is here | gate: stop what is not admitted
+//!                                                       reducer
+//! ```
+//!
+//! A step is committed on this member in the instant in which its operation completes here while the gate admits it. So
+//! the question "where do you stand?" is answered at once, however long the learner computes; it applies committed results
+//! in order, when it comes to them.
+
+mod syncing;
+mod task;
+#[cfg(test)]
+mod tests;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use starling_run::ResultRecord;
+use starling_topology::{Hold, Progress, View, ViewId};
+
+pub use syncing::MIN_KEPT;
+use syncing::Syncing;
+pub use task::{ActiveView, Cursor, Gate, Members, Task};
+
+/// What all members of a view have after a reduction, behind a handle that is cheap to clone.
+pub trait StepResult: Clone {
+    /// The step that it is of.
+    fn step(&self) -> u64;
+    /// How much memory it takes, in bytes.
+    fn bytes(&self) -> usize;
+}
+
+/// What the driver is to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// The steps stand, as the hold asked.
+    Held(Progress),
+    /// More results wait for the state than fit in memory: the state can't be had in this view.
+    TooFarBehind,
+}
+
+/// Whether a member that is syncing takes part in the next step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Turnout {
+    /// It contributes nothing to this step of this view, so that the others can go on: once in each step and view.
+    Contribute(ActiveView, u64),
+    /// Not yet.
+    Wait,
+    /// It is not syncing any more, or is to end.
+    Over,
+}
+
+/// See the module. `R` is a result, `S` a state.
+#[derive(Debug)]
+pub struct Steps<R, S> {
+    /// The run's last step.
+    last_step: u64,
+    /// The last step committed.
+    step: u64,
+    /// The result of `step`; `None` if the step came with a state.
+    result: Option<R>,
+    /// The number of the active view in which it was reduced here, and found finite; `None` if it came from others, or
+    /// nobody looked.
+    reduced_in: Option<u64>,
+    gate: Gate,
+    /// A hold that is answered once this step is committed.
+    awaited: Option<u64>,
+    active: Option<ActiveView>,
+    entered: u64,
+    /// The step whose operation is under way in the active view.
+    submitted: Option<u64>,
+    /// Whether there is a state, be it one that is to be replaced.
+    has_state: bool,
+    /// While the state is being downloaded.
+    syncing: Option<Syncing<R, S>>,
+    /// How many states were asked for.
+    syncs: u64,
+    /// Joiners want the state after this step.
+    snapshot: Option<u64>,
+    notice: Option<Notice>,
+    stop: Option<bool>,
+}
+
+impl<R: StepResult, S> Steps<R, S> {
+    /// Of a member that stands after `step`, in a run of `last_step` steps. They are held.
+    pub fn new(step: u64, last_step: u64) -> Self {
+        Self {
+            last_step,
+            step,
+            result: None,
+            reduced_in: None,
+            gate: Gate { view: None, last: Some(step) },
+            awaited: None,
+            active: None,
+            entered: 0,
+            submitted: None,
+            has_state: true,
+            syncing: None,
+            syncs: 0,
+            snapshot: None,
+            notice: None,
+            stop: None,
+        }
+    }
+
+    /// Of a member that holds no state but the initial one, and may not go on from that unless its view does.
+    pub fn without_state(last_step: u64) -> Self {
+        Self { has_state: false, ..Self::new(0, last_step) }
+    }
+
+    /// Where this member stands.
+    pub fn progress(&self) -> Progress {
+        let has_result = self.result.as_ref().is_some_and(|result| result.step() == self.step);
+        Progress { step: self.step, has_state: self.has_state && self.syncing.is_none(), has_result }
+    }
+
+    /// Whether the steps stand.
+    pub fn is_held(&self) -> bool {
+        self.gate.last == Some(self.step)
+    }
+
+    /// Whether this member stands before the first step, so that its state is the initial one.
+    pub(crate) fn is_initial(&self) -> bool {
+        self.step == 0 && self.syncing.is_none()
+    }
+
+    /// The run goes on from the initial state.
+    pub(crate) fn draw_initial(&mut self) {
+        self.has_state = true;
+    }
+
+    /// What may be committed.
+    pub fn gate(&self) -> Gate {
+        self.gate
+    }
+
+    /// The view in which steps run, or ran last.
+    pub fn active(&self) -> Option<&ActiveView> {
+        self.active.as_ref()
+    }
+
+    /// The newest result, for a member that lacks it.
+    pub fn result(&self) -> Option<&R> {
+        self.result.as_ref()
+    }
+
+    /// What has happened since the last notice.
+    pub fn take_notice(&mut self) -> Option<Notice> {
+        self.notice.take()
+    }
+
+    /// Whether something has.
+    pub fn has_notice(&self) -> bool {
+        self.notice.is_some()
+    }
+
+    // --- The membership's side. ---
+
+    /// Holds the steps. `Some` if they stand already; else [`Notice::Held`] follows, unless a newer hold replaces this one.
+    /// `is_whole` says whether all of the contribution to the operation under way is there.
+    pub fn hold(&mut self, hold: Hold, is_whole: bool) -> Option<Progress> {
+        // Others have to wait for a gradient that is still being computed, which the next view can use as well.
+        let is_next = |step: &u64| is_whole && *step == self.step + 1 && self.gate.admits(*step);
+        let under_way = self.submitted.filter(is_next);
+        let last = match hold {
+            Hold::Now => self.step,
+            Hold::Boundary => under_way.unwrap_or(self.step),
+            Hold::After(step) => step.max(self.step),
+        };
+        self.gate.last = Some(last);
+        self.awaited = (last > self.step).then_some(last);
+        // An answer to an older hold would be taken for one to this.
+        self.notice.take_if(|notice| matches!(notice, Notice::Held(_)));
+        self.awaited.is_none().then(|| self.progress())
+    }
+
+    /// Lets steps run in `view`. With `snapshot`, the learner hands out its state before it changes.
+    pub fn open(&mut self, view: &View, snapshot: bool) {
+        self.entered += 1;
+        let (number, members) = (self.entered, Arc::from(view.members()));
+        self.active = Some(ActiveView { number, generation: view.generation, view: view.id(), members });
+        self.gate = Gate { view: Some(view.id()), last: None };
+        (self.awaited, self.submitted) = (None, None);
+        if snapshot && self.syncing.is_none() {
+            self.snapshot = Some(self.step);
+        }
+    }
+
+    /// No step runs until the next [`Self::open`]: this member is in no view.
+    pub fn close(&mut self) {
+        self.gate = Gate { view: None, last: Some(self.step) };
+        (self.active, self.submitted, self.awaited, self.snapshot) = (None, None, None, None);
+    }
+
+    /// The state will be replaced by the one after `step`, which is yet to come: results are kept until then. Returns
+    /// the number to hand it over with.
+    pub fn sync(&mut self, step: u64) -> u64 {
+        self.syncs += 1;
+        self.step = step;
+        (self.result, self.submitted, self.snapshot) = (None, None, None);
+        (self.gate.last, self.has_state) = (Some(step), true);
+        self.syncing = Some(Syncing::new(self.syncs));
+        self.syncs
+    }
+
+    /// Hands over the state asked for as `number`; false if it is not wanted any more.
+    pub fn arrive(&mut self, number: u64, state: S) -> bool {
+        let wanted = self.syncing.as_mut().filter(|syncing| syncing.number == number);
+        wanted.map(|syncing| syncing.arrive(state)).is_some()
+    }
+
+    /// Takes in the result of the next step, which another member has committed.
+    ///
+    /// # Errors
+    /// The result, if it is not the next step's.
+    pub fn deliver(&mut self, result: R) -> Result<Option<R>, R> {
+        if result.step() == self.step + 1 { Ok(self.commit(result, None)) } else { Err(result) }
+    }
+
+    /// Ends the learner once it is through with what it is at.
+    pub fn stop(&mut self, evaluate: bool) {
+        self.gate.last = Some(self.step);
+        self.stop = Some(evaluate);
+    }
+
+    /// Whether the learner is to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.is_some()
+    }
+
+    // --- The reducer's side. ---
+
+    /// The active view, if it is `view` and the operation of `step` is under way in it.
+    pub fn under_way(&self, view: ViewId, step: u64) -> Option<&ActiveView> {
+        self.active.as_ref().filter(|active| active.view == view && self.submitted == Some(step))
+    }
+
+    /// The operation under way: the number of its active view, and its step.
+    pub fn operation(&self) -> Option<(u64, u64)> {
+        Some((self.active.as_ref()?.number, self.submitted?))
+    }
+
+    /// The active view, if it is `view` and the operation of `step` may complete in it.
+    pub fn admits(&self, view: ViewId, step: u64) -> Option<&ActiveView> {
+        let is_admitted = self.gate.view == Some(view) && step == self.step + 1 && self.gate.admits(step);
+        self.active.as_ref().filter(|active| is_admitted && active.view == view)
+    }
+
+    /// Commits a step that this member's gate [`admits`](Self::admits): its operation is complete here. `is_finite` says
+    /// whether somebody has looked at all of the result. Returns the result before it.
+    ///
+    /// # Panics
+    /// If the gate does not admit it: nothing may be committed that a promise says is not.
+    pub fn complete(&mut self, view: ViewId, result: R, is_finite: bool) -> Option<R> {
+        let number = self.admits(view, result.step()).map(|active| active.number);
+        let number = number.expect("invariant: only what is admitted is completed");
+        self.commit(result, Some(number).filter(|_| is_finite))
+    }
+
+    fn commit(&mut self, result: R, reduced_in: Option<u64>) -> Option<R> {
+        self.step = result.step();
+        (self.reduced_in, self.submitted) = (reduced_in, None);
+        let has_room = self.syncing.as_mut().is_none_or(|syncing| syncing.keep(result.clone()));
+        let older = self.result.replace(result);
+        if !has_room {
+            self.notice = Some(Notice::TooFarBehind);
+        } else if self.awaited.take_if(|awaited| *awaited <= self.step).is_some() {
+            self.notice = Some(Notice::Held(self.progress()));
+        }
+        older
+    }
+
+    // --- The learner's side. ---
+
+    /// What the learner is to do next, if anything.
+    pub fn next(&mut self, cursor: &mut Cursor) -> Option<Task<R, S>> {
+        if let Some(evaluate) = self.stop {
+            return Some(Task::Stop { evaluate });
+        }
+        if let Some(syncing) = &mut self.syncing {
+            if let Some(next) = syncing.next() {
+                return Some(next);
+            }
+            if !syncing.is_through() {
+                return None;
+            }
+            self.syncing = None;
+            return Some(Task::Synced);
+        }
+        // Until the first step is committed, it belongs to the members of the newest view.
+        if cursor.step == 0
+            && self.step == 0
+            && let Some(active) = self.active.as_ref().filter(|active| active.number != cursor.begun)
+        {
+            cursor.begun = active.number;
+            return Some(Task::Begin { members: active.members.clone() });
+        }
+        if self.snapshot.take_if(|step| *step == cursor.step).is_some() {
+            return Some(Task::Snapshot);
+        }
+        if let Some(result) = self.result.as_ref().filter(|result| result.step() == cursor.step + 1) {
+            return Some(Task::Apply { result: result.clone(), reduced_in: self.reduced_in });
+        }
+        let active = self.active.as_ref()?;
+        if cursor.step != self.step {
+            return None;
+        }
+        let pending = cursor.step + 1;
+        if pending > self.last_step {
+            let is_news = cursor.finished != active.number;
+            cursor.finished = active.number;
+            return is_news.then_some(Task::Finished);
+        }
+        if !cursor.prepared {
+            return Some(Task::Compute);
+        }
+        if cursor.contributed == active.number {
+            let is_idle = !std::mem::replace(&mut cursor.loaded, true) && pending < self.last_step;
+            return is_idle.then(|| Task::LoadAhead { members: active.members.clone() });
+        }
+        if !self.gate.admits(pending) {
+            return None;
+        }
+        cursor.contributed = active.number;
+        Some(Task::Contribute(active.clone()))
+    }
+
+    /// Whether the learner, which has nothing else to do, may work ahead with parts of the result of the step under way.
+    pub fn may_work_ahead(&self, cursor: &Cursor) -> bool {
+        let is_next = self.submitted == Some(cursor.step + 1) && cursor.step == self.step;
+        self.stop.is_none() && self.syncing.is_none() && is_next && cursor.prepared
+    }
+
+    /// The view in which the step that is about to be computed can be contributed to at once, while it is computed: once in
+    /// each view, and never alone.
+    pub fn contribute_early(&self, cursor: &mut Cursor) -> Option<ActiveView> {
+        let in_need = |active: &&ActiveView| !active.is_alone() && active.number != cursor.contributed;
+        let active = self.active.as_ref().filter(in_need)?;
+        let step = cursor.step + 1;
+        let is_assigned = cursor.step > 0 || cursor.begun == active.number;
+        if self.stop.is_some() || self.syncing.is_some() || cursor.step != self.step || !is_assigned {
+            return None;
+        }
+        if step > self.last_step || !self.gate.admits(step) {
+            return None;
+        }
+        cursor.contributed = active.number;
+        Some(active.clone())
+    }
+
+    /// Takes note that the active view of this `number` gets this member's contribution to `step`. False if that view is
+    /// over, or has it: then the contribution is of no use.
+    pub fn submit(&mut self, number: u64, step: u64) -> bool {
+        let is_current = self.active.as_ref().is_some_and(|active| active.number == number);
+        let is_due = self.submitted.is_none() && step == self.step + 1 && self.gate.admits(step);
+        if is_current && is_due {
+            self.submitted = Some(step);
+        }
+        is_current && is_due
+    }
+
+    /// What a member does for the others' next step while it syncs for the `number`th time.
+    pub fn take_part(&self, number: u64) -> Turnout {
+        if self.stop.is_some() || self.syncing.as_ref().is_none_or(|syncing| syncing.number != number) {
+            return Turnout::Over;
+        }
+        let step = self.step + 1;
+        let is_due = self.submitted.is_none() && self.gate.admits(step) && step <= self.last_step;
+        match self.active.as_ref().filter(|_| is_due) {
+            Some(active) => Turnout::Contribute(active.clone(), step),
+            None => Turnout::Wait,
+        }
+    }
+
+    /// Takes over the snapshot that joiners want, once it is of a step that `is_here`: for whoever has the state beside the
+    /// learner, which may be busy for long.
+    pub fn take_snapshot(&mut self, is_here: impl Fn(u64) -> bool) -> Option<u64> {
+        self.snapshot.take_if(|step| is_here(*step))
+    }
+}
+
+impl StepResult for ResultRecord {
+    fn step(&self) -> u64 {
+        self.step
+    }
+
+    fn bytes(&self) -> usize {
+        size_of_val(self.mean.as_slice())
+    }
+}
+
+impl<T: StepResult> StepResult for Arc<T> {
+    fn step(&self) -> u64 {
+        T::step(self)
+    }
+
+    fn bytes(&self) -> usize {
+        T::bytes(self)
+    }
+}
+
+impl<T: StepResult> StepResult for Rc<T> {
+    fn step(&self) -> u64 {
+        T::step(self)
+    }
+
+    fn bytes(&self) -> usize {
+        T::bytes(self)
+    }
+}

@@ -1,0 +1,293 @@
+//! What is committed, and when; and what the learner is told then.
+
+use starling_topology::{PeerId, RunId};
+
+use super::*;
+
+/// The result of a step, and nothing in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Of(u64);
+
+impl StepResult for Of {
+    fn step(&self) -> u64 {
+        self.0
+    }
+
+    fn bytes(&self) -> usize {
+        1 << 24
+    }
+}
+
+fn peer(name: u8) -> PeerId {
+    PeerId([name; 32])
+}
+
+fn view(members: &[u8]) -> View {
+    View::found(RunId([1; 32]), peer(1)).succeed(members.iter().map(|name| peer(*name)))
+}
+
+fn progress(step: u64, has_result: bool) -> Progress {
+    Progress { step, has_state: true, has_result }
+}
+
+/// A member whose learner does all that it is told at once, and whose reducer does nothing by itself.
+struct Member {
+    steps: Steps<Of, u64>,
+    cursor: Cursor,
+    applied: Vec<u64>,
+    reduced_in: Option<u64>,
+    snapshots: Vec<u64>,
+    /// The steps that it contributed to, and in which active view.
+    contributed: Vec<(u64, u64)>,
+    begun: Vec<usize>,
+    loaded_ahead: usize,
+    finished: usize,
+}
+
+impl Member {
+    fn new() -> Self {
+        Self {
+            steps: Steps::new(0, 9),
+            cursor: Cursor::default(),
+            applied: Vec::new(),
+            reduced_in: None,
+            snapshots: Vec::new(),
+            contributed: Vec::new(),
+            begun: Vec::new(),
+            loaded_ahead: 0,
+            finished: 0,
+        }
+    }
+
+    /// In a view of two, with its contribution to step 1.
+    fn of_two() -> (Self, ViewId) {
+        let (mut member, view) = (Self::new(), view(&[1, 2]));
+        member.steps.open(&view, false);
+        member.work();
+        assert_eq!(member.contributed, [(1, 1)]);
+        (member, view.id())
+    }
+
+    fn work(&mut self) {
+        while let Some(task) = self.steps.next(&mut self.cursor) {
+            match task {
+                Task::Stop { .. } => return,
+                Task::Load(step) => self.cursor = Cursor::after(step),
+                Task::Synced => self.cursor.prepared = false,
+                Task::Begin { members } => self.begun.push(members.len()),
+                Task::Snapshot => self.snapshots.push(self.cursor.step),
+                Task::Apply { result, reduced_in } => {
+                    assert_eq!(result.step(), self.cursor.step + 1, "in order");
+                    self.reduced_in = reduced_in;
+                    self.applied.push(result.step());
+                    self.cursor = Cursor::after(result.step());
+                }
+                Task::Finished => self.finished += 1,
+                Task::Compute => self.cursor.prepared = true,
+                Task::Contribute(active) => {
+                    let step = self.cursor.step + 1;
+                    assert!(self.steps.submit(active.number, step));
+                    assert!(!self.steps.submit(active.number, step), "once in each view");
+                    self.contributed.push((step, active.number));
+                }
+                Task::LoadAhead { .. } => self.loaded_ahead += 1,
+            }
+        }
+    }
+
+    fn complete(&mut self, view: ViewId, step: u64) {
+        assert!(self.steps.admits(view, step).is_some());
+        self.steps.complete(view, Of(step), true);
+        self.work();
+    }
+}
+
+#[test]
+fn a_step_is_committed_when_its_operation_completes_and_only_while_the_gate_admits_it() {
+    let (mut member, view) = Member::of_two();
+    assert_eq!(member.steps.progress(), progress(0, false));
+    assert!(member.steps.admits(ViewId([9; 32]), 1).is_none(), "another view's");
+    assert!(member.steps.admits(view, 2).is_none(), "another step's");
+    assert_eq!(member.steps.complete(view, Of(1), true), None);
+    assert_eq!(
+        (member.steps.progress(), member.applied.len()),
+        (progress(1, true), 0),
+        "before the learner applies it"
+    );
+    member.work();
+    assert_eq!((&member.applied[..], member.reduced_in, member.loaded_ahead), (&[1][..], Some(1), 2));
+    assert_eq!(member.contributed, [(1, 1), (2, 1)]);
+    assert_eq!(member.steps.hold(Hold::Now, true), Some(progress(1, true)));
+    assert!(member.steps.admits(view, 2).is_none(), "the promise says that step 1 was the last");
+}
+
+#[test]
+fn a_boundary_waits_for_a_contribution_that_is_whole() {
+    let (mut member, view) = Member::of_two();
+    assert_eq!(member.steps.hold(Hold::Boundary, true), None, "all others may have it");
+    member.complete(view, 1);
+    assert_eq!(member.steps.take_notice(), Some(Notice::Held(progress(1, true))));
+    assert_eq!(member.contributed.len(), 1, "the next step waits for the next view");
+    assert_eq!(member.steps.hold(Hold::Boundary, true), Some(progress(1, true)), "nothing is under way");
+    assert_eq!(member.steps.hold(Hold::After(1), true), Some(progress(1, true)));
+    let (mut member, _) = Member::of_two();
+    assert_eq!(member.steps.hold(Hold::Boundary, false), Some(progress(0, false)), "the next view can have it");
+}
+
+#[test]
+fn a_newer_hold_replaces_an_older_one() {
+    let (mut member, view) = Member::of_two();
+    assert_eq!(member.steps.hold(Hold::After(1), true), None);
+    assert_eq!(member.steps.hold(Hold::Now, true), Some(progress(0, false)));
+    assert!(member.steps.admits(view, 1).is_none() && !member.steps.has_notice());
+    let (mut member, view) = Member::of_two();
+    assert_eq!(member.steps.hold(Hold::After(1), true), None);
+    member.complete(view, 1);
+    assert_eq!(member.steps.hold(Hold::After(2), true), None);
+    assert!(!member.steps.has_notice(), "an answer to an older hold would be taken for one to this");
+}
+
+#[test]
+fn a_gradient_outlives_its_view() {
+    let (mut member, _) = Member::of_two();
+    member.steps.hold(Hold::Now, true);
+    member.steps.deliver(Of(1)).expect("the next one");
+    member.steps.open(&view(&[1, 3]), true);
+    member.work();
+    assert_eq!((&member.applied[..], &member.snapshots[..]), (&[1][..], &[1][..]), "applied, then a snapshot");
+    // The same step again, in another view, from the same gradient.
+    member.steps.hold(Hold::Now, true);
+    member.steps.open(&view(&[1, 4]), false);
+    assert!(member.cursor.prepared);
+    member.work();
+    assert_eq!(member.contributed, [(1, 1), (2, 2), (2, 3)]);
+}
+
+#[test]
+fn a_step_can_be_contributed_to_while_it_is_computed() {
+    let mut member = Member::new();
+    assert!(member.steps.contribute_early(&mut member.cursor).is_none(), "no view yet");
+    member.steps.open(&view(&[1, 2]), false);
+    let cursor = &mut member.cursor;
+    assert!(member.steps.contribute_early(cursor).is_none(), "nothing is assigned to this view's members yet");
+    assert!(matches!(member.steps.next(cursor), Some(Task::Begin { .. })));
+    let active = member.steps.contribute_early(cursor).expect("the first step");
+    assert!(member.steps.submit(active.number, 1));
+    assert!(member.steps.contribute_early(cursor).is_none(), "once in each view");
+    assert!(!member.steps.may_work_ahead(cursor), "it computes");
+    cursor.prepared = true;
+    assert!(matches!(member.steps.next(cursor), Some(Task::LoadAhead { .. })));
+    assert_eq!((member.steps.next(cursor), member.steps.may_work_ahead(cursor)), (None, true));
+    member.steps.hold(Hold::Boundary, false);
+    member.steps.open(&view(&[1, 2, 3]), false);
+    assert!(matches!(member.steps.next(cursor), Some(Task::Begin { .. })));
+    assert!(matches!(member.steps.next(cursor), Some(Task::Contribute(_))), "the gradient is at hand");
+    let mut alone = Member::new();
+    alone.steps.open(&view(&[1]), false);
+    alone.steps.next(&mut alone.cursor);
+    assert!(alone.steps.contribute_early(&mut alone.cursor).is_none(), "there is nobody to send to");
+}
+
+#[test]
+fn only_the_next_result_is_taken() {
+    let (mut member, _) = Member::of_two();
+    assert_eq!(member.steps.deliver(Of(2)), Err(Of(2)));
+    assert_eq!(member.steps.deliver(Of(1)), Ok(None));
+    assert_eq!(member.steps.deliver(Of(1)), Err(Of(1)));
+    assert_eq!(member.steps.progress(), progress(1, true));
+}
+
+#[test]
+fn who_downloads_the_state_keeps_up_without_it() {
+    let (mut member, view) = (Member::new(), view(&[1, 2]));
+    let number = member.steps.sync(4);
+    member.steps.open(&view, true);
+    assert!(!member.steps.progress().has_state);
+    for step in 5..=7 {
+        member.work();
+        let Turnout::Contribute(active, due) = member.steps.take_part(number) else { panic!("a step to take part in") };
+        assert!(due == step && member.steps.submit(active.number, due));
+        assert_eq!(member.steps.take_part(number), Turnout::Wait, "once");
+        member.complete(view.id(), step);
+    }
+    assert_eq!((member.applied.len(), member.snapshots.len()), (0, 0));
+    assert!(!member.steps.arrive(number + 1, 9), "another sync's state");
+    assert!(member.steps.arrive(number, 4));
+    member.work();
+    assert_eq!((&member.applied[..], member.steps.progress()), (&[5, 6, 7][..], progress(7, true)));
+    assert_eq!(member.steps.take_part(number), Turnout::Over);
+    assert_eq!(member.contributed, [(8, 1)], "its own");
+}
+
+#[test]
+fn a_newer_sync_replaces_an_older_one_and_what_it_kept() {
+    let mut member = Member::new();
+    let first = member.steps.sync(4);
+    member.steps.deliver(Of(5)).expect("the next one");
+    let second = member.steps.sync(8);
+    assert_eq!(member.steps.take_part(first), Turnout::Over);
+    assert!(!member.steps.arrive(first, 4) && member.steps.arrive(second, 8));
+    member.work();
+    assert_eq!((member.cursor.step, member.applied.len()), (8, 0));
+}
+
+#[test]
+fn results_that_wait_for_a_state_are_bounded() {
+    let mut member = Member::new();
+    member.steps.sync(0);
+    for step in 1..=64 {
+        member.steps.deliver(Of(step)).expect("the next one");
+        assert!(!member.steps.has_notice(), "so many are kept in any case: {step}");
+    }
+    member.steps.deliver(Of(65)).expect("the next one");
+    assert_eq!(member.steps.take_notice(), Some(Notice::TooFarBehind));
+}
+
+#[test]
+fn outside_of_all_views_nothing_runs() {
+    let (mut member, view) = Member::of_two();
+    member.steps.close();
+    assert!(member.steps.admits(view, 1).is_none());
+    member.work();
+    assert!(member.applied.is_empty());
+    assert_eq!(member.steps.hold(Hold::Now, true), Some(progress(0, false)));
+}
+
+#[test]
+fn the_first_step_is_assigned_anew_until_it_is_committed() {
+    let (mut member, _) = Member::of_two();
+    member.steps.open(&view(&[1, 2, 3]), false);
+    member.work();
+    assert_eq!(member.begun, [2, 3]);
+    member.steps.hold(Hold::Now, true);
+    member.steps.deliver(Of(1)).expect("the next one");
+    member.steps.open(&view(&[1, 2]), false);
+    member.work();
+    assert_eq!(member.begun.len(), 2);
+}
+
+#[test]
+fn the_end_is_told_once_in_each_view() {
+    let mut member = Member::new();
+    member.steps = Steps::new(9, 9);
+    member.cursor = Cursor::after(9);
+    member.steps.open(&view(&[1, 2]), false);
+    member.work();
+    assert_eq!(member.finished, 1);
+    member.steps.open(&view(&[1, 2, 3]), false);
+    member.work();
+    assert_eq!((member.finished, member.contributed.len()), (2, 0));
+}
+
+#[test]
+fn who_holds_no_state_says_so_until_one_is_there() {
+    let mut steps = Steps::<Of, u64>::without_state(9);
+    assert!(!steps.progress().has_state);
+    assert_eq!(steps.hold(Hold::Now, true), Some(Progress { step: 0, has_state: false, has_result: false }));
+    let number = steps.sync(3);
+    assert!(steps.arrive(number, 3) && !steps.progress().has_state, "it is not loaded yet");
+    let mut cursor = Cursor::default();
+    assert_eq!(steps.next(&mut cursor), Some(Task::Load(3)));
+    assert_eq!(steps.next(&mut cursor), Some(Task::Synced));
+    assert!(steps.progress().has_state);
+}
