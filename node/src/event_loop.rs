@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use starling_collective::{Codec, LayoutConfig};
-use starling_engine::{Entry, Notice};
+use starling_engine::{Entry, Notice, Standstill};
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::plan::Wish;
 use starling_topology::{
@@ -148,6 +148,7 @@ pub(crate) struct EventLoop {
     traffic: Arc<Traffic>,
     world_size: u32,
     watch: Watch,
+    standstill: Standstill,
     looked: Instant,
 }
 
@@ -166,6 +167,7 @@ impl EventLoop {
         let Company { books, desk, door, observer, .. } = company;
         let me = network.contact().peer;
         let (control, protocol) = (network.control(), network.protocols.probe.clone());
+        let standstill = Standstill::new(config.max_stall);
         let prober = config.probe_links.then(|| Prober::start(control, protocol, inbox.events_in.clone()));
         Self {
             me,
@@ -203,6 +205,7 @@ impl EventLoop {
             traffic: Arc::default(),
             world_size: 0,
             watch: Watch::default(),
+            standstill,
             looked: Instant::now(),
         }
     }
@@ -276,12 +279,14 @@ impl EventLoop {
                     if since > self.look_interval() * LOOKS_MISSED {
                         tracing::warn!(?since, "this process stood still");
                         breath = Some(self.looked + CATCH_BREATH);
+                        self.standstill.begin_anew();
                     }
                     if let Some(end) = self.stalled(since) {
                         return end;
                     }
-                    let step = self.exchange.progress().step;
-                    self.handle(Input::Committed { step });
+                    let (step, operation) = self.exchange.reached();
+                    let waits = self.standstill.look(self.now(), operation, self.traffic.moved());
+                    self.handle(Input::Reached { step, waits });
                 }
                 () = sleep_until(wake_at) => {
                     // A process that was stopped finds its timers expired and its sockets full, in any order.
@@ -353,7 +358,7 @@ impl EventLoop {
             Input::Expired(_)
             | Input::Suspected { .. }
             | Input::Held(_)
-            | Input::Committed { .. }
+            | Input::Reached { .. }
             | Input::Finished { .. }
             | Input::Digest { .. }
             | Input::Located(_)

@@ -81,6 +81,11 @@ impl Inner {
         }
     }
 
+    /// Whether all of the contribution to the operation under way is there.
+    fn is_whole(&self) -> bool {
+        self.coming.as_ref().is_none_or(|coming| *coming.borrow() == 0)
+    }
+
     /// Drops the parts of an operation that is over.
     fn drop_parts(&mut self) {
         if self.parts_of != self.steps.operation() {
@@ -121,10 +126,17 @@ impl Exchange {
         self.lock().steps.progress()
     }
 
+    /// The last step committed here; and the operation under way, as [`Steps::operation`], if all of this member's contribution
+    /// to it is there.
+    pub(crate) fn reached(&self) -> (u64, Option<(u64, u64)>) {
+        let inner = self.lock();
+        (inner.steps.progress().step, inner.steps.operation().filter(|_| inner.is_whole()))
+    }
+
     /// As [`Entry::hold`].
     pub(crate) fn hold(&self, entry: &mut Entry, hold: Hold) -> Option<Progress> {
         let mut inner = self.lock();
-        let is_whole = inner.coming.as_ref().is_none_or(|coming| *coming.borrow() == 0);
+        let is_whole = inner.is_whole();
         let held = entry.hold(&mut inner.steps, hold, is_whole);
         self.settle(&mut inner);
         held

@@ -10,8 +10,9 @@ mod reduction;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
-use starling_engine::{Action, MAX_SNAPSHOTS, Notice, Snapshots, Steps};
+use starling_engine::{Action, MAX_SNAPSHOTS, Notice, Snapshots, Standstill, Steps};
 use starling_topology::plan::Link;
 use starling_topology::{
     CatchUp, Contact, Envelope, Event, Evidence, Generation, Hold, Input, Membership, Output, PeerId, Progress, Reason,
@@ -114,6 +115,9 @@ pub struct Peer {
     held: Option<Progress>,
     place: Option<Rc<Place>>,
     operation: Option<Operation>,
+    standstill: Standstill,
+    /// Segments that came and went.
+    moved: u64,
     /// Tries of the step under way, for a planted fault.
     tries: u32,
     /// The newest view that was told of, and whether it is a fork.
@@ -150,6 +154,8 @@ pub struct Start {
     pub rots: bool,
     /// Whether it computes the last step only once it is [released](Peer::release).
     pub gated: bool,
+    /// The run's longest stall.
+    pub max_stall: Duration,
 }
 
 impl Peer {
@@ -177,6 +183,8 @@ impl Peer {
             held: None,
             place: None,
             operation: None,
+            standstill: Standstill::new(start.max_stall),
+            moved: 0,
             tries: 0,
             changed: None,
             fetch: None,
@@ -306,6 +314,14 @@ impl Peer {
     /// A state was written to the disk, or had no room there.
     pub fn saved(&mut self, now: Time, step: u64) {
         self.take_saved(now, step);
+        self.obey(now);
+    }
+
+    /// It looks how far it is, as it does regularly.
+    pub fn look(&mut self, now: Time) {
+        let is_whole = self.operation.as_ref().is_some_and(|operation| operation.is_whole);
+        let waits = self.standstill.look(now, self.steps.operation().filter(|_| is_whole), self.moved);
+        self.input(now, Input::Reached { step: self.step(), waits });
         self.obey(now);
     }
 

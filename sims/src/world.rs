@@ -419,6 +419,12 @@ impl World {
                 self.heal();
             }
         }
+        for seat in 0..self.hosts.len() {
+            let host = &self.hosts[seat];
+            if host.stopped.is_none() {
+                self.with(seat, host.incarnation, Peer::look);
+            }
+        }
         self.release();
         self.guide_the_lost();
         self.over = self.is_abandoned();

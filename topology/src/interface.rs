@@ -46,10 +46,13 @@ pub enum Input {
         /// The digest.
         digest: Digest,
     },
-    /// This member committed a step. Tells others how far this branch of the run has come; decides nothing else.
-    Committed {
-        /// The step.
+    /// Where this member's steps are: said again and again, and told to others with heartbeats.
+    Reached {
+        /// The last committed step. Says how far this branch of the run has come; decides nothing else.
         step: u64,
+        /// Whether this member waits in vain: all of its contribution to an operation is there, and for `max_stall` nothing
+        /// of the operation has come or gone. If that is so everywhere, a new view begins it anew.
+        waits: bool,
     },
     /// A peer said, proven to be its own word, how it is reached now. Its contact is bounded.
     Located(Contact),

@@ -40,6 +40,7 @@ mod quarantine;
 mod receiving;
 mod rows;
 mod seat;
+mod standstill;
 mod storing;
 mod suspecting;
 mod voting;
@@ -97,6 +98,8 @@ pub struct Membership {
     downloading: bool,
     /// The highest step that we know we have committed.
     reached: u64,
+    /// Whether it waits in vain, as it was told last.
+    waits: bool,
     leaving: bool,
     finished: Option<(u64, Digest)>,
     /// We have heard everybody finish, and wait for goodbyes.
@@ -228,6 +231,7 @@ impl Membership {
             synced: progress.has_state,
             downloading: false,
             reached: progress.step,
+            waits: false,
             leaving: false,
             finished: None,
             parting: false,
@@ -300,12 +304,15 @@ impl Membership {
             // What the driver says of its steps before it has heard what came of them.
             Input::Held(_) | Input::Unable | Input::Suspected { evidence: Evidence::LinkFailed, .. }
                 if self.outbox.moves_on() => {}
-            Input::Committed { .. } | Input::Finished { .. } | Input::Digest { .. } | Input::Synced
+            Input::Reached { .. } | Input::Finished { .. } | Input::Digest { .. } | Input::Synced
                 if self.outbox.begins_anew() => {}
             Input::Suspected { peer, evidence } => self.suspect(now, peer, evidence),
             Input::Held(progress) => self.held(now, progress),
             Input::Unable => self.give_up(now),
-            Input::Committed { step } => self.reached = self.reached.max(step),
+            Input::Reached { step, waits } => {
+                self.reached = self.reached.max(step);
+                self.waits = waits;
+            }
             Input::Finished { step, digest } => self.finish(step, digest),
             Input::Digest { step, digest } => self.compute_digest(step, digest),
             Input::Synced => self.sync(),

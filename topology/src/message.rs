@@ -131,6 +131,8 @@ pub enum Body {
     Heartbeat {
         /// My last committed step, as far as I know.
         step: u64,
+        /// How far it is, at least and in heartbeats, from me to a member that does not wait in vain; 0 if I don't.
+        waiting: u32,
     },
     /// "I had lost you. This is where I stand."
     Hello(Standing),

@@ -86,6 +86,8 @@ pub enum Reason {
     Recovered,
     /// The same members agreed on newer costs of their links.
     Replanned,
+    /// The steps of the same members stood still, or had stopped for somebody who is there after all: they begin anew.
+    StoodStill,
 }
 
 /// The next view and how its members go on.

@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use libp2p::Multiaddr;
@@ -134,6 +134,13 @@ impl Limits {
 pub(crate) struct Traffic {
     pub(crate) sent: AtomicU64,
     pub(crate) received: AtomicU64,
+}
+
+impl Traffic {
+    /// All that has come and gone, in bytes.
+    pub(crate) fn moved(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed).wrapping_add(self.received.load(Ordering::Relaxed))
+    }
 }
 
 /// What all links of a reducer share.

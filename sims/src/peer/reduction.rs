@@ -154,6 +154,7 @@ impl Peer {
 
     fn feed(&mut self, now: Time, from: PeerId, input: collective::Input<Contributions>) {
         let (Some(place), Some(operation)) = (&self.place, &mut self.operation) else { return };
+        self.moved += u64::from(matches!(input, collective::Input::Received { .. }));
         if let Err(violation) = operation.session.handle(input) {
             return self.blame(from, &violation);
         }
@@ -164,6 +165,7 @@ impl Peer {
                     let elements = place.layout.range(&segment).map_or(0, |range| range.len());
                     let (generation, view, step) = (place.view.generation, place.id, operation.step);
                     let segment = Segment { generation, view, step, id: segment, payload, elements };
+                    self.moved += 1;
                     self.effects.push(Effect::Send(place.ring.peer(to), Message::Segment(segment)));
                 }
                 collective::Output::Accumulate { segment, payload } => {

@@ -197,6 +197,7 @@ impl World {
             sabotage: self.sabotage,
             rots: self.plan.rots,
             gated: self.plan.gated,
+            max_stall: self.config.max_stall,
         };
         host.peer = Some(Peer::new(start, Rc::clone(&self.workload), self.early_limit));
         let incarnation = host.incarnation;

@@ -1,6 +1,6 @@
 //! What happens regularly.
 
-use super::Membership;
+use super::{Membership, Steps};
 use crate::interface::Timer;
 use crate::message::{Body, Evidence};
 use crate::time::Time;
@@ -24,14 +24,19 @@ impl Membership {
         let silent = seat.detector.take_silent(now);
         let neighbours = seat.neighbours(me);
         let step = self.reached;
+        let waits = self.waits && self.steps == Steps::Running;
+        let waiting = seat.standstill.count(waits, &neighbours);
         for peer in neighbours {
-            self.send(peer, Body::Heartbeat { step });
+            self.send(peer, Body::Heartbeat { step, waiting });
         }
         self.finish_again();
         self.tell_row();
         self.consider_replanning(now);
         for (peer, silence) in silent {
             self.suspect(now, peer, Evidence::Silent(silence));
+        }
+        if self.seat.as_ref().is_some_and(|seat| seat.standstill.is_general()) {
+            self.seek_change(now);
         }
     }
 }

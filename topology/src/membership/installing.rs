@@ -211,7 +211,8 @@ impl Membership {
                 | Reason::Severed(..)
                 | Reason::Forked
                 | Reason::Recovered
-                | Reason::Replanned => {}
+                | Reason::Replanned
+                | Reason::StoodStill => {}
             }
         }
     }

@@ -223,7 +223,7 @@ impl Membership {
         seat.tried_at = now;
         let apart: Vec<PeerId> = seat.severed_from(me).filter(|peer| !seat.heard.contains(peer)).collect();
         for peer in apart {
-            self.send(peer, Body::Heartbeat { step });
+            self.send(peer, Body::Heartbeat { step, waiting: 0 });
         }
     }
 

@@ -88,8 +88,8 @@ impl Question<'_> {
         view.generation = generation.next();
         view.forked |= self.forked;
         view = self.rows.put_into(view);
-        if reasons.is_empty() && view.costs() != self.view.costs() {
-            reasons.push(Reason::Replanned);
+        if reasons.is_empty() {
+            reasons.push(if view.costs() == self.view.costs() { Reason::StoodStill } else { Reason::Replanned });
         }
         Some(Proposal {
             view,

@@ -23,7 +23,7 @@ impl Membership {
         }) {
             return; // More may come back.
         }
-        let lost = self.misses_somebody();
+        let lost = self.misses_somebody() || seat.standstill.is_general();
         // Who stands still for no known reason has promised, and waits for what comes of it.
         let urgent = lost || (self.steps != Steps::Running && !seat.waiting && !self.is_stopping());
         if !urgent && !self.plans_change() {
@@ -40,7 +40,7 @@ impl Membership {
             let planned =
                 decree.stage == Stage::Stopping || (decree.stage == Stage::Promising && decree.boundary.is_some());
             if planned && lost {
-                self.begin(now, None); // The boundary may be out of reach without whoever is lost.
+                self.begin(now, None); // The boundary may be out of reach, without whoever is lost, or for all.
             }
         } else if (is_turn && (!trusted || due)) || (due && urgent) {
             seat.overruled |= promised.is_some_and(|peer| peer != me);

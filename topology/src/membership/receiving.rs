@@ -152,12 +152,11 @@ impl Membership {
                 Ok(())
             }
             Body::Measured { links } => self.receive_row(from, &links),
-            Body::Heartbeat { .. }
-            | Body::Join(_)
-            | Body::Refuse(_)
-            | Body::Install { .. }
-            | Body::Hello(_)
-            | Body::Outsider { .. } => Ok(()),
+            Body::Heartbeat { waiting, .. } => {
+                seat.standstill.hear(from, waiting);
+                Ok(())
+            }
+            Body::Join(_) | Body::Refuse(_) | Body::Install { .. } | Body::Hello(_) | Body::Outsider { .. } => Ok(()),
         }
     }
 }

@@ -6,6 +6,7 @@ use super::agreement::{Acceptor, Round};
 use super::hearsay::Hearsay;
 use super::planning::Promised;
 use super::rows::Rows;
+use super::standstill::Standstill;
 use crate::config::Config;
 use crate::failure_detector::FailureDetector;
 use crate::id::{Digest, PeerId, ViewId};
@@ -86,6 +87,8 @@ pub(super) struct Seat {
     pub(super) replans: u32,
     /// When we entered the view.
     pub(super) entered: Time,
+    /// Whether all wait in vain.
+    pub(super) standstill: Standstill,
 }
 
 /// A ring link that failed. The next view tries it anew; if it fails again before another step, it is given up.
@@ -143,6 +146,7 @@ impl Seat {
             outdated: false,
             replans: 0,
             entered: now,
+            standstill: Standstill::new(view.members().len(), 2 * NEIGHBOURS),
             id: view.id(),
             ring: Ring::plan(&view),
             precedence: precedence(&view),

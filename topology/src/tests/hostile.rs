@@ -101,7 +101,7 @@ fn random_messages_into_every_state() {
                 9 => Input::Synced,
                 10 if rng.below(3) == 0 => Input::Unable,
                 11 => Input::Digest { step: number(&mut rng), digest: Digest([0; 32]) },
-                12 => Input::Committed { step },
+                12 => Input::Reached { step, waits: step % 2 == 0 },
                 13 if rng.below(2) == 0 => Input::Measured { links: vec![(name(&mut rng), any_link(&mut rng))] },
                 _ => {
                     let view = machine.view().cloned().unwrap_or_else(|| first.clone());
@@ -237,7 +237,7 @@ fn envelope(rng: &mut Rng, view: &View) -> Envelope {
             contacts: some(rng).into_iter().map(contact).collect(),
             fork: (rng.below(4) == 0).then_some(other),
         },
-        13 => Body::Heartbeat { step },
+        13 => Body::Heartbeat { step, waiting: step as u32 },
         14 => Body::Hello(standing),
         15 => Body::Outsider { standing, contacts: some(rng).into_iter().map(contact).collect() },
         16 => Body::Synced,

@@ -8,8 +8,10 @@
 
 mod entry;
 mod snapshots;
+mod standstill;
 mod steps;
 
 pub use entry::{Action, Entry};
 pub use snapshots::{Found, MAX_SNAPSHOTS, Snapshots, UNLIMITED_AFTER};
+pub use standstill::Standstill;
 pub use steps::{ActiveView, Cursor, Gate, MIN_KEPT, Members, Notice, StepResult, Steps, Task, Turnout};
