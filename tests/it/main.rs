@@ -3,6 +3,7 @@
 mod bench;
 mod checkpoints;
 mod churn;
+mod fuzz;
 mod keepers;
 mod links;
 mod members;

@@ -9,6 +9,7 @@
 mod churn;
 mod dice;
 mod fleet;
+mod fuzz;
 mod goodput;
 mod joining;
 mod overhead;
@@ -24,6 +25,7 @@ mod wire;
 pub use churn::Churn;
 pub use dice::Dice;
 pub use fleet::{Fleet, Plan};
+pub use fuzz::{Circumstances, Disk, Findings, Fuzz, FuzzReport, Judge, Move, Schedule, Way};
 pub use goodput::Goodput;
 pub use joining::Joining;
 pub use overhead::Overhead;

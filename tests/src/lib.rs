@@ -22,6 +22,7 @@ mod wan;
 pub use feed::{Ear, Feed, Heard, Word};
 pub use lan::{Host, Lan};
 pub use machine::{Machine, Shared};
+pub use namespace::mounting;
 pub use owned_child::OwnedChild;
 pub use peer::{Outcome, Peer, PeerOptions, audit, checkpoints, newest_stable, starling};
 pub use wan::{FarLink, Wan};

@@ -1,5 +1,6 @@
 //! A network namespace, held by a process.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -12,6 +13,21 @@ use crate::owned_child::OwnedChild;
 /// Why there may be none.
 pub(crate) const WHAT_THEY_NEED: &str =
     "can't make network namespaces (they need Linux, util-linux, iproute2, and root or user namespaces)";
+
+/// A command that runs `program` where it may mount, and where what it mounts is seen by nobody else and goes with it;
+/// none, if there is no such place here.
+pub fn mounting(program: impl AsRef<OsStr>) -> Option<Command> {
+    let enter = |program: &OsStr| {
+        let mut command = Command::new("unshare");
+        let is_root = fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0);
+        command.args(if is_root { [].as_slice() } else { &["--user", "--map-root-user"] });
+        command.args(["--mount", "--propagation", "private", "--"]).arg(program);
+        command
+    };
+    let mut trial = enter(OsStr::new("mount"));
+    trial.args(["-t", "tmpfs", "none"]).arg(std::env::temp_dir()).stdout(Stdio::null()).stderr(Stdio::null());
+    trial.status().is_ok_and(|status| status.success()).then(|| enter(program.as_ref()))
+}
 
 /// One network namespace.
 #[derive(Debug)]

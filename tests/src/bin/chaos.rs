@@ -1,12 +1,15 @@
 //! `chaos`: experiments with real processes that are killed, stopped, cut off and started again.
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use starling_tests::chaos::{Churn, Goodput, Joining, Overhead, Overlap, Partition, Restart, Verdict, Wire};
-use starling_tests::{FarLink, switch};
+use starling_tests::chaos::{
+    Churn, Fuzz, Goodput, Joining, Overhead, Overlap, Partition, Restart, Schedule, Verdict, Wire,
+};
+use starling_tests::{FarLink, mounting, switch};
 
 /// A small model: steps that are mostly messages, and more of them than any experiment takes.
 const MODEL: &str = "--model mlp:64 --steps 100000000";
@@ -26,7 +29,8 @@ const COMPUTE_BOUND: &str = "--model cnn:32,64 --batch-size 720 --steps 10000000
     chaos churn --seconds 30 --seed 7            a shorter one, with choices that can be repeated\n  \
     chaos partition --sides 2,2                  a network that breaks in two halves, and heals\n  \
     chaos join --mib 10 --kill-donor             a donor dies while a peer joins\n  \
-    chaos goodput --chaos-seconds 120 --logs /tmp/logs")]
+    chaos goodput --chaos-seconds 120 --logs /tmp/logs\n  \
+    chaos fuzz --seed 7 --minutes 10             whatever chance draws, for ten minutes")]
 struct Flags {
     #[command(subcommand)]
     verb: Verb,
@@ -36,6 +40,8 @@ struct Flags {
 enum Verb {
     #[command(flatten)]
     Experiment(Experiment),
+    /// Schedules of kills, stops, restarts and bad disks that are drawn from a seed, each judged from outside.
+    Fuzz(FuzzFlags),
     /// Be the switch of a network, in the namespace that this is started in.
     #[command(hide = true)]
     Switch(SwitchFlags),
@@ -55,6 +61,28 @@ struct SwitchFlags {
     seed: u64,
     #[arg(long)]
     joint_mbit: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+struct FuzzFlags {
+    /// Seed of all schedules; drawn and shown if not given.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How long rounds are begun, in minutes.
+    #[arg(long, default_value_t = 5)]
+    minutes: u64,
+    /// Only this round.
+    #[arg(long)]
+    round: Option<u64>,
+    /// Tell the summary as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Only tell what is done in it.
+    #[arg(long, requires = "round")]
+    show: bool,
+    /// This process may mount, and nobody else sees it.
+    #[arg(long, hide = true)]
+    may_mount: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -319,6 +347,7 @@ fn main() -> ExitCode {
             println!("{}", verdict.to_json());
             u8::from(!verdict.broken().is_empty())
         }),
+        Verb::Fuzz(flags) => fuzz(flags),
         Verb::Switch(SwitchFlags { ports, mbit, delay_us, loss, seed, joint_mbit }) => {
             let link = FarLink { mbit, delay: Duration::from_micros(delay_us), loss, joint_mbit };
             switch::serve(ports, link, seed).map(|()| 0)
@@ -328,6 +357,26 @@ fn main() -> ExitCode {
         eprintln!("error: {error:#}");
         2
     }))
+}
+
+fn fuzz(flags: FuzzFlags) -> anyhow::Result<u8> {
+    let seed = flags.seed.unwrap_or_else(draw_seed);
+    if let (true, Some(round)) = (flags.show, flags.round) {
+        println!("{}", Schedule::draw(seed, round));
+        return Ok(0);
+    }
+    // Whatever becomes of this process, what it mounts goes with it.
+    if let (false, Some(mut command)) = (flags.may_mount, mounting(std::env::current_exe()?)) {
+        command.args(std::env::args_os().skip(1)).arg("--may-mount");
+        if flags.seed.is_none() {
+            command.args(["--seed", &seed.to_string()]);
+        }
+        return Err(command.exec().into());
+    }
+    let length = Duration::from_secs(60 * flags.minutes);
+    let report = Fuzz { seed, length, round: flags.round, mounts: flags.may_mount }.run()?;
+    println!("{}", if flags.json { report.to_json().to_string() } else { report.to_string() });
+    Ok(u8::from(report.offences() > 0))
 }
 
 fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
@@ -434,13 +483,14 @@ fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
     }
 }
 
+fn draw_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |time| u64::from(time.subsec_nanos()))
+}
+
 impl Common {
     fn seed(&self) -> u64 {
-        let drawn = || {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            now.map_or(0, |time| u64::from(time.subsec_nanos()))
-        };
-        let seed = self.seed.unwrap_or_else(drawn);
+        let seed = self.seed.unwrap_or_else(draw_seed);
         eprintln!("seed {seed}");
         seed
     }
