@@ -57,6 +57,9 @@ pub enum Kind {
     Partition(Vec<Seat>, Duration),
     /// Nothing gets to or from one machine for a while.
     Clog(Seat, Duration),
+    /// The next segment that a machine sends is lost, and nothing else: its connection stays open, as if what forwards it had
+    /// forgotten it.
+    Swallow(Seat),
 }
 
 /// How a process dies.
@@ -89,7 +92,7 @@ impl Kind {
     /// How long it lasts.
     pub fn lasts(&self) -> Duration {
         match self {
-            Self::Join(_) | Self::Leave(_) | Self::Break(..) => Duration::ZERO,
+            Self::Join(_) | Self::Leave(_) | Self::Break(..) | Self::Swallow(_) => Duration::ZERO,
             Self::Crash(_, crash) => crash.down,
             Self::Pause(_, lasts)
             | Self::Slow(_, _, lasts)
@@ -118,7 +121,8 @@ impl Kind {
             | Self::DiskFull(seat, _)
             | Self::DiskReadOnly(seat, _)
             | Self::DiskHangs(seat, _)
-            | Self::Clog(seat, _) => Some(*seat),
+            | Self::Clog(seat, _)
+            | Self::Swallow(seat) => Some(*seat),
             Self::Break(..) | Self::Cut(..) | Self::Partition(..) => None,
         }
     }
@@ -156,6 +160,7 @@ impl fmt::Display for Kind {
             Self::Cut(from, to, lasts) => write!(f, "nothing gets from peer {from} to peer {to} for {lasts:?}"),
             Self::Partition(side, lasts) => write!(f, "peers {side:?} are cut off for {lasts:?}"),
             Self::Clog(seat, lasts) => write!(f, "peer {seat} is clogged for {lasts:?}"),
+            Self::Swallow(seat) => write!(f, "the next segment that peer {seat} sends is lost"),
         }
     }
 }

@@ -21,6 +21,8 @@ pub struct Host {
     pub incarnation: u32,
     /// What it has on disk.
     pub disk: Disk,
+    /// Whether the next segment that it sends is lost.
+    pub swallows: bool,
     /// Counts the branches that its peers were on: what was to be saved of an earlier one is dropped.
     pub branch: u32,
     /// How far its clock is ahead of the world's.
@@ -63,6 +65,7 @@ impl Host {
             peer: None,
             incarnation: 0,
             disk: Disk::default(),
+            swallows: false,
             branch: 0,
             ahead,
             stopped: None,

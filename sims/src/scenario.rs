@@ -240,13 +240,17 @@ impl Draft<'_> {
     fn partitions(&mut self) {
         for _ in 0..self.rng.between(1, 4) + self.more() {
             let (one, other, lasts) = (self.seat(), self.seat(), self.long());
-            match self.rng.between(0, 4) {
+            match self.rng.between(0, 5) {
                 0 | 1 if one != other => {
                     let lane = self.rng.pick(&Lane::ALL).unwrap_or(Lane::Ring);
                     self.at_some_time(Kind::Break(one, other, lane));
                 }
                 2 if one != other => self.at_some_time(Kind::Cut(one, other, lasts)),
                 3 => self.swizzle_clog(),
+                4 => {
+                    let seat = self.seat();
+                    self.at_some_time(Kind::Swallow(seat));
+                }
                 _ => {
                     let side = (0..self.plan.peers).filter(|_| self.rng.one_in(2)).collect();
                     self.at_some_time(Kind::Partition(side, lasts));

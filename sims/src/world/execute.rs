@@ -109,6 +109,9 @@ impl World {
 
     fn send(&mut self, from: Seat, to: Seat, message: Message) {
         let lane = message.lane();
+        if matches!(message, Message::Segment(_)) && std::mem::take(&mut self.hosts[from].swallows) {
+            return;
+        }
         let (incarnation, host) = (self.hosts[from].incarnation, &self.hosts[to]);
         if host.peer.is_none() {
             let gone = host.off || self.network.is_blocked(from, to) || self.network.is_blocked(to, from);

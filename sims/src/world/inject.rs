@@ -66,6 +66,7 @@ impl World {
             Kind::DiskReadOnly(seat, _) => self.hosts[seat].disk.set_read_only(true),
             Kind::DiskHangs(seat, _) => self.hosts[seat].disk.set_hanging(true),
             Kind::Break(a, b, lane) => self.break_connection(a, b, lane),
+            Kind::Swallow(seat) => self.hosts[seat].swallows = true,
             Kind::Cut(..) | Kind::Partition(..) | Kind::Clog(..) => {
                 for (from, to) in self.blocked_by(&kind) {
                     self.network.block(from, to);
@@ -95,7 +96,7 @@ impl World {
                     self.unblock(from, to);
                 }
             }
-            Kind::Join(_) | Kind::Leave(_) | Kind::Crash(..) | Kind::Break(..) => {}
+            Kind::Join(_) | Kind::Leave(_) | Kind::Crash(..) | Kind::Break(..) | Kind::Swallow(_) => {}
         }
     }
 
@@ -344,7 +345,8 @@ impl World {
             | Kind::DiskFull(..)
             | Kind::DiskReadOnly(..)
             | Kind::DiskHangs(..)
-            | Kind::Break(..) => Vec::new(),
+            | Kind::Break(..)
+            | Kind::Swallow(_) => Vec::new(),
         }
     }
 }

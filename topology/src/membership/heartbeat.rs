@@ -1,6 +1,6 @@
 //! What happens regularly.
 
-use super::{Membership, Steps};
+use super::Membership;
 use crate::interface::Timer;
 use crate::message::{Body, Evidence};
 use crate::time::Time;
@@ -24,7 +24,8 @@ impl Membership {
         let silent = seat.detector.take_silent(now);
         let neighbours = seat.neighbours(me);
         let step = self.reached;
-        let waits = self.waits && self.steps == Steps::Running;
+        // Whoever is through waits for the others, too.
+        let waits = self.waits || self.finished.is_some();
         let waiting = seat.standstill.count(waits, &neighbours);
         for peer in neighbours {
             self.send(peer, Body::Heartbeat { step, waiting });

@@ -241,9 +241,10 @@ impl<R: StepResult, S> Steps<R, S> {
         self.active.as_ref().filter(|active| active.view == view && self.submitted == Some(step))
     }
 
-    /// The operation under way: the number of its active view, and its step.
+    /// The operation under way that may still complete: the number of its active view, and its step.
     pub fn operation(&self) -> Option<(u64, u64)> {
-        Some((self.active.as_ref()?.number, self.submitted?))
+        let step = self.submitted.filter(|step| self.gate.admits(*step))?;
+        Some((self.active.as_ref()?.number, step))
     }
 
     /// The active view, if it is `view` and the operation of `step` may complete in it.
