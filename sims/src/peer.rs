@@ -320,7 +320,10 @@ impl Peer {
     /// It looks how far it is, as it does regularly.
     pub fn look(&mut self, now: Time) {
         let is_whole = self.operation.as_ref().is_some_and(|operation| operation.is_whole);
-        let waits = self.standstill.look(now, self.steps.operation().filter(|_| is_whole), self.moved);
+        let operation = self.steps.operation().filter(|_| is_whole);
+        // Whose last step is withheld would wait for the others by now.
+        let withheld = self.is_withheld(self.learner.cursor.step + 1).then_some((u64::MAX, self.workload.steps));
+        let waits = self.standstill.look(now, operation.or(withheld), self.moved);
         self.input(now, Input::Reached { step: self.step(), waits });
         self.obey(now);
     }

@@ -94,7 +94,7 @@ impl Peer {
     }
 
     /// Whether the last step must wait until all are members.
-    fn is_withheld(&self, step: u64) -> bool {
+    pub(super) fn is_withheld(&self, step: u64) -> bool {
         self.gated && step == self.workload.steps
     }
 
