@@ -66,7 +66,7 @@ pub(crate) enum Start {
         kept: Box<Kept>,
         /// The checkpoint that it loaded.
         checkpoint: Option<Digest>,
-        /// False if there are checkpoints, but none that is intact.
+        /// False if it has no intact checkpoint that counts: it was still to load the state, or what it had is damaged.
         has_state: bool,
     },
     /// Alone, as a fork.
@@ -112,7 +112,8 @@ pub(crate) async fn founder(
         founding.resume = Resume::Newest;
     }
     let founding = &founding;
-    let memory = Memory::load(&settings.data_dir, manifest.run_id(), own_name(&identity));
+    let me = own_name(&identity);
+    let memory = Memory::load(&settings.data_dir, manifest.run_id(), me);
     memory.warn(&*observer);
     let was_here = !memory.is_new();
     let newest = store.steps()?.last().copied();
@@ -139,7 +140,7 @@ pub(crate) async fn founder(
             let mut memory = memory;
             let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
             let (start, damaged) = match (way, memory.kept.take()) {
-                (Way::Recover, Some(kept)) => recover(&store, &mut trainer, kept, &manifest)?,
+                (Way::Recover, Some(kept)) => recover(&store, &mut trainer, (me, kept), &manifest)?,
                 (Way::Join, _) => (Start::Join { contacts, awaited }, Vec::new()),
                 (Way::Fork, kept) => fork(&store, &mut trainer, founding.resume, kept, &memory, &manifest)?,
                 (Way::Found | Way::Recover, _) => {
@@ -269,7 +270,7 @@ pub(crate) async fn joiner(
             let shared = dataset::share(&settings, &source)?;
             let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
             let (start, damaged) = match (way, memory.kept.take()) {
-                (Way::Recover, Some(kept)) => recover(&store, &mut trainer, kept, &manifest)?,
+                (Way::Recover, Some(kept)) => recover(&store, &mut trainer, (me, kept), &manifest)?,
                 (Way::Fork, kept) => fork(&store, &mut trainer, Resume::Newest, kept, &memory, &manifest)?,
                 (Way::Join | Way::Found | Way::Recover, _) => (Start::Join { contacts, awaited }, Vec::new()),
             };
@@ -419,15 +420,18 @@ fn fork(
 fn recover(
     store: &CheckpointStore,
     trainer: &mut Trainer,
-    kept: Kept,
+    (me, kept): (PeerId, Kept),
     manifest: &Manifest,
 ) -> Result<(Start, Vec<CheckpointError>), NodeError> {
     let view = &kept.record.view;
     // Of one that was alone in its view, nobody can hold another state.
     let Recovered { found, damaged } =
         if view.members().len() == 1 { store.recover_newest()? } else { store.recover()? };
+    let step = found.as_ref().map(|(_, state)| state.step);
     // The initial state can be computed, that of another run can't.
-    let has_state = found.is_some() || (damaged.is_empty() && manifest.from.is_none());
+    let is_there = step.is_some() || (damaged.is_empty() && manifest.from.is_none());
+    let has_state = is_there && kept.record.can_go_on_from(me, step);
+    let found = found.filter(|_| has_state);
     let checkpoint = found.as_ref().map(|(id, _)| *id);
     if let Some((_, state)) = found {
         trainer.load(state)?;

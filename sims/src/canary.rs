@@ -28,6 +28,8 @@ pub enum Sabotage {
     TrustsItsDisk,
     /// Goes back to the checkpoint of a branch that it has left.
     RevivesAbandoned,
+    /// Comes back with the state before the first step although the run had gone past it.
+    ClaimsInitialState,
     /// Deletes older checkpoints before it has read the new one back.
     DeletesLastCheckpoint,
     /// Takes the samples of those who are lost for done.
@@ -73,6 +75,7 @@ pub const PLANTS: &[Plant] = &[
     plant(Sabotage::LoadsUnverified, Scenario::Join, &["bitwise_agreement"]),
     plant(Sabotage::TrustsItsDisk, Scenario::Disk, &["verified_checkpoints"]),
     plant(Sabotage::RevivesAbandoned, Scenario::Disk, &["verified_checkpoints"]),
+    plant(Sabotage::ClaimsInitialState, Scenario::Outage, &["stable_survives"]),
     plant(Sabotage::DeletesLastCheckpoint, Scenario::Disk, &["last_checkpoint"]),
     plant(Sabotage::DropsReturned, Scenario::Crash, &["every_sample_once"]),
     plant(Sabotage::ForgetsPromise, Scenario::Churn, &["one_decision", "nothing_undone", "no_split_brain"]),

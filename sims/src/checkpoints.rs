@@ -1,6 +1,7 @@
 //! How a peer keeps checkpoints: what `starling-run`'s store does, over a simulated disk.
 
 use starling_topology::ledger::Ledger;
+use starling_topology::{PeerId, Record};
 
 use crate::canary::Sabotage;
 use crate::disk::{Disk, Refused, Saved};
@@ -47,19 +48,26 @@ pub fn newest(disk: &Disk, verify: bool) -> Option<(State, Saved)> {
     newest_first.find_map(|saved| State::decode(saved.bytes(), verify).map(|state| (state, saved.clone())))
 }
 
-/// The state that a process finds when it starts: the newest checkpoint, else that before the first step, unless the
-/// disk says that the peer was loading another one.
-pub fn found(disk: &Disk, initial: Ledger, verify: bool) -> (Option<State>, Option<Saved>) {
-    match newest(disk, verify) {
-        Some((state, saved)) => (Some(state), Some(saved)),
-        None if disk.has_abandoned() => (None, None),
-        None => (Some(State::initial(initial)), None),
+/// The state that the process of `me` finds when it starts with `record`: the newest checkpoint, else that before the first
+/// step, if the record says that it counts.
+pub fn found(
+    disk: &Disk,
+    (me, record): (PeerId, &Record),
+    initial: Ledger,
+    sabotage: Option<Sabotage>,
+) -> (Option<State>, Option<Saved>) {
+    let newest = newest(disk, sabotage != Some(Sabotage::TrustsItsDisk));
+    let step = newest.as_ref().map(|(state, _)| state.step);
+    if !record.can_go_on_from(me, step) && sabotage != Some(Sabotage::ClaimsInitialState) {
+        return (None, None);
     }
+    newest.map_or_else(|| (Some(State::initial(initial)), None), |(state, saved)| (Some(state), Some(saved)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use starling_topology::{RunId, View};
 
     fn state(step: u64) -> State {
         State { step, ..State::initial(Ledger::new(1, 9, 3)) }
@@ -80,13 +88,16 @@ mod tests {
     #[test]
     fn another_branch_is_not_gone_back_to() {
         let mut disk = Disk::default();
-        let ledger = || Ledger::new(1, 9, 3);
-        assert_eq!(found(&disk, ledger(), true).0, Some(State::initial(ledger())));
+        let (ledger, me) = (|| Ledger::new(1, 9, 3), PeerId([1; 32]));
+        let view = View::found(RunId([7; 32]), me);
+        let record = Record { view, origin: None, promised: None, accepted: None };
+        let found = |disk: &Disk| found(disk, (me, &record), ledger(), None).0;
+        assert_eq!(found(&disk), Some(State::initial(ledger())));
         save(&mut disk, &state(3), false, None).expect("there is room");
+        assert_eq!(found(&disk), Some(state(3)));
         disk.abandon_checkpoints();
-        assert_eq!((found(&disk, ledger(), true).0, disk.checkpoints().len()), (None, 1));
+        assert_eq!((newest(&disk, true).map(|(state, _)| state), disk.checkpoints().len()), (None, 1));
         save(&mut disk, &state(5), false, None).expect("there is room");
-        assert_eq!(found(&disk, ledger(), true).0, Some(state(5)));
-        assert_eq!(disk.checkpoints().len(), 1);
+        assert_eq!((found(&disk), disk.checkpoints().len()), (Some(state(5)), 1));
     }
 }

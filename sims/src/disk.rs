@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use starling_topology::{PeerId, Record, Slot, slot};
+use starling_topology::{Digest, PeerId, Record, Slot, slot};
 
 use crate::rng::Rng;
 use crate::state::State;
@@ -17,8 +17,6 @@ pub struct Disk {
     /// The agreement record's file: it has its full size from the first record on.
     slots: Option<[Recorded; 2]>,
     checkpoints: BTreeMap<u64, Saved>,
-    /// Whether the state before the newest checkpoint, if there is one, belongs to a branch that was left.
-    abandoned: bool,
     full: bool,
     read_only: bool,
     hangs: bool,
@@ -171,6 +169,17 @@ impl Disk {
         &self.checkpoints
     }
 
+    /// Whether there is a good checkpoint of this state, abandoned or not.
+    pub fn holds(&self, step: u64, digest: Digest) -> bool {
+        let saved = self.checkpoints.get(&step);
+        saved.and_then(|saved| State::decode(saved.bytes(), true)).is_some_and(|state| state.digest == digest)
+    }
+
+    /// Whether there is a good checkpoint of this step to go on from.
+    pub fn has_usable(&self, step: u64) -> bool {
+        self.checkpoints.get(&step).is_some_and(|saved| !saved.abandoned && saved.is_good())
+    }
+
     /// Adds the checkpoint of `step`, synced.
     ///
     /// # Errors
@@ -188,22 +197,13 @@ impl Disk {
         self.checkpoints.remove(&step);
     }
 
-    /// Whether the peer has ever left a branch.
-    pub fn has_abandoned(&self) -> bool {
-        self.abandoned
-    }
-
     /// All checkpoints are of a branch that is abandoned now.
     pub fn abandon_checkpoints(&mut self) {
-        self.abandoned = true;
-        for saved in self.checkpoints.values_mut() {
-            saved.abandoned = true;
-        }
+        self.checkpoints.values_mut().for_each(|saved| saved.abandoned = true);
     }
 
     /// Forgets that a branch was left: what no peer may do.
     pub fn revive_checkpoints(&mut self) {
-        self.abandoned = false;
         self.checkpoints.values_mut().for_each(|saved| saved.abandoned = false);
     }
 

@@ -10,6 +10,7 @@ mod no_split_brain;
 mod nothing_undone;
 mod one_decision;
 mod progress;
+mod stable_survives;
 mod verified_checkpoints;
 
 use std::fmt;
@@ -24,6 +25,7 @@ pub use no_split_brain::NoSplitBrain;
 pub use nothing_undone::NothingUndone;
 pub use one_decision::OneDecision;
 pub use progress::Progressing;
+pub use stable_survives::StableSurvives;
 pub use verified_checkpoints::VerifiedCheckpoints;
 
 /// An invariant that did not hold.
@@ -71,6 +73,8 @@ pub struct Invariants {
     pub verified_checkpoints: VerifiedCheckpoints,
     /// The last good checkpoint is never deleted.
     pub last_checkpoint: LastCheckpoint,
+    /// Nobody goes back behind what most have on disk.
+    pub stable_survives: StableSurvives,
     /// Nobody waits for ever.
     pub progress: Progressing,
 }

@@ -27,6 +27,8 @@ pub enum Scenario {
     Churn,
     /// Machines die, and their disks lose, tear, flip and fill.
     Disk,
+    /// Most join in one go, all die while the state is on its way, and the newcomers come back first.
+    Outage,
     /// Some of all of these, on top of each other.
     Mixed,
 }
@@ -83,6 +85,7 @@ impl Plan {
         let founders = match setup.scenario {
             Scenario::Steady | Scenario::Leave | Scenario::Crash | Scenario::Pause | Scenario::Partition => peers,
             Scenario::Join => peers.div_ceil(2),
+            Scenario::Outage => rng.between(1, peers.div_ceil(2).min(3)),
             Scenario::Disk => peers,
             Scenario::Churn => (peers * 3).div_ceil(4),
             Scenario::Mixed => rng.between(1, peers),
@@ -122,12 +125,15 @@ impl Draft<'_> {
             let delay = self.rng.micros(1, 300_000);
             self.plan.faults.push(Fault { when: When::After { step: 0, delay }, kind: Kind::Join(seat) });
         }
+        if scenario == Scenario::Outage {
+            return self.outage();
+        }
         for seat in self.plan.founders..self.plan.peers {
             self.at_some_time(Kind::Join(seat));
         }
         let some = |draft: &mut Self, odds| draft.rng.one_in(odds);
         match scenario {
-            Scenario::Steady | Scenario::Join => {}
+            Scenario::Steady | Scenario::Join | Scenario::Outage => {}
             Scenario::Leave => self.leaves(),
             Scenario::Crash => self.crashes(4, false),
             Scenario::Pause => self.pauses(),
@@ -199,6 +205,27 @@ impl Draft<'_> {
         }
         if self.rng.one_in(6) {
             self.all_die();
+        }
+    }
+
+    fn outage(&mut self) {
+        let (step, joins) = (self.rng.between(1, self.steps - 1), self.rng.micros(1, 20_000));
+        let all_die = joins + self.rng.spread(1_000, 500_000);
+        for seat in self.plan.founders..self.plan.peers {
+            let delay = joins + self.rng.micros(1, 2_000);
+            self.plan.faults.push(Fault { when: When::After { step, delay }, kind: Kind::Join(seat) });
+        }
+        for seat in 0..self.plan.peers {
+            let newcomer = seat >= self.plan.founders;
+            let down = match newcomer {
+                true => self.rng.spread(1_000, 2_000_000),
+                // Most come after those have stopped waiting for them.
+                false if self.rng.one_in(4) => self.rng.spread(1_000, 10_000_000),
+                false => MAX_STALL + self.rng.micros(2_000_000, 20_000_000),
+            };
+            let crash = Crash { down, power: self.rng.one_in(2), fate: Fate::Kept, at_record: None };
+            let delay = all_die + self.rng.micros(1, 2_000);
+            self.plan.faults.push(Fault { when: When::After { step, delay }, kind: Kind::Crash(seat, crash) });
         }
     }
 
@@ -311,7 +338,7 @@ impl Draft<'_> {
 mod tests {
     use super::*;
 
-    const ALL: [Scenario; 9] = [
+    const ALL: [Scenario; 10] = [
         Scenario::Steady,
         Scenario::Join,
         Scenario::Leave,
@@ -320,6 +347,7 @@ mod tests {
         Scenario::Partition,
         Scenario::Churn,
         Scenario::Disk,
+        Scenario::Outage,
         Scenario::Mixed,
     ];
 

@@ -9,7 +9,7 @@ use crate::shrink::shrink;
 use crate::simulation::Simulation;
 use crate::sweep::{kills, sweep};
 
-const ALL: [Scenario; 9] = [
+const ALL: [Scenario; 10] = [
     Scenario::Steady,
     Scenario::Join,
     Scenario::Leave,
@@ -18,6 +18,7 @@ const ALL: [Scenario; 9] = [
     Scenario::Partition,
     Scenario::Churn,
     Scenario::Disk,
+    Scenario::Outage,
     Scenario::Mixed,
 ];
 

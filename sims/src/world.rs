@@ -119,6 +119,8 @@ pub(crate) struct World {
     final_views: BTreeSet<ViewId>,
     /// Whether the last step is held back until all are members.
     gated: bool,
+    /// Whether a disk has lost something, or has written what it was not told.
+    damaged: bool,
     /// Whether a disk has lost the state after the last step, or had no room for it.
     last_state_lost: bool,
     /// How many are in the run, or will be again.
@@ -176,6 +178,7 @@ impl World {
             ahead,
             at_delivery,
             gated: plan.gated,
+            damaged: false,
             last_state_lost: false,
             running: 0,
             over: false,

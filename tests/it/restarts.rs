@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use starling_tests::chaos::Restart;
-use starling_tests::{Peer, PeerOptions};
+use starling_tests::{Feed, Peer, PeerOptions, Word, newest_stable};
 
 const ENDLESS: &str = "--model mlp:32 --steps 100000000 --checkpoint-every 0";
 
@@ -117,4 +118,62 @@ fn a_full_disk_costs_checkpoints_and_nothing_else() {
     assert!(error.contains("No space left"), "{error}");
     founder.signal("TERM");
     assert_eq!(founder.finish().summary()["outcome"], "left");
+}
+
+/// Downloads of the state take some ten seconds.
+const OWN: &str = "--checkpoint-every 4 --state-rate 1";
+
+#[test]
+fn newcomers_that_were_killed_before_they_had_the_state_outvote_nobody_who_has_it() {
+    let flags = format!("--model mlp:1536,1024 --batch-size 8 --steps 1000000 --max-stall-ms 10000 {OWN}");
+    let founder = Peer::run(&PeerOptions::flags(&flags));
+    let ticket = founder.ticket();
+    let second = Peer::join(&ticket, &PeerOptions::flags(OWN));
+    for peer in [&founder, &second] {
+        peer.wait_for("a stable checkpoint", |event| event["event"] == "stable" && event["signers"] == 2);
+    }
+    // All come into the next view at once: it waits for the second's promise.
+    second.signal("STOP");
+    let newcomers = [(); 3].map(|()| Peer::join(&ticket, &PeerOptions::flags(OWN)));
+    for newcomer in &newcomers {
+        let id = newcomer.id();
+        founder.wait_for("it to ask", |event| event["event"] == "joining" && event["peer"] == id.as_str());
+    }
+    second.signal("CONT");
+    for newcomer in &newcomers {
+        newcomer.wait_for_view(5);
+    }
+    let peers: Vec<Peer> = [founder, second].into_iter().chain(newcomers).collect();
+    let dirs: Vec<_> = peers.iter().map(Peer::dir).collect();
+    peers.iter().for_each(|peer| peer.signal("KILL"));
+    peers.into_iter().for_each(|peer| drop(peer.finish()));
+    let step = |checkpoint: &Value| checkpoint["step"].as_u64().expect("a step");
+    let stable = dirs[..2].iter().map(|dir| step(&newest_stable(dir))).max().expect("there are two");
+
+    // They are a quorum of the view that they were in, and wait as long as members wait.
+    let feed = Feed::default();
+    let joins = |slot: usize| {
+        let options = PeerOptions { ear: Some(feed.ear(slot, 0)), ..PeerOptions::flags(OWN) };
+        Peer::join_in(dirs[slot].clone(), &ticket, &options)
+    };
+    let newcomers = [2, 3, 4].map(joins);
+    let until = Instant::now() + Duration::from_secs(60);
+    let is_settled = |event: &Value| event["event"] == "paused" || event["event"] == "view";
+    while let Some(heard) = feed.next(until) {
+        if matches!(&heard.word, Word::Said(event) if is_settled(event)) {
+            break;
+        }
+    }
+    let founder = Peer::run_in(dirs[0].clone(), &PeerOptions::flags(&flags));
+    let peers = [founder, joins(1)].into_iter().chain(newcomers);
+    let peers: Vec<Peer> = peers.inspect(|peer| _ = peer.wait_for_view(5)).collect();
+    peers.iter().for_each(|peer| peer.signal("KILL"));
+    for peer in peers {
+        let outcome = peer.finish();
+        let views = outcome.events.iter().map(|(_, event)| event).filter(|event| event["event"] == "view");
+        for view in views {
+            assert!(step(view) >= stable && view["forked"] == false, "stable is {stable}: {view}");
+        }
+    }
+    assert!(dirs[..2].iter().all(|dir| step(&newest_stable(dir)) >= stable));
 }

@@ -203,17 +203,22 @@ impl Membership {
         member.measured.extend(seat.told_row.iter().copied());
         let others = seat.others(member.me.peer);
         seat.detector.watch(now, others.iter().copied());
-        let standing = seat.standing(progress.step);
         member.seat = Some(seat);
         member.since = Some(now);
         // One copy of it may have been lost since, and a disk that takes no more must not come back as a voter.
         member.persist(now);
-        for peer in others {
-            member.send(peer, Body::Hello(standing));
-        }
-        member.set_timer(Timer::Takeover, now + member.config.max_stall);
+        member.look_for_others(now);
         member.advance(now);
         member
+    }
+
+    /// We came back from a record: some may have done the same, and some may have gone on.
+    fn look_for_others(&mut self, now: Time) {
+        let Some(seat) = &self.seat else { return };
+        for peer in seat.others(self.me.peer) {
+            self.say_hello(peer);
+        }
+        self.set_timer(Timer::Takeover, now + self.config.max_stall);
     }
 
     fn new(mut config: Config, run: RunId, me: Contact, progress: Progress, now: Time) -> Self {

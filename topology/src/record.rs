@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::Violation;
+use crate::id::PeerId;
 use crate::proposal::{Ballot, Proposal};
 use crate::view::View;
 
@@ -24,6 +25,21 @@ pub struct Record {
 }
 
 impl Record {
+    /// Whether `me`, whose process is gone, may go on from the checkpoint of this step: the newest intact one that it has.
+    /// Without any it could compute the initial state, and others could not tell that from the state which they had come to.
+    ///
+    /// Whoever was to load a state has it once that state, or a later one, is on its disk. What it had before is of no use:
+    /// with others like it, it would outvote those who hold more.
+    pub fn can_go_on_from(&self, me: PeerId, checkpoint: Option<u64>) -> bool {
+        let resume = self.origin.as_ref().map(|origin| &origin.resume);
+        let least = resume.filter(|resume| resume.syncing.contains(&me)).map(|resume| resume.step);
+        let accepted = self.accepted.as_ref().map(|(_, proposal)| &proposal.resume);
+        match checkpoint {
+            Some(step) => least.is_none_or(|least| least <= step),
+            None => least.is_none() && resume.into_iter().chain(accepted).all(|resume| resume.step == 0),
+        }
+    }
+
     /// The canonical bytes (postcard).
     pub fn encode(&self) -> Vec<u8> {
         postcard::to_allocvec(self).expect("invariant: a record always encodes")
@@ -45,5 +61,43 @@ impl Record {
         let accepted = record.accepted.as_ref().map(|(_, proposal)| proposal);
         record.origin.iter().chain(accepted).try_for_each(Proposal::validate)?;
         Ok(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::RunId;
+    use crate::proposal::Resume;
+
+    const ME: PeerId = PeerId([1; 32]);
+    const OTHER: PeerId = PeerId([2; 32]);
+
+    /// The record of a member of a view that went on after `step`, while `syncing` had yet to load the state.
+    fn record(step: u64, syncing: &[PeerId]) -> Record {
+        let view = View::found(RunId([7; 32]), OTHER).succeed([ME, OTHER]);
+        let resume = Resume { step, holders: Vec::new(), donors: vec![OTHER], syncing: syncing.to_vec() };
+        let (reasons, joiners) = (Vec::new(), Vec::new());
+        let origin = Proposal { view: view.clone(), resume, reasons, joiners, promised: 1, of: 1 };
+        Record { view, origin: Some(origin), promised: None, accepted: None }
+    }
+
+    #[test]
+    fn a_member_that_was_loading_the_state_has_it_once_it_is_on_disk() {
+        let loading = record(57, &[ME]);
+        let holds = [None, Some(0), Some(40), Some(57), Some(60)].map(|step| loading.can_go_on_from(ME, step));
+        assert_eq!(holds, [false, false, false, true, true]);
+        assert!(record(57, &[OTHER]).can_go_on_from(ME, Some(40)), "what a member that took the steps had saved");
+    }
+
+    #[test]
+    fn the_initial_state_counts_only_where_the_run_had_not_gone_past_it() {
+        let founded = Record { origin: None, ..record(0, &[]) };
+        assert!(founded.can_go_on_from(ME, None) && record(0, &[]).can_go_on_from(ME, None));
+        assert!(!record(0, &[ME]).can_go_on_from(ME, None), "it came with another state");
+        assert!(!record(1, &[]).can_go_on_from(ME, None));
+        let next = record(9, &[]).origin.expect("it has one");
+        let accepted = Some((Ballot { attempt: 1, proposer: OTHER }, next));
+        assert!(!Record { accepted, ..founded }.can_go_on_from(ME, None), "others were to go on after step 9");
     }
 }

@@ -7,6 +7,7 @@ use starling_topology::{CatchUp, Event, Reason, Record, Time};
 use super::{Happening, World};
 use crate::canary::Sabotage;
 use crate::checkpoints;
+use crate::host::Host;
 use crate::invariants::LastCheckpoint;
 use crate::message::Message;
 use crate::network::{Seat, Sent};
@@ -166,6 +167,7 @@ impl World {
         if let Some(crash) = doomed.filter(|crash| crash.at_record == Some(false)) {
             return self.die(seat, crash);
         }
+        self.invariants.stable_survives.wrote(&record);
         let host = &mut self.hosts[seat];
         host.storing = None;
         let (is_stored, incarnation) = (host.disk.write_record(record).is_ok(), host.incarnation);
@@ -184,9 +186,13 @@ impl World {
 
     pub(super) fn saved(&mut self, seat: Seat, state: &State) {
         let rotten = self.plan.rots && self.rng.one_in(6);
+        self.damaged |= rotten;
         let host = &mut self.hosts[seat];
         let before = LastCheckpoint::good(&host.disk);
         let full = checkpoints::save(&mut host.disk, state, rotten, self.sabotage).is_err();
+        if host.disk.holds(state.step, state.digest) {
+            self.invariants.stable_survives.saved(host.name(), state);
+        }
         let held = self.invariants.last_checkpoint.tidied(host.name(), before, &host.disk);
         let step = state.step;
         if step == self.workload.steps {
@@ -217,10 +223,17 @@ impl World {
             self.newest = Some(view.clone());
         }
         self.invariants.no_split_brain.entered(view, step, forks);
+        // Once a disk has lost something, it can't be told any more what its peer would have said.
+        let comes_back = self.hosts.iter().filter(|host| host.is_in_the_run() && !self.damaged);
+        let holds = |step, digest| move |host: &&Host| host.disk.holds(step, digest);
+        let holder = |step, digest| comes_back.clone().find(holds(step, digest)).map(Host::name);
+        let has = |peer, step| self.seats.get(&peer).is_some_and(|seat| self.hosts[*seat].disk.has_usable(step));
+        let survives = self.invariants.stable_survives.resumed(id, step, holder, has);
         let mut held = vec![
             self.invariants.monotonic_generation.entered(name, view.generation),
             self.invariants.one_decision.entered(name, view, id, forks),
             self.invariants.nothing_undone.entered(name, id, &entry.resumption, entry.progress),
+            survives,
         ];
         if let (CatchUp::Current, Some(state)) = (&entry.resumption.catch_up, &entry.state) {
             held.push(self.invariants.bitwise_agreement.resumes(name, id, state));
@@ -239,6 +252,7 @@ impl World {
             invariants.bitwise_agreement.committed(name, id, before, after),
             invariants.no_split_brain.committed(name, id, step),
         ];
+        invariants.stable_survives.committed(id, after);
         invariants.every_sample_once.committed(before, record, after);
         let highest = invariants.progress.committed(self.now, step);
         held.into_iter().for_each(|held| self.breaks(held));
@@ -251,7 +265,6 @@ impl World {
     fn end(&mut self, seat: Seat, event: Event) {
         self.tell(|_| format!("{seat} ends: {event:?}"));
         self.mark(seat, What::Ends);
-        self.invariants.progress.goes_on(self.now);
         let view = self.hosts[seat].peer.as_ref().and_then(Peer::view_id);
         self.close_process(seat, false);
         self.hosts[seat].died = Time::from_nanos(u64::MAX); // It ends in order: what it has said is sent.
@@ -262,6 +275,7 @@ impl World {
             let incarnation = self.hosts[seat].incarnation;
             return self.queue.push(later, Happening::Starts(seat, incarnation));
         }
+        self.invariants.progress.goes_on(self.now);
         if let Event::Complete { digest, .. } = &event {
             self.completed.insert(seat, *digest);
             self.final_views.extend(view);

@@ -149,7 +149,6 @@ impl World {
         {
             (record.promised, record.accepted) = (None, None);
         }
-        let verify = self.sabotage != Some(Sabotage::TrustsItsDisk);
         let mut disk = host.disk.clone();
         if self.sabotage == Some(Sabotage::RevivesAbandoned) {
             disk.revive_checkpoints();
@@ -159,7 +158,7 @@ impl World {
         let mut file = None;
         let (machine, state) = match record {
             Some(record) => {
-                let (state, saved) = checkpoints::found(&disk, initial, verify);
+                let (state, saved) = checkpoints::found(&disk, (me.peer, &record), initial, self.sabotage);
                 file = saved;
                 let step = state.as_ref().map_or(0, |state| state.step);
                 let progress = Progress { step, has_state: state.is_some(), has_result: false };
@@ -243,6 +242,7 @@ impl World {
         let others = (0..self.hosts.len()).filter(|other| *other != seat && self.hosts[*other].is_in_the_run());
         let safe = others.into_iter().any(|other| self.holds_a_copy(other));
         let fate = if safe { crash.fate } else { Fate::Kept };
+        self.damaged |= fate != Fate::Kept;
         let host = &mut self.hosts[seat];
         match fate {
             Fate::Kept => {}
@@ -261,8 +261,9 @@ impl World {
 
     /// Whether the run could go on from this machine's disk alone.
     fn holds_a_copy(&self, seat: Seat) -> bool {
-        let disk = &self.hosts[seat].disk;
-        disk.has_record() && (checkpoints::newest(disk, true).is_some() || !disk.has_abandoned())
+        let host = &self.hosts[seat];
+        let found = |record| checkpoints::found(&host.disk, (host.name(), &record), self.workload.ledger(), None).0;
+        host.disk.record().is_some_and(|record| found(record).is_some())
     }
 
     /// Whether the run could go on from what this machine has.

@@ -1,6 +1,8 @@
 //! Entering a view that is decided.
 
-use super::seat::Seat;
+use std::collections::BTreeSet;
+
+use super::seat::{Recovering, Seat};
 use super::{Membership, Steps};
 use crate::error::Violation;
 use crate::id::PeerId;
@@ -76,6 +78,12 @@ impl Membership {
             seat.inherit(old, me);
         }
         seat.told_row = seat.rows.row(me);
+        // What follows from promises that we gave before we came back from a record is not true of us any more: we stay
+        // held, and so ask for another decree, as one who has come back to this view.
+        let outdated = !joins && recovering && !proposal.reasons.contains(&Reason::Recovered);
+        if outdated {
+            seat.recovering = Some(Recovering { returned: BTreeSet::new(), until: now + self.config.max_stall });
+        }
         self.seat = Some(seat);
         self.note_measured();
         self.asking = None;
@@ -95,9 +103,9 @@ impl Membership {
         self.steps = Steps::Held;
         self.watch(now);
         self.digests.keep_to(proposal.resume.step);
-        // What follows from promises that we gave before we came back from a record is not true of us any more: we stay
-        // held, and so ask for another decree.
-        let outdated = !joins && recovering && !proposal.reasons.contains(&Reason::Recovered);
+        if outdated {
+            self.look_for_others(now);
+        }
         let catch_up = self.catch_up(&proposal.resume, joins).filter(|_| !outdated);
         if joins {
             self.digests.clear();
