@@ -74,7 +74,7 @@ pub const PLANTS: &[Plant] = &[
     plant(Sabotage::StaleGradient, Scenario::Steady, &["exactly_once"]),
     plant(Sabotage::LoadsUnverified, Scenario::Join, &["bitwise_agreement"]),
     plant(Sabotage::TrustsItsDisk, Scenario::Disk, &["verified_checkpoints"]),
-    plant(Sabotage::RevivesAbandoned, Scenario::Disk, &["verified_checkpoints"]),
+    plant(Sabotage::RevivesAbandoned, Scenario::Crash, &["verified_checkpoints"]),
     plant(Sabotage::ClaimsInitialState, Scenario::Outage, &["stable_survives"]),
     plant(Sabotage::DeletesLastCheckpoint, Scenario::Disk, &["last_checkpoint"]),
     plant(Sabotage::DropsReturned, Scenario::Crash, &["every_sample_once"]),
