@@ -197,6 +197,11 @@ impl Exchange {
         self.wait_for(|inner| inner.next(at))
     }
 
+    /// The same for a thread that has no use for parts.
+    pub(crate) fn next_task(&self, at: &mut Cursor) -> Task {
+        self.wait_for(|inner| inner.steps.next(at))
+    }
+
     /// The next step that a member which is syncing has to contribute nothing to, so that the others can go on: once in
     /// each view. Waits for it; `None` once the sync of this `number` is over.
     pub(crate) fn next_without_state(&self, number: u64) -> Option<(ActiveView, u64)> {

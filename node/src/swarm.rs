@@ -48,7 +48,7 @@ use crate::contribution::{Brought, Contribution};
 use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
 use crate::event_loop::{End, EventLoop};
-use crate::exchange::{Exchange, Next, Task};
+use crate::exchange::{Exchange, Task};
 use crate::identity::Identity;
 use crate::node::{self, Opened};
 use crate::prepare::{self, Ready, Start};
@@ -166,7 +166,7 @@ impl Swarm {
         let ready = Part { identity, manifest, secret: member.secret, min_peers: min_members, start };
         let mut swarm = Self::start(settings, lock, runtime, ready)?;
         loop {
-            match swarm.next() {
+            match swarm.exchange.next_task(&mut swarm.at) {
                 // It would be this member's turn: all that comes before is done.
                 Task::Compute => return Ok(swarm),
                 task => swarm.tend(task)?,
@@ -301,7 +301,7 @@ impl Swarm {
     ) -> Result<(Arc<ResultRecord>, bool), SwarmError> {
         let mut is_behind = false;
         loop {
-            match self.next() {
+            match self.exchange.next_task(&mut self.at) {
                 Task::Compute if is_behind => return Err(SwarmError::Behind { step: self.step() }),
                 Task::Compute => self.at.prepared = true,
                 Task::Contribute(active) => contribute(self, &active)?,
@@ -336,15 +336,6 @@ impl Swarm {
             Some(End::LeftAlone) => Err(SwarmError::LeftAlone { step: self.step() }),
             Some(end) => Err(node::failure(end).into()),
             None => Err(SwarmError::Over),
-        }
-    }
-
-    /// What comes next; parts of results are not asked for.
-    fn next(&mut self) -> Task {
-        loop {
-            if let Next::Task(task) = self.exchange.next(&mut self.at) {
-                return task;
-            }
         }
     }
 

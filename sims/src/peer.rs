@@ -4,6 +4,7 @@
 //! process that starts after it is another [`Peer`].
 
 mod catch_up;
+mod effect;
 mod learner;
 mod reduction;
 
@@ -16,7 +17,7 @@ use starling_engine::{Action, MAX_SNAPSHOTS, Notice, Snapshots, Standstill, Step
 use starling_topology::plan::Link;
 use starling_topology::{
     CatchUp, Contact, Envelope, Event, Evidence, Generation, Hold, Input, Membership, Output, PeerId, Progress, Reason,
-    Record, Resumption, Time, Timer, View, ViewId,
+    Resumption, Time, Timer, View, ViewId,
 };
 
 use crate::canary::Sabotage;
@@ -26,71 +27,9 @@ use crate::state::{Commits, ResultRecord, State};
 use crate::workload::Workload;
 
 use catch_up::{Donor, Download, Fetch};
+pub use effect::{Commit, Effect, Entry};
 use learner::Learner;
 use reduction::{Operation, Place};
-
-/// What a peer wants from its world, or tells it.
-#[derive(Debug)]
-pub enum Effect {
-    /// Put a message on a link.
-    Send(PeerId, Message),
-    /// Keep connections to these peers.
-    Connect(Vec<PeerId>),
-    /// Call [`Peer::expire`] at that time.
-    Timer(Timer, Time),
-    /// Call [`Peer::ring`] with this number at that time.
-    Alarm(u64, Time),
-    /// Call [`Peer::computed`] with this number once the gradient is there.
-    Compute(u64),
-    /// Write this record to the disk, and say [`Peer::persisted`] or [`Peer::not_persisted`].
-    Persist(Rc<Record>),
-    /// Checkpoints so far belong to a branch that was left.
-    Abandon,
-    /// Write this state to the disk, some time.
-    Save(Rc<State>),
-    /// It goes on in a view.
-    Entered(Box<Entry>),
-    /// It loaded a state from others: with this digest it was offered.
-    Loaded(Rc<State>),
-    /// It committed a step.
-    Committed(Box<Commit>),
-    /// It keeps so many things, of at most so many, for later.
-    Keeps(&'static str, usize, usize),
-    /// It got a part of a state.
-    Downloads,
-    /// Its machine told the user.
-    Told(Event),
-    /// Something that no correct peer does.
-    Broken(Broken),
-}
-
-/// How a peer stood when it was told to go on in a view.
-#[derive(Debug)]
-pub struct Entry {
-    /// The view's name.
-    pub view: ViewId,
-    /// What it was told.
-    pub resumption: Resumption,
-    /// How it stood.
-    pub progress: Progress,
-    /// The state that it holds now.
-    pub state: Option<Rc<State>>,
-    /// Whether the view was installed without a quorum of the one before.
-    pub forks: bool,
-}
-
-/// A committed step.
-#[derive(Debug)]
-pub struct Commit {
-    /// The view that it was committed in.
-    pub view: ViewId,
-    /// What the reduction came to.
-    pub record: Rc<ResultRecord>,
-    /// The state before it.
-    pub before: Rc<State>,
-    /// The state after it.
-    pub after: Rc<State>,
-}
 
 /// One process.
 #[derive(Debug)]

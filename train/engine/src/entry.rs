@@ -45,7 +45,7 @@ pub struct Entry {
     /// The members that were downloading the state when the newest view was resumed.
     syncing: BTreeSet<PeerId>,
     /// A result on its way: the steps of this view begin when it is here.
-    awaited: Option<Awaited>,
+    fetch: Option<Fetch>,
     /// The number of the newest fetch of a result. An older one's outcome may still be on its way.
     fetches: u64,
     /// The number of the state on its way.
@@ -53,7 +53,7 @@ pub struct Entry {
 }
 
 #[derive(Debug)]
-struct Awaited {
+struct Fetch {
     number: u64,
     view: View,
     snapshot: bool,
@@ -62,13 +62,13 @@ struct Awaited {
 impl Entry {
     /// Of a member that is in no view.
     pub fn new(me: PeerId) -> Self {
-        Self { me, syncing: BTreeSet::new(), awaited: None, fetches: 0, download: None }
+        Self { me, syncing: BTreeSet::new(), fetch: None, fetches: 0, download: None }
     }
 
     /// Holds the steps, as [`Steps::hold`].
     pub fn hold<R: StepResult, S>(&mut self, steps: &mut Steps<R, S>, hold: Hold, is_whole: bool) -> Option<Progress> {
         // A result that arrived later would move this member past where it says that it stands.
-        self.awaited = None;
+        self.fetch = None;
         steps.hold(hold, is_whole)
     }
 
@@ -90,7 +90,7 @@ impl Entry {
         }
         snapshots.enter(view.generation);
         self.syncing = syncing;
-        self.awaited = None;
+        self.fetch = None;
         match catch_up {
             CatchUp::Current if steps.progress().step == *step => {
                 if *step == 0 {
@@ -102,7 +102,7 @@ impl Entry {
             CatchUp::Current => Action::Unable("this peer does not stand where the view goes on".to_owned()),
             CatchUp::Result { from } => {
                 self.fetches += 1;
-                self.awaited = Some(Awaited { number: self.fetches, view: view.clone(), snapshot });
+                self.fetch = Some(Fetch { number: self.fetches, view: view.clone(), snapshot });
                 Action::FetchResult { number: self.fetches, step: *step, from: from.clone() }
             }
             CatchUp::State { .. } if *step == 0 && steps.is_initial() => {
@@ -126,14 +126,14 @@ impl Entry {
         number: u64,
         result: Result<R, String>,
     ) -> Option<Action> {
-        let awaited = self.awaited.take_if(|awaited| awaited.number == number)?;
+        let fetch = self.fetch.take_if(|fetch| fetch.number == number)?;
         let delivered = result.and_then(|result| {
             let not_next = |result: R| format!("step {} is not the next one", result.step());
             steps.deliver(result).map(drop).map_err(not_next)
         });
         Some(match delivered {
             Ok(()) => {
-                steps.open(&awaited.view, awaited.snapshot);
+                steps.open(&fetch.view, fetch.snapshot);
                 Action::GoOn
             }
             Err(reason) => Action::Unable(format!("the result of a step can't be had ({reason})")),
@@ -160,7 +160,7 @@ impl Entry {
     /// This member is in no view any more.
     pub fn leave<R: StepResult, S>(&mut self, steps: &mut Steps<R, S>) {
         steps.close();
-        (self.awaited, self.download) = (None, None);
+        (self.fetch, self.download) = (None, None);
         self.syncing.clear();
     }
 
@@ -176,7 +176,7 @@ impl Entry {
 
     /// Whether this member waits for a result.
     pub fn is_waiting(&self) -> bool {
-        self.awaited.is_some()
+        self.fetch.is_some()
     }
 
     /// The number of the state on its way, if one is.

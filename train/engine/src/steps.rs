@@ -70,7 +70,7 @@ pub struct Steps<R, S> {
     reduced_in: Option<u64>,
     gate: Gate,
     /// A hold that is answered once this step is committed.
-    awaited: Option<u64>,
+    hold_after: Option<u64>,
     active: Option<ActiveView>,
     entered: u64,
     /// The step whose operation is under way in the active view.
@@ -96,7 +96,7 @@ impl<R: StepResult, S> Steps<R, S> {
             result: None,
             reduced_in: None,
             gate: Gate { view: None, last: Some(step) },
-            awaited: None,
+            hold_after: None,
             active: None,
             entered: 0,
             submitted: None,
@@ -174,10 +174,10 @@ impl<R: StepResult, S> Steps<R, S> {
             Hold::After(step) => step.max(self.step),
         };
         self.gate.last = Some(last);
-        self.awaited = (last > self.step).then_some(last);
+        self.hold_after = (last > self.step).then_some(last);
         // An answer to an older hold would be taken for one to this.
         self.notice.take_if(|notice| matches!(notice, Notice::Held(_)));
-        self.awaited.is_none().then(|| self.progress())
+        self.hold_after.is_none().then(|| self.progress())
     }
 
     /// Lets steps run in `view`. With `snapshot`, the learner hands out its state before it changes.
@@ -186,7 +186,7 @@ impl<R: StepResult, S> Steps<R, S> {
         let (number, members) = (self.entered, Arc::from(view.members()));
         self.active = Some(ActiveView { number, generation: view.generation, view: view.id(), members });
         self.gate = Gate { view: Some(view.id()), last: None };
-        (self.awaited, self.submitted) = (None, None);
+        (self.hold_after, self.submitted) = (None, None);
         if snapshot && self.syncing.is_none() {
             self.snapshot = Some(self.step);
         }
@@ -195,7 +195,7 @@ impl<R: StepResult, S> Steps<R, S> {
     /// No step runs until the next [`Self::open`]: this member is in no view.
     pub fn close(&mut self) {
         self.gate = Gate { view: None, last: Some(self.step) };
-        (self.active, self.submitted, self.awaited, self.snapshot) = (None, None, None, None);
+        (self.active, self.submitted, self.hold_after, self.snapshot) = (None, None, None, None);
     }
 
     /// The state will be replaced by the one after `step`, which is yet to come: results are kept until then. Returns
@@ -271,7 +271,7 @@ impl<R: StepResult, S> Steps<R, S> {
         let older = self.result.replace(result);
         if !has_room {
             self.notice = Some(Notice::TooFarBehind);
-        } else if self.awaited.take_if(|awaited| *awaited <= self.step).is_some() {
+        } else if self.hold_after.take_if(|last| *last <= self.step).is_some() {
             self.notice = Some(Notice::Held(self.progress()));
         }
         older
