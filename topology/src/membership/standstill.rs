@@ -55,11 +55,11 @@ mod tests {
         let name = |at: usize| PeerId([u8::try_from(at % members).expect("few"); 32]);
         let around = |at: usize| (1..=reach).flat_map(move |by| [at + by, at + members - by]);
         let neighbours = |at| around(at).map(name).filter(|peer| *peer != name(at)).collect::<BTreeSet<_>>();
-        let mut all: Vec<_> = (0..members).map(|at| Standstill::new(members, 2 * reach)).collect();
+        let mut all: Vec<_> = (0..members).map(|_| Standstill::new(members, 2 * reach)).collect();
         (0..4 * members).any(|_| {
             let told: Vec<u32> = (0..members).map(|at| all[at].count(waits(at), &neighbours(at))).collect();
-            for at in 0..members {
-                around(at).for_each(|from| all[at].hear(name(from), told[from % members]));
+            for (at, member) in all.iter_mut().enumerate() {
+                around(at).for_each(|from| member.hear(name(from), told[from % members]));
             }
             all.iter().any(Standstill::is_general)
         })
