@@ -159,7 +159,7 @@ impl<'a> Round<'a> {
             listen: Some(place.listen.clone()),
             prefix: tied([]),
             ear: Some(self.feed.ear(number, place.life)),
-            ..PeerOptions::flags(&through.as_ref().map_or(format!("{run}{more}"), |_| own))
+            ..PeerOptions::flags(&through.as_ref().map_or_else(|| format!("{run}{more}"), |_| own))
         };
         let options = options.with("--audit", self.audit_of(number));
         let dir = place.disk.dir();
