@@ -236,9 +236,9 @@ impl<R: StepResult, S> Steps<R, S> {
 
     // --- The reducer's side. ---
 
-    /// The active view, if it is `view` and the operation of `step` is under way in it.
+    /// The active view, if it is `view` and the operation of `step` is under way in it and may still complete.
     pub fn under_way(&self, view: ViewId, step: u64) -> Option<&ActiveView> {
-        self.active.as_ref().filter(|active| active.view == view && self.submitted == Some(step))
+        self.active.as_ref().filter(|active| active.view == view && self.operation() == Some((active.number, step)))
     }
 
     /// The operation under way that may still complete: the number of its active view, and its step.

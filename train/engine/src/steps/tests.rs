@@ -117,7 +117,9 @@ fn a_step_is_committed_when_its_operation_completes_and_only_while_the_gate_admi
     member.work();
     assert_eq!((&member.applied[..], member.reduced_in, member.loaded_ahead), (&[1][..], Some(1), 2));
     assert_eq!(member.contributed, [(1, 1), (2, 1)]);
+    assert!(member.steps.under_way(view, 2).is_some());
     assert_eq!(member.steps.hold(Hold::Now, true), Some(progress(1, true)));
+    assert!(member.steps.under_way(view, 2).is_none(), "parts of it are of no use any more");
     assert!(member.steps.admits(view, 2).is_none(), "the promise says that step 1 was the last");
 }
 
