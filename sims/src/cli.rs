@@ -22,11 +22,17 @@ pub(crate) enum Verb {
         /// The seeds, first..end
         #[arg(long, value_parser = parse_seeds)]
         seeds: Range<u64>,
+        /// With each seed, every scenario with 2 to 5 peers, and one in a world of up to 64 whose size is drawn
+        #[arg(long, conflicts_with_all = ["peers", "steps", "scenario"])]
+        all: bool,
         #[command(flatten)]
         shape: Shape,
         /// Print only the summary, as one line of JSON
         #[arg(long)]
         json: bool,
+        /// Run on so many threads; what comes out does not depend on it
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+        threads: u8,
     },
     /// Simulates one run and prints all that happens, the same each time
     Replay {
@@ -110,6 +116,12 @@ pub(crate) struct Shape {
 impl From<Shape> for Setup {
     fn from(shape: Shape) -> Self {
         Self { peers: shape.peers, steps: shape.steps, scenario: shape.scenario }
+    }
+}
+
+impl From<Setup> for Shape {
+    fn from(setup: Setup) -> Self {
+        Self { peers: setup.peers, steps: setup.steps, scenario: setup.scenario }
     }
 }
 

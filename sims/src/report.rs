@@ -1,5 +1,6 @@
 //! What came out.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -7,12 +8,15 @@ use serde::Serialize;
 use crate::invariants::Broken;
 use crate::network::Seat;
 use crate::picture::Mark;
+use crate::scenario::{SMALL, Scenario, Setup};
 
 /// One simulated run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
     /// Its seed.
     pub seed: u64,
+    /// What it was about, with the number of its peers.
+    pub setup: Setup,
     /// How many events happened.
     pub events: u64,
     /// How many messages were delivered.
@@ -64,7 +68,9 @@ impl Outcome {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// How many runs.
-    pub seeds: u64,
+    pub runs: u64,
+    /// How many runs the scenario and small world had that were tried least often together.
+    pub least_per_pair: u64,
     /// Invariants that did not hold, over all runs.
     pub violations: u64,
     /// Runs that hung.
@@ -87,12 +93,19 @@ pub struct Summary {
     pub faults: u64,
     /// The longest that any run stood still after its faults were over, in seconds.
     pub longest_stall_s: f64,
+    #[serde(skip)]
+    pairs: BTreeMap<(Scenario, u32), u64>,
 }
 
 impl Summary {
     /// Takes in one run.
     pub fn add(&mut self, outcome: &Outcome) {
-        self.seeds += 1;
+        self.runs += 1;
+        if let Some(peers) = outcome.setup.peers {
+            *self.pairs.entry((outcome.setup.scenario, peers)).or_default() += 1;
+        }
+        let small = Scenario::ALL.into_iter().flat_map(|scenario| SMALL.map(|peers| (scenario, peers)));
+        self.least_per_pair = small.map(|pair| self.pairs.get(&pair).copied().unwrap_or(0)).min().unwrap_or(0);
         self.violations += outcome.broken.len() as u64;
         self.hangs += u64::from(outcome.stuck.is_some());
         self.deserted += u64::from(outcome.deserted && outcome.is_good());

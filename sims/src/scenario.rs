@@ -9,7 +9,7 @@ use crate::network::Seat;
 use crate::rng::Rng;
 
 /// A kind of run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Scenario {
     /// Nothing happens.
     Steady,
@@ -33,6 +33,22 @@ pub enum Scenario {
     Mixed,
 }
 
+impl Scenario {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Steady,
+        Self::Join,
+        Self::Leave,
+        Self::Crash,
+        Self::Pause,
+        Self::Partition,
+        Self::Churn,
+        Self::Disk,
+        Self::Outage,
+        Self::Mixed,
+    ];
+}
+
 /// What one simulation is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup {
@@ -42,6 +58,22 @@ pub struct Setup {
     pub steps: u64,
     /// What happens to them.
     pub scenario: Scenario,
+}
+
+impl Setup {
+    /// What a search tries with one seed: every scenario in small worlds of each size, and one of them in a world whose size
+    /// is drawn, from 1 to 64 peers, each order of magnitude as often as the others. One run in twenty is a long one.
+    pub fn search(seed: u64) -> impl Iterator<Item = Self> {
+        let mut rng = Rng::new(seed ^ 0x5ea2_c4ed);
+        let small = Scenario::ALL.into_iter().flat_map(|scenario| SMALL.map(|peers| (scenario, peers)));
+        let drawn = rng.pick(&Scenario::ALL).unwrap_or(Scenario::Mixed);
+        let least = 1 << rng.between(0, 5);
+        let peers = u32::try_from(rng.between(least, 2 * least)).unwrap_or(1);
+        small.chain([(drawn, peers)]).map(move |(scenario, peers)| {
+            let steps = if rng.one_in(20) { rng.between(25, 400) } else { Self::default().steps };
+            Self { peers: Some(peers), steps, scenario }
+        })
+    }
 }
 
 impl Default for Setup {
@@ -72,6 +104,11 @@ pub struct Plan {
     /// What happens.
     pub faults: Vec<Fault>,
 }
+
+/// Worlds in which a search tries every scenario.
+pub const SMALL: [u32; 4] = [2, 3, 4, 5];
+/// How many runs a search tries with one seed.
+pub const SEARCHED: u64 = (Scenario::ALL.len() * SMALL.len()) as u64 + 1;
 
 const MAX_STALL: Duration = Duration::from_secs(10);
 /// Longer than anybody waits for a disk.
@@ -338,22 +375,9 @@ impl Draft<'_> {
 mod tests {
     use super::*;
 
-    const ALL: [Scenario; 10] = [
-        Scenario::Steady,
-        Scenario::Join,
-        Scenario::Leave,
-        Scenario::Crash,
-        Scenario::Pause,
-        Scenario::Partition,
-        Scenario::Churn,
-        Scenario::Disk,
-        Scenario::Outage,
-        Scenario::Mixed,
-    ];
-
     #[test]
     fn every_peer_comes_once() {
-        for scenario in ALL {
+        for scenario in Scenario::ALL {
             for seed in 0..200 {
                 let setup = Setup { peers: Some(1 + (seed % 7) as u32), steps: 10, scenario };
                 let plan = Plan::draw(&mut Rng::new(seed), &setup);
@@ -369,6 +393,22 @@ mod tests {
                 assert!(seats.into_iter().all(|seat| seat < plan.peers));
             }
         }
+    }
+
+    #[test]
+    fn a_search_tries_each_scenario_in_each_small_world_and_large_ones_too() {
+        let (mut sizes, mut long) = (BTreeSet::new(), 0);
+        for seed in 0..100 {
+            let all: Vec<Setup> = Setup::search(seed).collect();
+            assert_eq!(all.len() as u64, SEARCHED);
+            for pair in Scenario::ALL.into_iter().flat_map(|scenario| SMALL.map(|peers| (scenario, Some(peers)))) {
+                assert!(all.iter().any(|setup| (setup.scenario, setup.peers) == pair), "seed {seed}");
+            }
+            sizes.extend(all.iter().filter_map(|setup| setup.peers));
+            long += all.iter().filter(|setup| setup.steps > 24).count();
+        }
+        assert!(sizes.contains(&1) && sizes.last() > Some(&48) && sizes.last() <= Some(&64), "{sizes:?}");
+        assert!((120..300).contains(&long), "{long}");
     }
 
     #[test]

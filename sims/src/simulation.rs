@@ -74,6 +74,11 @@ impl Simulation {
         &self.plan
     }
 
+    /// What it is about, with the number of its peers.
+    pub fn setup(&self) -> Setup {
+        Setup { peers: u32::try_from(self.plan.peers).ok(), ..self.setup }
+    }
+
     /// The same run, with a change to its plan.
     pub fn replan(mut self, change: impl FnOnce(&mut Plan)) -> Self {
         change(&mut self.plan);
@@ -83,11 +88,12 @@ impl Simulation {
     /// Runs it to its end. A machine that panics breaks an invariant too: its own.
     pub fn run(self) -> Outcome {
         let seed = self.seed;
+        let setup = self.setup();
         std::panic::catch_unwind(AssertUnwindSafe(|| World::new(self).run())).unwrap_or_else(|panic| {
             let said = panic.downcast_ref::<String>().cloned();
             let said = said.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
             let broken = vec![Broken::new("no_panics", said.unwrap_or_default())];
-            Outcome { seed, broken, ..Outcome::default() }
+            Outcome { seed, setup, broken, ..Outcome::default() }
         })
     }
 }

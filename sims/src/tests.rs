@@ -9,19 +9,6 @@ use crate::shrink::shrink;
 use crate::simulation::Simulation;
 use crate::sweep::{kills, sweep};
 
-const ALL: [Scenario; 10] = [
-    Scenario::Steady,
-    Scenario::Join,
-    Scenario::Leave,
-    Scenario::Crash,
-    Scenario::Pause,
-    Scenario::Partition,
-    Scenario::Churn,
-    Scenario::Disk,
-    Scenario::Outage,
-    Scenario::Mixed,
-];
-
 /// The lines of a file of runs, without its comments.
 fn listed(file: &str) -> impl Iterator<Item = &str> {
     file.lines().filter(|line| !line.starts_with('#') && !line.is_empty())
@@ -46,7 +33,7 @@ fn mixed_runs_hold() {
 
 #[test]
 fn every_scenario_holds_in_every_world() {
-    for scenario in ALL {
+    for scenario in Scenario::ALL {
         for peers in 1..=7 {
             check(Setup { peers: Some(peers), steps: 12, scenario }, 1_000..1_004);
         }

@@ -10,11 +10,12 @@ use std::thread;
 
 use anyhow::Context as _;
 use starling_sims::canary::PLANTS;
+use starling_sims::scenario::SEARCHED;
 use starling_sims::{Outcome, Setup, Simulation, Summary, collectives, picture, shrink, sweep};
 
 use crate::cli::{Collectives, One, Shape, Verb};
 
-/// Seeds run on so many threads. What comes out does not depend on it.
+/// Sweeps run on so many threads. What comes out does not depend on it.
 const THREADS: usize = 2;
 /// How many runs it may take to shrink the first failure that a `run` finds.
 const SHRINKING: u32 = 200;
@@ -26,7 +27,7 @@ const EXPLAINED: u32 = 20;
 /// Returns whether everything held.
 pub(crate) fn carry_out(verb: Verb) -> anyhow::Result<bool> {
     match verb {
-        Verb::Run { seeds, shape, json } => run(seeds, shape, json),
+        Verb::Run { seeds, all, shape, json, threads } => run(seeds, (!all).then_some(shape), json, threads),
         Verb::Replay { one, svg, quiet } => replay(&one, svg.as_deref(), quiet),
         Verb::Shrink { one, runs } => shrink_one(&one, runs),
         Verb::Canary { seeds } => canary(seeds),
@@ -36,57 +37,67 @@ pub(crate) fn carry_out(verb: Verb) -> anyhow::Result<bool> {
     }
 }
 
-fn run(seeds: Range<u64>, shape: Shape, json: bool) -> anyhow::Result<bool> {
-    let setup = Setup::from(shape);
-    let count = seeds.end - seeds.start;
+/// One run per seed if there is a shape, else all that a search tries with it.
+fn run(seeds: Range<u64>, shape: Option<Shape>, json: bool, threads: u8) -> anyhow::Result<bool> {
+    let each = if shape.is_some() { 1 } else { SEARCHED };
+    let runs = seeds.start * each..seeds.end * each;
+    let count = runs.end - runs.start;
+    let of = |run: u64| {
+        let setup = match shape {
+            Some(shape) => Some(Setup::from(shape)),
+            None => usize::try_from(run % each).ok().and_then(|place| Setup::search(run / each).nth(place)),
+        };
+        Simulation::new(run / each, setup.expect("invariant: a search has as many setups as it says"))
+    };
     let mut summary = Summary::default();
     let (mut failed, mut failures) = (None, 0);
     let watch = Watch::start();
-    let next = AtomicU64::new(seeds.start);
+    let next = AtomicU64::new(runs.start);
     thread::scope(|scope| -> anyhow::Result<()> {
-        let (done, outcomes) = mpsc::sync_channel::<Outcome>(64);
-        for _ in 0..THREADS {
-            let (done, next, end) = (done.clone(), &next, seeds.end);
+        let (done, outcomes) = mpsc::sync_channel::<(u64, Outcome)>(64);
+        for _ in 0..threads {
+            let (done, next, of, end) = (done.clone(), &next, &of, runs.end);
             scope.spawn(move || {
                 loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end || done.send(Simulation::new(seed, setup).run()).is_err() {
+                    let run = next.fetch_add(1, Ordering::Relaxed);
+                    if run >= end || done.send((run, of(run).run())).is_err() {
                         return;
                     }
                 }
             });
         }
         drop(done);
-        // Taken in by ascending seed, so that sums of fractions are the same each time.
+        // Taken in by ascending place, so that sums of fractions are the same each time.
         let mut early = BTreeMap::new();
-        let mut expected = seeds.start;
-        for outcome in outcomes {
-            early.insert(outcome.seed, outcome);
+        let mut expected = runs.start;
+        for (run, outcome) in outcomes {
+            early.insert(run, outcome);
             while let Some(outcome) = early.remove(&expected) {
-                expected += 1;
                 summary.add(&outcome);
                 if !outcome.is_good() {
                     failures += 1;
                     if failures <= EXPLAINED {
-                        explain(&outcome, shape)?;
+                        explain(&outcome)?;
                     }
-                    failed.get_or_insert((outcome.seed, outcome.events));
+                    failed.get_or_insert((expected, outcome.events));
                 }
+                expected += 1;
                 progress(&summary, count)?;
             }
         }
         Ok(())
     })?;
     summary.events_per_s = watch.per_second(summary.events);
-    if let Some((seed, _)) = failed.filter(|(_, events)| *events <= SHORT) {
-        let simulation = Simulation::new(seed, setup);
-        tell_shrunk(&simulation, shape, shrink::shrink(&simulation, SHRINKING))?;
+    if let Some((run, _)) = failed.filter(|(_, events)| *events <= SHORT) {
+        let simulation = of(run);
+        tell_shrunk(&simulation, shrink::shrink(&simulation, SHRINKING))?;
     }
     let mut out = std::io::stdout().lock();
     if !json {
-        let Summary { seeds, violations, hangs, events, events_per_s, sim_hours, .. } = &summary;
+        let Summary { runs, violations, hangs, events, events_per_s, sim_hours, .. } = &summary;
         let Summary { steps, views, replans, faults, longest_stall_s, .. } = &summary;
-        writeln!(out, "{seeds} seeds ({shape}): {violations} violations, {hangs} hangs")?;
+        let what = shape.map_or_else(|| "all scenarios".to_owned(), |shape| shape.to_string());
+        writeln!(out, "{runs} runs ({what}): {violations} violations, {hangs} hangs")?;
         writeln!(
             out,
             "{steps} steps in {views} views, {replans} for a better plan, under {faults} faults; {longest_stall_s:.0} s to heal at most"
@@ -98,9 +109,9 @@ fn run(seeds: Range<u64>, shape: Shape, json: bool) -> anyhow::Result<bool> {
 }
 
 /// Says what went wrong and how to see it again.
-fn explain(outcome: &Outcome, shape: Shape) -> anyhow::Result<()> {
+fn explain(outcome: &Outcome) -> anyhow::Result<()> {
     let mut err = std::io::stderr().lock();
-    let seed = outcome.seed;
+    let (seed, shape) = (outcome.seed, Shape::from(outcome.setup));
     writeln!(err, "seed {seed} failed after step {}:", outcome.steps)?;
     for broken in &outcome.broken {
         writeln!(err, "  {broken}")?;
@@ -115,14 +126,14 @@ fn explain(outcome: &Outcome, shape: Shape) -> anyhow::Result<()> {
 /// A line that replaces itself on a terminal, now and then a new one elsewhere.
 fn progress(summary: &Summary, count: u64) -> anyhow::Result<()> {
     let mut err = std::io::stderr().lock();
-    let (done, last) = (summary.seeds, summary.seeds == count);
+    let (done, last) = (summary.runs, summary.runs == count);
     if err.is_terminal() {
         if done.is_multiple_of(50) || last {
-            write!(err, "\r{done} of {count} seeds, {} events{}", summary.events, if last { "\n" } else { "" })?;
+            write!(err, "\r{done} of {count} runs, {} events{}", summary.events, if last { "\n" } else { "" })?;
             err.flush()?;
         }
     } else if done.is_multiple_of((count / 10).max(1_000)) {
-        writeln!(err, "{done} of {count} seeds, {} events", summary.events)?;
+        writeln!(err, "{done} of {count} runs, {} events", summary.events)?;
     }
     Ok(())
 }
@@ -156,7 +167,7 @@ fn replay(one: &One, svg: Option<&Path>, quiet: bool) -> anyhow::Result<bool> {
         std::fs::write(file, drawn).with_context(|| format!("can't write the picture to {}", file.display()))?;
     }
     if !outcome.is_good() {
-        explain(&outcome, one.shape)?;
+        explain(&outcome)?;
     }
     Ok(outcome.is_good())
 }
@@ -165,13 +176,13 @@ fn shrink_one(one: &One, runs: u32) -> anyhow::Result<bool> {
     let simulation = chosen(one);
     let shrunk = shrink::shrink(&simulation, runs);
     let fails = shrunk.is_some();
-    tell_shrunk(&simulation, one.shape, shrunk)?;
+    tell_shrunk(&simulation, shrunk)?;
     Ok(!fails)
 }
 
-fn tell_shrunk(simulation: &Simulation, shape: Shape, shrunk: Option<shrink::Shrunk>) -> anyhow::Result<()> {
+fn tell_shrunk(simulation: &Simulation, shrunk: Option<shrink::Shrunk>) -> anyhow::Result<()> {
     let mut out = std::io::stderr().lock();
-    let seed = simulation.seed();
+    let (seed, shape) = (simulation.seed(), Shape::from(simulation.setup()));
     let Some(shrunk) = shrunk else {
         writeln!(out, "seed {seed} holds: there is nothing to shrink")?;
         return Ok(());

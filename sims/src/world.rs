@@ -28,7 +28,7 @@ use crate::picture::{Mark, What};
 use crate::queue::Queue;
 use crate::report::Outcome;
 use crate::rng::Rng;
-use crate::scenario::Plan;
+use crate::scenario::{Plan, Setup};
 use crate::simulation::Simulation;
 use crate::state::{Commits, State};
 use crate::workload::Workload;
@@ -86,6 +86,7 @@ pub enum Happening {
 #[derive(Debug)]
 pub(crate) struct World {
     seed: u64,
+    setup: Setup,
     now: Time,
     rng: Rng,
     /// What links are measured as, and when: a run in which none are goes the same way without it.
@@ -138,7 +139,8 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(simulation: Simulation) -> Self {
-        let Simulation { seed, setup, plan, sabotage, told, pictured } = simulation;
+        let setup = simulation.setup();
+        let Simulation { seed, plan, sabotage, told, pictured, .. } = simulation;
         let mut rng = Rng::new(seed);
         let network = Network::new(rng.fork(), plan.patience, plan.peers);
         let mut workload = Workload::draw(&mut rng.fork(), setup.steps, plan.peers);
@@ -166,6 +168,7 @@ impl World {
         let hosts: Vec<Host> = (0..plan.peers).map(|seat| draw_host(&mut names, seat)).collect();
         Self {
             seed,
+            setup,
             now: Time::ZERO,
             rng,
             chance: Rng::new(seed ^ 0x0005_eed5),
@@ -242,6 +245,7 @@ impl World {
         let running: u64 = self.hosts.iter().filter_map(|host| host.peer.as_ref()).map(Peer::stale).sum();
         Outcome {
             seed: self.seed,
+            setup: self.setup,
             events: self.events,
             deliveries: self.deliveries,
             simulated: self.now - Time::ZERO,
