@@ -321,6 +321,7 @@ pub(crate) fn membership(settings: &Settings, manifest: &Manifest, min_members: 
         reduced: Some((manifest.plan, bucket)),
         max_stall,
         min_members,
+        last_step: manifest.steps,
         max_members: settings.max_peers,
         fork_after: settings.fork_after,
         incarnation: rand::random(),

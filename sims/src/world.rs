@@ -152,6 +152,7 @@ impl World {
         let size = u32::try_from(plan.peers).unwrap_or(u32::MAX);
         let config = Config {
             min_members: plan.min_members,
+            last_step: workload.steps,
             fork_after: plan.fork_after,
             reduced: Some((Wish::Ring, PLANNED)),
             ..Config::default()

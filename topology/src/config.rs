@@ -12,6 +12,8 @@ pub struct Config {
     pub max_stall: Duration,
     /// A view with fewer members stands still until enough have joined.
     pub min_members: usize,
+    /// The run's last step. At it, nobody waits for members any more.
+    pub last_step: u64,
     /// How many members a view may have.
     pub max_members: usize,
     /// A side of a split run that has had no quorum for this long goes on as a fork. `None`: it waits for ever.
@@ -29,6 +31,7 @@ impl Default for Config {
         Self {
             max_stall: Duration::from_secs(10),
             min_members: 1,
+            last_step: u64::MAX,
             max_members: MAX_MEMBERS,
             fork_after: Some(Duration::from_secs(120)),
             incarnation: 0,

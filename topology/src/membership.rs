@@ -156,7 +156,7 @@ impl Membership {
     fn take_only_seat(&mut self, view: View, step: u64, now: Time) {
         self.seat = Some(Seat::new(view.clone(), None, &self.config, now));
         self.persist(now);
-        if self.config.min_members > 1 {
+        if self.config.min_members > 1 && self.progress.step < self.config.last_step {
             self.wait_for_members();
         } else {
             self.resume(Resumption { view, step, catch_up: CatchUp::Current, syncing: Vec::new() });

@@ -71,7 +71,9 @@ impl Membership {
         let old = self.seat.take();
         let joins = old.as_ref().is_none_or(|old| proposal.view.parent != Some(old.id));
         let recovering = old.as_ref().is_some_and(|old| old.recovering.is_some());
-        let is_over = self.finished.is_some() || old.as_ref().is_some_and(|old| !old.finished.is_empty());
+        let is_over = self.finished.is_some()
+            || old.as_ref().is_some_and(|old| !old.finished.is_empty())
+            || proposal.resume.step >= self.config.last_step;
         let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config, now);
         seat.syncing = proposal.resume.syncing.iter().copied().collect();
         if let Some(old) = old.filter(|_| !joins) {

@@ -1,5 +1,7 @@
 //! Letting peers in: the members' side.
 
+use std::collections::BTreeSet;
+
 use super::Membership;
 use super::seat::Seat;
 use crate::error::Violation;
@@ -85,6 +87,13 @@ impl Membership {
             let outside = self.joiners.iter().filter(|(peer, _)| !seat.view.contains(**peer));
             outside.take(room).map(|(_, waiting)| &waiting.joiner)
         })
+    }
+
+    /// Members that have given no vote here and ask to be let in: they came back without having heard of this view.
+    pub(super) fn strayed(&self, promised: &BTreeSet<PeerId>) -> impl Iterator<Item = &Joiner> {
+        let strays = |seat: &Seat, peer| seat.view.contains(peer) && !seat.trusts(peer) && !promised.contains(&peer);
+        let strays = move |peer| self.seat.as_ref().is_some_and(|seat| strays(seat, peer));
+        self.joiners.iter().filter(move |(peer, _)| strays(**peer)).map(|(_, waiting)| &waiting.joiner)
     }
 
     pub(super) fn forget_joiners(&mut self, now: Time) {

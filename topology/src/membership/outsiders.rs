@@ -68,7 +68,9 @@ impl Membership {
         let ours_generation = seat.view.generation;
         let after_ours = standing.parent == Some(seat.id);
         let unforked = !standing.forked && !ours.forked;
-        let ahead = (standing.step, std::cmp::Reverse(view)) > (ours.step, std::cmp::Reverse(seat.id));
+        // Of two that stand at one step, who can go on does not wait for who can't.
+        let tie = ours.paused || view < seat.id;
+        let ahead = standing.step > ours.step || (standing.step == ours.step && tie);
         let before_ours = Some(view) == seat.view.parent;
         let they_win = !before_ours
             && (after_ours
@@ -161,11 +163,11 @@ impl Membership {
         }
     }
 
-    /// Nobody that goes on has answered for long. All who could may be gone, and we may hold the state: we take our place
-    /// again. Our vote was never away, so that changes nothing that others may have decided.
+    /// Nobody that goes on has answered for long. All who could may be gone, and we may hold the state, or be missed by those
+    /// who do: we take our place again. Our vote was never away, so that changes nothing that others may have decided.
     pub(super) fn come_back_if_alone(&mut self, now: Time) {
         let waited = self.asking.as_ref().is_some_and(|asking| now - asking.answered_at >= self.config.max_stall * 2);
-        if waited && self.seat.is_some() && self.synced && self.steps == Steps::Held {
+        if waited && self.seat.is_some() && self.steps == Steps::Held {
             self.asking = None;
             if let Some(seat) = &mut self.seat {
                 seat.suspects.retain(|_, evidence| *evidence != Evidence::Elsewhere);

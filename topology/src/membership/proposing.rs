@@ -10,7 +10,7 @@ use super::{Membership, Steps};
 use crate::id::PeerId;
 use crate::interface::{Event, Hold, Timer};
 use crate::message::{Body, Evidence};
-use crate::proposal::{Ballot, Proposal};
+use crate::proposal::{Ballot, MAX_JOINERS, Proposal};
 use crate::time::Time;
 
 impl Membership {
@@ -199,8 +199,10 @@ impl Membership {
             return;
         }
         let quorum = seat.view.has_quorum(promised);
-        let mut others = seat.view.members().iter().filter(|peer| !promised.contains(peer));
-        let settled = others.all(|peer| !seat.expects(*peer, decree));
+        let others = || seat.view.members().iter().filter(|peer| !promised.contains(peer));
+        // Without the state, even one that was left behind may be the one who has it.
+        let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
+        let settled = others().all(|peer| !seat.expects(*peer, decree) && !stateless);
         let agent = if settled || !decree.late || seat.deferred { None } else { seat.agent(me, decree) };
         if let (true, Some(agent)) = (quorum, agent) {
             self.defer(now, agent);
@@ -256,7 +258,9 @@ impl Membership {
     fn is_bereft(&self, now: Time, seat: &Seat, decree: &Decree) -> bool {
         let promised = decree.round.promised();
         let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
-        let complete = promised.len() == seat.view.members().len();
+        // Whoever asks to be let in tells what it holds, and may have no vote here any more.
+        let has_told = |peer: &PeerId| promised.contains(peer) || self.joiners.contains_key(peer);
+        let complete = seat.view.members().iter().all(has_told);
         stateless
             && seat.view.has_quorum(promised)
             && (complete || self.is_paused_for(now, seat, self.config.fork_after))
@@ -270,10 +274,15 @@ impl Membership {
     fn plan(&self, now: Time, seat: &Seat, decree: &Decree, forked: bool) -> Option<Proposal> {
         let trusted = |peer: &PeerId| seat.trusts(*peer);
         let me = self.me.peer;
-        let bereft = !forked && self.is_bereft(now, seat, decree);
-        let candidates = match (forked, bereft) {
-            (true, _) => Vec::new(),
-            (false, true) => self.admitted().cloned().collect(),
+        let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
+        let bereft = if forked { stateless } else { self.is_bereft(now, seat, decree) };
+        let candidates = match (bereft, forked) {
+            // One of those who have not heard of our view may hold what all can go on from.
+            (true, _) => {
+                let strayed = self.strayed(decree.round.promised());
+                self.admitted().chain(strayed).take(MAX_JOINERS).cloned().collect()
+            }
+            (false, true) => Vec::new(),
             (false, false) => self.candidates().cloned().collect(),
         };
         let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
@@ -394,13 +403,15 @@ impl Membership {
                 let decree = seat.decree.as_ref()?;
                 Some((decree.ballot, self.plan(now, seat, decree, true)?)).filter(|(_, fork)| fork.view.contains(me))
             });
+            let returned = self.seat.as_ref().is_some_and(|seat| seat.returned);
             let decree = self.seat.as_mut().and_then(|seat| seat.decree.as_mut());
             return match (fork, decree) {
                 (Some((ballot, fork)), Some(decree)) => {
                     decree.proposal = Some(fork);
                     self.decide(now, Some(ballot));
                 }
-                // Nobody here has the state: the others may have.
+                // Nobody here has the state: the others may have, if any of them goes on.
+                (None, _) | (_, None) if returned => self.end(Event::NoState),
                 (None, _) | (_, None) => self.give_up(now),
             };
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, RUN, contact, peer};
 use super::driver::Fate;
-use crate::{Contact, Event, Input, Membership, PeerId, Reason, Refusal, Time};
+use crate::{Config, Contact, Event, Input, Membership, Output, PeerId, Progress, Reason, Refusal, Time};
 
 /// A run of `names`, all of which hold the state. The first one founded it.
 pub(super) fn formed(seed: u64, steps: u64, names: &[u8]) -> Cluster {
@@ -210,4 +210,18 @@ fn a_peer_that_listens_elsewhere_is_looked_for_there() {
     }
     // Where we are we know best, and of others we know nothing else.
     assert_eq!(joiner.contacts().cloned().collect::<Vec<_>>(), [contact(peer(1)), elsewhere(2)]);
+}
+
+#[test]
+fn at_the_last_step_nobody_waits_for_members() {
+    let waits = |step| {
+        let config = Config { min_members: 2, last_step: 5, ..Config::default() };
+        let progress = Progress { step, has_state: true, has_result: false };
+        let mut founder = Membership::found(config, RUN, contact(peer(1)), progress, Time::ZERO);
+        let mut outputs: Vec<Output> = std::iter::from_fn(|| founder.poll()).collect();
+        founder.handle(Time::ZERO, Input::Persisted).expect("its own");
+        outputs.extend(std::iter::from_fn(|| founder.poll()));
+        outputs.iter().any(|output| matches!(output, Output::Event(Event::Waiting { .. })))
+    };
+    assert!(waits(4) && !waits(5));
 }
