@@ -113,10 +113,20 @@ impl Disk {
         self.hangs
     }
 
+    /// Whether an agreement record that is written now will be there.
+    pub fn takes_votes(&self) -> bool {
+        !(self.hangs || self.read_only || (self.full && self.slots.is_none()))
+    }
+
     /// The newest agreement record that is whole, if there is one.
     pub fn record(&self) -> Option<Record> {
+        self.newest_record().map(|record| (*record).clone())
+    }
+
+    /// The same, shared.
+    pub fn newest_record(&self) -> Option<Rc<Record>> {
         let found = self.slots.as_ref()?.each_ref().map(Recorded::read);
-        found.into_iter().flatten().max_by_key(|(version, _)| *version).map(|(_, record)| (*record).clone())
+        found.into_iter().flatten().max_by_key(|(version, _)| *version).map(|(_, record)| record)
     }
 
     /// Whether there is one.

@@ -37,6 +37,8 @@ pub struct Host {
     pub off: bool,
     /// How many times slower it computes.
     pub slower: u32,
+    /// Until when it computes what it began while it was slow.
+    pub computes_until: Time,
     /// How many samples it computes in a unit of time.
     pub speed: u32,
     /// How it dies with its next record.
@@ -53,6 +55,8 @@ pub struct Host {
     pub ended: Option<Event>,
     /// Whether it has written the state after the last step.
     pub has_last: bool,
+    /// Whether its last process ended by itself, and its user starts it again.
+    pub gave_up: bool,
     /// How often it was started again because nobody had the state.
     pub stranded: u32,
 }
@@ -73,6 +77,7 @@ impl Host {
             stalled: Vec::new(),
             off: false,
             slower: 1,
+            computes_until: Time::ZERO,
             speed,
             doomed: None,
             started: false,
@@ -81,6 +86,7 @@ impl Host {
             leaving: false,
             ended: None,
             has_last: false,
+            gave_up: false,
             stranded: 0,
         }
     }

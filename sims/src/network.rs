@@ -243,6 +243,11 @@ impl Network {
         self.routes.get(from, to).is_some_and(|route| route.blocks > 0)
     }
 
+    /// Whether nothing gets through in any direction at all.
+    pub fn has_blocks(&self) -> bool {
+        self.routes.there.iter().any(|route| route.blocks > 0)
+    }
+
     /// Blocks a direction. Blocks add up.
     pub fn block(&mut self, from: Seat, to: Seat) {
         self.route(from, to).blocks += 1;

@@ -4,6 +4,7 @@ mod endings;
 mod execute;
 mod inject;
 mod measure;
+mod stall;
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -111,6 +112,8 @@ pub(crate) struct World {
     broken: Vec<Broken>,
     /// The generation of each view, to count them and to tell them apart.
     views: BTreeMap<ViewId, bool>,
+    /// What a quorum has decided after each view, once somebody has entered it.
+    successors: BTreeMap<ViewId, View>,
     /// The generations that came for a better plan.
     replans: BTreeSet<Generation>,
     /// That of the highest generation.
@@ -194,6 +197,7 @@ impl World {
             invariants: Invariants::default(),
             broken: Vec::new(),
             views: BTreeMap::new(),
+            successors: BTreeMap::new(),
             replans: BTreeSet::new(),
             newest: None,
             completed: BTreeMap::new(),
@@ -343,6 +347,9 @@ impl World {
             Happening::Passes(fault) => self.pass(fault),
             Happening::Starts(seat, incarnation) => {
                 if self.hosts[seat].incarnation == incarnation && self.hosts[seat].peer.is_none() {
+                    if !self.hosts[seat].gave_up {
+                        self.invariants.progress.disturbed(self.now);
+                    }
                     self.start(seat);
                 }
             }
@@ -435,6 +442,7 @@ impl World {
         }
         self.release();
         self.guide_the_lost();
+        self.look_for_a_stall();
         self.over = self.is_abandoned();
         self.queue.push(self.now + LOOK, Happening::Looks);
     }

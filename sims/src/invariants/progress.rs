@@ -1,20 +1,36 @@
-//! Promise P6, no hang: once all faults are over, something that can happen only so often happens within a bound: a step
-//! higher than all before is committed, a part of a state is loaded, a peer ends.
+//! Promise P6, no hang. A run that has what it takes to go on, a quorum that can talk and the state among them, commits a
+//! step within a few `max_stall` of the last one and of the last fault, whatever else is broken. And once all faults are
+//! over, something that can happen only so often happens within a longer bound: a step higher than all before is
+//! committed, a part of a state is loaded, a peer ends.
 
 use std::time::Duration;
 
 use starling_topology::{Config, Time};
+
+use super::Broken;
+
+const NAME: &str = "progress";
 
 /// Remembers when something last went on.
 #[derive(Debug, Default)]
 pub struct Progressing {
     highest: u64,
     last: Time,
-    longest: Duration,
     healed: Option<Time>,
+    /// When it was last looked at, and whether the run could go on then.
+    looked: (Time, bool),
+    /// For how long it could have committed a step, and has not.
+    stalled: Duration,
+    longest: Duration,
 }
 
 impl Progressing {
+    /// The longest that a run that can go on may stand still: one `max_stall` to notice what is lost and to decide what
+    /// comes after, one for what is lost while that goes on, and one for those who come back to wait for the rest.
+    pub fn stall_limit(config: &Config) -> Duration {
+        config.max_stall * 3
+    }
+
     /// The longest that a healed run may stand still: until a side without quorum goes on by itself and the branches
     /// have met again, and what it takes to let in those that were lost most often.
     pub fn limit(config: &Config) -> Duration {
@@ -23,6 +39,8 @@ impl Progressing {
 
     /// Somebody committed `step`; says whether nobody had before.
     pub fn committed(&mut self, now: Time, step: u64) -> bool {
+        self.count(now);
+        self.stalled = Duration::ZERO;
         let highest = step > self.highest;
         if highest {
             self.highest = step;
@@ -31,17 +49,44 @@ impl Progressing {
         highest
     }
 
+    /// A fault strikes, or one is over: what follows takes its time anew.
+    pub fn disturbed(&mut self, now: Time) {
+        self.count(now);
+        self.stalled = Duration::ZERO;
+    }
+
+    /// Whether the run has all that it takes to go on, from now on.
+    ///
+    /// # Errors
+    /// If it had that for longer than `limit`, and has not gone on.
+    pub fn looked(&mut self, now: Time, can_go_on: bool, limit: Duration) -> Result<(), Broken> {
+        self.count(now);
+        self.looked.1 = can_go_on;
+        if self.stalled <= limit {
+            return Ok(());
+        }
+        let seen = format!("no step in {:?} after {:?}, and nothing was missing", self.stalled, now - Time::ZERO);
+        self.stalled = Duration::ZERO;
+        Err(Broken::new(NAME, seen))
+    }
+
+    fn count(&mut self, now: Time) {
+        if self.looked.1 {
+            self.stalled += now - self.looked.0;
+            self.longest = self.longest.max(self.stalled);
+        }
+        self.looked.0 = now;
+    }
+
     /// Something else went on that can't go on for ever.
     pub fn goes_on(&mut self, now: Time) {
-        if self.healed.is_some() {
-            self.longest = self.longest.max(now - self.last);
-        }
         self.last = now;
     }
 
     /// All faults are over.
     pub fn healed(&mut self, now: Time) {
         self.goes_on(now);
+        self.disturbed(now);
         self.healed = Some(now);
     }
 
@@ -60,7 +105,7 @@ impl Progressing {
         self.highest
     }
 
-    /// The longest that a healed run stood still.
+    /// The longest that a run that could go on stood still.
     pub fn longest(&self) -> Duration {
         self.longest
     }
@@ -83,7 +128,23 @@ mod tests {
         assert!(!invariant.committed(at(9), 1), "again is no progress");
         assert!(!invariant.stands_still(at(13), limit) && invariant.stands_still(at(14), limit));
         invariant.healed(at(14));
-        invariant.goes_on(at(20));
-        assert_eq!((invariant.longest(), invariant.is_healed()), (Duration::from_secs(6), true));
+        assert!(invariant.is_healed() && !invariant.stands_still(at(24), limit));
+    }
+
+    #[test]
+    fn a_run_that_can_go_on_and_does_not_is_noticed() {
+        let (mut invariant, limit) = (Progressing::default(), Duration::from_secs(10));
+        let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
+        let mut look = |from: u64, end: u64, can| (from..end).all(|now| invariant.looked(at(now), can, limit).is_ok());
+        assert!(look(0, 50, false), "nothing is to be expected of it");
+        assert!(look(50, 60, true) && look(60, 90, false));
+        assert!(!look(90, 95, true), "what is missing for a while starts nothing anew");
+        invariant.committed(at(95), 1);
+        let mut look = |from: u64, end: u64| (from..end).all(|now| invariant.looked(at(now), true, limit).is_ok());
+        assert!(look(96, 105));
+        invariant.disturbed(at(105));
+        let mut look = |from: u64, end: u64| (from..end).all(|now| invariant.looked(at(now), true, limit).is_ok());
+        assert!(look(106, 116) && !look(116, 118));
+        assert_eq!(invariant.longest(), Duration::from_secs(11));
     }
 }

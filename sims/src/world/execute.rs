@@ -137,6 +137,9 @@ impl World {
         let host = &self.hosts[seat];
         let full = host.peer.as_ref().is_some_and(Peer::is_full);
         let takes = self.rng.micros(micros(least), micros(most)) * if full { host.slower } else { 0 };
+        let (slow, until) = (full && host.slower > 1, self.now + takes);
+        self.hosts[seat].computes_until = if slow { until } else { self.now };
+        let host = &self.hosts[seat];
         self.queue.push(self.now + takes, Happening::Computed(seat, host.incarnation, computation));
     }
 
@@ -219,6 +222,9 @@ impl World {
         });
         self.mark(seat, What::Enters(view.generation.0));
         self.views.insert(id, forks);
+        if let Some(parent) = view.parent.filter(|_| !forks) {
+            self.successors.entry(parent).or_insert_with(|| view.clone());
+        }
         if self.newest.as_ref().is_none_or(|newest| newest.generation < view.generation) {
             self.newest = Some(view.clone());
         }
@@ -271,6 +277,7 @@ impl World {
         if matches!(event, Event::NoState | Event::NotStored) {
             // Its user starts it again: the others, or its disk, may be back by then.
             self.hosts[seat].stranded += u32::from(event == Event::NoState);
+            self.hosts[seat].gave_up = true;
             let later: Time = self.now + self.config.max_stall;
             let incarnation = self.hosts[seat].incarnation;
             return self.queue.push(later, Happening::Starts(seat, incarnation));

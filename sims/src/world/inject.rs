@@ -27,6 +27,9 @@ impl World {
             return;
         }
         self.faults += 1;
+        if !matches!(kind, Kind::Join(_) | Kind::Leave(_)) {
+            self.invariants.progress.disturbed(self.now);
+        }
         self.tell(|_| format!("fault {index}: {kind}"));
         if let Some(seat) = kind.seat() {
             self.mark(seat, What::Fault(kind.to_string()));
@@ -83,6 +86,7 @@ impl World {
         self.active -= 1;
         let kind = self.plan.faults[index].kind.clone();
         if kind.lasts() > std::time::Duration::ZERO {
+            self.invariants.progress.disturbed(self.now);
             self.tell(|_| format!("fault {index} is over"));
         }
         match kind {
@@ -187,7 +191,7 @@ impl World {
         self.begins_anew(seat);
         let host = &mut self.hosts[seat];
         self.running += usize::from(!host.started);
-        (host.started, host.off) = (true, false);
+        (host.started, host.off, host.gave_up) = (true, false, false);
         let start = Start {
             commits: Rc::clone(&self.commits),
             contact: me,
@@ -233,6 +237,7 @@ impl World {
     /// A process dies, and its machine perhaps with it.
     pub(super) fn die(&mut self, seat: Seat, crash: Crash) {
         self.tell(|_| format!("{seat} dies"));
+        self.invariants.progress.disturbed(self.now);
         self.mark(seat, What::Dies);
         if let Some(record) = self.hosts[seat].storing.take() {
             self.hosts[seat].disk.tear_record(record, &mut self.rng);

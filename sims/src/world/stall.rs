@@ -1,0 +1,88 @@
+//! Whether a run has all that it takes to go on. Then nothing excuses it if it does not.
+
+use std::collections::BTreeSet;
+
+use starling_topology::PeerId;
+
+use super::World;
+use crate::host::Host;
+use crate::invariants::Progressing;
+use crate::network::Seat;
+use crate::peer::Peer;
+
+impl World {
+    /// Looks whether the run stands still without a reason.
+    pub(super) fn look_for_a_stall(&mut self) {
+        let (can_go_on, limit) = (self.can_go_on(), Progressing::stall_limit(&self.config));
+        let held = self.invariants.progress.looked(self.now, can_go_on, limit);
+        self.breaks(held);
+    }
+
+    /// Whether there are peers that can all talk to each other, and are enough, and one of them holds the state.
+    fn can_go_on(&self) -> bool {
+        !self.is_withheld() && self.groups().iter().any(|group| self.is_enough(group))
+    }
+
+    /// Whether it is the simulator that holds the run back.
+    fn is_withheld(&self) -> bool {
+        self.plan.gated && self.invariants.progress.highest() + 1 >= self.workload.steps
+    }
+
+    /// Peers that nothing is wrong with, in groups between which nothing gets through.
+    fn groups(&self) -> Vec<Vec<Seat>> {
+        let runs = |host: &Host| host.peer.is_some() && host.stopped.is_none();
+        let is_well = |host: &Host| runs(host) && host.disk.takes_votes();
+        let mut well: Vec<Seat> = (0..self.hosts.len()).filter(|seat| is_well(&self.hosts[*seat])).collect();
+        if !self.network.has_blocks() {
+            return vec![well];
+        }
+        let talk =
+            |one: Seat, other: Seat| !self.network.is_blocked(one, other) && !self.network.is_blocked(other, one);
+        let mut groups = Vec::new();
+        while let Some(first) = well.pop() {
+            let mut group = vec![first];
+            let mut at = 0;
+            while let Some(one) = group.get(at).copied() {
+                group.extend(well.extract_if(.., |other| talk(one, *other)));
+                at += 1;
+            }
+            // Of two that can't talk while both can talk to others, neither is counted on.
+            let all: Vec<Seat> = group.clone();
+            group.retain(|one| all.iter().all(|other| one == other || talk(*one, *other)));
+            groups.push(group);
+        }
+        groups
+    }
+
+    fn is_enough(&self, group: &[Seat]) -> bool {
+        let hosts = || group.iter().map(|seat| &self.hosts[*seat]);
+        // All wait for a slow device, however long that takes.
+        // And all wait at the end for a disk that is to have the last state.
+        let is_over = self.invariants.progress.highest() == self.workload.steps;
+        let waits = |host: &Host| host.slower > 1 || host.computes_until > self.now || (is_over && host.disk.hangs());
+        if self.hosts.iter().filter(|host| host.peer.is_some()).any(waits) {
+            return false;
+        }
+        let stay = hosts().filter(|host| !host.leaving).count();
+        let records = hosts().filter_map(|host| Some((host.name(), host.disk.newest_record()?)));
+        let records: Vec<_> = records.collect();
+        let Some((_, newest)) = records.iter().max_by_key(|(_, record)| record.view.generation) else { return false };
+        let mut view = &newest.view;
+        // What others have decided since counts, whoever of the group knows of it.
+        while let Some(next) = self.successors.get(&view.id()) {
+            view = next;
+        }
+        let id = view.id();
+        // Those who have not heard of it yet will.
+        let votes =
+            records.iter().filter(|(_, record)| record.view.id() == id || Some(record.view.id()) == view.parent);
+        let votes: BTreeSet<PeerId> = votes.map(|(name, _)| *name).collect();
+        // A state of an earlier view is what all go on from only if nobody can have a later one.
+        let complete = view.members().iter().all(|member| votes.contains(member));
+        let holds = |host: &Host| {
+            let counts = votes.contains(&host.name()) || (complete && host.disk.has_record());
+            counts && host.peer.as_ref().is_some_and(Peer::has_state)
+        };
+        stay >= self.plan.min_members && view.has_quorum(&votes) && hosts().any(holds)
+    }
+}
