@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum as _};
-use starling_sims::sweep::Kill;
+use starling_sims::sweep::{Blow, Kill};
 use starling_sims::{Scenario, Setup};
 
 #[derive(Debug, Parser)]
@@ -61,7 +61,8 @@ pub(crate) enum Verb {
     },
     /// Runs all plans, operations and codecs of collectives; ends with 1 if anything did not hold
     Collectives(Collectives),
-    /// Kills each peer, and pairs of peers, at each message of a short run; ends with 1 if anything did not hold
+    /// Kills each peer, and pairs of peers, at each message of a short run, and has every other fault strike every member in
+    /// every phase; ends with 1 if anything did not hold
     Sweep {
         /// The largest world
         #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..=16))]
@@ -72,6 +73,12 @@ pub(crate) enum Verb {
         /// Show one of the runs instead: PEERS:DELIVERY:VICTIM or PEERS:DELIVERY:VICTIM:OTHER
         #[arg(long, value_name = "KILL")]
         show: Option<Kill>,
+        /// Or one of those that strike in a phase: PEERS:UNREST:SEAT:FAULT:PHASE
+        #[arg(long, value_name = "BLOW", conflicts_with = "show")]
+        blow: Option<Blow>,
+        /// The largest world in which every kind of fault strikes every member in every phase
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=16))]
+        blows: u32,
     },
 }
 

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::coverage::Phase;
 use crate::message::Lane;
 use crate::network::Seat;
 
@@ -28,6 +29,8 @@ pub enum When {
     },
     /// Before so many messages have been delivered.
     Delivery(u64),
+    /// As soon as a member is in a phase.
+    Phase(Seat, Phase),
 }
 
 /// What happens.
@@ -75,6 +78,19 @@ pub struct Crash {
     pub at_record: Option<bool>,
 }
 
+impl Crash {
+    /// What it is called.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self { fate: Fate::Wiped | Fate::Flipped | Fate::Torn, .. } => "loses its disk",
+            Self { at_record: Some(false), .. } => "dies before a record",
+            Self { at_record: Some(true), .. } => "dies after a record",
+            Self { power: true, .. } => "loses its power",
+            Self { power: false, .. } => "dies",
+        }
+    }
+}
+
 /// What becomes of the disk of a peer that dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
@@ -89,6 +105,63 @@ pub enum Fate {
 }
 
 impl Kind {
+    /// What all kinds that are counted are called. Joins are not: there is no member yet.
+    pub const NAMES: [&'static str; 16] = [
+        "leaves",
+        "dies",
+        "loses its power",
+        "dies before a record",
+        "dies after a record",
+        "loses its disk",
+        "pauses",
+        "is slow",
+        "disk full",
+        "disk read-only",
+        "disk hangs",
+        "connection breaks",
+        "cut off one way",
+        "partition",
+        "clogged",
+        "segment lost",
+    ];
+
+    /// What it is called.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Join(_) => "joins",
+            Self::Leave(_) => "leaves",
+            Self::Crash(_, crash) => crash.name(),
+            Self::Pause(..) => "pauses",
+            Self::Slow(..) => "is slow",
+            Self::DiskFull(..) => "disk full",
+            Self::DiskReadOnly(..) => "disk read-only",
+            Self::DiskHangs(..) => "disk hangs",
+            Self::Break(..) => "connection breaks",
+            Self::Cut(..) => "cut off one way",
+            Self::Partition(..) => "partition",
+            Self::Clog(..) => "clogged",
+            Self::Swallow(_) => "segment lost",
+        }
+    }
+
+    /// All machines that it happens to.
+    pub fn seats(&self) -> Vec<Seat> {
+        match self {
+            Self::Break(one, other, _) | Self::Cut(one, other, _) => vec![*one, *other],
+            Self::Partition(side, _) => side.clone(),
+            Self::Join(_)
+            | Self::Leave(_)
+            | Self::Crash(..)
+            | Self::Pause(..)
+            | Self::Slow(..)
+            | Self::DiskFull(..)
+            | Self::DiskReadOnly(..)
+            | Self::DiskHangs(..)
+            | Self::Clog(..)
+            | Self::Swallow(_) => self.seat().into_iter().collect(),
+        }
+    }
+
     /// How long it lasts.
     pub fn lasts(&self) -> Duration {
         match self {
@@ -133,6 +206,7 @@ impl fmt::Display for Fault {
         match self.when {
             When::After { step, delay } => write!(f, "{delay:?} after step {step}: {}", self.kind),
             When::Delivery(count) => write!(f, "before delivery {count}: {}", self.kind),
+            When::Phase(seat, phase) => write!(f, "when peer {seat} {phase}: {}", self.kind),
         }
     }
 }

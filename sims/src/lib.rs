@@ -15,6 +15,7 @@ pub mod canary;
 pub mod checkpoints;
 pub mod collectives;
 pub mod contribution;
+pub mod coverage;
 pub mod disk;
 pub mod fault;
 pub mod host;

@@ -6,6 +6,7 @@
 mod catch_up;
 mod effect;
 mod learner;
+mod phase;
 mod reduction;
 
 use std::cell::RefCell;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::coverage::Coverage;
 use crate::invariants::Broken;
 use crate::network::Seat;
 use crate::picture::Mark;
@@ -31,6 +32,8 @@ pub struct Outcome {
     pub replans: u64,
     /// How many of the faults happened.
     pub faults: u64,
+    /// In which phases they struck members.
+    pub coverage: Coverage,
     /// How many peers completed the run.
     pub completed: u64,
     /// Segments of older views, and of dropped steps, that were dropped.
@@ -93,6 +96,13 @@ pub struct Summary {
     pub faults: u64,
     /// The longest that any run stood still after its faults were over, in seconds.
     pub longest_stall_s: f64,
+    /// How many pairs of a fault and a phase in which it struck a member were seen.
+    pub phases_struck: usize,
+    /// The pairs that never were.
+    pub phases_missed: Vec<String>,
+    /// All of them, and how often.
+    #[serde(skip)]
+    pub coverage: Coverage,
     #[serde(skip)]
     pairs: BTreeMap<(Scenario, u32), u64>,
 }
@@ -104,8 +114,6 @@ impl Summary {
         if let Some(peers) = outcome.setup.peers {
             *self.pairs.entry((outcome.setup.scenario, peers)).or_default() += 1;
         }
-        let small = Scenario::ALL.into_iter().flat_map(|scenario| SMALL.map(|peers| (scenario, peers)));
-        self.least_per_pair = small.map(|pair| self.pairs.get(&pair).copied().unwrap_or(0)).min().unwrap_or(0);
         self.violations += outcome.broken.len() as u64;
         self.hangs += u64::from(outcome.stuck.is_some());
         self.deserted += u64::from(outcome.deserted && outcome.is_good());
@@ -115,7 +123,15 @@ impl Summary {
         self.views += outcome.views;
         self.replans += outcome.replans;
         self.faults += outcome.faults;
+        self.coverage.add(&outcome.coverage);
         self.longest_stall_s = self.longest_stall_s.max(outcome.longest_stall.as_secs_f64());
+    }
+
+    /// The sums that are taken once all runs are there.
+    pub fn finish(&mut self) {
+        (self.phases_struck, self.phases_missed) = (self.coverage.seen(), self.coverage.missing());
+        let small = Scenario::ALL.into_iter().flat_map(|scenario| SMALL.map(|peers| (scenario, peers)));
+        self.least_per_pair = small.map(|pair| self.pairs.get(&pair).copied().unwrap_or(0)).min().unwrap_or(0);
     }
 
     /// Whether everything held in all runs.

@@ -1,9 +1,14 @@
 //! Kill-anywhere: a short run with a join, a few steps and a leave, in which peers die at each single message.
 
+pub mod blows;
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+pub use blows::{Blow, blows};
+
+use crate::coverage::Coverage;
 use crate::fault::{Crash, Fate, Fault, Kind, When};
 use crate::network::Seat;
 use crate::report::Outcome;
@@ -20,6 +25,8 @@ pub struct Swept {
     pub runs: u64,
     /// The runs that failed: what was killed when, and what was seen.
     pub failures: Vec<String>,
+    /// In which phases what has struck.
+    pub coverage: Coverage,
 }
 
 impl Swept {
@@ -27,6 +34,16 @@ impl Swept {
     pub fn add(&mut self, other: Self) {
         self.runs += other.runs;
         self.failures.extend(other.failures);
+        self.coverage.add(&other.coverage);
+    }
+
+    fn take(&mut self, how: &str, outcome: &Outcome) {
+        self.runs += 1;
+        self.coverage.add(&outcome.coverage);
+        if let Some(failure) = outcome.failure() {
+            let seen = outcome.broken.first().map(ToString::to_string).unwrap_or_else(|| failure.to_owned());
+            self.failures.push(format!("{how}: {seen}"));
+        }
     }
 }
 
@@ -64,12 +81,7 @@ pub fn kills(peers: u32, pairs: Option<u64>) -> Vec<Kill> {
 pub fn sweep(kills: &[Kill]) -> Swept {
     let mut swept = Swept::default();
     for kill in kills {
-        let outcome = run(kill);
-        swept.runs += 1;
-        if let Some(failure) = outcome.failure() {
-            let seen = outcome.broken.first().map(ToString::to_string).unwrap_or_else(|| failure.to_owned());
-            swept.failures.push(format!("--show {kill}: {seen}"));
-        }
+        swept.take(&format!("--show {kill}"), &run(kill));
     }
     swept
 }

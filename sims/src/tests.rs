@@ -7,7 +7,7 @@ use crate::canary::PLANTS;
 use crate::scenario::{Scenario, Setup};
 use crate::shrink::shrink;
 use crate::simulation::Simulation;
-use crate::sweep::{kills, sweep};
+use crate::sweep::{Blow, blows, kills, sweep};
 
 /// The lines of a file of runs, without its comments.
 fn listed(file: &str) -> impl Iterator<Item = &str> {
@@ -133,6 +133,14 @@ fn whoever_is_killed_at_any_message_of_a_small_world_the_run_goes_on() {
         let swept = sweep(&all);
         assert_eq!((swept.runs, swept.failures), (all.len() as u64, Vec::<String>::new()), "{peers} peers");
     }
+}
+
+#[test]
+fn whatever_strikes_a_member_in_whatever_phase_the_run_goes_on() {
+    let all: Vec<Blow> = (2..=3).flat_map(blows).collect();
+    let swept = blows::strike(&all);
+    assert_eq!(swept.failures, Vec::<String>::new());
+    assert!(swept.coverage.seen() > 200, "{:?}", swept.coverage.missing());
 }
 
 #[test]

@@ -10,6 +10,8 @@ use std::thread;
 
 use anyhow::Context as _;
 use starling_sims::canary::PLANTS;
+use starling_sims::coverage::{Coverage, PHASES};
+use starling_sims::fault::Kind;
 use starling_sims::scenario::SEARCHED;
 use starling_sims::{Outcome, Setup, Simulation, Summary, collectives, picture, shrink, sweep};
 
@@ -32,8 +34,9 @@ pub(crate) fn carry_out(verb: Verb) -> anyhow::Result<bool> {
         Verb::Shrink { one, runs } => shrink_one(&one, runs),
         Verb::Canary { seeds } => canary(seeds),
         Verb::Collectives(options) => reduce(options),
-        Verb::Sweep { show: Some(kill), .. } => show(&kill),
-        Verb::Sweep { peers, pairs_every, show: None } => sweep_all(peers, pairs_every),
+        Verb::Sweep { show: Some(kill), .. } => show(sweep::prepare(&kill)),
+        Verb::Sweep { blow: Some(blow), .. } => show(sweep::blows::prepare(&blow)),
+        Verb::Sweep { peers, pairs_every, blows, .. } => sweep_all(peers, pairs_every, blows),
     }
 }
 
@@ -87,6 +90,7 @@ fn run(seeds: Range<u64>, shape: Option<Shape>, json: bool, threads: u8) -> anyh
         }
         Ok(())
     })?;
+    summary.finish();
     summary.events_per_s = watch.per_second(summary.events);
     if let Some((run, _)) = failed.filter(|(_, events)| *events <= SHORT) {
         let simulation = of(run);
@@ -103,9 +107,22 @@ fn run(seeds: Range<u64>, shape: Option<Shape>, json: bool, threads: u8) -> anyh
             "{steps} steps in {views} views, {replans} for a better plan, under {faults} faults; {longest_stall_s:.0} s to heal at most"
         )?;
         writeln!(out, "{events} events ({events_per_s:.0} per second) in {sim_hours:.1} simulated hours")?;
+        tell_coverage(&mut out, &summary.coverage)?;
     }
     writeln!(out, "{}", serde_json::to_string(&summary).context("the summary is plain numbers")?)?;
     Ok(summary.is_good())
+}
+
+/// How often faults have struck members in each phase.
+fn tell_coverage(out: &mut impl std::io::Write, coverage: &Coverage) -> anyhow::Result<()> {
+    write!(out, "{:<21}", "struck while it")?;
+    PHASES.iter().try_for_each(|phase| write!(out, " {phase:>8}"))?;
+    for fault in Kind::NAMES {
+        write!(out, "\n{fault:<21}")?;
+        PHASES.iter().try_for_each(|phase| write!(out, " {:>8}", coverage.of(fault, phase)))?;
+    }
+    writeln!(out)?;
+    Ok(())
 }
 
 /// Says what went wrong and how to see it again.
@@ -213,31 +230,46 @@ fn canary(seeds: u64) -> anyhow::Result<bool> {
     Ok(all)
 }
 
-fn sweep_all(peers: u32, pairs_every: u64) -> anyhow::Result<bool> {
+fn sweep_all(peers: u32, pairs_every: u64, blows: u32) -> anyhow::Result<bool> {
     let mut total = sweep::Swept::default();
     for size in 2..=peers {
-        let kills = sweep::kills(size, Some(pairs_every));
-        let parts: Vec<sweep::Swept> = thread::scope(|scope| {
-            let parts = kills.chunks(kills.len().div_ceil(THREADS).max(1));
-            let threads: Vec<_> = parts.map(|part| scope.spawn(|| sweep::sweep(part))).collect();
-            threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
-        });
-        let mut swept = sweep::Swept::default();
-        parts.into_iter().for_each(|part| swept.add(part));
-        let mut err = std::io::stderr().lock();
-        writeln!(err, "{size} peers: {} runs, {} failures", swept.runs, swept.failures.len())?;
-        for failure in swept.failures.iter().take(5) {
-            writeln!(err, "  {failure}")?;
-        }
+        let swept = in_parts(&sweep::kills(size, Some(pairs_every)), sweep::sweep);
+        tell_swept(&format!("{size} peers"), &swept)?;
         total.add(swept);
     }
-    let failures = total.failures.len();
-    writeln!(std::io::stdout().lock(), "{{\"runs\":{},\"failures\":{failures}}}", total.runs)?;
+    for size in 2..=blows {
+        let swept = in_parts(&sweep::blows(size), sweep::blows::strike);
+        tell_swept(&format!("{size} peers, struck in each phase"), &swept)?;
+        total.add(swept);
+    }
+    let mut out = std::io::stdout().lock();
+    tell_coverage(&mut out, &total.coverage)?;
+    let (runs, failures, missed) = (total.runs, total.failures.len(), total.coverage.missing());
+    let told = serde_json::json!({ "runs": runs, "failures": failures, "phases_struck": total.coverage.seen(), "phases_missed": missed });
+    writeln!(out, "{told}")?;
     Ok(failures == 0)
 }
 
-fn show(kill: &sweep::Kill) -> anyhow::Result<bool> {
-    let outcome = sweep::prepare(kill).told().run();
+fn in_parts<T: Sync>(all: &[T], sweep: fn(&[T]) -> sweep::Swept) -> sweep::Swept {
+    let mut swept = sweep::Swept::default();
+    let parts: Vec<sweep::Swept> = thread::scope(|scope| {
+        let parts = all.chunks(all.len().div_ceil(THREADS).max(1));
+        let threads: Vec<_> = parts.map(|part| scope.spawn(move || sweep(part))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    parts.into_iter().for_each(|part| swept.add(part));
+    swept
+}
+
+fn tell_swept(what: &str, swept: &sweep::Swept) -> anyhow::Result<()> {
+    let mut err = std::io::stderr().lock();
+    writeln!(err, "{what}: {} runs, {} failures", swept.runs, swept.failures.len())?;
+    swept.failures.iter().take(5).try_for_each(|failure| writeln!(err, "  {failure}"))?;
+    Ok(())
+}
+
+fn show(simulation: Simulation) -> anyhow::Result<bool> {
+    let outcome = simulation.told().run();
     std::io::stdout().lock().write_all(outcome.trace.as_bytes())?;
     Ok(outcome.is_good())
 }

@@ -5,11 +5,11 @@ mod execute;
 mod inject;
 mod measure;
 mod stall;
+mod telling;
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,13 +19,14 @@ use starling_topology::{
 };
 
 use crate::canary::Sabotage;
+use crate::coverage::{Coverage, Phase, STORES};
 use crate::fault::{Fault, When};
 use crate::host::Host;
-use crate::invariants::{Broken, Invariants, Progressing};
+use crate::invariants::{Broken, Invariants};
 use crate::message::Lane;
 use crate::network::{Network, Parcel, Seat};
 use crate::peer::Peer;
-use crate::picture::{Mark, What};
+use crate::picture::Mark;
 use crate::queue::Queue;
 use crate::report::Outcome;
 use crate::rng::Rng;
@@ -104,6 +105,8 @@ pub(crate) struct World {
     ahead: Vec<usize>,
     /// And those that wait for a delivery, the next one last.
     at_delivery: Vec<(u64, usize)>,
+    /// And those that wait for a phase.
+    at_phase: Vec<usize>,
     /// Faults of the plan that are not over.
     active: usize,
     hosts: Vec<Host>,
@@ -112,7 +115,7 @@ pub(crate) struct World {
     broken: Vec<Broken>,
     /// The generation of each view, to count them and to tell them apart.
     views: BTreeMap<ViewId, bool>,
-    /// What a quorum has decided after each view, once somebody has entered it.
+    /// What a quorum has decided after each view, once somebody has written it down.
     successors: BTreeMap<ViewId, View>,
     /// The generations that came for a better plan.
     replans: BTreeSet<Generation>,
@@ -135,6 +138,7 @@ pub(crate) struct World {
     events: u64,
     deliveries: u64,
     faults: u64,
+    coverage: Coverage,
     stale: u64,
     trace: Option<String>,
     marks: Option<Vec<Mark>>,
@@ -161,11 +165,12 @@ impl World {
             ..Config::default()
         };
         let mut names = rng.fork();
-        let (mut ahead, mut at_delivery) = (Vec::new(), Vec::new());
+        let (mut ahead, mut at_delivery, mut at_phase) = (Vec::new(), Vec::new(), Vec::new());
         for (index, fault) in plan.faults.iter().enumerate() {
             match fault.when {
                 When::After { .. } => ahead.push(index),
                 When::Delivery(count) => at_delivery.push((count, index)),
+                When::Phase(..) => at_phase.push(index),
             }
         }
         at_delivery.sort_unstable_by_key(|at| Reverse(*at));
@@ -184,6 +189,8 @@ impl World {
             commits: Rc::default(),
             ahead,
             at_delivery,
+            at_phase,
+            coverage: Coverage::default(),
             gated: plan.gated,
             damaged: false,
             last_state_lost: false,
@@ -258,6 +265,7 @@ impl World {
             views: self.views.len() as u64,
             replans: self.replans.len() as u64,
             faults: self.faults,
+            coverage: self.coverage,
             completed: self.completed.len() as u64,
             stale: self.stale + running,
             longest_queue: self.invariants.bounded_queues.longest(),
@@ -396,6 +404,7 @@ impl World {
         happens(peer, now);
         let effects = peer.take_effects();
         self.execute_all(seat, incarnation, effects);
+        self.bring_up_at_phase(seat);
     }
 
     // --- when faults come ---------------------------------------------------------------------------------------
@@ -404,7 +413,7 @@ impl World {
     fn bring_up(&mut self, step: u64) {
         let due = |fault: &Fault| match fault.when {
             When::After { step: after, delay } if after <= step => Some(delay),
-            When::After { .. } | When::Delivery(_) => None,
+            When::After { .. } | When::Delivery(_) | When::Phase(..) => None,
         };
         let mut later = Vec::new();
         for index in std::mem::take(&mut self.ahead) {
@@ -419,73 +428,26 @@ impl World {
         self.ahead = later;
     }
 
-    fn bring_up_at_delivery(&mut self) {
-        while let Some((_, index)) = self.at_delivery.pop_if(|(count, _)| *count <= self.deliveries) {
+    fn bring_up_at_phase(&mut self, seat: Seat) {
+        let Some(phase) = self.hosts[seat].peer.as_ref().filter(|_| !self.at_phase.is_empty()).map(Peer::phase) else {
+            return;
+        };
+        let stores = self.hosts[seat].storing.is_some();
+        let due = |at: Phase| at == phase || (at == STORES && stores);
+        let is_due =
+            |index: &usize| matches!(self.plan.faults[*index].when, When::Phase(of, at) if of == seat && due(at));
+        let due: Vec<usize> = self.at_phase.iter().copied().filter(is_due).collect();
+        self.at_phase.retain(|index| !due.contains(index));
+        for index in due {
             self.active += 1;
             self.strike(index);
         }
     }
 
-    fn look(&mut self) {
-        if !self.invariants.progress.is_healed() {
-            let limit = self.config.fork_after.unwrap_or_default() + self.config.max_stall * 6;
-            let stands_still = self.invariants.progress.stands_still(self.now, limit);
-            if stands_still || self.is_out_of_faults() {
-                self.heal();
-            }
-        }
-        for seat in 0..self.hosts.len() {
-            let host = &self.hosts[seat];
-            if host.stopped.is_none() {
-                self.with(seat, host.incarnation, Peer::look);
-            }
-        }
-        self.release();
-        self.guide_the_lost();
-        self.look_for_a_stall();
-        self.over = self.is_abandoned();
-        self.queue.push(self.now + LOOK, Happening::Looks);
-    }
-
-    /// Whether no fault is under way or still to come.
-    fn is_out_of_faults(&self) -> bool {
-        self.ahead.is_empty() && self.at_delivery.is_empty() && self.active == 0
-    }
-
-    fn hung(&mut self) -> Option<Vec<Seat>> {
-        let limit = Progressing::limit(&self.config);
-        if !self.invariants.progress.is_healed() || !self.invariants.progress.stands_still(self.now, limit) {
-            return None;
-        }
-        let stuck = self.stuck();
-        (!stuck.is_empty()).then_some(stuck)
-    }
-
-    // --- telling ------------------------------------------------------------------------------------------------
-
-    fn breaks(&mut self, broken: Result<(), Broken>) {
-        if let Err(broken) = broken {
-            self.tell(|_| format!("BROKEN {broken}"));
-            self.broken.push(broken);
-        }
-    }
-
-    fn mark(&mut self, seat: Seat, what: What) {
-        let at = self.now;
-        if let Some(marks) = &mut self.marks {
-            marks.push(Mark { at, seat, what });
-        }
-    }
-
-    fn tell(&mut self, line: impl FnOnce(&Self) -> String) {
-        if self.trace.is_none() {
-            return;
-        }
-        let line = line(self);
-        let micros = self.now.as_nanos() / 1_000;
-        if let Some(trace) = &mut self.trace {
-            // Writing to a string cannot fail.
-            let _ = writeln!(trace, "{:>6}.{:06} {line}", micros / 1_000_000, micros % 1_000_000);
+    fn bring_up_at_delivery(&mut self) {
+        while let Some((_, index)) = self.at_delivery.pop_if(|(count, _)| *count <= self.deliveries) {
+            self.active += 1;
+            self.strike(index);
         }
     }
 }

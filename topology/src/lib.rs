@@ -40,7 +40,7 @@ pub use heads::{Follower, Head, Heads, Proof, Signature};
 pub use id::{Digest, Generation, PeerId, Rank, RunId, ViewId, WorldSize};
 pub use interface::{CatchUp, Event, Hold, Input, Output, Resumption, Timer};
 pub use ledger::{Committed, Ledger, LedgerError, Order, Shares};
-pub use membership::Membership;
+pub use membership::{Membership, Part};
 pub use message::{Body, Contact, Envelope, Evidence, Refusal, Standing};
 pub use proposal::{Ballot, Joiner, Progress, Proposal, Reason, Resume};
 pub use record::Record;

@@ -34,6 +34,7 @@ mod joining;
 mod measuring;
 mod outbox;
 mod outsiders;
+mod part;
 mod planning;
 mod proposing;
 mod quarantine;
@@ -44,6 +45,8 @@ mod standstill;
 mod storing;
 mod suspecting;
 mod voting;
+
+pub use part::Part;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -19,7 +19,7 @@ pub(super) struct Learner {
     pub(super) computing: Option<u64>,
     computations: u64,
     /// Whether it waits for the disk to have the last state.
-    saving: bool,
+    pub(super) saving: bool,
     /// The step of the newest state that was written, or tried to.
     saved: Option<u64>,
 }

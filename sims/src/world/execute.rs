@@ -171,6 +171,10 @@ impl World {
             return self.die(seat, crash);
         }
         self.invariants.stable_survives.wrote(&record);
+        let forks = record.origin.as_ref().is_some_and(|origin| origin.reasons.contains(&Reason::Forked));
+        if let Some(parent) = record.view.parent.filter(|_| !forks) {
+            self.successors.entry(parent).or_insert_with(|| record.view.clone());
+        }
         let host = &mut self.hosts[seat];
         host.storing = None;
         let (is_stored, incarnation) = (host.disk.write_record(record).is_ok(), host.incarnation);
@@ -222,9 +226,6 @@ impl World {
         });
         self.mark(seat, What::Enters(view.generation.0));
         self.views.insert(id, forks);
-        if let Some(parent) = view.parent.filter(|_| !forks) {
-            self.successors.entry(parent).or_insert_with(|| view.clone());
-        }
         if self.newest.as_ref().is_none_or(|newest| newest.generation < view.generation) {
             self.newest = Some(view.clone());
         }

@@ -7,6 +7,7 @@ use starling_topology::{Config, Contact, Membership, PeerId, Progress, Time};
 use super::{Happening, RUN, World};
 use crate::canary::Sabotage;
 use crate::checkpoints;
+use crate::coverage::STORES;
 use crate::fault::{Crash, Fate, Kind};
 use crate::host::Host;
 use crate::message::Lane;
@@ -33,6 +34,9 @@ impl World {
         self.tell(|_| format!("fault {index}: {kind}"));
         if let Some(seat) = kind.seat() {
             self.mark(seat, What::Fault(kind.to_string()));
+        }
+        if !matches!(kind, Kind::Join(_) | Kind::Crash(..)) {
+            kind.seats().into_iter().for_each(|seat| self.note_phase(kind.name(), seat));
         }
         match kind {
             Kind::Join(seat) => {
@@ -77,6 +81,16 @@ impl World {
             }
         }
         self.queue.push(self.now + lasts, Happening::Passes(index));
+    }
+
+    /// Remembers what a member was doing when a fault struck it.
+    fn note_phase(&mut self, fault: &'static str, seat: Seat) {
+        let host = &self.hosts[seat];
+        let Some(peer) = host.peer.as_ref().filter(|_| host.stopped.is_none()) else { return };
+        self.coverage.note(fault, peer.phase());
+        if host.storing.is_some() {
+            self.coverage.note(fault, STORES);
+        }
     }
 
     pub(super) fn pass(&mut self, index: usize) {
@@ -239,6 +253,7 @@ impl World {
         self.tell(|_| format!("{seat} dies"));
         self.invariants.progress.disturbed(self.now);
         self.mark(seat, What::Dies);
+        self.note_phase(crash.name(), seat);
         if let Some(record) = self.hosts[seat].storing.take() {
             self.hosts[seat].disk.tear_record(record, &mut self.rng);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::PeerId;
+use starling_topology::{PeerId, Record};
 
 use super::World;
 use crate::host::Host;
@@ -74,8 +74,8 @@ impl World {
         }
         let id = view.id();
         // Those who have not heard of it yet will.
-        let votes =
-            records.iter().filter(|(_, record)| record.view.id() == id || Some(record.view.id()) == view.parent);
+        let knows = |record: &Record| record.view.id() == id || Some(record.view.id()) == view.parent;
+        let votes = records.iter().filter(|(name, record)| view.contains(*name) && knows(record));
         let votes: BTreeSet<PeerId> = votes.map(|(name, _)| *name).collect();
         // A state of an earlier view is what all go on from only if nobody can have a later one.
         let complete = view.members().iter().all(|member| votes.contains(member));

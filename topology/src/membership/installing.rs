@@ -82,7 +82,8 @@ impl Membership {
         seat.told_row = seat.rows.row(me);
         // What follows from promises that we gave before we came back from a record is not true of us any more: we stay
         // held, and so ask for another decree, as one who has come back to this view.
-        let outdated = !joins && recovering && !proposal.reasons.contains(&Reason::Recovered);
+        let told_of_us = proposal.reasons.contains(&Reason::Recovered) && self.gives_what(&proposal.resume);
+        let outdated = !joins && recovering && !told_of_us;
         if outdated {
             seat.recovering = Some(Recovering { returned: BTreeSet::new(), until: now + self.config.max_stall });
         }
@@ -128,6 +129,14 @@ impl Membership {
             self.tell_members(&Body::Finished { peer, step, digest });
         }
         self.replay_early(now);
+    }
+
+    /// Whether we hold what others are to get from us.
+    fn gives_what(&self, resume: &Resume) -> bool {
+        let (me, Progress { step, has_state, has_result }) = (self.me.peer, self.progress);
+        let has_result = has_result && step == resume.step;
+        let has_state = has_state && (step == resume.step || step.checked_add(1) == Some(resume.step));
+        (has_result || !resume.holders.contains(&me)) && (has_state || !resume.donors.contains(&me))
     }
 
     fn go_on(&mut self, proposal: Proposal, catch_up: CatchUp) {

@@ -1,0 +1,72 @@
+//! What is told of a run, and how often it is looked at.
+
+use std::fmt::Write as _;
+
+use super::{Happening, LOOK, World};
+use crate::invariants::{Broken, Progressing};
+use crate::network::Seat;
+use crate::peer::Peer;
+use crate::picture::{Mark, What};
+
+impl World {
+    pub(super) fn look(&mut self) {
+        if !self.invariants.progress.is_healed() {
+            let limit = self.config.fork_after.unwrap_or_default() + self.config.max_stall * 6;
+            let stands_still = self.invariants.progress.stands_still(self.now, limit);
+            if stands_still || self.is_out_of_faults() {
+                self.heal();
+            }
+        }
+        for seat in 0..self.hosts.len() {
+            let host = &self.hosts[seat];
+            if host.stopped.is_none() {
+                self.with(seat, host.incarnation, Peer::look);
+            }
+        }
+        self.release();
+        self.guide_the_lost();
+        self.look_for_a_stall();
+        self.over = self.is_abandoned();
+        self.queue.push(self.now + LOOK, Happening::Looks);
+    }
+
+    /// Whether no fault is under way or still to come.
+    pub(super) fn is_out_of_faults(&self) -> bool {
+        self.ahead.is_empty() && self.at_delivery.is_empty() && self.active == 0
+    }
+
+    pub(super) fn hung(&mut self) -> Option<Vec<Seat>> {
+        let limit = Progressing::limit(&self.config);
+        if !self.invariants.progress.is_healed() || !self.invariants.progress.stands_still(self.now, limit) {
+            return None;
+        }
+        let stuck = self.stuck();
+        (!stuck.is_empty()).then_some(stuck)
+    }
+
+    pub(super) fn breaks(&mut self, broken: Result<(), Broken>) {
+        if let Err(broken) = broken {
+            self.tell(|_| format!("BROKEN {broken}"));
+            self.broken.push(broken);
+        }
+    }
+
+    pub(super) fn mark(&mut self, seat: Seat, what: What) {
+        let at = self.now;
+        if let Some(marks) = &mut self.marks {
+            marks.push(Mark { at, seat, what });
+        }
+    }
+
+    pub(super) fn tell(&mut self, line: impl FnOnce(&Self) -> String) {
+        if self.trace.is_none() {
+            return;
+        }
+        let line = line(self);
+        let micros = self.now.as_nanos() / 1_000;
+        if let Some(trace) = &mut self.trace {
+            // Writing to a string cannot fail.
+            let _ = writeln!(trace, "{:>6}.{:06} {line}", micros / 1_000_000, micros % 1_000_000);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Which part a member has in a change of view: for those who watch it.
+
+use super::seat::Stage;
+use super::{Membership, Steps};
+
+/// Which part a member has in a change of view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// None: its steps run.
+    Steps,
+    /// It is no member, and asks to be let in.
+    Asks,
+    /// It came back from its record, and waits for others.
+    Recovers,
+    /// Its view has too few members.
+    Waits,
+    /// It is about to propose, once the step under way is complete.
+    Stops,
+    /// It has prepared a ballot, and waits for promises.
+    Prepares,
+    /// It has proposed, and waits until that is accepted.
+    Proposes,
+    /// Its ballot has failed; it tries again.
+    Rests,
+    /// It has no quorum, and tries again.
+    Pauses,
+    /// It has promised.
+    Promises,
+    /// It has accepted.
+    Accepts,
+    /// Its steps are held for another reason.
+    Stands,
+}
+
+impl Membership {
+    /// Which part this member has in a change of view.
+    pub fn doing(&self) -> Part {
+        let Some(seat) = self.seat.as_ref().filter(|_| self.asking.is_none()) else { return Part::Asks };
+        if let Some(decree) = &seat.decree {
+            return match decree.stage {
+                Stage::Stopping => Part::Stops,
+                Stage::Promising => Part::Prepares,
+                Stage::Accepting => Part::Proposes,
+                Stage::Resting if seat.paused.is_some() => Part::Pauses,
+                Stage::Resting => Part::Rests,
+            };
+        }
+        if self.steps == Steps::Running {
+            Part::Steps
+        } else if seat.waiting {
+            Part::Waits
+        } else if seat.acceptor.accepted.is_some() {
+            Part::Accepts
+        } else if seat.recovering.is_some() {
+            Part::Recovers
+        } else if seat.acceptor.promised.is_some() {
+            Part::Promises
+        } else {
+            Part::Stands
+        }
+    }
+}
