@@ -4,7 +4,8 @@ use starling_topology::Rank;
 use thiserror::Error;
 
 use crate::codec::Codec;
-use crate::segment::SegmentId;
+use crate::segment::{OperationKey, SegmentId};
+use crate::workspace::BadSegment;
 
 /// A segment that no correct peer sends. The sender is at fault, not us: drop its connection and abort the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -31,6 +32,25 @@ pub enum Violation {
         /// What the layout says.
         expected: u32,
     },
+    /// The segment is one of another operation.
+    #[error("sent a segment of step {}, try {}", .operation.step, .operation.attempt)]
+    OtherOperation {
+        /// That operation.
+        operation: OperationKey,
+    },
+    /// Another number of bytes came than the header says.
+    #[error("declared {declared} payload bytes for {segment}, and sent {came}")]
+    Incomplete {
+        /// The segment.
+        segment: SegmentId,
+        /// What the header says.
+        declared: u32,
+        /// What came.
+        came: usize,
+    },
+    /// The payload has a value that no correct peer sends.
+    #[error(transparent)]
+    BadSegment(#[from] BadSegment),
     /// The payload is encoded in another way than was agreed.
     #[error("sent {segment} as {declared}, where {expected} was agreed")]
     WrongCodec {

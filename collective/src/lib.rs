@@ -33,15 +33,18 @@
 //!
 //! # What this crate is not
 //!
-//! It is **sans-io**: [`Session`] takes what happened ([`Session::handle`]) and says what to do next ([`Session::poll`]).
-//! It moves indices, never floats: payloads are opaque, so they are bytes in `starling-node` and contribution counts in
-//! `starling-sims`; [`Workspace`] does to a buffer what a session asks. It owns no socket, clock, task or tensor. It does
-//! not know of failures either: a driver that loses a member aborts the operation.
+//! It is **sans-io**: [`Session`] takes what happened ([`Session::handle`]) and says what to do next ([`Session::poll`]). It
+//! moves indices, never floats. [`Execution`] does what a session asks, to a [`Buffer`] and with payloads of the driver's
+//! choice: `f32`s and bytes in `starling-node` ([`Workspace`]), contribution counts beside them in `starling-sims`. Neither
+//! owns a socket, clock, task or tensor. They do not know of failures either: a driver that loses a member aborts the
+//! operation.
 //!
-//! Start reading at [`Layout`], then [`Schedule`], then [`Session`], then [`Codec`] and [`Workspace`].
+//! Start reading at [`Layout`], then [`Schedule`], [`Session`], [`Execution`], then [`Codec`] and [`Workspace`].
 
+pub mod buffer;
 pub mod codec;
 pub mod error;
+pub mod execution;
 pub mod feedback;
 pub mod kernel;
 pub mod layout;
@@ -56,8 +59,10 @@ pub mod workspace;
 #[cfg(test)]
 mod tests;
 
+pub use buffer::Buffer;
 pub use codec::{BadPayload, Codec, CodecError};
 pub use error::Violation;
+pub use execution::{Copied, Execution, Kept, Onward};
 pub use feedback::{Dropped, Feedback, Residual};
 pub use kernel::NonFinite;
 pub use layout::{Layout, LayoutConfig};

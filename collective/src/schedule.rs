@@ -43,6 +43,8 @@ pub struct Schedule {
     rank: Rank,
     world: WorldSize,
     roles: Arc<[Role]>,
+    receivers: Arc<[Rank]>,
+    senders: Arc<[Rank]>,
 }
 
 /// One rank's part in one chunk.
@@ -77,7 +79,12 @@ impl Schedule {
             Operation::AllGather => Role::gather(&plan.route(world, chunk), rank),
             Operation::Broadcast { root } => Role::gather(&plan.broadcast(world, root, chunk), rank),
         };
-        Self { rank, world, roles: (0..plan.chunks(world)).map(Rank).map(role).collect() }
+        let roles: Arc<[Role]> = (0..plan.chunks(world)).map(Rank).map(role).collect();
+        let told = |role: &Role| role.up.into_iter().chain(role.down.iter().copied()).collect::<Vec<_>>();
+        let heard = |role: &Role| role.order.iter().copied().chain(role.from).collect::<Vec<_>>();
+        let receivers = sorted(roles.iter().flat_map(told));
+        let senders = sorted(roles.iter().flat_map(heard).filter(|other| *other != rank));
+        Self { rank, world, roles, receivers, senders }
     }
 
     /// Whose part this is.
@@ -120,15 +127,13 @@ impl Schedule {
     }
 
     /// All to whom this rank ever sends, in order: the links that it has to open.
-    pub fn receivers(&self) -> Vec<Rank> {
-        let of_role = |role: &Role| role.up.into_iter().chain(role.down.iter().copied()).collect::<Vec<_>>();
-        sorted(self.roles.iter().flat_map(of_role))
+    pub fn receivers(&self) -> &[Rank] {
+        &self.receivers
     }
 
     /// All from whom this rank ever receives, in order.
-    pub fn senders(&self) -> Vec<Rank> {
-        let others = |role: &Role| role.order.iter().copied().chain(role.from).collect::<Vec<_>>();
-        sorted(self.roles.iter().flat_map(others).filter(|rank| *rank != self.rank))
+    pub fn senders(&self) -> &[Rank] {
+        &self.senders
     }
 
     pub(crate) fn roles(&self) -> &[Role] {
@@ -169,11 +174,11 @@ impl Role {
     }
 }
 
-fn sorted(ranks: impl Iterator<Item = Rank>) -> Vec<Rank> {
+fn sorted(ranks: impl Iterator<Item = Rank>) -> Arc<[Rank]> {
     let mut ranks: Vec<Rank> = ranks.collect();
     ranks.sort_unstable();
     ranks.dedup();
-    ranks
+    ranks.into()
 }
 
 #[cfg(test)]

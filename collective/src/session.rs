@@ -28,8 +28,6 @@ pub enum Input<P> {
         /// Its content, one value per element of the segment.
         payload: P,
     },
-    /// Give up. Everything after this is ignored.
-    Abort,
 }
 
 /// What to do next. A driver does these in order, and each before it polls for the next.
@@ -121,7 +119,6 @@ enum State {
     Waiting,
     Running,
     Done,
-    Aborted,
 }
 
 impl<P> Session<P> {
@@ -171,7 +168,7 @@ impl<P> Session<P> {
         matches!(self.buckets.get(bucket as usize), Some(Bucket::Done))
     }
 
-    /// Whether all buckets are done. Never true after an abort.
+    /// Whether all buckets are done.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
     }
@@ -187,9 +184,6 @@ impl<P> Session<P> {
     /// A [`Violation`] if the segment is not one that the plan brings from that rank, once, at this point. The machine is
     /// unchanged then.
     pub fn handle(&mut self, input: Input<P>) -> Result<(), Violation> {
-        if self.state == State::Aborted {
-            return Ok(());
-        }
         match input {
             Input::Ready { from } => {
                 if self.state != State::Done {
@@ -202,11 +196,6 @@ impl<P> Session<P> {
                 self.receive(from, segment, payload)?;
                 self.settle(segment.bucket);
                 self.advance();
-            }
-            Input::Abort => {
-                self.state = State::Aborted;
-                self.buckets = Vec::new();
-                self.outputs = VecDeque::new();
             }
         }
         Ok(())

@@ -5,4 +5,5 @@ mod cluster;
 mod exact;
 mod hostile;
 mod properties;
+mod refused;
 mod violations;

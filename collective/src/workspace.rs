@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use thiserror::Error;
 
+use crate::buffer::Buffer;
 use crate::codec::{BadPayload, Codec};
 use crate::feedback::Dropped;
 use crate::kernel;
 use crate::layout::Layout;
-use crate::segment::{OperationKey, Phase, SegmentHeader, SegmentId};
-use crate::session::Output;
+use crate::segment::{Phase, SegmentId};
 use crate::sink::Nowhere;
 
 /// Elements that are worked on at a time where a scratch is needed: they fit the first-level cache.
@@ -25,10 +25,8 @@ pub struct BadSegment {
     pub source: BadPayload,
 }
 
-/// One member's copy of its contribution, which the operation turns into the result. The contribution itself stays with
-/// whoever brought it, so an operation that is aborted has changed nothing.
-///
-/// [`Self::apply`] does what a machine asks. Drivers for which payloads are more than bytes call what is below it.
+/// The buffer of a real operation: `f32`s, encoded as bytes. The contribution itself stays with whoever brought it, so an
+/// operation that is aborted has changed nothing.
 #[derive(Debug)]
 pub struct Workspace {
     layout: Layout,
@@ -62,25 +60,6 @@ impl Workspace {
         self
     }
 
-    /// How payloads are encoded, but for exact elements.
-    pub fn codec(&self) -> Codec {
-        self.codec
-    }
-
-    /// Where everything lies.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    /// The header of a segment to be sent in an operation.
-    ///
-    /// # Panics
-    /// If the layout has no such segment.
-    pub fn header(&self, operation: OperationKey, segment: SegmentId) -> SegmentHeader {
-        let header = SegmentHeader::encoded(operation, segment, &self.layout, self.codec);
-        header.expect("invariant: machines name segments of their layout")
-    }
-
     /// What the buffer holds now.
     pub fn values(&self) -> &[f32] {
         &self.values
@@ -105,34 +84,6 @@ impl Workspace {
         (self.values, self.dropped)
     }
 
-    /// Does to the buffer what the machine asks. [`Output::Send`] is the driver's own: it calls [`Self::encode`].
-    ///
-    /// # Errors
-    /// [`BadSegment`] if a payload has a value that no correct peer sends. The buffer is partly updated then and the
-    /// operation must end.
-    ///
-    /// # Panics
-    /// If a payload is not as long as its segment's: the driver has checked that before.
-    pub fn apply<P: AsRef<[u8]>>(&mut self, output: &Output<P>) -> Result<(), BadSegment> {
-        match output {
-            Output::Accumulate { segment, payload } => self.accumulate(segment, payload.as_ref()),
-            Output::Prepend { segment, payloads } => {
-                let payloads: Vec<&[u8]> = payloads.iter().map(AsRef::as_ref).collect();
-                self.prepend(segment, payloads)
-            }
-            Output::Store { segment, payload } => self.store(segment, payload.as_ref()),
-            Output::Divide { segment } => {
-                self.divide(segment);
-                Ok(())
-            }
-            Output::Round { segment } => {
-                self.round(segment);
-                Ok(())
-            }
-            Output::Send { .. } | Output::BucketDone(_) | Output::Done => Ok(()),
-        }
-    }
-
     /// Appends the payload of a segment to be sent: see [`Self::write`].
     ///
     /// # Panics
@@ -144,12 +95,34 @@ impl Workspace {
         self.write(segment, &mut into[start..]);
     }
 
-    /// Writes the payload of a segment to be sent. Not before all outputs that came before it have been done, and once for
-    /// each [`Output::Send`].
-    ///
-    /// # Panics
-    /// If the layout has no such segment, or the room is not as long as its payload.
-    pub fn write(&mut self, segment: &SegmentId, into: &mut [u8]) {
+    /// While they are in the cache. Results that others have made are looked at as they come.
+    fn look_at(&mut self, results: Range<usize>) {
+        self.is_finite &= kernel::first_non_finite(&self.values[results]).is_none();
+    }
+
+    fn locate(&self, segment: &SegmentId) -> (Range<usize>, Codec) {
+        let range = self.layout.range(segment).expect("invariant: machines name segments of their layout");
+        let codec = self.layout.codec_of(&range, self.codec);
+        (range, codec)
+    }
+}
+
+impl Buffer for Workspace {
+    type Payload = [u8];
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn codec(&self) -> Codec {
+        self.codec
+    }
+
+    fn length(payload: &[u8]) -> usize {
+        payload.len()
+    }
+
+    fn write(&mut self, segment: &SegmentId, into: &mut [u8]) {
         let (range, codec) = self.locate(segment);
         let values = &self.values[range.clone()];
         match &mut self.dropped {
@@ -161,15 +134,7 @@ impl Workspace {
         }
     }
 
-    /// Makes of the payload what [`Output::Accumulate`] and then [`Output::Send`] of the same segment would send, in its
-    /// place. Afterwards the buffer may hold this sum or what it held before: nothing reads it until its result is stored.
-    ///
-    /// # Errors
-    /// As [`Self::apply`].
-    ///
-    /// # Panics
-    /// As [`Self::apply`].
-    pub fn contribute(&mut self, segment: &SegmentId, payload: &mut [u8]) -> Result<(), BadSegment> {
+    fn contribute(&mut self, segment: &SegmentId, payload: &mut [u8]) -> Result<(), BadSegment> {
         let (range, codec) = self.locate(segment);
         let bad = |source| BadSegment { segment: *segment, source };
         let mine = &self.values[range.clone()];
@@ -180,41 +145,20 @@ impl Workspace {
         .map_err(bad)
     }
 
-    /// Checks the payload of a segment that is kept for later, so that its sender is known if it is to blame.
-    ///
-    /// # Errors
-    /// As [`Self::apply`].
-    ///
-    /// # Panics
-    /// As [`Self::apply`].
-    pub fn check(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
+    fn check(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
         let (range, codec) = self.locate(segment);
         let bad = |source| BadSegment { segment: *segment, source };
         self.scratch.resize(range.len(), 0.0);
         codec.store(&mut self.scratch, payload).map_err(bad)
     }
 
-    /// [`Output::Accumulate`].
-    ///
-    /// # Errors
-    /// As [`Self::apply`].
-    ///
-    /// # Panics
-    /// As [`Self::apply`].
-    pub fn accumulate(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
+    fn accumulate(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
         let (range, codec) = self.locate(segment);
         let bad = |source| BadSegment { segment: *segment, source };
         codec.accumulate(&mut self.values[range], payload).map_err(bad)
     }
 
-    /// [`Output::Accumulate`] and then [`Output::Divide`] of the same segment, in one pass.
-    ///
-    /// # Errors
-    /// As [`Self::apply`].
-    ///
-    /// # Panics
-    /// As [`Self::apply`].
-    pub fn conclude(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
+    fn conclude(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
         let (range, codec) = self.locate(segment);
         let bad = |source| BadSegment { segment: *segment, source };
         codec.conclude(&mut self.values[range.clone()], payload, self.divisor).map_err(bad)?;
@@ -222,52 +166,25 @@ impl Workspace {
         Ok(())
     }
 
-    /// [`Output::Prepend`].
-    ///
-    /// # Errors
-    /// As [`Self::apply`].
-    ///
-    /// # Panics
-    /// As [`Self::apply`].
-    pub fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&[u8]>) -> Result<(), BadSegment> {
+    fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&[u8]>) -> Result<(), BadSegment> {
         let (range, codec) = self.locate(segment);
         let bad = |source| BadSegment { segment: *segment, source };
         prepend(codec, &mut self.values[range], payloads).map_err(bad)
     }
 
-    /// [`Output::Store`].
-    ///
-    /// # Errors
-    /// As [`Self::apply`].
-    ///
-    /// # Panics
-    /// As [`Self::apply`].
-    pub fn store(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
+    fn store(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
         let (range, codec) = self.locate(segment);
         let bad = |source| BadSegment { segment: *segment, source };
         codec.store(&mut self.values[range], payload).map_err(bad)
     }
 
-    /// [`Output::Divide`].
-    ///
-    /// # Panics
-    /// If the layout has no such segment.
-    pub fn divide(&mut self, segment: &SegmentId) {
+    fn divide(&mut self, segment: &SegmentId) {
         let (range, _) = self.locate(segment);
         kernel::divide(&mut self.values[range.clone()], self.divisor);
         self.look_at(range);
     }
 
-    /// While they are in the cache. Results that others have made are looked at as they come.
-    fn look_at(&mut self, results: Range<usize>) {
-        self.is_finite &= kernel::first_non_finite(&self.values[results]).is_none();
-    }
-
-    /// [`Output::Round`].
-    ///
-    /// # Panics
-    /// If the layout has no such segment.
-    pub fn round(&mut self, segment: &SegmentId) {
+    fn round(&mut self, segment: &SegmentId) {
         let (range, codec) = self.locate(segment);
         let values = &mut self.values[range.clone()];
         // What is booked is parts of sums; a result has been divided already.
@@ -279,12 +196,6 @@ impl Workspace {
             Some(dropped) if codec.is_lossy() => codec.round_losing(values, dropped.book(range, scale)),
             _ => codec.round(values),
         }
-    }
-
-    fn locate(&self, segment: &SegmentId) -> (Range<usize>, Codec) {
-        let range = self.layout.range(segment).expect("invariant: machines name segments of their layout");
-        let codec = self.layout.codec_of(&range, self.codec);
-        (range, codec)
     }
 }
 

@@ -4,7 +4,8 @@
 //! the view changes ([`Results`]). What can't be sent yet waits as an index, not as bytes, and sending never keeps the
 //! task from receiving, so no order of delivery can block it.
 //!
-//! Start reading at [`driver`], then [`work`] (what is done to a segment) and [`links`] (waiting for several at once).
+//! Start reading at [`driver`], then [`starling_collective::Execution`] (what is done to a segment) and [`links`] (waiting
+//! for several at once).
 
 mod driver;
 mod greeting;
@@ -12,7 +13,6 @@ mod link;
 mod links;
 mod patience;
 mod sums;
-mod work;
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +25,7 @@ use libp2p::{Stream, StreamProtocol};
 use libp2p_stream::Control;
 use starling_collective::{self as collective, Codec, Dropped, Layout, LayoutConfig, Schedule};
 use starling_topology::plan::{Bucket, Wish};
-use starling_topology::{PeerId, Ring, View, ViewId};
+use starling_topology::{PeerId, Rank, Ring, View, ViewId};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
@@ -153,7 +153,7 @@ pub(crate) fn start(
     let agreed = config.plan.agree(view, bucket);
     tracing::info!(generation = view.generation.0, reason = %agreed.reason, "plan");
     let schedule = Schedule::new(&agreed.plan, world, collective::Operation::AllReduce, rank);
-    let peers = |ranks: Vec<_>| ranks.into_iter().map(|rank| ring.peer(rank)).collect::<Vec<_>>();
+    let peers = |ranks: &[Rank]| ranks.iter().map(|rank| ring.peer(*rank)).collect::<Vec<_>>();
     let (receivers, senders) = (peers(schedule.receivers()), peers(schedule.senders()));
     let (incoming, streams) = mpsc::channel(senders.len().max(1));
     let (operations, queue) = mpsc::channel(1);

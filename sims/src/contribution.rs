@@ -7,7 +7,7 @@ use starling_topology::{PeerId, Rank, WorldSize};
 
 /// What was added into a segment, and how often the sum was divided. An all-reduce over these is a proof: it is right if
 /// and only if every count ends as one and the sum is that of the gradients that the ledger asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contributions {
     /// How often each rank was added.
     pub counts: Vec<u32>,

@@ -11,6 +11,7 @@
 //! Start reading at [`world`] (what happens), then [`peer`] (the driver, the same rules as in `starling-node`), then
 //! [`invariants`] (what must hold) and [`canary`] (why to believe them).
 
+pub mod buffer;
 pub mod canary;
 pub mod checkpoints;
 pub mod collectives;

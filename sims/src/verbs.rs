@@ -314,9 +314,10 @@ fn reduce(Collectives { worlds, seeds, json }: Collectives) -> anyhow::Result<bo
             writeln!(out, "  {}", case.why.replace('\n', "\n  "))?;
         }
         tally.broken.iter().try_for_each(|broken| writeln!(out, "BROKEN: {broken}"))?;
-        let collectives::Tally { runs, aborted, refused, segments, bytes, broken } = &tally;
+        let collectives::Tally { runs, aborted, refused, segments, passed_on, bytes, broken } = &tally;
         writeln!(out, "{runs} runs, {segments} segments, {bytes} payload bytes: {} broken", broken.len())?;
         writeln!(out, "{aborted} operations were aborted and done again, {refused} repeated segments refused")?;
+        writeln!(out, "{passed_on} segments went on from where they lay")?;
     }
     Ok(tally.is_good() && cases.iter().all(collectives::cases::Case::is_good))
 }

@@ -3,40 +3,8 @@
 use starling_topology::plan::{Plan, Route};
 use starling_topology::{Rank, WorldSize};
 
-use super::cluster::{Buffer, Cluster, Order, Rng, layout, layout_for, plans};
-use crate::{Codec, Dropped, Feedback, Layout, Operation, Output, SegmentId, Workspace, kernel};
-
-impl Buffer for Workspace {
-    type Payload = Vec<u8>;
-
-    fn read(&self, layout: &Layout, segment: &SegmentId) -> Vec<u8> {
-        let range = layout.range(segment).expect("a segment of the layout");
-        let codec = layout.codec_of(&range, self.codec());
-        let mut payload = vec![0; codec.payload_bytes(range.len())];
-        codec.encode(&self.values()[range], &mut payload);
-        payload
-    }
-
-    fn accumulate(&mut self, _: &Layout, segment: &SegmentId, payload: Vec<u8>) {
-        self.apply(&Output::Accumulate { segment: *segment, payload }).expect("all contributions are finite");
-    }
-
-    fn prepend(&mut self, _: &Layout, segment: &SegmentId, payloads: Vec<Vec<u8>>) {
-        self.apply(&Output::Prepend { segment: *segment, payloads }).expect("all contributions are finite");
-    }
-
-    fn divide(&mut self, _: &Layout, segment: &SegmentId) {
-        self.apply::<Vec<u8>>(&Output::Divide { segment: *segment }).expect("nothing is read");
-    }
-
-    fn round(&mut self, _: &Layout, segment: &SegmentId) {
-        self.apply::<Vec<u8>>(&Output::Round { segment: *segment }).expect("nothing is read");
-    }
-
-    fn store(&mut self, _: &Layout, segment: &SegmentId, payload: Vec<u8>) {
-        self.apply(&Output::Store { segment: *segment, payload }).expect("all contributions are finite");
-    }
-}
+use super::cluster::{Cluster, Order, Rng, layout, layout_for, plans};
+use crate::{Buffer, Codec, Dropped, Feedback, Layout, Operation, SegmentId, Workspace, kernel};
 
 /// What a rank's subtree of a route sums up to, over one segment; recursive, where the machine is dataflow.
 fn subtree(route: &Route, rank: Rank, codec: Codec, own: &impl Fn(Rank) -> Vec<f32>) -> Vec<f32> {
@@ -98,7 +66,7 @@ fn reduce(
     let mut cluster = Cluster::over(plan, Operation::AllReduce, layout.clone(), 2, buffer);
     cluster.run(&mut Rng(seed), order, usize::MAX);
     cluster.assert_done();
-    cluster.buffers.into_iter().map(|buffer| buffer.finish().0).collect()
+    cluster.into_buffers().map(|buffer| buffer.finish().0).collect()
 }
 
 /// Values of very different size, so that another order of addition would give other bits, and that no codec can hold.
@@ -236,46 +204,14 @@ fn a_representable_mean_is_exact() {
     }
 }
 
-/// One step of all ranks with error feedback; what they send goes through `encode`, which books what is dropped.
-fn step(plan: &Plan, layout: &Layout, codec: Codec, workspaces: Vec<Workspace>, seed: u64) -> Vec<Workspace> {
-    let world = layout.world_size();
-    let mut sessions: Vec<crate::Session<Vec<u8>>> = world
-        .ranks()
-        .map(|rank| {
-            let schedule = crate::Schedule::new(plan, world, Operation::AllReduce, rank);
-            crate::Session::over(schedule, layout.clone(), 2)
-        })
-        .collect();
-    let (mut workspaces, mut rng) = (workspaces, Rng(seed));
-    let mut on_the_way: Vec<(Rank, Rank, SegmentId, Vec<u8>)> = Vec::new();
-    let mut deliveries = std::collections::BTreeMap::<(Rank, Rank), u64>::new();
-    let mut inputs: Vec<(usize, crate::Input<Vec<u8>>)> =
-        (0..sessions.len()).map(|rank| (rank, crate::Input::Ready { from: 0 })).collect();
-    while let Some((rank, input)) = inputs.pop().or_else(|| {
-        let at = (!on_the_way.is_empty()).then(|| rng.below(on_the_way.len()))?;
-        let (from, to, segment, payload) = on_the_way.swap_remove(at);
-        assert_eq!(payload.len(), codec.payload_bytes(layout.range(&segment).expect("of the layout").len()));
-        *deliveries.entry((to, from)).or_default() += 1;
-        Some((to.0 as usize, crate::Input::Received { from, segment, payload }))
-    }) {
-        sessions[rank].handle(input).expect("correct peers violate nothing");
-        while let Some(output) = sessions[rank].poll() {
-            workspaces[rank].apply(&output).expect("all values are finite");
-            if let Output::Send { to, segment } = output {
-                let mut payload = Vec::new();
-                workspaces[rank].encode(&segment, &mut payload);
-                on_the_way.push((Rank(rank as u32), to, segment, payload));
-            }
-        }
-    }
-    assert!(sessions.iter().all(crate::Session::is_done));
-    for session in &sessions {
-        let schedule = session.schedule();
-        for (sender, expected) in schedule.senders().into_iter().zip(schedule.receptions(layout)) {
-            assert_eq!(deliveries.get(&(schedule.rank(), sender)).copied().unwrap_or_default(), expected);
-        }
-    }
-    workspaces
+/// One step of all ranks with error feedback.
+fn step(plan: &Plan, layout: &Layout, workspaces: Vec<Workspace>, seed: u64) -> Vec<Workspace> {
+    let mut workspaces = workspaces.into_iter();
+    let next = |_| workspaces.next().expect("one for each rank");
+    let mut cluster = Cluster::over(plan, Operation::AllReduce, layout.clone(), 2, next);
+    cluster.run(&mut Rng(seed), Order::Shuffled, usize::MAX);
+    cluster.assert_done();
+    cluster.into_buffers().collect()
 }
 
 #[test]
@@ -298,7 +234,7 @@ fn what_a_codec_drops_comes_back_in_the_steps_after() {
                         let dropped = Dropped::new(300, vec![9.0; 300]);
                         Workspace::new(layout.clone(), codec, values, world as f32).booking(dropped)
                     });
-                    let done = step(&plan, &layout, codec, workspaces.collect(), seed as u64);
+                    let done = step(&plan, &layout, workspaces.collect(), seed as u64);
                     for (rank, (workspace, feedback)) in done.into_iter().zip(&mut feedback).enumerate() {
                         let (values, dropped) = workspace.finish();
                         assert_eq!(dropped.is_some(), codec.is_lossy());
@@ -352,7 +288,7 @@ fn a_step_that_does_not_commit_drops_nothing() {
             Workspace::new(layout.clone(), codec, values, 3.0).booking(Dropped::new(300, Vec::new()))
         };
         let begun = feedback.iter().enumerate().map(workspace).collect();
-        let done = step(&Plan::Mesh, &layout, codec, begun, seed).into_iter().map(Workspace::finish);
+        let done = step(&Plan::Mesh, &layout, begun, seed).into_iter().map(Workspace::finish);
         done.map(|(values, dropped)| (values, dropped.expect("it was given one"))).unzip()
     };
     let mut feedback = vec![Feedback::new(300); 3];

@@ -1,12 +1,16 @@
-//! A world of sessions over links that a seed reorders.
+//! A world of executors over links that a seed reorders.
 
+use std::borrow::BorrowMut;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
 use starling_topology::plan::{Groups, Plan};
 use starling_topology::{Rank, WorldSize};
 
-use crate::{Codec, Input, Layout, LayoutConfig, Operation, Output, Phase, Schedule, SegmentId, Session};
+use crate::{
+    BadSegment, Buffer, Codec, Execution, Kept, Layout, LayoutConfig, Onward, Operation, OperationKey, Phase, Schedule,
+    SegmentHeader, SegmentId, Workspace,
+};
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Debug)]
@@ -25,15 +29,106 @@ impl Rng {
     }
 }
 
-/// What one rank keeps, and what it makes of the machine's outputs.
-pub(super) trait Buffer {
-    type Payload: Debug + Clone;
-    fn read(&self, layout: &Layout, segment: &SegmentId) -> Self::Payload;
-    fn accumulate(&mut self, layout: &Layout, segment: &SegmentId, payload: Self::Payload);
-    fn prepend(&mut self, layout: &Layout, segment: &SegmentId, payloads: Vec<Self::Payload>);
-    fn divide(&mut self, layout: &Layout, segment: &SegmentId);
-    fn round(&mut self, layout: &Layout, segment: &SegmentId);
-    fn store(&mut self, layout: &Layout, segment: &SegmentId, payload: Self::Payload);
+/// A buffer whose payloads are made here.
+pub(super) trait Tested: Buffer<Payload: ToOwned<Owned: Debug + Clone + BorrowMut<Self::Payload>>> {
+    /// Room for a payload.
+    fn blank(header: &SegmentHeader) -> Kept<Self>;
+}
+
+impl Tested for Workspace {
+    fn blank(header: &SegmentHeader) -> Vec<u8> {
+        vec![0; header.payload_bytes as usize]
+    }
+}
+
+/// A buffer, and what an executor may do to it.
+#[derive(Debug)]
+pub(super) struct Watched<B> {
+    inner: B,
+    /// The first bucket whose contribution is there.
+    ready: u32,
+    /// Whether contributions are added up; else what others hold may come before a rank's own is there.
+    reduces: bool,
+    owns: Vec<bool>,
+}
+
+impl<B: Buffer> Watched<B> {
+    fn touch(&mut self, segment: &SegmentId) -> &mut B {
+        assert!(segment.bucket >= self.ready || !self.reduces, "{segment} before its contribution is there");
+        &mut self.inner
+    }
+}
+
+impl<B: Buffer> Buffer for Watched<B> {
+    type Payload = B::Payload;
+
+    fn layout(&self) -> &Layout {
+        self.inner.layout()
+    }
+
+    fn codec(&self) -> Codec {
+        self.inner.codec()
+    }
+
+    fn length(payload: &B::Payload) -> usize {
+        B::length(payload)
+    }
+
+    fn accumulate(&mut self, segment: &SegmentId, payload: &B::Payload) -> Result<(), BadSegment> {
+        self.touch(segment).accumulate(segment, payload)
+    }
+
+    fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&B::Payload>) -> Result<(), BadSegment> {
+        assert!(payloads.len() > 1, "a single payload is accumulated");
+        self.touch(segment).prepend(segment, payloads)
+    }
+
+    fn divide(&mut self, segment: &SegmentId) {
+        assert!(self.owns[segment.chunk.0 as usize], "only a chunk's owner divides it");
+        self.touch(segment).divide(segment);
+    }
+
+    fn round(&mut self, segment: &SegmentId) {
+        self.touch(segment).round(segment);
+    }
+
+    fn store(&mut self, segment: &SegmentId, payload: &B::Payload) -> Result<(), BadSegment> {
+        self.touch(segment).store(segment, payload)
+    }
+
+    fn write(&mut self, segment: &SegmentId, into: &mut B::Payload) {
+        self.touch(segment).write(segment, into);
+    }
+
+    fn contribute(&mut self, segment: &SegmentId, payload: &mut B::Payload) -> Result<(), BadSegment> {
+        self.touch(segment).contribute(segment, payload)
+    }
+
+    fn conclude(&mut self, segment: &SegmentId, payload: &B::Payload) -> Result<(), BadSegment> {
+        assert!(self.owns[segment.chunk.0 as usize], "only a chunk's owner divides it");
+        self.touch(segment).conclude(segment, payload)
+    }
+
+    fn check(&mut self, segment: &SegmentId, payload: &B::Payload) -> Result<(), BadSegment> {
+        self.inner.check(segment, payload)
+    }
+}
+
+/// Links that pass on without a copy, or don't.
+#[derive(Debug, Clone, Copy)]
+struct Links {
+    take: bool,
+    give_place: bool,
+}
+
+impl Onward for Links {
+    fn takes(&self, _: Rank) -> bool {
+        self.take
+    }
+
+    fn gives_place(&self) -> bool {
+        self.give_place
+    }
 }
 
 /// In which order a link delivers.
@@ -45,31 +140,23 @@ pub(super) enum Order {
     Shuffled,
 }
 
-/// What travels: from whom, what, its content.
-type Message<P> = (Rank, SegmentId, P);
+/// What travels: from whom, as what, its content.
+type Message<B> = (Rank, SegmentHeader, Kept<B>);
 
-pub(super) struct Cluster<B: Buffer> {
+pub(super) struct Cluster<B: Tested> {
     pub(super) layout: Layout,
-    pub(super) sessions: Vec<Session<B::Payload>>,
-    pub(super) buffers: Vec<B>,
+    pub(super) executions: Vec<Execution<Watched<B>>>,
     /// What is on its way to each rank.
-    pub(super) links: Vec<VecDeque<Message<B::Payload>>>,
+    pub(super) links: Vec<VecDeque<Message<B>>>,
     /// Elements that all ranks have sent.
     pub(super) sent: Vec<usize>,
     waiting: Vec<usize>,
     plan: Plan,
-    receivers: Vec<Vec<Rank>>,
-    /// The first bucket whose contribution is there, by rank.
-    ready: Vec<u32>,
-    /// Whether contributions are added up; else what others hold may come before a rank's own is there.
-    reduces: bool,
     in_flight: u32,
-    buckets_done: Vec<u32>,
-    done: Vec<bool>,
 }
 
-impl<B: Buffer> Cluster<B> {
-    pub(super) fn new(layout: Layout, in_flight: u32, buffer: impl Fn(Rank) -> B) -> Self {
+impl<B: Tested> Cluster<B> {
+    pub(super) fn new(layout: Layout, in_flight: u32, buffer: impl FnMut(Rank) -> B) -> Self {
         Self::over(&Plan::Ring, Operation::AllReduce, layout, in_flight, buffer)
     }
 
@@ -78,35 +165,47 @@ impl<B: Buffer> Cluster<B> {
         operation: Operation,
         layout: Layout,
         in_flight: u32,
-        buffer: impl Fn(Rank) -> B,
+        mut buffer: impl FnMut(Rank) -> B,
     ) -> Self {
         let world = layout.world_size();
-        let size = world.get() as usize;
-        let schedule = |rank| Schedule::new(plan, world, operation, rank);
+        let execution = |rank| {
+            let schedule = Schedule::new(plan, world, operation, rank);
+            let buffer = Watched {
+                inner: buffer(rank),
+                ready: layout.buckets(),
+                reduces: matches!(operation, Operation::AllReduce | Operation::ReduceScatter),
+                owns: (0..schedule.chunks()).map(|chunk| schedule.owns(Rank(chunk))).collect(),
+            };
+            Execution::new(OperationKey { step: 1, attempt: 0 }, schedule, buffer, in_flight, Vec::new())
+        };
         Self {
-            sessions: world.ranks().map(|rank| Session::over(schedule(rank), layout.clone(), in_flight)).collect(),
-            buffers: world.ranks().map(buffer).collect(),
+            executions: world.ranks().map(execution).collect(),
             links: world.ranks().map(|_| VecDeque::new()).collect(),
             sent: Vec::new(),
-            waiting: (0..size).collect(),
+            waiting: (0..world.get() as usize).collect(),
             plan: plan.clone(),
-            receivers: world.ranks().map(|rank| schedule(rank).receivers()).collect(),
-            ready: vec![layout.buckets(); size],
-            reduces: matches!(operation, Operation::AllReduce | Operation::ReduceScatter),
             in_flight: in_flight.max(1),
-            buckets_done: vec![0; size],
-            done: vec![false; size],
             layout,
         }
     }
 
-    /// Delivers until nothing is on its way, or `limit` things have happened.
+    /// What all ranks hold.
+    pub(super) fn buffers(&self) -> impl Iterator<Item = &B> {
+        self.executions.iter().map(|execution| &execution.buffer().inner)
+    }
+
+    pub(super) fn into_buffers(self) -> impl Iterator<Item = B> {
+        self.executions.into_iter().map(|execution| execution.finish().0.inner)
+    }
+
+    /// Delivers until nothing is on its way, or `limit` things have happened. Shuffled links are busy half of the time, and
+    /// pass on without a copy as often.
     pub(super) fn run(&mut self, rng: &mut Rng, order: Order, limit: usize) {
         for _ in 0..limit {
             let (size, first) = (self.links.len(), rng.below(self.links.len()));
             let busy = (0..size).map(|offset| (first + offset) % size).find(|rank| !self.links[*rank].is_empty());
             let begin = !self.waiting.is_empty() && (busy.is_none() || rng.below(8) == 0);
-            match (busy, begin) {
+            let rank = match (busy, begin) {
                 (Some(rank), false) => {
                     let link = &self.links[rank];
                     let mut at = rng.below(link.len());
@@ -114,13 +213,25 @@ impl<B: Buffer> Cluster<B> {
                         let from = link[at].0;
                         at = link.iter().position(|message| message.0 == from).expect("it is in there");
                     }
-                    self.deliver(rank, at);
+                    let shuffled = order == Order::Shuffled;
+                    let mut links = || shuffled && rng.below(2) == 0;
+                    self.deliver(rank, at, Links { take: links(), give_place: links() });
+                    rank
                 }
                 (_, true) => {
                     let at = rng.below(self.waiting.len());
-                    self.begin(at);
+                    self.begin(at)
                 }
-                (None, false) => return,
+                (None, false) => {
+                    (0..size).for_each(|rank| self.drain(rank));
+                    if self.links.iter().all(VecDeque::is_empty) {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            if order == Order::Fifo || rng.below(2) == 0 {
+                self.drain(rank);
             }
         }
     }
@@ -132,73 +243,69 @@ impl<B: Buffer> Cluster<B> {
 
     /// Lets one of [`Self::options`] happen.
     pub(super) fn take(&mut self, option: usize) {
-        let Some(mut option) = option.checked_sub(self.waiting.len()) else { return self.begin(option) };
+        let Some(mut option) = option.checked_sub(self.waiting.len()) else {
+            let rank = self.begin(option);
+            return self.drain(rank);
+        };
         for rank in 0..self.links.len() {
             match option.checked_sub(self.links[rank].len()) {
                 Some(rest) => option = rest,
-                None => return self.deliver(rank, option),
+                None => {
+                    self.deliver(rank, option, Links { take: false, give_place: false });
+                    return self.drain(rank);
+                }
             }
         }
     }
 
-    fn begin(&mut self, at: usize) {
+    fn begin(&mut self, at: usize) -> usize {
         let rank = self.waiting.remove(at);
-        let from = self.ready[rank].saturating_sub(1);
-        self.ready[rank] = from;
+        let buffer = self.executions[rank].buffer_mut();
+        let from = buffer.ready.saturating_sub(1);
+        buffer.ready = from;
         if from > 0 {
             self.waiting.push(rank);
         }
-        self.sessions[rank].handle(Input::Ready { from }).expect("what is ready is always taken");
-        self.drain(rank);
+        self.executions[rank].bring(from);
+        rank
     }
 
-    fn deliver(&mut self, rank: usize, at: usize) {
-        let (from, segment, payload) = self.links[rank].remove(at).expect("something is on its way");
-        let input = Input::Received { from, segment, payload };
-        self.sessions[rank].handle(input).expect("correct peers violate nothing");
-        self.drain(rank);
+    fn deliver(&mut self, rank: usize, at: usize, links: Links) {
+        let (from, header, mut payload) = self.links[rank].remove(at).expect("something is on its way");
+        let taken = self.executions[rank].take(from, &header.to_bytes(), payload.borrow_mut(), &links);
+        if let Some((to, header)) = taken.expect("correct peers violate nothing") {
+            assert!(links.take && self.executions[rank].schedule().receivers().contains(&to));
+            self.send(rank, to, header, payload);
+        }
     }
 
+    /// Sends what waits.
     pub(super) fn drain(&mut self, rank: usize) {
-        let layout = &self.layout;
-        while let Some(output) = self.sessions[rank].poll() {
-            assert!(!self.done[rank], "{output:?} after the operation was done");
-            let buffer = &mut self.buffers[rank];
-            let schedule = self.sessions[rank].schedule();
-            if let Some(segment) = touched(&output).filter(|_| self.reduces) {
-                assert!(segment.bucket >= self.ready[rank], "{segment} before its contribution is there");
-            }
-            match output {
-                Output::Send { to, segment } => {
-                    assert!(self.receivers[rank].contains(&to), "rank {rank} has no link to {to:?}");
-                    let begins = self.plan == Plan::Ring && segment.phase == Phase::ReduceScatter;
-                    if begins && segment.chunk.0 as usize == rank {
-                        let begun = layout.buckets() - segment.bucket;
-                        let bound = self.buckets_done[rank].saturating_add(self.in_flight);
-                        assert!(begun <= bound, "bucket {} began beyond the bound {bound}", segment.bucket);
-                    }
-                    self.sent.push(layout.range(&segment).expect("a segment of the layout").len());
-                    let message = (Rank(rank as u32), segment, buffer.read(layout, &segment));
-                    self.links[to.0 as usize].push_back(message);
-                }
-                Output::Accumulate { segment, payload } => buffer.accumulate(layout, &segment, payload),
-                Output::Prepend { segment, payloads } => {
-                    assert!(payloads.len() > 1, "a single payload is accumulated");
-                    buffer.prepend(layout, &segment, payloads);
-                }
-                Output::Divide { segment } => {
-                    assert!(schedule.owns(segment.chunk), "only a chunk's owner divides it");
-                    buffer.divide(layout, &segment);
-                }
-                Output::Round { segment } => buffer.round(layout, &segment),
-                Output::Store { segment, payload } => buffer.store(layout, &segment, payload),
-                Output::BucketDone(_) => self.buckets_done[rank] += 1,
-                Output::Done => {
-                    assert!(self.sessions[rank].is_done(), "the machine says that it is done");
-                    self.done[rank] = true;
-                }
+        for position in 0..self.executions[rank].schedule().receivers().len() {
+            let to = self.executions[rank].schedule().receivers()[position];
+            while let Some(header) = self.executions[rank].next_send(position) {
+                let mut payload = B::blank(&header);
+                self.executions[rank].buffer_mut().write(&header.segment, payload.borrow_mut());
+                self.send(rank, to, header, payload);
             }
         }
+    }
+
+    fn send(&mut self, rank: usize, to: Rank, header: SegmentHeader, payload: Kept<B>) {
+        let segment = header.segment;
+        let begins = self.plan == Plan::Ring && segment.phase == Phase::ReduceScatter;
+        if begins && segment.chunk.0 as usize == rank {
+            let begun = self.layout.buckets() - segment.bucket;
+            let bound = self.buckets_done(rank).saturating_add(self.in_flight);
+            assert!(begun <= bound, "bucket {} began beyond the bound {bound}", segment.bucket);
+        }
+        self.sent.push(self.layout.range(&segment).expect("a segment of the layout").len());
+        self.links[to.0 as usize].push_back((Rank(rank as u32), header, payload));
+    }
+
+    fn buckets_done(&self, rank: usize) -> u32 {
+        let done = (0..self.layout.buckets()).filter(|bucket| self.executions[rank].has_done(*bucket)).count();
+        done as u32
     }
 
     /// Payload bytes that all ranks have sent.
@@ -207,22 +314,12 @@ impl<B: Buffer> Cluster<B> {
     }
 
     pub(super) fn assert_done(&self) {
-        assert!(self.done.iter().all(|done| *done), "not all ranks are done: {:?}", self.done);
-        assert!(self.buckets_done.iter().all(|done| *done == self.layout.buckets()), "{:?}", self.buckets_done);
+        for (rank, execution) in self.executions.iter().enumerate() {
+            assert!(execution.is_done(), "rank {rank} is not done");
+            assert_eq!(self.buckets_done(rank), self.layout.buckets(), "rank {rank}");
+            assert!(execution.due().iter().all(|due| *due == 0), "rank {rank} waits for {:?}", execution.due());
+        }
         assert!(self.links.iter().all(VecDeque::is_empty), "something is still on its way");
-    }
-}
-
-/// The segment that an output reads or writes.
-fn touched<P>(output: &Output<P>) -> Option<SegmentId> {
-    match output {
-        Output::Send { segment, .. }
-        | Output::Accumulate { segment, .. }
-        | Output::Prepend { segment, .. }
-        | Output::Divide { segment }
-        | Output::Round { segment }
-        | Output::Store { segment, .. } => Some(*segment),
-        Output::BucketDone(_) | Output::Done => None,
     }
 }
 

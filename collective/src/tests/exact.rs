@@ -5,8 +5,8 @@ use proptest::test_runner::RngSeed;
 use starling_topology::plan::Plan;
 use starling_topology::{Rank, WorldSize};
 
-use super::cluster::{Buffer, Cluster, Order, Rng, all_layouts, layout, layout_for, plans};
-use crate::{Codec, Input, Layout, Operation, SegmentId};
+use super::cluster::{Cluster, Order, Rng, Tested, all_layouts, layout, layout_for, plans};
+use crate::{BadSegment, Buffer, Codec, Input, Layout, Operation, SegmentHeader, SegmentId, Session};
 
 /// The largest world here.
 const RANKS: usize = 16;
@@ -20,44 +20,84 @@ struct Made {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Counts(Vec<Made>);
+struct Counts {
+    layout: Layout,
+    made: Vec<Made>,
+}
 
 impl Counts {
     fn of(layout: &Layout, rank: Rank) -> Self {
         let of = std::array::from_fn(|other| u32::from(other == rank.0 as usize));
-        Self(vec![Made { of, divided: 0 }; layout.elements()])
+        Self { layout: layout.clone(), made: vec![Made { of, divided: 0 }; layout.elements()] }
+    }
+
+    fn at(&mut self, segment: &SegmentId) -> &mut [Made] {
+        &mut self.made[self.layout.range(segment).expect("machines name segments of the layout")]
+    }
+}
+
+fn add(mine: &mut [Made], theirs: &[Made]) {
+    assert_eq!(mine.len(), theirs.len());
+    for (mine, theirs) in mine.iter_mut().zip(theirs) {
+        assert_eq!((mine.divided, theirs.divided), (0, 0), "only undivided sums are added");
+        mine.of.iter_mut().zip(theirs.of).for_each(|(mine, theirs)| *mine += theirs);
     }
 }
 
 impl Buffer for Counts {
-    type Payload = Vec<Made>;
+    type Payload = [Made];
 
-    fn read(&self, layout: &Layout, segment: &SegmentId) -> Vec<Made> {
-        self.0[layout.range(segment).expect("machines name segments of the layout")].to_vec()
+    fn layout(&self) -> &Layout {
+        &self.layout
     }
 
-    fn accumulate(&mut self, layout: &Layout, segment: &SegmentId, payload: Vec<Made>) {
-        let mine = &mut self.0[layout.range(segment).expect("machines name segments of the layout")];
-        assert_eq!(mine.len(), payload.len());
-        for (mine, theirs) in mine.iter_mut().zip(payload) {
-            assert_eq!((mine.divided, theirs.divided), (0, 0), "only undivided sums are added");
-            mine.of.iter_mut().zip(theirs.of).for_each(|(mine, theirs)| *mine += theirs);
-        }
+    fn codec(&self) -> Codec {
+        Codec::F32
     }
 
-    fn prepend(&mut self, layout: &Layout, segment: &SegmentId, payloads: Vec<Vec<Made>>) {
-        payloads.into_iter().for_each(|payload| self.accumulate(layout, segment, payload));
+    fn length(payload: &[Made]) -> usize {
+        Codec::F32.payload_bytes(payload.len())
     }
 
-    fn round(&mut self, _: &Layout, _: &SegmentId) {}
-
-    fn divide(&mut self, layout: &Layout, segment: &SegmentId) {
-        let mine = &mut self.0[layout.range(segment).expect("machines name segments of the layout")];
-        mine.iter_mut().for_each(|made| made.divided += 1);
+    fn accumulate(&mut self, segment: &SegmentId, payload: &[Made]) -> Result<(), BadSegment> {
+        add(self.at(segment), payload);
+        Ok(())
     }
 
-    fn store(&mut self, layout: &Layout, segment: &SegmentId, payload: Vec<Made>) {
-        self.0[layout.range(segment).expect("machines name segments of the layout")].clone_from_slice(&payload);
+    fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&[Made]>) -> Result<(), BadSegment> {
+        payloads.into_iter().for_each(|payload| add(self.at(segment), payload));
+        Ok(())
+    }
+
+    fn divide(&mut self, segment: &SegmentId) {
+        self.at(segment).iter_mut().for_each(|made| made.divided += 1);
+    }
+
+    fn round(&mut self, _: &SegmentId) {}
+
+    fn store(&mut self, segment: &SegmentId, payload: &[Made]) -> Result<(), BadSegment> {
+        self.at(segment).clone_from_slice(payload);
+        Ok(())
+    }
+
+    fn write(&mut self, segment: &SegmentId, into: &mut [Made]) {
+        into.clone_from_slice(self.at(segment));
+    }
+
+    // Unlike the default, what is here stays what it was: whoever reads it before the result is here finds too little.
+    fn contribute(&mut self, segment: &SegmentId, payload: &mut [Made]) -> Result<(), BadSegment> {
+        add(payload, self.at(segment));
+        Ok(())
+    }
+
+    fn check(&mut self, _: &SegmentId, _: &[Made]) -> Result<(), BadSegment> {
+        Ok(())
+    }
+}
+
+impl Tested for Counts {
+    fn blank(header: &SegmentHeader) -> Vec<Made> {
+        vec![Made { of: [0; RANKS], divided: 0 }; header.payload_bytes as usize / Codec::F32.payload_bytes(1)]
     }
 }
 
@@ -67,8 +107,8 @@ fn check(layout: &Layout, in_flight: u32, order: Order, seed: u64) {
     cluster.assert_done();
     let world = layout.world_size().get() as usize;
     let exact = Made { of: std::array::from_fn(|rank| u32::from(rank < world)), divided: 1 };
-    for (rank, buffer) in cluster.buffers.iter().enumerate() {
-        let wrong = buffer.0.iter().position(|made| *made != exact);
+    for (rank, buffer) in cluster.buffers().enumerate() {
+        let wrong = buffer.made.iter().position(|made| *made != exact);
         assert_eq!(wrong, None, "rank {rank}, seed {seed}, {order:?}, {in_flight} in flight, {layout:?}");
     }
 }
@@ -94,39 +134,8 @@ fn many_buckets_in_flight() {
 }
 
 #[test]
-fn an_abort_at_any_point_leaves_nothing() {
-    let layout = layout(60, 4, 20, 2);
-    for limit in 0..200 {
-        let mut rng = Rng(limit as u64);
-        let mut cluster = Cluster::new(layout.clone(), 2, |rank| Counts::of(&layout, rank));
-        cluster.run(&mut rng, Order::Shuffled, limit);
-        let finished: Vec<bool> = cluster.sessions.iter().map(|session| session.is_done()).collect();
-        let before = cluster.buffers.clone();
-        for session in &mut cluster.sessions {
-            session.handle(Input::Abort).expect("an abort is always taken");
-            assert!(!session.is_done());
-        }
-        cluster.run(&mut rng, Order::Shuffled, usize::MAX);
-        assert_eq!(cluster.buffers, before, "an aborted session asked for something (limit {limit})");
-        assert!(limit > 0 || finished.iter().all(|finished| !finished));
-    }
-}
-
-#[test]
-fn an_abort_drops_outputs_that_were_not_polled() {
-    let layout = layout(12, 3, 12, 1);
-    let mut cluster = Cluster::new(layout.clone(), 1, |rank| Counts::of(&layout, rank));
-    let session = &mut cluster.sessions[0];
-    session.handle(Input::Ready { from: 0 }).expect("what is ready is always taken");
-    session.handle(Input::Abort).expect("an abort is always taken");
-    assert_eq!(session.poll(), None);
-}
-
-#[test]
 fn what_is_ready_twice_is_begun_once() {
-    let layout = layout(12, 3, 12, 1);
-    let mut cluster = Cluster::new(layout.clone(), 1, |rank| Counts::of(&layout, rank));
-    let session = &mut cluster.sessions[0];
+    let mut session = Session::<()>::new(layout(12, 3, 12, 1), Rank(0), 1);
     session.handle(Input::Ready { from: 0 }).expect("what is ready is always taken");
     assert_eq!(std::iter::from_fn(|| session.poll()).count(), 4, "one send per segment of the own chunk");
     session.handle(Input::Ready { from: 0 }).expect("what is ready is always taken");
@@ -160,10 +169,10 @@ fn operations(world: u32) -> Vec<Operation> {
 /// That all ranks are done, hold what they should, and have sent what the formula says.
 fn assert_right(cluster: &Cluster<Counts>, plan: &Plan, operation: Operation, context: &str) {
     cluster.assert_done();
-    for (rank, buffer) in cluster.layout.world_size().ranks().zip(&cluster.buffers) {
+    for (rank, buffer) in cluster.layout.world_size().ranks().zip(cluster.buffers()) {
         let expected = expected(&cluster.layout, plan, operation, rank);
         let is_right = |(made, expected): (&Made, &Option<Made>)| expected.is_none_or(|expected| *made == expected);
-        assert!(buffer.0.iter().zip(&expected).all(is_right), "{plan}, {operation:?}, rank {rank:?}, {context}");
+        assert!(buffer.made.iter().zip(&expected).all(is_right), "{plan}, {operation:?}, rank {rank:?}, {context}");
     }
     for codec in Codec::ALL {
         let formula = operation.wire_bytes(&cluster.layout, codec);
@@ -233,12 +242,12 @@ fn sixty_four_ranks() {
     let world = WorldSize::new(64);
     for plan in plans(64) {
         let layout = layout_for(&plan, 200, 64, (150, 2), true);
-        let one = |_| Counts(vec![Made { of: std::array::from_fn(|place| u32::from(place == 0)), divided: 0 }; 200]);
-        let mut cluster = Cluster::over(&plan, Operation::AllReduce, layout, 2, one);
+        let one = |_| Counts::of(&layout, Rank(0));
+        let mut cluster = Cluster::over(&plan, Operation::AllReduce, layout.clone(), 2, one);
         cluster.run(&mut Rng(64), Order::Shuffled, usize::MAX);
         cluster.assert_done();
         let all = Made { of: std::array::from_fn(|place| if place == 0 { world.get() } else { 0 }), divided: 1 };
-        assert!(cluster.buffers.iter().all(|buffer| buffer.0.iter().all(|made| *made == all)), "{plan}");
+        assert!(cluster.buffers().all(|buffer| buffer.made.iter().all(|made| *made == all)), "{plan}");
     }
 }
 

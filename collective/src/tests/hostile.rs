@@ -3,7 +3,7 @@
 use starling_topology::Rank;
 
 use super::cluster::{Rng, layout_for, plans};
-use crate::{Codec, Input, Operation, Output, Phase, Schedule, SegmentId, Session, Workspace};
+use crate::{Buffer, Codec, Input, Operation, Phase, Schedule, SegmentId, Session, Workspace};
 
 #[test]
 fn random_inputs_never_panic_and_never_amplify() {
@@ -29,8 +29,7 @@ fn random_inputs_never_panic_and_never_amplify() {
         let mut outputs = 0;
         for _ in 0..300 {
             let input = match rng.below(200) {
-                0 => Input::Abort,
-                1..=20 => Input::Ready { from: 0 },
+                0..=20 => Input::Ready { from: 0 },
                 _ => Input::Received {
                     from: Rank(number(&mut rng, world)),
                     segment: SegmentId {
@@ -102,13 +101,15 @@ fn a_bad_segment_is_named_and_leaves_the_contribution_alone() {
         let segment = SegmentId { bucket: 0, phase: Phase::ReduceScatter, chunk: Rank(1), segment: 0 };
         let mut payload = vec![0; codec.payload_bytes(4)];
         codec.encode(&[1.0, f32::NAN, 2.0, 3.0], &mut payload);
-        let payloads = vec![payload.clone(), payload.clone()];
-        for output in [
-            Output::Accumulate { segment, payload: payload.clone() },
-            Output::Store { segment, payload },
-            Output::Prepend { segment, payloads },
+        for refused in [
+            workspace.accumulate(&segment, &payload),
+            workspace.conclude(&segment, &payload),
+            workspace.contribute(&segment, &mut payload.clone()),
+            workspace.store(&segment, &payload),
+            workspace.check(&segment, &payload),
+            workspace.prepend(&segment, vec![&payload, &payload]),
         ] {
-            let error = workspace.apply(&output).expect_err("a value is not finite");
+            let error = refused.expect_err("a value is not finite");
             assert_eq!(error.segment, segment);
             assert!(error.to_string().contains(&segment.to_string()));
         }

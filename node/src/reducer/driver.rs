@@ -8,7 +8,7 @@ use futures::future::{Either, pending};
 use futures::stream::{FuturesUnordered, StreamExt};
 use libp2p::Stream;
 use libp2p_stream::Control;
-use starling_collective::{Layout, OperationKey, Schedule, Workspace};
+use starling_collective::{Execution, Layout, OperationKey, Schedule, Violation, Workspace};
 use starling_topology::{PeerId, ViewId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -16,7 +16,6 @@ use tokio::task::JoinSet;
 use super::link::{Incoming, Outgoing};
 use super::links::{Inward, Outward};
 use super::patience::Patience;
-use super::work::Work;
 use super::{Completion, Operation, ReducerConfig, Results, greeting};
 use crate::contribution::Contribution;
 use crate::data::LinkConfig;
@@ -138,14 +137,14 @@ impl Driver {
             links.remove(peer).expect("invariant: all links were waited for")
         };
         let mut outward = Outward::default();
-        for (rank, peer) in self.schedule.receivers().into_iter().zip(&self.receivers) {
+        for (rank, peer) in self.schedule.receivers().iter().zip(&self.receivers) {
             let (stream, connections) = taken(&mut opened, peer);
-            outward.add(rank, *peer, Outgoing::new(stream, connections, &config, tasks));
+            outward.add(*rank, *peer, Outgoing::new(stream, connections, &config, tasks));
         }
         let mut inward = Inward::default();
-        for (rank, peer) in self.schedule.senders().into_iter().zip(&self.senders) {
+        for (rank, peer) in self.schedule.senders().iter().zip(&self.senders) {
             let (stream, connections) = taken(&mut accepted, peer);
-            inward.add(rank, *peer, Incoming::new(stream, connections, &config, tasks));
+            inward.add(*rank, *peer, Incoming::new(stream, connections, &config, tasks));
         }
         (outward, inward)
     }
@@ -192,31 +191,33 @@ impl Driver {
         if let Some(dropped) = dropped {
             workspace = workspace.booking(dropped);
         }
-        inward.expect(step, &self.schedule.receptions(&self.layout));
-        let spare = std::mem::take(&mut self.spare);
-        let mut work = Work::new(key, self.schedule.clone(), workspace, self.config.in_flight, spare);
+        let (schedule, spare) = (self.schedule.clone(), std::mem::take(&mut self.spare));
+        let mut execution = Execution::new(key, schedule, workspace, self.config.in_flight, spare);
         self.patience.begin(Instant::now());
         loop {
             let ready = contribution.as_ref().map_or(0, |coming| self.layout.bucket_from(coming.ready_from()));
-            while let Some(bucket) = work.wanted().filter(|bucket| *bucket >= ready) {
+            while let Some(bucket) = execution.wanted().filter(|bucket| *bucket >= ready) {
                 if let Some(contribution) = &contribution {
                     let range = self.layout.bucket(bucket);
-                    contribution.fill(range.clone(), work.workspace.room(range));
+                    contribution.fill(range.clone(), execution.buffer_mut().room(range));
                 }
-                work.bring(bucket, outward);
+                execution.bring(bucket);
                 if bucket == 0 {
                     contribution = None; // Its memory is free for the next one.
                 }
             }
-            work.hand_over(|start, numbers| self.results.offer(self.view, step, start, numbers));
+            execution.hand_over(|workspace, range| {
+                self.results.offer(self.view, step, range.start, &workspace.values()[range])
+            });
             // Until nothing waits or the links are busy: nothing else wakes this task to send what waits. Asked once for all
             // that follows: a local link can become free at any time, and whoever then neither ends nor waits for it
             // sleeps for ever.
-            let blocked = outward.load(key, &mut work.workspace);
-            if work.is_done() && !blocked {
-                let is_finite = work.is_finite();
-                let (mean, dropped);
-                (mean, dropped, self.spare) = work.finish();
+            let blocked = outward.load(&mut execution);
+            if execution.is_done() && !blocked {
+                let workspace;
+                (workspace, self.spare) = execution.finish();
+                let is_finite = workspace.is_finite();
+                let (mean, dropped) = workspace.finish();
                 // If it is not admitted any more, the view is changing and the step will run again.
                 self.results.complete(self.view, step, Completion { mean, is_finite, dropped });
                 return Ok(());
@@ -227,9 +228,9 @@ impl Driver {
                 changed = self.gate.wait_for(|gate| !gate.admits(step)) => {
                     // An error means that nobody wants results any more, and this task with it.
                     drop(changed);
-                    let (buffer, dropped);
-                    (buffer, dropped, self.spare) = work.finish();
-                    outward.forget();
+                    let workspace;
+                    (workspace, self.spare) = execution.finish();
+                    let (buffer, dropped) = workspace.finish();
                     self.results.interrupted(self.view, step, buffer, dropped);
                     return Ok(());
                 }
@@ -237,17 +238,21 @@ impl Driver {
                     sent?;
                     self.patience.progressed(Instant::now());
                 }
-                // Once all has come, what comes belongs to the next step.
-                received = inward.next(!looks_again), if inward.expects() => {
+                received = inward.next(step, execution.due(), !looks_again) => {
                     let from = inward.from(received?);
                     let peer = from.peer;
-                    let misbehaved = |violation: String| {
+                    let misbehaved = |violation: Violation| {
                         Blame(peer, LinkFailure::Misbehaved(format!("step {step}: {violation}")))
                     };
-                    work.take(from, outward).map_err(misbehaved)?;
+                    let kind = from.link.kind();
+                    let (header, payload) = from.link.segment();
+                    let taken = execution.take(from.rank, header, payload, &outward.after(kind));
+                    if let Some((to, header)) = taken.map_err(misbehaved)? {
+                        outward.pass_on(to, &header, &mut from.link);
+                    }
                     self.patience.progressed(Instant::now());
                 }
-                () = progress(&mut contribution), if work.wanted().is_some() => self.patience.progressed(Instant::now()),
+                () = progress(&mut contribution), if execution.wanted().is_some() => self.patience.progressed(Instant::now()),
                 () = step_aside(), if looks_again => {}
             }
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use libp2p::Stream;
-use starling_collective::{Codec, SegmentHeader, Workspace};
+use starling_collective::{Buffer, Codec, SegmentHeader, Workspace};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 

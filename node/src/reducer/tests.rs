@@ -57,7 +57,7 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dy
         door: Arc::new(door),
         traffic: Arc::default(),
     };
-    let peers = |ranks: Vec<Rank>| vec![peer; ranks.len()];
+    let peers = |ranks: &[Rank]| vec![peer; ranks.len()];
     let (receivers, senders) = (peers(schedule.receivers()), peers(schedule.senders()));
     let (gate, events, spare) = (results.gate(), mpsc::channel(1).0, Vec::new());
     let patience = Patience::new(Instant::now());
@@ -120,6 +120,7 @@ async fn reduce(mode: DataPlane, connections: usize, plan: &Plan, codec: Codec, 
     let peer = key().1;
     for from in world.ranks() {
         for to in Schedule::new(plan, world, collective::Operation::AllReduce, from).receivers() {
+            let to = *to;
             let (outgoing, incoming) = match connections {
                 1 => link(mode, longest).await,
                 several => parallel_link(mode, longest, several).await,
@@ -201,6 +202,7 @@ async fn a_reduction_goes_on_as_contributions_come_about() {
         let peer = key().1;
         for from in world.ranks() {
             for to in Schedule::new(&plan, world, collective::Operation::AllReduce, from).receivers() {
+                let to = *to;
                 let (outgoing, incoming) = link(DataPlane::Direct, layout.longest_payload(Codec::F32)).await;
                 members[from.0 as usize].0.add(to, peer, outgoing);
                 members[to.0 as usize].1.add(from, peer, incoming);

@@ -1,36 +1,29 @@
 //! All ranks of one operation.
 
-use std::collections::BTreeMap;
-
-use starling_collective::{Codec, Input, Layout, Operation, Output, Schedule, SegmentId, Session, Workspace};
+use starling_collective::{
+    Buffer, Codec, Execution, Layout, Onward, Operation, OperationKey, Schedule, SegmentHeader, Violation, Workspace,
+};
 use starling_topology::plan::Plan;
 use starling_topology::{Rank, WorldSize};
 
 use super::wire::Wire;
+use crate::buffer::{self, Counted, Parcel};
 use crate::contribution::{Cell, Contributions};
 use crate::rng::Rng;
 
-/// A segment's content, in both forms.
-#[derive(Debug, Clone)]
-pub(super) struct Parcel {
-    made: Contributions,
-    bytes: Vec<u8>,
-}
-
-impl AsRef<[u8]> for Parcel {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
+/// The only operation.
+const KEY: OperationKey = OperationKey { step: 1, attempt: 0 };
 
 /// What happens to a rank.
 #[derive(Debug, Clone)]
 pub(super) enum Happening {
     Ready(u32),
-    Arrives(Rank, SegmentId, Parcel),
+    /// The link to the receiver at this position can take the next segment.
+    Free(usize),
+    Arrives(Rank, SegmentHeader, Parcel),
 }
 
-/// The ranks of one operation: their machines, and both forms of their buffers.
+/// The ranks of one operation.
 #[derive(Debug)]
 pub(super) struct Fleet {
     plan: Plan,
@@ -42,14 +35,33 @@ pub(super) struct Fleet {
     rng: Rng,
     pub(super) delivered: u64,
     pub(super) refused: u64,
+    /// Segments that went on from where they lay.
+    pub(super) passed_on: u64,
     pub(super) sent_bytes: u64,
 }
 
 #[derive(Debug)]
 struct Member {
-    session: Session<Parcel>,
-    workspace: Workspace,
-    cells: BTreeMap<Cell, Contributions>,
+    execution: Execution<Counted>,
+    /// Which of its links are busy.
+    busy: Vec<bool>,
+}
+
+/// Where what came last may go on from where it lies.
+struct Links<'a> {
+    receivers: &'a [Rank],
+    busy: &'a [bool],
+    gives_place: bool,
+}
+
+impl Onward for Links<'_> {
+    fn takes(&self, to: Rank) -> bool {
+        self.receivers.binary_search(&to).is_ok_and(|position| !self.busy[position])
+    }
+
+    fn gives_place(&self) -> bool {
+        self.gives_place
+    }
 }
 
 impl Fleet {
@@ -74,34 +86,29 @@ impl Fleet {
             rng,
             delivered: 0,
             refused: 0,
+            passed_on: 0,
             sent_bytes: 0,
         };
         fleet.restart();
         fleet
     }
 
-    /// Begins anew, from the contributions.
+    /// Begins anew, from the contributions, in the memory of the operation that was interrupted.
     pub(super) fn restart(&mut self) {
         let world = self.layout.world_size();
         let in_flight = u32::try_from(self.rng.between(1, 3)).expect("invariant: drawn small");
         self.sent_bytes = 0;
-        self.members = world
-            .ranks()
-            .map(|rank| Member {
-                session: Session::over(
-                    Schedule::new(&self.plan, world, self.operation, rank),
-                    self.layout.clone(),
-                    in_flight,
-                ),
-                workspace: Workspace::new(
-                    self.layout.clone(),
-                    self.codec,
-                    self.contributions[rank.0 as usize].clone(),
-                    world.get() as f32,
-                ),
-                cells: Cell::all(&self.layout).map(|cell| (cell, brought(rank, world))).collect(),
-            })
-            .collect();
+        let mut before = std::mem::take(&mut self.members).into_iter();
+        let member = |rank: Rank| {
+            let spare = before.next().map(|member| member.execution.finish().1).unwrap_or_default();
+            let schedule = Schedule::new(&self.plan, world, self.operation, rank);
+            let contribution = self.contributions[rank.0 as usize].clone();
+            let workspace = Workspace::new(self.layout.clone(), self.codec, contribution, world.get() as f32);
+            let buffer = Counted::new(workspace, |_| brought(rank, world));
+            let busy = vec![false; schedule.receivers().len()];
+            Member { execution: Execution::new(KEY, schedule, buffer, in_flight, spare), busy }
+        };
+        self.members = world.ranks().map(member).collect();
     }
 
     /// Lets things happen until nothing is left, or `limit` things have happened.
@@ -122,7 +129,7 @@ impl Fleet {
             let Some((rank, happening)) = wire.deliver() else { return };
             let again = match &happening {
                 Happening::Arrives(..) if self.rng.one_in(50) => Some(happening.clone()),
-                Happening::Arrives(..) | Happening::Ready(_) => None,
+                Happening::Arrives(..) | Happening::Ready(_) | Happening::Free(_) => None,
             };
             if let Err(violation) = self.hand(rank, happening, wire) {
                 problems.push(format!("a correct rank's segment was refused: {violation}"));
@@ -136,70 +143,65 @@ impl Fleet {
         }
     }
 
-    fn hand(&mut self, rank: Rank, happening: Happening, wire: &mut Wire<Happening>) -> Result<(), String> {
-        let member = &mut self.members[rank.0 as usize];
-        let input = match happening {
-            Happening::Ready(from) => Input::Ready { from },
-            Happening::Arrives(from, segment, payload) => {
-                self.delivered += 1;
-                Input::Received { from, segment, payload }
-            }
+    fn hand(&mut self, rank: Rank, happening: Happening, wire: &mut Wire<Happening>) -> Result<(), Violation> {
+        let Member { execution, busy } = &mut self.members[rank.0 as usize];
+        let receivers = execution.schedule().receivers().to_vec();
+        let mut load = |position: usize, header, parcel: Parcel| {
+            let length = parcel.bytes.len() as u64;
+            self.sent_bytes += length;
+            let takes = wire.send(rank, receivers[position], length, Happening::Arrives(rank, header, parcel));
+            wire.wake(rank, takes, Happening::Free(position));
         };
-        member.session.handle(input).map_err(|violation| violation.to_string())?;
-        while let Some(output) = member.session.poll() {
-            member.workspace.apply(&output).map_err(|error| error.to_string())?;
-            let mut change = |segment: SegmentId, change: &dyn Fn(&mut Contributions)| {
-                member.cells.entry(segment.into()).and_modify(change);
-            };
-            match output {
-                Output::Send { to, segment } => {
-                    let mut bytes = Vec::new();
-                    member.workspace.encode(&segment, &mut bytes);
-                    let length = bytes.len() as u64;
-                    self.sent_bytes += length;
-                    let made = member.cells[&Cell::from(segment)].clone();
-                    wire.send(rank, to, length, Happening::Arrives(rank, segment, Parcel { made, bytes }));
+        match happening {
+            Happening::Ready(from) => execution.bring(from),
+            Happening::Free(position) => busy[position] = false,
+            Happening::Arrives(from, header, mut parcel) => {
+                self.delivered += 1;
+                let links = Links { receivers: &receivers, busy: &*busy, gives_place: self.rng.one_in(2) };
+                let goes_on = execution.take(from, &header.to_bytes(), &mut parcel, &links)?;
+                if let Some((to, header)) = goes_on {
+                    let position = receivers.binary_search(&to).expect("invariant: one of the receivers");
+                    self.passed_on += 1;
+                    busy[position] = true;
+                    load(position, header, parcel);
                 }
-                Output::Accumulate { segment, payload } => change(segment, &|made| made.accumulate(&payload.made)),
-                Output::Prepend { segment, payloads } => {
-                    payloads.iter().for_each(|payload| change(segment, &|made| made.accumulate(&payload.made)));
-                }
-                Output::Divide { segment } => change(segment, &|made| made.divided += 1),
-                Output::Store { segment, payload } => change(segment, &|made| made.clone_from(&payload.made)),
-                Output::Round { .. } | Output::BucketDone(_) | Output::Done => {}
+            }
+        }
+        for (position, busy) in busy.iter_mut().enumerate().filter(|(_, busy)| !**busy) {
+            if let Some(header) = execution.next_send(position) {
+                let mut parcel = Parcel::default();
+                execution.buffer_mut().write(&header.segment, &mut parcel);
+                *busy = true;
+                load(position, header, parcel);
             }
         }
         Ok(())
-    }
-
-    /// A link has broken: everybody gives up.
-    pub(super) fn abort(&mut self, problems: &mut Vec<String>) {
-        for member in &mut self.members {
-            let taken = member.session.handle(Input::Abort).is_ok();
-            if !taken || member.session.poll().is_some() || member.session.is_done() {
-                problems.push("an aborted operation wants something".to_owned());
-            }
-        }
     }
 
     /// That all are done, hold what they should, to the bit, and have sent what the formula says.
     pub(super) fn check(&self, problems: &mut Vec<String>) {
         let world = self.layout.world_size();
         for (rank, member) in world.ranks().zip(&self.members) {
-            if !member.session.is_done() {
+            if !member.execution.is_done() || member.execution.due().iter().any(|due| *due > 0) {
                 problems.push(format!("rank {} hangs", rank.0));
             }
-            let wrong = |(cell, made): &(&Cell, &Contributions)| {
-                self.expected(rank, cell.chunk, world).is_some_and(|expected| expected != **made)
+            let wrong = |(cell, made): &&(Cell, Contributions)| {
+                self.expected(rank, cell.chunk, world).is_some_and(|expected| expected != *made)
             };
-            if let Some((cell, made)) = member.cells.iter().find(wrong) {
+            if let Some((cell, made)) = member.execution.buffer().cells.iter().find(wrong) {
                 problems.push(format!("rank {} has {made:?} in {cell:?}", rank.0));
             }
         }
         if self.operation != Operation::ReduceScatter {
             let digest = |member: &Member| {
                 let mut hasher = blake3::Hasher::new();
-                member.workspace.values().iter().for_each(|value| _ = hasher.update(&value.to_le_bytes()));
+                member
+                    .execution
+                    .buffer()
+                    .workspace
+                    .values()
+                    .iter()
+                    .for_each(|value| _ = hasher.update(&value.to_le_bytes()));
                 hasher.finalize()
             };
             let digests: Vec<blake3::Hash> = self.members.iter().map(digest).collect();
@@ -215,14 +217,7 @@ impl Fleet {
 
     /// What a rank should hold of a chunk; nothing in particular, where the operation leaves it open.
     fn expected(&self, rank: Rank, chunk: Rank, world: WorldSize) -> Option<Contributions> {
-        let all = || {
-            let mut all = world.ranks().map(|rank| brought(rank, world)).reduce(|mut sum, next| {
-                sum.accumulate(&next);
-                sum
-            });
-            all.iter_mut().for_each(|all| all.divided = 1);
-            all.expect("invariant: a world has at least one rank")
-        };
+        let all = || buffer::mean(world, |rank| brought(rank, world));
         let owner = self.plan.route(world, chunk).owner();
         match self.operation {
             Operation::AllReduce => Some(all()),

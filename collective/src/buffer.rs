@@ -1,0 +1,82 @@
+//! What an operation runs on.
+
+use crate::codec::Codec;
+use crate::layout::Layout;
+use crate::segment::SegmentId;
+use crate::workspace::BadSegment;
+
+/// One member's copy of its contribution, which an operation turns into the result: numbers in `starling-node`
+/// ([`Workspace`](crate::Workspace)), and who they came from in `starling-sims`.
+///
+/// An [`Execution`](crate::Execution) calls it with segments of its layout, in an order that makes sense, and with payloads
+/// that are as long as the segment's. An implementation panics if they are not.
+///
+/// A [`BadSegment`] is a payload with a value that no correct peer sends. The buffer may be partly updated then, and the
+/// operation must end.
+pub trait Buffer {
+    /// What travels of a segment.
+    type Payload: ?Sized + ToOwned<Owned: Default>;
+
+    /// Where everything lies.
+    fn layout(&self) -> &Layout;
+
+    /// How payloads are encoded, but for exact elements.
+    fn codec(&self) -> Codec;
+
+    /// How long a payload is on the wire.
+    fn length(payload: &Self::Payload) -> usize;
+
+    /// Adds a payload to what is there.
+    ///
+    /// # Errors
+    /// [`BadSegment`].
+    fn accumulate(&mut self, segment: &SegmentId, payload: &Self::Payload) -> Result<(), BadSegment>;
+
+    /// Puts the sum of the payloads, added in this order, before what is there.
+    ///
+    /// # Errors
+    /// [`BadSegment`].
+    fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&Self::Payload>) -> Result<(), BadSegment>;
+
+    /// Makes a sum the mean.
+    fn divide(&mut self, segment: &SegmentId);
+
+    /// Replaces what is there by what a receiver would read of it.
+    fn round(&mut self, segment: &SegmentId);
+
+    /// Overwrites what is there with the owner's result.
+    ///
+    /// # Errors
+    /// [`BadSegment`].
+    fn store(&mut self, segment: &SegmentId, payload: &Self::Payload) -> Result<(), BadSegment>;
+
+    /// Writes what is there as a payload to be sent: once for each that is.
+    fn write(&mut self, segment: &SegmentId, into: &mut Self::Payload);
+
+    /// Makes of the payload what [`Self::accumulate`] and then [`Self::write`] would send, in its place. Afterwards the buffer
+    /// may hold this sum or what it held before: nothing reads it until its result is stored.
+    ///
+    /// # Errors
+    /// [`BadSegment`].
+    fn contribute(&mut self, segment: &SegmentId, payload: &mut Self::Payload) -> Result<(), BadSegment> {
+        self.accumulate(segment, payload)?;
+        self.write(segment, payload);
+        Ok(())
+    }
+
+    /// [`Self::accumulate`] and then [`Self::divide`], in one pass if that is faster.
+    ///
+    /// # Errors
+    /// [`BadSegment`].
+    fn conclude(&mut self, segment: &SegmentId, payload: &Self::Payload) -> Result<(), BadSegment> {
+        self.accumulate(segment, payload)?;
+        self.divide(segment);
+        Ok(())
+    }
+
+    /// Checks a payload that is kept for later, so that its sender is known if it is to blame.
+    ///
+    /// # Errors
+    /// [`BadSegment`].
+    fn check(&mut self, segment: &SegmentId, payload: &Self::Payload) -> Result<(), BadSegment>;
+}

@@ -1,0 +1,324 @@
+//! One operation under way: what each segment that comes does to the buffer, and what is sent when.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::ops::Range;
+
+use starling_topology::Rank;
+
+use crate::buffer::Buffer;
+use crate::error::Violation;
+use crate::schedule::Schedule;
+use crate::segment::{OperationKey, Phase, SegmentHeader, SegmentId};
+use crate::session::{Input, Output, Session};
+use crate::workspace::BadSegment;
+
+/// Names a payload for the machine: the how manieth it was to come.
+type Arrival = u64;
+
+/// A payload that waits for its turn.
+pub type Kept<B> = <<B as Buffer>::Payload as ToOwned>::Owned;
+
+/// Whether the segment that came last can be sent on from where it lies, without a copy.
+pub trait Onward {
+    /// Whether it can go on to this rank now.
+    fn takes(&self, to: Rank) -> bool;
+
+    /// Whether anything of its length may be written in its place, to be sent instead of it.
+    fn gives_place(&self) -> bool;
+}
+
+/// Nothing goes on from where it lies: all is sent from the buffer.
+#[derive(Debug, Clone, Copy)]
+pub struct Copied;
+
+impl Onward for Copied {
+    fn takes(&self, _: Rank) -> bool {
+        false
+    }
+
+    fn gives_place(&self) -> bool {
+        false
+    }
+}
+
+/// The executor of a [`Session`]: an operation, its buffer, what came before its turn, and what waits to be sent.
+///
+/// Its driver owns links and time. It brings buckets that are [wanted](Self::wanted), hands over what comes
+/// ([`Self::take`]), and sends what waits as links become free ([`Self::next_send`]): a segment is written then and not
+/// before, so what waits is a name, not a payload. Sending must never keep it from receiving.
+///
+/// An operation that is interrupted is [finished](Self::finish) before it is done, or dropped: neither contribution nor
+/// what was booked as dropped has been committed anywhere.
+pub struct Execution<B: Buffer> {
+    key: OperationKey,
+    session: Session<Arrival>,
+    buffer: B,
+    /// How many segments have come.
+    arrived: Arrival,
+    /// How many are still to come from each sender.
+    due: Vec<u64>,
+    /// Payloads that the machine holds. A ring's and a tree's segments seldom or never are among them: only they are copied.
+    kept: BTreeMap<Arrival, Kept<B>>,
+    /// Memory for those.
+    spare: Vec<Kept<B>>,
+    /// What waits for each receiver.
+    sends: Vec<Sends>,
+    /// This bucket and all behind it have been handed over.
+    handed_over: u32,
+}
+
+/// Segments that wait until a link is free.
+#[derive(Debug, Clone, Default)]
+struct Sends {
+    /// What came and goes on, and results. First, because others wait for it, and it may still be in the cache.
+    onward: VecDeque<SegmentId>,
+    /// This rank's contribution and nobody else's, which begins its way here.
+    own: VecDeque<SegmentId>,
+}
+
+impl<B: Buffer> Execution<B> {
+    /// An operation to which nothing is brought yet, with at most `in_flight` buckets (at least one) begun and unfinished at
+    /// a time, and memory that [another one](Self::finish) has left.
+    ///
+    /// # Panics
+    /// If the buffer's layout is not cut for the schedule's plan.
+    pub fn new(key: OperationKey, schedule: Schedule, buffer: B, in_flight: u32, spare: Vec<Kept<B>>) -> Self {
+        let layout = buffer.layout();
+        let due = schedule.receptions(layout);
+        let sends = vec![Sends::default(); schedule.receivers().len()];
+        let handed_over = layout.buckets();
+        let session = Session::over(schedule, layout.clone(), in_flight);
+        Self { key, session, buffer, arrived: 0, due, kept: BTreeMap::new(), spare, sends, handed_over }
+    }
+
+    /// Which operation it is.
+    pub fn key(&self) -> OperationKey {
+        self.key
+    }
+
+    /// The part that this rank has in it.
+    pub fn schedule(&self) -> &Schedule {
+        self.session.schedule()
+    }
+
+    /// What it runs on.
+    pub fn buffer(&self) -> &B {
+        &self.buffer
+    }
+
+    /// What it runs on: contributions are written there before their bucket is [brought](Self::bring), and what is sent is
+    /// read from there.
+    pub fn buffer_mut(&mut self) -> &mut B {
+        &mut self.buffer
+    }
+
+    /// The bucket to bring next; `None` if there are enough to go on with, or no more.
+    pub fn wanted(&self) -> Option<u32> {
+        self.session.wanted()
+    }
+
+    /// The contribution to `bucket` and to all behind it is in the buffer: queues what can be sent at once.
+    pub fn bring(&mut self, bucket: u32) {
+        self.session.handle(Input::Ready { from: bucket }).expect("invariant: nobody violates anything by beginning");
+        self.execute(None, &Copied).expect("invariant: what was kept has been checked");
+    }
+
+    /// How many segments are still to come from each of the schedule's [senders](Schedule::senders), in their order. What
+    /// comes after them belongs to the next operation.
+    pub fn due(&self) -> &[u64] {
+        &self.due
+    }
+
+    /// Takes in the segment that came last, from rank `from`. If something is to be sent on from where it lies, as `onward`
+    /// allows, it lies there now, and the answer is to whom, and as what.
+    ///
+    /// # Errors
+    /// What is wrong with it. The sender is at fault, and the operation must end.
+    pub fn take(
+        &mut self,
+        from: Rank,
+        header: &[u8; SegmentHeader::BYTES],
+        payload: &mut B::Payload,
+        onward: &impl Onward,
+    ) -> Result<Option<(Rank, SegmentHeader)>, Violation> {
+        let segment = self.admit(from, header, B::length(payload))?;
+        if let Ok(position) = self.session.schedule().senders().binary_search(&from) {
+            self.due[position] -= 1;
+        }
+        let goes_on = self.execute(Some((segment, payload)), onward)?;
+        Ok(goes_on.map(|(to, segment)| (to, self.header(segment))))
+    }
+
+    /// The segment to send next to the schedule's receiver at `position`: to be [written](Buffer::write) before anything else
+    /// is taken or brought.
+    pub fn next_send(&mut self, position: usize) -> Option<SegmentHeader> {
+        let next = self.sends.get_mut(position)?.pop()?;
+        Some(self.header(next))
+    }
+
+    /// Whether something waits for the receiver at `position`.
+    pub fn has_sends(&self, position: usize) -> bool {
+        self.sends.get(position).is_some_and(|sends| !sends.is_empty())
+    }
+
+    /// Whether the buffer holds the whole result. Others may still need what waits to be sent.
+    pub fn is_done(&self) -> bool {
+        self.session.is_done()
+    }
+
+    /// Whether the buffer holds this bucket's result.
+    pub fn has_done(&self, bucket: u32) -> bool {
+        self.session.has_done(bucket)
+    }
+
+    /// Hands over the elements that are reduced, bucket by bucket from the last to the second one: until `take` refuses some,
+    /// for which it is asked again. With the first bucket, the operation is done.
+    pub fn hand_over(&mut self, take: impl Fn(&B, Range<usize>) -> bool) {
+        while let Some(bucket @ 1..) = self.handed_over.checked_sub(1)
+            && self.session.has_done(bucket)
+            && take(&self.buffer, self.session.layout().bucket(bucket))
+        {
+            self.handed_over = bucket;
+        }
+    }
+
+    /// The buffer, and memory for the next operation.
+    pub fn finish(mut self) -> (B, Vec<Kept<B>>) {
+        self.spare.extend(std::mem::take(&mut self.kept).into_values());
+        (self.buffer, self.spare)
+    }
+
+    fn header(&self, segment: SegmentId) -> SegmentHeader {
+        let header = SegmentHeader::encoded(self.key, segment, self.session.layout(), self.buffer.codec());
+        header.expect("invariant: machines name segments of their layout")
+    }
+
+    /// Checks a segment and hands it to the machine, whose outputs then use its payload. Returns its name.
+    fn admit(&mut self, from: Rank, header: &[u8; SegmentHeader::BYTES], came: usize) -> Result<SegmentId, Violation> {
+        let header = SegmentHeader::from_bytes(header)?;
+        let SegmentHeader { segment, payload_bytes: declared, operation, .. } = header;
+        if operation != self.key {
+            return Err(Violation::OtherOperation { operation });
+        }
+        header.range_in(self.session.layout(), self.buffer.codec())?;
+        if declared as usize != came {
+            return Err(Violation::Incomplete { segment, declared, came });
+        }
+        self.arrived += 1;
+        self.session.handle(Input::Received { from, segment, payload: self.arrived })?;
+        Ok(segment)
+    }
+
+    /// Does to the buffer what the machine asks. `came` is the segment that came last. If the machine has no use for it yet,
+    /// it is copied, and used when its turn comes.
+    ///
+    /// What that segment becomes, by adding this rank's share or by making it the result, is written in its place if the
+    /// links allow it, and the answer is what to send from there, and to whom: it is still in the cache then.
+    fn execute(
+        &mut self,
+        mut came: Option<(SegmentId, &mut B::Payload)>,
+        onward: &impl Onward,
+    ) -> Result<Option<(Rank, SegmentId)>, BadSegment> {
+        let Self { session, buffer, arrived, kept, spare, sends, .. } = self;
+        let current = came.as_ref().map(|_| *arrived);
+        let (mut is_used, mut passed_on) = (false, None);
+        let mut next = session.poll();
+        while let Some(output) = next {
+            next = session.poll();
+            let goes_on = |segment: SegmentId| match next {
+                Some(Output::Send { to, segment: sent }) if sent == segment && onward.takes(to) => Some((to, segment)),
+                _ => None,
+            };
+            match output {
+                Output::Send { to, segment } => match &mut came {
+                    Some((came, payload))
+                        if is_used
+                            && passed_on.is_none()
+                            && onward.gives_place()
+                            && segment.is_beside(came)
+                            && onward.takes(to) =>
+                    {
+                        buffer.write(&segment, payload);
+                        passed_on = Some((to, segment));
+                    }
+                    _ => push(sends, session.schedule(), to, segment),
+                },
+                Output::Accumulate { segment, payload: number } => match &mut came {
+                    Some((_, payload)) if Some(number) == current => {
+                        is_used = true;
+                        passed_on = goes_on(segment);
+                        let is_last = matches!(next, Some(Output::Divide { segment: sum }) if sum == segment);
+                        match passed_on {
+                            Some(_) => buffer.contribute(&segment, payload)?,
+                            None if is_last => buffer.conclude(&segment, payload)?,
+                            None => buffer.accumulate(&segment, payload)?,
+                        }
+                        if passed_on.is_some() || is_last {
+                            next = session.poll();
+                        }
+                    }
+                    _ => {
+                        let waited = kept.remove(&number).expect("invariant: what the machine holds was kept");
+                        buffer.accumulate(&segment, waited.borrow())?;
+                        spare.push(waited);
+                    }
+                },
+                Output::Prepend { segment, payloads } => {
+                    is_used |= current.is_some_and(|current| payloads.contains(&current));
+                    let waited = |number: &Arrival| match &came {
+                        Some((_, payload)) if Some(*number) == current => &**payload,
+                        _ => kept[number].borrow(),
+                    };
+                    buffer.prepend(&segment, payloads.iter().map(waited).collect())?;
+                    spare.extend(payloads.iter().filter_map(|number| kept.remove(number)));
+                }
+                Output::Store { segment, .. } => {
+                    let (_, payload) = came.as_mut().expect("invariant: results are used as they come");
+                    is_used = true;
+                    buffer.store(&segment, payload)?;
+                    passed_on = goes_on(segment);
+                    if passed_on.is_some() {
+                        next = session.poll();
+                    }
+                }
+                Output::Divide { segment } => buffer.divide(&segment),
+                Output::Round { segment } => buffer.round(&segment),
+                Output::BucketDone(_) | Output::Done => {}
+            }
+        }
+        if let (Some(current), Some((segment, payload)), false) = (current, came, is_used) {
+            // Now, because once it is used nobody knows whose it was.
+            buffer.check(&segment, payload)?;
+            let mut copy = spare.pop().unwrap_or_default();
+            (*payload).clone_into(&mut copy);
+            kept.insert(current, copy);
+        }
+        Ok(passed_on)
+    }
+}
+
+/// Queues a segment; those that begin here let others pass.
+fn push(sends: &mut [Sends], schedule: &Schedule, to: Rank, segment: SegmentId) {
+    let position = schedule.receivers().binary_search(&to).expect("invariant: machines send to their receivers");
+    let begins = segment.phase == Phase::ReduceScatter && schedule.begins(segment.chunk);
+    let Sends { onward, own } = &mut sends[position];
+    if begins { own.push_back(segment) } else { onward.push_back(segment) }
+}
+
+impl Sends {
+    fn is_empty(&self) -> bool {
+        self.onward.is_empty() && self.own.is_empty()
+    }
+
+    fn pop(&mut self) -> Option<SegmentId> {
+        self.onward.pop_front().or_else(|| self.own.pop_front())
+    }
+}
+
+impl<B: Buffer> fmt::Debug for Execution<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Execution").field("key", &self.key).field("due", &self.due).finish_non_exhaustive()
+    }
+}

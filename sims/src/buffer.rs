@@ -1,0 +1,108 @@
+//! The simulator's buffer: the real one, and beside it a count of who is in it.
+
+use starling_collective::{BadSegment, Buffer, Codec, Layout, SegmentId, Workspace};
+use starling_topology::{Rank, WorldSize};
+
+use crate::contribution::{Cell, Contributions};
+
+/// A segment's payload: the bytes that a real driver would send, and who they came from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parcel {
+    /// Who.
+    pub made: Contributions,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// A real buffer whose contributions are counted. What an operation makes of the counts proves that each rank was counted
+/// once; what it makes of the numbers, that all ranks end with the same bits.
+#[derive(Debug)]
+pub struct Counted {
+    /// The real buffer.
+    pub workspace: Workspace,
+    /// In the order of [`Cell::all`].
+    pub cells: Vec<(Cell, Contributions)>,
+}
+
+impl Counted {
+    /// Before the operation: who brought what, in each cell of the workspace's layout.
+    pub fn new(workspace: Workspace, brought: impl Fn(usize) -> Contributions) -> Self {
+        let cells = Cell::all(workspace.layout()).enumerate().map(|(index, cell)| (cell, brought(index))).collect();
+        Self { workspace, cells }
+    }
+
+    fn cell(&mut self, segment: &SegmentId) -> &mut Contributions {
+        let at = self.cells.binary_search_by_key(&Cell::from(*segment), |(cell, _)| *cell);
+        &mut self.cells[at.expect("invariant: a layout's cells are all there")].1
+    }
+}
+
+impl Buffer for Counted {
+    type Payload = Parcel;
+
+    fn layout(&self) -> &Layout {
+        self.workspace.layout()
+    }
+
+    fn codec(&self) -> Codec {
+        self.workspace.codec()
+    }
+
+    fn length(parcel: &Parcel) -> usize {
+        parcel.bytes.len()
+    }
+
+    fn accumulate(&mut self, segment: &SegmentId, parcel: &Parcel) -> Result<(), BadSegment> {
+        self.cell(segment).accumulate(&parcel.made);
+        self.workspace.accumulate(segment, &parcel.bytes)
+    }
+
+    fn prepend(&mut self, segment: &SegmentId, parcels: Vec<&Parcel>) -> Result<(), BadSegment> {
+        parcels.iter().for_each(|parcel| self.cell(segment).accumulate(&parcel.made));
+        self.workspace.prepend(segment, parcels.into_iter().map(|parcel| parcel.bytes.as_slice()).collect())
+    }
+
+    fn divide(&mut self, segment: &SegmentId) {
+        self.cell(segment).divided += 1;
+        self.workspace.divide(segment);
+    }
+
+    fn round(&mut self, segment: &SegmentId) {
+        self.workspace.round(segment);
+    }
+
+    fn store(&mut self, segment: &SegmentId, parcel: &Parcel) -> Result<(), BadSegment> {
+        self.cell(segment).clone_from(&parcel.made);
+        self.workspace.store(segment, &parcel.bytes)
+    }
+
+    fn write(&mut self, segment: &SegmentId, into: &mut Parcel) {
+        into.made.clone_from(self.cell(segment));
+        into.bytes.clear();
+        self.workspace.encode(segment, &mut into.bytes);
+    }
+
+    // As the real one: what is here stays what it was.
+    fn contribute(&mut self, segment: &SegmentId, parcel: &mut Parcel) -> Result<(), BadSegment> {
+        parcel.made.accumulate(self.cell(segment));
+        self.workspace.contribute(segment, &mut parcel.bytes)
+    }
+
+    fn conclude(&mut self, segment: &SegmentId, parcel: &Parcel) -> Result<(), BadSegment> {
+        let cell = self.cell(segment);
+        cell.accumulate(&parcel.made);
+        cell.divided += 1;
+        self.workspace.conclude(segment, &parcel.bytes)
+    }
+
+    fn check(&mut self, segment: &SegmentId, parcel: &Parcel) -> Result<(), BadSegment> {
+        self.workspace.check(segment, &parcel.bytes)
+    }
+}
+
+/// Who would be in the result of an all-reduce, each once, if every rank brings what `brought` says.
+pub fn mean(world: WorldSize, brought: impl Fn(Rank) -> Contributions) -> Contributions {
+    let mut mean = Contributions { counts: vec![0; world.get() as usize], divided: 1, ..Contributions::default() };
+    world.ranks().for_each(|rank| mean.accumulate(&brought(rank)));
+    mean
+}
