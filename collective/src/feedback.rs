@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use starling_topology::ViewId;
+
 use crate::sink::{Combine, Sink};
 
 /// One member's error feedback (F. Seide et al., "1-bit stochastic gradient descent and its application to data-parallel
@@ -29,6 +31,37 @@ pub struct Dropped {
     from: usize,
 }
 
+/// What the newest operation dropped here, until it is known whether its step is committed.
+///
+/// An operation that did not complete here may have completed elsewhere. Then this member had sent all that it ever would of
+/// it, and so had dropped all that it ever would.
+#[derive(Debug, Default)]
+pub struct Booked {
+    /// The operation that began last.
+    operation: Option<(ViewId, u64)>,
+    dropped: Option<Dropped>,
+}
+
+impl Booked {
+    /// The operation of `step` begins in `view`: what an earlier one dropped is of no interest any more.
+    pub fn begin(&mut self, view: ViewId, step: u64) {
+        *self = Self { operation: Some((view, step)), dropped: None };
+    }
+
+    /// The operation of `step` in `view` is over here, complete or not, and has dropped this. Too late, if another one has
+    /// begun since.
+    pub fn end(&mut self, view: ViewId, step: u64, dropped: Option<Dropped>) {
+        if self.operation == Some((view, step)) {
+            self.dropped = dropped;
+        }
+    }
+
+    /// `step` is committed: what it dropped here, for [`Feedback::settle`].
+    pub fn take(&mut self, step: u64) -> Option<Dropped> {
+        self.dropped.take_if(|_| self.operation.is_some_and(|(_, of)| of == step))
+    }
+}
+
 impl Feedback {
     /// Nothing dropped yet, for a buffer of which codecs shorten `elements` elements.
     pub fn new(elements: usize) -> Self {
@@ -40,18 +73,22 @@ impl Feedback {
         Dropped::new(self.residual.0.len(), memory)
     }
 
-    /// The step is committed: what it dropped is to be made up for, what it made up for is forgotten. Returns that memory,
-    /// if nobody else has it.
+    /// A step is committed: what it dropped is to be made up for, as far as that is known; what it made up for is forgotten.
+    /// Returns that memory, if nobody else has it.
     ///
     /// # Panics
     /// If the operation was over another number of elements.
-    pub fn commit(&mut self, dropped: Dropped) -> Vec<f32> {
+    pub fn settle(&mut self, dropped: Option<Dropped>) -> Vec<f32> {
+        let Some(dropped) = dropped else {
+            self.forget();
+            return Vec::new();
+        };
         let Residual(residual) = &mut self.residual;
         assert_eq!(dropped.values.len(), residual.len(), "an operation and its feedback are over the same elements");
         Arc::into_inner(std::mem::replace(residual, Arc::new(dropped.values()))).unwrap_or_default()
     }
 
-    /// A step is committed, and what it dropped here is not known: what it made up for is forgotten.
+    /// Another state takes the place of the one whose steps dropped something.
     pub fn forget(&mut self) {
         let Residual(residual) = &mut self.residual;
         match Arc::get_mut(residual) {
@@ -134,10 +171,35 @@ mod tests {
         book(1..2, 1.0);
         book(2..4, 2.0);
         book(1..2, 1.0);
-        feedback.commit(dropped);
+        feedback.settle(Some(dropped));
         assert_eq!(feedback.residual().values(), [0.0, 3.0, 5.0, 7.0, 4.5, 5.5]);
-        let memory = feedback.commit(Dropped::new(6, vec![9.0; 6]));
+        let memory = feedback.settle(Some(Dropped::new(6, vec![9.0; 6])));
         assert_eq!(feedback.residual().values(), [0.0; 6]);
         assert_eq!(memory.len(), 6, "it is there for the next operation");
+    }
+
+    #[test]
+    fn what_counts_is_what_the_last_try_of_a_committed_step_dropped() {
+        let dropped = |elements| Some(Dropped::new(elements, Vec::new()));
+        let views = [ViewId([1; 32]), ViewId([2; 32])];
+        let mut booked = Booked::default();
+        booked.begin(views[0], 1);
+        booked.end(views[0], 1, dropped(1));
+        assert_eq!((booked.take(2), booked.take(1), booked.take(1)), (None, dropped(1), None), "of that step, once");
+        booked.begin(views[0], 2);
+        booked.end(views[0], 2, dropped(2));
+        booked.begin(views[1], 2);
+        booked.end(views[0], 2, dropped(3));
+        assert_eq!(booked.take(2), None, "the first try tells it too late");
+        booked.end(views[1], 2, dropped(4));
+        assert_eq!(booked.take(2), dropped(4));
+        let mut feedback = Feedback::new(1);
+        let mut lost = Dropped::new(1, Vec::new());
+        lost.values[0] = 3.0;
+        lost.from = 0;
+        feedback.settle(Some(lost));
+        assert_eq!(feedback.residual().values(), [3.0]);
+        feedback.settle(None);
+        assert_eq!(feedback.residual().values(), [0.0], "what the step made up for is gone, whatever it dropped");
     }
 }

@@ -63,7 +63,7 @@ pub use buffer::Buffer;
 pub use codec::{BadPayload, Codec, CodecError};
 pub use error::Violation;
 pub use execution::{Copied, Execution, Kept, Onward};
-pub use feedback::{Dropped, Feedback, Residual};
+pub use feedback::{Booked, Dropped, Feedback, Residual};
 pub use kernel::NonFinite;
 pub use layout::{Layout, LayoutConfig};
 pub use schedule::{Operation, Schedule};

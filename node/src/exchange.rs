@@ -9,7 +9,7 @@ mod tests;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use starling_collective::{Dropped, kernel};
+use starling_collective::{Booked, Dropped, kernel};
 use starling_engine::{Action, ActiveView, Cursor, Entry, Gate, Notice, Turnout};
 use starling_run::{ReplicatedState, ResultRecord, StateSnapshot};
 use starling_topology::{Generation, Hold, Progress, Resumption, ViewId};
@@ -58,22 +58,13 @@ struct Inner {
     parts_of: Option<(u64, u64)>,
     /// How much of that operation's contribution is there; `None` if it was whole from the beginning.
     coming: Option<Readiness>,
-    /// What a lossy codec dropped here of the newest step that was reduced, or begun, and of which step that is.
-    dropped: Option<(u64, Dropped)>,
+    /// What a lossy codec dropped here of the newest step that was reduced, or begun.
+    booked: Booked,
     /// Memory of an earlier operation, for the next one.
     spare: Vec<f32>,
 }
 
 impl Inner {
-    /// Keeps what an operation of `view` leaves that is not complete here. Others may have completed it; then all that
-    /// this member would ever drop of it has been dropped.
-    fn keep(&mut self, view: ViewId, step: u64, buffer: Vec<f32>, dropped: Option<Dropped>) {
-        self.spare = buffer;
-        if self.steps.active().is_some_and(|active| active.view == view) {
-            self.dropped = dropped.map(|dropped| (step, dropped));
-        }
-    }
-
     /// Takes the memory of a result that the steps have no use for any more, if nobody else reads it.
     fn reuse(&mut self, older: Option<Arc<ResultRecord>>) {
         if let Some(older) = older.and_then(Arc::into_inner) {
@@ -111,7 +102,7 @@ impl Exchange {
                 parts: Parts::default(),
                 parts_of: None,
                 coming: None,
-                dropped: None,
+                booked: Booked::default(),
                 spare: Vec::new(),
             }),
             changed: Condvar::new(),
@@ -260,7 +251,7 @@ impl Exchange {
     pub(crate) fn dropped(&self, step: u64) -> Option<Dropped> {
         let mut inner = self.lock();
         let committed = inner.steps.progress().step;
-        inner.dropped.take_if(|(of, _)| *of == step && step <= committed).map(|(_, dropped)| dropped)
+        if step <= committed { inner.booked.take(step) } else { None }
     }
 
     /// As [`Steps::contribute_early`].
@@ -278,8 +269,7 @@ impl Exchange {
             }
             return;
         }
-        // What an earlier try of this step dropped is of no interest any more.
-        inner.dropped = None;
+        inner.booked.begin(active.view, step);
         let (mut buffer, contribution) = match brought {
             Brought::Whole(buffer) => (buffer, None),
             Brought::Coming(contribution) => (std::mem::take(&mut inner.spare), Some(contribution)),
@@ -337,11 +327,11 @@ impl Results for Exchange {
     fn complete(&self, view: ViewId, step: u64, completion: Completion) -> bool {
         let Completion { mean, is_finite, dropped } = completion;
         let mut inner = self.lock();
+        inner.booked.end(view, step, dropped);
         let Some(members) = inner.steps.admits(view, step).map(|active| active.members.to_vec()) else {
-            inner.keep(view, step, mean, dropped);
+            inner.spare = mean;
             return false;
         };
-        inner.dropped = dropped.map(|dropped| (step, dropped));
         let older = inner.steps.complete(view, Arc::new(ResultRecord { step, members, mean }), is_finite);
         inner.reuse(older);
         self.settle(&mut inner);
@@ -370,6 +360,8 @@ impl Results for Exchange {
     }
 
     fn interrupted(&self, view: ViewId, step: u64, buffer: Vec<f32>, dropped: Option<Dropped>) {
-        self.lock().keep(view, step, buffer, dropped);
+        let mut inner = self.lock();
+        inner.booked.end(view, step, dropped);
+        inner.spare = buffer;
     }
 }

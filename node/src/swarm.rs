@@ -397,10 +397,7 @@ impl Swarm {
             self.exchange.recycle(older.mean);
         }
         if let Some(feedback) = &mut self.feedback {
-            match self.exchange.dropped(averaged.step) {
-                Some(dropped) => self.spare = feedback.commit(dropped),
-                None => feedback.forget(),
-            }
+            self.spare = feedback.settle(self.exchange.dropped(averaged.step));
         }
         self.stand_after(averaged.step);
         self.snapshots.reach(averaged.step);

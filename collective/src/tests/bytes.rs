@@ -238,7 +238,7 @@ fn what_a_codec_drops_comes_back_in_the_steps_after() {
                     for (rank, (workspace, feedback)) in done.into_iter().zip(&mut feedback).enumerate() {
                         let (values, dropped) = workspace.finish();
                         assert_eq!(dropped.is_some(), codec.is_lossy());
-                        dropped.into_iter().for_each(|dropped| _ = feedback.commit(dropped));
+                        _ = feedback.settle(dropped);
                         if rank == 0 {
                             total.iter_mut().zip(values).for_each(|(total, value)| *total += f64::from(value));
                         }
@@ -297,7 +297,7 @@ fn a_step_that_does_not_commit_drops_nothing() {
     // Reduced again, from the same contributions: the same result.
     let (second, dropped) = reduce(&feedback, 2);
     assert_eq!(first, second);
-    feedback.iter_mut().zip(dropped).for_each(|(feedback, dropped)| _ = feedback.commit(dropped));
+    feedback.iter_mut().zip(dropped).for_each(|(feedback, dropped)| _ = feedback.settle(Some(dropped)));
     assert!(feedback.iter().all(|feedback| feedback.residual().values().iter().any(|left| *left != 0.0)));
     let (third, _) = reduce(&feedback, 3);
     assert_ne!(first, third, "what was dropped is in there now");

@@ -177,10 +177,7 @@ impl Worker {
         let is_drafted = self.drafted.take().is_some_and(|view| reduced_in == Some(view));
         let report = if is_drafted { self.trainer.apply_drafted(record) } else { self.trainer.apply(record) }?;
         if let Some(feedback) = &mut self.feedback {
-            match self.company.exchange.dropped(report.step) {
-                Some(dropped) => self.spare = feedback.commit(dropped),
-                None => feedback.forget(),
-            }
+            self.spare = feedback.settle(self.company.exchange.dropped(report.step));
         }
         self.at = Cursor::after(report.step);
         self.totals.loss = Some(report.loss);
