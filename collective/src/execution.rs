@@ -90,7 +90,12 @@ impl<B: Buffer> Execution<B> {
         let sends = vec![Sends::default(); schedule.receivers().len()];
         let handed_over = layout.buckets();
         let session = Session::over(schedule, layout.clone(), in_flight);
-        Self { key, session, buffer, arrived: 0, due, kept: BTreeMap::new(), spare, sends, handed_over }
+        let mut begun =
+            Self { key, session, buffer, arrived: 0, due, kept: BTreeMap::new(), spare, sends, handed_over };
+        if handed_over == 0 {
+            begun.bring(0);
+        }
+        begun
     }
 
     /// Which operation it is.
@@ -117,6 +122,17 @@ impl<B: Buffer> Execution<B> {
     /// The bucket to bring next; `None` if there are enough to go on with, or no more.
     pub fn wanted(&self) -> Option<u32> {
         self.session.wanted()
+    }
+
+    /// Brings the buckets that are [wanted](Self::wanted), as far as contributions to `ready` and to all behind it are there:
+    /// `fill` writes them. Says whether all have been brought.
+    pub fn bring_wanted(&mut self, ready: u32, mut fill: impl FnMut(&mut B, Range<usize>)) -> bool {
+        while let Some(bucket) = self.wanted().filter(|bucket| *bucket >= ready) {
+            let range = self.session.layout().bucket(bucket);
+            fill(&mut self.buffer, range);
+            self.bring(bucket);
+        }
+        self.session.has_all()
     }
 
     /// The contribution to `bucket` and to all behind it is in the buffer: queues what can be sent at once.

@@ -163,6 +163,11 @@ impl<P> Session<P> {
         self.ready.checked_sub(1).filter(|_| ready < self.done.saturating_add(self.in_flight))
     }
 
+    /// Whether all of this rank's contribution is ready.
+    pub fn has_all(&self) -> bool {
+        self.ready == 0
+    }
+
     /// Whether this bucket is done: see [`Output::BucketDone`].
     pub fn has_done(&self, bucket: u32) -> bool {
         matches!(self.buckets.get(bucket as usize), Some(Bucket::Done))

@@ -1,5 +1,7 @@
 //! The simulator's buffer: the real one, and beside it a count of who is in it.
 
+use std::ops::Range;
+
 use starling_collective::{BadSegment, Buffer, Codec, Layout, SegmentId, Workspace};
 use starling_topology::{Rank, WorldSize};
 
@@ -29,6 +31,17 @@ impl Counted {
     pub fn new(workspace: Workspace, brought: impl Fn(usize) -> Contributions) -> Self {
         let cells = Cell::all(workspace.layout()).enumerate().map(|(index, cell)| (cell, brought(index))).collect();
         Self { workspace, cells }
+    }
+
+    /// This peer's contribution to these elements, which are a bucket's: `numbers` and `brought` are those of all.
+    pub fn fill(&mut self, range: Range<usize>, numbers: &[f32], brought: &[Contributions]) {
+        self.workspace.room(range.clone()).copy_from_slice(&numbers[range.clone()]);
+        let layout = self.workspace.layout();
+        for ((cell, made), brought) in self.cells.iter_mut().zip(brought) {
+            if layout.bucket(cell.bucket).start == range.start {
+                made.clone_from(brought);
+            }
+        }
     }
 
     fn cell(&mut self, segment: &SegmentId) -> &mut Contributions {

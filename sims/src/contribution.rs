@@ -5,6 +5,8 @@ use std::ops::Range;
 use starling_collective::{Layout, Phase, SegmentId};
 use starling_topology::{PeerId, Rank, WorldSize};
 
+use crate::rng::Rng;
+
 /// What was added into a segment, and how often the sum was divided. An all-reduce over these is a proof: it is right if
 /// and only if every count ends as one and the sum is that of the gradients that the ledger asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,6 +55,20 @@ pub fn gradient(peer: PeerId, step: u64, share: &[Range<u32>]) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
     u64::from_le_bytes(bytes)
+}
+
+/// The numbers of which `gradient` is what they are known by: of very different sizes, so that another order of addition, or
+/// another rounding, would show. None is so large that a codec cuts it off.
+pub fn numbers(gradient: u64, elements: usize) -> Vec<f32> {
+    if gradient == 0 {
+        return vec![0.0; elements];
+    }
+    let mut rng = Rng::new(gradient);
+    let mut number = || {
+        let digits = i32::try_from(rng.between(0, 2_000)).expect("invariant: drawn small") - 1_000;
+        digits as f32 * [1e-4, 1e-2, 1.0, 30.0][usize::try_from(rng.between(0, 3)).unwrap_or_default()] / 7.0
+    };
+    (0..elements).map(|_| number()).collect()
 }
 
 /// The place of a segment in the flat buffer, in either phase.

@@ -7,6 +7,7 @@ mod exactly_once;
 mod last_checkpoint;
 mod monotonic_generation;
 mod no_split_brain;
+mod nothing_dropped;
 mod nothing_undone;
 mod one_decision;
 mod progress;
@@ -22,6 +23,7 @@ pub use exactly_once::ExactlyOnce;
 pub use last_checkpoint::LastCheckpoint;
 pub use monotonic_generation::MonotonicGeneration;
 pub use no_split_brain::NoSplitBrain;
+pub use nothing_dropped::{NothingDropped, Settled};
 pub use nothing_undone::NothingUndone;
 pub use one_decision::OneDecision;
 pub use progress::Progressing;
@@ -65,6 +67,8 @@ pub struct Invariants {
     pub monotonic_generation: MonotonicGeneration,
     /// One branch goes on, unless it says that it is a fork.
     pub no_split_brain: NoSplitBrain,
+    /// What a codec drops comes back.
+    pub nothing_dropped: NothingDropped,
     /// What a member has committed stays committed.
     pub nothing_undone: NothingUndone,
     /// Nothing grows without end.

@@ -4,10 +4,10 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::rc::Rc;
 
-use starling_collective::{SegmentHeader, SegmentId};
+use starling_collective::SegmentHeader;
 use starling_topology::{Digest, Envelope, Generation, ViewId, Violation};
 
-use crate::contribution::Contributions;
+use crate::buffer::Parcel;
 use crate::state::{ResultRecord, State};
 
 /// Each lane between two peers is a connection of its own: it keeps its order, and it closes alone.
@@ -109,14 +109,17 @@ pub struct Segment {
     pub generation: Generation,
     /// The sender's view.
     pub view: ViewId,
-    /// The step.
-    pub step: u64,
-    /// The segment's name.
-    pub id: SegmentId,
+    /// Its header.
+    pub header: SegmentHeader,
     /// Its content.
-    pub payload: Contributions,
-    /// How many elements it stands for.
-    pub elements: usize,
+    pub parcel: Parcel,
+}
+
+impl Segment {
+    /// The step whose gradients it is of.
+    pub fn step(&self) -> u64 {
+        self.header.operation.step
+    }
 }
 
 impl Message {
@@ -139,7 +142,7 @@ impl Message {
     pub fn bytes(&self, result_bytes: u64, chunk_bytes: u64) -> u64 {
         let length = match self {
             Self::Control(sealed) => sealed.bytes.len(),
-            Self::Segment(segment) => SegmentHeader::BYTES + segment.elements * size_of::<f32>(),
+            Self::Segment(segment) => SegmentHeader::BYTES + segment.parcel.bytes.len(),
             Self::ResultAsked(_) | Self::SnapshotAsked(..) | Self::ChunkAsked(..) | Self::NotHeld => 16,
             Self::Snapshot(_) => 64,
             Self::Result(_) => return result_bytes,
@@ -157,7 +160,8 @@ impl fmt::Display for Message {
                 Err(violation) => violation.fmt(f),
             },
             Self::Segment(segment) => {
-                write!(f, "generation {}, step {}: {}", segment.generation, segment.step, segment.id)
+                let SegmentHeader { operation, segment: id, .. } = segment.header;
+                write!(f, "generation {}, step {}: {id}", segment.generation, operation.step)
             }
             Self::ResultAsked(step) => write!(f, "asks for the result of step {step}"),
             Self::Result(record) => write!(f, "result of step {}", record.step),

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use starling_collective::Booked;
 use starling_engine::{Action, MAX_SNAPSHOTS, Notice, Snapshots, Standstill, Steps};
 use starling_topology::plan::Link;
 use starling_topology::{
@@ -21,6 +22,7 @@ use starling_topology::{
     Resumption, Time, Timer, View, ViewId,
 };
 
+use crate::buffer::Parcel;
 use crate::canary::Sabotage;
 use crate::invariants::Broken;
 use crate::message::{Lane, Message, Sealed, Segment};
@@ -55,6 +57,11 @@ pub struct Peer {
     held: Option<Progress>,
     place: Option<Rc<Place>>,
     operation: Option<Operation>,
+    /// Memory that the operation before has left.
+    spare: Vec<Parcel>,
+    booked: Booked,
+    /// What it contributed last with a codec that drops something: in which view, to which step.
+    brought: Option<(ViewId, u64, Vec<f32>)>,
     standstill: Standstill,
     /// Segments that came and went.
     moved: u64,
@@ -108,7 +115,7 @@ impl Peer {
         Self {
             name: start.contact.peer,
             machine: start.machine,
-            workload,
+            workload: Rc::clone(&workload),
             commits: start.commits,
             early_limit,
             speed: start.speed,
@@ -117,12 +124,15 @@ impl Peer {
             entry: starling_engine::Entry::new(start.contact.peer),
             snapshots: Snapshots::default(),
             reached: start.state.clone(),
-            learner: Learner::new(start.state),
+            learner: Learner::new(start.state, workload.feedback()),
             reduced_in: BTreeMap::new(),
             gated: start.gated,
             held: None,
             place: None,
             operation: None,
+            spare: Vec::new(),
+            booked: Booked::default(),
+            brought: None,
             standstill: Standstill::new(start.max_stall),
             moved: 0,
             tries: 0,
@@ -407,13 +417,14 @@ impl Peer {
         if let Some(place) = self.place.as_ref().filter(|_| self.sabotage == Some(Sabotage::IgnoresResume)) {
             obeyed.view = place.view.clone();
         }
-        let Some(place) = Place::of(self.name, &obeyed.view, |world| self.workload.layout(world)) else {
+        let Some(place) = Place::of(self.name, &obeyed.view, &self.workload) else {
             return self.broken("only_members_step", format!("{:?} was told to go on in {:?}", self.name, view.id()));
         };
         let progress = self.as_told();
         let told = self.changed.filter(|(generation, _)| *generation == view.generation);
         let forks = told.map_or(view.forked, |(_, forks)| forks);
-        self.effects.push(Effect::Connect(partners(&view, self.name)));
+        let others = partners(&view, self.name).into_iter().chain(place.neighbours());
+        self.effects.push(Effect::Connect(others.collect()));
         let before = self.early.len();
         self.early.retain(|(_, segment)| segment.generation >= view.generation);
         self.stale += (before - self.early.len()) as u64;

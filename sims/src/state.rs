@@ -21,14 +21,16 @@ pub struct State {
 }
 
 /// The averaged result of one step: what the members of its view have after the reduction, and who they were.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ResultRecord {
     /// The step.
     pub step: u64,
     /// The members whose ring reduced it, sorted.
     pub members: Vec<PeerId>,
-    /// The buffer after the reduction.
+    /// Who is in the buffer after the reduction.
     pub cells: Vec<(Cell, Contributions)>,
+    /// The buffer's numbers.
+    pub mean: Vec<f32>,
 }
 
 /// What the last commits came to. All members of a view apply equal results to equal states: that is computed once for
@@ -78,7 +80,7 @@ impl StepResult for ResultRecord {
     }
 
     fn bytes(&self) -> usize {
-        self.cells.len() * size_of::<(Cell, Contributions)>()
+        self.cells.len() * size_of::<(Cell, Contributions)>() + self.mean.len() * size_of::<f32>()
     }
 }
 
@@ -178,6 +180,9 @@ fn chain(before: Digest, committed: &Committed, record: &ResultRecord) -> Digest
         }
         hasher.update(&sum.to_le_bytes());
     }
+    for number in &record.mean {
+        hasher.update(&number.to_le_bytes());
+    }
     Digest(*hasher.finalize().as_bytes())
 }
 
@@ -207,7 +212,7 @@ mod tests {
         let cell = Cell { bucket: 0, chunk: Rank(0), segment: 0 };
         let record = |sum| {
             let contributions = Contributions { counts: vec![1, 1], divided: 1, sum, speeds: vec![7, 9] };
-            ResultRecord { step: 1, members: members.to_vec(), cells: vec![(cell, contributions)] }
+            ResultRecord { step: 1, members: members.to_vec(), cells: vec![(cell, contributions)], mean: vec![1.5] }
         };
         let mut commits = Commits::default();
         let first = commits.share(record(3));

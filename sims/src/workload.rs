@@ -2,12 +2,18 @@
 
 use std::time::Duration;
 
-use starling_collective::{Layout, LayoutConfig};
+use starling_collective::{Codec, Feedback, Layout, LayoutConfig};
 use starling_topology::WorldSize;
 use starling_topology::ledger::Ledger;
+use starling_topology::plan::{Bucket, Wish};
 
-use crate::contribution::Cell;
 use crate::rng::Rng;
+
+/// What a plan is chosen for: a bucket that gives it time to be better than another.
+pub const PLANNED: Bucket = Bucket { bytes: 4 << 20, segment_bytes: 64 << 10 };
+
+/// Plans that large worlds take too: others would need links from each to each.
+const SPARSE: [Wish; 2] = [Wish::Ring, Wish::Tree];
 
 /// Sizes and times of one run, the same for all its peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +26,10 @@ pub struct Workload {
     pub layout: LayoutConfig,
     /// How many buckets are in flight together.
     pub in_flight: u32,
+    /// By which plan they are reduced.
+    pub plan: Wish,
+    /// How segments are encoded.
+    pub codec: Codec,
     /// Training samples.
     pub samples: u32,
     /// Samples of a step.
@@ -52,11 +62,13 @@ impl Workload {
         let size = |number: u64| usize::try_from(number).expect("invariant: drawn small");
         let count = |number: u64| u32::try_from(number).expect("invariant: drawn small");
         let batch_size = rng.between(1, 64);
-        Self {
+        let drawn = Self {
             steps,
             elements: size(elements),
             layout: LayoutConfig { bucket_elements: size(bucket), segment_elements: size(segment) },
             in_flight: if rng.one_in(2) { 1 } else { 4 },
+            plan: Wish::Ring,
+            codec: Codec::F32,
             samples: count(batch_size * rng.between(1, 12) + rng.between(0, 7)),
             batch_size: count(batch_size),
             seed: rng.bits(),
@@ -66,7 +78,12 @@ impl Workload {
             chunk_bytes: rng.between(100, 1_000_000),
             checkpoint_every: rng.between(1, 9),
             digest_every: rng.between(1, 8),
-        }
+        };
+        // Apart, so that nothing else depends on it.
+        let mut rng = Rng::new(drawn.seed ^ 0x91a2);
+        let plans: &[Wish] = if large { &SPARSE } else { &Wish::ALL };
+        let plan = rng.pick(plans).unwrap_or_default();
+        Self { plan, codec: rng.pick(&Codec::ALL).unwrap_or_default(), ..drawn }
     }
 
     /// The ledger before the first assignment.
@@ -74,17 +91,31 @@ impl Workload {
         Ledger::new(self.seed, self.samples, self.batch_size)
     }
 
-    /// The layout among `world` ranks.
-    pub fn layout(&self, world: WorldSize) -> Layout {
-        Layout::new(self.elements, world, self.layout)
+    /// What sums are divided by.
+    pub fn divisor(&self) -> f32 {
+        self.batch_size as f32
     }
 
-    /// How many segments a peer may have to keep for a step that it has not begun, in worlds of up to `most` ranks: each
-    /// segment of one operation's reduce-scatter, in the view that it is in and in the newest that it has heard of. The
-    /// all-gather can't come to a peer that has not contributed.
+    /// What codecs drop, if they do.
+    pub fn feedback(&self) -> Option<Feedback> {
+        self.codec.is_lossy().then(|| Feedback::new(self.elements))
+    }
+
+    /// The layout among `world` ranks, with a chunk for each of `weights`.
+    pub fn layout(&self, world: WorldSize, weights: &[u32]) -> Layout {
+        Layout::weighted(self.elements, world, self.layout, weights)
+    }
+
+    /// How many segments a peer may have to keep for a step that it has not begun, in worlds of up to `most` ranks: those of
+    /// one operation's reduce-scatter, in the view that it is in and in the newest that it has heard of. The all-gather can't
+    /// come to a peer that has not contributed.
     pub fn early_limit(&self, most: WorldSize) -> usize {
-        let segments = |size| Cell::all(&self.layout(WorldSize::new(size))).count();
-        2 * (1..=most.get()).map(segments).max().unwrap_or_default()
+        let LayoutConfig { bucket_elements, segment_elements } = self.layout;
+        let ranks = most.get() as usize;
+        // Round a ring each segment comes once; else at most from each of the others. A chunk's last segment may be short.
+        let senders = if self.plan == Wish::Ring { 1 } else { ranks };
+        let segments = bucket_elements.div_ceil(segment_elements) + ranks;
+        2 * senders * self.elements.div_ceil(bucket_elements) * segments
     }
 
     /// Bytes of one averaged result.

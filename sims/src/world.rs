@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_topology::plan::{Bucket, Wish};
 use starling_topology::{
     Config, Contact, Digest, Generation, PeerId, Record, RunId, Time, Timer, View, ViewId, WorldSize,
 };
@@ -33,12 +32,9 @@ use crate::rng::Rng;
 use crate::scenario::{Plan, Setup};
 use crate::simulation::Simulation;
 use crate::state::{Commits, State};
-use crate::workload::Workload;
+use crate::workload::{PLANNED, Workload};
 
 const RUN: RunId = RunId([7; 32]);
-
-/// What views are planned for. Simulated gradients are so short that rates would not matter.
-const PLANNED: Bucket = Bucket { bytes: 4 << 20, segment_bytes: 64 << 10 };
 
 /// By how much steps take longer where links are measured.
 const SLOWER: u32 = 24;
@@ -161,7 +157,7 @@ impl World {
             min_members: plan.min_members,
             last_step: workload.steps,
             fork_after: plan.fork_after,
-            reduced: Some((Wish::Ring, PLANNED)),
+            reduced: Some((workload.plan, PLANNED)),
             ..Config::default()
         };
         let mut names = rng.fork();

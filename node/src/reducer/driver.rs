@@ -196,15 +196,13 @@ impl Driver {
         self.patience.begin(Instant::now());
         loop {
             let ready = contribution.as_ref().map_or(0, |coming| self.layout.bucket_from(coming.ready_from()));
-            while let Some(bucket) = execution.wanted().filter(|bucket| *bucket >= ready) {
+            let all_brought = execution.bring_wanted(ready, |workspace, range| {
                 if let Some(contribution) = &contribution {
-                    let range = self.layout.bucket(bucket);
-                    contribution.fill(range.clone(), execution.buffer_mut().room(range));
+                    contribution.fill(range.clone(), workspace.room(range));
                 }
-                execution.bring(bucket);
-                if bucket == 0 {
-                    contribution = None; // Its memory is free for the next one.
-                }
+            });
+            if all_brought {
+                contribution = None; // Its memory is free for the next one.
             }
             execution.hand_over(|workspace, range| {
                 self.results.offer(self.view, step, range.start, &workspace.values()[range])

@@ -8,7 +8,7 @@ use starling_topology::{Rank, WorldSize};
 
 use super::wire::Wire;
 use crate::buffer::{self, Counted, Parcel};
-use crate::contribution::{Cell, Contributions};
+use crate::contribution::{Cell, Contributions, numbers};
 use crate::rng::Rng;
 
 /// The only operation.
@@ -68,13 +68,7 @@ impl Fleet {
     pub(super) fn new(plan: &Plan, operation: Operation, layout: &Layout, codec: Codec, rng: &mut Rng) -> Self {
         let mut rng = rng.fork();
         let world = layout.world_size();
-        // Of very different sizes, so that another order of addition, or another rounding, would show.
-        let mut value = || {
-            let digits = i32::try_from(rng.between(0, 2_000)).expect("invariant: drawn small") - 1_000;
-            digits as f32 * [1e-4, 1e-2, 1.0, 30.0][usize::try_from(rng.between(0, 3)).unwrap_or_default()] / 7.0
-        };
-        let contributions: Vec<Vec<f32>> =
-            world.ranks().map(|_| (0..layout.elements()).map(|_| value()).collect()).collect();
+        let contributions = world.ranks().map(|_| numbers(rng.between(1, u64::MAX), layout.elements())).collect();
         let (plan, layout) = (plan.clone(), layout.clone());
         let mut fleet = Self {
             plan,

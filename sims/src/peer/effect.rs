@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use starling_topology::{Event, PeerId, Progress, Record, Resumption, Time, Timer, ViewId};
 
-use crate::invariants::Broken;
+use crate::invariants::{Broken, Settled};
 use crate::message::Message;
 use crate::state::{ResultRecord, State};
 
@@ -33,6 +33,8 @@ pub enum Effect {
     Loaded(Rc<State>),
     /// It committed a step.
     Committed(Box<Commit>),
+    /// It applied the result of a step that it had contributed to.
+    Settled(Box<Settled>, Rc<ResultRecord>),
     /// It keeps so many things, of at most so many, for later.
     Keeps(&'static str, usize, usize),
     /// It got a part of a state.

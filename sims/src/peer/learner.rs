@@ -2,11 +2,13 @@
 
 use std::rc::Rc;
 
+use starling_collective::Feedback;
 use starling_engine::{Cursor, Task, Turnout};
 use starling_topology::{Input, PeerId, Time, ViewId};
 
 use super::{Commit, Effect, Peer};
 use crate::canary::Sabotage;
+use crate::invariants::Settled;
 use crate::state::{ResultRecord, State};
 
 /// Where the learner stands.
@@ -15,6 +17,8 @@ pub(super) struct Learner {
     pub(super) cursor: Cursor,
     /// The replicated state; none while it is still to be loaded.
     pub(super) state: Option<Rc<State>>,
+    /// What a lossy codec has dropped here.
+    pub(super) feedback: Option<Feedback>,
     /// The number of the gradient on its way: one that was dropped is not taken for the one that replaced it.
     pub(super) computing: Option<u64>,
     computations: u64,
@@ -25,10 +29,10 @@ pub(super) struct Learner {
 }
 
 impl Learner {
-    pub(super) fn new(state: Option<Rc<State>>) -> Self {
+    pub(super) fn new(state: Option<Rc<State>>, feedback: Option<Feedback>) -> Self {
         let saved = state.as_ref().map(|state| state.step);
         let cursor = Cursor::after(saved.unwrap_or(0));
-        Self { cursor, state, computing: None, computations: 0, saving: false, saved }
+        Self { cursor, state, feedback, computing: None, computations: 0, saving: false, saved }
     }
 }
 
@@ -127,6 +131,8 @@ impl Peer {
 
     fn load(&mut self, state: Rc<State>) {
         self.effects.push(Effect::Loaded(Rc::clone(&state)));
+        // The steps that it made up for are not those of this state.
+        self.learner.feedback.iter_mut().for_each(Feedback::forget);
         self.learner.cursor = Cursor::after(state.step);
         self.hold_state(state);
     }
@@ -145,6 +151,7 @@ impl Peer {
         let Some(before) = self.learner.state.take() else { return };
         let after = self.step_from(before, record);
         let step = after.step;
+        self.settle(record);
         self.reduced_in = self.reduced_in.split_off(&step);
         self.learner.cursor = Cursor::after(step);
         let digest = after.digest;
@@ -157,6 +164,19 @@ impl Peer {
         }
         if step.is_multiple_of(self.workload.checkpoint_every) {
             self.save();
+        }
+    }
+
+    /// What it dropped of a committed step is left to make up for, and what it brought was enough.
+    fn settle(&mut self, record: &Rc<ResultRecord>) {
+        let dropped = self.booked.take(record.step);
+        let Some(feedback) = &mut self.learner.feedback else { return };
+        feedback.settle(dropped);
+        if let Some((view, step, brought)) = self.brought.take()
+            && step == record.step
+        {
+            let left = feedback.residual().values().to_vec();
+            self.effects.push(Effect::Settled(Box::new(Settled { view, brought, left }), Rc::clone(record)));
         }
     }
 

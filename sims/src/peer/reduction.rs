@@ -1,16 +1,20 @@
-//! The reducer: one operation at a time, over the ring of the view.
+//! The reducer: one operation at a time, over the plan of the view.
 
-use starling_collective as collective;
-use starling_collective::{Layout, Schedule, Session};
+use std::rc::Rc;
+
+use starling_collective::{
+    self as collective, Buffer, Execution, Layout, Onward, OperationKey, Schedule, SegmentHeader, Violation, Workspace,
+};
 use starling_engine::ActiveView;
-use starling_topology::plan::Plan;
 use starling_topology::{PeerId, Rank, Ring, Time, View, ViewId};
 
 use super::{Effect, Peer};
+use crate::buffer::{Counted, Parcel};
 use crate::canary::Sabotage;
-use crate::contribution::{Cell, Contributions, gradient};
+use crate::contribution::{Contributions, gradient, numbers};
 use crate::message::{Message, Segment};
 use crate::state::ResultRecord;
+use crate::workload::{PLANNED, Workload};
 
 /// Where a peer stands in its view.
 #[derive(Debug, Clone)]
@@ -25,37 +29,47 @@ pub(super) struct Place {
 
 impl Place {
     /// None if the peer is not in the view.
-    pub(super) fn of(
-        peer: PeerId,
-        view: &View,
-        layout: impl Fn(starling_topology::WorldSize) -> Layout,
-    ) -> Option<Self> {
+    pub(super) fn of(peer: PeerId, view: &View, workload: &Workload) -> Option<Self> {
         let ring = Ring::plan(view);
         let (rank, world) = (ring.rank_of(peer)?, ring.world_size());
-        let schedule = Schedule::new(&Plan::Ring, world, collective::Operation::AllReduce, rank);
-        Some(Self { id: view.id(), view: view.clone(), ring, rank, layout: layout(world), schedule })
+        let agreed = workload.plan.agree_over(&ring, view, PLANNED);
+        let schedule = Schedule::new(&agreed.plan, world, collective::Operation::AllReduce, rank);
+        let layout = workload.layout(world, &agreed.weights);
+        Some(Self { id: view.id(), view: view.clone(), ring, rank, layout, schedule })
     }
 
-    /// Whether `other` is a neighbour in the ring.
+    /// Those with whom it exchanges segments.
+    pub(super) fn neighbours(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.schedule.receivers().iter().chain(self.schedule.senders()).map(|rank| self.ring.peer(*rank))
+    }
+
+    /// Whether `other` is one of those.
     pub(super) fn is_beside(&self, other: PeerId) -> bool {
-        let world = self.ring.world_size();
-        [world.next(self.rank), world.previous(self.rank)].map(|rank| self.ring.peer(rank)).contains(&other)
+        self.neighbours().any(|neighbour| neighbour == other)
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Operation {
     step: u64,
-    session: Session<Contributions>,
-    cells: Vec<(Cell, Contributions)>,
-    /// Whether all of this peer's contribution is there.
+    execution: Execution<Counted>,
+    /// What this peer brings: the numbers, and, cell by cell, who they are from.
+    numbers: Vec<f32>,
+    brought: Vec<Contributions>,
+    /// Whether all of that is there.
     pub(super) is_whole: bool,
 }
 
-impl Operation {
-    fn cell(&mut self, cell: Cell) -> &mut Contributions {
-        let at = self.cells.binary_search_by_key(&cell, |(cell, _)| *cell);
-        &mut self.cells[at.expect("invariant: a layout's cells are all there")].1
+/// Now one, now another way on.
+struct Links(u64);
+
+impl Onward for Links {
+    fn takes(&self, _: Rank) -> bool {
+        self.0.is_multiple_of(2)
+    }
+
+    fn gives_place(&self) -> bool {
+        self.0.is_multiple_of(3)
     }
 }
 
@@ -66,7 +80,8 @@ impl Peer {
         if !self.steps.submit(active.number, step) {
             return;
         }
-        let world = place.ring.world_size();
+        self.booked.begin(place.id, step);
+        let (world, workload) = (place.ring.world_size(), Rc::clone(&self.workload));
         self.tries += 1;
         let has_state = self.steps.progress().has_state;
         let (mine, speed) = match self.learner.state.as_ref().filter(|_| has_state) {
@@ -76,22 +91,31 @@ impl Peer {
             }
             None => (0, 0),
         };
+        let mut numbers = numbers(mine, workload.elements);
+        // In memory as an earlier operation leaves it.
+        let mut workspace =
+            Workspace::new(place.layout.clone(), workload.codec, vec![9.0; workload.elements], workload.divisor());
+        if let Some(feedback) = self.learner.feedback.as_ref().filter(|_| has_state) {
+            feedback.residual().add_to(0, &mut numbers);
+            workspace = workspace.booking(feedback.dropped(vec![9.0; workload.elements]));
+            self.brought = Some((place.id, step, numbers.clone()));
+        }
         let slots: Vec<u32> =
             place.view.members().iter().map(|member| if *member == self.name { speed } else { 0 }).collect();
         let slots_of = |index| if index == 0 { slots.clone() } else { Vec::new() };
-        let mut cells: Vec<(Cell, Contributions)> = Cell::all(&place.layout)
-            .enumerate()
-            .map(|(index, cell)| (cell, Contributions::of(place.rank, world, mine, slots_of(index))))
-            .collect();
+        let buffer = Counted::new(workspace, |_| Contributions::default());
+        let cells = 0..buffer.cells.len();
+        let mut brought: Vec<Contributions> =
+            cells.map(|index| Contributions::of(place.rank, world, mine, slots_of(index))).collect();
         if self.sabotage == Some(Sabotage::CountsTwice) && self.tries > 1 {
-            cells.iter_mut().for_each(|(_, cell)| cell.accumulate(&cell.clone()));
+            brought.iter_mut().for_each(|cell| cell.accumulate(&cell.clone()));
         }
-        let session = Session::over(place.schedule.clone(), place.layout.clone(), self.workload.in_flight);
+        let (key, spare) = (OperationKey { step, attempt: 0 }, std::mem::take(&mut self.spare));
+        let execution = Execution::new(key, place.schedule.clone(), buffer, workload.in_flight, spare);
         let is_whole = self.learner.computing.is_none() || !has_state;
-        self.operation = Some(Operation { step, session, cells, is_whole });
-        let from = if is_whole { 0 } else { place.layout.buckets().div_ceil(2) };
-        self.feed(now, place.ring.peer(place.rank), collective::Input::Ready { from });
-        let due = |(_, segment): &(PeerId, Segment)| segment.view == place.id && segment.step == step;
+        self.operation = Some(Operation { step, execution, numbers, brought, is_whole });
+        self.drive(now);
+        let due = |(_, segment): &(PeerId, Segment)| segment.view == place.id && segment.step() == step;
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.early).into_iter().partition(due);
         self.early = later;
         for (from, segment) in due {
@@ -101,11 +125,10 @@ impl Peer {
 
     /// The rest of the gradient is there.
     pub(super) fn bring_rest(&mut self, now: Time) {
-        let is_early = |operation: &&mut Operation| !operation.is_whole;
-        let (Some(operation), Some(place)) = (self.operation.as_mut().filter(is_early), &self.place) else { return };
-        operation.is_whole = true;
-        let me = place.ring.peer(place.rank);
-        self.feed(now, me, collective::Input::Ready { from: 0 });
+        if let Some(operation) = self.operation.as_mut().filter(|operation| !operation.is_whole) {
+            operation.is_whole = true;
+            self.drive(now);
+        }
     }
 
     pub(super) fn receive_segment(&mut self, now: Time, from: PeerId, segment: Segment) {
@@ -117,18 +140,21 @@ impl Peer {
             Some((generation, id))
                 if segment.generation < generation
                     || (segment.generation == generation && id != segment.view)
-                    || (id == segment.view && (segment.step < next || is_held)) =>
+                    || (id == segment.view && (segment.step() < next || is_held)) =>
             {
                 self.stale += 1;
             }
-            Some((_, id)) if id == segment.view && segment.step == next && self.operation.is_some() => {
+            Some((_, id)) if id == segment.view && segment.step() == next && self.operation.is_some() => {
                 let rank = self.place.as_ref().and_then(|place| place.ring.rank_of(from));
                 let Some(rank) = rank else {
-                    let seen = format!("{from:?} sent {} to {:?}, in whose ring it is not", segment.id, self.name);
+                    let seen =
+                        format!("{from:?} sent {} to {:?}, in whose ring it is not", segment.header.segment, self.name);
                     return self.broken("only_members_step", seen);
                 };
-                let input = collective::Input::Received { from: rank, segment: segment.id, payload: segment.payload };
-                self.feed(now, from, input);
+                match self.take(rank, segment) {
+                    Ok(()) => self.drive(now),
+                    Err(violation) => self.blame(from, &violation),
+                }
             }
             // Of a step that has not begun here, or of a view that we are about to enter.
             Some(_) | None => self.keep_early(from, segment),
@@ -152,37 +178,45 @@ impl Peer {
         self.effects.push(Effect::Keeps("early segments", self.early.len(), self.early_limit));
     }
 
-    fn feed(&mut self, now: Time, from: PeerId, input: collective::Input<Contributions>) {
-        let (Some(place), Some(operation)) = (&self.place, &mut self.operation) else { return };
-        self.moved += u64::from(matches!(input, collective::Input::Received { .. }));
-        if let Err(violation) = operation.session.handle(input) {
-            return self.blame(from, &violation);
+    /// Takes in a segment of the operation under way.
+    fn take(&mut self, from: Rank, segment: Segment) -> Result<(), Violation> {
+        let Some(operation) = &mut self.operation else { return Ok(()) };
+        self.moved += 1;
+        let Segment { header, mut parcel, .. } = segment;
+        let goes_on = operation.execution.take(from, &header.to_bytes(), &mut parcel, &Links(self.moved))?;
+        if let Some((to, header)) = goes_on {
+            self.send_segment(to, header, parcel);
         }
-        while let Some(output) = operation.session.poll() {
-            match output {
-                collective::Output::Send { to, segment } => {
-                    let payload = operation.cell(Cell::from(segment)).clone();
-                    let elements = place.layout.range(&segment).map_or(0, |range| range.len());
-                    let (generation, view, step) = (place.view.generation, place.id, operation.step);
-                    let segment = Segment { generation, view, step, id: segment, payload, elements };
-                    self.moved += 1;
-                    self.effects.push(Effect::Send(place.ring.peer(to), Message::Segment(segment)));
-                }
-                collective::Output::Accumulate { segment, payload } => {
-                    operation.cell(segment.into()).accumulate(&payload);
-                }
-                collective::Output::Divide { segment } => operation.cell(segment.into()).divided += 1,
-                collective::Output::Store { segment, payload } => *operation.cell(segment.into()) = payload,
-                // Counts lose nothing, and a ring never has two payloads to put before its own.
-                collective::Output::Round { .. }
-                | collective::Output::Prepend { .. }
-                | collective::Output::BucketDone(_)
-                | collective::Output::Done => {}
+        Ok(())
+    }
+
+    /// Brings and sends what there is to, and ends the operation once it is done.
+    fn drive(&mut self, now: Time) {
+        let Some(operation) = &mut self.operation else { return };
+        let Operation { execution, numbers, brought, is_whole, .. } = operation;
+        // Half of the gradient is there from the beginning.
+        let ready = if *is_whole { 0 } else { execution.buffer().layout().buckets().div_ceil(2) };
+        execution.bring_wanted(ready, |buffer, range| buffer.fill(range, numbers, brought));
+        let receivers = execution.schedule().receivers().to_vec();
+        for (position, to) in receivers.into_iter().enumerate() {
+            while let Some(operation) = &mut self.operation
+                && let Some(header) = operation.execution.next_send(position)
+            {
+                let mut parcel = Parcel::default();
+                operation.execution.buffer_mut().write(&header.segment, &mut parcel);
+                self.send_segment(to, header, parcel);
             }
         }
-        if operation.session.is_done() {
+        if self.operation.as_ref().is_some_and(|operation| operation.execution.is_done()) {
             self.complete(now);
         }
+    }
+
+    fn send_segment(&mut self, to: Rank, header: SegmentHeader, parcel: Parcel) {
+        let Some(place) = &self.place else { return };
+        self.moved += 1;
+        let segment = Segment { generation: place.view.generation, view: place.id, header, parcel };
+        self.effects.push(Effect::Send(place.ring.peer(to), Message::Segment(segment)));
     }
 
     /// The operation is complete: its result is what everybody has.
@@ -199,18 +233,27 @@ impl Peer {
     }
 
     /// Ends the operation under way. What it has come to, and its view.
-    pub(super) fn take_result_so_far(&mut self) -> Option<(ViewId, std::rc::Rc<ResultRecord>)> {
-        let (operation, place) = (self.operation.take()?, self.place.as_ref()?);
-        let members = place.view.members().to_vec();
-        let record = ResultRecord { step: operation.step, members, cells: operation.cells };
+    pub(super) fn take_result_so_far(&mut self) -> Option<(ViewId, Rc<ResultRecord>)> {
+        let place = Rc::clone(self.place.as_ref()?);
+        let Operation { step, execution, .. } = self.operation.take()?;
+        let (Counted { workspace, cells }, spare) = execution.finish();
+        self.spare = spare;
+        let (mean, dropped) = workspace.finish();
+        self.booked.end(place.id, step, dropped);
+        let record = ResultRecord { step, members: place.view.members().to_vec(), cells, mean };
         Some((place.id, self.commits.borrow().share(record)))
     }
 
-    /// Drops the operation under way if it may not complete any more.
+    /// Ends the operation under way if it may not complete any more.
     pub(super) fn interrupt(&mut self) {
         let gate = self.steps.gate();
-        if self.sabotage != Some(Sabotage::CommitsAfterPromise) {
-            self.operation.take_if(|operation| !gate.admits(operation.step));
+        let is_over = self.operation.as_ref().is_some_and(|operation| !gate.admits(operation.step));
+        if is_over && self.sabotage != Some(Sabotage::CommitsAfterPromise) {
+            self.take_result_so_far();
+            if self.sabotage == Some(Sabotage::SettlesUncommitted) {
+                let dropped = self.booked.take(self.step() + 1);
+                self.learner.feedback.iter_mut().for_each(|feedback| _ = feedback.settle(dropped.clone()));
+            }
         }
     }
 }

@@ -85,6 +85,11 @@ impl World {
                 let held = self.invariants.bounded_queues.keeps(name, what, length, limit);
                 self.breaks(held);
             }
+            Effect::Settled(settled, record) => {
+                let divisor = self.workload.divisor();
+                let held = self.invariants.nothing_dropped.settled(&settled, &record, divisor);
+                self.breaks(held);
+            }
             Effect::Downloads => self.invariants.progress.goes_on(self.now),
             Effect::Told(event) => {
                 self.tell(|_| format!("{seat}: {event:?}"));
