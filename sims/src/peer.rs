@@ -24,7 +24,7 @@ use starling_topology::{
 
 use crate::buffer::Parcel;
 use crate::canary::Sabotage;
-use crate::invariants::Broken;
+use crate::invariants::{Broken, Settled};
 use crate::message::{Lane, Message, Sealed, Segment};
 use crate::state::{Commits, ResultRecord, State};
 use crate::workload::Workload;
@@ -60,8 +60,8 @@ pub struct Peer {
     /// Memory that the operation before has left.
     spare: Vec<Parcel>,
     booked: Booked,
-    /// What it contributed last with a codec that drops something: in which view, to which step.
-    brought: Option<(ViewId, u64, Vec<f32>)>,
+    /// To which step it contributed last, and what, with a codec that drops something.
+    brought: Option<(u64, Box<Settled>)>,
     standstill: Standstill,
     /// Segments that came and went.
     moved: u64,

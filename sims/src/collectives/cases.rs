@@ -1,10 +1,12 @@
 //! What the cost model promises, in virtual time.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::Serialize;
-use starling_collective::{Codec, Input, Layout, LayoutConfig, Operation, Output, Phase, Schedule, SegmentId, Session};
+use starling_collective::{
+    BadSegment, Buffer, Codec, Copied, Execution, Layout, LayoutConfig, Operation, OperationKey, Schedule,
+    SegmentHeader, SegmentId,
+};
 use starling_topology::plan::{
     Bucket, Choice, Estimate, Groups, Limits, Link, LinkCosts, Plan, chunk_weights, ring_order,
 };
@@ -158,18 +160,51 @@ fn one_slow() -> LinkCosts {
 /// What happens to a rank.
 enum Happening {
     Start,
-    /// Its line can take the next segment.
-    Free,
-    Arrives(Rank, SegmentId),
+    /// The link to the receiver at this position can take the next segment.
+    Free(usize),
+    Arrives(Rank, SegmentHeader),
 }
 
-/// What waits for a rank's line. Results go first: whoever waits for one can do nothing else, while contributions only
-/// have to keep the owners' lines busy.
-#[derive(Default)]
-struct Outbox {
-    busy: bool,
-    results: VecDeque<(Rank, SegmentId)>,
-    contributions: VecDeque<(Rank, SegmentId)>,
+/// A buffer of which only the size matters.
+struct Sized(Layout);
+
+impl Buffer for Sized {
+    /// How long it is.
+    type Payload = usize;
+
+    fn layout(&self) -> &Layout {
+        &self.0
+    }
+
+    fn codec(&self) -> Codec {
+        Codec::F32
+    }
+
+    fn length(payload: &usize) -> usize {
+        *payload
+    }
+
+    fn accumulate(&mut self, _: &SegmentId, _: &usize) -> Result<(), BadSegment> {
+        Ok(())
+    }
+
+    fn prepend(&mut self, _: &SegmentId, _: Vec<&usize>) -> Result<(), BadSegment> {
+        Ok(())
+    }
+
+    fn divide(&mut self, _: &SegmentId) {}
+
+    fn round(&mut self, _: &SegmentId) {}
+
+    fn store(&mut self, _: &SegmentId, _: &usize) -> Result<(), BadSegment> {
+        Ok(())
+    }
+
+    fn write(&mut self, _: &SegmentId, _: &mut usize) {}
+
+    fn check(&mut self, _: &SegmentId, _: &usize) -> Result<(), BadSegment> {
+        Ok(())
+    }
 }
 
 /// How long an all-reduce of `bytes` takes, and how many bytes go from one site to another, each way.
@@ -178,48 +213,43 @@ fn time(costs: &LinkCosts, sites: Option<Groups>, plan: &Plan, weights: &[u32], 
     let elements = usize::try_from(bytes / 4).expect("invariant: fits memory");
     let config = LayoutConfig { bucket_elements: BUCKET_ELEMENTS, segment_elements: SEGMENT_ELEMENTS };
     let layout = Layout::weighted(elements, world, config, weights);
-    let schedule = |rank| Schedule::new(plan, world, Operation::AllReduce, rank);
-    let mut sessions: Vec<Session<()>> =
-        world.ranks().map(|rank| Session::over(schedule(rank), layout.clone(), IN_FLIGHT)).collect();
-    let mut outboxes: Vec<Outbox> = world.ranks().map(|_| Outbox::default()).collect();
+    let execution = |rank| {
+        let schedule = Schedule::new(plan, world, Operation::AllReduce, rank);
+        Execution::new(OperationKey { step: 1, attempt: 0 }, schedule, Sized(layout.clone()), IN_FLIGHT, Vec::new())
+    };
+    let mut executions: Vec<Execution<Sized>> = world.ranks().map(execution).collect();
+    let mut busy: Vec<Vec<bool>> = executions.iter().map(|one| vec![false; one.schedule().receivers().len()]).collect();
     let count = sites.as_ref().map_or(1, |sites| sites.iter().len());
     let place = |rank: Rank| sites.as_ref().map_or(0, |sites| sites.place(rank).0);
     let mut crossed = vec![0; count * count];
     let mut wire = Wire::new(costs.clone(), sites.clone(), 0, Rng::new(0));
     world.ranks().for_each(|rank| wire.wake(rank, Duration::ZERO, Happening::Start));
     while let Some((rank, happening)) = wire.deliver() {
-        let (session, outbox) = (&mut sessions[rank.0 as usize], &mut outboxes[rank.0 as usize]);
-        let input = match happening {
-            Happening::Start => Some(Input::Ready { from: 0 }),
-            Happening::Arrives(from, segment) => Some(Input::Received { from, segment, payload: () }),
-            Happening::Free => None,
-        };
-        outbox.busy &= input.is_some();
-        if let Some(input) = input {
-            session.handle(input).expect("invariant: correct ranks violate nothing");
-        }
-        while let Some(output) = session.poll() {
-            if let Output::Send { to, segment } = output {
-                match segment.phase {
-                    Phase::ReduceScatter => outbox.contributions.push_back((to, segment)),
-                    Phase::AllGather => outbox.results.push_back((to, segment)),
-                }
+        let (execution, busy) = (&mut executions[rank.0 as usize], &mut busy[rank.0 as usize]);
+        match happening {
+            Happening::Start => {}
+            Happening::Free(position) => busy[position] = false,
+            Happening::Arrives(from, header) => {
+                let taken = execution.take(from, &header.to_bytes(), &mut (header.payload_bytes as usize), &Copied);
+                taken.expect("invariant: correct ranks violate nothing");
             }
         }
-        if !outbox.busy
-            && let Some((to, segment)) = outbox.results.pop_front().or_else(|| outbox.contributions.pop_front())
+        execution.bring_wanted(0, |_, _| {});
+        let receivers = execution.schedule().receivers().to_vec();
+        for (position, to) in
+            receivers.into_iter().enumerate().filter(|(position, _)| !busy[*position]).collect::<Vec<_>>()
         {
-            let range = layout.range(&segment).expect("invariant: machines name their own segments");
-            let bytes = Codec::F32.payload_bytes(range.len()) as u64;
+            let Some(header) = execution.next_send(position) else { continue };
+            let bytes = u64::from(header.payload_bytes);
             if place(rank) != place(to) {
                 crossed[place(rank) * count + place(to)] += bytes;
             }
-            let takes = wire.send(rank, to, bytes, Happening::Arrives(rank, segment));
-            wire.wake(rank, takes, Happening::Free);
-            outbox.busy = true;
+            let takes = wire.send(rank, to, bytes, Happening::Arrives(rank, header));
+            wire.wake(rank, takes, Happening::Free(position));
+            busy[position] = true;
         }
     }
-    assert!(sessions.iter().all(Session::is_done), "an operation without faults comes to its end");
+    assert!(executions.iter().all(Execution::is_done), "an operation without faults comes to its end");
     (wire.now(), crossed)
 }
 

@@ -1,9 +1,10 @@
 //! Part of promise P2, exact with lossy codecs too: what a codec drops of a step's sums is not lost. All that the members
-//! brought, with what they had to make up for, is in the result or is left for them to make up for.
+//! brought, with what they had to make up for, is in the result or is left for them to make up for; and what is left of one
+//! step is what they have to make up for in the next, however often that is tried.
 
 use std::collections::BTreeMap;
 
-use starling_topology::ViewId;
+use starling_topology::{PeerId, ViewId};
 
 use super::Broken;
 use crate::state::ResultRecord;
@@ -24,6 +25,8 @@ pub struct Settled {
     pub view: ViewId,
     /// What that was.
     pub brought: Vec<f32>,
+    /// What of it made up for earlier steps.
+    pub made_up: Vec<f32>,
     /// What it has to make up for.
     pub left: Vec<f32>,
 }
@@ -32,7 +35,8 @@ pub struct Settled {
 #[derive(Debug, Default)]
 pub struct NothingDropped {
     steps: BTreeMap<(u64, ViewId), Step>,
-    checked: u64,
+    /// What each had left to make up for after which step.
+    left: BTreeMap<PeerId, (u64, Vec<f32>)>,
 }
 
 #[derive(Debug, Default)]
@@ -45,12 +49,31 @@ struct Step {
 }
 
 impl NothingDropped {
-    /// A member has applied `record`, the mean of sums that were divided by `divisor`.
+    /// A process of `peer` begins, or has loaded a state: it has nothing to make up for.
+    pub fn begins_anew(&mut self, peer: PeerId) {
+        self.left.remove(&peer);
+    }
+
+    /// `peer` has applied `record`, the mean of sums that were divided by `divisor`.
     ///
     /// # Errors
-    /// If it is the last of those who contributed, and something is missing.
-    pub fn settled(&mut self, settled: &Settled, record: &ResultRecord, divisor: f32) -> Result<(), Broken> {
-        let Settled { view, brought, left } = settled;
+    /// If it has made up for something else than it had to, or if it is the last of those who contributed, and something is
+    /// missing.
+    pub fn settled(
+        &mut self,
+        peer: PeerId,
+        settled: &Settled,
+        record: &ResultRecord,
+        divisor: f32,
+    ) -> Result<(), Broken> {
+        let Settled { view, brought, made_up, left } = settled;
+        if let Some((step, before)) = self.left.insert(peer, (record.step, left.clone()))
+            && step + 1 == record.step
+            && before != *made_up
+        {
+            let seen = format!("{peer:?} had {before:?} to make up for after step {step}, and made up for {made_up:?}");
+            return Err(Broken::new(NAME, seen));
+        }
         let step = self.steps.entry((record.step, *view)).or_default();
         step.told += 1;
         step.brought.resize(brought.len(), 0.0);
@@ -67,7 +90,6 @@ impl NothingDropped {
             (step.brought[index] - sum).abs() > TOLERANCE * (step.size[index] + sum.abs())
         };
         let wrong = is_whole.then(|| record.mean.iter().enumerate().position(missing)).flatten();
-        self.checked += u64::from(is_whole);
         let held = match wrong {
             None => Ok(()),
             Some(index) => {
@@ -82,11 +104,6 @@ impl NothingDropped {
         }
         held
     }
-
-    /// Steps that all who contributed have told of.
-    pub fn checked(&self) -> u64 {
-        self.checked
-    }
 }
 
 #[cfg(test)]
@@ -96,27 +113,43 @@ mod tests {
     use super::*;
     use crate::contribution::{Cell, Contributions};
 
+    const PEERS: [PeerId; 2] = [PeerId([1; 32]), PeerId([2; 32])];
+
+    fn record(step: u64, speeds: [u32; 2]) -> ResultRecord {
+        let cell = Cell { bucket: 0, chunk: Rank(0), segment: 0 };
+        let made = Contributions { counts: vec![1, 1], divided: 1, sum: 3, speeds: speeds.to_vec() };
+        ResultRecord { step, members: PEERS.to_vec(), cells: vec![(cell, made)], mean: vec![2.5] }
+    }
+
+    fn settled(brought: f32, made_up: f32, left: f32) -> Settled {
+        Settled { view: ViewId([1; 32]), brought: vec![brought], made_up: vec![made_up], left: vec![left] }
+    }
+
     #[test]
     fn what_is_neither_in_the_result_nor_left_is_missed() {
-        let record = |speeds: &[u32]| {
-            let cell = Cell { bucket: 0, chunk: Rank(0), segment: 0 };
-            let made = Contributions { counts: vec![1, 1], divided: 1, sum: 3, speeds: speeds.to_vec() };
-            let members = vec![PeerId([1; 32]), PeerId([2; 32])];
-            ResultRecord { step: 4, members, cells: vec![(cell, made)], mean: vec![2.5] }
-        };
-        let settled = |brought, left| Settled { view: ViewId([1; 32]), brought: vec![brought], left: vec![left] };
         for (left, speeds, holds) in
             [(0.25, [1, 1], true), (0.0, [1, 1], false), (0.3, [1, 1], false), (0.0, [1, 0], true)]
         {
             let mut invariant = NothingDropped::default();
-            assert_eq!(
-                invariant.settled(&settled(3.0, 0.0), &record(&speeds), 2.0),
-                Ok(()),
-                "the other has not told yet"
-            );
-            let held = invariant.settled(&settled(2.25, left), &record(&speeds), 2.0);
+            let record = record(4, speeds);
+            let first = invariant.settled(PEERS[0], &settled(3.0, 0.0, 0.0), &record, 2.0);
+            assert_eq!(first, Ok(()), "the other has not told yet");
+            let held = invariant.settled(PEERS[1], &settled(2.25, 0.0, left), &record, 2.0);
             assert_eq!(held.is_ok(), holds, "{held:?}");
-            assert_eq!(invariant.checked(), u64::from(speeds[1] > 0));
+        }
+    }
+
+    #[test]
+    fn what_was_left_is_what_is_made_up_for() {
+        for (made_up, anew, holds) in [(0.5, false, true), (0.0, false, false), (0.0, true, true)] {
+            let mut invariant = NothingDropped::default();
+            let held = invariant.settled(PEERS[0], &settled(3.0, 0.0, 0.5), &record(4, [1, 1]), 2.0);
+            assert_eq!(held, Ok(()));
+            if anew {
+                invariant.begins_anew(PEERS[0]);
+            }
+            let held = invariant.settled(PEERS[0], &settled(3.0, made_up, 0.5), &record(5, [1, 1]), 2.0);
+            assert_eq!(held.is_ok(), holds, "{held:?}");
         }
     }
 }

@@ -8,7 +8,6 @@ use starling_topology::{Input, PeerId, Time, ViewId};
 
 use super::{Commit, Effect, Peer};
 use crate::canary::Sabotage;
-use crate::invariants::Settled;
 use crate::state::{ResultRecord, State};
 
 /// Where the learner stands.
@@ -172,11 +171,11 @@ impl Peer {
         let dropped = self.booked.take(record.step);
         let Some(feedback) = &mut self.learner.feedback else { return };
         feedback.settle(dropped);
-        if let Some((view, step, brought)) = self.brought.take()
+        if let Some((step, mut settled)) = self.brought.take()
             && step == record.step
         {
-            let left = feedback.residual().values().to_vec();
-            self.effects.push(Effect::Settled(Box::new(Settled { view, brought, left }), Rc::clone(record)));
+            settled.left = feedback.residual().values().to_vec();
+            self.effects.push(Effect::Settled(settled, Rc::clone(record)));
         }
     }
 

@@ -12,6 +12,7 @@ use super::{Effect, Peer};
 use crate::buffer::{Counted, Parcel};
 use crate::canary::Sabotage;
 use crate::contribution::{Contributions, gradient, numbers};
+use crate::invariants::Settled;
 use crate::message::{Message, Segment};
 use crate::state::ResultRecord;
 use crate::workload::{PLANNED, Workload};
@@ -98,7 +99,9 @@ impl Peer {
         if let Some(feedback) = self.learner.feedback.as_ref().filter(|_| has_state) {
             feedback.residual().add_to(0, &mut numbers);
             workspace = workspace.booking(feedback.dropped(vec![9.0; workload.elements]));
-            self.brought = Some((place.id, step, numbers.clone()));
+            let made_up = feedback.residual().values().to_vec();
+            let brought = Settled { view: place.id, brought: numbers.clone(), made_up, left: Vec::new() };
+            self.brought = Some((step, Box::new(brought)));
         }
         let slots: Vec<u32> =
             place.view.members().iter().map(|member| if *member == self.name { speed } else { 0 }).collect();

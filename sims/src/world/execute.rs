@@ -77,6 +77,7 @@ impl World {
                 self.tell(|_| format!("{seat} loads the state of step {}", state.step));
                 self.mark(seat, What::Loads);
                 self.invariants.progress.goes_on(self.now);
+                self.invariants.nothing_dropped.begins_anew(name);
                 let held = self.invariants.bitwise_agreement.holds(name, &state);
                 self.breaks(held);
             }
@@ -87,7 +88,7 @@ impl World {
             }
             Effect::Settled(settled, record) => {
                 let divisor = self.workload.divisor();
-                let held = self.invariants.nothing_dropped.settled(&settled, &record, divisor);
+                let held = self.invariants.nothing_dropped.settled(name, &settled, &record, divisor);
                 self.breaks(held);
             }
             Effect::Downloads => self.invariants.progress.goes_on(self.now),
@@ -110,6 +111,7 @@ impl World {
     pub(super) fn begins_anew(&mut self, seat: Seat) {
         let name = self.hosts[seat].name();
         self.invariants.monotonic_generation.begins_anew(name);
+        self.invariants.nothing_dropped.begins_anew(name);
         self.invariants.nothing_undone.begins_anew(name);
     }
 
