@@ -423,8 +423,7 @@ impl Peer {
         let progress = self.as_told();
         let told = self.changed.filter(|(generation, _)| *generation == view.generation);
         let forks = told.map_or(view.forked, |(_, forks)| forks);
-        let others = partners(&view, self.name).into_iter().chain(place.neighbours());
-        self.effects.push(Effect::Connect(others.collect()));
+        self.effects.push(Effect::Connect(place.partners()));
         let before = self.early.len();
         self.early.retain(|(_, segment)| segment.generation >= view.generation);
         self.stale += (before - self.early.len()) as u64;
@@ -488,15 +487,4 @@ impl Peer {
         }
         (self.operation, self.fetch, self.download) = (None, None, None);
     }
-}
-
-/// Whom a member keeps connections to: all, or in a large view those that watch each other and the next in the ring.
-fn partners(view: &View, me: PeerId) -> Vec<PeerId> {
-    let members = view.members();
-    if members.len() <= 16 {
-        return members.iter().copied().filter(|member| *member != me).collect();
-    }
-    let at = members.iter().position(|member| *member == me).unwrap_or_default();
-    let near = |by: usize| [members[(at + by) % members.len()], members[(at + members.len() - by) % members.len()]];
-    (1..=4).flat_map(near).collect()
 }

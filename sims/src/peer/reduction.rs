@@ -40,11 +40,22 @@ impl Place {
     }
 
     /// Those with whom it exchanges segments.
-    pub(super) fn neighbours(&self) -> impl Iterator<Item = PeerId> + '_ {
+    fn neighbours(&self) -> impl Iterator<Item = PeerId> + '_ {
         self.schedule.receivers().iter().chain(self.schedule.senders()).map(|rank| self.ring.peer(*rank))
     }
 
-    /// Whether `other` is one of those.
+    /// Those to whom it keeps connections: all, or in a large view those that watch each other and its neighbours.
+    pub(super) fn partners(&self) -> Vec<PeerId> {
+        let (members, me) = (self.view.members(), self.ring.peer(self.rank));
+        if members.len() <= 16 {
+            return members.iter().copied().filter(|member| *member != me).collect();
+        }
+        let at = members.iter().position(|member| *member == me).unwrap_or_default();
+        let near = |by: usize| [members[(at + by) % members.len()], members[(at + members.len() - by) % members.len()]];
+        (1..=4).flat_map(near).chain(self.neighbours()).collect()
+    }
+
+    /// Whether it exchanges segments with `other`.
     pub(super) fn is_beside(&self, other: PeerId) -> bool {
         self.neighbours().any(|neighbour| neighbour == other)
     }
