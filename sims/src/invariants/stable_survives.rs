@@ -60,6 +60,13 @@ impl StableSurvives {
         }
     }
 
+    /// Whether a stable state that led to `view` is still on a machine, as `holder` says.
+    pub fn is_held(&self, view: ViewId, holder: impl Fn(u64, Digest) -> Option<PeerId>) -> bool {
+        let chain = std::iter::successors(Some(view), |view| self.views.get(view).and_then(|known| known.parent));
+        let mut stable = chain.filter_map(|view| self.views.get(&view)?.stable);
+        stable.any(|(step, digest)| holder(step, digest).is_some())
+    }
+
     /// Members go on in `view` after `step`; `holder` says on which machine there is a good copy of a state, and `has` who can
     /// go on from one of that step.
     ///

@@ -28,7 +28,19 @@ impl World {
 
     /// Whether the run can't go on, whatever those do who are left: nobody of them has the state, or they are too few.
     pub(super) fn is_deserted(&self) -> bool {
-        !(0..self.hosts.len()).any(|seat| self.has_a_copy(seat)) || self.is_short_of_votes()
+        self.is_short_of_votes() || self.has_lost_the_state()
+    }
+
+    /// Whether no peer has a state to go on from. What peers say does not excuse them for what most of a view had on disk, if
+    /// that is still there.
+    fn has_lost_the_state(&self) -> bool {
+        if (0..self.hosts.len()).any(|seat| self.has_a_copy(seat)) {
+            return false;
+        }
+        let in_the_run = || self.hosts.iter().filter(|host| host.is_in_the_run());
+        let holder = |step, digest| in_the_run().find(|host| host.disk.holds(step, digest)).map(Host::name);
+        let newest = self.newest.as_ref().filter(|_| !self.damaged);
+        newest.is_none_or(|newest| !self.invariants.stable_survives.is_held(newest.id(), holder))
     }
 
     /// Whether the newest view has no quorum left, for ever: too many of its members left in order, or their disks have

@@ -178,6 +178,9 @@ impl World {
             return self.die(seat, crash);
         }
         self.invariants.stable_survives.wrote(&record);
+        if self.newest.as_ref().is_none_or(|newest| newest.generation < record.view.generation) {
+            self.newest = Some(record.view.clone());
+        }
         let forks = record.origin.as_ref().is_some_and(|origin| origin.reasons.contains(&Reason::Forked));
         if let Some(parent) = record.view.parent.filter(|_| !forks) {
             self.successors.entry(parent).or_insert_with(|| record.view.clone());
@@ -233,9 +236,6 @@ impl World {
         });
         self.mark(seat, What::Enters(view.generation.0));
         self.views.insert(id, forks);
-        if self.newest.as_ref().is_none_or(|newest| newest.generation < view.generation) {
-            self.newest = Some(view.clone());
-        }
         self.invariants.no_split_brain.entered(view, step, forks);
         // Once a disk has lost something, it can't be told any more what its peer would have said.
         let comes_back = self.hosts.iter().filter(|host| host.is_in_the_run() && !self.damaged);

@@ -23,6 +23,8 @@ pub(super) struct Promised {
 #[derive(Debug)]
 pub(super) struct Question<'a> {
     pub(super) view: &'a View,
+    /// The step that the view goes on from.
+    pub(super) least: u64,
     pub(super) promises: &'a BTreeMap<PeerId, Promised>,
     /// Members that can't stay, and why.
     pub(super) excluded: &'a BTreeMap<PeerId, Evidence>,
@@ -47,8 +49,12 @@ impl Question<'_> {
                 staying.insert(*peer, promised.progress);
             }
         }
-        // Those who come back from a record may have been behind when they died.
-        let steady = |peer: &PeerId| self.promises.get(peer).is_some_and(|promised| !promised.recovering);
+        // Those who come back from a record may have been behind when they died, and those who wait for members may not have
+        // what their view goes on from yet.
+        let steady = |peer: &PeerId| {
+            let is_steady = |promised: &Promised| !promised.recovering && promised.progress.step >= self.least;
+            self.promises.get(peer).is_some_and(is_steady)
+        };
         if !staying.iter().any(|(peer, progress)| progress.has_state && steady(peer)) {
             // Whoever alone holds the newest state can't leave yet, and is welcome even if it comes back from a record.
             let can_stay = |peer: &PeerId, promised: &Promised| match self.excluded.get(peer) {

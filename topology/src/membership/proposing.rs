@@ -200,9 +200,9 @@ impl Membership {
         }
         let quorum = seat.view.has_quorum(promised);
         let others = || seat.view.members().iter().filter(|peer| !promised.contains(peer));
-        // Without the state, even one that was left behind may be the one who has it.
-        let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
-        let settled = others().all(|peer| !seat.expects(*peer, decree) && !stateless);
+        // Without the state that our view goes on from, even one that was left behind may be the one who has it.
+        let reached = seat.is_reached(decree);
+        let settled = others().all(|peer| !seat.expects(*peer, decree) && reached);
         let agent = if settled || !decree.late || seat.deferred { None } else { seat.agent(me, decree) };
         if let (true, Some(agent)) = (quorum, agent) {
             self.defer(now, agent);
@@ -258,12 +258,24 @@ impl Membership {
     fn is_bereft(&self, now: Time, seat: &Seat, decree: &Decree) -> bool {
         let promised = decree.round.promised();
         let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
-        // Whoever asks to be let in tells what it holds, and may have no vote here any more.
-        let has_told = |peer: &PeerId| promised.contains(peer) || self.joiners.contains_key(peer);
-        let complete = seat.view.members().iter().all(has_told);
+        let complete = self.have_all_told(seat, decree);
         stateless
             && seat.view.has_quorum(promised)
             && (complete || self.is_paused_for(now, seat, self.config.fork_after))
+    }
+
+    /// Whether what our view goes on from is still to be waited for, although there is an older state. Who came back from a
+    /// record has waited for it already.
+    fn is_behind(&self, now: Time, seat: &Seat, decree: &Decree) -> bool {
+        let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
+        let waited = seat.recovering.is_some() || self.is_paused_for(now, seat, Some(self.config.max_stall * 2));
+        !stateless && !waited && !seat.is_reached(decree) && !self.have_all_told(seat, decree)
+    }
+
+    /// Whether each member has told what it holds: whoever asks to be let in does too, and may have no vote here any more.
+    fn have_all_told(&self, seat: &Seat, decree: &Decree) -> bool {
+        let has_told = |peer: &PeerId| decree.promises.contains_key(peer) || self.joiners.contains_key(peer);
+        seat.view.members().iter().all(has_told)
     }
 
     fn is_paused_for(&self, now: Time, seat: &Seat, limit: Option<Duration>) -> bool {
@@ -272,6 +284,9 @@ impl Membership {
     }
 
     fn plan(&self, now: Time, seat: &Seat, decree: &Decree, forked: bool) -> Option<Proposal> {
+        if !forked && self.is_behind(now, seat, decree) {
+            return None;
+        }
         let trusted = |peer: &PeerId| seat.trusts(*peer);
         let me = self.me.peer;
         let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
@@ -290,6 +305,7 @@ impl Membership {
         let ours = seat.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::LinkFailed);
         let question = Question {
             view: &seat.view,
+            least: seat.least(),
             failed: ours.map(|(peer, _)| (me, *peer)).chain(seat.hearsay.failed_links()).collect(),
             promises: &decree.promises,
             excluded: &seat.suspects.iter().filter(|(peer, _)| !trusted(peer)).map(|(p, e)| (*p, *e)).collect(),

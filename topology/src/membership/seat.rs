@@ -283,6 +283,19 @@ impl Seat {
         }
     }
 
+    /// The step that the view goes on from.
+    pub(super) fn least(&self) -> u64 {
+        self.origin.as_ref().map_or(0, |origin| origin.resume.step)
+    }
+
+    /// Whether one of those who promised holds what the view goes on from, or can get there.
+    pub(super) fn is_reached(&self, decree: &Decree) -> bool {
+        let all = || decree.promises.values().map(|promised| promised.progress);
+        let result = all().any(|progress| progress.has_result && progress.step >= self.least());
+        let least = self.least().saturating_sub(u64::from(result));
+        all().any(|progress| progress.has_state && progress.step >= least)
+    }
+
     /// The first member that has promised and may reach `peer`.
     fn who_reaches(&self, peer: PeerId, decree: &Decree) -> Option<PeerId> {
         let mut others = decree.promises.iter().filter(|(other, _)| **other != decree.ballot.proposer);

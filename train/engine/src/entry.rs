@@ -92,6 +92,10 @@ impl Entry {
         self.syncing = syncing;
         self.fetch = None;
         match catch_up {
+            // It was given up while this view was on its way, and nobody has heard of that.
+            CatchUp::Current if steps.awaits_state() && self.download.is_none() => {
+                Action::Unable("the state can't be had any more".to_owned())
+            }
             CatchUp::Current if steps.progress().step == *step => {
                 if *step == 0 {
                     steps.draw_initial();
@@ -273,6 +277,20 @@ mod tests {
         let Member { steps, entry, .. } = &mut member;
         assert_eq!(entry.arrived(steps, 1, Ok(7)), Some(Action::GoOn));
         assert_eq!(entry.arrived(steps, 1, Ok(7)), None, "once");
+        member.steps.hold(Hold::Now, true);
+        assert_eq!(member.enter(7, CatchUp::Current, &[ME]), Action::GoOn, "it has it");
+    }
+
+    #[test]
+    fn who_has_given_up_the_state_does_not_go_on_as_if_it_came() {
+        let mut member = Member::after(0);
+        member.enter(7, CatchUp::State { from: vec![OTHER] }, &[ME]);
+        member.steps.hold(Hold::Now, true);
+        assert_eq!(member.enter(7, CatchUp::Current, &[ME]), Action::GoOn, "it is still on its way");
+        let Member { steps, entry, .. } = &mut member;
+        assert!(matches!(entry.arrived(steps, 1, Err("gone".into())), Some(Action::Unable(_))));
+        member.steps.hold(Hold::Now, true);
+        assert!(matches!(member.enter(7, CatchUp::Current, &[ME]), Action::Unable(_)));
     }
 
     #[test]

@@ -130,6 +130,11 @@ impl<R: StepResult, S> Steps<R, S> {
         self.step == 0 && self.syncing.is_none()
     }
 
+    /// Whether this member needs a state that is not here yet.
+    pub(crate) fn awaits_state(&self) -> bool {
+        self.syncing.as_ref().is_some_and(Syncing::awaits_state)
+    }
+
     /// The run goes on from the initial state.
     pub(crate) fn draw_initial(&mut self) {
         self.has_state = true;

@@ -48,6 +48,11 @@ impl<R: StepResult, S> Syncing<R, S> {
         Some(Task::Apply { result, reduced_in: None })
     }
 
+    /// Whether the state is still to come.
+    pub(super) fn awaits_state(&self) -> bool {
+        !self.is_based
+    }
+
     /// Whether nothing is left to apply.
     pub(super) fn is_through(&self) -> bool {
         self.is_based && self.kept.is_empty()
