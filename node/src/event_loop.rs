@@ -19,9 +19,7 @@ use starling_collective::{Codec, LayoutConfig};
 use starling_engine::{Entry, Notice, Standstill};
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::plan::Wish;
-use starling_topology::{
-    Digest, Event, Evidence, Heads, Input, Membership, Output, PeerId, RunId, Time, Timer, View, ViewId,
-};
+use starling_topology::{Event, Evidence, Heads, Input, Membership, Output, PeerId, RunId, Time, Timer, View, ViewId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -81,8 +79,6 @@ pub(crate) struct LoopConfig {
     pub(crate) plan: Wish,
     pub(crate) in_flight: u32,
     pub(crate) probe_links: bool,
-    /// The checkpoint that a killed member came back with.
-    pub(crate) recovered: Option<Digest>,
 }
 
 /// Whom the loop works with.
@@ -115,8 +111,6 @@ pub(crate) struct EventLoop {
     /// Which checkpoints are stable.
     heads: Heads,
     identity: Identity,
-    /// The checkpoint that this member came back with, until it is known whether the run goes on from it.
-    recovered: Option<Digest>,
     observer: Arc<dyn Observer>,
     config: LoopConfig,
     began: Instant,
@@ -183,7 +177,6 @@ impl EventLoop {
             desk,
             heads: Heads::new(config.run, me),
             identity,
-            recovered: config.recovered,
             observer,
             config,
             began: Instant::now(),

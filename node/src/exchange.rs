@@ -173,7 +173,7 @@ impl Exchange {
 
     /// The view in which steps run, or ran last.
     pub(crate) fn view(&self) -> Option<(Generation, ViewId)> {
-        self.lock().steps.active().map(|active| (active.generation, active.view))
+        self.lock().steps.active().map(|active| (active.lineage.generation, active.lineage.view))
     }
 
     /// The newest result, for a member that lacks it.
@@ -269,7 +269,7 @@ impl Exchange {
             }
             return;
         }
-        inner.booked.begin(active.view, step);
+        inner.booked.begin(active.lineage.view, step);
         let (mut buffer, contribution) = match brought {
             Brought::Whole(buffer) => (buffer, None),
             Brought::Coming(contribution) => (std::mem::take(&mut inner.spare), Some(contribution)),
@@ -287,7 +287,7 @@ impl Exchange {
                     contribution.fill(0..buffer.len(), &mut buffer);
                 }
                 kernel::divide(&mut buffer, divisor);
-                self.complete(active.view, step, Completion { mean: buffer, is_finite: false, dropped: None });
+                self.complete(active.lineage.view, step, Completion { mean: buffer, is_finite: false, dropped: None });
             }
         }
     }
@@ -328,11 +328,14 @@ impl Results for Exchange {
         let Completion { mean, is_finite, dropped } = completion;
         let mut inner = self.lock();
         inner.booked.end(view, step, dropped);
-        let Some(members) = inner.steps.admits(view, step).map(|active| active.members.to_vec()) else {
+        let admitted = inner.steps.admits(view, step).map(|active| (active.lineage, active.members.to_vec()));
+        let Some((lineage, members)) = admitted else {
             inner.spare = mean;
             return false;
         };
-        let older = inner.steps.complete(view, Arc::new(ResultRecord { step, members, mean }), is_finite);
+        let after = inner.steps.progress().lineage;
+        let result = ResultRecord { step, lineage, after, members, mean };
+        let older = inner.steps.complete(view, Arc::new(result), is_finite);
         inner.reuse(older);
         self.settle(&mut inner);
         true

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use starling_collective::LayoutConfig;
 use starling_run::LayoutSpec;
-use starling_topology::{Event, Membership, Time};
+use starling_topology::{Event, Lineage, Membership, Time};
 use starling_train::Trainer;
 use tokio_util::sync::CancellationToken;
 
@@ -128,7 +128,8 @@ async fn take_part(
         observer.report(&Report::Stopped);
         return Ok(summary);
     };
-    let Opened { company, config, saver, .. } = open(settings, ready, trainer.step(), observer.clone()).await?;
+    let Opened { company, config, saver, .. } =
+        open(settings, ready, (trainer.step(), trainer.lineage()), observer.clone()).await?;
     let duties = Duties {
         checkpoint_every: settings.checkpoint_every,
         evaluate_every: settings.evaluate_every,
@@ -222,11 +223,11 @@ pub(crate) struct Opened {
     pub(crate) ticket: Ticket,
 }
 
-/// Opens the network of a peer that stands after `step`. From here on, others can see it.
+/// Opens the network of a peer that stands after `step` of this lineage. From here on, others can see it.
 pub(crate) async fn open(
     settings: &Settings,
     ready: Ready,
-    step: u64,
+    (step, lineage): (u64, Lineage),
     observer: Arc<dyn Observer>,
 ) -> Result<Opened, NodeError> {
     let Ready { identity, manifest, shared, store, secret, membership, start, memory } = ready;
@@ -242,12 +243,11 @@ pub(crate) async fn open(
         plan: manifest.plan,
         in_flight: settings.buckets_in_flight,
         probe_links: settings.probe_links,
-        recovered: start.checkpoint(),
     };
     let steps = match &start {
         Start::Recover { has_state: false, .. } => Steps::without_state(manifest.steps),
         Start::Found | Start::Join { .. } | Start::Recover { .. } | Start::Fork { .. } => {
-            Steps::new(step, manifest.steps)
+            Steps::new(step, lineage, manifest.steps)
         }
     };
     let exchange = Exchange::new(steps, manifest.batch_size);

@@ -9,7 +9,7 @@ use starling_run::{
     SharedData, WIRE_VERSION,
 };
 use starling_topology::plan::Bucket;
-use starling_topology::{Config as MembershipConfig, Contact, Digest, Generation, PeerId, RunId, ViewId, Way};
+use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId, Way};
 use starling_train::{Dataset, Trainer, check_export_place};
 
 use crate::ask::{Member, ask, ask_any};
@@ -64,8 +64,6 @@ pub(crate) enum Start {
     Recover {
         /// Its place in the run.
         kept: Box<Kept>,
-        /// The checkpoint that it loaded.
-        checkpoint: Option<Digest>,
         /// False if it has no intact checkpoint that counts: it was still to load the state, or what it had is damaged.
         has_state: bool,
     },
@@ -73,19 +71,7 @@ pub(crate) enum Start {
     Fork {
         /// The view that it was in last.
         parent: Option<(Generation, ViewId)>,
-        /// The checkpoint that it loaded.
-        checkpoint: Option<Digest>,
     },
-}
-
-impl Start {
-    /// The checkpoint that a member came back with.
-    pub(crate) fn checkpoint(&self) -> Option<Digest> {
-        match self {
-            Self::Recover { checkpoint, .. } | Self::Fork { checkpoint, .. } => *checkpoint,
-            Self::Found | Self::Join { .. } => None,
-        }
-    }
 }
 
 /// Prepares whoever names a run by its settings: founds it, or comes back to it.
@@ -350,7 +336,7 @@ fn describe(settings: &Settings, founding: &Founding) -> Result<Described, NodeE
     {
         begun_from = Some((state.run, state.step));
         // On disk first: nobody could compute it.
-        store.save(ReplicatedState { run, ..state })?;
+        store.save(ReplicatedState { run, lineage: Lineage::NONE, ..state })?;
     }
     Ok(Described { manifest, dataset, store, begun_from })
 }
@@ -394,14 +380,18 @@ fn fork(
     memory: &Memory,
     manifest: &Manifest,
 ) -> Result<(Start, Vec<CheckpointError>), NodeError> {
-    let was_killed = kept.is_some();
-    let parent = kept.map(|kept| (kept.record.view.generation, kept.record.view.id())).or(memory.contacts.view);
+    let record = kept.map(|kept| kept.record);
+    let parent = record.as_ref().map(|record| (record.view.generation, record.view.id())).or(memory.contacts.view);
     if let Resume::Step(step) = resume {
         trainer.load(store.load(Some(step)).map_err(|error| damaged(store, error))?)?;
-        return Ok((Start::Fork { parent, checkpoint: None }, Vec::new()));
+        return Ok((Start::Fork { parent }, Vec::new()));
     }
-    let Recovered { found, mut damaged } = if was_killed { store.recover()? } else { store.recover_newest()? };
-    let checkpoint = found.as_ref().map(|(id, _)| *id);
+    let recovered = match &record {
+        Some(record) => store.recover(Some(&record.root))?,
+        None => store.recover_newest(None)?,
+    };
+    // Its user wants it to go on, be it with what it had before.
+    let Recovered { found, mut damaged } = if recovered.found.is_some() { recovered } else { store.recover(None)? };
     match (found, damaged.pop()) {
         (Some((_, state)), last) => {
             trainer.load(state)?;
@@ -413,7 +403,7 @@ fn fork(
         (None, None) if manifest.from.is_some() => return Err(NodeError::NoState),
         (None, None) => {}
     }
-    Ok((Start::Fork { parent, checkpoint }, damaged))
+    Ok((Start::Fork { parent }, damaged))
 }
 
 /// Loads what a killed member goes on from: a stable checkpoint, if it has one. If what it has is damaged, others may hold
@@ -424,20 +414,17 @@ fn recover(
     (me, kept): (PeerId, Kept),
     manifest: &Manifest,
 ) -> Result<(Start, Vec<CheckpointError>), NodeError> {
-    let view = &kept.record.view;
+    let (record, root) = (&kept.record, Some(&kept.record.root));
     // Of one that was alone in its view, nobody can hold another state.
-    let Recovered { found, damaged } =
-        if view.members().len() == 1 { store.recover_newest()? } else { store.recover()? };
-    let step = found.as_ref().map(|(_, state)| state.step);
+    let is_alone = record.view.members().len() == 1;
+    let Recovered { found, damaged } = if is_alone { store.recover_newest(root)? } else { store.recover(root)? };
     // The initial state can be computed, that of another run can't.
-    let is_there = step.is_some() || (damaged.is_empty() && manifest.from.is_none());
-    let has_state = is_there && kept.record.can_go_on_from(me, step);
-    let found = found.filter(|_| has_state);
-    let checkpoint = found.as_ref().map(|(id, _)| *id);
+    let begins_anew = damaged.is_empty() && manifest.from.is_none() && record.can_begin_anew(me);
+    let has_state = found.is_some() || begins_anew;
     if let Some((_, state)) = found {
         trainer.load(state)?;
     }
-    Ok((Start::Recover { kept: Box::new(kept), checkpoint, has_state }, damaged))
+    Ok((Start::Recover { kept: Box::new(kept), has_state }, damaged))
 }
 
 /// Refuses to resume a run without checkpoints where other runs have some: most likely a setting was mistyped.

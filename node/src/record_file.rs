@@ -201,7 +201,13 @@ mod tests {
 
     fn kept(attempt: u32) -> Kept {
         let promised = Some(Ballot { attempt, proposer: ME });
-        let record = Record { view: View::found(RUN, ME), origin: None, promised, accepted: None };
+        let record = Record {
+            view: View::found(RUN, ME),
+            origin: None,
+            root: starling_topology::Root::default(),
+            promised,
+            accepted: None,
+        };
         let contacts = vec![Contact { peer: ME, addresses: vec!["/ip4/127.0.0.1/tcp/1".to_owned()] }];
         Kept { record, contacts, min_members: 3, listened: vec!["/ip4/127.0.0.1/tcp/2".to_owned()] }
     }

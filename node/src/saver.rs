@@ -1,13 +1,13 @@
 //! Writes checkpoints in a thread of its own, so that steps don't wait for the disk. The only one that writes to the store
 //! while a node runs.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use starling_run::{CheckpointError, CheckpointInfo, CheckpointStore, ReplicatedState};
-use starling_topology::{Digest, Proof};
+use starling_topology::{Proof, Root};
 use tokio::sync::mpsc;
 
 use crate::contacts_file::{Contacts, ContactsFile};
@@ -25,11 +25,8 @@ enum Task {
     Keep(ReplicatedState, SyncSender<()>),
     Sign(Proof),
     Note(Contacts),
-    /// Mark what is there, but `kept`, as no longer the run's; say when that is on disk.
-    Abandon {
-        kept: Option<Digest>,
-        done: Option<SyncSender<()>>,
-    },
+    /// Put aside what the newest root does not admit.
+    PutAside,
     End(Option<ReplicatedState>),
 }
 
@@ -38,46 +35,13 @@ pub(crate) struct Saver {
     tasks: SyncSender<Task>,
     /// Whether a state waits or is being written.
     busy: Arc<AtomicBool>,
-    stride: Stride,
     thread: JoinHandle<Result<(), CheckpointError>>,
-}
-
-/// Which occasions to save a state are taken: each, or where the disk falls behind, each second, fourth, and so on. Members
-/// whose disks differ so still save the same steps, at the rate of the slowest; else none of them might become stable.
-#[derive(Debug, Default)]
-struct Stride {
-    doublings: u32,
-    /// How often in a row the disk was ready.
-    ready: u32,
-}
-
-impl Stride {
-    /// Every 2^6th occasion at the least.
-    const MAX_DOUBLINGS: u32 = 6;
-    /// A finer stride is tried after so many occasions at which the disk was ready.
-    const PATIENCE: u32 = 8;
-
-    fn takes(&mut self, occasion: u64, is_busy: bool) -> bool {
-        if !occasion.is_multiple_of(1 << self.doublings) {
-            return false;
-        }
-        if is_busy {
-            self.doublings = (self.doublings + 1).min(Self::MAX_DOUBLINGS);
-            self.ready = 0;
-            return false;
-        }
-        self.ready += 1;
-        if self.ready > Self::PATIENCE {
-            self.doublings = self.doublings.saturating_sub(1);
-            self.ready = 0;
-        }
-        true
-    }
 }
 
 /// The event loop's end.
 pub(crate) struct Desk {
     tasks: SyncSender<Task>,
+    root: Arc<Mutex<Option<Root>>>,
     /// Checkpoints that are on disk, verified.
     pub(crate) saved: mpsc::Receiver<CheckpointInfo>,
 }
@@ -91,22 +55,25 @@ impl Saver {
         let (tasks, queue) = sync_channel(MAX_WAITING);
         let (told, saved) = mpsc::channel(MAX_TOLD);
         let busy = Arc::new(AtomicBool::new(false));
-        let writer = Writer { store, contacts, busy: busy.clone(), told, observer };
+        let root = Arc::default();
+        let writer = Writer { store, contacts, busy: busy.clone(), root: Arc::clone(&root), told, observer };
         let thread = std::thread::Builder::new()
             .name("saver".into())
             .spawn(move || writer.run(&queue))
             .map_err(NodeError::Thread)?;
-        Ok((Self { tasks: tasks.clone(), busy, stride: Stride::default(), thread }, Desk { tasks, saved }))
+        Ok((Self { tasks: tasks.clone(), busy, thread }, Desk { tasks, root, saved }))
     }
 
-    /// Saves the state at its `occasion`, counted from 1, if the disk keeps up; else leaves it to a later one. An occasion
-    /// of its own is 0. Copies the state only if it is saved.
-    pub(crate) fn offer(&mut self, occasion: u64, state: impl FnOnce() -> ReplicatedState) {
-        if self.stride.takes(occasion, self.busy.load(Ordering::Acquire)) {
-            self.busy.store(true, Ordering::Release);
-            // The send fails only if the thread has ended; `finish` tells why.
-            let _ = self.tasks.send(Task::Save(state()));
-        }
+    /// Whether an earlier state is still on its way to the disk.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire)
+    }
+
+    /// Saves the state, however busy the disk is.
+    pub(crate) fn save(&self, state: ReplicatedState) {
+        self.busy.store(true, Ordering::Release);
+        // The send fails only if the thread has ended; `finish` tells why.
+        let _ = self.tasks.send(Task::Save(state));
     }
 
     /// Saves the state after the last step, however busy the disk is: those who hear of that step may go for good. On disk
@@ -116,15 +83,6 @@ impl Saver {
         // Either fails only if the thread has ended; `finish` tells why.
         let _ = self.tasks.send(Task::Keep(state, done));
         let _ = kept.recv();
-    }
-
-    /// Another state than what led to the checkpoints is about to be taken: a run that starts again must not go on from
-    /// them. On disk when this returns.
-    pub(crate) fn abandon(&self) {
-        let (done, marked) = sync_channel(1);
-        // Either fails only if the thread has ended; `finish` tells why.
-        let _ = self.tasks.send(Task::Abandon { kept: None, done: Some(done) });
-        let _ = marked.recv();
     }
 
     /// Saves the last state, if any, and waits until everything is on disk.
@@ -147,9 +105,13 @@ impl Desk {
         self.tasks.try_send(Task::Note(contacts)).is_ok()
     }
 
-    /// The run goes on from `kept`: marks all other checkpoints as no longer the run's.
-    pub(crate) fn abandon(&self, kept: Digest) {
-        self.ask(Task::Abandon { kept: Some(kept), done: None });
+    /// From here on, checkpoints that `root` does not admit are not the run's: those that are there are put aside, and states
+    /// that are still to come are not saved.
+    pub(crate) fn root_in(&self, root: Root) {
+        let before = lock(&self.root).replace(root);
+        if before != Some(root) {
+            self.ask(Task::PutAside);
+        }
     }
 
     fn ask(&self, task: Task) {
@@ -159,11 +121,17 @@ impl Desk {
     }
 }
 
+fn lock(root: &Mutex<Option<Root>>) -> MutexGuard<'_, Option<Root>> {
+    // A value that is replaced whole is sound whoever panicked.
+    root.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The thread's own data.
 struct Writer {
     store: CheckpointStore,
     contacts: ContactsFile,
     busy: Arc<AtomicBool>,
+    root: Arc<Mutex<Option<Root>>>,
     told: mpsc::Sender<CheckpointInfo>,
     observer: Arc<dyn Observer>,
 }
@@ -189,11 +157,7 @@ impl Writer {
                         tracing::warn!(%error, "who else is in the run can't be kept for when this process is gone");
                     }
                 }
-                Task::Abandon { kept, done } => {
-                    self.warn("can't mark old checkpoints; don't resume from them", self.store.abandon(kept));
-                    // Nobody may be waiting.
-                    done.map(|done| done.send(()));
-                }
+                Task::PutAside => self.put_aside(),
                 Task::End(None) => break,
                 Task::End(Some(state)) => return self.save(state),
             }
@@ -201,8 +165,19 @@ impl Writer {
         outcome
     }
 
+    /// The member's record says the same, and a process that starts again goes by that: a list that can't be written is told
+    /// to those who look at the folder.
+    fn put_aside(&self) {
+        if let Some(root) = *lock(&self.root) {
+            self.warn("checkpoints of a branch that was left can't be put aside", self.store.put_aside(&root));
+        }
+    }
+
     fn save(&self, state: ReplicatedState) -> Result<(), CheckpointError> {
         let step = state.step;
+        if lock(&self.root).is_some_and(|root| !root.admits(step, state.lineage)) {
+            return Ok(()); // It was on its way when its branch was left.
+        }
         // A full disk must not end the run: the user is told, and the next state is tried again.
         let saved = self.store.save(state);
         self.observer.report(&match &saved {
@@ -232,40 +207,6 @@ impl Writer {
     fn warn(&self, what: &str, result: Result<(), CheckpointError>) {
         if let Err(error) = result {
             self.observer.report(&Report::Warning { message: format!("{what}: {error}") });
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The occasions that a member saves, whose disk takes `needs` occasions for each.
-    fn saved(needs: u64) -> Vec<u64> {
-        let (mut stride, mut until) = (Stride::default(), 0);
-        let takes = |occasion: &u64| {
-            let taken = stride.takes(*occasion, *occasion < until);
-            until = if taken { occasion + needs } else { until };
-            taken
-        };
-        (1..=400).filter(takes).collect()
-    }
-
-    #[test]
-    fn a_fast_disk_saves_each_time() {
-        assert_eq!(saved(1).len(), 400);
-    }
-
-    #[test]
-    fn members_with_slower_disks_save_steps_that_others_save() {
-        let fast = saved(1);
-        for needs in 2..=9 {
-            let slow = saved(needs);
-            assert!(slow.len() >= 400 / (4 * usize::try_from(needs).expect("small")), "{needs}: {slow:?}");
-            for other in (2..=9).map(saved).chain([fast.clone()]) {
-                let common = slow.iter().filter(|occasion| other.contains(occasion)).count();
-                assert!(common >= 8, "{needs}: {slow:?} and {other:?}");
-            }
         }
     }
 }

@@ -30,10 +30,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use starling_collective::{Codec, Feedback, NonFinite, kernel};
-use starling_engine::{ActiveView, Cursor};
+use starling_engine::{ActiveView, Cursor, DIGEST_EVERY};
 use starling_run::{Averaged, Averager, Manifest, ResultRecord, RunSpec};
 use starling_topology::plan::Wish;
-use starling_topology::{Event, PeerId};
+use starling_topology::{Event, Lineage, PeerId};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -61,8 +61,6 @@ use crate::trainer::{Feed, TrainerEvent};
 use crate::way_back::{Awaited, Memory};
 use crate::welcome::Terms;
 
-/// All members compute the digest of what they hold alike after so many steps.
-const DIGEST_EVERY: u64 = 64;
 /// Threads for the network: the event loop, and what it waits for.
 const THREADS: usize = 2;
 
@@ -189,7 +187,8 @@ impl Swarm {
             secret,
             start,
         };
-        let opened = runtime.block_on(node::open(settings, ready, 0, Arc::<Logged>::clone(&logged)))?;
+        let opened =
+            runtime.block_on(node::open(settings, ready, (0, Lineage::NONE), Arc::<Logged>::clone(&logged)))?;
         let Opened { company, config, saver, ticket } = opened;
         let (events, feed) = Feed::new();
         let (exchange, snapshots) = (company.exchange.clone(), company.snapshots.clone());
@@ -352,7 +351,6 @@ impl Swarm {
                 self.stand_after(step);
             }
             Task::Synced => {
-                self.at.prepared = false;
                 let _ = self.events.blocking_send(TrainerEvent::Synced);
             }
             Task::Begin { members } => locked(&self.averager).begin(&members),
@@ -392,7 +390,11 @@ impl Swarm {
         is_finite: bool,
         values: Option<&mut [f32]>,
     ) -> Result<Averaged, SwarmError> {
-        let (averaged, older) = locked(&self.averager).apply(record, is_finite, values).map_err(NodeError::from)?;
+        let applied = locked(&self.averager).apply(record, is_finite, values);
+        if applied.is_err() {
+            self.at = Cursor::after(self.step()); // It has not come any further.
+        }
+        let (averaged, older) = applied.map_err(NodeError::from)?;
         if let Some(older) = Arc::into_inner(older) {
             self.exchange.recycle(older.mean);
         }
@@ -412,7 +414,6 @@ impl Swarm {
     }
 
     fn stand_after(&mut self, step: u64) {
-        self.at = Cursor::after(step);
         self.applied.store(step, Ordering::Release);
         self.exchange.look_again();
     }

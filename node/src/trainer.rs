@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use starling_collective::Feedback;
-use starling_engine::Cursor;
+use starling_engine::{Cursor, Saving};
 use starling_run::Gradient;
 use starling_topology::{Digest, PeerId};
 use starling_train::Trainer;
@@ -124,6 +124,7 @@ pub(crate) fn start(
         trainer,
         company,
         events,
+        saving: Saving::new(duties.checkpoint_every),
         duties,
         gradient: Arc::new(Gradient::new(parameters)),
         progress: watch::Sender::new(parameters + 1),

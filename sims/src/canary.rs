@@ -32,6 +32,8 @@ pub enum Sabotage {
     RevivesAbandoned,
     /// Comes back with the state before the first step although the run had gone past it.
     ClaimsInitialState,
+    /// Comes back with the state of another attempt, and says that it is of this one's lineage.
+    MistakesLineage,
     /// Deletes older checkpoints before it has read the new one back.
     DeletesLastCheckpoint,
     /// Takes the samples of those who are lost for done.
@@ -77,8 +79,9 @@ pub const PLANTS: &[Plant] = &[
     plant(Sabotage::SettlesUncommitted, Scenario::Crash, &["nothing_dropped"]),
     plant(Sabotage::LoadsUnverified, Scenario::Join, &["bitwise_agreement"]),
     plant(Sabotage::TrustsItsDisk, Scenario::Disk, &["verified_checkpoints"]),
-    plant(Sabotage::RevivesAbandoned, Scenario::Crash, &["verified_checkpoints"]),
+    plant(Sabotage::RevivesAbandoned, Scenario::Churn, &["own_branch"]),
     plant(Sabotage::ClaimsInitialState, Scenario::Outage, &["stable_survives"]),
+    plant(Sabotage::MistakesLineage, Scenario::Crash, &["bitwise_agreement"]),
     plant(Sabotage::DeletesLastCheckpoint, Scenario::Disk, &["last_checkpoint"]),
     plant(Sabotage::DropsReturned, Scenario::Crash, &["every_sample_once"]),
     plant(Sabotage::ForgetsPromise, Scenario::Churn, &["one_decision", "nothing_undone", "no_split_brain"]),

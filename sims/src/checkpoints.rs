@@ -1,7 +1,7 @@
 //! How a peer keeps checkpoints: what `starling-run`'s store does, over a simulated disk.
 
 use starling_topology::ledger::Ledger;
-use starling_topology::{PeerId, Record};
+use starling_topology::{PeerId, Record, Root};
 
 use crate::canary::Sabotage;
 use crate::disk::{Disk, Refused, Saved};
@@ -14,7 +14,17 @@ pub const KEPT: usize = 2;
 ///
 /// # Errors
 /// [`Refused`] if the disk does not take it: nothing has changed then.
-pub fn save(disk: &mut Disk, state: &State, rotten: bool, sabotage: Option<Sabotage>) -> Result<(), Refused> {
+pub fn save(
+    disk: &mut Disk,
+    root: Root,
+    state: &State,
+    rotten: bool,
+    sabotage: Option<Sabotage>,
+) -> Result<(), Refused> {
+    let is_admitted = |state: &State| root.admits(state.step, state.lineage);
+    if !is_admitted(state) {
+        return Ok(()); // Of a branch that was left.
+    }
     let mut bytes = state.encode();
     if rotten && let Some(byte) = bytes.last_mut() {
         *byte ^= 1; // The disk wrote something else than it was told.
@@ -30,9 +40,9 @@ pub fn save(disk: &mut Disk, state: &State, rotten: bool, sabotage: Option<Sabot
         older.into_iter().for_each(|step| disk.delete_checkpoint(step));
         return Ok(());
     }
-    let abandoned: Vec<u64> =
-        disk.checkpoints().iter().filter(|(_, saved)| saved.abandoned).map(|(step, _)| *step).collect();
-    abandoned.into_iter().for_each(|step| disk.delete_checkpoint(step));
+    let is_left = |saved: &Saved| State::decode(saved.bytes(), false).is_none_or(|state| !is_admitted(&state));
+    let left: Vec<u64> = disk.checkpoints().iter().filter(|(_, saved)| is_left(saved)).map(|(step, _)| *step).collect();
+    left.into_iter().for_each(|step| disk.delete_checkpoint(step));
     while disk.checkpoints().len() > KEPT {
         // An older one may be verified last: it is the only one that is known to be good.
         let Some(oldest) = disk.checkpoints().keys().copied().find(|step| *step != state.step) else { break };
@@ -41,11 +51,11 @@ pub fn save(disk: &mut Disk, state: &State, rotten: bool, sabotage: Option<Sabot
     Ok(())
 }
 
-/// The newest checkpoint that is good and belongs to the branch that its peer was on, with the file it is from.
-/// `verify` is switched off only to see that this is missed.
-pub fn newest(disk: &Disk, verify: bool) -> Option<(State, Saved)> {
-    let mut newest_first = disk.checkpoints().values().rev().filter(|saved| !saved.abandoned);
-    newest_first.find_map(|saved| State::decode(saved.bytes(), verify).map(|state| (state, saved.clone())))
+/// The newest checkpoint that is good and that `admits` takes, with the file it is from. `verify` is switched off only to see
+/// that this is missed.
+fn newest(disk: &Disk, admits: impl Fn(&State) -> bool, verify: bool) -> Option<(State, Saved)> {
+    let good = |saved: &Saved| State::decode(saved.bytes(), verify).map(|state| (state, saved.clone()));
+    disk.checkpoints().values().rev().filter_map(good).find(|(state, _)| admits(state))
 }
 
 /// The state that the process of `me` finds when it starts with `record`: the newest checkpoint, else that before the first
@@ -56,48 +66,55 @@ pub fn found(
     initial: Ledger,
     sabotage: Option<Sabotage>,
 ) -> (Option<State>, Option<Saved>) {
-    let newest = newest(disk, sabotage != Some(Sabotage::TrustsItsDisk));
-    let step = newest.as_ref().map(|(state, _)| state.step);
-    if !record.can_go_on_from(me, step) && sabotage != Some(Sabotage::ClaimsInitialState) {
-        return (None, None);
+    let revives = sabotage == Some(Sabotage::RevivesAbandoned);
+    let admits = |state: &State| revives || record.root.admits(state.step, state.lineage);
+    let newest = newest(disk, admits, sabotage != Some(Sabotage::TrustsItsDisk));
+    if let Some((state, saved)) = newest {
+        return (Some(state), Some(saved));
     }
-    newest.map_or_else(|| (Some(State::initial(initial)), None), |(state, saved)| (Some(state), Some(saved)))
+    let begins = record.can_begin_anew(me) || sabotage == Some(Sabotage::ClaimsInitialState);
+    (begins.then(|| State::initial(initial)), None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use starling_topology::{RunId, View};
+    use starling_topology::{Generation, Lineage, RunId, View};
 
-    fn state(step: u64) -> State {
-        State { step, ..State::initial(Ledger::new(1, 9, 3)) }
+    const ME: PeerId = PeerId([1; 32]);
+
+    fn state(step: u64, generation: u64) -> State {
+        let lineage = Lineage { generation: Generation(generation), ..Lineage::NONE };
+        State { step, lineage, ..State::initial(Ledger::new(1, 9, 3)) }
     }
 
     #[test]
     fn the_newest_good_ones_stay() {
         let mut disk = Disk::default();
+        let mut keep = |step, rotten| save(&mut disk, Root::default(), &state(step, 1), rotten, None);
         for step in [3, 6, 9] {
-            assert_eq!(save(&mut disk, &state(step), false, None), Ok(()));
+            assert_eq!(keep(step, false), Ok(()));
         }
-        assert_eq!(disk.checkpoints().keys().copied().collect::<Vec<_>>(), [6, 9]);
-        assert_eq!(save(&mut disk, &state(12), true, None), Ok(()));
+        assert_eq!(keep(12, true), Ok(()));
         assert_eq!(disk.checkpoints().keys().copied().collect::<Vec<_>>(), [6, 9], "a bad one pushes none out");
-        assert_eq!(newest(&disk, true).map(|(state, _)| state.step), Some(9));
+        assert_eq!(newest(&disk, |_| true, true).map(|(state, _)| state.step), Some(9));
     }
 
     #[test]
     fn another_branch_is_not_gone_back_to() {
         let mut disk = Disk::default();
-        let (ledger, me) = (|| Ledger::new(1, 9, 3), PeerId([1; 32]));
-        let view = View::found(RunId([7; 32]), me);
-        let record = Record { view, origin: None, promised: None, accepted: None };
-        let found = |disk: &Disk| found(disk, (me, &record), ledger(), None).0;
-        assert_eq!(found(&disk), Some(State::initial(ledger())));
-        save(&mut disk, &state(3), false, None).expect("there is room");
-        assert_eq!(found(&disk), Some(state(3)));
-        disk.abandon_checkpoints();
-        assert_eq!((newest(&disk, true).map(|(state, _)| state), disk.checkpoints().len()), (None, 1));
-        save(&mut disk, &state(5), false, None).expect("there is room");
-        assert_eq!((found(&disk), disk.checkpoints().len()), (Some(state(5)), 1));
+        let ledger = || Ledger::new(1, 9, 3);
+        let view = View::found(RunId([7; 32]), ME);
+        let of = |root| Record { view: view.clone(), origin: None, root, promised: None, accepted: None };
+        let found = |disk: &Disk, root| found(disk, (ME, &of(root)), ledger(), None).0;
+        let root = Root::default();
+        assert_eq!(found(&disk, root), Some(State::initial(ledger())));
+        save(&mut disk, root, &state(3, 1), false, None).expect("there is room");
+        assert_eq!(found(&disk, root), Some(state(3, 1)));
+        let anew = Root { generation: Generation(2), ..root };
+        assert_eq!((found(&disk, anew), disk.checkpoints().len()), (Some(State::initial(ledger())), 1));
+        save(&mut disk, anew, &state(4, 1), false, None).expect("it is left out");
+        save(&mut disk, anew, &state(2, 2), false, None).expect("there is room");
+        assert_eq!((found(&disk, anew), disk.checkpoints().len()), (Some(state(2, 2)), 1));
     }
 }

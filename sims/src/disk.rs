@@ -59,8 +59,6 @@ impl Recorded {
 #[derive(Debug, Clone)]
 pub struct Saved {
     bytes: Vec<u8>,
-    /// Whether it belongs to a branch that its peer has left: no more than a keepsake.
-    pub abandoned: bool,
     /// Whether it reads back well, once somebody has looked.
     good: OnceCell<bool>,
 }
@@ -68,7 +66,7 @@ pub struct Saved {
 impl Saved {
     /// A file with these bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self { bytes, abandoned: false, good: OnceCell::new() }
+        Self { bytes, good: OnceCell::new() }
     }
 
     /// What is in it.
@@ -179,7 +177,7 @@ impl Disk {
         &self.checkpoints
     }
 
-    /// Whether there is a good checkpoint of this state, abandoned or not.
+    /// Whether there is a good checkpoint of this state, of whatever branch.
     pub fn holds(&self, step: u64, digest: Digest) -> bool {
         let saved = self.checkpoints.get(&step);
         saved.and_then(|saved| State::decode(saved.bytes(), true)).is_some_and(|state| state.digest == digest)
@@ -187,7 +185,9 @@ impl Disk {
 
     /// Whether there is a good checkpoint of this step to go on from.
     pub fn has_usable(&self, step: u64) -> bool {
-        self.checkpoints.get(&step).is_some_and(|saved| !saved.abandoned && saved.is_good())
+        let state = self.checkpoints.get(&step).and_then(|saved| State::decode(saved.bytes(), true));
+        let root = self.record().map(|record| record.root);
+        state.zip(root).is_some_and(|(state, root)| root.admits(state.step, state.lineage))
     }
 
     /// Adds the checkpoint of `step`, synced.
@@ -205,16 +205,6 @@ impl Disk {
     /// Deletes the checkpoint of `step`.
     pub fn delete_checkpoint(&mut self, step: u64) {
         self.checkpoints.remove(&step);
-    }
-
-    /// All checkpoints are of a branch that is abandoned now.
-    pub fn abandon_checkpoints(&mut self) {
-        self.checkpoints.values_mut().for_each(|saved| saved.abandoned = true);
-    }
-
-    /// Forgets that a branch was left: what no peer may do.
-    pub fn revive_checkpoints(&mut self) {
-        self.checkpoints.values_mut().for_each(|saved| saved.abandoned = false);
     }
 
     /// Nothing is left.
@@ -273,7 +263,7 @@ mod tests {
 
     fn record(founder: u8) -> Rc<Record> {
         let view = View::found(RunId([1; 32]), PeerId([founder; 32]));
-        Rc::new(Record { view, origin: None, promised: None, accepted: None })
+        Rc::new(Record { view, origin: None, root: starling_topology::Root::default(), promised: None, accepted: None })
     }
 
     fn found(disk: &Disk) -> Option<Rc<Record>> {

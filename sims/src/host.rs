@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_topology::{Contact, Event, PeerId, Record, Time};
+use starling_topology::{Contact, Event, PeerId, Record, Root, Time};
 
 use crate::disk::Disk;
 use crate::fault::Crash;
@@ -23,8 +23,10 @@ pub struct Host {
     pub disk: Disk,
     /// Whether the next segment that it sends is lost.
     pub swallows: bool,
-    /// Counts the branches that its peers were on: what was to be saved of an earlier one is dropped.
-    pub branch: u32,
+    /// Which checkpoints are of the branch that its peer is on, as far as the one knows that writes them.
+    pub root: Root,
+    /// When the disk is done with what is to be saved.
+    pub saves_until: Time,
     /// How far its clock is ahead of the world's.
     pub ahead: Duration,
     /// What waits for a stopped process.
@@ -70,7 +72,8 @@ impl Host {
             incarnation: 0,
             disk: Disk::default(),
             swallows: false,
-            branch: 0,
+            root: Root::default(),
+            saves_until: Time::ZERO,
             ahead,
             stopped: None,
             storing: None,

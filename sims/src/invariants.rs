@@ -10,6 +10,7 @@ mod no_split_brain;
 mod nothing_dropped;
 mod nothing_undone;
 mod one_decision;
+mod own_branch;
 mod progress;
 mod stable_survives;
 mod verified_checkpoints;
@@ -26,6 +27,7 @@ pub use no_split_brain::NoSplitBrain;
 pub use nothing_dropped::{NothingDropped, Settled};
 pub use nothing_undone::NothingUndone;
 pub use one_decision::OneDecision;
+pub use own_branch::OwnBranch;
 pub use progress::Progressing;
 pub use stable_survives::StableSurvives;
 pub use verified_checkpoints::VerifiedCheckpoints;
@@ -75,6 +77,8 @@ pub struct Invariants {
     pub bounded_queues: BoundedQueues,
     /// Nothing is loaded unverified.
     pub verified_checkpoints: VerifiedCheckpoints,
+    /// A member comes back to the branch that it was on.
+    pub own_branch: OwnBranch,
     /// The last good checkpoint is never deleted.
     pub last_checkpoint: LastCheckpoint,
     /// Nobody goes back behind what most have on disk.

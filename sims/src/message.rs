@@ -5,7 +5,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use starling_collective::SegmentHeader;
-use starling_topology::{Digest, Envelope, Generation, ViewId, Violation};
+use starling_topology::{Digest, Envelope, Generation, Lineage, ViewId, Violation};
 
 use crate::buffer::Parcel;
 use crate::state::{ResultRecord, State};
@@ -83,6 +83,8 @@ impl Sealed {
 pub struct Snapshot {
     /// The step after which it was taken.
     pub step: u64,
+    /// Its lineage.
+    pub lineage: Lineage,
     /// The digest of the whole.
     pub digest: Digest,
     /// How many chunks it has.

@@ -109,9 +109,10 @@ impl Peer {
     /// A process whose steps are held before the first one, and that may keep `early_limit` segments for later.
     pub fn new(start: Start, workload: Rc<Workload>, early_limit: usize) -> Self {
         let steps = match &start.state {
-            Some(state) => Steps::new(state.step, workload.steps),
+            Some(state) => Steps::new(state.step, state.lineage, workload.steps),
             None => Steps::without_state(workload.steps),
         };
+        let (reached, learner) = (start.state.clone(), Learner::new(start.state, &workload));
         Self {
             name: start.contact.peer,
             machine: start.machine,
@@ -123,8 +124,8 @@ impl Peer {
             steps,
             entry: starling_engine::Entry::new(start.contact.peer),
             snapshots: Snapshots::default(),
-            reached: start.state.clone(),
-            learner: Learner::new(start.state, workload.feedback()),
+            reached,
+            learner,
             reduced_in: BTreeMap::new(),
             gated: start.gated,
             held: None,
@@ -437,6 +438,7 @@ impl Peer {
         let initial = || Rc::new(State::assigned(self.workload.ledger(), view.members()));
         let state = if is_initial { Some(initial()) } else { self.reached.clone() };
         let state = state.filter(|_| resumption.catch_up == CatchUp::Current && progress.has_state);
+        self.effects.extend(self.machine.root().map(Effect::Root));
         let entry = Entry { view: id, resumption, progress, state, forks };
         self.effects.push(Effect::Entered(Box::new(entry)));
         self.follow(now, action);
@@ -453,8 +455,8 @@ impl Peer {
                 self.input(now, Input::Synced);
             }
             Action::FetchResult { number, step, from } => self.fetch_result(now, number, step, from),
-            Action::FetchState { number, generation, step, from } => {
-                self.begin_download(now, number, generation, step, from);
+            Action::FetchState { number, generation, step, lineage, from } => {
+                self.begin_download(now, number, generation, (step, lineage), from);
             }
             Action::Unable(_) => self.give_up(now),
         }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use starling_engine::StepResult;
 use starling_topology::ledger::{Committed, Ledger};
-use starling_topology::{Digest, PeerId};
+use starling_topology::{Digest, Lineage, PeerId};
 
 use crate::contribution::{Cell, Contributions};
 
@@ -14,6 +14,8 @@ use crate::contribution::{Cell, Contributions};
 pub struct State {
     /// The last committed step.
     pub step: u64,
+    /// The view in which it was committed; not a part of the digest, which is that of what was computed.
+    pub lineage: Lineage,
     /// blake3 over all that was committed, in order.
     pub digest: Digest,
     /// Who computes which samples.
@@ -25,6 +27,10 @@ pub struct State {
 pub struct ResultRecord {
     /// The step.
     pub step: u64,
+    /// That of the state after it: of the view that reduced it.
+    pub lineage: Lineage,
+    /// That of the state that it is applied to.
+    pub after: Lineage,
     /// The members whose ring reduced it, sorted.
     pub members: Vec<PeerId>,
     /// Who is in the buffer after the reduction.
@@ -79,6 +85,14 @@ impl StepResult for ResultRecord {
         self.step
     }
 
+    fn lineage(&self) -> Lineage {
+        self.lineage
+    }
+
+    fn after(&self) -> Lineage {
+        self.after
+    }
+
     fn bytes(&self) -> usize {
         self.cells.len() * size_of::<(Cell, Contributions)>() + self.mean.len() * size_of::<f32>()
     }
@@ -94,7 +108,7 @@ impl ResultRecord {
 impl State {
     /// The state before the first step, which every peer can draw from the run's seed.
     pub fn initial(ledger: Ledger) -> Self {
-        Self { step: 0, digest: Digest(*blake3::hash(&ledger.encode()).as_bytes()), ledger }
+        Self { step: 0, lineage: Lineage::NONE, digest: Digest(*blake3::hash(&ledger.encode()).as_bytes()), ledger }
     }
 
     /// The state before the first step with the first assignment made.
@@ -117,13 +131,14 @@ impl State {
             ledger.commit(record.step, &record.members, record.speeds())
         };
         let digest = chain(self.digest, &committed, record);
-        Rc::new(Self { step: record.step, digest, ledger })
+        Rc::new(Self { step: record.step, lineage: record.lineage, digest, ledger })
     }
 
     /// The bytes of a checkpoint: this state, behind a checksum.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         body.extend_from_slice(&self.step.to_le_bytes());
+        body.extend_from_slice(&self.lineage.to_bytes());
         body.extend_from_slice(&self.digest.0);
         body.extend_from_slice(&self.ledger.encode());
         let mut bytes = blake3::hash(&body).as_bytes().to_vec();
@@ -138,9 +153,11 @@ impl State {
             return None;
         }
         let (step, rest) = body.split_first_chunk::<8>()?;
+        let (lineage, rest) = rest.split_first_chunk()?;
         let (digest, ledger) = rest.split_first_chunk::<32>()?;
         let ledger = Ledger::decode(ledger).ok()?;
-        Some(Self { step: u64::from_le_bytes(*step), digest: Digest(*digest), ledger })
+        let step = u64::from_le_bytes(*step);
+        Some(Self { step, lineage: Lineage::from_bytes(*lineage), digest: Digest(*digest), ledger })
     }
 }
 
@@ -212,7 +229,9 @@ mod tests {
         let cell = Cell { bucket: 0, chunk: Rank(0), segment: 0 };
         let record = |sum| {
             let contributions = Contributions { counts: vec![1, 1], divided: 1, sum, speeds: vec![7, 9] };
-            ResultRecord { step: 1, members: members.to_vec(), cells: vec![(cell, contributions)], mean: vec![1.5] }
+            let (lineage, after) = (Lineage { branch: 1, ..Lineage::NONE }, Lineage::NONE);
+            let members = members.to_vec();
+            ResultRecord { step: 1, lineage, after, members, cells: vec![(cell, contributions)], mean: vec![1.5] }
         };
         let mut commits = Commits::default();
         let first = commits.share(record(3));

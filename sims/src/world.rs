@@ -67,7 +67,7 @@ pub enum Happening {
     /// A record is written.
     Stores(Seat, u32, Rc<Record>),
     /// A checkpoint is written.
-    Saved(Seat, u32, u32, Rc<State>),
+    Saved(Seat, u32, Rc<State>),
     /// A fault of the plan.
     Strikes(usize),
     /// A fault of the plan is over.
@@ -340,9 +340,8 @@ impl World {
                     self.store(seat, record);
                 }
             }
-            Happening::Saved(seat, incarnation, branch, state) => {
-                let host = &self.hosts[seat];
-                if (host.incarnation, host.branch) == (incarnation, branch) {
+            Happening::Saved(seat, incarnation, state) => {
+                if self.hosts[seat].incarnation == incarnation {
                     self.saved(seat, &state);
                     self.with(seat, incarnation, |peer, now| peer.saved(now, state.step));
                 }

@@ -1,5 +1,6 @@
 //! Tests of the real binary, and of the house rules. One test binary, so that it links once.
 
+mod attempts;
 mod bench;
 mod checkpoints;
 mod churn;

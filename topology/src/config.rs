@@ -19,7 +19,8 @@ pub struct Config {
     /// A side of a split run that has had no quorum for this long goes on as a fork. `None`: it waits for ever.
     pub fork_after: Option<Duration>,
     /// Tells this process from earlier ones with the same identity: a random number will do, or the nanoseconds of the
-    /// wall clock. A process that has forgotten what it promised must not be taken for the one that promised it.
+    /// wall clock. A process that has forgotten what it promised must not be taken for the one that promised it, nor a
+    /// run that it founds for one that was founded before.
     pub incarnation: u64,
     /// What the members reduce, and what they ask for: the view is changed if its plan is not the best any more. `None`:
     /// never for that.

@@ -50,7 +50,7 @@ impl ViewId {
 }
 
 /// Version of the membership view. Grows by one with each installed view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Generation(pub u64);
 
 impl Generation {

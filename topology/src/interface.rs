@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::id::{Digest, Generation, PeerId};
+use crate::lineage::Lineage;
 use crate::message::{Contact, Envelope, Evidence, Refusal};
 use crate::plan::Link;
 use crate::proposal::{Progress, Reason};
@@ -123,6 +124,8 @@ pub struct Resumption {
     pub view: View,
     /// The last committed step; the next one is reduced in this view.
     pub step: u64,
+    /// The lineage of the state after it: [`Progress::lineage`].
+    pub lineage: Lineage,
     /// What this member does first.
     pub catch_up: CatchUp,
     /// Members that need the replicated state after `step`. If there are any, keep a snapshot of it to serve them.

@@ -62,6 +62,7 @@ use crate::config::Config;
 use crate::error::Violation;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
 use crate::interface::{CatchUp, Event, Hold, Input, Output, Resumption, Timer};
+use crate::lineage::Root;
 use crate::message::{Body, Contact, Envelope, Evidence, MAX_MEMBERS};
 use crate::plan::Link;
 use crate::proposal::Progress;
@@ -127,8 +128,8 @@ impl Membership {
     /// The founder of a run. Its steps are held: at step 0 or at a checkpoint's.
     pub fn found(config: Config, run: RunId, me: Contact, progress: Progress, now: Time) -> Self {
         let mut founder = Self::new(config, run, me, progress, now);
-        let view = View::found(run, founder.me.peer);
-        founder.take_only_seat(view, progress.step, now);
+        let view = View::found(run, founder.me.peer).on_branch(founder.config.incarnation);
+        founder.take_only_seat(view, now);
         founder
     }
 
@@ -150,25 +151,28 @@ impl Membership {
             member.probe_later(now, contact.peer);
             member.learn(contact);
         }
-        let view = View::fork(run, member.me.peer, parent);
-        member.take_only_seat(view, progress.step, now);
+        let view = View::fork(run, member.me.peer, parent).on_branch(member.config.incarnation);
+        member.take_only_seat(view, now);
         member
     }
 
-    /// Takes the only seat of a view that nobody else has decided, after `step`.
-    fn take_only_seat(&mut self, view: View, step: u64, now: Time) {
-        self.seat = Some(Seat::new(view.clone(), None, &self.config, now));
+    /// Takes the only seat of a view that nobody else has decided.
+    fn take_only_seat(&mut self, view: View, now: Time) {
+        let mut seat = Seat::new(view.clone(), None, &self.config, now);
+        seat.root = Root::new(&view, self.progress.step, self.progress.lineage);
+        self.seat = Some(seat);
         self.persist(now);
         if self.config.min_members > 1 && self.progress.step < self.config.last_step {
             self.wait_for_members();
         } else {
-            self.resume(Resumption { view, step, catch_up: CatchUp::Current, syncing: Vec::new() });
+            let Progress { step, lineage, .. } = self.progress;
+            self.resume(Resumption { view, step, lineage, catch_up: CatchUp::Current, syncing: Vec::new() });
         }
     }
 
     /// A peer that wants to be a member and knows some. Its steps are held, at step 0.
     pub fn join(config: Config, run: RunId, me: Contact, members: Vec<Contact>, now: Time) -> Self {
-        let progress = Progress { step: 0, has_state: false, has_result: false };
+        let progress = Progress::default();
         let mut joiner = Self::new(config, run, me, progress, now);
         joiner.since = Some(now);
         joiner.asking = Some(Asking::new(now));
@@ -198,6 +202,7 @@ impl Membership {
             member.learn(contact);
         }
         let mut seat = Seat::new(record.view, record.origin, &member.config, now);
+        seat.root = record.root;
         let attempts = [record.promised, record.accepted.as_ref().map(|(ballot, _)| *ballot)];
         seat.attempt = attempts.into_iter().flatten().map(|ballot| ballot.attempt).max().unwrap_or(0);
         (seat.acceptor.promised, seat.acceptor.accepted) = (record.promised, record.accepted);
@@ -262,6 +267,11 @@ impl Membership {
     pub fn view(&self) -> Option<&View> {
         let seat = self.seat.as_ref().filter(|_| self.asking.is_none());
         seat.map(|seat| &seat.view)
+    }
+
+    /// Which of its checkpoints are of the branch that this member is on, if it is on any.
+    pub fn root(&self) -> Option<Root> {
+        self.seat.as_ref().map(|seat| seat.root)
     }
 
     /// Whether this member is still downloading the replicated state.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Violation;
 use crate::id::{Generation, PeerId};
+use crate::lineage::Lineage;
 use crate::message::{Contact, Evidence, MAX_MEMBERS};
 use crate::view::View;
 
@@ -28,6 +29,8 @@ pub struct Ballot {
 pub struct Progress {
     /// The last committed step; 0 before the first.
     pub step: u64,
+    /// That of the state after it.
+    pub lineage: Lineage,
     /// Whether it holds the replicated state after `step`. False while the state is still being downloaded.
     pub has_state: bool,
     /// Whether it holds the averaged result of `step`.
@@ -39,11 +42,13 @@ pub struct Progress {
 pub struct Resume {
     /// The last step that counts as committed; the next one is reduced in the new view.
     pub step: u64,
-    /// Members that hold the averaged result of `step`, sorted.
+    /// The lineage of the state after it that counts: [`Progress::lineage`].
+    pub lineage: Lineage,
+    /// Members that hold the averaged result of `step`, of this lineage, sorted.
     pub holders: Vec<PeerId>,
     /// Members that hold the replicated state after `step`, or will once they have applied its result. Sorted.
     pub donors: Vec<PeerId>,
-    /// Members that need the replicated state, sorted.
+    /// Members that need the replicated state, sorted: those that hold another one as well.
     pub syncing: Vec<PeerId>,
 }
 
@@ -56,8 +61,8 @@ pub struct Joiner {
     pub incarnation: u64,
     /// Its last committed step: 0 if it holds the run's initial state.
     pub step: u64,
-    /// The step of the replicated state that it still holds from a view that it was in.
-    pub state: Option<u64>,
+    /// Step and lineage of the replicated state that it still holds from a view that it was in.
+    pub state: Option<(u64, Lineage)>,
     /// The generation of the last view that it was in.
     pub generation: Generation,
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Violation;
 use crate::id::PeerId;
+use crate::lineage::Root;
 use crate::proposal::{Ballot, Proposal};
 use crate::view::View;
 
@@ -18,6 +19,8 @@ pub struct Record {
     pub view: View,
     /// What made that view, for those who have not heard of it; `None` if it is the founder's.
     pub origin: Option<Proposal>,
+    /// From where on what it has saved counts.
+    pub root: Root,
     /// The highest ballot that it promised.
     pub promised: Option<Ballot>,
     /// What it accepted last, and in which ballot.
@@ -25,19 +28,14 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether `me`, whose process is gone, may go on from the checkpoint of this step: the newest intact one that it has.
-    /// Without any it could compute the initial state, and others could not tell that from the state which they had come to.
-    ///
-    /// Whoever was to load a state has it once that state, or a later one, is on its disk. What it had before is of no use:
-    /// with others like it, it would outvote those who hold more.
-    pub fn can_go_on_from(&self, me: PeerId, checkpoint: Option<u64>) -> bool {
+    /// Whether `me`, whose process is gone, may go on from the initial state if it has no checkpoint that its [`Root`] admits:
+    /// others could not tell that from the state which they had come to.
+    pub fn can_begin_anew(&self, me: PeerId) -> bool {
         let resume = self.origin.as_ref().map(|origin| &origin.resume);
-        let least = resume.filter(|resume| resume.syncing.contains(&me)).map(|resume| resume.step);
         let accepted = self.accepted.as_ref().map(|(_, proposal)| &proposal.resume);
-        match checkpoint {
-            Some(step) => least.is_none_or(|least| least <= step),
-            None => least.is_none() && resume.into_iter().chain(accepted).all(|resume| resume.step == 0),
-        }
+        let is_syncing = resume.is_some_and(|resume| resume.syncing.contains(&me));
+        let mut resumed = resume.into_iter().chain(accepted).map(|resume| resume.step).chain([self.root.step]);
+        !is_syncing && resumed.all(|step| step == 0)
     }
 
     /// The canonical bytes (postcard).
@@ -68,6 +66,7 @@ impl Record {
 mod tests {
     use super::*;
     use crate::id::RunId;
+    use crate::lineage::Lineage;
     use crate::proposal::Resume;
 
     const ME: PeerId = PeerId([1; 32]);
@@ -76,28 +75,23 @@ mod tests {
     /// The record of a member of a view that went on after `step`, while `syncing` had yet to load the state.
     fn record(step: u64, syncing: &[PeerId]) -> Record {
         let view = View::found(RunId([7; 32]), OTHER).succeed([ME, OTHER]);
-        let resume = Resume { step, holders: Vec::new(), donors: vec![OTHER], syncing: syncing.to_vec() };
+        let (donors, lineage) = (vec![OTHER], Lineage::NONE);
+        let resume = Resume { step, lineage, holders: Vec::new(), donors, syncing: syncing.to_vec() };
         let (reasons, joiners) = (Vec::new(), Vec::new());
         let origin = Proposal { view: view.clone(), resume, reasons, joiners, promised: 1, of: 1 };
-        Record { view, origin: Some(origin), promised: None, accepted: None }
-    }
-
-    #[test]
-    fn a_member_that_was_loading_the_state_has_it_once_it_is_on_disk() {
-        let loading = record(57, &[ME]);
-        let holds = [None, Some(0), Some(40), Some(57), Some(60)].map(|step| loading.can_go_on_from(ME, step));
-        assert_eq!(holds, [false, false, false, true, true]);
-        assert!(record(57, &[OTHER]).can_go_on_from(ME, Some(40)), "what a member that took the steps had saved");
+        Record { view, origin: Some(origin), root: Root::default(), promised: None, accepted: None }
     }
 
     #[test]
     fn the_initial_state_counts_only_where_the_run_had_not_gone_past_it() {
         let founded = Record { origin: None, ..record(0, &[]) };
-        assert!(founded.can_go_on_from(ME, None) && record(0, &[]).can_go_on_from(ME, None));
-        assert!(!record(0, &[ME]).can_go_on_from(ME, None), "it came with another state");
-        assert!(!record(1, &[]).can_go_on_from(ME, None));
+        assert!(founded.can_begin_anew(ME) && record(0, &[]).can_begin_anew(ME));
+        assert!(!record(0, &[ME]).can_begin_anew(ME), "it came with another state");
+        assert!(!record(1, &[]).can_begin_anew(ME));
+        let rooted = Record { root: Root { step: 9, ..Root::default() }, ..founded.clone() };
+        assert!(!rooted.can_begin_anew(ME), "it began with a checkpoint");
         let next = record(9, &[]).origin.expect("it has one");
         let accepted = Some((Ballot { attempt: 1, proposer: OTHER }, next));
-        assert!(!Record { accepted, ..founded }.can_go_on_from(ME, None), "others were to go on after step 9");
+        assert!(!Record { accepted, ..founded }.can_begin_anew(ME), "others were to go on after step 9");
     }
 }

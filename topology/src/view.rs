@@ -24,6 +24,9 @@ pub struct View {
     pub run: RunId,
     /// Its version.
     pub generation: Generation,
+    /// The branch that it is on: a number of the branch or fork that its chain goes back to. Two machines may begin the same
+    /// settings, or one machine twice, and both sides of a split run may go on.
+    pub branch: u64,
     /// The view before it; `None` for a founder's first. The chain of parents shows a fork.
     pub parent: Option<ViewId>,
     /// Sorted, without duplicates, never empty.
@@ -44,6 +47,7 @@ impl View {
         Self {
             run,
             generation: Generation::FIRST,
+            branch: 0,
             parent: None,
             members: vec![founder],
             casting: founder,
@@ -61,6 +65,11 @@ impl View {
         Self { generation, parent, forked: true, ..Self::found(run, peer) }
     }
 
+    /// This view as the first one of a branch.
+    pub fn on_branch(self, branch: u64) -> Self {
+        Self { branch, ..self }
+    }
+
     /// The view that follows this one, with `members` in it.
     ///
     /// # Panics
@@ -76,6 +85,7 @@ impl View {
         Self {
             run: self.run,
             generation: self.generation.next(),
+            branch: self.branch,
             parent: Some(self.id()),
             members,
             casting,
@@ -259,6 +269,7 @@ mod tests {
         let others = [
             View { run: RunId([2; 32]), ..next.clone() },
             View { generation: Generation(3), ..next.clone() },
+            View { branch: 1, ..next.clone() },
             View { parent: None, ..next.clone() },
             first.succeed([5, 7].map(peer)),
         ];
@@ -283,7 +294,7 @@ mod tests {
         let members: Vec<PeerId> = many.collect();
         let first = members[0];
         let largest = View::found(RunId([1; 32]), first).succeed(members.clone());
-        let largest = View { generation: Generation(u64::MAX), ..largest };
+        let largest = View { generation: Generation(u64::MAX), branch: u64::MAX, ..largest };
         let largest = largest.with_severed(members[1..=MAX_SEVERED.min(MAX_MEMBERS - 1)].iter().map(|it| (first, *it)));
         assert!(largest.encode().len() <= MAX_VIEW_BYTES);
         assert_eq!(View::decode(&largest.encode()), Ok(largest));

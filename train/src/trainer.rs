@@ -22,7 +22,7 @@ use starling_collective::kernel;
 use starling_run::draft::{Draft, Space};
 use starling_run::state::{ReplicatedState, StateView};
 use starling_run::{Gradient, Manifest, ModelSpec, Optimizer, ResultRecord, Schema, contribution, initial};
-use starling_topology::{Digest, Ledger, PeerId, RunId};
+use starling_topology::{Digest, Ledger, Lineage, PeerId, RunId};
 
 use crate::batch::{Batch, Loader};
 use crate::data::Dataset;
@@ -77,6 +77,8 @@ pub struct Trainer {
     blocks: Vec<Block>,
     loss: CrossEntropyLoss,
     step: u64,
+    /// The view in which it was committed.
+    lineage: Lineage,
     /// Copies of the state share them until the next update.
     parameters: Arc<Vec<f32>>,
     optimizer: Optimizer,
@@ -129,6 +131,7 @@ impl Trainer {
             loader: Loader::new(open.device.clone()),
             inner: open.device,
             step: 0,
+            lineage: Lineage::NONE,
             parameters: Arc::new(parameters),
             draft: None,
             space: Space::default(),
@@ -149,6 +152,11 @@ impl Trainer {
     /// The last step applied; 0 before the first one.
     pub fn step(&self) -> u64 {
         self.step
+    }
+
+    /// The view in which that step was committed.
+    pub fn lineage(&self) -> Lineage {
+        self.lineage
     }
 
     /// How many steps the run takes.
@@ -308,6 +316,7 @@ impl Trainer {
         ReplicatedState {
             run: self.run,
             step: self.step,
+            lineage: self.lineage,
             parameters: self.parameters.clone(),
             moments: self.optimizer.moments().to_vec(),
             scalars: self.optimizer.scalars().to_vec(),
@@ -369,7 +378,7 @@ impl Trainer {
         self.forget_draft();
         self.optimizer = Optimizer::restore(spec, state.moments, state.scalars);
         self.parameters = state.parameters;
-        self.step = state.step;
+        (self.step, self.lineage) = (state.step, state.lineage);
         self.ledger = state.ledger;
         self.write_parameters();
         Ok(())

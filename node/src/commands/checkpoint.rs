@@ -55,16 +55,11 @@ impl Opened {
 }
 
 pub(super) fn list(context: &Context, flags: &DataDirFlag) -> Result<u8, CommandError> {
-    let with_signatures = |store: &CheckpointStore| {
-        Ok(store.list()?.into_iter().map(|info| (store.signed(&info), info)).collect::<Vec<_>>())
-    };
-    let checkpoints = open(context, flags)?.of_all_runs(with_signatures)?;
-    let value = || {
-        let list: Vec<Value> = checkpoints.iter().map(|(signed, info)| to_json(info, signed.as_ref())).collect();
-        json!({ "checkpoints": list })
-    };
-    let line = |(signed, info): &(Option<Signed>, CheckpointInfo)| format!("{}\n", describe(info, signed.as_ref()));
-    print(context.global.json, value, || checkpoints.iter().map(line).collect())?;
+    let listed = |store: &CheckpointStore| store.list()?.into_iter().map(|info| Listed::of(store, info)).collect();
+    let checkpoints: Vec<Listed> = open(context, flags)?.of_all_runs(listed)?;
+    let value = || json!({ "checkpoints": checkpoints.iter().map(Listed::to_json).collect::<Vec<_>>() });
+    let text = || checkpoints.iter().map(|listed| format!("{}\n", listed.describe())).collect();
+    print(context.global.json, value, text)?;
     Ok(EXIT_DONE)
 }
 
@@ -80,7 +75,7 @@ pub(super) fn verify(context: &Context, flags: &DataDirFlag) -> Result<u8, Comma
     };
     let text = || {
         let lines = verdicts.iter().map(|verdict| match &verdict.result {
-            Ok((info, signed)) => format!("whole    {}\n", describe(info, signed.as_ref())),
+            Ok(listed) => format!("whole    {}\n", listed.describe()),
             Err(error) => format!("damaged  step {}: {error}\n", verdict.step),
         });
         let lines: String = lines.collect();
@@ -127,21 +122,22 @@ fn open(context: &Context, flags: &DataDirFlag) -> Result<Opened, CommandError> 
 struct Judged {
     path: PathBuf,
     step: u64,
-    result: Result<(CheckpointInfo, Option<Signed>), String>,
+    result: Result<Listed, String>,
 }
 
 impl Judged {
     fn of(store: &CheckpointStore, verdict: Verdict) -> Self {
-        let result = verdict.result.map_err(|error| error.to_string()).and_then(|info| {
-            let signed = store.signed(&info);
-            let forged = signed.iter().flat_map(|signed| {
+        let listed = verdict.result.and_then(|info| Listed::of(store, info));
+        let result = listed.map_err(|error| error.to_string()).and_then(|listed| {
+            let forged = listed.signed.iter().flat_map(|signed| {
                 let message = signed.head.encode();
                 signed.signatures.iter().find(move |(peer, signature)| !has_signed(*peer, &message, signature))
             });
             match forged.map(|(peer, _)| to_libp2p(*peer)).next() {
-                None => Ok((info, signed)),
+                None => Ok(listed),
                 Some(peer) => {
-                    Err(format!("beside `{}`, the signature of peer {peer} is not its own", info.path.display()))
+                    let path = listed.info.path.display();
+                    Err(format!("beside `{path}`, the signature of peer {peer} is not its own"))
                 }
             }
         });
@@ -150,8 +146,8 @@ impl Judged {
 
     fn to_json(&self) -> Value {
         match &self.result {
-            Ok((info, signed)) => {
-                let mut value = to_json(info, signed.as_ref());
+            Ok(listed) => {
+                let mut value = listed.to_json();
                 value["whole"] = json!(true);
                 value
             }
@@ -160,35 +156,54 @@ impl Judged {
     }
 }
 
-fn describe(info: &CheckpointInfo, signed: Option<&Signed>) -> String {
-    let run = info.run.to_string();
-    let signers = signed.map_or(0, |signed| signed.signatures.len());
-    let stable = if is_stable(signed) { "stable" } else { "-" };
-    format!(
-        "step {:>8}  digest {}  {:>10}  {stable:>6}  signed by {signers}  run {}",
-        info.step,
-        info.digest,
-        format::bytes(info.bytes),
-        format::digest(&run)
-    )
+/// A checkpoint, who vouches for it, and whether its branch was left.
+#[derive(Debug)]
+struct Listed {
+    info: CheckpointInfo,
+    signed: Option<Signed>,
+    aside: bool,
 }
 
-fn is_stable(signed: Option<&Signed>) -> bool {
-    signed.is_some_and(|signed| signed.stable)
-}
+impl Listed {
+    fn of(store: &CheckpointStore, info: CheckpointInfo) -> Result<Self, CheckpointError> {
+        Ok(Self { signed: store.signed(&info), aside: store.is_put_aside(info.id)?, info })
+    }
 
-fn to_json(info: &CheckpointInfo, signed: Option<&Signed>) -> Value {
-    let signers = signed.iter().flat_map(|signed| &signed.signatures);
-    json!({
-        "step": info.step,
-        "digest": info.digest.to_string(),
-        "run": info.run.to_string(),
-        "id": info.id.to_string(),
-        "path": info.path,
-        "bytes": info.bytes,
-        "stable": is_stable(signed),
-        "signers": signers.map(|(peer, _)| to_libp2p(*peer).to_string()).collect::<Vec<_>>(),
-    })
+    fn is_stable(&self) -> bool {
+        self.signed.as_ref().is_some_and(|signed| signed.stable)
+    }
+
+    fn describe(&self) -> String {
+        let info = &self.info;
+        let run = info.run.to_string();
+        let signers = self.signed.as_ref().map_or(0, |signed| signed.signatures.len());
+        let stable = if self.is_stable() { "stable" } else { "-" };
+        let aside = if self.aside { "  put aside" } else { "" };
+        format!(
+            "step {:>8}  digest {}  {:>10}  {stable:>6}  signed by {signers}  run {}{aside}",
+            info.step,
+            info.digest,
+            format::bytes(info.bytes),
+            format::digest(&run)
+        )
+    }
+
+    fn to_json(&self) -> Value {
+        let info = &self.info;
+        let signers = self.signed.iter().flat_map(|signed| &signed.signatures);
+        json!({
+            "step": info.step,
+            "lineage": info.lineage.to_string(),
+            "digest": info.digest.to_string(),
+            "run": info.run.to_string(),
+            "id": info.id.to_string(),
+            "path": info.path,
+            "bytes": info.bytes,
+            "stable": self.is_stable(),
+            "put_aside": self.aside,
+            "signers": signers.map(|(peer, _)| to_libp2p(*peer).to_string()).collect::<Vec<_>>(),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -216,6 +231,7 @@ mod tests {
             let state = ReplicatedState {
                 run: RunId([run; 32]),
                 step,
+                lineage: starling_topology::Lineage::NONE,
                 parameters: vec![1.0].into(),
                 moments: vec![],
                 scalars: vec![],
@@ -243,6 +259,7 @@ mod tests {
         let state = ReplicatedState {
             run: RunId([1; 32]),
             step: 5,
+            lineage: starling_topology::Lineage::NONE,
             parameters: vec![1.0].into(),
             moments: vec![],
             scalars: vec![],
@@ -268,8 +285,8 @@ mod tests {
         let value = judge().to_json();
         assert_eq!((&value["stable"], &value["whole"]), (&json!(true), &json!(true)));
         assert_eq!(value["signers"], json!([signer.peer_id().to_string()]));
-        let (info, signed) = judge().result.expect("whole");
-        assert!(describe(&info, signed.as_ref()).contains("stable  signed by 1"));
+        let listed = judge().result.expect("whole");
+        assert!(listed.describe().contains("stable  signed by 1"));
 
         let forged = (peer(forger), signer.sign(&head.encode()));
         store.sign(&head, &view, &[forged], |_, _, _| true).expect("not looked at");

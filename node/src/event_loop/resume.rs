@@ -7,7 +7,7 @@ use starling_engine::Action;
 use starling_run::{ReplicatedState, ResultRecord};
 use starling_topology::plan::{Agreed, Bucket, loads};
 use starling_topology::view::MAX_COSTED;
-use starling_topology::{Generation, Hold, Input, PeerId, Resumption, Ring, View, heads};
+use starling_topology::{Generation, Hold, Input, Lineage, PeerId, Resumption, Ring, View, heads};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -54,6 +54,9 @@ impl EventLoop {
                 link.wait(self.config.max_stall / 2);
             }
         }
+        if let Some(root) = self.membership.root() {
+            self.desk.root_in(root);
+        }
         self.members = view.members().to_vec();
         self.tell_members();
         self.note_members(view);
@@ -78,16 +81,11 @@ impl EventLoop {
     /// Does what the member's way into its view asks for.
     fn follow(&mut self, action: Action) {
         match action {
-            Action::GoOn => {
-                if let Some(checkpoint) = self.recovered.take() {
-                    // What this member had saved after it is not what the run will be.
-                    self.desk.abandon(checkpoint);
-                }
-            }
+            Action::GoOn => {}
             Action::GoOnFromInitial => self.handle(Input::Synced),
             Action::FetchResult { number, step, from } => self.result = Some(self.fetch_result(number, step, from)),
-            Action::FetchState { number, generation, step, from } => {
-                self.state = Some(self.fetch_state(number, generation, step, from));
+            Action::FetchState { number, generation, step, lineage, from } => {
+                self.state = Some(self.fetch_state(number, generation, (step, lineage), from));
             }
             Action::Unable(reason) => self.unable(&reason),
         }
@@ -104,9 +102,6 @@ impl EventLoop {
     pub(super) fn on_state(&mut self, number: u64, state: Result<Box<ReplicatedState>, String>) {
         let entry = &mut self.entry;
         let action = self.exchange.act(|steps| entry.arrived(steps, number, state));
-        if action == Some(Action::GoOn) {
-            self.recovered = None;
-        }
         action.into_iter().for_each(|action| self.follow(action));
     }
 
@@ -228,7 +223,13 @@ impl EventLoop {
         }))
     }
 
-    fn fetch_state(&self, number: u64, generation: Generation, step: u64, donors: Vec<PeerId>) -> Fetch {
+    fn fetch_state(
+        &self,
+        number: u64,
+        generation: Generation,
+        (step, lineage): (u64, Lineage),
+        donors: Vec<PeerId>,
+    ) -> Fetch {
         tracing::info!(step, donors = donors.len(), "fetching the state");
         let (exchange, parameters) = (self.exchange.clone(), self.config.parameters);
         let idle = move || trainer::contribute_nothing(&exchange, parameters, number);
@@ -239,6 +240,7 @@ impl EventLoop {
             run: self.config.run,
             generation,
             step,
+            lineage,
             max_bytes: self.config.max_state_bytes,
             donors,
             stall: self.config.max_stall,

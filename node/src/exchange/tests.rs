@@ -1,7 +1,7 @@
 //! Contributions, results and their memory between the threads. What is committed when is tested with the steps themselves.
 
 use starling_engine::Entry;
-use starling_topology::{CatchUp, PeerId, RunId, View};
+use starling_topology::{CatchUp, Lineage, PeerId, Progress, RunId, View};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::*;
@@ -32,7 +32,7 @@ struct Thread {
 
 impl Thread {
     fn new() -> Self {
-        let exchange = Exchange::new(Steps::new(0, 9), 5);
+        let exchange = Exchange::new(Steps::new(0, Lineage::NONE, 9), 5);
         let (at, applied, drafted) = (Cursor::default(), Vec::new(), Vec::new());
         Self { exchange, entry: Entry::new(ME), at, applied, drafted, reduced_in: None }
     }
@@ -40,8 +40,9 @@ impl Thread {
     fn enter(&mut self, view: &View) -> Receiver<Operation> {
         let (operations, queue) = channel(1);
         let operations = Some(operations).filter(|_| view.members().len() > 1);
-        let step = self.exchange.progress().step;
-        let resumption = Resumption { view: view.clone(), step, catch_up: CatchUp::Current, syncing: Vec::new() };
+        let Progress { step, lineage, .. } = self.exchange.progress();
+        let catch_up = CatchUp::Current;
+        let resumption = Resumption { view: view.clone(), step, lineage, catch_up, syncing: Vec::new() };
         let snapshots = &mut starling_engine::Snapshots::default();
         assert_eq!(self.exchange.enter(&mut self.entry, snapshots, &resumption, operations), Action::GoOn);
         self.work();
@@ -53,7 +54,13 @@ impl Thread {
     }
 
     fn deliver(&self, step: u64) {
-        let record = ResultRecord { step, members: vec![ME, PeerId([2; 32])], mean: vec![0.0; 5] };
+        let record = ResultRecord {
+            step,
+            lineage: Lineage::NONE,
+            after: self.exchange.progress().lineage,
+            members: vec![ME, PeerId([2; 32])],
+            mean: vec![0.0; 5],
+        };
         self.exchange.act(|steps| steps.deliver(Arc::new(record))).expect("the next one");
     }
 
@@ -70,7 +77,6 @@ impl Thread {
                 Some(Next::Task(Task::Apply { result, reduced_in })) => {
                     self.reduced_in = reduced_in;
                     self.applied.push(result.step);
-                    self.at = Cursor::after(result.step);
                 }
                 Some(Next::Task(_)) => {}
             }

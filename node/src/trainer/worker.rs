@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use starling_collective::Feedback;
-use starling_engine::{ActiveView, Cursor};
+use starling_engine::{ActiveView, Cursor, DIGEST_EVERY, Saving};
 use starling_run::{Gradient, ResultRecord};
 use starling_topology::{Generation, ViewId};
 use starling_train::{StepReport, Trainer};
@@ -17,9 +17,6 @@ use crate::exchange::{Exchange, Next, Part, Task};
 use crate::report::Report;
 use crate::saver::Saver;
 
-/// All members compute the state's digest after every so many steps.
-const DIGEST_EVERY: u64 = 64;
-
 /// The thread's own data.
 pub(super) struct Worker {
     pub(super) at: Cursor,
@@ -30,6 +27,7 @@ pub(super) struct Worker {
     pub(super) company: Company,
     pub(super) events: mpsc::Sender<TrainerEvent>,
     pub(super) duties: Duties,
+    pub(super) saving: Saving,
     /// The local gradient, kept until its step is applied.
     pub(super) gradient: Arc<Gradient>,
     /// From where on it is there.
@@ -55,8 +53,8 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn run(mut self, mut saver: Saver) -> Totals {
-        let evaluate = match self.work(&mut saver) {
+    pub(super) fn run(mut self, saver: Saver) -> Totals {
+        let evaluate = match self.work(&saver) {
             Ok(evaluate) => evaluate,
             Err(error) => {
                 // The event loop outlives this thread except when it panics; then nobody needs the news.
@@ -69,7 +67,7 @@ impl Worker {
     }
 
     /// Does what comes next until told to stop; says whether to evaluate then.
-    fn work(&mut self, saver: &mut Saver) -> Result<bool, NodeError> {
+    fn work(&mut self, saver: &Saver) -> Result<bool, NodeError> {
         loop {
             let next = self.company.exchange.next(&mut self.at);
             self.busy.start();
@@ -82,23 +80,21 @@ impl Worker {
         }
     }
 
-    fn execute(&mut self, task: Task, saver: &mut Saver) -> Result<(), NodeError> {
+    fn execute(&mut self, task: Task, saver: &Saver) -> Result<(), NodeError> {
         match task {
             Task::Stop { .. } => {}
             Task::Load(state) => {
-                saver.abandon();
                 self.trainer.load(*state)?;
                 // The steps that it made up for are not those of this state.
                 self.feedback.iter_mut().for_each(Feedback::forget);
                 (self.began, self.contributed, self.kept) = (None, None, false);
                 self.journal.adopt(self.trainer.step() + 1);
-                self.at = Cursor::after(self.trainer.step());
             }
             Task::Synced => {
-                self.at.prepared = false;
                 let _ = self.events.blocking_send(TrainerEvent::Synced);
-                if self.duties.checkpoint_every > 0 {
-                    saver.offer(0, || self.trainer.state());
+                // Nobody else may have it much longer.
+                if self.saving.is_on() {
+                    saver.save(self.trainer.state());
                 }
             }
             Task::Finished => self.tell_finished(saver),
@@ -164,12 +160,7 @@ impl Worker {
     }
 
     /// Takes the step whose result this is, which was reduced here in the active view of this number, or not here.
-    fn apply(
-        &mut self,
-        record: &Arc<ResultRecord>,
-        reduced_in: Option<u64>,
-        saver: &mut Saver,
-    ) -> Result<(), NodeError> {
+    fn apply(&mut self, record: &Arc<ResultRecord>, reduced_in: Option<u64>, saver: &Saver) -> Result<(), NodeError> {
         let contributed = self.contributed.take().map(|since| since.elapsed());
         // Alone, there is nobody to wait for.
         let waited = contributed.filter(|_| record.members.len() > 1).unwrap_or_default();
@@ -179,7 +170,6 @@ impl Worker {
         if let Some(feedback) = &mut self.feedback {
             self.spare = feedback.settle(self.company.exchange.dropped(report.step));
         }
-        self.at = Cursor::after(report.step);
         self.totals.loss = Some(report.loss);
         let (generation, view) = self.company.exchange.view().unwrap_or((Generation(0), ViewId::NONE));
         self.pace.enter(generation);
@@ -195,7 +185,7 @@ impl Worker {
             }
         }
         self.journal.note(&report, (generation, view));
-        if is_due(report.step - 1, self.duties.checkpoint_every) {
+        if self.saving.is_due(report.step - 1) {
             // The run may begin anew from there, when all processes are gone.
             self.journal.flush();
         }
@@ -206,7 +196,7 @@ impl Worker {
         self.commit(&report, record.members.len(), saver)
     }
 
-    fn commit(&mut self, report: &StepReport, members: usize, saver: &mut Saver) -> Result<(), NodeError> {
+    fn commit(&mut self, report: &StepReport, members: usize, saver: &Saver) -> Result<(), NodeError> {
         let last = report.step >= self.trainer.steps();
         if last || self.pace.is_due() {
             let progress = self.pace.take(report, self.trainer.steps(), members);
@@ -215,8 +205,8 @@ impl Worker {
         if last {
             return Ok(());
         }
-        if is_due(report.step, self.duties.checkpoint_every) {
-            saver.offer(report.step / self.duties.checkpoint_every, || self.trainer.state());
+        if self.saving.takes(report.step, saver.is_busy()) {
+            saver.save(self.trainer.state());
         }
         if is_due(report.step, self.duties.evaluate_every) {
             self.evaluate()?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::{AsyncRead, AsyncWrite};
 use starling_run::snapshot::MAX_SNAPSHOT_MANIFEST_BYTES;
 use starling_run::{Assembly, ReplicatedState, SnapshotManifest};
-use starling_topology::{Digest, Generation, PeerId, RunId};
+use starling_topology::{Digest, Generation, Lineage, PeerId, RunId};
 
 use super::Request;
 use super::chunks::{self, MAX_DONORS, Question, Whole};
@@ -19,6 +19,8 @@ pub(crate) struct Wanted {
     /// The view that the joiner entered with.
     pub(crate) generation: Generation,
     pub(crate) step: u64,
+    /// Its lineage.
+    pub(crate) lineage: Lineage,
     /// No state of the run is longer, in bytes.
     pub(crate) max_bytes: u64,
     pub(crate) donors: Vec<PeerId>,
@@ -39,7 +41,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     Open: Future<Output = io::Result<S>> + Send + 'static,
 {
-    let Wanted { run, generation, step, max_bytes, mut donors, stall } = wanted;
+    let Wanted { run, generation, step, lineage, max_bytes, mut donors, stall } = wanted;
     donors.truncate(MAX_DONORS);
     let request = Request::Manifest { generation, step };
     // A donor takes its snapshot between two steps, and a step may take as long as a stall.
@@ -47,7 +49,7 @@ where
     let question = Question { request, longest: MAX_SNAPSHOT_MANIFEST_BYTES, stall, patience, grace: None };
     let read = move |bytes: &[u8]| {
         let manifest = SnapshotManifest::decode(bytes).map_err(io::Error::other)?;
-        let is_wanted = manifest.run == run && manifest.step == step;
+        let is_wanted = (manifest.run, manifest.step, manifest.lineage) == (run, step, lineage);
         if is_wanted { Ok(manifest) } else { Err(io::Error::other("it named another state")) }
     };
     let answers = chunks::manifests(&open, &donors, question, read).await;

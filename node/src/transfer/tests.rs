@@ -61,7 +61,15 @@ fn state(seed: f32) -> ReplicatedState {
     for step in 1..=STEP {
         ledger.commit(step, &[peer(1)], &[1]);
     }
-    ReplicatedState { run: RUN, step: STEP, parameters, moments: Vec::new(), scalars: Vec::new(), ledger }
+    ReplicatedState {
+        run: RUN,
+        step: STEP,
+        lineage: starling_topology::Lineage::NONE,
+        parameters,
+        moments: Vec::new(),
+        scalars: Vec::new(),
+        ledger,
+    }
 }
 
 /// A member that holds `state`.
@@ -80,7 +88,15 @@ async fn donor(state: &ReplicatedState) -> Arc<Snapshots> {
 
 fn wanted(donors: &[u8]) -> Wanted {
     let donors = donors.iter().map(|name| peer(*name)).collect();
-    Wanted { run: RUN, generation: GENERATION, step: STEP, max_bytes: 8 << 20, donors, stall: STALL }
+    Wanted {
+        run: RUN,
+        generation: GENERATION,
+        step: STEP,
+        lineage: starling_topology::Lineage::NONE,
+        max_bytes: 8 << 20,
+        donors,
+        stall: STALL,
+    }
 }
 
 fn connect(snapshots: Arc<Snapshots>) -> Stream {

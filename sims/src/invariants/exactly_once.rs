@@ -61,8 +61,8 @@ impl ExactlyOnce {
 mod tests {
     use super::*;
     use crate::contribution::{Cell, Contributions, gradient};
-    use starling_topology::Rank;
     use starling_topology::ledger::Ledger;
+    use starling_topology::{Lineage, Rank};
 
     fn peers() -> [PeerId; 2] {
         [PeerId([1; 32]), PeerId([2; 32])]
@@ -75,8 +75,14 @@ mod tests {
     fn check(counts: &[u32], divided: u32, sum: u64, speeds: &[u32]) -> Result<(), Broken> {
         let cell = Cell { bucket: 0, chunk: Rank(0), segment: 0 };
         let contributions = Contributions { counts: counts.to_vec(), divided, sum, speeds: speeds.to_vec() };
-        let record =
-            ResultRecord { step: 1, members: peers().to_vec(), cells: vec![(cell, contributions)], mean: vec![1.5] };
+        let record = ResultRecord {
+            step: 1,
+            lineage: Lineage { branch: 5, ..Lineage::NONE },
+            after: Lineage::NONE,
+            members: peers().to_vec(),
+            cells: vec![(cell, contributions)],
+            mean: vec![1.5],
+        };
         let after = State { step: 1, digest: Digest([9; 32]), ..before() };
         ExactlyOnce::default().committed(peers()[0], &before(), &record, &after)
     }

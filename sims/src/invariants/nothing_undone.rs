@@ -54,18 +54,30 @@ impl NothingUndone {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use starling_topology::{RunId, View};
+    use starling_topology::{Lineage, RunId, View};
 
     #[test]
     fn a_step_that_is_undone_is_noticed() {
         let (one, two) = (PeerId([1; 32]), PeerId([2; 32]));
         let first = View::found(RunId([0; 32]), one);
         let next = first.succeed([one, two]);
-        let at = |step| Progress { step, has_state: true, has_result: true };
-        let told = |step, catch_up| Resumption { view: next.clone(), step, catch_up, syncing: Vec::new() };
+        let at = |step| Progress { step, lineage: Lineage::NONE, has_state: true, has_result: true };
+        let told = |step, catch_up| Resumption {
+            view: next.clone(),
+            step,
+            lineage: Lineage::NONE,
+            catch_up,
+            syncing: Vec::new(),
+        };
         let entered = |resumption: &Resumption, progress| {
             let mut invariant = NothingUndone::default();
-            let begun = Resumption { view: first.clone(), step: 4, catch_up: CatchUp::Current, syncing: Vec::new() };
+            let begun = Resumption {
+                view: first.clone(),
+                step: 4,
+                lineage: Lineage::NONE,
+                catch_up: CatchUp::Current,
+                syncing: Vec::new(),
+            };
             invariant.entered(one, first.id(), &begun, at(4)).expect("it goes on where it stands");
             invariant.entered(one, next.id(), resumption, progress)
         };

@@ -112,7 +112,13 @@ mod tests {
         let first = View::found(RunId([0; 32]), peers[0]).succeed(peers);
         let mut next = first.succeed(peers);
         let mut invariant = StableSurvives::default();
-        let record = |view: &View| Record { view: view.clone(), origin: None, promised: None, accepted: None };
+        let record = |view: &View| Record {
+            view: view.clone(),
+            origin: None,
+            root: starling_topology::Root::default(),
+            promised: None,
+            accepted: None,
+        };
         invariant.wrote(&record(&first));
         invariant.wrote(&record(&next));
         let state = State { step: 4, digest: Digest([4; 32]), ..State::initial(Ledger::new(1, 9, 3)) };

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_engine::Found;
-use starling_topology::{Generation, PeerId, Time};
+use starling_topology::{Generation, Lineage, PeerId, Time};
 
 use super::{Effect, Peer};
 use crate::canary::Sabotage;
@@ -56,6 +56,7 @@ pub(super) struct Download {
     number: u64,
     generation: Generation,
     step: u64,
+    lineage: Lineage,
     asked: Asked,
     snapshot: Option<Snapshot>,
     chunks: Vec<Chunk>,
@@ -113,21 +114,22 @@ impl Peer {
         now: Time,
         number: u64,
         generation: Generation,
-        step: u64,
+        (step, lineage): (u64, Lineage),
         from: Vec<PeerId>,
     ) {
         self.reached = None;
         self.syncs = Some(number);
-        self.effects.push(Effect::Abandon);
         let asked = Asked::new(from, now);
         let chunks = Vec::new();
-        self.download = Some(Download { number, generation, step, asked, snapshot: None, chunks, missed: 0 });
+        self.download = Some(Download { number, generation, step, lineage, asked, snapshot: None, chunks, missed: 0 });
         self.ask(now);
     }
 
     pub(super) fn take_snapshot(&mut self, now: Time, from: PeerId, offered: Snapshot) {
         let Some(download) = &mut self.download else { return };
-        if download.asked.current() != Some(from) || offered.step != download.step {
+        if download.asked.current() != Some(from)
+            || (offered.step, offered.lineage) != (download.step, download.lineage)
+        {
             return;
         }
         if download.snapshot != Some(offered) {
@@ -172,7 +174,9 @@ impl Peer {
     pub(super) fn give_snapshot(&mut self, to: PeerId, generation: Generation, step: u64) {
         let chunks = self.workload.chunks;
         let answer = match self.snapshots.after(generation, step) {
-            Found::Here(state) => Message::Snapshot(Snapshot { step, digest: state.digest, chunks }),
+            Found::Here(state) => {
+                Message::Snapshot(Snapshot { step, lineage: state.lineage, digest: state.digest, chunks })
+            }
             // Later it may be there.
             Found::Later | Found::Nothing => Message::NotHeld,
         };
@@ -180,8 +184,11 @@ impl Peer {
     }
 
     pub(super) fn give_chunk(&mut self, to: PeerId, of: Snapshot, index: u32) {
-        let held =
-            self.snapshots.iter().find(|state| (state.step, state.digest) == (of.step, of.digest)).map(Rc::clone);
+        let held = self
+            .snapshots
+            .iter()
+            .find(|state| (state.step, state.lineage, state.digest) == (of.step, of.lineage, of.digest))
+            .map(Rc::clone);
         let answer = match held {
             Some(state) => {
                 self.donor.served += 1;

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use starling_topology::{Event, PeerId, Progress, Record, Resumption, Time, Timer, ViewId};
+use starling_topology::{Event, PeerId, Progress, Record, Resumption, Root, Time, Timer, ViewId};
 
 use crate::invariants::{Broken, Settled};
 use crate::message::Message;
@@ -23,8 +23,8 @@ pub enum Effect {
     Compute(u64),
     /// Write this record to the disk, and say [`Peer::persisted`](super::Peer::persisted) or [`Peer::not_persisted`](super::Peer::not_persisted).
     Persist(Rc<Record>),
-    /// Checkpoints so far belong to a branch that was left.
-    Abandon,
+    /// Checkpoints that this one does not admit belong to a branch that was left.
+    Root(Root),
     /// Write this state to the disk, some time.
     Save(Rc<State>),
     /// It goes on in a view.

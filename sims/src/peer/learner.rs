@@ -3,12 +3,13 @@
 use std::rc::Rc;
 
 use starling_collective::Feedback;
-use starling_engine::{Cursor, Task, Turnout};
+use starling_engine::{Cursor, Saving, Task, Turnout};
 use starling_topology::{Input, PeerId, Time, ViewId};
 
 use super::{Commit, Effect, Peer};
 use crate::canary::Sabotage;
 use crate::state::{ResultRecord, State};
+use crate::workload::Workload;
 
 /// Where the learner stands.
 #[derive(Debug)]
@@ -21,6 +22,9 @@ pub(super) struct Learner {
     /// The number of the gradient on its way: one that was dropped is not taken for the one that replaced it.
     pub(super) computing: Option<u64>,
     computations: u64,
+    saves: Saving,
+    /// States that are on their way to the disk.
+    writing: usize,
     /// Whether it waits for the disk to have the last state.
     pub(super) saving: bool,
     /// The step of the newest state that was written, or tried to.
@@ -28,10 +32,19 @@ pub(super) struct Learner {
 }
 
 impl Learner {
-    pub(super) fn new(state: Option<Rc<State>>, feedback: Option<Feedback>) -> Self {
+    pub(super) fn new(state: Option<Rc<State>>, workload: &Workload) -> Self {
         let saved = state.as_ref().map(|state| state.step);
-        let cursor = Cursor::after(saved.unwrap_or(0));
-        Self { cursor, state, feedback, computing: None, computations: 0, saving: false, saved }
+        Self {
+            cursor: Cursor::after(saved.unwrap_or(0)),
+            state,
+            feedback: workload.feedback(),
+            computing: None,
+            computations: 0,
+            saves: Saving::new(workload.checkpoint_every),
+            writing: 0,
+            saving: false,
+            saved,
+        }
     }
 }
 
@@ -48,6 +61,7 @@ impl Peer {
     /// A state was written to the disk, or had no room there.
     pub(super) fn take_saved(&mut self, now: Time, step: u64) {
         self.learner.saved = self.learner.saved.max(Some(step));
+        self.learner.writing = self.learner.writing.saturating_sub(1);
         if self.learner.saving {
             self.learner.saving = false;
             self.finish(now);
@@ -63,7 +77,6 @@ impl Peer {
                 Task::Stop { .. } => return,
                 Task::Load(state) => self.load(state),
                 Task::Synced => {
-                    self.learner.cursor.prepared = false;
                     self.save();
                     self.input(now, Input::Synced);
                 }
@@ -125,6 +138,7 @@ impl Peer {
 
     fn save(&mut self) {
         let state = self.learner.state.clone();
+        self.learner.writing += usize::from(state.is_some());
         self.effects.extend(state.map(Effect::Save));
     }
 
@@ -132,7 +146,6 @@ impl Peer {
         self.effects.push(Effect::Loaded(Rc::clone(&state)));
         // The steps that it made up for are not those of this state.
         self.learner.feedback.iter_mut().for_each(Feedback::forget);
-        self.learner.cursor = Cursor::after(state.step);
         self.hold_state(state);
     }
 
@@ -152,7 +165,6 @@ impl Peer {
         let step = after.step;
         self.settle(record);
         self.reduced_in = self.reduced_in.split_off(&step);
-        self.learner.cursor = Cursor::after(step);
         let digest = after.digest;
         self.learner.state = Some(after);
         if record.speeds().iter().all(|speed| *speed > 0) {
@@ -161,7 +173,8 @@ impl Peer {
         if self.workload.compares(step) {
             self.input(now, Input::Digest { step, digest });
         }
-        if step.is_multiple_of(self.workload.checkpoint_every) {
+        let is_busy = self.learner.writing > 0;
+        if self.learner.saves.takes(step, is_busy) {
             self.save();
         }
     }

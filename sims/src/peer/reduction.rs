@@ -6,7 +6,7 @@ use starling_collective::{
     self as collective, Buffer, Execution, Layout, Onward, OperationKey, Schedule, SegmentHeader, Violation, Workspace,
 };
 use starling_engine::ActiveView;
-use starling_topology::{PeerId, Rank, Ring, Time, View, ViewId};
+use starling_topology::{Lineage, PeerId, Rank, Ring, Time, View, ViewId};
 
 use super::{Effect, Peer};
 use crate::buffer::{Counted, Parcel};
@@ -254,7 +254,9 @@ impl Peer {
         self.spare = spare;
         let (mean, dropped) = workspace.finish();
         self.booked.end(place.id, step, dropped);
-        let record = ResultRecord { step, members: place.view.members().to_vec(), cells, mean };
+        let (lineage, after) = (Lineage::of(&place.view), self.steps.progress().lineage);
+        let members = place.view.members().to_vec();
+        let record = ResultRecord { step, lineage, after, members, cells, mean };
         Some((place.id, self.commits.borrow().share(record)))
     }
 

@@ -63,14 +63,12 @@ impl World {
                 self.hosts[seat].storing = Some(Rc::clone(&record));
                 self.queue.push(self.now + takes, Happening::Stores(seat, incarnation, record));
             }
-            Effect::Abandon => {
-                self.hosts[seat].disk.abandon_checkpoints();
-                self.hosts[seat].branch += 1;
-            }
+            Effect::Root(root) => self.hosts[seat].root = root,
             Effect::Save(state) => {
-                let takes = self.rng.spread(100, 400_000);
-                let branch = self.hosts[seat].branch;
-                self.queue.push(self.now + takes, Happening::Saved(seat, incarnation, branch, state));
+                // One after the other.
+                let host = &mut self.hosts[seat];
+                host.saves_until = host.saves_until.max(self.now) + self.rng.spread(100, 400_000);
+                self.queue.push(host.saves_until, Happening::Saved(seat, incarnation, state));
             }
             Effect::Entered(entry) => self.entered(seat, &entry),
             Effect::Loaded(state) => {
@@ -206,7 +204,7 @@ impl World {
         self.damaged |= rotten;
         let host = &mut self.hosts[seat];
         let before = LastCheckpoint::good(&host.disk);
-        let full = checkpoints::save(&mut host.disk, state, rotten, self.sabotage).is_err();
+        let full = checkpoints::save(&mut host.disk, host.root, state, rotten, self.sabotage).is_err();
         if host.disk.holds(state.step, state.digest) {
             self.invariants.stable_survives.saved(host.name(), state);
         }
@@ -237,6 +235,7 @@ impl World {
         self.mark(seat, What::Enters(view.generation.0));
         self.views.insert(id, forks);
         self.invariants.no_split_brain.entered(view, step, forks);
+        self.invariants.own_branch.entered(name, &entry.resumption, !entry.progress.has_state);
         // Once a disk has lost something, it can't be told any more what its peer would have said.
         let comes_back = self.hosts.iter().filter(|host| host.is_in_the_run() && !self.damaged);
         let holds = |step, digest| move |host: &&Host| host.disk.holds(step, digest);
@@ -267,6 +266,7 @@ impl World {
             invariants.no_split_brain.committed(name, id, step),
         ];
         invariants.stable_survives.committed(id, after);
+        invariants.own_branch.committed(before, after);
         invariants.every_sample_once.committed(before, record, after);
         let highest = invariants.progress.committed(self.now, step);
         held.into_iter().for_each(|held| self.breaks(held));

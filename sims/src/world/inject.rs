@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use starling_topology::{Config, Contact, Membership, PeerId, Progress, Time};
+use starling_topology::{Config, Contact, Membership, PeerId, Progress, Root, Time};
 
 use super::{Happening, RUN, World};
 use crate::canary::Sabotage;
@@ -167,23 +167,21 @@ impl World {
         {
             (record.promised, record.accepted) = (None, None);
         }
-        let mut disk = host.disk.clone();
-        if self.sabotage == Some(Sabotage::RevivesAbandoned) {
-            disk.revive_checkpoints();
-        }
+        let disk = host.disk.clone();
         let initial = self.workload.ledger();
         let config = Config { incarnation: u64::from(self.hosts[seat].incarnation), ..self.config.clone() };
         let mut file = None;
-        let (machine, state) = match record {
+        let (machine, mut state) = match record {
             Some(record) => {
                 let (state, saved) = checkpoints::found(&disk, (me.peer, &record), initial, self.sabotage);
                 file = saved;
-                let step = state.as_ref().map_or(0, |state| state.step);
-                let progress = Progress { step, has_state: state.is_some(), has_result: false };
+                let before = Progress { has_state: state.is_some(), ..Progress::default() };
+                let after = |state: &State| Progress { step: state.step, lineage: state.lineage, ..before };
+                let progress = state.as_ref().map_or(before, after);
                 (Membership::recover(config, RUN, me.clone(), record, contacts, progress, now), state)
             }
             None => {
-                let progress = Progress { step: 0, has_state: true, has_result: false };
+                let progress = Progress { has_state: true, ..Progress::default() };
                 let machine = if founds {
                     Membership::found(config, RUN, me.clone(), progress, now)
                 } else {
@@ -201,11 +199,20 @@ impl World {
             let actual = self.hosts[seat].disk.checkpoints().get(&state.step).unwrap_or(file);
             let held = self.invariants.verified_checkpoints.loaded(me.peer, actual, state);
             self.breaks(held);
+            let held = self.invariants.own_branch.loaded(me.peer, state);
+            self.breaks(held);
+        }
+        if let Some(state) = &mut state
+            && self.sabotage == Some(Sabotage::MistakesLineage)
+            && file.is_some()
+        {
+            state.digest.0[0] ^= 1;
         }
         self.begins_anew(seat);
         let host = &mut self.hosts[seat];
         self.running += usize::from(!host.started);
-        (host.started, host.off, host.gave_up) = (true, false, false);
+        (host.started, host.off, host.gave_up, host.saves_until) = (true, false, false, Time::ZERO);
+        host.root = host.disk.record().map_or(Root::default(), |record| record.root);
         let start = Start {
             commits: Rc::clone(&self.commits),
             contact: me,

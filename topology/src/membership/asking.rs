@@ -47,7 +47,7 @@ impl Membership {
             let generation = self.seat.as_ref().map_or(Generation(0), |seat| seat.view.generation);
             let (contact, step, incarnation) = (self.me.clone(), self.reached, self.config.incarnation);
             let held = self.seat.is_some() && self.synced && self.steps == Steps::Held;
-            let state = held.then_some(self.progress.step);
+            let state = held.then_some((self.progress.step, self.progress.lineage));
             self.send(peer, Body::Join(Joiner { contact, incarnation, step, state, generation }));
         }
         self.set_timer(Timer::Join, now + interval);

@@ -7,6 +7,7 @@ use super::{Membership, Steps};
 use crate::error::Violation;
 use crate::id::PeerId;
 use crate::interface::{CatchUp, Event, Resumption};
+use crate::lineage::Root;
 use crate::message::{Body, Contact, Evidence, MAX_MEMBERS};
 use crate::proposal::{Ballot, Joiner, Progress, Proposal, Reason, Resume};
 use crate::time::Time;
@@ -76,6 +77,7 @@ impl Membership {
             || proposal.resume.step >= self.config.last_step;
         let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config, now);
         seat.syncing = proposal.resume.syncing.iter().copied().collect();
+        seat.root = old.as_ref().map_or(Root::default(), |old| old.root);
         if let Some(old) = old.filter(|_| !joins) {
             seat.inherit(old, me);
         }
@@ -90,6 +92,8 @@ impl Membership {
         self.seat = Some(seat);
         self.note_measured();
         self.asking = None;
+        let catch_up = self.catch_up(&proposal.resume, joins).filter(|_| !outdated);
+        self.root_in(&proposal, catch_up.as_ref(), joins, recovering);
         self.persist(now);
         self.note_losses(now, &proposal); // First: the contacts of the lost stay.
         self.learn_all(now, contacts, &proposal);
@@ -109,15 +113,17 @@ impl Membership {
         if outdated {
             self.look_for_others(now);
         }
-        let catch_up = self.catch_up(&proposal.resume, joins).filter(|_| !outdated);
         if joins {
             self.digests.clear();
             // What we hold does not count here, but if the others go on from it.
             let counts = catch_up == Some(CatchUp::Current);
-            let step = if counts { proposal.resume.step } else { 0 };
+            let Resume { step, lineage, .. } = proposal.resume;
             self.synced = counts;
             self.downloading = false; // Not before the driver is told to.
-            self.progress = Progress { step, has_state: counts, has_result: false };
+            self.progress = match counts {
+                true => Progress { step, lineage, has_state: true, has_result: false },
+                false => Progress::default(),
+            };
         }
         if proposal.view.members().len() < self.config.min_members && !is_over {
             self.wait_for_members();
@@ -133,14 +139,27 @@ impl Membership {
 
     /// Whether we hold what others are to get from us.
     fn gives_what(&self, resume: &Resume) -> bool {
-        let (me, Progress { step, has_state, has_result }) = (self.me.peer, self.progress);
-        let has_result = has_result && step == resume.step;
-        let has_state = has_state && (step == resume.step || step.checked_add(1) == Some(resume.step));
+        let (me, Progress { step, lineage, has_state, has_result }) = (self.me.peer, self.progress);
+        let is_there = (step, lineage) == (resume.step, resume.lineage);
+        let has_result = has_result && is_there;
+        let has_state = has_state && (is_there || step.checked_add(1) == Some(resume.step));
         (has_result || !resume.holders.contains(&me)) && (has_state || !resume.donors.contains(&me))
     }
 
+    /// What this member has saved so far counts in its new view, unless it comes from elsewhere, is to load another state, or
+    /// came back with less than it may once have had.
+    fn root_in(&mut self, proposal: &Proposal, catch_up: Option<&CatchUp>, joins: bool, recovering: bool) {
+        let Resume { step, lineage, .. } = proposal.resume;
+        let Some(seat) = &mut self.seat else { return };
+        if joins || matches!(catch_up, Some(CatchUp::State { .. })) {
+            seat.root = Root::new(&seat.view, step, lineage);
+        } else if recovering && catch_up.is_some() {
+            seat.root = seat.root.cut(&seat.view, self.progress.step);
+        }
+    }
+
     fn go_on(&mut self, proposal: Proposal, catch_up: CatchUp) {
-        let Resume { step, syncing, .. } = proposal.resume;
+        let Resume { step, lineage, syncing, .. } = proposal.resume;
         self.reached = step;
         if matches!(catch_up, CatchUp::State { .. }) {
             self.synced = false;
@@ -148,7 +167,7 @@ impl Membership {
             self.digests.clear();
         }
         let announce = self.synced;
-        self.resume(Resumption { view: proposal.view, step, catch_up, syncing });
+        self.resume(Resumption { view: proposal.view, step, lineage, catch_up, syncing });
         if announce {
             self.tell_synced(); // The state came while the decree was under way.
         }
@@ -181,16 +200,17 @@ impl Membership {
         let reached = |peers: &[PeerId]| -> Vec<PeerId> {
             peers.iter().copied().filter(|peer| *peer != me && !apart(*peer)).collect()
         };
-        let step = self.progress.step;
+        let Progress { step, lineage, .. } = self.progress;
+        let is_there = step == resume.step && lineage == resume.lineage;
         let needs_state = resume.syncing.binary_search(&me).is_ok();
         // Whoever has joined a view that waited for members does not download yet.
         let idle = needs_state && !self.synced && !self.downloading;
         if joins && !needs_state {
-            return (resume.step == 0 || (self.synced && step == resume.step)).then_some(CatchUp::Current);
+            return (resume.step == 0 || (self.synced && is_there)).then_some(CatchUp::Current);
         }
         if !joins && !idle {
             // Who is downloading the state goes on with that, and may have it by now.
-            if step == resume.step {
+            if is_there {
                 return Some(CatchUp::Current);
             }
             if step.checked_add(1) == Some(resume.step) && !resume.holders.is_empty() {

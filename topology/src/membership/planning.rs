@@ -1,10 +1,12 @@
 //! What a proposer proposes if it is free to choose: a pure function of the promises that it holds.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::hearsay::Hearsay;
 use super::rows::Rows;
-use crate::id::{Generation, PeerId};
+use crate::id::{Generation, PeerId, ViewId};
+use crate::lineage::Lineage;
 use crate::message::Evidence;
 use crate::proposal::{Joiner, MAX_REASONS, MAX_SOURCES, Progress, Proposal, Reason, Resume};
 use crate::ring::ring_around;
@@ -55,21 +57,29 @@ impl Question<'_> {
             let is_steady = |promised: &Promised| !promised.recovering && promised.progress.step >= self.least;
             self.promises.get(peer).is_some_and(is_steady)
         };
-        if !staying.iter().any(|(peer, progress)| progress.has_state && steady(peer)) {
-            // Whoever alone holds the newest state can't leave yet, and is welcome even if it comes back from a record.
-            let can_stay = |peer: &PeerId, promised: &Promised| match self.excluded.get(peer) {
-                None => true,
-                Some(Evidence::Restarted | Evidence::Elsewhere) => promised.recovering,
-                Some(_) => false,
-            };
-            let holder = self
-                .promises
-                .iter()
-                .filter(|(peer, promised)| promised.progress.has_state && can_stay(peer, promised))
-                .max_by_key(|(peer, promised)| (promised.progress.step, std::cmp::Reverse(**peer)));
-            let newest = staying.values().filter(|progress| progress.has_state).map(|progress| progress.step).max();
+        // Whoever alone holds the newest state can't leave yet, and is welcome even if it comes back from a record.
+        let can_stay = |peer: &PeerId, promised: &Promised| match self.excluded.get(peer) {
+            None => true,
+            Some(Evidence::Restarted | Evidence::Elsewhere) => promised.recovering,
+            Some(_) => false,
+        };
+        let holders =
+            || self.promises.iter().filter(|(peer, promised)| promised.progress.has_state && can_stay(peer, promised));
+        let newest = |promised: &Promised, peer: PeerId| (promised.progress.step, Reverse(peer));
+        if staying.iter().any(|(peer, progress)| progress.has_state && steady(peer)) {
+            // A step that was committed in this view counts, also if all who took it have died since.
+            let (id, reached) = (self.view.id(), staying.values().map(|progress| progress.step).max());
+            let ahead =
+                |promised: &Promised| promised.progress.lineage.view == id && Some(promised.progress.step) > reached;
+            let holder = holders().filter(|(_, promised)| ahead(promised));
+            if let Some((peer, promised)) = holder.max_by_key(|(peer, promised)| newest(promised, **peer)) {
+                staying.insert(*peer, promised.progress);
+            }
+        } else {
+            let holder = holders().max_by_key(|(peer, promised)| newest(promised, **peer));
+            let reached = staying.values().filter(|progress| progress.has_state).map(|progress| progress.step).max();
             match holder {
-                Some((_, promised)) if Some(promised.progress.step) <= newest => {}
+                Some((_, promised)) if Some(promised.progress.step) <= reached => {}
                 Some((peer, promised)) => drop(staying.insert(*peer, promised.progress)),
                 None => drop(self.donor?),
             }
@@ -78,7 +88,7 @@ impl Question<'_> {
         let (severed, resume) = loop {
             let severed = self.sever(&mut staying);
             let resume = donor.map_or_else(
-                || resume(&staying, &self.candidates),
+                || resume(self.view.id(), &staying, &self.candidates),
                 |donor| resume_from(donor, &staying, &self.candidates),
             );
             match stranded(&staying, &severed, &resume) {
@@ -163,18 +173,20 @@ impl Question<'_> {
 }
 
 /// The highest step that the members can go on from, and who helps whom to get there.
-fn resume(staying: &BTreeMap<PeerId, Progress>, candidates: &[Joiner]) -> Resume {
+fn resume(view: ViewId, staying: &BTreeMap<PeerId, Progress>, candidates: &[Joiner]) -> Resume {
     let full = staying.values().filter(|progress| progress.has_state).map(|progress| progress.step);
     let stated = full.max().unwrap_or(0);
     // A member that is still syncing may be the only one left that has reduced the last step.
     let ahead = staying.values().any(|progress| progress.has_result && stated.checked_add(1) == Some(progress.step));
     let step = stated.saturating_add(u64::from(ahead));
-    let holds = |progress: &Progress| progress.step == step && progress.has_result;
+    let lineage = lineage(view, staying, step, ahead);
+    let is_there = |progress: &Progress| progress.step == step && progress.lineage == lineage;
+    let holds = |progress: &Progress| is_there(progress) && progress.has_result;
     let holders: BTreeSet<PeerId> =
         staying.iter().filter(|(_, progress)| holds(progress)).map(|(peer, _)| *peer).take(MAX_SOURCES).collect();
     let reaches = |progress: &Progress| {
         progress.has_state
-            && (progress.step == step || (progress.step.checked_add(1) == Some(step) && !holders.is_empty()))
+            && (is_there(progress) || (progress.step.checked_add(1) == Some(step) && !holders.is_empty()))
     };
     let mut donors: Vec<(bool, PeerId)> = staying
         .iter()
@@ -190,10 +202,23 @@ fn resume(staying: &BTreeMap<PeerId, Progress>, candidates: &[Joiner]) -> Resume
     let syncing: BTreeSet<PeerId> = behind.chain(joining).collect();
     Resume {
         step,
+        lineage,
         holders: holders.into_iter().collect(),
         donors: donors.into_iter().collect(),
         syncing: syncing.into_iter().collect(),
     }
+}
+
+/// Of the lineages in which members hold the state after `step`, or its result if nobody `ahead` holds the state: that of the
+/// view that ends, as no other was committed by its members; else the one of most members; of several, the lowest.
+fn lineage(view: ViewId, staying: &BTreeMap<PeerId, Progress>, step: u64, ahead: bool) -> Lineage {
+    let counts = |progress: &&Progress| if ahead { progress.has_result } else { progress.has_state };
+    let mut members: BTreeMap<Lineage, usize> = BTreeMap::new();
+    for progress in staying.values().filter(|progress| progress.step == step).filter(counts) {
+        *members.entry(progress.lineage).or_default() += 1;
+    }
+    let most = members.into_iter().max_by_key(|(lineage, count)| (lineage.view == view, *count, Reverse(*lineage)));
+    most.map_or(Lineage::NONE, |(lineage, _)| lineage)
 }
 
 /// All go on from what a joiner still holds of an earlier view.
@@ -201,8 +226,8 @@ fn resume_from(donor: &Joiner, staying: &BTreeMap<PeerId, Progress>, candidates:
     let donors = vec![donor.contact.peer];
     let all = staying.keys().copied().chain(candidates.iter().map(|candidate| candidate.contact.peer));
     let syncing: BTreeSet<PeerId> = all.filter(|peer| !donors.contains(peer)).collect();
-    let step = donor.state.unwrap_or_default();
-    Resume { step, holders: Vec::new(), donors, syncing: syncing.into_iter().collect() }
+    let (step, lineage) = donor.state.unwrap_or((0, Lineage::NONE));
+    Resume { step, lineage, holders: Vec::new(), donors, syncing: syncing.into_iter().collect() }
 }
 
 /// A member that needs the state, or the last result, and can reach nobody who has it: it would be of no use.

@@ -10,6 +10,7 @@ use super::standstill::Standstill;
 use crate::config::Config;
 use crate::failure_detector::FailureDetector;
 use crate::id::{Digest, PeerId, ViewId};
+use crate::lineage::Root;
 use crate::message::{Evidence, Standing};
 use crate::plan::Link;
 use crate::proposal::{Ballot, Proposal};
@@ -33,6 +34,8 @@ pub(super) struct Seat {
     precedence: Vec<PeerId>,
     /// What made the view; kept for those who have not heard of it.
     pub(super) origin: Option<Proposal>,
+    /// From where on what this member has saved counts.
+    pub(super) root: Root,
     /// Too few members: steps are held until more have joined.
     pub(super) waiting: bool,
     pub(super) recovering: Option<Recovering>,
@@ -152,6 +155,7 @@ impl Seat {
             precedence: precedence(&view),
             view,
             origin,
+            root: Root::default(),
             waiting: false,
             recovering: None,
             acceptor: Acceptor::new(),
@@ -180,7 +184,7 @@ impl Seat {
 
     pub(super) fn record(&self) -> Record {
         let (promised, accepted) = (self.acceptor.promised, self.acceptor.accepted.clone());
-        Record { view: self.view.clone(), origin: self.origin.clone(), promised, accepted }
+        Record { view: self.view.clone(), origin: self.origin.clone(), root: self.root, promised, accepted }
     }
 
     pub(super) fn standing(&self, step: u64) -> Standing {

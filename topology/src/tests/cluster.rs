@@ -106,7 +106,7 @@ impl Cluster {
     // --- what a test does ---------------------------------------------------------------------------------------
 
     pub(super) fn found(&mut self, founder: PeerId) {
-        let progress = Progress { step: 0, has_state: true, has_result: false };
+        let progress = Progress { has_state: true, ..Progress::default() };
         let machine = Membership::found(self.config.clone(), RUN, contact(founder), progress, self.now);
         self.add(founder, Peer::new(machine, progress, Some(START)));
     }
@@ -124,7 +124,7 @@ impl Cluster {
         let contacts = self.peers.keys().copied().map(contact).collect();
         let record = before.record.clone().expect("members have records");
         let state = before.state.expect("a member with a checkpoint");
-        let progress = Progress { step: before.step, has_state: true, has_result: false };
+        let progress = Progress { step: before.step, lineage: before.lineage, has_state: true, has_result: false };
         let now = self.now;
         self.config.incarnation += 1;
         let machine = Membership::recover(self.config.clone(), RUN, contact(name), record, contacts, progress, now);
@@ -140,7 +140,7 @@ impl Cluster {
         let contacts = self.peers.keys().copied().map(contact).collect();
         let parent = before.record.as_ref().map(|record| (record.view.generation, record.view.id()));
         let state = before.state.expect("a member with a checkpoint");
-        let progress = Progress { step: before.step, has_state: true, has_result: false };
+        let progress = Progress { step: before.step, lineage: before.lineage, has_state: true, has_result: false };
         self.config.incarnation += 1;
         let machine = Membership::fork(self.config.clone(), RUN, contact(name), parent, contacts, progress, self.now);
         self.add(name, Peer::new(machine, progress, Some(state)));

@@ -162,7 +162,7 @@ fn a_row_is_told_when_it_changes_and_no_more_than_once_a_beat() {
 #[test]
 fn a_founder_alone_never_replans() {
     let config = Config { reduced: Some((Wish::Auto, BUCKET)), ..Config::default() };
-    let progress = Progress { step: 0, has_state: true, has_result: false };
+    let progress = Progress { has_state: true, ..Progress::default() };
     let mut machine = Membership::found(config, RUN, contact(peer(1)), progress, Time::ZERO);
     for second in 0..100 {
         let now = Time::ZERO + Duration::from_secs(second);

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    CatchUp, Digest, Event, Hold, Membership, PeerId, Progress, Record, Resumption, Time, Timer, View, ViewId,
+    CatchUp, Digest, Event, Hold, Lineage, Membership, PeerId, Progress, Record, Resumption, Time, Timer, View, ViewId,
 };
 
 /// What a step came to: which view reduced it.
@@ -21,6 +21,8 @@ pub(super) struct Peer {
     pub(super) step: u64,
     /// The state after `step`; `None` while it is being downloaded.
     pub(super) state: Option<Digest>,
+    /// The view in which `step` was committed.
+    pub(super) lineage: Lineage,
     /// The averaged result of the newest step.
     pub(super) result: Option<Outcome>,
     /// Results that wait for the state.
@@ -65,6 +67,7 @@ impl Peer {
             timers: BTreeMap::new(),
             step: progress.step,
             state,
+            lineage: progress.lineage,
             result: None,
             kept: Vec::new(),
             snapshots: BTreeMap::new(),
@@ -87,7 +90,7 @@ impl Peer {
 
     pub(super) fn progress(&self) -> Progress {
         let has_result = self.result.is_some_and(|(step, _)| step == self.step);
-        Progress { step: self.step, has_state: self.state.is_some(), has_result }
+        Progress { step: self.step, lineage: self.lineage, has_state: self.state.is_some(), has_result }
     }
 
     /// Where the steps stand if they can be held now.
@@ -113,18 +116,20 @@ impl Peer {
         self.view = Some(resumption.view.clone());
         self.wants_result = None;
         match &resumption.catch_up {
-            CatchUp::Current => assert_eq!(self.step, step, "current, but not there"),
+            CatchUp::Current => {
+                assert_eq!((self.step, self.lineage), (step, resumption.lineage), "current, but not there");
+            }
             CatchUp::Result { from } => {
                 assert_eq!(self.step + 1, step, "one step behind, but not there");
                 self.wants_result = Some((step, from.clone()));
             }
             CatchUp::State { from } => {
                 assert!(
-                    self.outside || self.state.is_none(),
+                    self.outside || self.state.is_none() || self.lineage != resumption.lineage,
                     "a member has to throw its state away: {resumption:?} at {}",
                     self.step
                 );
-                (self.step, self.state, self.result) = (step, None, None);
+                (self.step, self.lineage, self.state, self.result) = (step, resumption.lineage, None, None);
                 self.kept.clear();
                 self.wants_state = Some((step, from.clone()));
             }
@@ -148,6 +153,7 @@ impl Peer {
     pub(super) fn commit(&mut self, outcome: Outcome) {
         assert_eq!(outcome.0, self.step + 1);
         self.step = outcome.0;
+        self.lineage = Lineage { view: outcome.1, ..Lineage::NONE };
         self.outside = false;
         self.result = Some(outcome);
         self.contributed = false;

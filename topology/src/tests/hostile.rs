@@ -74,13 +74,19 @@ fn random_messages_into_every_state() {
         let reduced = (rng.below(2) == 0).then(|| (rng.pick(&Wish::ALL), bucket));
         let config = Config { min_members: 1 + rng.below(3), reduced, ..Config::default() };
         let mut now = Time::ZERO;
-        let progress = Progress { step: rng.below(3) as u64, has_state: true, has_result: false };
+        let progress = Progress { step: rng.below(3) as u64, has_state: true, ..Progress::default() };
         let first = View::found(RUN, peer(5)).succeed([5, 6, 7, 8].map(peer));
         let mut machine = match rng.below(3) {
             0 => Membership::found(config, RUN, contact(peer(5)), progress, now),
             1 => Membership::join(config, RUN, contact(peer(5)), vec![contact(peer(6))], now),
             _ => {
-                let record = Record { view: first.clone(), origin: None, promised: None, accepted: None };
+                let record = Record {
+                    view: first.clone(),
+                    origin: None,
+                    root: crate::Root::default(),
+                    promised: None,
+                    accepted: None,
+                };
                 let contacts = [6, 7, 8].map(|name| contact(peer(name))).to_vec();
                 Membership::recover(config, RUN, contact(peer(5)), record, contacts, progress, now)
             }
@@ -160,8 +166,12 @@ fn possible_link(rng: &mut Rng) -> Link {
     Link::measured(Duration::from_micros(rng.below(1 << 20) as u64), rng.next())
 }
 
+fn lineage(rng: &mut Rng) -> crate::Lineage {
+    crate::Lineage { branch: rng.below(2) as u64, ..crate::Lineage::NONE }
+}
+
 fn any_progress(rng: &mut Rng) -> Progress {
-    Progress { step: number(rng), has_state: rng.below(3) > 0, has_result: rng.below(2) == 0 }
+    Progress { step: number(rng), lineage: lineage(rng), has_state: rng.below(3) > 0, has_result: rng.below(2) == 0 }
 }
 
 fn some(rng: &mut Rng) -> Vec<PeerId> {
@@ -173,7 +183,7 @@ fn some(rng: &mut Rng) -> Vec<PeerId> {
 
 fn joiner(rng: &mut Rng, name: PeerId) -> Joiner {
     let generation = Generation(number(rng));
-    let state = (rng.below(2) == 0).then(|| number(rng));
+    let state = (rng.below(2) == 0).then(|| (number(rng), lineage(rng)));
     Joiner { contact: contact(name), incarnation: rng.below(2) as u64, step: number(rng), state, generation }
 }
 
@@ -191,7 +201,8 @@ fn proposal(rng: &mut Rng, view: &View) -> Proposal {
     let (holders, donors, syncing) = (within(some(rng)), within(some(rng)), within(some(rng)));
     let joiners = some(rng).into_iter().map(|name| joiner(rng, name)).collect();
     let reasons = vec![Reason::Lost { peer: name(rng), evidence: evidence(rng) }, Reason::Recovered];
-    let resume = Resume { step: number(rng), holders, donors, syncing };
+    let lineage = lineage(rng);
+    let resume = Resume { step: number(rng), lineage, holders, donors, syncing };
     Proposal { view: next, resume, reasons, joiners, promised: 1, of: u32::MAX }
 }
 

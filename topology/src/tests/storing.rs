@@ -11,7 +11,7 @@ use crate::{
     View,
 };
 
-const AT_0: Progress = Progress { step: 0, has_state: true, has_result: false };
+const AT_0: Progress = Progress { step: 0, lineage: crate::Lineage::NONE, has_state: true, has_result: false };
 
 fn at(millis: u64) -> Time {
     Time::ZERO + Duration::from_millis(millis)
@@ -26,7 +26,8 @@ fn outputs(machine: &mut Membership) -> Vec<Output> {
 /// One of three members, back from its record, which it has stored.
 fn member() -> (Membership, View) {
     let view = View::found(RUN, peer(1)).succeed([1, 2, 3].map(peer));
-    let record = Record { view: view.clone(), origin: None, promised: None, accepted: None };
+    let record =
+        Record { view: view.clone(), origin: None, root: crate::Root::default(), promised: None, accepted: None };
     let contacts = [1, 2].map(peer).map(contact).to_vec();
     let config = Config::default();
     let mut machine = Membership::recover(config, RUN, contact(peer(3)), record, contacts, AT_0, Time::ZERO);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::{CatchUp, Generation, Hold, PeerId, Progress, Reason, Resumption, View};
+use starling_topology::{CatchUp, Generation, Hold, Lineage, PeerId, Progress, Reason, Resumption, View};
 
 use crate::{Snapshots, StepResult, Steps};
 
@@ -31,6 +31,8 @@ pub enum Action {
         generation: Generation,
         /// The step that it is after.
         step: u64,
+        /// Its lineage.
+        lineage: Lineage,
         /// Who has it, or will.
         from: Vec<PeerId>,
     },
@@ -79,7 +81,8 @@ impl Entry {
         snapshots: &mut Snapshots<T>,
         resumption: &Resumption,
     ) -> Action {
-        let Resumption { view, step, catch_up, syncing } = resumption;
+        let Resumption { view, step, lineage, catch_up, syncing } = resumption;
+        let stands = steps.progress();
         let syncing: BTreeSet<PeerId> = syncing.iter().copied().collect();
         let is_new = syncing.difference(&self.syncing).next().is_some();
         let snapshot = is_new && !syncing.contains(&self.me);
@@ -96,7 +99,7 @@ impl Entry {
             CatchUp::Current if steps.awaits_state() && self.download.is_none() => {
                 Action::Unable("the state can't be had any more".to_owned())
             }
-            CatchUp::Current if steps.progress().step == *step => {
+            CatchUp::Current if (stands.step, stands.lineage) == (*step, *lineage) => {
                 if *step == 0 {
                     steps.draw_initial();
                 }
@@ -115,10 +118,11 @@ impl Entry {
                 Action::GoOnFromInitial
             }
             CatchUp::State { from } => {
-                let number = steps.sync(*step);
+                let number = steps.sync(*step, *lineage);
                 self.download = Some(number);
                 steps.open(view, false);
-                Action::FetchState { number, generation: view.generation, step: *step, from: from.clone() }
+                let (generation, step, lineage, from) = (view.generation, *step, *lineage, from.clone());
+                Action::FetchState { number, generation, step, lineage, from }
             }
         }
     }
@@ -132,7 +136,7 @@ impl Entry {
     ) -> Option<Action> {
         let fetch = self.fetch.take_if(|fetch| fetch.number == number)?;
         let delivered = result.and_then(|result| {
-            let not_next = |result: R| format!("step {} is not the next one", result.step());
+            let not_next = |result: R| format!("that of step {} is not the next one here", result.step());
             steps.deliver(result).map(drop).map_err(not_next)
         });
         Some(match delivered {
@@ -191,7 +195,7 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
-    use starling_topology::RunId;
+    use starling_topology::{RunId, ViewId};
 
     use super::*;
 
@@ -203,6 +207,14 @@ mod tests {
             self.0
         }
 
+        fn lineage(&self) -> Lineage {
+            LINEAGE
+        }
+
+        fn after(&self) -> Lineage {
+            LINEAGE
+        }
+
         fn bytes(&self) -> usize {
             0
         }
@@ -210,6 +222,7 @@ mod tests {
 
     const ME: PeerId = PeerId([1; 32]);
     const OTHER: PeerId = PeerId([2; 32]);
+    const LINEAGE: Lineage = Lineage { view: ViewId([8; 32]), ..Lineage::NONE };
 
     struct Member {
         steps: Steps<Of, u64>,
@@ -221,11 +234,15 @@ mod tests {
     impl Member {
         fn after(step: u64) -> Self {
             let view = View::found(RunId([1; 32]), ME).succeed([ME, OTHER]);
-            Self { steps: Steps::new(step, 9), entry: Entry::new(ME), snapshots: Snapshots::default(), view }
+            let lineage = if step == 0 { Lineage::NONE } else { LINEAGE };
+            let (steps, snapshots) = (Steps::new(step, lineage, 9), Snapshots::default());
+            Self { steps, entry: Entry::new(ME), snapshots, view }
         }
 
         fn enter(&mut self, step: u64, catch_up: CatchUp, syncing: &[PeerId]) -> Action {
-            let resumption = Resumption { view: self.view.clone(), step, catch_up, syncing: syncing.to_vec() };
+            let lineage = if step == 0 { Lineage::NONE } else { LINEAGE };
+            let (view, syncing) = (self.view.clone(), syncing.to_vec());
+            let resumption = Resumption { view, step, lineage, catch_up, syncing };
             self.entry.enter(&mut self.steps, &mut self.snapshots, &resumption)
         }
 
@@ -240,6 +257,12 @@ mod tests {
         assert_eq!((member.enter(3, CatchUp::Current, &[]), member.is_open()), (Action::GoOn, true));
         let mut member = Member::after(3);
         assert!(matches!(member.enter(4, CatchUp::Current, &[]), Action::Unable(_)) && !member.is_open());
+        let mut member = Member::after(3);
+        member.steps = Steps::new(3, Lineage { branch: 7, ..LINEAGE }, 9);
+        assert!(
+            matches!(member.enter(3, CatchUp::Current, &[]), Action::Unable(_)) && !member.is_open(),
+            "another state"
+        );
     }
 
     #[test]
@@ -272,7 +295,7 @@ mod tests {
         let mut member = Member::after(0);
         let asked = member.enter(7, CatchUp::State { from: vec![OTHER] }, &[ME]);
         let generation = member.view.generation;
-        assert_eq!(asked, Action::FetchState { number: 1, generation, step: 7, from: vec![OTHER] });
+        assert_eq!(asked, Action::FetchState { number: 1, generation, step: 7, lineage: LINEAGE, from: vec![OTHER] });
         assert!(member.is_open() && !member.steps.progress().has_state && member.snapshots.is_empty());
         let Member { steps, entry, .. } = &mut member;
         assert_eq!(entry.arrived(steps, 1, Ok(7)), Some(Action::GoOn));

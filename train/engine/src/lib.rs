@@ -7,11 +7,13 @@
 //! virtual time.
 
 mod entry;
+mod saving;
 mod snapshots;
 mod standstill;
 mod steps;
 
 pub use entry::{Action, Entry};
+pub use saving::{DIGEST_EVERY, Saving};
 pub use snapshots::{Found, MAX_SNAPSHOTS, Snapshots, UNLIMITED_AFTER};
 pub use standstill::Standstill;
 pub use steps::{ActiveView, Cursor, Gate, MIN_KEPT, Members, Notice, StepResult, Steps, Task, Turnout};

@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use starling_run::ResultRecord;
-use starling_topology::{Hold, Progress, View, ViewId};
+use starling_topology::{Hold, Lineage, Progress, View, ViewId};
 
 pub use syncing::MIN_KEPT;
 use syncing::Syncing;
@@ -32,6 +32,10 @@ pub use task::{ActiveView, Cursor, Gate, Members, Task};
 pub trait StepResult: Clone {
     /// The step that it is of.
     fn step(&self) -> u64;
+    /// That of the state after it: of the view that reduced it.
+    fn lineage(&self) -> Lineage;
+    /// That of the state that it is applied to.
+    fn after(&self) -> Lineage;
     /// How much memory it takes, in bytes.
     fn bytes(&self) -> usize;
 }
@@ -63,6 +67,8 @@ pub struct Steps<R, S> {
     last_step: u64,
     /// The last step committed.
     step: u64,
+    /// The view in which it was committed: [`Progress::lineage`].
+    lineage: Lineage,
     /// The result of `step`; `None` if the step came with a state.
     result: Option<R>,
     /// The number of the active view in which it was reduced here, and found finite; `None` if it came from others, or
@@ -88,11 +94,12 @@ pub struct Steps<R, S> {
 }
 
 impl<R: StepResult, S> Steps<R, S> {
-    /// Of a member that stands after `step`, in a run of `last_step` steps. They are held.
-    pub fn new(step: u64, last_step: u64) -> Self {
+    /// Of a member that stands after `step` of this lineage, in a run of `last_step` steps. They are held.
+    pub fn new(step: u64, lineage: Lineage, last_step: u64) -> Self {
         Self {
             last_step,
             step,
+            lineage,
             result: None,
             reduced_in: None,
             gate: Gate { view: None, last: Some(step) },
@@ -111,13 +118,14 @@ impl<R: StepResult, S> Steps<R, S> {
 
     /// Of a member that holds no state but the initial one, and may not go on from that unless its view does.
     pub fn without_state(last_step: u64) -> Self {
-        Self { has_state: false, ..Self::new(0, last_step) }
+        Self { has_state: false, ..Self::new(0, Lineage::NONE, last_step) }
     }
 
     /// Where this member stands.
     pub fn progress(&self) -> Progress {
         let has_result = self.result.as_ref().is_some_and(|result| result.step() == self.step);
-        Progress { step: self.step, has_state: self.has_state && self.syncing.is_none(), has_result }
+        let has_state = self.has_state && self.syncing.is_none();
+        Progress { step: self.step, lineage: self.lineage, has_state, has_result }
     }
 
     /// Whether the steps stand.
@@ -189,7 +197,7 @@ impl<R: StepResult, S> Steps<R, S> {
     pub fn open(&mut self, view: &View, snapshot: bool) {
         self.entered += 1;
         let (number, members) = (self.entered, Arc::from(view.members()));
-        self.active = Some(ActiveView { number, generation: view.generation, view: view.id(), members });
+        self.active = Some(ActiveView { number, lineage: Lineage::of(view), members });
         self.gate = Gate { view: Some(view.id()), last: None };
         (self.hold_after, self.submitted) = (None, None);
         if snapshot && self.syncing.is_none() {
@@ -203,14 +211,14 @@ impl<R: StepResult, S> Steps<R, S> {
         (self.active, self.submitted, self.hold_after, self.snapshot) = (None, None, None, None);
     }
 
-    /// The state will be replaced by the one after `step`, which is yet to come: results are kept until then. Returns
-    /// the number to hand it over with.
-    pub fn sync(&mut self, step: u64) -> u64 {
+    /// The state will be replaced by the one after `step` of this lineage, which is yet to come: results are kept until
+    /// then. Returns the number to hand it over with.
+    pub fn sync(&mut self, step: u64, lineage: Lineage) -> u64 {
         self.syncs += 1;
-        self.step = step;
+        (self.step, self.lineage) = (step, lineage);
         (self.result, self.submitted, self.snapshot) = (None, None, None);
         (self.gate.last, self.has_state) = (Some(step), true);
-        self.syncing = Some(Syncing::new(self.syncs));
+        self.syncing = Some(Syncing::new(self.syncs, step));
         self.syncs
     }
 
@@ -223,9 +231,10 @@ impl<R: StepResult, S> Steps<R, S> {
     /// Takes in the result of the next step, which another member has committed.
     ///
     /// # Errors
-    /// The result, if it is not the next step's.
+    /// The result, if it is not the next step's, or is to be applied to another state.
     pub fn deliver(&mut self, result: R) -> Result<Option<R>, R> {
-        if result.step() == self.step + 1 { Ok(self.commit(result, None)) } else { Err(result) }
+        let is_next = result.step() == self.step + 1 && result.after() == self.lineage;
+        if is_next { Ok(self.commit(result, None)) } else { Err(result) }
     }
 
     /// Ends the learner once it is through with what it is at.
@@ -243,7 +252,9 @@ impl<R: StepResult, S> Steps<R, S> {
 
     /// The active view, if it is `view` and the operation of `step` is under way in it and may still complete.
     pub fn under_way(&self, view: ViewId, step: u64) -> Option<&ActiveView> {
-        self.active.as_ref().filter(|active| active.view == view && self.operation() == Some((active.number, step)))
+        self.active
+            .as_ref()
+            .filter(|active| active.lineage.view == view && self.operation() == Some((active.number, step)))
     }
 
     /// The operation under way that may still complete: the number of its active view, and its step.
@@ -255,7 +266,7 @@ impl<R: StepResult, S> Steps<R, S> {
     /// The active view, if it is `view` and the operation of `step` may complete in it.
     pub fn admits(&self, view: ViewId, step: u64) -> Option<&ActiveView> {
         let is_admitted = self.gate.view == Some(view) && step == self.step + 1 && self.gate.admits(step);
-        self.active.as_ref().filter(|active| is_admitted && active.view == view)
+        self.active.as_ref().filter(|active| is_admitted && active.lineage.view == view)
     }
 
     /// Commits a step that this member's gate [`admits`](Self::admits): its operation is complete here. `is_finite` says
@@ -270,7 +281,7 @@ impl<R: StepResult, S> Steps<R, S> {
     }
 
     fn commit(&mut self, result: R, reduced_in: Option<u64>) -> Option<R> {
-        self.step = result.step();
+        (self.step, self.lineage) = (result.step(), result.lineage());
         (self.reduced_in, self.submitted) = (reduced_in, None);
         let has_room = self.syncing.as_mut().is_none_or(|syncing| syncing.keep(result.clone()));
         let older = self.result.replace(result);
@@ -284,19 +295,20 @@ impl<R: StepResult, S> Steps<R, S> {
 
     // --- The learner's side. ---
 
-    /// What the learner is to do next, if anything.
+    /// What the learner is to do next, if anything. The cursor is moved to where that leads.
     pub fn next(&mut self, cursor: &mut Cursor) -> Option<Task<R, S>> {
         if let Some(evaluate) = self.stop {
             return Some(Task::Stop { evaluate });
         }
         if let Some(syncing) = &mut self.syncing {
-            if let Some(next) = syncing.next() {
+            if let Some(next) = syncing.next(cursor) {
                 return Some(next);
             }
             if !syncing.is_through() {
                 return None;
             }
             self.syncing = None;
+            cursor.prepared = false;
             return Some(Task::Synced);
         }
         // Until the first step is committed, it belongs to the members of the newest view.
@@ -311,6 +323,7 @@ impl<R: StepResult, S> Steps<R, S> {
             return Some(Task::Snapshot);
         }
         if let Some(result) = self.result.as_ref().filter(|result| result.step() == cursor.step + 1) {
+            *cursor = Cursor::after(result.step());
             return Some(Task::Apply { result: result.clone(), reduced_in: self.reduced_in });
         }
         let active = self.active.as_ref()?;
@@ -396,6 +409,14 @@ impl StepResult for ResultRecord {
         self.step
     }
 
+    fn lineage(&self) -> Lineage {
+        self.lineage
+    }
+
+    fn after(&self) -> Lineage {
+        self.after
+    }
+
     fn bytes(&self) -> usize {
         size_of_val(self.mean.as_slice())
     }
@@ -406,6 +427,14 @@ impl<T: StepResult> StepResult for Arc<T> {
         T::step(self)
     }
 
+    fn lineage(&self) -> Lineage {
+        T::lineage(self)
+    }
+
+    fn after(&self) -> Lineage {
+        T::after(self)
+    }
+
     fn bytes(&self) -> usize {
         T::bytes(self)
     }
@@ -414,6 +443,14 @@ impl<T: StepResult> StepResult for Arc<T> {
 impl<T: StepResult> StepResult for Rc<T> {
     fn step(&self) -> u64 {
         T::step(self)
+    }
+
+    fn lineage(&self) -> Lineage {
+        T::lineage(self)
+    }
+
+    fn after(&self) -> Lineage {
+        T::after(self)
     }
 
     fn bytes(&self) -> usize {

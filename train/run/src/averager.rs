@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use starling_collective::kernel;
 use starling_topology::ledger::{SYNCING, UNMEASURED};
-use starling_topology::{Digest, Ledger, PeerId, RunId};
+use starling_topology::{Digest, Ledger, Lineage, PeerId, RunId};
 
 use crate::contribution;
 use crate::error::Error;
@@ -24,6 +24,8 @@ pub struct Averager {
     run: RunId,
     ledger: Ledger,
     step: u64,
+    /// The view in which it was committed.
+    lineage: Lineage,
     /// Of the newest step: the sum, or a mean that was loaded. What follows the elements does not count.
     newest: Arc<ResultRecord>,
     /// How many buffers it is the sum of; 1 for a mean.
@@ -56,7 +58,8 @@ impl Averager {
             ledger: Ledger::new(manifest.seed, 2, manifest.batch_size),
             manifest: manifest.clone(),
             step: 0,
-            newest: Arc::new(ResultRecord { step: 0, members: Vec::new(), mean: vec![0.0; elements] }),
+            lineage: Lineage::NONE,
+            newest: Arc::new(nothing(0, Lineage::NONE, vec![0.0; elements])),
             count: 1.0,
             elements,
         })
@@ -136,7 +139,7 @@ impl Averager {
             self.count = count;
         }
         self.ledger.commit(step, &record.members, &speeds);
-        self.step = step;
+        (self.step, self.lineage) = (step, record.lineage);
         Ok((Averaged { step, contributors }, older))
     }
 
@@ -145,6 +148,7 @@ impl Averager {
         ReplicatedState {
             run: self.run,
             step: self.step,
+            lineage: self.lineage,
             parameters: Arc::new(self.newest()),
             moments: Vec::new(),
             scalars: Vec::new(),
@@ -172,12 +176,17 @@ impl Averager {
             return Err(Error::OtherShape { step: state.step, expected, found });
         }
         state.check_ledger()?;
-        let ReplicatedState { step, parameters, ledger, .. } = state;
+        let ReplicatedState { step, lineage, parameters, ledger, .. } = state;
         let mean = Arc::unwrap_or_clone(parameters);
-        self.newest = Arc::new(ResultRecord { step, members: Vec::new(), mean });
-        (self.count, self.ledger, self.step) = (1.0, ledger, step);
+        self.newest = Arc::new(nothing(step, lineage, mean));
+        (self.count, self.ledger, self.step, self.lineage) = (1.0, ledger, step, lineage);
         Ok(())
     }
+}
+
+/// What stands for the result of a step that was loaded, not reduced.
+fn nothing(step: u64, lineage: Lineage, mean: Vec<f32>) -> ResultRecord {
+    ResultRecord { step, lineage, after: Lineage::NONE, members: Vec::new(), mean }
 }
 
 /// Writes the quotients of the first sums to `values`, and checks all sums finite.
@@ -212,7 +221,13 @@ mod tests {
             sum.resize(buffer.len(), 0.0);
             sum.iter_mut().zip(&buffer).for_each(|(sum, value): (&mut f32, _)| *sum += value);
         }
-        Arc::new(ResultRecord { step, members: members.to_vec(), mean: sum })
+        Arc::new(ResultRecord {
+            step,
+            lineage: Lineage::NONE,
+            after: Lineage::NONE,
+            members: members.to_vec(),
+            mean: sum,
+        })
     }
 
     #[test]
@@ -273,7 +288,13 @@ mod tests {
         }
         assert_eq!(averager.digest(), before);
         let mut values = [5.0, 6.0];
-        let nothing = ResultRecord { step: 1, members: members.to_vec(), mean: vec![0.0; 3 + members.len()] };
+        let nothing = ResultRecord {
+            step: 1,
+            lineage: Lineage::NONE,
+            after: Lineage::NONE,
+            members: members.to_vec(),
+            mean: vec![0.0; 3 + members.len()],
+        };
         averager.apply(&Arc::new(nothing), false, Some(&mut values)).expect("nobody brought anything");
         assert_eq!((values, averager.newest()), ([5.0, 6.0], vec![0.0; 2]), "which is no mean");
         let before = averager.digest();

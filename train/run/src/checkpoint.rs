@@ -3,7 +3,7 @@
 //! ```text
 //!   <directory>/
 //!     chunks/<blake3 of the chunk>                               at most 1 MiB each, shared between checkpoints
-//!     step-000000000120-<blake3 of this file>.json               {run, step, digest, bytes, chunks: [..]}
+//!     step-000000000120-<blake3 of this file>.json               {run, step, lineage, digest, bytes, ..}
 //!     step-000000000120-<blake3 of that file>.signed.json        who vouches for it, and whether that makes it stable
 //!     abandoned.json                                             which of them are of a branch that was left
 //! ```
@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 
 use atomic_write_file::AtomicWriteFile;
 use signed::signatures_path;
-use starling_topology::{Digest, RunId};
+use starling_topology::{Digest, Lineage, RunId};
 use unsynced::Unsynced;
 
 use abandoned::ABANDONED;
@@ -62,6 +62,8 @@ pub struct CheckpointInfo {
     pub run: RunId,
     /// The last step it includes.
     pub step: u64,
+    /// The view in which that step was committed.
+    pub lineage: Lineage,
     /// The digest of its state.
     pub digest: Digest,
     /// Its name: blake3 of its manifest file.
@@ -116,7 +118,7 @@ impl CheckpointStore {
     }
 
     /// Writes a checkpoint, reads it back, and only then removes those beyond the last `keep`, but never the last stable
-    /// one that is intact, and all that were [abandoned](CheckpointStore::abandon). Saving a state that is there already
+    /// one that is intact, and those that were [put aside](CheckpointStore::put_aside). Saving a state that is there already
     /// repairs it if it is damaged. Each of the state's vectors is given up as soon as it is written, before the disk has it
     /// for sure.
     ///
@@ -124,7 +126,7 @@ impl CheckpointStore {
     /// If the directory holds checkpoints of another run, a file cannot be written, or what was written does not read
     /// back; older checkpoints are then untouched.
     pub fn save(&self, state: ReplicatedState) -> Result<CheckpointInfo, CheckpointError> {
-        let (run, step) = (state.run, state.step);
+        let (run, step, lineage) = (state.run, state.step, state.lineage);
         self.refuse_other_run(run)?;
         let mut chunks = Unsynced::in_store(self);
         // Why a chunk could not be stored: `Write` can only say that it could not.
@@ -135,7 +137,7 @@ impl CheckpointStore {
                 io::Error::other("a chunk could not be stored")
             })
         });
-        let written = state.write_out(&mut splitter).and_then(|()| splitter.finish(run, step));
+        let written = state.write_out(&mut splitter).and_then(|()| splitter.finish(run, step, lineage));
         let manifest = match (written, trouble) {
             (Ok(manifest), _) => manifest,
             (Err(_), Some(error)) => return Err(error),
@@ -303,7 +305,7 @@ impl CheckpointStore {
     /// As [`CheckpointStore::scan`], without those that were abandoned.
     fn usable(&self) -> Result<Vec<(u64, Digest, PathBuf)>, CheckpointError> {
         let (mut found, abandoned) = (self.scan()?, self.abandoned()?);
-        found.retain(|(_, id, _)| !abandoned.contains(id));
+        found.retain(|(_, id, _)| !abandoned.all.contains(id));
         Ok(found)
     }
 
@@ -349,6 +351,7 @@ impl CheckpointStore {
         let info = CheckpointInfo {
             run: manifest.run,
             step,
+            lineage: manifest.lineage,
             digest: manifest.digest,
             id,
             path: path.to_owned(),
@@ -386,10 +389,12 @@ impl CheckpointStore {
     fn prune(&self, saved: &CheckpointInfo) -> Result<(), CheckpointError> {
         let mut abandoned = self.abandoned()?;
         // The state that another branch gave us may be one that we had.
-        abandoned.remove(&saved.id);
+        abandoned.all.remove(&saved.id);
         let mut kept = self.intact()?;
-        let is_abandoned = |(info, _): &mut (CheckpointInfo, SnapshotManifest)| abandoned.contains(&info.id);
-        let left: Vec<_> = kept.extract_if(.., is_abandoned).collect();
+        let is_abandoned = |(info, _): &mut (CheckpointInfo, SnapshotManifest)| abandoned.all.contains(&info.id);
+        let mut left: Vec<_> = kept.extract_if(.., is_abandoned).collect();
+        let is_kept = |(info, _): &mut (CheckpointInfo, SnapshotManifest)| abandoned.kept.contains(&info.id);
+        let aside: Vec<_> = left.extract_if(.., is_kept).collect();
         // A step has one checkpoint: the one saved last.
         let mut old: Vec<_> = kept.extract_if(.., |(info, _)| info.step == saved.step && info.id != saved.id).collect();
         let surplus = kept.len().saturating_sub(self.keep);
@@ -411,12 +416,12 @@ impl CheckpointStore {
         for (info, _) in old.iter().chain(&left) {
             remove(&signatures_path(&info.path))?;
             remove(&info.path)?;
-            abandoned.remove(&info.id);
+            abandoned.all.remove(&info.id);
         }
         drop(pins);
         self.write_abandoned(&abandoned)?;
         let needed: BTreeSet<String> =
-            kept.iter().flat_map(|(_, manifest)| manifest.chunks.iter().map(Digest::to_string)).collect();
+            kept.iter().chain(&aside).flat_map(|(_, manifest)| manifest.chunks.iter().map(Digest::to_string)).collect();
         let chunks = self.chunks();
         for name in names(&chunks)? {
             if parse_digest(&name).is_some() && !needed.contains(&name) {

@@ -12,8 +12,8 @@
 
 use std::time::Duration;
 
-use starling_topology::PeerId;
 use starling_topology::ledger::{MAX_SPEED, SYNCING, UNMEASURED};
+use starling_topology::{Lineage, PeerId};
 
 use crate::record::ResultRecord;
 
@@ -42,14 +42,14 @@ pub fn slots(members: &[PeerId], me: PeerId, speed: u32) -> impl Iterator<Item =
     members.iter().map(move |member| if *member == me { slot(speed) } else { 0.0 })
 }
 
-/// The record of a step that a member alone in its view takes: `gradient` becomes what a ring of one would leave.
+/// The record of a step that a peer takes alone, outside of any view: `gradient` becomes what a ring of one would leave.
 pub fn alone(step: u64, mut gradient: Vec<f32>, weight: u64, batch_size: u32, me: PeerId, speed: u32) -> ResultRecord {
     if weight != u64::from(batch_size) {
         let share = weight as f32 / batch_size as f32;
         gradient.iter_mut().for_each(|value| *value *= share);
     }
     gradient.push(slot(speed) / batch_size as f32);
-    ResultRecord { step, members: vec![me], mean: gradient }
+    ResultRecord { step, lineage: Lineage::NONE, after: Lineage::NONE, members: vec![me], mean: gradient }
 }
 
 /// What a member that is not syncing writes into its slot. Zero would say that it gave zeros.
@@ -106,7 +106,10 @@ mod tests {
             let weighted = [0.5, -1.0, 2.0].map(|value: f32| value * weight as f32);
             let mut buffer: Vec<f32> = weighted.into_iter().chain(slots(&[me], me, 40)).collect();
             buffer.iter_mut().for_each(|value| *value /= 16.0);
-            assert_eq!(record, ResultRecord { step: 5, members: vec![me], mean: buffer });
+            assert_eq!(
+                record,
+                ResultRecord { step: 5, lineage: Lineage::NONE, after: Lineage::NONE, members: vec![me], mean: buffer }
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The outcome of one all-reduce: what commits a step.
 //!
 //! ```text
-//!   "STRLRR01" | step: u64 | members N: u32 | elements E: u64 | N x 32 bytes | E x f32       little-endian, no padding
+//!   "STRLRR02" | step: u64 | lineage: 48 bytes | after: 48 bytes | members N: u32 | elements E: u64
+//!   | N x 32 bytes | E x f32                                                     little-endian, no padding
 //! ```
 //!
 //! A member keeps the record of its newest step for those that were cut off one step behind; a member that downloads
@@ -9,20 +10,24 @@
 
 use starling_collective::kernel;
 use starling_topology::ledger::MAX_SHARES;
-use starling_topology::{Digest, PeerId};
+use starling_topology::{Digest, Lineage, PeerId};
 use thiserror::Error;
 
 use crate::bytes::{Reader, write_numbers};
 use crate::manifest::MAX_PARAMETERS;
 
-const MAGIC: &[u8; 8] = b"STRLRR01";
-const HEADER_BYTES: usize = 8 + 8 + 4 + 8;
+const MAGIC: &[u8; 8] = b"STRLRR02";
+const HEADER_BYTES: usize = 8 + 8 + 2 * Lineage::BYTES + 4 + 8;
 
 /// What the members of one view reduced together for one step. All members of the view hold the same bits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResultRecord {
     /// The step.
     pub step: u64,
+    /// That of the state after it: of the view that reduced it.
+    pub lineage: Lineage,
+    /// That of the state that it is applied to.
+    pub after: Lineage,
     /// The members of the view whose ring reduced it, sorted.
     pub members: Vec<PeerId>,
     /// The reduced buffer, divided by the batch size: `[parameters + 1 + members]` elements, as
@@ -63,6 +68,8 @@ impl ResultRecord {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + 32 * self.members.len() + 4 * self.mean.len());
         bytes.extend(MAGIC);
         bytes.extend(self.step.to_le_bytes());
+        bytes.extend(self.lineage.to_bytes());
+        bytes.extend(self.after.to_bytes());
         bytes.extend((self.members.len() as u32).to_le_bytes());
         bytes.extend((self.mean.len() as u64).to_le_bytes());
         bytes.extend(self.members.iter().flat_map(|member| member.0));
@@ -83,6 +90,8 @@ impl ResultRecord {
             return Err(RecordError::Magic);
         }
         let step = rest.u64().ok_or_else(|| short.clone())?;
+        let lineage = rest.array().map(Lineage::from_bytes).ok_or_else(|| short.clone())?;
+        let after = rest.array().map(Lineage::from_bytes).ok_or_else(|| short.clone())?;
         let members = rest.u32().ok_or_else(|| short.clone())?;
         let elements = rest.u64().ok_or(short)?;
         if !(1..=MAX_SHARES).contains(&(members as usize)) {
@@ -101,7 +110,7 @@ impl ResultRecord {
             .map(|_| rest.array().map(PeerId).ok_or_else(|| length.clone()))
             .collect::<Result<Vec<_>, _>>()?;
         let mean = rest.numbers(elements as usize).ok_or(length)?;
-        let record = Self { step, members, mean };
+        let record = Self { step, lineage, after, members, mean };
         record.check(parameters)?;
         match kernel::first_non_finite(&record.mean) {
             Some(at) => Err(RecordError::NotFinite { at: at as u64 }),
@@ -137,6 +146,8 @@ mod tests {
     fn record() -> ResultRecord {
         ResultRecord {
             step: 7,
+            lineage: Lineage { branch: 3, ..Lineage::NONE },
+            after: Lineage { branch: 4, ..Lineage::NONE },
             members: vec![PeerId([1; 32]), PeerId([2; 32])],
             mean: vec![0.5, -0.0, 3.5e-40, 2.0, 0.0, 8.0],
         }

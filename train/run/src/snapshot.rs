@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   canonical bytes of the state  =  chunk 0 | chunk 1 | ... | last chunk          1 MiB each, the last one may be shorter
-//!   manifest: run, step, digest of all bytes, their number, blake3 of each chunk    its own blake3 is the snapshot's name
+//!   manifest: run, step, lineage, digest of all bytes, their number, blake3 of each chunk
+//!                                                                                  its own blake3 is the snapshot's name
 //! ```
 //!
 //! Whoever knows the name can take the manifest and each chunk from anybody: what does not hash to its name is refused
@@ -18,7 +19,7 @@ pub use assembly::Assembly;
 pub(crate) use assembly::parse;
 pub(crate) use manifest::parse_digest;
 pub use manifest::{MAX_SNAPSHOT_MANIFEST_BYTES, SnapshotManifest};
-use starling_topology::{Digest, RunId};
+use starling_topology::{Digest, Lineage, RunId};
 use thiserror::Error;
 
 use crate::state::{ReplicatedState, StateError};
@@ -98,13 +99,13 @@ impl StateSnapshot {
     /// # Panics
     /// If a moment is not as long as the parameters.
     pub fn of(state: ReplicatedState) -> Self {
-        let (run, step) = (state.run, state.step);
+        let (run, step, lineage) = (state.run, state.step, state.lineage);
         let mut chunks = BTreeMap::new();
         let mut splitter = Splitter::new(|name, chunk: &[u8]| {
             chunks.entry(name).or_insert_with(|| chunk.to_vec());
             Ok(())
         });
-        let cut = state.write_out(&mut splitter).and_then(|()| splitter.finish(run, step));
+        let cut = state.write_out(&mut splitter).and_then(|()| splitter.finish(run, step, lineage));
         let manifest = cut.expect("invariant: writing to memory does not fail");
         Self { id: manifest.id(), manifest, chunks }
     }
@@ -156,10 +157,10 @@ impl<F: FnMut(Digest, &[u8]) -> io::Result<()>> Splitter<F> {
     }
 
     /// The manifest of all that was written.
-    pub(crate) fn finish(mut self, run: RunId, step: u64) -> io::Result<SnapshotManifest> {
+    pub(crate) fn finish(mut self, run: RunId, step: u64, lineage: Lineage) -> io::Result<SnapshotManifest> {
         self.cut()?;
         let digest = Digest(*self.whole.finalize().as_bytes());
-        Ok(SnapshotManifest { run, step, digest, bytes: self.bytes, chunks: self.chunks })
+        Ok(SnapshotManifest { run, step, lineage, digest, bytes: self.bytes, chunks: self.chunks })
     }
 
     fn cut(&mut self) -> io::Result<()> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use starling_collective::kernel;
 use starling_topology::ledger::MAX_LEDGER_BYTES;
-use starling_topology::{Digest, Ledger, LedgerError, RunId};
+use starling_topology::{Digest, Ledger, LedgerError, Lineage, RunId};
 use thiserror::Error;
 
 use crate::bytes::{Reader, read_numbers, write_numbers};
@@ -30,6 +30,9 @@ pub struct ReplicatedState {
     pub run: RunId,
     /// The last step that it includes; 0 before the first one.
     pub step: u64,
+    /// The view in which that step was committed: two states of one step and one lineage are equal. It is kept and sent
+    /// beside the bytes, whose digest is that of equal trainings in any views. [`Lineage::NONE`] before the first step.
+    pub lineage: Lineage,
     /// All parameters, in visit order. A copy of a state shares the vectors.
     pub parameters: Arc<Vec<f32>>,
     /// The optimizer's vectors, each as long as the parameters.
@@ -112,7 +115,7 @@ impl ReplicatedState {
         StateView::of(self).digest()
     }
 
-    /// Reads a state from its canonical bytes.
+    /// Reads a state from its canonical bytes, which do not tell its lineage.
     ///
     /// # Errors
     /// If the bytes are not exactly one state with finite numbers. Nothing is reserved on the word of the header.
@@ -174,7 +177,8 @@ impl ReplicatedState {
         let mut encoded = vec![0; ledger as usize];
         from.read_exact(&mut encoded).map_err(cut)?;
         let ledger = Ledger::decode(&encoded)?;
-        let state = Self { run, step, parameters, moments, scalars, ledger };
+        let lineage = Lineage::NONE;
+        let state = Self { run, step, lineage, parameters, moments, scalars, ledger };
         state.check_ledger()?;
         Ok(state)
     }
@@ -289,6 +293,7 @@ mod tests {
         ReplicatedState {
             run: RunId([7; 32]),
             step: 12,
+            lineage: Lineage::NONE,
             parameters: vec![1.0, -0.0, 3.5e-40].into(),
             moments: vec![vec![0.5, 0.25, 0.0].into(), vec![1.0, 2.0, 3.0].into()],
             scalars: vec![0.9, 0.999],

@@ -1,6 +1,7 @@
 mod churn;
 
 use starling_run::{Balance, OptimizerSpec, RunSpec};
+use starling_topology::Lineage;
 use starling_topology::ledger::UNMEASURED;
 
 use super::*;
@@ -186,7 +187,13 @@ fn computing_does_not_change_the_state() {
 #[test]
 fn a_step_needs_an_assignment_and_the_record_of_that_step() {
     let mut trainer = trainer("mlp:4", OptimizerSpec::sgd(0.1), 16);
-    let record = ResultRecord { step: 1, members: vec![ME], mean: vec![0.0; trainer.buffer_len(1)] };
+    let record = ResultRecord {
+        step: 1,
+        lineage: Lineage::NONE,
+        after: Lineage::NONE,
+        members: vec![ME],
+        mean: vec![0.0; trainer.buffer_len(1)],
+    };
     assert!(matches!(compute(&mut trainer, ME, &mut Vec::new()), Err(Error::NotBegun)));
     trainer.begin(&[ME]);
     let digest = trainer.digest();
@@ -222,7 +229,13 @@ fn numbers_that_are_not_finite_are_refused_by_step_and_parameter() {
     let mut trainer = trainer("mlp:4", OptimizerSpec::sgd(0.1), 16);
     trainer.begin(&[ME]);
     let digest = trainer.digest();
-    let mut record = ResultRecord { step: 1, members: vec![ME], mean: vec![0.0; trainer.buffer_len(1)] };
+    let mut record = ResultRecord {
+        step: 1,
+        lineage: Lineage::NONE,
+        after: Lineage::NONE,
+        members: vec![ME],
+        mean: vec![0.0; trainer.buffer_len(1)],
+    };
     let loss = trainer.parameters();
     for (at, bad, reason) in [
         (64 * 4 + 1, f32::NAN, "step 1: the mean gradient of `hidden.0.bias` is NaN"),

@@ -77,7 +77,7 @@ impl Trainer {
         let (loss, slots) = (rest[0], &rest[1..]);
         let (speeds, weight, scale) = self.weigh(&record.members, slots);
         let committed = self.ledger.commit(step, &record.members, &speeds);
-        self.step = step;
+        (self.step, self.lineage) = (step, record.lineage);
         if weight > 0 {
             let is_finite = match draft {
                 Some(mut draft) => {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{StepResult, Task};
+use super::{Cursor, StepResult, Task};
 
 /// How much memory results may take while the state is on its way, in bytes.
 const MAX_KEPT_BYTES: usize = 1 << 30;
@@ -13,6 +13,8 @@ pub const MIN_KEPT: usize = 64;
 #[derive(Debug)]
 pub(super) struct Syncing<R, S> {
     pub(super) number: u64,
+    /// The step that the state is after.
+    step: u64,
     arrived: Option<S>,
     /// Whether results can be applied.
     is_based: bool,
@@ -21,8 +23,8 @@ pub(super) struct Syncing<R, S> {
 }
 
 impl<R: StepResult, S> Syncing<R, S> {
-    pub(super) fn new(number: u64) -> Self {
-        Self { number, arrived: None, is_based: false, kept: VecDeque::new(), bytes: 0 }
+    pub(super) fn new(number: u64, step: u64) -> Self {
+        Self { number, step, arrived: None, is_based: false, kept: VecDeque::new(), bytes: 0 }
     }
 
     /// The state is here.
@@ -39,12 +41,14 @@ impl<R: StepResult, S> Syncing<R, S> {
     }
 
     /// The state, then the results after it.
-    pub(super) fn next(&mut self) -> Option<Task<R, S>> {
+    pub(super) fn next(&mut self, cursor: &mut Cursor) -> Option<Task<R, S>> {
         if let Some(state) = self.arrived.take() {
+            *cursor = Cursor::after(self.step);
             return Some(Task::Load(state));
         }
         let result = if self.is_based { self.kept.pop_front() } else { None }?;
         self.bytes -= result.bytes();
+        *cursor = Cursor::after(result.step());
         Some(Task::Apply { result, reduced_in: None })
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use starling_topology::{Generation, PeerId, ViewId};
+use starling_topology::{Lineage, PeerId, ViewId};
 
 /// The members of a view, sorted.
 pub type Members = Arc<[PeerId]>;
@@ -28,10 +28,8 @@ impl Gate {
 pub struct ActiveView {
     /// Counts the views that this member was active in, from 1: a view that it enters again has another number.
     pub number: u64,
-    /// The view's generation.
-    pub generation: Generation,
-    /// The view's name.
-    pub view: ViewId,
+    /// That of the steps that it commits: its name and its generation.
+    pub lineage: Lineage,
     /// Its members.
     pub members: Members,
 }
@@ -75,10 +73,9 @@ pub enum Task<R, S> {
         /// Whether to evaluate.
         evaluate: bool,
     },
-    /// Replace the state, and set the cursor [`after`](Cursor::after) its step.
+    /// Replace the state.
     Load(S),
-    /// The state is the right one, and all results after it are applied: tell the membership machine, and forget what was
-    /// prepared.
+    /// The state is the right one, and all results after it are applied: save it, and tell the membership machine.
     Synced,
     /// Assign the first step to these members, who may be others than before. If they are, what was prepared is void.
     Begin {
@@ -87,7 +84,7 @@ pub enum Task<R, S> {
     },
     /// Hand out the state, before it changes.
     Snapshot,
-    /// Take the step with this result, and set the cursor [`after`](Cursor::after) it.
+    /// Take the step with this result.
     Apply {
         /// The result.
         result: R,

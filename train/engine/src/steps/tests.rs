@@ -4,13 +4,21 @@ use starling_topology::{PeerId, RunId};
 
 use super::*;
 
-/// The result of a step, and nothing in it.
+/// The result of a step, and nothing in it: of a view, after a state of that lineage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Of(u64);
+struct Of(u64, Lineage, Lineage);
 
 impl StepResult for Of {
     fn step(&self) -> u64 {
         self.0
+    }
+
+    fn lineage(&self) -> Lineage {
+        self.1
+    }
+
+    fn after(&self) -> Lineage {
+        self.2
     }
 
     fn bytes(&self) -> usize {
@@ -26,8 +34,15 @@ fn view(members: &[u8]) -> View {
     View::found(RunId([1; 32]), peer(1)).succeed(members.iter().map(|name| peer(*name)))
 }
 
-fn progress(step: u64, has_result: bool) -> Progress {
-    Progress { step, has_state: true, has_result }
+/// The lineage of what no view of a test has made.
+const ELSEWHERE: ViewId = ViewId([8; 32]);
+
+fn lineage(view: ViewId) -> Lineage {
+    Lineage { view, ..Lineage::NONE }
+}
+
+fn progress(step: u64, view: ViewId, has_result: bool) -> Progress {
+    Progress { step, lineage: lineage(view), has_state: true, has_result }
 }
 
 /// A member whose learner does all that it is told at once, and whose reducer does nothing by itself.
@@ -47,7 +62,7 @@ struct Member {
 impl Member {
     fn new() -> Self {
         Self {
-            steps: Steps::new(0, 9),
+            steps: Steps::new(0, Lineage::NONE, 9),
             cursor: Cursor::default(),
             applied: Vec::new(),
             reduced_in: None,
@@ -72,15 +87,15 @@ impl Member {
         while let Some(task) = self.steps.next(&mut self.cursor) {
             match task {
                 Task::Stop { .. } => return,
-                Task::Load(step) => self.cursor = Cursor::after(step),
-                Task::Synced => self.cursor.prepared = false,
+                Task::Load(step) => assert_eq!(step, self.cursor.step),
+                Task::Synced => {}
                 Task::Begin { members } => self.begun.push(members.len()),
                 Task::Snapshot => self.snapshots.push(self.cursor.step),
                 Task::Apply { result, reduced_in } => {
-                    assert_eq!(result.step(), self.cursor.step + 1, "in order");
+                    assert_eq!(result.step(), self.cursor.step);
+                    assert!(self.applied.last().is_none_or(|last| last + 1 == result.step()), "in order");
                     self.reduced_in = reduced_in;
                     self.applied.push(result.step());
-                    self.cursor = Cursor::after(result.step());
                 }
                 Task::Finished => self.finished += 1,
                 Task::Compute => self.cursor.prepared = true,
@@ -97,28 +112,38 @@ impl Member {
 
     fn complete(&mut self, view: ViewId, step: u64) {
         assert!(self.steps.admits(view, step).is_some());
-        self.steps.complete(view, Of(step), true);
+        self.steps.complete(view, self.result(step, view), true);
         self.work();
+    }
+
+    /// A result that fits the state that is here.
+    fn result(&self, step: u64, view: ViewId) -> Of {
+        Of(step, lineage(view), self.steps.progress().lineage)
+    }
+
+    /// Another member hands out the result of the next step.
+    fn deliver(&mut self, step: u64) {
+        self.steps.deliver(self.result(step, ELSEWHERE)).expect("the next one");
     }
 }
 
 #[test]
 fn a_step_is_committed_when_its_operation_completes_and_only_while_the_gate_admits_it() {
     let (mut member, view) = Member::of_two();
-    assert_eq!(member.steps.progress(), progress(0, false));
+    assert_eq!(member.steps.progress(), progress(0, ViewId::NONE, false));
     assert!(member.steps.admits(ViewId([9; 32]), 1).is_none(), "another view's");
     assert!(member.steps.admits(view, 2).is_none(), "another step's");
-    assert_eq!(member.steps.complete(view, Of(1), true), None);
+    assert_eq!(member.steps.complete(view, member.result(1, view), true), None);
     assert_eq!(
         (member.steps.progress(), member.applied.len()),
-        (progress(1, true), 0),
+        (progress(1, view, true), 0),
         "before the learner applies it"
     );
     member.work();
     assert_eq!((&member.applied[..], member.reduced_in, member.loaded_ahead), (&[1][..], Some(1), 2));
     assert_eq!(member.contributed, [(1, 1), (2, 1)]);
     assert!(member.steps.under_way(view, 2).is_some());
-    assert_eq!(member.steps.hold(Hold::Now, true), Some(progress(1, true)));
+    assert_eq!(member.steps.hold(Hold::Now, true), Some(progress(1, view, true)));
     assert!(member.steps.under_way(view, 2).is_none(), "parts of it are of no use any more");
     assert!(member.steps.admits(view, 2).is_none(), "the promise says that step 1 was the last");
 }
@@ -128,19 +153,23 @@ fn a_boundary_waits_for_a_contribution_that_is_whole() {
     let (mut member, view) = Member::of_two();
     assert_eq!(member.steps.hold(Hold::Boundary, true), None, "all others may have it");
     member.complete(view, 1);
-    assert_eq!(member.steps.take_notice(), Some(Notice::Held(progress(1, true))));
+    assert_eq!(member.steps.take_notice(), Some(Notice::Held(progress(1, view, true))));
     assert_eq!(member.contributed.len(), 1, "the next step waits for the next view");
-    assert_eq!(member.steps.hold(Hold::Boundary, true), Some(progress(1, true)), "nothing is under way");
-    assert_eq!(member.steps.hold(Hold::After(1), true), Some(progress(1, true)));
+    assert_eq!(member.steps.hold(Hold::Boundary, true), Some(progress(1, view, true)), "nothing is under way");
+    assert_eq!(member.steps.hold(Hold::After(1), true), Some(progress(1, view, true)));
     let (mut member, _) = Member::of_two();
-    assert_eq!(member.steps.hold(Hold::Boundary, false), Some(progress(0, false)), "the next view can have it");
+    assert_eq!(
+        member.steps.hold(Hold::Boundary, false),
+        Some(progress(0, ViewId::NONE, false)),
+        "the next view can have it"
+    );
 }
 
 #[test]
 fn a_newer_hold_replaces_an_older_one() {
     let (mut member, view) = Member::of_two();
     assert_eq!(member.steps.hold(Hold::After(1), true), None);
-    assert_eq!(member.steps.hold(Hold::Now, true), Some(progress(0, false)));
+    assert_eq!(member.steps.hold(Hold::Now, true), Some(progress(0, ViewId::NONE, false)));
     assert!(member.steps.admits(view, 1).is_none() && !member.steps.has_notice());
     let (mut member, view) = Member::of_two();
     assert_eq!(member.steps.hold(Hold::After(1), true), None);
@@ -153,7 +182,7 @@ fn a_newer_hold_replaces_an_older_one() {
 fn a_gradient_outlives_its_view() {
     let (mut member, _) = Member::of_two();
     member.steps.hold(Hold::Now, true);
-    member.steps.deliver(Of(1)).expect("the next one");
+    member.deliver(1);
     member.steps.open(&view(&[1, 3]), true);
     member.work();
     assert_eq!((&member.applied[..], &member.snapshots[..]), (&[1][..], &[1][..]), "applied, then a snapshot");
@@ -193,16 +222,19 @@ fn a_step_can_be_contributed_to_while_it_is_computed() {
 #[test]
 fn only_the_next_result_is_taken() {
     let (mut member, _) = Member::of_two();
-    assert_eq!(member.steps.deliver(Of(2)), Err(Of(2)));
-    assert_eq!(member.steps.deliver(Of(1)), Ok(None));
-    assert_eq!(member.steps.deliver(Of(1)), Err(Of(1)));
-    assert_eq!(member.steps.progress(), progress(1, true));
+    let (first, second) = (member.result(1, ELSEWHERE), member.result(2, ELSEWHERE));
+    assert_eq!(member.steps.deliver(second), Err(second));
+    let stranger = Of(1, lineage(ELSEWHERE), lineage(ELSEWHERE));
+    assert_eq!(member.steps.deliver(stranger), Err(stranger), "it is to be applied to another state");
+    assert_eq!(member.steps.deliver(first), Ok(None));
+    assert_eq!(member.steps.deliver(first), Err(first));
+    assert_eq!(member.steps.progress(), progress(1, ELSEWHERE, true));
 }
 
 #[test]
 fn who_downloads_the_state_keeps_up_without_it() {
     let (mut member, view) = (Member::new(), view(&[1, 2]));
-    let number = member.steps.sync(4);
+    let number = member.steps.sync(4, lineage(ELSEWHERE));
     member.steps.open(&view, true);
     assert!(!member.steps.progress().has_state);
     for step in 5..=7 {
@@ -216,7 +248,7 @@ fn who_downloads_the_state_keeps_up_without_it() {
     assert!(!member.steps.arrive(number + 1, 9), "another sync's state");
     assert!(member.steps.arrive(number, 4));
     member.work();
-    assert_eq!((&member.applied[..], member.steps.progress()), (&[5, 6, 7][..], progress(7, true)));
+    assert_eq!((&member.applied[..], member.steps.progress()), (&[5, 6, 7][..], progress(7, view.id(), true)));
     assert_eq!(member.steps.take_part(number), Turnout::Over);
     assert_eq!(member.contributed, [(8, 1)], "its own");
 }
@@ -224,9 +256,9 @@ fn who_downloads_the_state_keeps_up_without_it() {
 #[test]
 fn a_newer_sync_replaces_an_older_one_and_what_it_kept() {
     let mut member = Member::new();
-    let first = member.steps.sync(4);
-    member.steps.deliver(Of(5)).expect("the next one");
-    let second = member.steps.sync(8);
+    let first = member.steps.sync(4, lineage(ELSEWHERE));
+    member.deliver(5);
+    let second = member.steps.sync(8, lineage(ELSEWHERE));
     assert_eq!(member.steps.take_part(first), Turnout::Over);
     assert!(!member.steps.arrive(first, 4) && member.steps.arrive(second, 8));
     member.work();
@@ -236,12 +268,12 @@ fn a_newer_sync_replaces_an_older_one_and_what_it_kept() {
 #[test]
 fn results_that_wait_for_a_state_are_bounded() {
     let mut member = Member::new();
-    member.steps.sync(0);
+    member.steps.sync(0, lineage(ELSEWHERE));
     for step in 1..=64 {
-        member.steps.deliver(Of(step)).expect("the next one");
+        member.deliver(step);
         assert!(!member.steps.has_notice(), "so many are kept in any case: {step}");
     }
-    member.steps.deliver(Of(65)).expect("the next one");
+    member.deliver(65);
     assert_eq!(member.steps.take_notice(), Some(Notice::TooFarBehind));
 }
 
@@ -252,7 +284,7 @@ fn outside_of_all_views_nothing_runs() {
     assert!(member.steps.admits(view, 1).is_none());
     member.work();
     assert!(member.applied.is_empty());
-    assert_eq!(member.steps.hold(Hold::Now, true), Some(progress(0, false)));
+    assert_eq!(member.steps.hold(Hold::Now, true), Some(progress(0, ViewId::NONE, false)));
 }
 
 #[test]
@@ -262,7 +294,7 @@ fn the_first_step_is_assigned_anew_until_it_is_committed() {
     member.work();
     assert_eq!(member.begun, [2, 3]);
     member.steps.hold(Hold::Now, true);
-    member.steps.deliver(Of(1)).expect("the next one");
+    member.deliver(1);
     member.steps.open(&view(&[1, 2]), false);
     member.work();
     assert_eq!(member.begun.len(), 2);
@@ -271,7 +303,7 @@ fn the_first_step_is_assigned_anew_until_it_is_committed() {
 #[test]
 fn the_end_is_told_once_in_each_view() {
     let mut member = Member::new();
-    member.steps = Steps::new(9, 9);
+    member.steps = Steps::new(9, lineage(ELSEWHERE), 9);
     member.cursor = Cursor::after(9);
     member.steps.open(&view(&[1, 2]), false);
     member.work();
@@ -285,8 +317,8 @@ fn the_end_is_told_once_in_each_view() {
 fn who_holds_no_state_says_so_until_one_is_there() {
     let mut steps = Steps::<Of, u64>::without_state(9);
     assert!(!steps.progress().has_state);
-    assert_eq!(steps.hold(Hold::Now, true), Some(Progress { step: 0, has_state: false, has_result: false }));
-    let number = steps.sync(3);
+    assert_eq!(steps.hold(Hold::Now, true), Some(Progress::default()));
+    let number = steps.sync(3, lineage(ELSEWHERE));
     assert!(steps.arrive(number, 3) && !steps.progress().has_state, "it is not loaded yet");
     let mut cursor = Cursor::default();
     assert_eq!(steps.next(&mut cursor), Some(Task::Load(3)));

@@ -68,6 +68,7 @@ mod tests {
         ReplicatedState {
             run: RunId([run; 32]),
             step,
+            lineage: starling_topology::Lineage::NONE,
             parameters: vec![0.5; 8].into(),
             moments: vec![],
             scalars: vec![],

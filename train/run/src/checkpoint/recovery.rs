@@ -1,6 +1,6 @@
 //! What a member goes on from whose process was killed.
 
-use starling_topology::Digest;
+use starling_topology::{Digest, Root};
 
 use super::{CheckpointError, CheckpointInfo, CheckpointStore};
 use crate::snapshot::SnapshotManifest;
@@ -17,12 +17,13 @@ pub struct Recovered {
 
 impl CheckpointStore {
     /// Reads the last stable checkpoint that is intact, because others hold it too; or else the last one that is intact.
-    /// Every byte is hashed before it is looked at. What is damaged is passed over, and what was abandoned as well.
+    /// Every byte is hashed before it is looked at. What is damaged is passed over, and what `root`, which is in the member's
+    /// record, does not admit; without a record, what was put aside.
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub fn recover(&self) -> Result<Recovered, CheckpointError> {
-        self.recover_by(|info| self.is_stable(info))
+    pub fn recover(&self, root: Option<&Root>) -> Result<Recovered, CheckpointError> {
+        self.recover_by(root, |info| self.is_stable(info))
     }
 
     /// As [`Self::recover`], but the last one that is intact, stable or not: for a member that was alone in its view, or left
@@ -30,14 +31,24 @@ impl CheckpointStore {
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub fn recover_newest(&self) -> Result<Recovered, CheckpointError> {
-        self.recover_by(|_| false)
+    pub fn recover_newest(&self, root: Option<&Root>) -> Result<Recovered, CheckpointError> {
+        self.recover_by(root, |_| false)
     }
 
-    fn recover_by(&self, comes_first: impl Fn(&CheckpointInfo) -> bool) -> Result<Recovered, CheckpointError> {
-        let (mut candidates, mut damaged) = (Vec::new(), Vec::from_iter(self.listed().err()));
-        for (step, id, path) in self.usable()?.into_iter().rev() {
+    fn recover_by(
+        &self,
+        root: Option<&Root>,
+        comes_first: impl Fn(&CheckpointInfo) -> bool,
+    ) -> Result<Recovered, CheckpointError> {
+        // The record is written before its member votes, the list some time later.
+        let (found, damaged) = match root {
+            Some(_) => (self.scan()?, None),
+            None => (self.usable()?, self.listed().err()),
+        };
+        let (mut candidates, mut damaged) = (Vec::new(), Vec::from_iter(damaged));
+        for (step, id, path) in found.into_iter().rev() {
             match self.read_manifest(&path, step, id) {
+                Ok((info, _)) if root.is_some_and(|root| !root.admits(info.step, info.lineage)) => {}
                 Ok(candidate) => candidates.push(candidate),
                 Err(error) => damaged.push(error),
             }

@@ -110,7 +110,7 @@ impl CheckpointStore {
     /// If the directory cannot be read.
     pub fn newest_stable(&self) -> Result<Option<CheckpointInfo>, CheckpointError> {
         let (mut candidates, abandoned) = (self.intact()?, self.abandoned()?);
-        candidates.retain(|(info, _)| !abandoned.contains(&info.id) && self.is_stable(info));
+        candidates.retain(|(info, _)| !abandoned.all.contains(&info.id) && self.is_stable(info));
         let found =
             candidates.into_iter().rev().find(|(info, manifest)| self.check_bytes(manifest, &info.path).is_ok());
         Ok(found.map(|(info, _)| info))
@@ -123,7 +123,7 @@ impl CheckpointStore {
     /// If the directory cannot be read.
     pub fn newest_proof(&self) -> Result<Option<Proof>, CheckpointError> {
         let (candidates, abandoned) = (self.intact()?, self.abandoned()?);
-        let usable = candidates.iter().rev().filter(|(info, _)| !abandoned.contains(&info.id));
+        let usable = candidates.iter().rev().filter(|(info, _)| !abandoned.all.contains(&info.id));
         Ok(usable.filter_map(|(info, _)| self.signed(info)?.proof()).next())
     }
 

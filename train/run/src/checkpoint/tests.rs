@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use starling_topology::{Ledger, PeerId, View};
+use starling_topology::{Generation, Ledger, Lineage, PeerId, Root, View};
 use tempfile::TempDir;
 
 use super::*;
@@ -19,6 +19,7 @@ fn state(step: u64) -> ReplicatedState {
     ReplicatedState {
         run: RunId([1; 32]),
         step,
+        lineage: Lineage::NONE,
         parameters: Arc::new((0..1000).map(|at| at as f32 + step as f32).collect()),
         moments: vec![vec![step as f32; 1000].into()],
         scalars: vec![0.5],
@@ -177,7 +178,7 @@ fn a_manifest_with_the_right_hash_but_wrong_content_is_refused() {
     for (from, to, reason) in [
         ("\"step\": 1", "\"step\": 8", "state is of run"),
         ("\"step\": 1", "\"step\": 9", "it is of step 9, but its name says 8"),
-        ("starling-checkpoint-2", "starling-checkpoint-1", "its format is \"starling-checkpoint-1\""),
+        ("starling-checkpoint-3", "starling-checkpoint-1", "its format is \"starling-checkpoint-1\""),
         ("\"bytes\": ", "\"bytes\": 9999999", "do not make 1 chunks"),
         ("\"run\"", "\"runs\"", "unknown field `runs`"),
         ("01010101", "0101010g", "is not a blake3 hash"),
@@ -422,14 +423,20 @@ fn a_stable_checkpoint_is_not_replaced_by_another_of_its_step() {
     assert_eq!(store.newest_stable().expect("read"), Some(stable));
 }
 
+/// Of a member that went on after `step`, of the states of these tests, in a view of this generation.
+fn root(step: u64, generation: u64) -> Root {
+    Root { step, generation: Generation(generation), ..Root::default() }
+}
+
 #[test]
-fn abandoned_checkpoints_are_passed_over_and_go_with_the_next_save() {
+fn what_was_put_aside_is_passed_over_and_goes_with_the_next_save() {
     let (_directory, store) = store(5);
-    store.abandon(None).expect("nothing to abandon");
+    store.put_aside(&root(0, 1)).expect("nothing to put aside");
     assert_eq!(names(&store.directory).expect("read"), ["chunks"]);
-    save_stable(&store, 4);
-    store.save(state(9)).expect("saved");
-    store.abandon(None).expect("marked");
+    for step in [4, 9] {
+        store.save(state(step)).expect("saved");
+    }
+    store.put_aside(&root(0, 1)).expect("listed");
     let store = CheckpointStore::open(store.directory, 5).expect("opened again");
     assert_eq!((store.newest_stable().expect("read"), store.last_intact().expect("read")), (None, None));
     assert_eq!((store.steps().expect("read"), steps(&store)), (vec![], vec![4, 9]));
@@ -445,22 +452,49 @@ fn abandoned_checkpoints_are_passed_over_and_go_with_the_next_save() {
     assert_eq!(names(&store.directory).expect("read").len(), 2, "one manifest and the folder of chunks");
     assert_eq!(chunk_files(&store).len(), 1);
     // A state that both branches had is none of an abandoned branch.
-    store.abandon(None).expect("marked");
+    store.put_aside(&root(0, 1)).expect("listed");
     store.save(state(7)).expect("saved");
     assert_eq!((store.last_intact().expect("read"), steps(&store)), (Some(7), vec![7]));
 }
 
 #[test]
-fn the_others_are_abandoned_when_a_run_goes_on_from_an_earlier_one() {
+fn the_others_are_put_aside_when_a_run_goes_on_from_an_earlier_one() {
     let (_directory, store) = store(5);
-    let stable = save_stable(&store, 4);
+    save_stable(&store, 4);
     for step in [6, 8] {
         store.save(state(step)).expect("saved");
     }
-    store.abandon(Some(stable.id)).expect("marked");
+    store.put_aside(&root(4, 1)).expect("listed");
     assert_eq!((store.steps().expect("read"), steps(&store)), (vec![4], vec![4, 6, 8]));
     store.save(state(5)).expect("saved");
     assert_eq!(steps(&store), [4, 5]);
+}
+
+#[test]
+fn a_stable_checkpoint_outlives_its_branch() {
+    let (_directory, store) = store(1);
+    save_stable(&store, 6);
+    let stable = save_stable(&store, 8);
+    store.save(state(9)).expect("saved");
+    let of_next = |step: u64| {
+        let lineage = Lineage { generation: Generation(2), ..Lineage::NONE };
+        ReplicatedState { lineage, ..state(step) }
+    };
+    for step in 5..=12 {
+        store.put_aside(&root(4, 2)).expect("listed");
+        store.save(of_next(step)).expect("saved");
+        let expected = if step == 8 { vec![8, 8] } else { BTreeSet::from([8, step]).into_iter().collect() };
+        assert_eq!(steps(&store), expected, "the newest stable one beside that of the branch that goes on");
+        assert_eq!(store.load(None).expect("the newest"), of_next(step));
+    }
+    assert!(store.is_put_aside(stable.id).expect("read"));
+    assert_eq!(store.newest_stable().expect("read"), None, "it is offered to nobody");
+    let root = root(4, 2);
+    assert_eq!(store.recover(Some(&root)).expect("read").found.map(|(_, state)| state.step), Some(12));
+    // Left for a third branch, and caught up with: what goes on has it behind it, but does not descend from it.
+    let third = Root { generation: Generation(3), step: 20, ..root };
+    store.put_aside(&third).expect("listed");
+    assert!(store.verify().expect("read").iter().any(|verdict| verdict.step == 8));
 }
 
 /// Flips a bit in the chunk that only this checkpoint has.
@@ -475,12 +509,12 @@ fn damage(store: &CheckpointStore, info: &CheckpointInfo) {
 #[test]
 fn a_member_recovers_from_the_last_stable_checkpoint_that_is_intact() {
     let (_directory, store) = store(9);
-    let nothing = store.recover().expect("read");
+    let nothing = store.recover(None).expect("read");
     assert!(nothing.found.is_none() && nothing.damaged.is_empty());
     let infos = [save_stable(&store, 1), save_stable(&store, 2)];
     let [third, fourth] = [3, 4].map(|step| store.save(state(step)).expect("saved"));
     let recovered = |damaged: usize| {
-        let recovered = store.recover().expect("read");
+        let recovered = store.recover(None).expect("read");
         assert_eq!(recovered.damaged.len(), damaged, "{:?}", recovered.damaged);
         recovered.found.map(|(id, state)| (id, state.step))
     };
@@ -493,24 +527,27 @@ fn a_member_recovers_from_the_last_stable_checkpoint_that_is_intact() {
     assert_eq!(recovered(3), Some((third.id, 3)));
     damage(&store, &third);
     assert_eq!(recovered(4), None);
+    store.save(state(5)).expect("saved");
+    let by_record = |root: Root| store.recover(Some(&root)).expect("read").found.map(|(_, state)| state.step);
+    assert_eq!((by_record(Root::default()), by_record(root(0, 1))), (Some(5), None), "of the record's branch alone");
 }
 
 #[test]
 fn a_list_of_abandoned_checkpoints_that_cannot_be_read_lets_nothing_be_used() {
     let (_directory, store) = store(5);
     store.save(state(4)).expect("saved");
-    store.abandon(None).expect("marked");
+    store.put_aside(&root(0, 1)).expect("listed");
     let path = store.directory.join(ABANDONED);
     let intact = fs::read_to_string(&path).expect("read");
     for damaged in
-        ["", "{}", &intact.replace("starling-abandoned-1", "starling-abandoned-2"), &intact.replace('a', "A")]
+        ["", "{}", &intact.replace("starling-abandoned-2", "starling-abandoned-1"), &intact.replace('a', "A")]
     {
         assert_ne!(damaged, intact);
         fs::write(&path, damaged).expect("written");
         let message = store.load(None).expect_err("damaged").to_string();
         assert!(message.contains("abandoned.json") && message.contains("remove it only if"), "{message}");
         // Whoever has others to ask starts without a state, and is told why.
-        let recovered = store.recover().expect("it can be looked at");
+        let recovered = store.recover(None).expect("it can be looked at");
         assert!(recovered.found.is_none());
         assert!(recovered.damaged[0].to_string().contains("abandoned.json"), "{:?}", recovered.damaged);
         assert_eq!(store.last_intact().expect("it can be looked at"), None);
@@ -520,7 +557,7 @@ fn a_list_of_abandoned_checkpoints_that_cannot_be_read_lets_nothing_be_used() {
     // What it gets from them is its own again.
     store.save(state(5)).expect("saved");
     assert_eq!(store.steps().expect("a list"), [5]);
-    assert!(store.recover().expect("it can be looked at").found.is_some_and(|(_, found)| found.step == 5));
+    assert!(store.recover(None).expect("it can be looked at").found.is_some_and(|(_, found)| found.step == 5));
 }
 
 #[test]

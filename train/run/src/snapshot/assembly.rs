@@ -130,7 +130,7 @@ fn check(
     if (state.run, state.step) != (manifest.run, manifest.step) {
         return Err(SnapshotError::OtherState { run: state.run, step: state.step });
     }
-    Ok(state)
+    Ok(ReplicatedState { lineage: manifest.lineage, ..state })
 }
 
 /// Chunks as one stream of bytes, which ends with the first one that can't be had.

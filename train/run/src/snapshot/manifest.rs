@@ -1,14 +1,14 @@
 //! What a snapshot consists of.
 
 use serde::{Deserialize, Serialize};
-use starling_topology::{Digest, RunId};
+use starling_topology::{Digest, Lineage, RunId};
 
 use super::{CHUNK_BYTES, SnapshotError, hash};
 
 /// The longest encoded manifest, in bytes: enough for the chunks of the largest state, at 72 bytes each.
 pub const MAX_SNAPSHOT_MANIFEST_BYTES: usize = 3 << 20;
 /// The format's name and version.
-const FORMAT: &str = "starling-checkpoint-2";
+const FORMAT: &str = "starling-checkpoint-3";
 
 /// What a replicated state consists of when it is stored or sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct SnapshotManifest {
     pub run: RunId,
     /// The last step it includes.
     pub step: u64,
+    /// The view in which that step was committed: the state's lineage.
+    pub lineage: Lineage,
     /// The state's digest: blake3 of its canonical bytes.
     pub digest: Digest,
     /// How long these are.
@@ -32,6 +34,7 @@ struct Json {
     format: String,
     run: String,
     step: u64,
+    lineage: String,
     digest: String,
     bytes: u64,
     chunks: Vec<String>,
@@ -44,6 +47,7 @@ impl SnapshotManifest {
             format: FORMAT.to_owned(),
             run: self.run.to_string(),
             step: self.step,
+            lineage: self.lineage.to_string(),
             digest: self.digest.to_string(),
             bytes: self.bytes,
             chunks: self.chunks.iter().map(Digest::to_string).collect(),
@@ -77,6 +81,7 @@ impl SnapshotManifest {
         let manifest = Self {
             run: RunId(digest(&json.run)?.0),
             step: json.step,
+            lineage: lineage(&json.lineage).ok_or_else(|| fail(format!("{:?} is no lineage", json.lineage)))?,
             digest: digest(&json.digest)?,
             bytes: json.bytes,
             chunks: json.chunks.iter().map(|chunk| digest(chunk)).collect::<Result<_, _>>()?,
@@ -94,6 +99,13 @@ impl SnapshotManifest {
     pub fn chunk_len(&self, at: usize) -> u64 {
         (self.bytes - (at * CHUNK_BYTES) as u64).min(CHUNK_BYTES as u64)
     }
+}
+
+/// A lineage as [`Lineage`] writes it.
+fn lineage(text: &str) -> Option<Lineage> {
+    let mut bytes = [0; Lineage::BYTES];
+    hex::decode_to_slice(text, &mut bytes).ok()?;
+    Some(Lineage::from_bytes(bytes))
 }
 
 /// A hash written as 64 lowercase hexadecimal digits.

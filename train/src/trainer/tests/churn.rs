@@ -59,7 +59,7 @@ impl Swarm {
             sum.iter_mut().zip(weighted.chain(slots)).for_each(|(sum, value)| *sum += value);
         }
         sum.iter_mut().for_each(|sum| *sum /= self.batch_size as f32);
-        ResultRecord { step, members: names, mean: sum }
+        ResultRecord { step, lineage: Lineage::NONE, after: Lineage::NONE, members: names, mean: sum }
     }
 
     /// All members commit the record, or queue it.
@@ -155,7 +155,15 @@ fn equal_balance_does_not_follow_speeds() {
         let mut mean = vec![0.0; trainer.buffer_len(3)];
         mean[trainer.parameters() + 1] = 900.0 / 60.0;
         mean[trainer.parameters() + 2] = 2.0 / 60.0;
-        trainer.apply(&ResultRecord { step, members: members.to_vec(), mean }).expect("applied");
+        trainer
+            .apply(&ResultRecord {
+                step,
+                lineage: Lineage::NONE,
+                after: Lineage::NONE,
+                members: members.to_vec(),
+                mean,
+            })
+            .expect("applied");
         let shares = members.map(|member| trainer.ledger().share_len(member));
         assert_eq!(shares, [30, 30, 0], "the third is syncing");
     }
@@ -249,7 +257,13 @@ fn a_step_without_any_samples_changes_the_ledger_alone() {
     swarm.step();
     let trainer = &mut swarm.members.get_mut(&peer(1)).expect("there").trainer;
     let before = trainer.state();
-    let mut record = ResultRecord { step: 2, members: vec![peer(3)], mean: vec![0.0; trainer.buffer_len(1)] };
+    let mut record = ResultRecord {
+        step: 2,
+        lineage: Lineage::NONE,
+        after: Lineage::NONE,
+        members: vec![peer(3)],
+        mean: vec![0.0; trainer.buffer_len(1)],
+    };
     record.mean[trainer.parameters() + 1] = 5.0 / 16.0;
     let report = trainer.apply(&record).expect("applied");
     assert_eq!((report.samples, report.loss, report.returned, report.contributions.len()), (0, 0.0, 16, 0));

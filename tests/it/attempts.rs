@@ -1,0 +1,59 @@
+//! The same run is begun twice.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use starling_tests::{Peer, PeerOptions, checkpoints, newest_stable};
+use tempfile::TempDir;
+
+const FLAGS: &str = "--model mlp:512 --batch-size 128 --steps 1000000 --checkpoint-every 20";
+const OWN: &str = "--checkpoint-every 20";
+
+/// A founder and two that join it, in these folders, all of them members of one view.
+fn three(dirs: &[Arc<TempDir>; 3]) -> [Peer; 3] {
+    let founder = Peer::run_in(dirs[0].clone(), &PeerOptions::flags(FLAGS));
+    let ticket = founder.ticket();
+    let join = |dir: &Arc<TempDir>| Peer::join_in(dir.clone(), &ticket, &PeerOptions::flags(OWN));
+    let peers = [founder, join(&dirs[1]), join(&dirs[2])];
+    peers.iter().for_each(|peer| _ = peer.wait_for_view(3));
+    peers
+}
+
+fn wait_for_stable_after(peer: &Peer, step: u64) -> u64 {
+    let is_later = |event: &Value| event["event"] == "stable" && event["step"].as_u64() > Some(step);
+    peer.wait_for("a stable checkpoint", is_later)["step"].as_u64().expect("a step")
+}
+
+#[test]
+fn what_an_earlier_attempt_left_on_disk_wins_over_nothing_of_a_new_one() {
+    let mut dirs = [(); 3].map(|()| Arc::new(TempDir::new().expect("a temp dir")));
+    let first = three(&dirs);
+    let left_at = wait_for_stable_after(&first[2], 250);
+    for peer in first {
+        peer.signal("TERM");
+        assert_eq!(peer.finish().summary()["outcome"], "left");
+    }
+    // The founder begins anew from nothing, with the same settings: to all others it is the same run.
+    dirs[0] = Arc::new(TempDir::new().expect("a temp dir"));
+    let second = three(&dirs);
+    let stable = second.each_ref().map(|peer| wait_for_stable_after(peer, 30));
+    second.iter().for_each(|peer| peer.signal("KILL"));
+    second.into_iter().for_each(|peer| drop(peer.finish()));
+    assert!(stable.iter().all(|step| *step < left_at), "the new attempt has overtaken the old one: {stable:?}");
+    // That the old one had come further is still to be seen.
+    let (list, _) = checkpoints(&dirs[2], "ls");
+    let is_kept = |listed: &Value| listed["stable"] == true && listed["put_aside"] == true;
+    assert!(list.iter().any(|listed| is_kept(listed) && listed["step"].as_u64() >= Some(left_at)), "{list:?}");
+
+    let third = three(&dirs);
+    for peer in third {
+        peer.signal("KILL");
+        let views = peer.finish().events.into_iter().map(|(_, event)| event).filter(|event| event["event"] == "view");
+        for view in views {
+            let step = view["step"].as_u64().expect("a step");
+            assert!(stable.contains(&step) || (step > 30 && step < left_at), "stable are {stable:?}: {view}");
+            assert_eq!(view["forked"], false, "{view}");
+        }
+    }
+    assert!(newest_stable(&dirs[1])["step"].as_u64() < Some(left_at), "of the attempt that goes on");
+}

@@ -1,0 +1,132 @@
+//! Which state a step's state is: two runs, two attempts or two branches can each have a state after step 100, and those are
+//! not the same.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Generation, ViewId};
+use crate::view::View;
+
+/// The view in which a step was committed. Two states of one step and one lineage are equal; of two lineages they differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Lineage {
+    /// [`View::branch`].
+    pub branch: u64,
+    /// [`View::generation`].
+    pub generation: Generation,
+    /// The view.
+    pub view: ViewId,
+}
+
+impl Lineage {
+    /// That of the state which a run begins with: its settings determine it.
+    pub const NONE: Self = Self { branch: 0, generation: Generation(0), view: ViewId::NONE };
+
+    /// How long its bytes are.
+    pub const BYTES: usize = 48;
+
+    /// Of the steps that `view` commits.
+    pub fn of(view: &View) -> Self {
+        Self { branch: view.branch, generation: view.generation, view: view.id() }
+    }
+
+    /// Branch and generation, little-endian, then the view.
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.branch.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.generation.0.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.view.0);
+        bytes
+    }
+
+    /// What [`Self::to_bytes`] gave.
+    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        let view = ViewId(std::array::from_fn(|byte| bytes[16 + byte]));
+        Self { branch: number(0), generation: Generation(number(8)), view }
+    }
+}
+
+impl Default for Lineage {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl fmt::Display for Lineage {
+    /// Its bytes in hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Which of a member's checkpoints are of the branch that it is on: those since the state that it began with, or loaded last,
+/// and the view in which it did. What it had saved before may be of a branch that was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Root {
+    /// The last step of that state.
+    pub step: u64,
+    /// Its lineage.
+    pub lineage: Lineage,
+    /// The branch of the view.
+    pub branch: u64,
+    /// The generation of the view.
+    pub generation: Generation,
+    /// If it came back from a checkpoint later: that one's step, and the generation of the view that went on from there. What
+    /// it had saved after it, before that view, was lost with those who died.
+    pub cut: Option<(u64, Generation)>,
+}
+
+impl Root {
+    /// Of a member that goes on in `view` from the state after `step` of this lineage.
+    pub(crate) fn new(view: &View, step: u64, lineage: Lineage) -> Self {
+        Self { step, lineage, branch: view.branch, generation: view.generation, cut: None }
+    }
+
+    /// The member came back with the state after `step`, and goes on from it in `view`.
+    pub(crate) fn cut(self, view: &View, step: u64) -> Self {
+        Self { cut: Some((step, view.generation)), ..self }
+    }
+
+    /// Whether the state after `step` of this lineage is of the branch that the member is on.
+    pub fn admits(&self, step: u64, lineage: Lineage) -> bool {
+        let is_root = step == self.step && lineage == self.lineage;
+        let is_since = step > self.step && lineage.branch == self.branch && lineage.generation >= self.generation;
+        let is_cut = self.cut.is_some_and(|(last, since)| step > last && lineage.generation < since);
+        (is_root || is_since) && !is_cut
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{PeerId, RunId};
+
+    #[test]
+    fn what_was_saved_before_is_of_another_branch() {
+        let me = PeerId([1; 32]);
+        let first = View::found(RunId([1; 32]), me).on_branch(7);
+        let (second, other) = (first.succeed([me]), first.clone().on_branch(8));
+        let (third, older) = (Lineage::of(&second.succeed([me])), Lineage::of(&first));
+        let root = Root::new(&second, 40, older);
+        assert!(root.admits(40, older), "what it went on from");
+        assert!(root.admits(41, Lineage::of(&second)) && root.admits(90, third), "committed since");
+        assert!(!root.admits(57, older), "committed before, by those who are gone");
+        assert!(!root.admits(39, older) && !root.admits(40, third), "not what it went on from");
+        assert!(!root.admits(90, Lineage { branch: 8, ..third }) && !root.admits(90, Lineage::of(&other)));
+        assert_eq!(Lineage::from_bytes(third.to_bytes()), third);
+        assert!(!root.admits(0, Lineage::NONE) && Root::new(&first, 0, Lineage::NONE).admits(0, Lineage::NONE));
+    }
+
+    #[test]
+    fn what_was_saved_after_the_state_that_all_came_back_to_is_lost() {
+        let me = PeerId([1; 32]);
+        let first = View::found(RunId([1; 32]), me).on_branch(7);
+        let (before, next) = (Lineage::of(&first), first.succeed([me]));
+        let root = Root::new(&first, 0, Lineage::NONE).cut(&next, 40);
+        assert!(root.admits(20, before) && root.admits(40, before), "on the way there");
+        assert!(!root.admits(57, before));
+        assert!(root.admits(41, Lineage::of(&next)));
+    }
+}
