@@ -216,7 +216,7 @@ fn a_peer_that_listens_elsewhere_is_looked_for_there() {
 fn at_the_last_step_nobody_waits_for_members() {
     let waits = |step| {
         let config = Config { min_members: 2, last_step: 5, ..Config::default() };
-        let progress = Progress { step, has_state: true, has_result: false };
+        let progress = Progress { step, lineage: crate::Lineage::NONE, has_state: true, has_result: false };
         let mut founder = Membership::found(config, RUN, contact(peer(1)), progress, Time::ZERO);
         let mut outputs: Vec<Output> = std::iter::from_fn(|| founder.poll()).collect();
         founder.handle(Time::ZERO, Input::Persisted).expect("its own");
