@@ -150,7 +150,7 @@ mod tests {
         let state = ReplicatedState {
             run: manifest.run_id(),
             step: 77,
-            lineage: Lineage::NONE,
+            lineage: starling_topology::Lineage::NONE,
             parameters: parameters.clone().into(),
             moments: Vec::new(),
             scalars: Vec::new(),
