@@ -118,7 +118,14 @@ mod tests {
     fn record(step: u64, speeds: [u32; 2]) -> ResultRecord {
         let cell = Cell { bucket: 0, chunk: Rank(0), segment: 0 };
         let made = Contributions { counts: vec![1, 1], divided: 1, sum: 3, speeds: speeds.to_vec() };
-        ResultRecord { step, members: PEERS.to_vec(), cells: vec![(cell, made)], mean: vec![2.5] }
+        ResultRecord {
+            step,
+            lineage: starling_topology::Lineage::NONE,
+            after: starling_topology::Lineage::NONE,
+            members: PEERS.to_vec(),
+            cells: vec![(cell, made)],
+            mean: vec![2.5],
+        }
     }
 
     fn settled(brought: f32, made_up: f32, left: f32) -> Settled {
