@@ -1,7 +1,7 @@
 //! How a peer keeps checkpoints: what `starling-run`'s store does, over a simulated disk.
 
 use starling_topology::ledger::Ledger;
-use starling_topology::{PeerId, Record, Root};
+use starling_topology::{Digest, Generation, Lineage, PeerId, Record, Root};
 
 use crate::canary::Sabotage;
 use crate::disk::{Disk, Refused, Saved};
@@ -51,6 +51,15 @@ pub fn save(
     Ok(())
 }
 
+/// Leaves on a disk what an earlier attempt at the same run had saved: all settings are equal, and its steps are higher.
+pub fn leave_from_earlier_attempt(disk: &mut Disk, initial: &Ledger, steps: u64) {
+    let lineage = Lineage { branch: u64::MAX, generation: Generation(7), ..Lineage::NONE };
+    for step in [steps / 2, steps].into_iter().filter(|step| *step > 0) {
+        let state = State { step, lineage, digest: Digest([0xee; 32]), ..State::initial(initial.clone()) };
+        let _ = disk.write_checkpoint(step, Saved::new(state.encode()));
+    }
+}
+
 /// The newest checkpoint that is good and that `admits` takes, with the file it is from. `verify` is switched off only to see
 /// that this is missed.
 fn newest(disk: &Disk, admits: impl Fn(&State) -> bool, verify: bool) -> Option<(State, Saved)> {
@@ -79,7 +88,7 @@ pub fn found(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use starling_topology::{Generation, Lineage, RunId, View};
+    use starling_topology::{RunId, View};
 
     const ME: PeerId = PeerId([1; 32]);
 

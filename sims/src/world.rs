@@ -18,6 +18,7 @@ use starling_topology::{
 };
 
 use crate::canary::Sabotage;
+use crate::checkpoints;
 use crate::coverage::{Coverage, Phase, STORES};
 use crate::fault::{Fault, When};
 use crate::host::Host;
@@ -170,7 +171,12 @@ impl World {
             }
         }
         at_delivery.sort_unstable_by_key(|at| Reverse(*at));
-        let hosts: Vec<Host> = (0..plan.peers).map(|seat| draw_host(&mut names, seat)).collect();
+        let mut hosts: Vec<Host> = (0..plan.peers).map(|seat| draw_host(&mut names, seat)).collect();
+        if seed.is_multiple_of(4) {
+            let disks = hosts.iter_mut().map(|host| &mut host.disk);
+            // What the same command had left, before its founder lost its disk.
+            disks.for_each(|disk| checkpoints::leave_from_earlier_attempt(disk, &workload.ledger(), workload.steps));
+        }
         Self {
             seed,
             setup,

@@ -57,11 +57,10 @@ pub fn checkpoints(dir: &TempDir, verb: &str) -> (Vec<Value>, Option<i32>) {
     (said["checkpoints"].as_array().expect("a list").clone(), output.status.code())
 }
 
-/// The newest checkpoint that a directory has as stable, of the branch that its peer is on.
+/// The newest checkpoint that a directory has as stable.
 pub fn newest_stable(dir: &TempDir) -> Value {
     let (list, _) = checkpoints(dir, "ls");
-    let mut stable = list.into_iter().filter(|checkpoint| checkpoint["stable"] == true);
-    stable.rfind(|checkpoint| checkpoint["put_aside"] == false).expect("a stable checkpoint")
+    list.into_iter().rfind(|checkpoint| checkpoint["stable"] == true).expect("a stable checkpoint")
 }
 
 /// What to put before a command, so that whatever happens to this process, the command's ends with it; `before` comes

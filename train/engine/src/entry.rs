@@ -96,7 +96,7 @@ impl Entry {
         self.fetch = None;
         match catch_up {
             // It was given up while this view was on its way, and nobody has heard of that.
-            CatchUp::Current if steps.awaits_state() && self.download.is_none() => {
+            CatchUp::Current if steps.lacks_state() && self.download.is_none() => {
                 Action::Unable("the state can't be had any more".to_owned())
             }
             CatchUp::Current if (stands.step, stands.lineage) == (*step, *lineage) => {

@@ -139,8 +139,8 @@ impl<R: StepResult, S> Steps<R, S> {
     }
 
     /// Whether this member needs a state that is not here yet.
-    pub(crate) fn awaits_state(&self) -> bool {
-        self.syncing.as_ref().is_some_and(Syncing::awaits_state)
+    pub(crate) fn lacks_state(&self) -> bool {
+        self.syncing.as_ref().is_some_and(Syncing::lacks_state)
     }
 
     /// The run goes on from the initial state.

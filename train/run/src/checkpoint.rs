@@ -394,7 +394,12 @@ impl CheckpointStore {
         let is_abandoned = |(info, _): &mut (CheckpointInfo, SnapshotManifest)| abandoned.all.contains(&info.id);
         let mut left: Vec<_> = kept.extract_if(.., is_abandoned).collect();
         let is_kept = |(info, _): &mut (CheckpointInfo, SnapshotManifest)| abandoned.kept.contains(&info.id);
-        let aside: Vec<_> = left.extract_if(.., is_kept).collect();
+        let mut aside: Vec<_> = left.extract_if(.., is_kept).collect();
+        // Until the branch that goes on has one that is stable.
+        if !kept.iter().any(|(info, _)| self.is_stable(info)) {
+            let newest = left.iter().rposition(|(info, _)| self.is_stable(info));
+            aside.extend(newest.map(|at| left.remove(at)));
+        }
         // A step has one checkpoint: the one saved last.
         let mut old: Vec<_> = kept.extract_if(.., |(info, _)| info.step == saved.step && info.id != saved.id).collect();
         let surplus = kept.len().saturating_sub(self.keep);

@@ -53,7 +53,7 @@ impl<R: StepResult, S> Syncing<R, S> {
     }
 
     /// Whether the state is still to come.
-    pub(super) fn awaits_state(&self) -> bool {
+    pub(super) fn lacks_state(&self) -> bool {
         !self.is_based
     }
 

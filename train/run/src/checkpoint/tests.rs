@@ -471,6 +471,25 @@ fn the_others_are_put_aside_when_a_run_goes_on_from_an_earlier_one() {
 }
 
 #[test]
+fn a_stable_checkpoint_stays_until_there_is_a_newer_one() {
+    let (_directory, store) = store(5);
+    save_stable(&store, 3);
+    save_stable(&store, 4);
+    // A joiner that was here before, and loads what the others have come to.
+    store.put_aside(&root(9, 2)).expect("listed");
+    let loaded = |step: u64| {
+        let lineage = Lineage { generation: Generation(2), ..Lineage::NONE };
+        ReplicatedState { lineage, ..state(step) }
+    };
+    let next = store.save(loaded(10)).expect("saved");
+    assert_eq!((steps(&store), store.steps().expect("read")), (vec![4, 10], vec![10]));
+    let head = head(&next);
+    store.sign(&head, &members(), &[signature(1, &head), signature(2, &head)], verify).expect("signed");
+    store.save(loaded(11)).expect("saved");
+    assert_eq!(steps(&store), [10, 11]);
+}
+
+#[test]
 fn a_stable_checkpoint_outlives_its_branch() {
     let (_directory, store) = store(1);
     save_stable(&store, 6);
