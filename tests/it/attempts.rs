@@ -37,6 +37,8 @@ fn what_an_earlier_attempt_left_on_disk_wins_over_nothing_of_a_new_one() {
     dirs[0] = Arc::new(TempDir::new().expect("a temp dir"));
     let second = three(&dirs);
     let stable = wait_for_stable_after(&second[0], 30);
+    let is_new = |event: &Value| event["event"] == "saved" && event["step"].as_u64() >= Some(stable);
+    second[2].wait_for("a checkpoint of the new attempt", is_new);
     second.iter().for_each(|peer| peer.signal("KILL"));
     second.into_iter().for_each(|peer| drop(peer.finish()));
     // That the old one had come further is still to be seen.
