@@ -9,7 +9,7 @@ use crate::contribution::{Cell, Contributions};
 
 /// A segment's payload: the bytes that a real driver would send, and who they came from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Parcel {
+pub struct Payload {
     /// Who.
     pub made: Contributions,
     /// The bytes.
@@ -51,7 +51,7 @@ impl Counted {
 }
 
 impl Buffer for Counted {
-    type Payload = Parcel;
+    type Payload = Payload;
 
     fn layout(&self) -> &Layout {
         self.workspace.layout()
@@ -61,18 +61,18 @@ impl Buffer for Counted {
         self.workspace.codec()
     }
 
-    fn length(parcel: &Parcel) -> usize {
-        parcel.bytes.len()
+    fn length(payload: &Payload) -> usize {
+        payload.bytes.len()
     }
 
-    fn accumulate(&mut self, segment: &SegmentId, parcel: &Parcel) -> Result<(), BadSegment> {
-        self.cell(segment).accumulate(&parcel.made);
-        self.workspace.accumulate(segment, &parcel.bytes)
+    fn accumulate(&mut self, segment: &SegmentId, payload: &Payload) -> Result<(), BadSegment> {
+        self.cell(segment).accumulate(&payload.made);
+        self.workspace.accumulate(segment, &payload.bytes)
     }
 
-    fn prepend(&mut self, segment: &SegmentId, parcels: Vec<&Parcel>) -> Result<(), BadSegment> {
-        parcels.iter().for_each(|parcel| self.cell(segment).accumulate(&parcel.made));
-        self.workspace.prepend(segment, parcels.into_iter().map(|parcel| parcel.bytes.as_slice()).collect())
+    fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&Payload>) -> Result<(), BadSegment> {
+        payloads.iter().for_each(|payload| self.cell(segment).accumulate(&payload.made));
+        self.workspace.prepend(segment, payloads.into_iter().map(|payload| payload.bytes.as_slice()).collect())
     }
 
     fn divide(&mut self, segment: &SegmentId) {
@@ -84,32 +84,32 @@ impl Buffer for Counted {
         self.workspace.round(segment);
     }
 
-    fn store(&mut self, segment: &SegmentId, parcel: &Parcel) -> Result<(), BadSegment> {
-        self.cell(segment).clone_from(&parcel.made);
-        self.workspace.store(segment, &parcel.bytes)
+    fn store(&mut self, segment: &SegmentId, payload: &Payload) -> Result<(), BadSegment> {
+        self.cell(segment).clone_from(&payload.made);
+        self.workspace.store(segment, &payload.bytes)
     }
 
-    fn write(&mut self, segment: &SegmentId, into: &mut Parcel) {
+    fn write(&mut self, segment: &SegmentId, into: &mut Payload) {
         into.made.clone_from(self.cell(segment));
         into.bytes.clear();
         self.workspace.encode(segment, &mut into.bytes);
     }
 
     // As the real one: what is here stays what it was.
-    fn contribute(&mut self, segment: &SegmentId, parcel: &mut Parcel) -> Result<(), BadSegment> {
-        parcel.made.accumulate(self.cell(segment));
-        self.workspace.contribute(segment, &mut parcel.bytes)
+    fn contribute(&mut self, segment: &SegmentId, payload: &mut Payload) -> Result<(), BadSegment> {
+        payload.made.accumulate(self.cell(segment));
+        self.workspace.contribute(segment, &mut payload.bytes)
     }
 
-    fn conclude(&mut self, segment: &SegmentId, parcel: &Parcel) -> Result<(), BadSegment> {
+    fn conclude(&mut self, segment: &SegmentId, payload: &Payload) -> Result<(), BadSegment> {
         let cell = self.cell(segment);
-        cell.accumulate(&parcel.made);
+        cell.accumulate(&payload.made);
         cell.divided += 1;
-        self.workspace.conclude(segment, &parcel.bytes)
+        self.workspace.conclude(segment, &payload.bytes)
     }
 
-    fn check(&mut self, segment: &SegmentId, parcel: &Parcel) -> Result<(), BadSegment> {
-        self.workspace.check(segment, &parcel.bytes)
+    fn check(&mut self, segment: &SegmentId, payload: &Payload) -> Result<(), BadSegment> {
+        self.workspace.check(segment, &payload.bytes)
     }
 }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use starling_collective::SegmentHeader;
 use starling_topology::{Digest, Envelope, Generation, Lineage, ViewId, Violation};
 
-use crate::buffer::Parcel;
+use crate::buffer::Payload;
 use crate::state::{ResultRecord, State};
 
 /// Each lane between two peers is a connection of its own: it keeps its order, and it closes alone.
@@ -32,7 +32,7 @@ pub enum Message {
     /// A membership envelope.
     Control(Rc<Sealed>),
     /// A segment of a step in a view.
-    Segment(Segment),
+    Segment(Box<Segment>),
     /// "Send me the averaged result of this step."
     ResultAsked(u64),
     /// The averaged result of a step.
@@ -114,7 +114,7 @@ pub struct Segment {
     /// Its header.
     pub header: SegmentHeader,
     /// Its content.
-    pub parcel: Parcel,
+    pub payload: Payload,
 }
 
 impl Segment {
@@ -144,7 +144,7 @@ impl Message {
     pub fn bytes(&self, result_bytes: u64, chunk_bytes: u64) -> u64 {
         let length = match self {
             Self::Control(sealed) => sealed.bytes.len(),
-            Self::Segment(segment) => SegmentHeader::BYTES + segment.parcel.bytes.len(),
+            Self::Segment(segment) => SegmentHeader::BYTES + segment.payload.bytes.len(),
             Self::ResultAsked(_) | Self::SnapshotAsked(..) | Self::ChunkAsked(..) | Self::NotHeld => 16,
             Self::Snapshot(_) => 64,
             Self::Result(_) => return result_bytes,

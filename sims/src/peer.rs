@@ -22,7 +22,7 @@ use starling_topology::{
     Resumption, Time, Timer, View, ViewId,
 };
 
-use crate::buffer::Parcel;
+use crate::buffer::Payload;
 use crate::canary::Sabotage;
 use crate::invariants::{Broken, Settled};
 use crate::message::{Lane, Message, Sealed, Segment};
@@ -58,7 +58,7 @@ pub struct Peer {
     place: Option<Rc<Place>>,
     operation: Option<Operation>,
     /// Memory that the operation before has left.
-    spare: Vec<Parcel>,
+    spare: Vec<Payload>,
     booked: Booked,
     /// To which step it contributed last, and what, with a codec that drops something.
     brought: Option<(u64, Box<Settled>)>,
@@ -301,7 +301,7 @@ impl Peer {
                 Ok(envelope) => self.input(now, Input::Received { from, envelope }),
                 Err(violation) => self.blame(from, &violation),
             },
-            Message::Segment(segment) => self.receive_segment(now, from, segment),
+            Message::Segment(segment) => self.receive_segment(now, from, *segment),
             Message::ResultAsked(step) => self.give_result(from, step),
             Message::SnapshotAsked(generation, step) => self.give_snapshot(from, generation, step),
             Message::ChunkAsked(snapshot, index) => self.give_chunk(from, snapshot, index),

@@ -7,7 +7,7 @@ use starling_topology::plan::Plan;
 use starling_topology::{Rank, WorldSize};
 
 use super::wire::Wire;
-use crate::buffer::{self, Counted, Parcel};
+use crate::buffer::{self, Counted, Payload};
 use crate::contribution::{Cell, Contributions, numbers};
 use crate::rng::Rng;
 
@@ -20,7 +20,7 @@ pub(super) enum Happening {
     Ready(u32),
     /// The link to the receiver at this position can take the next segment.
     Free(usize),
-    Arrives(Rank, SegmentHeader, Parcel),
+    Arrives(Rank, SegmentHeader, Payload),
 }
 
 /// The ranks of one operation.
@@ -140,33 +140,33 @@ impl Fleet {
     fn hand(&mut self, rank: Rank, happening: Happening, wire: &mut Wire<Happening>) -> Result<(), Violation> {
         let Member { execution, busy } = &mut self.members[rank.0 as usize];
         let receivers = execution.schedule().receivers().to_vec();
-        let mut load = |position: usize, header, parcel: Parcel| {
-            let length = parcel.bytes.len() as u64;
+        let mut load = |position: usize, header, payload: Payload| {
+            let length = payload.bytes.len() as u64;
             self.sent_bytes += length;
-            let takes = wire.send(rank, receivers[position], length, Happening::Arrives(rank, header, parcel));
+            let takes = wire.send(rank, receivers[position], length, Happening::Arrives(rank, header, payload));
             wire.wake(rank, takes, Happening::Free(position));
         };
         match happening {
             Happening::Ready(from) => execution.bring(from),
             Happening::Free(position) => busy[position] = false,
-            Happening::Arrives(from, header, mut parcel) => {
+            Happening::Arrives(from, header, mut payload) => {
                 self.delivered += 1;
                 let links = Links { receivers: &receivers, busy: &*busy, gives_place: self.rng.one_in(2) };
-                let goes_on = execution.take(from, &header.to_bytes(), &mut parcel, &links)?;
+                let goes_on = execution.take(from, &header.to_bytes(), &mut payload, &links)?;
                 if let Some((to, header)) = goes_on {
                     let position = receivers.binary_search(&to).expect("invariant: one of the receivers");
                     self.passed_on += 1;
                     busy[position] = true;
-                    load(position, header, parcel);
+                    load(position, header, payload);
                 }
             }
         }
         for (position, busy) in busy.iter_mut().enumerate().filter(|(_, busy)| !**busy) {
             if let Some(header) = execution.next_send(position) {
-                let mut parcel = Parcel::default();
-                execution.buffer_mut().write(&header.segment, &mut parcel);
+                let mut payload = Payload::default();
+                execution.buffer_mut().write(&header.segment, &mut payload);
                 *busy = true;
-                load(position, header, parcel);
+                load(position, header, payload);
             }
         }
         Ok(())

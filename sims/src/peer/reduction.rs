@@ -9,7 +9,7 @@ use starling_engine::ActiveView;
 use starling_topology::{Lineage, PeerId, Rank, Ring, Time, View, ViewId};
 
 use super::{Effect, Peer};
-use crate::buffer::{Counted, Parcel};
+use crate::buffer::{Counted, Payload};
 use crate::canary::Sabotage;
 use crate::contribution::{Contributions, gradient, numbers};
 use crate::invariants::Settled;
@@ -196,10 +196,10 @@ impl Peer {
     fn take(&mut self, from: Rank, segment: Segment) -> Result<(), Violation> {
         let Some(operation) = &mut self.operation else { return Ok(()) };
         self.moved += 1;
-        let Segment { header, mut parcel, .. } = segment;
-        let goes_on = operation.execution.take(from, &header.to_bytes(), &mut parcel, &Links(self.moved))?;
+        let Segment { header, mut payload, .. } = segment;
+        let goes_on = operation.execution.take(from, &header.to_bytes(), &mut payload, &Links(self.moved))?;
         if let Some((to, header)) = goes_on {
-            self.send_segment(to, header, parcel);
+            self.send_segment(to, header, payload);
         }
         Ok(())
     }
@@ -216,9 +216,9 @@ impl Peer {
             while let Some(operation) = &mut self.operation
                 && let Some(header) = operation.execution.next_send(position)
             {
-                let mut parcel = Parcel::default();
-                operation.execution.buffer_mut().write(&header.segment, &mut parcel);
-                self.send_segment(to, header, parcel);
+                let mut payload = Payload::default();
+                operation.execution.buffer_mut().write(&header.segment, &mut payload);
+                self.send_segment(to, header, payload);
             }
         }
         if self.operation.as_ref().is_some_and(|operation| operation.execution.is_done()) {
@@ -226,11 +226,11 @@ impl Peer {
         }
     }
 
-    fn send_segment(&mut self, to: Rank, header: SegmentHeader, parcel: Parcel) {
+    fn send_segment(&mut self, to: Rank, header: SegmentHeader, payload: Payload) {
         let Some(place) = &self.place else { return };
         self.moved += 1;
-        let segment = Segment { generation: place.view.generation, view: place.id, header, parcel };
-        self.effects.push(Effect::Send(place.ring.peer(to), Message::Segment(segment)));
+        let segment = Segment { generation: place.view.generation, view: place.id, header, payload };
+        self.effects.push(Effect::Send(place.ring.peer(to), Message::Segment(Box::new(segment))));
     }
 
     /// The operation is complete: its result is what everybody has.
