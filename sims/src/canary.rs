@@ -1,7 +1,9 @@
 //! Planted faults: the simulator is worth something only if it finds them.
 //!
-//! None of them is in the protocol crates. It is the simulated driver that misbehaves, in a way in which a real one, or
-//! the machine that it drives, could.
+//! Most of them are in the simulated driver, which misbehaves in a way in which a real one could; the others are in the
+//! machines that it drives ([`Flaw`]).
+
+use starling_topology::Flaw;
 
 use crate::report::Outcome;
 use crate::scenario::{Scenario, Setup};
@@ -42,6 +44,8 @@ pub enum Sabotage {
     ForgetsPromise,
     /// Gives its vote before that is stored.
     VotesUnstored,
+    /// Runs machines with a mistake in them.
+    Machine(Flaw),
 }
 
 /// A planted fault and what should find it.
@@ -86,10 +90,24 @@ pub const PLANTS: &[Plant] = &[
     plant(Sabotage::DropsReturned, Scenario::Crash, &["every_sample_once"]),
     plant(Sabotage::ForgetsPromise, Scenario::Churn, &["one_decision", "nothing_undone", "no_split_brain"]),
     plant(Sabotage::VotesUnstored, Scenario::Disk, &["one_decision"]),
+    machine(Flaw::IgnoresAccepted, Scenario::Churn, &["one_decision", "no_split_brain"]),
+    machine(Flaw::DecidesAlone, Scenario::Partition, &["one_decision", "no_split_brain"]),
+    machine(Flaw::PromisesRunning, Scenario::Crash, &["nothing_undone", "views_change_at_a_boundary"]),
+    machine(Flaw::ForksUnmarked, Scenario::Partition, &["one_decision", "no_split_brain"]),
+    machine(Flaw::IgnoresSilence, Scenario::Pause, &["progress"]),
+    machine(Flaw::NeverTakesOver, Scenario::Crash, &["progress"]),
+    machine(Flaw::TakesOldest, Scenario::Crash, &["progress", "nothing_undone", "stable_survives"]),
+    machine(Flaw::NeverSyncs, Scenario::Join, &["progress", "nothing_undone", "bitwise_agreement"]),
+    machine(Flaw::HoldsLate, Scenario::Join, &["nothing_undone", "views_change_at_a_boundary"]),
+    machine(Flaw::DropsKept, Scenario::Join, &["results_fit", "bitwise_agreement"]),
 ];
 
 const fn plant(sabotage: Sabotage, scenario: Scenario, found_by: &'static [&'static str]) -> Plant {
     Plant { sabotage, scenario, found_by }
+}
+
+const fn machine(flaw: Flaw, scenario: Scenario, found_by: &'static [&'static str]) -> Plant {
+    plant(Sabotage::Machine(flaw), scenario, found_by)
 }
 
 impl Plant {
@@ -106,7 +124,9 @@ impl Plant {
     }
 
     fn recognises(&self, outcome: &Outcome) -> Option<(&'static str, String)> {
-        let broken = outcome.broken.iter().find(|broken| self.found_by.contains(&broken.invariant))?;
-        Some((broken.invariant, broken.seen.clone()))
+        let broken = outcome.broken.iter().find(|broken| self.found_by.contains(&broken.invariant));
+        let hangs = outcome.stuck.as_ref().filter(|_| self.found_by.contains(&"progress"));
+        let hangs = hangs.map(|stuck| ("progress", format!("hung, and these still run: {stuck:?}")));
+        broken.map(|broken| (broken.invariant, broken.seen.clone())).or(hangs)
     }
 }

@@ -10,6 +10,9 @@ use crate::fault::Crash;
 use crate::peer::Peer;
 use crate::world::Happening;
 
+/// A clock's drift is told in this part of its rate.
+pub const RATE: i64 = 10_000;
+
 /// One machine of a world.
 #[derive(Debug)]
 pub struct Host {
@@ -27,8 +30,10 @@ pub struct Host {
     pub root: Root,
     /// When the disk is done with what is to be saved.
     pub saves_until: Time,
-    /// How far its clock is ahead of the world's.
+    /// How far its clock was ahead of the world's when that began.
     pub ahead: Duration,
+    /// How much faster its clock runs, in [`RATE`]th.
+    pub drift: i64,
     /// What waits for a stopped process.
     pub stopped: Option<Vec<Happening>>,
     /// The record that is on its way to its disk.
@@ -75,6 +80,7 @@ impl Host {
             root: Root::default(),
             saves_until: Time::ZERO,
             ahead,
+            drift: 0,
             stopped: None,
             storing: None,
             stalled: Vec::new(),
@@ -106,11 +112,37 @@ impl Host {
 
     /// What its clock says when the world's says `now`.
     pub fn clock(&self, now: Time) -> Time {
-        now + self.ahead
+        Time::ZERO + self.ahead + scaled(now, RATE + self.drift, RATE)
     }
 
-    /// When it is for the world when this clock says `at`.
+    /// When it is for the world when this clock says `at`, or a moment later.
     pub fn world_time(&self, at: Time) -> Time {
-        Time::ZERO + (at - (Time::ZERO + self.ahead))
+        let since = Time::ZERO + (at - (Time::ZERO + self.ahead));
+        let later = Duration::from_nanos(u64::from(self.drift != 0));
+        Time::ZERO + scaled(since, RATE, RATE + self.drift) + later * 2
+    }
+}
+
+fn scaled(time: Time, by: i64, of: i64) -> Duration {
+    let nanos = i128::from(time.as_nanos()) * i128::from(by) / i128::from(of);
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use starling_topology::PeerId;
+
+    #[test]
+    fn a_clock_that_drifts_is_never_read_too_early() {
+        for drift in [-200, -7, 0, 1, 200] {
+            let contact = Contact { peer: PeerId([1; 32]), addresses: Vec::new() };
+            let host = Host { drift, ..Host::new(contact, Duration::from_secs(7), 1) };
+            for nanos in (1..9_000_000_000).step_by(777_777_777) {
+                let at = host.clock(Time::from_nanos(nanos)) + Duration::from_nanos(nanos % 1_000);
+                let seen = host.clock(host.world_time(at));
+                assert!(seen >= at && seen - at < Duration::from_nanos(9), "{drift}: {seen:?}, {at:?}");
+            }
+        }
     }
 }

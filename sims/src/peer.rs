@@ -108,10 +108,13 @@ pub struct Start {
 impl Peer {
     /// A process whose steps are held before the first one, and that may keep `early_limit` segments for later.
     pub fn new(start: Start, workload: Rc<Workload>, early_limit: usize) -> Self {
-        let steps = match &start.state {
+        let mut steps = match &start.state {
             Some(state) => Steps::new(state.step, state.lineage, workload.steps),
             None => Steps::without_state(workload.steps),
         };
+        if let Some(Sabotage::Machine(flaw)) = start.sabotage {
+            steps.plant(flaw);
+        }
         let (reached, learner) = (start.state.clone(), Learner::new(start.state, &workload));
         Self {
             name: start.contact.peer,

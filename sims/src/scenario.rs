@@ -101,6 +101,8 @@ pub struct Plan {
     pub rots: bool,
     /// How often peers measure their links, if they do: then views are replanned besides.
     pub measures: Option<Duration>,
+    /// Whether their clocks run at different rates, up to two in a hundred apart from the world's.
+    pub drifts: bool,
     /// What happens.
     pub faults: Vec<Fault>,
 }
@@ -137,6 +139,7 @@ impl Plan {
             gated: rng.one_in(2),
             rots: rng.one_in(6),
             measures: None,
+            drifts: false,
             faults: Vec::new(),
         };
         let mut draft = Draft { rng, plan, steps: setup.steps.max(2), moment: (1, Duration::ZERO) };
@@ -144,6 +147,7 @@ impl Plan {
         draft.need();
         // Last, so that a seed's faults are the same whether links are measured or not.
         draft.plan.measures = draft.rng.one_in(2).then(|| draft.rng.spread(200_000, 10_000_000));
+        draft.plan.drifts = draft.rng.one_in(4);
         draft.plan
     }
 }
@@ -173,7 +177,10 @@ impl Draft<'_> {
             Scenario::Steady | Scenario::Join | Scenario::Outage => {}
             Scenario::Leave => self.leaves(),
             Scenario::Crash => self.crashes(4, false),
-            Scenario::Pause => self.pauses(),
+            Scenario::Pause => {
+                self.pauses();
+                self.stretch();
+            }
             Scenario::Partition => self.partitions(),
             Scenario::Churn => {
                 self.crashes(6, false);
@@ -297,6 +304,17 @@ impl Draft<'_> {
                 self.at_some_time(Kind::Slow(seat, factor, lasts));
             } else {
                 self.at_some_time(Kind::Pause(seat, lasts));
+            }
+        }
+    }
+
+    /// Some are gone for longer than a run may stand still.
+    fn stretch(&mut self) {
+        for fault in &mut self.plan.faults {
+            if let Kind::Pause(_, lasts) = &mut fault.kind
+                && *lasts > MAX_STALL
+            {
+                *lasts *= 4;
             }
         }
     }

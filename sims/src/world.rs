@@ -177,6 +177,10 @@ impl World {
             // What the same command had left, before its founder lost its disk.
             disks.for_each(|disk| checkpoints::leave_from_earlier_attempt(disk, &workload.ledger(), workload.steps));
         }
+        if plan.drifts {
+            let mut rates = Rng::new(seed ^ 0x000d_21f7);
+            hosts.iter_mut().for_each(|host| host.drift = i64::try_from(rates.between(0, 400)).unwrap_or(200) - 200);
+        }
         Self {
             seed,
             setup,

@@ -13,6 +13,7 @@
 pub mod config;
 pub mod error;
 pub mod failure_detector;
+mod flaw;
 pub mod generator;
 pub mod heads;
 pub mod id;
@@ -36,6 +37,7 @@ mod tests;
 pub use config::Config;
 pub use error::Violation;
 pub use failure_detector::FailureDetector;
+pub use flaw::Flaw;
 pub use generator::Generator;
 pub use heads::{Follower, Head, Heads, Proof, Signature};
 pub use id::{Digest, Generation, PeerId, Rank, RunId, ViewId, WorldSize};

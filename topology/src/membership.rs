@@ -60,6 +60,7 @@ use seat::{Recovering, Seat};
 
 use crate::config::Config;
 use crate::error::Violation;
+use crate::flaw::Flaw;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
 use crate::interface::{CatchUp, Event, Hold, Input, Output, Resumption, Timer};
 use crate::lineage::Root;
@@ -122,6 +123,7 @@ pub struct Membership {
     since: Option<Time>,
     ended: bool,
     outbox: Outbox,
+    flaw: Option<Flaw>,
 }
 
 impl Membership {
@@ -258,6 +260,7 @@ impl Membership {
             since: None,
             ended: false,
             outbox: Outbox::default(),
+            flaw: None,
         };
         member.set_timer(Timer::Heartbeat, at);
         member
@@ -337,6 +340,16 @@ impl Membership {
         }
         self.advance(now);
         Ok(())
+    }
+
+    /// Has it make a mistake from now on.
+    #[cfg(feature = "flaws")]
+    pub fn plant(&mut self, flaw: Flaw) {
+        self.flaw = Some(flaw);
+    }
+
+    fn is_flawed(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
     }
 
     fn expire(&mut self, now: Time, timer: Timer) {

@@ -171,7 +171,7 @@ impl World {
         let initial = self.workload.ledger();
         let config = Config { incarnation: u64::from(self.hosts[seat].incarnation), ..self.config.clone() };
         let mut file = None;
-        let (machine, mut state) = match record {
+        let (mut machine, mut state) = match record {
             Some(record) => {
                 let (state, saved) = checkpoints::found(&disk, (me.peer, &record), initial, self.sabotage);
                 file = saved;
@@ -190,6 +190,9 @@ impl World {
                 (machine, Some(State::initial(initial)))
             }
         };
+        if let Some(Sabotage::Machine(flaw)) = self.sabotage {
+            machine.plant(flaw);
+        }
         let at = state.as_ref().map(|state| state.step);
         self.last_state_lost |= self.hosts[seat].has_last && at < Some(self.workload.steps);
         self.tell(|_| format!("{seat} starts as {:?} at {at:?}", me.peer));

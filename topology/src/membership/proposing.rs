@@ -7,6 +7,7 @@ use super::agreement::Round;
 use super::planning::{Promised, Question};
 use super::seat::{Decree, Paused, Seat, Stage};
 use super::{Membership, Steps};
+use crate::flaw::Flaw;
 use crate::id::PeerId;
 use crate::interface::{Event, Hold, Timer};
 use crate::message::{Body, Evidence};
@@ -30,12 +31,13 @@ impl Membership {
             return;
         }
         self.since.get_or_insert(now);
+        let takes_over = !self.is_flawed(Flaw::NeverTakesOver);
         let Some(seat) = &mut self.seat else { return };
         let promised = seat.acceptor.promised.map(|ballot| ballot.proposer);
         let sound = |peer| seat.trusts(peer) && (seat.overruled || seat.hearsay.of(peer).is_none());
         let trusted = promised.is_some_and(|peer| peer != me && sound(peer));
         let is_turn = seat.proposer(me) == me && !seat.deferred;
-        let due = seat.takeover_at.is_some_and(|at| now >= at);
+        let due = takes_over && seat.takeover_at.is_some_and(|at| now >= at);
         if let Some(decree) = &seat.decree {
             let planned =
                 decree.stage == Stage::Stopping || (decree.stage == Stage::Promising && decree.boundary.is_some());
@@ -229,7 +231,7 @@ impl Membership {
     fn propose(&mut self, now: Time) {
         let Some(seat) = &self.seat else { return };
         let Some(decree) = &seat.decree else { return };
-        let forced = decree.round.forced().cloned();
+        let forced = decree.round.forced().filter(|_| !self.is_flawed(Flaw::IgnoresAccepted)).cloned();
         let promised = decree.round.promised();
         let is_void = |forced: &Proposal| !forced.view.contains(self.me.peer) && !forced.view.has_quorum(promised);
         if seat.returned && forced.as_ref().is_some_and(is_void) {
@@ -313,19 +315,32 @@ impl Membership {
             candidates,
             rows: &seat.rows,
             donor,
-            forked,
+            forked: forked && !self.is_flawed(Flaw::ForksUnmarked),
         };
-        question.answer()
+        let mut proposal = question.answer()?;
+        self.spoil(decree, &mut proposal);
+        Some(proposal)
+    }
+
+    fn spoil(&self, decree: &Decree, proposal: &mut Proposal) {
+        let held = decree.promises.values().map(|promised| promised.progress).filter(|progress| progress.has_state);
+        if let (Some(oldest), true) = (held.map(|progress| progress.step).min(), self.is_flawed(Flaw::TakesOldest)) {
+            proposal.resume.step = oldest;
+        }
+        if self.is_flawed(Flaw::NeverSyncs) {
+            proposal.resume.syncing.clear();
+        }
     }
 
     pub(super) fn receive_accept(&mut self, now: Time, from: PeerId, ballot: Ballot) {
+        let alone = self.is_flawed(Flaw::DecidesAlone);
         let Some(seat) = &mut self.seat else { return };
         if !seat.is_at(ballot, Stage::Accepting) {
             return;
         }
         let Some(decree) = &mut seat.decree else { return };
         decree.round.accept(from);
-        if seat.view.has_quorum(decree.round.accepted()) {
+        if seat.view.has_quorum(decree.round.accepted()) || alone {
             self.decide(now, None);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::Membership;
 use super::seat::Stage;
+use crate::flaw::Flaw;
 use crate::id::PeerId;
 use crate::interface::Event;
 use crate::message::{Body, Evidence};
@@ -13,7 +14,8 @@ impl Membership {
         if matches!(evidence, Evidence::Closed | Evidence::Misbehaved) && self.joiners.remove(&peer).is_some() {
             self.tell(Event::JoinerLost(peer));
         }
-        if self.asking.is_some() || peer == self.me.peer {
+        let ignored = matches!(evidence, Evidence::Silent(_)) && self.is_flawed(Flaw::IgnoresSilence);
+        if self.asking.is_some() || peer == self.me.peer || ignored {
             return;
         }
         let finished = self.finished.is_some();

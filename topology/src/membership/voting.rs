@@ -2,6 +2,7 @@
 
 use super::{Membership, Steps};
 use crate::error::Violation;
+use crate::flaw::Flaw;
 use crate::id::PeerId;
 use crate::interface::{Hold, Timer};
 use crate::message::{Body, Evidence};
@@ -57,7 +58,7 @@ impl Membership {
 
     /// Answers for the ballot that we promised, once our steps are held.
     pub(super) fn answer_when_held(&mut self, now: Time) {
-        if self.steps != Steps::Held {
+        if self.steps != Steps::Held && !self.is_flawed(Flaw::PromisesRunning) {
             return;
         }
         let Some(seat) = &mut self.seat else { return };

@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use starling_run::ResultRecord;
-use starling_topology::{Hold, Lineage, Progress, View, ViewId};
+use starling_topology::{Flaw, Hold, Lineage, Progress, View, ViewId};
 
 pub use syncing::MIN_KEPT;
 use syncing::Syncing;
@@ -85,6 +85,7 @@ pub struct Steps<R, S> {
     has_state: bool,
     /// While the state is being downloaded.
     syncing: Option<Syncing<R, S>>,
+    flaw: Option<Flaw>,
     /// How many states were asked for.
     syncs: u64,
     /// Joiners want the state after this step.
@@ -110,6 +111,7 @@ impl<R: StepResult, S> Steps<R, S> {
             has_state: true,
             syncing: None,
             syncs: 0,
+            flaw: None,
             snapshot: None,
             notice: None,
             stop: None,
@@ -119,6 +121,12 @@ impl<R: StepResult, S> Steps<R, S> {
     /// Of a member that holds no state but the initial one, and may not go on from that unless its view does.
     pub fn without_state(last_step: u64) -> Self {
         Self { has_state: false, ..Self::new(0, Lineage::NONE, last_step) }
+    }
+
+    /// Has them make a mistake from now on.
+    #[cfg(feature = "flaws")]
+    pub fn plant(&mut self, flaw: Flaw) {
+        self.flaw = Some(flaw);
     }
 
     /// Where this member stands.
@@ -186,7 +194,7 @@ impl<R: StepResult, S> Steps<R, S> {
             Hold::Boundary => under_way.unwrap_or(self.step),
             Hold::After(step) => step.max(self.step),
         };
-        self.gate.last = Some(last);
+        self.gate.last = Some(last + u64::from(self.flaw == Some(Flaw::HoldsLate)));
         self.hold_after = (last > self.step).then_some(last);
         // An answer to an older hold would be taken for one to this.
         self.notice.take_if(|notice| matches!(notice, Notice::Held(_)));
@@ -283,7 +291,8 @@ impl<R: StepResult, S> Steps<R, S> {
     fn commit(&mut self, result: R, reduced_in: Option<u64>) -> Option<R> {
         (self.step, self.lineage) = (result.step(), result.lineage());
         (self.reduced_in, self.submitted) = (reduced_in, None);
-        let has_room = self.syncing.as_mut().is_none_or(|syncing| syncing.keep(result.clone()));
+        let keeps = self.flaw != Some(Flaw::DropsKept);
+        let has_room = self.syncing.as_mut().filter(|_| keeps).is_none_or(|syncing| syncing.keep(result.clone()));
         let older = self.result.replace(result);
         if !has_room {
             self.notice = Some(Notice::TooFarBehind);

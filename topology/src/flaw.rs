@@ -1,0 +1,27 @@
+//! Mistakes that can be planted, to see that whoever tests the machines finds them. Without the feature `flaws` nothing plants
+//! any.
+
+/// A mistake in the membership machine, or in the steps that it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Flaw {
+    /// A proposer proposes anew although a value was accepted.
+    IgnoresAccepted,
+    /// A proposal is decided as soon as its proposer has accepted it.
+    DecidesAlone,
+    /// A member promises while its steps run.
+    PromisesRunning,
+    /// A fork does not say that it is one, nor wait.
+    ForksUnmarked,
+    /// Who is silent is not suspected.
+    IgnoresSilence,
+    /// Nobody takes over from a proposer that is gone.
+    NeverTakesOver,
+    /// All go on from the oldest state that one of them holds.
+    TakesOldest,
+    /// Members are let in with the state before the first step.
+    NeverSyncs,
+    /// Held steps let one more through.
+    HoldsLate,
+    /// What is reduced while the state is on its way is not kept.
+    DropsKept,
+}
