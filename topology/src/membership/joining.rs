@@ -13,6 +13,8 @@ use crate::time::Time;
 
 /// A joiner that has not asked again for this many of its intervals is forgotten.
 const PATIENCE: u32 = 6;
+/// Joiners wait for members that sync for so many of the longest stalls.
+const SYNC_STALLS: u32 = 3;
 
 /// A peer that waits to be let in.
 #[derive(Debug)]
@@ -73,9 +75,12 @@ impl Membership {
     }
 
     /// The joiners that the next view may take in. None while a member is still syncing, so that those who serve the state
-    /// serve one batch at a time.
-    pub(super) fn candidates(&self) -> impl Iterator<Item = &Joiner> {
-        let waits = self.seat.as_ref().is_some_and(|seat| !seat.syncing.is_empty() && !seat.waiting);
+    /// serve one batch at a time; but one that takes long, or computes for minutes before it looks at its state, keeps
+    /// nobody out for good.
+    pub(super) fn candidates(&self, now: Time) -> impl Iterator<Item = &Joiner> {
+        let limit = self.config.max_stall * SYNC_STALLS;
+        let is_new = |seat: &Seat| now - seat.entered < limit;
+        let waits = self.seat.as_ref().is_some_and(|seat| !seat.syncing.is_empty() && !seat.waiting && is_new(seat));
         self.admitted().filter(move |_| !waits)
     }
 

@@ -27,7 +27,7 @@ impl Membership {
         let lost = self.misses_somebody() || seat.standstill.is_general();
         // Who stands still for no known reason has promised, and waits for what comes of it.
         let urgent = lost || (self.steps != Steps::Running && !seat.waiting && !self.is_stopping());
-        if !urgent && !self.plans_change() {
+        if !urgent && !self.plans_change(now) {
             return;
         }
         self.since.get_or_insert(now);
@@ -67,7 +67,7 @@ impl Membership {
         decree.is_some_and(|decree| decree.stage == Stage::Stopping)
     }
 
-    fn plans_change(&self) -> bool {
+    fn plans_change(&self, now: Time) -> bool {
         let Some(seat) = &self.seat else { return false };
         let leaves = |peer: &PeerId| seat.leavers.contains(peer) || (self.leaving && *peer == self.me.peer);
         let members = seat.view.members();
@@ -75,7 +75,7 @@ impl Membership {
         let heir = members.iter().any(|peer| !leaves(peer) && !seat.syncing.contains(peer));
         let all_leave = members.len() > 1 && members.iter().all(leaves);
         let outdated = seat.outdated && self.finished.is_none();
-        (heir && members.iter().any(leaves)) || all_leave || outdated || self.candidates().next().is_some()
+        (heir && members.iter().any(leaves)) || all_leave || outdated || self.candidates(now).next().is_some()
     }
 
     /// Another is to propose: it learns why, and gets time.
@@ -300,7 +300,7 @@ impl Membership {
                 self.admitted().chain(strayed).take(MAX_JOINERS).cloned().collect()
             }
             (false, true) => Vec::new(),
-            (false, false) => self.candidates().cloned().collect(),
+            (false, false) => self.candidates(now).cloned().collect(),
         };
         let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
         let donor = holders.max().map(|(_, peer)| peer).filter(|_| bereft);

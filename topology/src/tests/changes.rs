@@ -72,6 +72,28 @@ fn joiners_are_taken_in_together_and_stop_nobody() {
 }
 
 #[test]
+fn a_member_that_does_not_look_at_its_state_keeps_no_joiner_out() {
+    for seed in 0..30 {
+        let mut cluster = formed(seed, 100_000, &[4, 7, 2]);
+        cluster.run_for(Duration::from_secs(1));
+        cluster.busy.insert(peer(5));
+        cluster.join(peer(5), &[peer(4)]);
+        cluster.run_for(Duration::from_secs(2));
+        for name in [1, 9] {
+            cluster.join(peer(name), &[peer(2)]);
+        }
+        let limit = cluster.config.max_stall * 4;
+        cluster.run_for(limit);
+        let members = [1, 2, 4, 5, 7, 9].map(peer);
+        if !cluster.is_formed(&members) {
+            cluster.fail("the joiners are still out");
+        }
+        let synced = members.map(|name| cluster.peers[&name].state.is_some());
+        assert_eq!(synced, [true, true, true, false, true, true], "seed {seed}");
+    }
+}
+
+#[test]
 fn members_leave_in_order_and_the_others_go_on() {
     for seed in 0..100 {
         let mut cluster = formed(seed, 40, &[1, 2, 3, 4]);

@@ -69,6 +69,8 @@ pub(super) struct Cluster {
     pub(super) cut: BTreeSet<(PeerId, PeerId)>,
     /// Disks that store nothing.
     pub(super) failing: BTreeSet<PeerId>,
+    /// Peers that don't look at what they have downloaded.
+    pub(super) busy: BTreeSet<PeerId>,
     queue: BTreeMap<(Time, u64), Happening>,
     count: u64,
     incarnations: u64,
@@ -93,6 +95,7 @@ impl Cluster {
             delivered: 0,
             cut: BTreeSet::new(),
             failing: BTreeSet::new(),
+            busy: BTreeSet::new(),
             queue: BTreeMap::new(),
             count: 0,
             incarnations: 0,
@@ -543,6 +546,9 @@ impl Cluster {
             return self.committed(name, view);
         }
         let Some((of, from)) = peer.wants_state.clone() else { return };
+        if self.busy.contains(&name) {
+            return self.push(self.now + Duration::from_secs(1), Happening::Download { of: name, activity });
+        }
         let donors: Vec<PeerId> = from.iter().copied().filter(|donor| self.reaches(name, *donor)).collect();
         let Some(state) = donors.iter().find_map(|donor| self.peers[donor].snapshots.get(&of).copied()) else {
             if donors.is_empty() {
