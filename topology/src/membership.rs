@@ -39,6 +39,7 @@ mod planning;
 mod proposing;
 mod quarantine;
 mod receiving;
+mod returning;
 mod rows;
 mod seat;
 mod standstill;
@@ -48,7 +49,7 @@ mod voting;
 
 pub use part::Part;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use asking::Asking;
 use digests::Digests;
@@ -56,7 +57,7 @@ use joining::Waiting;
 use outbox::{Next, Outbox};
 use outsiders::Probe;
 use quarantine::Quarantine;
-use seat::{Recovering, Seat};
+use seat::Seat;
 
 use crate::config::Config;
 use crate::error::Violation;
@@ -203,21 +204,7 @@ impl Membership {
         for contact in contacts {
             member.learn(contact);
         }
-        let mut seat = Seat::new(record.view, record.origin, &member.config, now);
-        seat.root = record.root;
-        let attempts = [record.promised, record.accepted.as_ref().map(|(ballot, _)| *ballot)];
-        seat.attempt = attempts.into_iter().flatten().map(|ballot| ballot.attempt).max().unwrap_or(0);
-        (seat.acceptor.promised, seat.acceptor.accepted) = (record.promised, record.accepted);
-        seat.recovering = Some(Recovering { returned: BTreeSet::new(), until: now + member.config.max_stall });
-        seat.told_row = seat.rows.row(member.me.peer);
-        member.measured.extend(seat.told_row.iter().copied());
-        let others = seat.others(member.me.peer);
-        seat.detector.watch(now, others.iter().copied());
-        member.seat = Some(seat);
-        member.since = Some(now);
-        // One copy of it may have been lost since, and a disk that takes no more must not come back as a voter.
-        member.persist(now);
-        member.look_for_others(now);
+        member.take_back(now, record);
         member.advance(now);
         member
     }

@@ -53,6 +53,8 @@ impl Membership {
         let invited = view.contains(me) && proposal.joiners.iter().any(ours);
         if self.asking.is_some() && newer && invited {
             self.enter(now, from, proposal, contacts);
+        } else if self.remembers_less(&proposal) {
+            self.catch_up_with(now, proposal, contacts);
         } else {
             self.tell(Event::Stale { from });
         }

@@ -43,6 +43,10 @@ impl Membership {
                 self.send_install(from);
                 return Ok(());
             }
+            if self.needs_back(&joiner) {
+                self.send_install(from);
+                return Ok(());
+            }
             self.suspect(now, from, Evidence::Restarted);
         }
         self.admit(now, joiner);

@@ -32,6 +32,41 @@ fn any_member_may_die_at_any_moment() {
     }
 }
 
+/// Two go on by turns; then the disk of the one that the other can't decide without is set back to where it was before.
+#[test]
+fn members_meet_although_the_disk_of_one_was_set_back() {
+    for seed in 0..60 {
+        let mut cluster = formed(seed, 100_000, &[4, 2]);
+        let (first, second) = (peer(4), peer(2));
+        cluster.run_for(Duration::from_secs(1));
+        let old = cluster.peers[&second].record.clone();
+        cluster.kill(first);
+        cluster.run_for(Duration::from_secs(5));
+        cluster.recover(first);
+        // The second goes on without the first, has the casting vote, and takes it in again.
+        cluster.run_until(|cluster| cluster.is_formed(&[second, first]));
+        cluster.run_until(|cluster| cluster.peers[&first].state.is_some());
+        cluster.run_for(Duration::from_secs(1));
+        let newest = cluster.peers[&first].machine.view().map(|view| view.generation);
+        assert!(old.as_ref().map(|record| record.view.generation) < newest, "seed {seed}");
+        cluster.kill(second);
+        cluster.kill(first);
+        cluster.run_for(Duration::from_secs(2));
+        let reached = cluster.peers[&first].step;
+        cluster.recover(first);
+        let between = Duration::from_millis(cluster.rng.below(20_000) as u64);
+        cluster.run_for(between);
+        cluster.at(second).record = old;
+        cluster.recover(second);
+        let died = cluster.now;
+        cluster.run_until(|cluster| cluster.is_formed(&[second, first]));
+        if cluster.now - died > cluster.config.max_stall * 4 {
+            cluster.fail("they met too late");
+        }
+        assert!(cluster.peers[&first].step >= reached, "seed {seed}");
+    }
+}
+
 #[test]
 fn two_die_at_once_and_more_while_the_view_changes() {
     for seed in 0..200 {

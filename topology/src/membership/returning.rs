@@ -1,0 +1,69 @@
+//! Coming back to a seat: from the own record, or, where that is older than what the others know of us, from theirs.
+//!
+//! A process whose record is of a view before theirs has no vote in theirs. If they can't decide without it, nobody ever could:
+//! they pause, and what it asks for takes a decree. So they hand it their view, and it takes its seat there as one that comes
+//! back from a record of it. It can't have voted there before, as whoever votes stores that first, unless its disk was set
+//! back. Then it may vote twice, but all meet, and nothing that the others hold is lost.
+
+use std::collections::BTreeSet;
+
+use super::seat::{Recovering, Seat};
+use super::{Membership, Steps};
+use crate::message::Contact;
+use crate::proposal::{Joiner, Proposal};
+use crate::record::Record;
+use crate::time::Time;
+
+impl Membership {
+    /// Takes the seat that `record` is of, and looks for others that come back.
+    pub(super) fn take_back(&mut self, now: Time, record: Record) {
+        let mut seat = Seat::new(record.view, record.origin, &self.config, now);
+        seat.root = record.root;
+        let attempts = [record.promised, record.accepted.as_ref().map(|(ballot, _)| *ballot)];
+        seat.attempt = attempts.into_iter().flatten().map(|ballot| ballot.attempt).max().unwrap_or(0);
+        (seat.acceptor.promised, seat.acceptor.accepted) = (record.promised, record.accepted);
+        seat.recovering = Some(Recovering { returned: BTreeSet::new(), until: now + self.config.max_stall });
+        seat.told_row = seat.rows.row(self.me.peer);
+        self.measured.extend(seat.told_row.iter().copied());
+        let others = seat.others(self.me.peer);
+        seat.detector.watch(now, others.iter().copied());
+        self.seat = Some(seat);
+        self.since = Some(now);
+        // One copy of it may have been lost since, and a disk that takes no more must not come back as a voter.
+        self.persist(now);
+        self.look_for_others(now);
+    }
+
+    /// Whether we can't decide anything without `joiner`, which is a member of our view and remembers an earlier one.
+    pub(super) fn needs_back(&self, joiner: &Joiner) -> bool {
+        let Some(seat) = &self.seat else { return false };
+        let generation = joiner.generation;
+        seat.paused.is_some() && generation.0 > 0 && generation < seat.view.generation && !seat.view.forked
+    }
+
+    /// Whether the view of `proposal`, which others are in, has our seat though we remember only an earlier one.
+    pub(super) fn remembers_less(&self, proposal: &Proposal) -> bool {
+        let (me, view) = (self.me.peer, &proposal.view);
+        let remembers = |seat: &Seat| !seat.view.forked && seat.view.generation < view.generation;
+        let is_outside = self.asking.is_some() && self.steps == Steps::Held;
+        is_outside && self.seat.as_ref().is_some_and(remembers) && view.contains(me) && !view.forked
+    }
+
+    /// Takes our seat in the view of `proposal`.
+    pub(super) fn catch_up_with(&mut self, now: Time, mut proposal: Proposal, contacts: Vec<Contact>) {
+        contacts.into_iter().for_each(|contact| self.learn(contact));
+        let me = self.me.peer;
+        if self.progress.step < proposal.resume.step {
+            // What we hold is from before that view. Alone we must not go on from it, now or after another restart.
+            (self.synced, self.progress.has_state) = (false, false);
+            if !proposal.resume.syncing.contains(&me) {
+                proposal.resume.syncing.push(me);
+                proposal.resume.syncing.sort_unstable();
+            }
+        }
+        self.asking = None;
+        let root = self.seat.as_ref().map(|seat| seat.root).unwrap_or_default();
+        let view = proposal.view.clone();
+        self.take_back(now, Record { view, origin: Some(proposal), root, promised: None, accepted: None });
+    }
+}
