@@ -270,7 +270,7 @@ impl Membership {
     /// record has waited for it already.
     fn is_behind(&self, now: Time, seat: &Seat, decree: &Decree) -> bool {
         let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
-        let waited = seat.recovering.is_some() || self.is_paused_for(now, seat, Some(self.config.max_stall * 2));
+        let waited = seat.recovering.is_some() || self.is_paused_for(now, seat, Some(self.config.max_stall));
         !stateless && !waited && !seat.is_reached(decree) && !self.have_all_told(seat, decree)
     }
 
