@@ -215,7 +215,7 @@ impl World {
         let host = &mut self.hosts[seat];
         self.running += usize::from(!host.started);
         (host.started, host.off, host.gave_up, host.saves_until) = (true, false, false, Time::ZERO);
-        host.root = host.disk.record().map_or(Root::default(), |record| record.root);
+        host.root = host.disk.record().map_or_else(Root::default, |record| record.root);
         let start = Start {
             commits: Rc::clone(&self.commits),
             contact: me,

@@ -79,7 +79,7 @@ impl Membership {
             || proposal.resume.step >= self.config.last_step;
         let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config, now);
         seat.syncing = proposal.resume.syncing.iter().copied().collect();
-        seat.root = old.as_ref().map_or(Root::default(), |old| old.root);
+        seat.root = old.as_ref().map_or_else(Root::default, |old| old.root);
         if let Some(old) = old.filter(|_| !joins) {
             seat.inherit(old, me);
         }
