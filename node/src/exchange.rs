@@ -11,8 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use starling_collective::{Booked, Dropped, kernel};
 use starling_engine::{Action, ActiveView, Cursor, Entry, Gate, Notice, Turnout};
+use starling_run::audit::AuditView;
 use starling_run::{ReplicatedState, ResultRecord, StateSnapshot};
-use starling_topology::{Generation, Hold, Progress, Resumption, ViewId};
+use starling_topology::{Hold, Progress, Resumption, ViewId};
 use tokio::sync::{Notify, mpsc, watch};
 
 pub(crate) use parts::Part;
@@ -172,8 +173,10 @@ impl Exchange {
     }
 
     /// The view in which steps run, or ran last.
-    pub(crate) fn view(&self) -> Option<(Generation, ViewId)> {
-        self.lock().steps.active().map(|active| (active.lineage.generation, active.lineage.view))
+    pub(crate) fn view(&self) -> Option<AuditView> {
+        let inner = self.lock();
+        let ActiveView { lineage, parent, .. } = *inner.steps.active()?;
+        Some(AuditView { generation: lineage.generation, view: lineage.view, parent })
     }
 
     /// The newest result, for a member that lacks it.

@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use starling_run::audit::{AuditError, AuditHeader, AuditRecord, AuditWriter};
-use starling_topology::{Generation, ViewId};
+use starling_run::audit::{AuditError, AuditHeader, AuditRecord, AuditView, AuditWriter};
 use starling_train::{StepReport, Trainer};
 
 use crate::error::NodeError;
@@ -37,21 +36,22 @@ impl Journal {
             // Of a member whose state comes from others, it is told when that is there.
             first_step: trainer.step() + 1,
             adopted: false,
+            view: None,
         };
         let writer = path.map(|path| AuditWriter::open(path, header)).transpose()?;
         Ok(Self { writer, unconfirmed: None, begun: false, observer })
     }
 
     /// Notes a step, which confirms the one before it. `view` is where this member is.
-    pub(super) fn note(&mut self, report: &StepReport, view: (Generation, ViewId)) {
+    pub(super) fn note(&mut self, report: &StepReport, view: AuditView) {
         self.confirm();
         if !std::mem::replace(&mut self.begun, true) {
-            self.write(|writer| writer.restart(report.step));
+            self.write(|writer| writer.restart(report.step, Some(view)));
         }
         self.unconfirmed = self.writer.is_some().then(|| AuditRecord {
             step: report.step,
-            generation: view.0,
-            view: view.1,
+            generation: view.generation,
+            view: view.view,
             epoch: report.epoch,
             contributions: report.contributions.clone(),
             digest: None,
@@ -74,10 +74,10 @@ impl Journal {
         self.confirm();
     }
 
-    /// Another state came from others: the next step is `first_step`.
-    pub(super) fn adopt(&mut self, first_step: u64) {
+    /// Another state came from others, in `view`: the next step is `first_step`.
+    pub(super) fn adopt(&mut self, first_step: u64, view: Option<AuditView>) {
         (self.unconfirmed, self.begun) = (None, true);
-        self.write(|writer| writer.adopt(first_step));
+        self.write(|writer| writer.adopt(first_step, view));
     }
 
     /// Hands what is written to the system: it must not be lost with this process.

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use starling_collective::Feedback;
 use starling_engine::{ActiveView, Cursor, DIGEST_EVERY, Saving};
+use starling_run::audit::AuditView;
 use starling_run::{Gradient, ResultRecord};
-use starling_topology::{Generation, ViewId};
 use starling_train::{StepReport, Trainer};
 use tokio::sync::{mpsc, watch};
 
@@ -88,7 +88,7 @@ impl Worker {
                 // The steps that it made up for are not those of this state.
                 self.feedback.iter_mut().for_each(Feedback::forget);
                 (self.began, self.contributed, self.kept) = (None, None, false);
-                self.journal.adopt(self.trainer.step() + 1);
+                self.journal.adopt(self.trainer.step() + 1, self.company.exchange.view());
             }
             Task::Synced => {
                 let _ = self.events.blocking_send(TrainerEvent::Synced);
@@ -171,8 +171,8 @@ impl Worker {
             self.spare = feedback.settle(self.company.exchange.dropped(report.step));
         }
         self.totals.loss = Some(report.loss);
-        let (generation, view) = self.company.exchange.view().unwrap_or((Generation(0), ViewId::NONE));
-        self.pace.enter(generation);
+        let view = self.company.exchange.view().unwrap_or(AuditView::NONE);
+        self.pace.enter(view.generation);
         // A step that others took while the state was on its way says nothing about speed.
         if let Some(began) = began {
             let took = began.elapsed();
@@ -184,9 +184,10 @@ impl Worker {
                 self.company.observer.report(&members);
             }
         }
-        self.journal.note(&report, (generation, view));
-        if self.saving.is_due(report.step - 1) {
-            // The run may begin anew from there, when all processes are gone.
+        self.journal.note(&report, view);
+        if self.saving.is_due(report.step) {
+            // The run may begin anew from there, when all processes are gone. Should it do so from before, that is told then.
+            self.journal.confirm();
             self.journal.flush();
         }
         self.company.snapshots.reach(record.step);

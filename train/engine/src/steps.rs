@@ -205,7 +205,7 @@ impl<R: StepResult, S> Steps<R, S> {
     pub fn open(&mut self, view: &View, snapshot: bool) {
         self.entered += 1;
         let (number, members) = (self.entered, Arc::from(view.members()));
-        self.active = Some(ActiveView { number, lineage: Lineage::of(view), members });
+        self.active = Some(ActiveView { number, lineage: Lineage::of(view), parent: view.parent, members });
         self.gate = Gate { view: Some(view.id()), last: None };
         (self.hold_after, self.submitted) = (None, None);
         if snapshot && self.syncing.is_none() {

@@ -1,7 +1,8 @@
 //! A record of who contributed which samples, step by step, and the proof from it that none was lost or repeated.
 //!
 //! ```text
-//!   {"format":"starling-audit-1","run":"..","samples":1438,"batch_size":64,"seed":42,"first_step":1}
+//!   {"format":"starling-audit-1","run":"..","samples":1438,"batch_size":64,"seed":42,"first_step":1,
+//!    "generation":3,"view":"..","parent":".."}
 //!   {"step":1,"generation":3,"view":"..","epoch":0,"contributions":[["<peer>",[[0,32]]],["<peer>",[[32,64]]]]}
 //!   ...                                                       positions in the epoch's order, ends excluded
 //! ```
@@ -10,9 +11,11 @@
 //! for the step that it left after, marked as the last: should the others have taken that one anew without it, what they say
 //! counts. A member that starts again appends another
 //! header: what its file said from that step on is void. So does one that took the state over from others, maybe because its
-//! branch of the run lost; its header says so, and what the file said before counts only where nobody knows better. [`check`]
-//! reads the files of several members of one run and holds them against each other.
+//! branch of the run lost; its header says so, and what the file said before counts only in views that led to the newest one.
+//! So void is what a member said that was killed with all others and never came back, if those who did took the step anew.
+//! [`check`] reads the files of several members of one run and holds them against each other.
 
+mod chain;
 mod check;
 mod error;
 mod line;
@@ -45,6 +48,24 @@ pub struct AuditHeader {
     /// Whether the state before that step came from others. What the file says of earlier steps may be of a branch that
     /// lost.
     pub adopted: bool,
+    /// The view in which the writer had the state before that step. `None` if it was not told.
+    pub view: Option<AuditView>,
+}
+
+/// A view, and what it came after: so files that lack what came between fit together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditView {
+    /// Its generation.
+    pub generation: Generation,
+    /// Its id.
+    pub view: ViewId,
+    /// The view before it, of the generation before.
+    pub parent: Option<ViewId>,
+}
+
+impl AuditView {
+    /// That of who is in none.
+    pub const NONE: Self = Self { generation: Generation(0), view: ViewId::NONE, parent: None };
 }
 
 /// One committed step.
@@ -104,12 +125,12 @@ impl AuditWriter {
         Ok(Self { path, header, file: BufWriter::new(file), waiting: 0, has_begun: false })
     }
 
-    /// Writes a header: the next record is of `first_step` or later, and earlier ones of that step and later are void.
+    /// Writes a header: in `view`, the next record is of `first_step` or later, and earlier ones of that step and later are void.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn restart(&mut self, first_step: u64) -> Result<(), AuditError> {
-        (self.header.first_step, self.header.adopted) = (first_step, false);
+    pub fn restart(&mut self, first_step: u64, view: Option<AuditView>) -> Result<(), AuditError> {
+        self.header = AuditHeader { first_step, adopted: false, view, ..self.header };
         self.begin()
     }
 
@@ -117,8 +138,8 @@ impl AuditWriter {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn adopt(&mut self, first_step: u64) -> Result<(), AuditError> {
-        (self.header.first_step, self.header.adopted) = (first_step, true);
+    pub fn adopt(&mut self, first_step: u64, view: Option<AuditView>) -> Result<(), AuditError> {
+        self.header = AuditHeader { first_step, adopted: true, view, ..self.header };
         self.begin()
     }
 

@@ -30,6 +30,8 @@ pub struct ActiveView {
     pub number: u64,
     /// That of the steps that it commits: its name and its generation.
     pub lineage: Lineage,
+    /// The view before it.
+    pub parent: Option<ViewId>,
     /// Its members.
     pub members: Members,
 }

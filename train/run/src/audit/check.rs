@@ -3,7 +3,7 @@
 //! The files are read side by side, a line of each at a time, so a million steps need no more memory than one: a bit
 //! for each sample of the current epoch.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use starling_topology::PeerId;
 
+use super::chain::{Chain, ChainBuilder, Passage, Standing, ViewKey};
 use super::line::{self, MAX_LINE_BYTES};
 use super::{AuditError, AuditHeader, AuditRecord};
 
@@ -41,12 +42,14 @@ pub struct AuditReport {
 /// or a sample was lost or repeated. The error names file and line of the first offence.
 pub fn check(files: &[impl AsRef<Path>]) -> Result<AuditReport, AuditError> {
     let mut sources = Vec::new();
+    let mut chain = ChainBuilder::default();
     for path in files {
-        sources.push(Source::open(path.as_ref())?);
+        sources.push(Source::open(path.as_ref(), &mut chain)?);
     }
     let header = one_run(&sources)?;
+    let chain = chain.build();
     for source in &mut sources {
-        source.advance()?;
+        source.advance(&chain)?;
     }
     let mut books = Books::new(header);
     while let Some(at) =
@@ -55,9 +58,11 @@ pub fn check(files: &[impl AsRef<Path>]) -> Result<AuditReport, AuditError> {
         let step = sources[at].step();
         let mut told = Vec::new();
         for source in sources.iter_mut().filter(|source| source.step() == step) {
-            told.extend(source.take()?);
+            told.extend(source.take(&chain)?);
         }
-        books.enter(settle(told)?)?;
+        if let Some(entry) = settle(told)? {
+            books.enter(entry)?;
+        }
     }
     books.close()
 }
@@ -67,19 +72,40 @@ struct Entry {
     path: PathBuf,
     line: u64,
     record: AuditRecord,
-    /// Whether its writer went on from it, and neither left then nor took over a state from others later.
-    is_sure: bool,
+    standing: Standing,
 }
 
-/// What happened in a step, by those who are sure of it; if nobody is, by all who tell of it.
-fn settle(mut told: Vec<Entry>) -> Result<Entry, AuditError> {
-    if told.iter().any(|entry| entry.is_sure) {
-        told.retain(|entry| entry.is_sure);
+impl Entry {
+    fn view(&self) -> ViewKey {
+        (self.record.generation, self.record.view)
     }
+}
+
+/// What happened in a step, by those who are sure of it; if nobody is, by those who may know, in the newest view. `None` if
+/// what is told of it is void.
+fn settle(mut told: Vec<Entry>) -> Result<Option<Entry>, AuditError> {
+    // In one view a step is committed once, whatever became of it.
+    let mut of_view = BTreeMap::new();
+    for entry in &told {
+        agree(entry, of_view.entry(entry.view()).or_insert(entry))?;
+    }
+    let is_sure = |entry: &&Entry| entry.standing == Standing::Sure;
+    let sure = told.iter().filter(is_sure).map(|entry| entry.record.generation).min();
+    let best = if sure.is_some() { Standing::Sure } else { Standing::Unsure };
+    let newest = told.iter().filter(|entry| entry.standing == best).map(Entry::view).max();
+    told.retain(|entry| match entry.standing {
+        Standing::Sure => true,
+        // The others may have taken the step anew in a later view.
+        Standing::Alone(until) => sure.is_some_and(|sure| until >= sure),
+        Standing::Unsure => best == Standing::Unsure && Some(entry.view()) == newest,
+        Standing::Void => false,
+    });
+    // Who is sure is named second, and taken.
+    told.sort_by_key(|entry| entry.standing != best);
     let mut told = told.into_iter();
-    let first = told.next().expect("invariant: somebody tells of it");
+    let Some(first) = told.next() else { return Ok(None) };
     told.try_for_each(|other| agree(&other, &first))?;
-    Ok(first)
+    Ok(Some(first))
 }
 
 /// The header that all files share, but for the first step.
@@ -129,36 +155,41 @@ struct Source {
     lines: Lines,
     /// All headers of the file, with their lines.
     headers: Vec<(u64, AuditHeader)>,
+    passages: Vec<Passage>,
     head: Option<Entry>,
     last_step: u64,
 }
 
 impl Source {
-    /// Opens a file and reads its headers: what is void shows only later in it.
-    fn open(path: &Path) -> Result<Self, AuditError> {
+    /// Opens a file and reads where it has headers and changes of view: what is void shows only later in it, or in others.
+    fn open(path: &Path, chain: &mut ChainBuilder) -> Result<Self, AuditError> {
         let mut headers = Vec::new();
         let mut lines = Lines::open(path)?;
         while let Some(line) = lines.next(path)? {
             if line == 1 || line::is_header(&lines.text) {
-                let header = line::decode_header(&lines.text);
-                headers.push((line, header.map_err(|reason| malformed(path, line, reason))?));
+                let header = line::decode_header(&lines.text).map_err(|reason| malformed(path, line, reason))?;
+                chain.header(line, &header);
+                headers.push((line, header));
+            } else if let Some((step, view)) = line::decode_place(&lines.text) {
+                chain.record(step, view);
             }
         }
-        Ok(Self { path: path.to_owned(), lines: Lines::open(path)?, headers, head: None, last_step: 0 })
+        let passages = chain.end();
+        Ok(Self { path: path.to_owned(), lines: Lines::open(path)?, headers, passages, head: None, last_step: 0 })
     }
 
     fn step(&self) -> Option<u64> {
         self.head.as_ref().map(|entry| entry.record.step)
     }
 
-    fn take(&mut self) -> Result<Option<Entry>, AuditError> {
+    fn take(&mut self, chain: &Chain) -> Result<Option<Entry>, AuditError> {
         let taken = self.head.take();
-        self.advance()?;
+        self.advance(chain)?;
         Ok(taken)
     }
 
     /// Goes to the next record that no later header makes void.
-    fn advance(&mut self) -> Result<(), AuditError> {
+    fn advance(&mut self, chain: &Chain) -> Result<(), AuditError> {
         while let Some(line) = self.lines.next(&self.path)? {
             if line::is_header(&self.lines.text) {
                 continue;
@@ -174,9 +205,9 @@ impl Source {
                 return Err(malformed(&self.path, line, reason));
             }
             self.last_step = record.step;
-            let took_over = self.headers.iter().any(|(at, header)| *at > line && header.adopted);
-            let is_sure = !took_over && !record.is_last;
-            self.head = Some(Entry { path: self.path.clone(), line, record, is_sure });
+            let at = self.passages.partition_point(|passage| passage.end <= line);
+            let standing = chain.standing(&record, &self.passages[at], at + 1 == self.passages.len());
+            self.head = Some(Entry { path: self.path.clone(), line, record, standing });
             return Ok(());
         }
         Ok(())
@@ -213,6 +244,13 @@ fn malformed(path: &Path, line: u64, reason: String) -> AuditError {
     AuditError::Malformed { path: path.to_owned(), line, reason }
 }
 
+/// A first and a last step, and the line that tells of the first.
+type Doubtful = (u64, u64, PathBuf, u64);
+
+fn missing((from, to, path, line): Doubtful) -> AuditError {
+    AuditError::Missing { from, to, path, line }
+}
+
 /// What the steps so far add up to.
 struct Books {
     header: AuditHeader,
@@ -226,6 +264,8 @@ struct Books {
     /// Whether the epoch is known from its beginning.
     is_whole: bool,
     first_offence: Option<(PathBuf, u64, String)>,
+    /// The steps that nobody is sure of.
+    doubtful: Option<Doubtful>,
 }
 
 impl Books {
@@ -248,6 +288,7 @@ impl Books {
             count: 0,
             is_whole: false,
             first_offence: None,
+            doubtful: None,
         }
     }
 
@@ -263,8 +304,14 @@ impl Books {
             return Err(AuditError::Missing { from: expected, to: record.step - 1, path: path.clone(), line: *line });
         }
         self.report.steps += 1;
+        if entry.standing != Standing::Sure {
+            self.doubtful.get_or_insert_with(|| (record.step, record.step, path.clone(), *line)).1 = record.step;
+        }
         if record.epoch != self.epoch {
             if self.epoch.checked_add(1) != Some(record.epoch) {
+                if let Some(doubtful) = self.doubtful.take() {
+                    return Err(missing(doubtful));
+                }
                 let reason = format!("epoch {} comes after epoch {}", record.epoch, self.epoch);
                 return Err(malformed(path, *line, reason));
             }
@@ -330,9 +377,11 @@ impl Books {
         if self.is_whole && self.count == u64::from(self.header.samples) {
             self.report.epochs += 1;
         }
-        match self.first_offence {
-            None => Ok(self.report),
-            Some((path, line, reason)) => {
+        match (self.first_offence, self.doubtful) {
+            (None, _) => Ok(self.report),
+            // They were steps of a branch that lost, most likely, and nobody tells what the others did.
+            (Some(_), Some(doubtful)) => Err(missing(doubtful)),
+            (Some((path, line, reason)), None) => {
                 let (lost, repeated) = (self.report.samples_lost, self.report.samples_repeated);
                 Err(AuditError::Samples { lost, repeated, path, line, reason })
             }

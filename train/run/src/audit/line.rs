@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use starling_topology::ledger::{MAX_BATCH_SIZE, MAX_SHARES};
 use starling_topology::{Generation, PeerId, RunId, ViewId};
 
-use super::{AuditHeader, AuditRecord};
+use super::chain::ViewKey;
+use super::{AuditHeader, AuditRecord, AuditView};
 use crate::snapshot::parse_digest;
 
 /// The longest line, in bytes: each sample of the largest batch in a range of its own.
@@ -25,6 +26,12 @@ struct JsonHeader {
     first_step: u64,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     adopted: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    generation: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    view: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parent: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -41,6 +48,14 @@ struct JsonRecord {
     last: bool,
 }
 
+/// Of a record, what says where it belongs.
+#[derive(Deserialize)]
+struct JsonPlace {
+    step: u64,
+    generation: u64,
+    view: String,
+}
+
 pub(super) fn encode_header(header: &AuditHeader) -> Vec<u8> {
     to_line(&JsonHeader {
         format: FORMAT.to_owned(),
@@ -50,6 +65,9 @@ pub(super) fn encode_header(header: &AuditHeader) -> Vec<u8> {
         seed: header.seed,
         first_step: header.first_step,
         adopted: header.adopted,
+        generation: header.view.map(|view| view.generation.0),
+        view: header.view.map(|view| view.view.to_string()),
+        parent: header.view.and_then(|view| view.parent).map(|parent| parent.to_string()),
     })
 }
 
@@ -88,6 +106,9 @@ pub(super) fn decode_header(line: &[u8]) -> Result<AuditHeader, String> {
     if json.format != FORMAT {
         return Err(format!("its format is {:?}, but this release reads {FORMAT:?}", json.format));
     }
+    let view_id = |text: &String| digest(text).map(ViewId);
+    let parent = json.parent.as_ref().map(view_id).transpose()?;
+    let view = json.view.as_ref().map(view_id).transpose()?;
     let header = AuditHeader {
         run: RunId(digest(&json.run)?),
         samples: json.samples,
@@ -95,6 +116,11 @@ pub(super) fn decode_header(line: &[u8]) -> Result<AuditHeader, String> {
         seed: json.seed,
         first_step: json.first_step,
         adopted: json.adopted,
+        view: json.generation.zip(view).map(|(generation, view)| AuditView {
+            generation: Generation(generation),
+            view,
+            parent,
+        }),
     };
     if header.first_step == 0 { Err("steps count from 1".to_owned()) } else { Ok(header) }
 }
@@ -118,6 +144,12 @@ pub(super) fn decode_record(line: &[u8]) -> Result<AuditRecord, String> {
         digest: json.digest.map(|text| digest(&text)).transpose()?.map(starling_topology::Digest),
         is_last: json.last,
     })
+}
+
+/// Step and view of a record. `None` if it is none: who reads the rest of it says why.
+pub(super) fn decode_place(line: &[u8]) -> Option<(u64, ViewKey)> {
+    let json: JsonPlace = serde_json::from_slice(line).ok()?;
+    Some((json.step, (Generation(json.generation), ViewId(digest(&json.view).ok()?))))
 }
 
 fn digest(text: &str) -> Result<[u8; 32], String> {

@@ -6,6 +6,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod model;
+
 const SAMPLES: u32 = 50;
 const BATCH: u32 = 8;
 
@@ -14,7 +16,15 @@ fn peer(name: u8) -> PeerId {
 }
 
 fn header(first_step: u64) -> AuditHeader {
-    AuditHeader { run: RunId([7; 32]), samples: SAMPLES, batch_size: BATCH, seed: 3, first_step, adopted: false }
+    AuditHeader {
+        run: RunId([7; 32]),
+        samples: SAMPLES,
+        batch_size: BATCH,
+        seed: 3,
+        first_step,
+        adopted: false,
+        view: None,
+    }
 }
 
 /// What `steps` steps of a run look like, in which the second of three members is away in every fourth step.
@@ -189,7 +199,7 @@ fn files_of_different_runs_are_refused() {
         let mut header = header(1);
         change(&mut header);
         let path = folder.path(&format!("other{at}"));
-        AuditWriter::open(&path, header).and_then(|mut writer| writer.restart(1)).expect("written");
+        AuditWriter::open(&path, header).and_then(|mut writer| writer.restart(1, None)).expect("written");
         let message = check(&[&good, &path]).expect_err("another run").to_string();
         assert!(message.contains(reason) && message.contains(&format!("other{at}:1")), "{message}");
     }
@@ -210,7 +220,7 @@ fn a_member_that_starts_again_takes_back_what_it_said() {
     let clean = check(&[folder.path("b")]).expect("clean");
     assert_eq!(check(&[&path, &folder.path("b")]).expect("clean"), clean);
     // Within one process, too.
-    writer.restart(15).expect("written");
+    writer.restart(15, None).expect("written");
     good[14..].iter().for_each(|record| writer.record(record).expect("written"));
     drop(writer);
     assert_eq!(check(&[&path, &folder.path("b")]).expect("clean"), clean);
@@ -224,11 +234,14 @@ fn what_a_member_said_before_it_took_a_state_over_counts_where_nobody_knows_bett
     let good = records(20);
     // Two went on by themselves from step 9, and took over what the third had come to.
     let mut branch = good[..12].to_vec();
-    branch[8..].iter_mut().for_each(|record| record.contributions.truncate(1));
+    branch[8..].iter_mut().for_each(|record| {
+        record.contributions.truncate(1);
+        (record.generation, record.view) = (record.generation.next(), ViewId([2; 32]));
+    });
     let losers = ["a", "b"].map(|name| {
         let path = folder.write(name, &branch);
         let mut writer = AuditWriter::open(&path, header(13)).expect("opened again");
-        writer.adopt(17).expect("written");
+        writer.adopt(17, None).expect("written");
         good[16..].iter().for_each(|record| writer.record(record).expect("written"));
         drop(writer);
         path
@@ -237,7 +250,7 @@ fn what_a_member_said_before_it_took_a_state_over_counts_where_nobody_knows_bett
     let winner = folder.write("c", &good);
     let clean = check(&[&winner]).expect("clean");
     assert_eq!(check(&[a, &winner, b]).expect("clean"), clean);
-    assert!(matches!(check(&[a, b]), Err(AuditError::Missing { from: 13, to: 16, .. })), "they don't have it all");
+    assert!(matches!(check(&[a, b]), Err(AuditError::Missing { to: 16, .. })), "they don't have it all");
     // Where they alone were there, they are believed.
     let later = folder.write("d", &good[8..]);
     assert_eq!(check(&[a, &later]).expect("clean"), clean);
@@ -245,6 +258,79 @@ fn what_a_member_said_before_it_took_a_state_over_counts_where_nobody_knows_bett
     let mut wrong = good.clone();
     wrong[9].contributions.truncate(1);
     assert!(matches!(check(&[&winner, &folder.write("e", &wrong)]), Err(AuditError::Disagreement { step: 10, .. })));
+}
+
+/// Other contributors than those of `records`, in the view with this generation and name.
+fn elsewhere(records: &[AuditRecord], generation: u64, name: u8) -> Vec<AuditRecord> {
+    let changed = records.iter().cloned().map(|mut record| {
+        record.contributions.truncate(1);
+        (record.generation, record.view, record.digest) = (Generation(generation), ViewId([name; 32]), None);
+        record
+    });
+    changed.collect()
+}
+
+#[test]
+fn what_a_member_said_that_was_killed_with_all_others_is_void_if_those_who_came_back_took_it_anew() {
+    let folder = Folder::new();
+    let good = records(20);
+    // All were killed after step 12 of the view of generation 3; two of three came back from step 8 as generation 4.
+    let lost = [&good[..8], &elsewhere(&good[8..12], 3, 9)].concat();
+    let dead = folder.write("dead", &lost);
+    let back = ["b", "c"].map(|name| {
+        let path = folder.write(name, &lost);
+        let mut writer = AuditWriter::open(&path, header(9)).expect("opened again");
+        let mut anew = good[8..].to_vec();
+        anew.iter_mut().for_each(|record| record.generation = Generation(4));
+        anew.iter().for_each(|record| writer.record(record).expect("written"));
+        drop(writer);
+        path
+    });
+    let clean = check(&back).expect("clean");
+    assert_eq!(clean.steps, 20);
+    assert_eq!(check(&[&back[0], &dead, &back[1]]).expect("clean"), clean);
+    // What it said of a step that nobody took anew is held against the others.
+    let mut wrong = lost.clone();
+    wrong[6].contributions.truncate(1);
+    let wrong = folder.write("wrong", &wrong);
+    assert!(matches!(check(&[&wrong, &back[0], &back[1]]), Err(AuditError::Disagreement { step: 7, .. })));
+    // And so is what it said of a step that others took in another view, into which it went on from it.
+    let mut carried = [&good[..8], &elsewhere(&good[8..9], 3, 9), &good[9..]].concat();
+    carried[9..].iter_mut().for_each(|record| record.generation = Generation(4));
+    let carried = folder.write("carried", &carried);
+    assert!(matches!(check(&[&carried, &back[0], &back[1]]), Err(AuditError::Disagreement { step: 9, .. })));
+}
+
+#[test]
+fn of_branches_that_nobody_came_from_whole_the_one_that_led_to_the_newest_view_counts() {
+    let folder = Folder::new();
+    let good = records(20);
+    let view = |generation, name, parent| {
+        Some(AuditView {
+            generation: Generation(generation),
+            view: ViewId([name; 32]),
+            parent: Some(ViewId([parent; 32])),
+        })
+    };
+    let mut main = good[8..12].to_vec();
+    main.iter_mut().for_each(|record| (record.generation, record.view) = (Generation(3), ViewId([3; 32])));
+    // One goes on alone from step 8, and comes to the other after step 12. Then all are killed; the other has lost its disk
+    // and takes over what the first had saved.
+    for (names, first_is_main) in [(["a", "b"], false), (["c", "d"], true)] {
+        let (alone, stayed) = ([&good[..8], &elsewhere(&good[8..12], 3, 9)].concat(), [&good[..8], &main].concat());
+        let (first, other) = if first_is_main { (stayed, alone) } else { (alone, stayed) };
+        let [first, other] = [(names[0], first), (names[1], other)].map(|(name, told)| folder.write(name, &told));
+        let parent = if first_is_main { 9 } else { 3 };
+        let mut writer = AuditWriter::open(&first, header(9)).expect("opened again");
+        writer.adopt(13, view(4, 4, parent)).expect("written");
+        let mut writer = AuditWriter::open(&other, header(9)).expect("opened again");
+        writer.adopt(13, view(5, 5, 4)).expect("written");
+        let outcome = check(&[&first, &other]).expect("sound");
+        assert_eq!(outcome.steps, 12);
+        let whole = folder.write("whole", &[&good[..8], &main].concat());
+        let clean = check(&[whole]).expect("clean");
+        assert_eq!(outcome == clean, !first_is_main, "{outcome:?}");
+    }
 }
 
 #[test]
@@ -256,6 +342,7 @@ fn the_step_that_a_member_left_after_counts_unless_others_took_it_anew() {
     let leaver = folder.write("a", &left);
     assert_eq!(check(&[&leaver]).expect("clean").steps, 12);
     left[11].contributions.truncate(1);
+    (left[11].generation, left[11].view) = (Generation(4), ViewId([2; 32]));
     let other = folder.write("b", &left);
     let stayed = folder.write("c", &good);
     assert_eq!(check(&[&leaver, &other, &stayed]).expect("clean"), check(&[&stayed]).expect("clean"));
@@ -272,7 +359,7 @@ fn a_file_has_one_header_that_is_right_from_the_first() {
     AuditWriter::check_place(&path).expect("it could be there");
     assert!(!path.exists());
     let mut writer = AuditWriter::open(&path, header(1)).expect("opened");
-    writer.restart(5).expect("written");
+    writer.restart(5, None).expect("written");
     records(9)[4..].iter().for_each(|record| writer.record(record).expect("written"));
     writer.flush().expect("written");
     let text = fs::read_to_string(&path).expect("read");
