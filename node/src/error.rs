@@ -34,6 +34,16 @@ pub enum NodeError {
         /// ` by process N`, if known.
         by: String,
     },
+    /// Another process is this machine.
+    #[error(
+        "another process runs as {peer}, the identity of this data directory, perhaps on the machine that it was copied from; two members can't share one: stop that process, or move {} away and `starling join` as a new member", key.display()
+    )]
+    Twin {
+        /// The identity.
+        peer: String,
+        /// The file that holds it.
+        key: PathBuf,
+    },
     /// The identity file holds no Ed25519 key.
     #[error("{} holds no Ed25519 key; move it away and a new identity is made", .0.display())]
     Identity(PathBuf),
@@ -291,6 +301,26 @@ pub enum NodeError {
     Stalled {
         /// The step.
         step: u64,
+        /// How long it may take.
+        limit: Duration,
+    },
+    /// The last state is not on disk.
+    #[error(
+        "the state after step {step} is not saved: the disk of {} has not answered for {limit:?}; other members have saved theirs, and `starling checkpoint fetch` brings it here once that disk works again", place.display()
+    )]
+    Unsaved {
+        /// The step.
+        step: u64,
+        /// The folder.
+        place: PathBuf,
+        /// How long the disk may take.
+        limit: Duration,
+    },
+    /// This process is to end, and its trainer does not.
+    #[error(
+        "stopped without saving the last state: this machine's device or disk has not answered for {limit:?}; the others go on, and the same command brings it back once that works again"
+    )]
+    Hangs {
         /// How long it may take.
         limit: Duration,
     },

@@ -35,7 +35,7 @@ use crate::report::{Observer, Report};
 use crate::saver::Desk;
 use crate::served::Inbox;
 use crate::snapshots::Snapshots;
-use crate::trainer::{Feed, Watch};
+use crate::trainer::{Busy, Feed, Watch};
 use crate::transfer::Shelves;
 use change::Change;
 pub(crate) use door::{Books, Doorplate};
@@ -153,6 +153,8 @@ pub(crate) struct Ended {
     pub(crate) world_size: u32,
     /// Whether this peer was ever more than one that asks to be let in.
     pub(crate) took_part: bool,
+    /// What the trainer is at.
+    pub(crate) busy: Busy,
 }
 
 impl EventLoop {
@@ -220,12 +222,20 @@ impl EventLoop {
         // What is still being written would come back after it is removed.
         let _ended = tokio::time::timeout(LINGER, self.storing.ended_if_begun()).await;
         match &end {
-            End::Event(Event::Complete { .. }) => self.books.record.remove(),
+            End::Event(Event::Complete { .. }) => {
+                let record = self.books.record.clone();
+                let removed = tokio::task::spawn_blocking(move || record.remove());
+                // A disk that hangs has it still, and who comes back with it hears that the run is complete.
+                let _removed = tokio::time::timeout(LINGER, removed).await;
+            }
             // Whoever was the last, or was not answered, has its place still.
-            End::Event(Event::Left { stayed }) if !stayed.is_empty() => self.note_departure(stayed.clone()).await,
+            End::Event(Event::Left { stayed }) if !stayed.is_empty() => {
+                let noted = self.note_departure(stayed.clone());
+                let _noted = tokio::time::timeout(LINGER, noted).await;
+            }
             End::Event(_) | End::LeftAlone | End::Failed(_) => {}
         }
-        Ended { end, traffic: self.traffic, world_size: self.world_size, took_part }
+        Ended { end, traffic: self.traffic, world_size: self.world_size, took_part, busy: self.feed.busy }
     }
 
     async fn work(&mut self, stop: CancellationToken) -> End {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use starling_collective::LayoutConfig;
@@ -31,7 +32,7 @@ use crate::settings::{Founding, Joining, Settings};
 use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
 use crate::ticket::Ticket;
-use crate::trainer::{self, Duties};
+use crate::trainer::{self, Busy, Duties, Totals, Watch};
 use crate::transfer::Shelves;
 use crate::way_back::Memory;
 use crate::welcome::Terms;
@@ -43,6 +44,10 @@ pub const CHECKPOINTS: &str = "checkpoints";
 const WARM_UP_TOLD: Duration = Duration::from_secs(1);
 /// How long a device may take for what it computes for the first time. Drivers compile for minutes, but not for so many.
 const WARM_UP_LIMIT: Duration = Duration::from_secs(600);
+/// A disk that does not answer for so many of the longest stalls hangs.
+const DISK_STALLS: u32 = 3;
+/// How often somebody who waits for the trainer thread's end looks.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Founds a run and takes part in it until it is complete or `stop` is cancelled.
 ///
@@ -144,17 +149,23 @@ async fn take_part(
         observer: observer.clone(),
     };
     let (feed, thread) = trainer::start(trainer, duties, saver, partners)?;
-    let Ended { end, traffic, world_size, took_part } = EventLoop::new(company, feed, config).run(stop).await;
+    let max_stall = config.max_stall;
+    let Ended { end, traffic, world_size, took_part, busy } = EventLoop::new(company, feed, config).run(stop).await;
     if let End::Failed(error @ NodeError::Stalled { .. }) = end {
         // The trainer does not answer; the process ends under it.
         return Err(error);
     }
-    let totals = blocking(move || thread.join().map_err(|_| NodeError::Stopped("trainer thread"))).await?;
+    let totals = ended(thread, &busy, max_stall).await?;
 
     let outcome = match end {
         End::Event(Event::Complete { .. }) => Outcome::Complete,
         End::Event(Event::Left { .. }) => Outcome::Left,
-        End::LeftAlone => return Err(NodeError::LeftAlone { step: totals.step, saved: totals.trouble.is_none() }),
+        End::LeftAlone => {
+            return Err(match totals.trouble {
+                Some(unsaved @ NodeError::Unsaved { .. }) => unsaved,
+                trouble => NodeError::LeftAlone { step: totals.step, saved: trouble.is_none() },
+            });
+        }
         other => return Err(failure(other)),
     };
     let stepping_s = totals.stepping.as_secs_f64();
@@ -179,6 +190,18 @@ async fn take_part(
     // Of a run that this peer was never let in to there is nothing to sum up.
     observer.report(&if took_part { Report::Finished(summary.clone()) } else { Report::Stopped });
     totals.trouble.map_or(Ok(summary), Err)
+}
+
+/// Waits for the trainer thread's end, as long as it is not at one thing for too long: to wait for a disk that hangs, say.
+async fn ended(thread: JoinHandle<Totals>, busy: &Busy, max_stall: Duration) -> Result<Totals, NodeError> {
+    let mut watch = Watch::default();
+    while !thread.is_finished() {
+        if watch.look(busy, LOOK, LOOK).spent > max_stall {
+            return Err(NodeError::Hangs { limit: max_stall });
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    thread.join().map_err(|_| NodeError::Stopped("trainer thread"))
 }
 
 /// Has the device compute what steps will, before anybody waits for it. `None` if `stop` was cancelled meanwhile: nobody
@@ -278,7 +301,8 @@ pub(crate) async fn open(
         network.learn(contact);
         network.connect(to_libp2p(contact.peer));
     }
-    let (saver, desk) = Saver::start(store, file.clone(), observer.clone())?;
+    let patience = (config.max_stall * DISK_STALLS, config.max_state_bytes);
+    let (saver, desk) = Saver::start(store, file.clone(), observer.clone(), patience)?;
     let (me, progress, now) = (network.contact(), exchange.progress(), Time::ZERO);
     let (mut awaited, others) = (None, contacts.members().to_vec());
     let membership = match start {

@@ -1,10 +1,12 @@
 //! Writes checkpoints in a thread of its own, so that steps don't wait for the disk. The only one that writes to the store
 //! while a node runs.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use starling_run::{CheckpointError, CheckpointInfo, CheckpointStore, ReplicatedState};
 use starling_topology::{Proof, Root};
@@ -18,6 +20,12 @@ use crate::report::{Observer, Report};
 const MAX_WAITING: usize = 32;
 /// Checkpoints that the event loop has yet to hear of.
 const MAX_TOLD: usize = 4;
+/// A disk that is slower than this, in bytes per second, is taken for one that hangs.
+const SLOWEST_DISK: u64 = 8 << 20;
+/// What a disk that hung before gets to come back.
+const LAST_CHANCE: Duration = Duration::from_millis(200);
+/// How often somebody who waits for the thread looks.
+const LOOK: Duration = Duration::from_millis(5);
 
 enum Task {
     Save(ReplicatedState),
@@ -36,6 +44,14 @@ pub(crate) struct Saver {
     /// Whether a state waits or is being written.
     busy: Arc<AtomicBool>,
     thread: JoinHandle<Result<(), CheckpointError>>,
+    /// What the disk gets before it is taken for one that hangs.
+    limit: Duration,
+    /// Where states are saved.
+    place: PathBuf,
+    /// The step of the newest state that was handed over.
+    step: u64,
+    /// Whether the disk did not answer in time.
+    hangs: bool,
 }
 
 /// The event loop's end.
@@ -47,21 +63,26 @@ pub(crate) struct Desk {
 }
 
 impl Saver {
+    /// Writes states of at most `state_bytes`. A disk that does not answer for `stall`, and what so many bytes take on the
+    /// slowest disk there is, hangs.
     pub(crate) fn start(
         store: CheckpointStore,
         contacts: ContactsFile,
         observer: Arc<dyn Observer>,
+        (stall, state_bytes): (Duration, u64),
     ) -> Result<(Self, Desk), NodeError> {
         let (tasks, queue) = sync_channel(MAX_WAITING);
         let (told, saved) = mpsc::channel(MAX_TOLD);
         let busy = Arc::new(AtomicBool::new(false));
+        let (limit, place) = (stall + Duration::from_secs(state_bytes / SLOWEST_DISK), store.directory().to_owned());
         let root = Arc::default();
         let writer = Writer { store, contacts, busy: busy.clone(), root: Arc::clone(&root), told, observer };
         let thread = std::thread::Builder::new()
             .name("saver".into())
             .spawn(move || writer.run(&queue))
             .map_err(NodeError::Thread)?;
-        Ok((Self { tasks: tasks.clone(), busy, thread }, Desk { tasks, root, saved }))
+        let saver = Self { tasks: tasks.clone(), busy, thread, limit, place, step: 0, hangs: false };
+        Ok((saver, Desk { tasks, root, saved }))
     }
 
     /// Whether an earlier state is still on its way to the disk.
@@ -70,25 +91,51 @@ impl Saver {
     }
 
     /// Saves the state, however busy the disk is.
-    pub(crate) fn save(&self, state: ReplicatedState) {
-        self.busy.store(true, Ordering::Release);
-        // The send fails only if the thread has ended; `finish` tells why.
-        let _ = self.tasks.send(Task::Save(state));
+    pub(crate) fn save(&mut self, state: ReplicatedState) {
+        self.step = state.step;
+        // It fails if the thread has ended, as `finish` tells, or notes have filled the queue: then a later one is saved.
+        let is_taken = self.tasks.try_send(Task::Save(state)).is_ok();
+        self.busy.store(is_taken, Ordering::Release);
     }
 
     /// Saves the state after the last step, however busy the disk is: those who hear of that step may go for good. On disk
-    /// when this returns, or the user knows why it is not.
-    pub(crate) fn keep(&self, state: ReplicatedState) {
+    /// when this returns, or the user knows why it is not, or the disk hangs: nobody can wait for that.
+    pub(crate) fn keep(&mut self, state: ReplicatedState) {
         let (done, kept) = sync_channel(1);
-        // Either fails only if the thread has ended; `finish` tells why.
-        let _ = self.tasks.send(Task::Keep(state, done));
-        let _ = kept.recv();
+        self.step = state.step;
+        let until = Instant::now() + self.limit;
+        let is_taken = self.hand_over(Task::Keep(state, done), until);
+        // Who has ended does not hang; `finish` tells why.
+        let left = until.saturating_duration_since(Instant::now());
+        self.hangs = !is_taken || kept.recv_timeout(left) == Err(RecvTimeoutError::Timeout);
     }
 
-    /// Saves the last state, if any, and waits until everything is on disk.
+    /// Waits for room in the queue. Whether there was, or nobody takes anything any more.
+    fn hand_over(&self, mut task: Task, until: Instant) -> bool {
+        loop {
+            match self.tasks.try_send(task) {
+                Ok(()) | Err(TrySendError::Disconnected(_)) => return true,
+                Err(TrySendError::Full(back)) if Instant::now() < until => task = back,
+                Err(TrySendError::Full(_)) => return false,
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Saves the last state, if any, and waits until everything is on disk, or the disk has not answered for so long that
+    /// it hangs: then the process ends under the thread.
     pub(crate) fn finish(self, last: Option<ReplicatedState>) -> Result<(), NodeError> {
-        // The send fails only if the thread has ended; its error comes from the join.
-        let _ = self.tasks.send(Task::End(last));
+        let step = last.as_ref().map_or(self.step, |state| state.step);
+        let until = Instant::now() + if self.hangs { LAST_CHANCE } else { self.limit };
+        // Of a thread that has ended, the error comes from the join.
+        let mut is_over = self.hand_over(Task::End(last), until);
+        while is_over && !self.thread.is_finished() {
+            std::thread::sleep(LOOK);
+            is_over = Instant::now() < until;
+        }
+        if !is_over {
+            return Err(NodeError::Unsaved { step, place: self.place, limit: self.limit });
+        }
         self.thread.join().map_err(|_| NodeError::Stopped("checkpoint thread"))?.map_err(NodeError::from)
     }
 }
@@ -208,5 +255,69 @@ impl Writer {
         if let Err(error) = result {
             self.observer.report(&Report::Warning { message: format!("{what}: {error}") });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use starling_topology::{Ledger, Lineage, RunId};
+
+    use super::*;
+
+    /// Nobody gets on who tells it anything, as if what it tells were written to a disk that hangs.
+    struct Hanging(Mutex<Receiver<()>>);
+
+    impl Observer for Hanging {
+        fn report(&self, _report: &Report) {
+            let _ended = self.0.lock().expect("no panic").recv();
+        }
+    }
+
+    fn state(step: u64) -> ReplicatedState {
+        let ledger = Ledger::new(1, 8, 8);
+        let (parameters, moments, scalars) = (vec![1.0; 4].into(), Vec::new(), Vec::new());
+        ReplicatedState { run: RunId([1; 32]), step, lineage: Lineage::NONE, parameters, moments, scalars, ledger }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_disk_that_hangs_longer_than_the_limit() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = CheckpointStore::open(folder.path(), 2).expect("a store");
+        let contacts = ContactsFile::new(folder.path(), RunId([1; 32]));
+        let (release, hangs) = sync_channel(0);
+        let observer = Arc::new(Hanging(Mutex::new(hangs)));
+        let patience = (Duration::from_millis(50), 0);
+        let (mut saver, desk) = Saver::start(store, contacts, observer, patience).expect("a thread");
+        saver.save(state(1));
+        for _ in 0..2 * MAX_WAITING {
+            saver.save(state(2));
+            desk.note(Contacts::default());
+        }
+        saver.keep(state(3));
+        let error = saver.finish(None).expect_err("it hangs");
+        assert!(matches!(error, NodeError::Unsaved { step: 3, .. }), "{error}");
+        let place = folder.path().display().to_string();
+        assert!(
+            error.to_string().contains(&place) && error.to_string().contains("after step 3 is not saved"),
+            "{error}"
+        );
+        drop(release);
+    }
+
+    #[test]
+    fn a_slow_disk_is_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = CheckpointStore::open(folder.path(), 4).expect("a store");
+        let contacts = ContactsFile::new(folder.path(), RunId([1; 32]));
+        let (release, hangs) = sync_channel(0);
+        let observer = Arc::new(Hanging(Mutex::new(hangs)));
+        let patience = (Duration::ZERO, 600 * SLOWEST_DISK);
+        let (mut saver, _desk) = Saver::start(store.clone(), contacts, observer, patience).expect("a thread");
+        saver.save(state(1));
+        let released = std::thread::spawn(move || [(); 3].map(|()| release.send(())));
+        saver.keep(state(2));
+        saver.finish(Some(state(3))).expect("saved");
+        assert_eq!(store.steps().expect("read"), [1, 2, 3]);
+        assert!(released.join().expect("no panic").iter().all(Result::is_ok));
     }
 }

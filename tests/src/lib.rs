@@ -11,6 +11,7 @@
 pub mod chaos;
 pub mod data;
 mod feed;
+mod frozen_disk;
 mod lan;
 mod machine;
 mod namespace;
@@ -20,6 +21,7 @@ pub mod switch;
 mod wan;
 
 pub use feed::{Ear, Feed, Heard, Word};
+pub use frozen_disk::FrozenDisk;
 pub use lan::{Host, Lan};
 pub use machine::{Machine, Shared};
 pub use namespace::mounting;

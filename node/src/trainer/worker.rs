@@ -228,7 +228,7 @@ impl Worker {
     }
 
     /// Says that the run is at its end here. Whoever hears it may go for good, so the state is on disk first.
-    fn tell_finished(&mut self, saver: &Saver) {
+    fn tell_finished(&mut self, saver: &mut Saver) {
         if !std::mem::replace(&mut self.kept, true) {
             self.busy.stop(); // A slow disk is no hanging step.
             saver.keep(self.trainer.state());
@@ -239,24 +239,30 @@ impl Worker {
 
     /// Saves first: whatever goes wrong after it, nothing is lost.
     fn conclude(mut self, evaluate: bool, saver: Saver) -> Totals {
+        self.busy.stop(); // What follows may take its time.
         self.totals.step = self.trainer.step();
         self.totals.digest = Some(self.trainer.digest());
         // Before the first step there is nothing to lose, and a file would only be in the way of a fresh start. A state
         // that was about to be replaced may not be the run's.
         let is_ours = self.company.exchange.progress().has_state;
         let last = (self.trainer.step() > 0 && is_ours && !self.kept).then(|| self.trainer.state());
-        match (evaluate, self.trainer.step() >= self.trainer.steps()) {
-            (true, true) => self.journal.confirm(),
-            (true, false) => self.journal.leave(),
-            (false, _) => {}
-        }
         let mut outcomes = vec![saver.finish(last)];
-        if evaluate {
-            // Each is tried, also when the one before it failed.
-            outcomes.push(self.evaluate());
-            outcomes.push(self.export());
+        if matches!(outcomes[..], [Err(NodeError::Unsaved { .. })]) {
+            // To write more, or to close a file that has something to write, would take as long.
+            std::mem::forget(self.journal);
+        } else {
+            match (evaluate, self.trainer.step() >= self.trainer.steps()) {
+                (true, true) => self.journal.confirm(),
+                (true, false) => self.journal.leave(),
+                (false, _) => {}
+            }
+            if evaluate {
+                // Each is tried, also when the one before it failed.
+                outcomes.push(self.evaluate());
+                outcomes.push(self.export());
+            }
+            self.journal.finish();
         }
-        self.journal.finish();
         self.totals.trouble = outcomes.into_iter().find_map(Result::err);
         self.totals
     }

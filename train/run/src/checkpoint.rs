@@ -117,6 +117,11 @@ impl CheckpointStore {
         Self { directory: directory.into(), keep: usize::MAX, pins: Pins::default() }
     }
 
+    /// Where the checkpoints are.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Writes a checkpoint, reads it back, and only then removes those beyond the last `keep`, but never the last stable
     /// one that is intact, and those that were [put aside](CheckpointStore::put_aside). Saving a state that is there already
     /// repairs it if it is damaged. Each of the state's vectors is given up as soon as it is written, before the disk has it
