@@ -74,6 +74,7 @@ pub mod ticket;
 mod trainer;
 mod transfer;
 mod transport;
+mod twin;
 mod visitor;
 mod way_back;
 mod welcome;

@@ -22,10 +22,10 @@ use crate::node::{CHECKPOINTS, blocking, layout_config};
 use crate::origin;
 use crate::record_file::{Kept, RecordFile};
 use crate::report::{Observer, Report};
-use crate::secret;
 use crate::settings::{Founding, Joining, Resume, Settings};
 use crate::way_back::{Awaited, Memory};
 use crate::welcome::{self, Terms, Welcome};
+use crate::{secret, twin};
 
 /// A peer that is ready to train.
 pub(crate) struct Prepared {
@@ -112,6 +112,7 @@ pub(crate) async fn founder(
         (Found::default(), Way::Found)
     } else {
         let secret = if founding.public { None } else { secret::load(&settings.data_dir, manifest.run_id())? };
+        twin::refuse(me, (manifest.run_id(), secret), memory.places([]), &settings.data_dir).await?;
         let found = memory.ask(&manifest, secret, &store, &*observer).await?;
         let way = memory.way(&found, false, founding.alone)?;
         (found, way)
@@ -223,6 +224,7 @@ pub(crate) async fn joiner(
     let mut memory = Memory::load(&settings.data_dir, run, me);
     memory.warn(&*observer);
     let was_here = !memory.is_new();
+    twin::refuse(me, (run, secret), memory.places(told.iter().chain(&sharers)), &settings.data_dir).await?;
     // Of itself it knows more; of others, what the user says is newer than what was kept.
     for contact in named.iter().filter_map(Member::contact) {
         memory.learn(&contact);

@@ -105,6 +105,14 @@ impl Memory {
         all.filter(|contact| seen.insert(contact.peer)).take(MAX_KNOWN).cloned().collect()
     }
 
+    /// Where this machine was when it last took part, as far as it knows, and as others have `told`.
+    pub(crate) fn places<'a>(&'a self, told: impl IntoIterator<Item = &'a Contact>) -> Vec<String> {
+        let told = told.into_iter().filter(|contact| contact.peer == self.me).flat_map(|contact| &contact.addresses);
+        let known = self.kept.iter().flat_map(|kept| &kept.listened).chain(&self.contacts.listened);
+        let all: BTreeSet<&String> = told.chain(known).collect();
+        all.into_iter().cloned().collect()
+    }
+
     /// Where this machine listened when it last took part.
     pub(crate) fn listened(&self, start: &Start) -> Vec<String> {
         if let Start::Recover { kept, .. } = start { kept.listened.clone() } else { self.contacts.listened.clone() }

@@ -1,0 +1,50 @@
+//! A data directory that was copied while its member runs.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use starling_tests::{Peer, PeerOptions};
+use tempfile::TempDir;
+
+fn copy(from: &Path, what: &str) -> Arc<TempDir> {
+    let dir = Arc::new(TempDir::new().expect("a temp dir"));
+    let state = dir.path().join("state");
+    std::fs::create_dir(&state).expect("a folder");
+    let copied = Command::new("cp").arg("-a").arg(from.join(what)).arg(&state).status();
+    assert!(copied.expect("cp runs").success());
+    dir
+}
+
+#[test]
+fn a_second_process_with_an_identity_that_runs_ends_and_says_why() {
+    let flags = "--model mlp:64 --batch-size 64 --steps 10000000 --max-stall-ms 4000";
+    let first = Peer::run(&PeerOptions::flags(&format!("{flags} --min-peers 2")));
+    let second = Peer::join(&first.ticket(), &PeerOptions::flags(""));
+    let whole = second.wait_for_view(2);
+    second.wait_for("a checkpoint", |event| event["event"] == "stable");
+    for what in [".", "identity.key"] {
+        let copy = copy(&second.data_dir(), what);
+        let outcome = Peer::join_in(copy.clone(), &first.ticket(), &PeerOptions::flags("")).finish();
+        let (error, key) = (outcome.error(), copy.path().join("state").join("identity.key"));
+        assert_eq!(outcome.status.code(), Some(1), "{what}: {error}");
+        assert!(error.contains(&second.id()) && error.contains(key.to_str().expect("text")), "{what}: {error}");
+        assert!(error.contains("two members can't share one"), "{what}: {error}");
+    }
+    // The founder's own directory names the same run again.
+    let copy = copy(&first.data_dir(), ".");
+    let outcome = Peer::run_in(copy, &PeerOptions::flags(&format!("{flags} --min-peers 2"))).finish();
+    assert!(outcome.error().contains(&first.id()), "{}", outcome.error());
+    // The others did not notice.
+    for peer in [first, second] {
+        let reached = peer.wait_for("progress", |event| event["event"] == "progress")["step"].as_u64().expect("a step");
+        peer.wait_for_step(reached + 1);
+        peer.signal("INT");
+        let outcome = peer.finish();
+        assert_eq!(outcome.summary()["outcome"], "left");
+        let views = outcome.events.iter().filter(|(_, event)| event["event"] == "view");
+        let after = views.map(|(_, event)| event).skip_while(|event| event["view"] != whole["view"]);
+        let lost = after.filter(|event| event["reason"].as_str().is_some_and(|reason| !reason.contains("left")));
+        assert!(lost.count() <= 1, "{:?}", outcome.events);
+    }
+}
