@@ -23,6 +23,7 @@ mod logged;
 mod reduced;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +32,7 @@ use std::time::Duration;
 
 use starling_collective::{Codec, Feedback, NonFinite, kernel};
 use starling_engine::{ActiveView, Cursor, DIGEST_EVERY};
-use starling_run::{Averaged, Averager, Manifest, ResultRecord, RunSpec};
+use starling_run::{Averaged, Averager, Manifest, ResultRecord, RunSpec, Tag};
 use starling_topology::plan::Wish;
 use starling_topology::{Event, Lineage, PeerId};
 use tokio::runtime::Runtime;
@@ -42,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 pub use error::SwarmError;
 use logged::Logged;
 pub use reduced::{Mean, Reduced};
+use threads::{StopAtEnd, hand_out_snapshots};
 
 use crate::ask::{Member, ask_any};
 use crate::contribution::{Brought, Contribution};
@@ -49,7 +51,7 @@ use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
 use crate::event_loop::{End, EventLoop};
 use crate::exchange::{Exchange, Task};
-use crate::identity::Identity;
+use crate::identity::{Identity, to_libp2p};
 use crate::node::{self, Opened};
 use crate::prepare::{self, Ready, Start};
 use crate::report::Links;
@@ -257,12 +259,22 @@ impl Swarm {
     /// it, or are lost; and until there are as many as the run needs.
     ///
     /// # Errors
-    /// [`SwarmError`]. After [`SwarmError::Behind`], [`SwarmError::NotFinite`] and [`SwarmError::OtherLength`], `values` are
-    /// as before, and the swarm can be used on; after all others it is at its end.
+    /// [`SwarmError`]. After [`SwarmError::Behind`], [`SwarmError::NotFinite`], [`SwarmError::OtherLength`] and
+    /// [`SwarmError::OtherTag`], `values` are as before, and the swarm can be used on; after all others it is at its end.
     pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<Mean, SwarmError> {
+        self.all_reduce_tagged(0, values)
+    }
+
+    /// As [`Self::all_reduce`], and says what `values` mean: which tensor they are, say, or of which round. Buffers with
+    /// different tags are not averaged, so that members which are out of step find out at once.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`], and [`SwarmError::OtherTag`] on each member whose tag is not that of all.
+    pub fn all_reduce_tagged(&mut self, tag: u64, values: &mut [f32]) -> Result<Mean, SwarmError> {
         self.check_length(values.len())?;
-        let (record, is_finite) = self.reduce(|swarm, active| swarm.contribute(active, values))?;
-        self.conclude(&record, is_finite, Some(values))
+        let tag = Tag::new(tag);
+        let (record, is_finite) = self.reduce(|swarm, active| swarm.contribute(active, values, tag))?;
+        self.conclude(&record, is_finite, Some(values), tag)
     }
 
     /// As [`Self::all_reduce`], without its two copies: `values` stay as they are and are read while they travel, and the sums
@@ -274,18 +286,27 @@ impl Swarm {
     /// # Errors
     /// As [`Self::all_reduce`].
     pub fn all_reduce_shared(&mut self, values: &Arc<Vec<f32>>) -> Result<Reduced, SwarmError> {
+        self.all_reduce_shared_tagged(0, values)
+    }
+
+    /// As [`Self::all_reduce_shared`], with a tag as in [`Self::all_reduce_tagged`].
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce_tagged`].
+    pub fn all_reduce_shared_tagged(&mut self, tag: u64, values: &Arc<Vec<f32>>) -> Result<Reduced, SwarmError> {
+        let tag = Tag::new(tag);
         self.check_length(values.len())?;
         if let Some(at) = kernel::first_non_finite(values) {
             return Err(SwarmError::NotFinite { at, value: values[at] });
         }
         let (record, is_finite) = self.reduce(|swarm, active| {
             let residual = swarm.feedback.as_ref().map(|feedback| feedback.residual().clone());
-            let slots = Averager::slots(&active.members, swarm.me);
+            let slots = Averager::slots(&active.members, swarm.me, tag);
             let contribution = Contribution::of_buffer(values.clone(), slots, residual);
             swarm.submit(active, Brought::Coming(contribution));
             Ok(())
         })?;
-        let mean = self.conclude(&record, is_finite, None)?;
+        let mean = self.conclude(&record, is_finite, None, tag)?;
         Ok(Reduced { record, elements: self.elements, mean })
     }
 
@@ -318,8 +339,14 @@ impl Swarm {
         record: &Arc<ResultRecord>,
         is_finite: bool,
         values: Option<&mut [f32]>,
+        tag: Tag,
     ) -> Result<Mean, SwarmError> {
-        let Averaged { step, contributors } = self.apply(record, is_finite, values)?;
+        let averaged = self.apply(record, is_finite, values.map(|values| (values, tag)))?;
+        if let Some((peer, theirs)) = averaged.other_than(tag) {
+            let peer = to_libp2p(peer).to_string();
+            return Err(SwarmError::OtherTag { step: averaged.step, ours: tag, peer, theirs });
+        }
+        let Averaged { step, contributors, .. } = averaged;
         let is_included = contributors.binary_search(&self.me).is_ok();
         Ok(Mean { step, contributors: contributors.len(), is_included })
     }
@@ -362,8 +389,8 @@ impl Swarm {
         Ok(())
     }
 
-    fn contribute(&mut self, active: &ActiveView, values: &[f32]) -> Result<(), SwarmError> {
-        let slots = Averager::slots(&active.members, self.me);
+    fn contribute(&mut self, active: &ActiveView, values: &[f32], tag: Tag) -> Result<(), SwarmError> {
+        let slots = Averager::slots(&active.members, self.me, tag);
         let mut buffer = self.exchange.spare();
         buffer.resize(values.len() + slots.len(), 0.0);
         let (copy, behind) = buffer.split_at_mut(values.len());
@@ -388,7 +415,7 @@ impl Swarm {
         &mut self,
         record: &Arc<ResultRecord>,
         is_finite: bool,
-        values: Option<&mut [f32]>,
+        values: Option<(&mut [f32], Tag)>,
     ) -> Result<Averaged, SwarmError> {
         let applied = locked(&self.averager).apply(record, is_finite, values);
         if applied.is_err() {
@@ -399,7 +426,7 @@ impl Swarm {
             self.exchange.recycle(older.mean);
         }
         if let Some(feedback) = &mut self.feedback {
-            self.spare = feedback.settle(self.exchange.dropped(averaged.step));
+            self.spare = feedback.settle(self.exchange.dropped(averaged.step).filter(|_| averaged.is_one()));
         }
         self.stand_after(averaged.step);
         self.snapshots.reach(averaged.step);
@@ -464,34 +491,7 @@ fn runtime() -> Result<Runtime, NodeError> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build().map_err(NodeError::Thread)
 }
 
-/// Joiners want what this member holds after a step, and its program may compute for long before it takes the next one.
-fn hand_out_snapshots(
-    exchange: &Arc<Exchange>,
-    snapshots: &Arc<Snapshots>,
-    averager: &Arc<Mutex<Averager>>,
-    applied: &Arc<AtomicU64>,
-) -> Result<(), NodeError> {
-    let (exchange, snapshots, averager, applied) =
-        (exchange.clone(), snapshots.clone(), averager.clone(), applied.clone());
-    let serve = move || {
-        while exchange.next_snapshot(|step| step == applied.load(Ordering::Acquire)).is_some() {
-            snapshots.take(locked(&averager).state());
-        }
-    };
-    std::thread::Builder::new().name("snapshots".into()).spawn(serve).map_err(NodeError::Thread)?;
-    Ok(())
-}
-
 fn locked(averager: &Mutex<Averager>) -> MutexGuard<'_, Averager> {
     // A lock poisoned by a panic elsewhere still guards sound data.
     averager.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Nobody waits for an event loop that is gone, however it ended.
-struct StopAtEnd(Arc<Exchange>);
-
-impl Drop for StopAtEnd {
-    fn drop(&mut self) {
-        self.0.stop(false);
-    }
 }

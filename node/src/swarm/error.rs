@@ -1,5 +1,6 @@
 //! Why a swarm can't do what it was asked.
 
+use starling_run::Tag;
 use thiserror::Error;
 
 use crate::error::NodeError;
@@ -14,6 +15,20 @@ pub enum SwarmError {
         ours: usize,
         /// Of the run's.
         theirs: u64,
+    },
+    /// Members brought buffers that mean different things.
+    #[error(
+        "step {step} brought different buffers together: this member's has {ours}, that of {peer} has {theirs}, so nothing was averaged; all members must reduce the same buffers in the same order"
+    )]
+    OtherTag {
+        /// The step.
+        step: u64,
+        /// What this member's buffer means.
+        ours: Tag,
+        /// A member that brought another.
+        peer: String,
+        /// What that one means.
+        theirs: Tag,
     },
     /// A buffer has a number that no mean can have.
     #[error("number {at} of the buffer is {value}, not a finite number")]

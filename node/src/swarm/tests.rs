@@ -109,6 +109,34 @@ fn a_shared_buffer_is_its_callers_again() {
 }
 
 #[test]
+fn members_that_are_out_of_step_are_told_and_average_nothing() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let mut first = founded(dir.path(), &Buffers::new(ELEMENTS));
+    let mut second = joined(dir.path(), "second", &first.ticket().clone());
+    let together = |first: &mut Swarm, second: &mut Swarm, tags: [u64; 2]| {
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let values = Arc::new(vec![3.0; ELEMENTS]);
+                second.all_reduce_shared_tagged(tags[1], &values).map(|reduced| reduced.mean())
+            });
+            let mut values = vec![1.0; ELEMENTS];
+            let outcome = first.all_reduce_tagged(tags[0], &mut values);
+            (outcome, other.join().expect("no panic"), values[0])
+        })
+    };
+    // Both are members before they are out of step.
+    while !together(&mut first, &mut second, [4, 4]).0.is_ok_and(|mean| mean.contributors == 2) {}
+    let (ours, theirs, value) = together(&mut first, &mut second, [4, 1 << 60]);
+    for (error, me, other) in [(ours, "has tag 4, that of", "a tag of at least"), (theirs, "that of", "has tag 4,")] {
+        let error = error.expect_err("out of step").to_string();
+        assert!(error.contains(me) && error.contains(other) && error.contains("nothing was averaged"), "{error}");
+    }
+    assert_eq!(value, 1.0, "as it was");
+    let (ours, theirs, value) = together(&mut first, &mut second, [5, 5]);
+    assert_eq!((ours.expect("reduced").contributors, theirs.expect("reduced").contributors, value), (2, 2, 2.0));
+}
+
+#[test]
 fn what_can_not_be_reduced_is_refused_and_stays_as_it_is() {
     let dir = tempfile::tempdir().expect("a temp dir");
     let mut swarm = founded(dir.path(), &Buffers::new(ELEMENTS));

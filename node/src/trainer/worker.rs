@@ -53,8 +53,8 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn run(mut self, saver: Saver) -> Totals {
-        let evaluate = match self.work(&saver) {
+    pub(super) fn run(mut self, mut saver: Saver) -> Totals {
+        let evaluate = match self.work(&mut saver) {
             Ok(evaluate) => evaluate,
             Err(error) => {
                 // The event loop outlives this thread except when it panics; then nobody needs the news.
@@ -67,7 +67,7 @@ impl Worker {
     }
 
     /// Does what comes next until told to stop; says whether to evaluate then.
-    fn work(&mut self, saver: &Saver) -> Result<bool, NodeError> {
+    fn work(&mut self, saver: &mut Saver) -> Result<bool, NodeError> {
         loop {
             let next = self.company.exchange.next(&mut self.at);
             self.busy.start();
@@ -80,7 +80,7 @@ impl Worker {
         }
     }
 
-    fn execute(&mut self, task: Task, saver: &Saver) -> Result<(), NodeError> {
+    fn execute(&mut self, task: Task, saver: &mut Saver) -> Result<(), NodeError> {
         match task {
             Task::Stop { .. } => {}
             Task::Load(state) => {
@@ -160,7 +160,12 @@ impl Worker {
     }
 
     /// Takes the step whose result this is, which was reduced here in the active view of this number, or not here.
-    fn apply(&mut self, record: &Arc<ResultRecord>, reduced_in: Option<u64>, saver: &Saver) -> Result<(), NodeError> {
+    fn apply(
+        &mut self,
+        record: &Arc<ResultRecord>,
+        reduced_in: Option<u64>,
+        saver: &mut Saver,
+    ) -> Result<(), NodeError> {
         let contributed = self.contributed.take().map(|since| since.elapsed());
         // Alone, there is nobody to wait for.
         let waited = contributed.filter(|_| record.members.len() > 1).unwrap_or_default();
@@ -197,7 +202,7 @@ impl Worker {
         self.commit(&report, record.members.len(), saver)
     }
 
-    fn commit(&mut self, report: &StepReport, members: usize, saver: &Saver) -> Result<(), NodeError> {
+    fn commit(&mut self, report: &StepReport, members: usize, saver: &mut Saver) -> Result<(), NodeError> {
         let last = report.step >= self.trainer.steps();
         if last || self.pace.is_due() {
             let progress = self.pace.take(report, self.trainer.steps(), members);

@@ -16,6 +16,7 @@ use crate::manifest::Manifest;
 use crate::record::{RecordError, ResultRecord};
 use crate::spec::ModelSpec;
 use crate::state::ReplicatedState;
+use crate::tag::Tag;
 
 /// One member's part in a run of [`ModelSpec::Raw`].
 #[derive(Debug)]
@@ -40,6 +41,21 @@ pub struct Averaged {
     pub step: u64,
     /// Whose buffers the mean is of, sorted.
     pub contributors: Vec<PeerId>,
+    /// What their buffers meant. If that is not the same of all, nothing was averaged.
+    pub tags: Vec<Tag>,
+}
+
+impl Averaged {
+    /// Whether all buffers meant the same.
+    pub fn is_one(&self) -> bool {
+        self.tags.first().is_none_or(|first| self.other_than(*first).is_none())
+    }
+
+    /// A contributor whose buffer was not one with this tag, and what it was.
+    pub fn other_than(&self, tag: Tag) -> Option<(PeerId, Tag)> {
+        let mut told = self.contributors.iter().copied().zip(self.tags.iter().copied());
+        told.find(|(_, theirs)| *theirs != tag)
+    }
 }
 
 impl Averager {
@@ -92,13 +108,13 @@ impl Averager {
         }
     }
 
-    /// What this member puts into an operation of the view with `members` behind its buffer: that it has one, `[1 + members]`.
-    pub fn slots(members: &[PeerId], me: PeerId) -> Vec<f32> {
-        std::iter::once(0.0).chain(contribution::slots(members, me, UNMEASURED)).collect()
+    /// What this member puts into an operation of the view with `members` behind its buffer: what it means, `[1 + members]`.
+    pub fn slots(members: &[PeerId], me: PeerId, tag: Tag) -> Vec<f32> {
+        std::iter::once(0.0).chain(contribution::slots(members, me, tag.slot())).collect()
     }
 
     /// Takes in the result of the next step, which is known to be finite or not, and writes the mean to `values`, if there is
-    /// one. Returns the result that it replaces, too, whose memory may be of use.
+    /// one, and all contributors' buffers meant what these do. Returns the result that it replaces, too, whose memory may be of use.
     ///
     /// # Errors
     /// If it is of another step, of another length, of no view, or has a number that is not finite. Nothing has changed
@@ -110,37 +126,41 @@ impl Averager {
         &mut self,
         record: &Arc<ResultRecord>,
         is_finite: bool,
-        values: Option<&mut [f32]>,
+        values: Option<(&mut [f32], Tag)>,
     ) -> Result<(Averaged, Arc<ResultRecord>), Error> {
         let step = self.step + 1;
         if record.step != step {
             return Err(Error::OtherStep { expected: step, found: record.step });
         }
         record.check(self.elements())?;
-        assert!(values.as_ref().is_none_or(|values| values.len() == self.elements), "a buffer has the run's length");
-        let speeds = contribution::speeds(&record.mean[self.elements + 1..], self.manifest.batch_size);
-        let contributors: Vec<PeerId> = record
-            .members
-            .iter()
-            .zip(&speeds)
-            .filter_map(|(member, speed)| (*speed != SYNCING).then_some(*member))
-            .collect();
+        assert!(
+            values.as_ref().is_none_or(|(values, _)| values.len() == self.elements),
+            "a buffer has the run's length"
+        );
+        let slots = contribution::speeds(&record.mean[self.elements + 1..], self.manifest.batch_size);
+        let told = record.members.iter().zip(&slots).filter(|(_, slot)| **slot != SYNCING);
+        let (contributors, tags) = told.map(|(member, slot)| (*member, Tag::of_slot(*slot))).unzip();
+        let averaged = Averaged { step, contributors, tags };
+        let contributors = &averaged.contributors;
         let count = contributors.len().max(1) as f32;
         // If nobody brought anything there is no mean, only zeros.
-        let values = values.filter(|_| !contributors.is_empty()).unwrap_or_default();
+        let values = values.filter(|(_, tag)| !contributors.is_empty() && averaged.other_than(*tag).is_none());
+        let values = values.map(|(values, _)| values).unwrap_or_default();
         if !is_finite || !values.is_empty() {
             check_and_divide(&record.mean, count, values)?;
         }
         // The first step is that of those who reduce it.
         self.begin(&record.members);
         let mut older = record.clone();
-        if !contributors.is_empty() {
+        if averaged.is_one() && !contributors.is_empty() {
             std::mem::swap(&mut self.newest, &mut older);
             self.count = count;
         }
+        // It has no samples, and what buffers mean is no speed.
+        let speeds: Vec<u32> = slots.iter().map(|slot| (*slot).min(UNMEASURED)).collect();
         self.ledger.commit(step, &record.members, &speeds);
         (self.step, self.lineage) = (step, record.lineage);
-        Ok((Averaged { step, contributors }, older))
+        Ok((averaged, older))
     }
 
     /// A copy of what all members hold alike.
@@ -217,7 +237,7 @@ mod tests {
         let mut sum = vec![0.0; 0];
         for (me, values) in members.iter().zip(buffers) {
             let Some(values) = values else { continue };
-            let buffer = [*values, &Averager::slots(members, *me)].concat();
+            let buffer = [*values, &Averager::slots(members, *me, Tag::new(0))].concat();
             sum.resize(buffer.len(), 0.0);
             sum.iter_mut().zip(&buffer).for_each(|(sum, value): (&mut f32, _)| *sum += value);
         }
@@ -238,8 +258,8 @@ mod tests {
         let mut values = [0.0; 2];
         let all = reduced(1, &members, &[Some(&[1.0, 10.0]), Some(&[2.0, 20.0]), Some(&[6.0, 0.0])]);
         assert_eq!(
-            averager.apply(&all, false, Some(&mut values)).expect("applied").0,
-            Averaged { step: 1, contributors: members.clone() }
+            averager.apply(&all, false, Some((&mut values, Tag::new(0)))).expect("applied").0,
+            Averaged { step: 1, contributors: members.clone(), tags: vec![Tag::new(0); 3] }
         );
         assert_eq!((averager.newest(), values), (vec![3.0, 10.0], [3.0, 10.0]));
         let some = reduced(2, &members, &[Some(&[1.0, 1.0]), None, Some(&[2.0, 0.0])]);
@@ -247,6 +267,40 @@ mod tests {
         assert!(Arc::ptr_eq(&older, &all));
         assert_eq!((averaged.step, averaged.contributors), (2, peers(&[1, 3])));
         assert_eq!(averager.newest(), [1.5, 0.5]);
+    }
+
+    #[test]
+    fn buffers_that_mean_different_things_are_not_averaged() {
+        let members = peers(&[1, 2, 3]);
+        let mut averager = averager(1);
+        averager.begin(&members);
+        let step = |step: u64, tags: [Option<u64>; 3]| {
+            let mut sum = vec![0.0; 5];
+            for (me, tag) in members.iter().zip(tags).filter_map(|(me, tag)| Some((me, tag?))) {
+                let buffer = [vec![3.0], Averager::slots(&members, *me, Tag::new(tag))].concat();
+                sum.iter_mut().zip(&buffer).for_each(|(sum, value)| *sum += value);
+            }
+            let (lineage, after) = (Lineage::NONE, Lineage::NONE);
+            Arc::new(ResultRecord { step, lineage, after, members: members.clone(), mean: sum })
+        };
+        let mut values = [7.0];
+        let ours = Tag::new(5);
+        for (at, tags) in [[Some(5), Some(6), Some(5)], [Some(5), None, Some(1 << 50)], [None, Some(6), Some(6)]]
+            .into_iter()
+            .enumerate()
+        {
+            let record = step(at as u64 + 1, tags);
+            let (averaged, _) = averager.apply(&record, false, Some((&mut values, ours))).expect("applied");
+            let (peer, theirs) = averaged.other_than(ours).expect("another");
+            let place = members.iter().position(|member| *member == peer).expect("a member");
+            assert_eq!(Some(theirs), tags[place].map(Tag::new));
+            assert_eq!(values, [7.0], "as it was");
+        }
+        // Those who agree have their mean, though this member's call was for another.
+        assert_eq!(averager.newest(), [3.0]);
+        let (averaged, _) =
+            averager.apply(&step(4, [Some(5), None, Some(5)]), false, Some((&mut values, ours))).expect("applied");
+        assert_eq!((averaged.other_than(ours), values), (None, [3.0]));
     }
 
     #[test]
@@ -295,7 +349,7 @@ mod tests {
             members: members.to_vec(),
             mean: vec![0.0; 3 + members.len()],
         };
-        averager.apply(&Arc::new(nothing), false, Some(&mut values)).expect("nobody brought anything");
+        averager.apply(&Arc::new(nothing), false, Some((&mut values, Tag::new(0)))).expect("nobody brought anything");
         assert_eq!((values, averager.newest()), ([5.0, 6.0], vec![0.0; 2]), "which is no mean");
         let before = averager.digest();
         let other = self::averager(3).state();

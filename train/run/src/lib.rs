@@ -30,6 +30,7 @@ pub mod sharing;
 pub mod snapshot;
 pub mod spec;
 pub mod state;
+pub mod tag;
 
 pub use audit::{AuditError, AuditHeader, AuditRecord, AuditReport, AuditWriter};
 pub use averager::{Averaged, Averager};
@@ -49,3 +50,4 @@ pub use sharing::{DataManifest, Download, SharedData, SharedFile, SharingError};
 pub use snapshot::{Assembly, SnapshotError, SnapshotManifest, StateSnapshot};
 pub use spec::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
 pub use state::{ReplicatedState, StateError};
+pub use tag::Tag;

@@ -202,7 +202,7 @@ impl Model {
         if !self.loses {
             writer.flush().expect("written");
         }
-        std::mem::forget(writer);
+        let _lost = writer.file.into_parts();
         self.away.push(name);
     }
 
