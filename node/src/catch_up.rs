@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use starling_run::{CheckpointInfo, CheckpointStore, Manifest};
-use starling_topology::{Contact, Digest, PeerId, Proof};
+use starling_topology::{Contact, Digest, PeerId, Proof, Root};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -30,6 +30,8 @@ pub(crate) struct Search<'a> {
     pub(crate) secret: Option<[u8; 32]>,
     pub(crate) contacts: Vec<Contact>,
     pub(crate) store: &'a CheckpointStore,
+    /// Which checkpoints count, if that is known; else all that were not put aside.
+    pub(crate) root: Option<&'a Root>,
     /// Whether to fetch one although members are in a view.
     pub(crate) even_if_live: bool,
     /// Whether to take a fork's checkpoint. Whoever comes back from a view that is none would make the fork's steps the
@@ -73,7 +75,7 @@ type Offers = BTreeMap<Digest, (Proof, Vec<PeerId>)>;
 /// Asks all at once, and fetches the newest stable checkpoint that they hold if it is newer than the newest one here.
 pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
     let mut found = Found::default();
-    let Search { manifest, secret, contacts, store, even_if_live, from_forks } = search;
+    let Search { manifest, secret, contacts, store, root, even_if_live, from_forks } = search;
     if contacts.is_empty() {
         return Ok(found);
     }
@@ -85,11 +87,15 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
         }
     }
     let own = {
-        let store = store.clone();
-        tokio::task::spawn_blocking(move || store.newest_stable()).await.map_err(|_| NodeError::Stopped("search"))??
+        let (store, root) = (store.clone(), root.copied());
+        tokio::task::spawn_blocking(move || store.newest_stable(root.as_ref()))
+            .await
+            .map_err(|_| NodeError::Stopped("search"))??
     };
     let mut offers: Vec<(Proof, Vec<PeerId>)> = offers.into_values().collect();
     offers.retain(|(proof, _)| from_forks || !proof.view.forked);
+    // Of another branch it would be of no use here.
+    offers.retain(|(proof, _)| root.is_none_or(|root| root.may_admit(proof.head.step, &proof.view)));
     offers.retain(|(proof, _)| own.as_ref().is_none_or(|own| proof.head.step > own.step));
     offers.sort_by_key(|(proof, _)| std::cmp::Reverse(proof.head.step));
     if !offers.is_empty() {

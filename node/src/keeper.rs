@@ -80,13 +80,21 @@ pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, Node
     let run = ticket.run;
     let store = open_store(settings, run).await?;
     let secret = ticket.secret;
-    let search = Search { manifest: &manifest, secret, contacts, store: &store, even_if_live: true, from_forks: true };
+    let search = Search {
+        manifest: &manifest,
+        secret,
+        contacts,
+        store: &store,
+        root: None,
+        even_if_live: true,
+        from_forks: true,
+    };
     let Found { fetched, answers, troubles } = catch_up(search).await?;
     if let Some(info) = fetched {
         note_donors(settings, ticket)?;
         return Ok(Fetched { run, step: info.step, digest: info.digest, is_new: true });
     }
-    let own = blocking(move || Ok(store.newest_stable()?)).await?;
+    let own = blocking(move || Ok(store.newest_stable(None)?)).await?;
     let trouble = troubles.into_iter().map(|trouble| trouble.reason).collect::<Vec<_>>().join("; ");
     match own {
         Some(info) if answers.iter().any(|(_, answer)| answer.is_ok()) => {

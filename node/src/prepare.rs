@@ -393,7 +393,8 @@ fn fork(
         None => store.recover_newest(None)?,
     };
     // Its user wants it to go on, be it with what it had before.
-    let Recovered { found, mut damaged } = if recovered.found.is_some() { recovered } else { store.recover(None)? };
+    let Recovered { found, mut damaged } =
+        if recovered.found.is_some() { recovered } else { store.recover_whatever()? };
     match (found, damaged.pop()) {
         (Some((_, state)), last) => {
             trainer.load(state)?;

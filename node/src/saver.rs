@@ -223,7 +223,8 @@ impl Writer {
     fn save(&self, state: ReplicatedState) -> Result<(), CheckpointError> {
         let step = state.step;
         if lock(&self.root).is_some_and(|root| !root.admits(step, state.lineage)) {
-            return Ok(()); // It was on its way when its branch was left.
+            tracing::info!(step, "a state that was on its way when its branch was left is not saved");
+            return Ok(());
         }
         // A full disk must not end the run: the user is told, and the next state is tried again.
         let saved = self.store.save(state);

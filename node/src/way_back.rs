@@ -147,7 +147,8 @@ impl Memory {
         }
         observer.report(&Report::Asking { peers: contacts.iter().map(|contact| name(contact.peer)).collect() });
         let from_forks = self.kept.as_ref().is_some_and(|kept| kept.record.view.forked);
-        let search = Search { manifest, secret, contacts, store, even_if_live: false, from_forks };
+        let root = self.kept.as_ref().map(|kept| &kept.record.root);
+        let search = Search { manifest, secret, contacts, store, root, even_if_live: false, from_forks };
         let mut found = catch_up(search).await?;
         for (peer, answer) in &found.answers {
             let (live, stable_step) = answer.as_ref().map_or((false, None), |answer| (answer.live, answer.stable_step));

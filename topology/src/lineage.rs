@@ -73,28 +73,46 @@ pub struct Root {
     pub branch: u64,
     /// The generation of the view.
     pub generation: Generation,
-    /// If it came back from a checkpoint later: that one's step, and the generation of the view that went on from there. What
-    /// it had saved after it, before that view, was lost with those who died.
-    pub cut: Option<(u64, Generation)>,
+    /// Where it came back from a checkpoint later: the step from which all went on, and the generation of the view in which they
+    /// did, by ascending step. What it had saved after that step, before that view, was lost with those who died.
+    pub cuts: [Option<(u64, Generation)>; MAX_CUTS],
 }
+
+/// So many cuts are remembered. What an older one left is gone from the disk long since.
+const MAX_CUTS: usize = 4;
 
 impl Root {
     /// Of a member that goes on in `view` from the state after `step` of this lineage.
     pub(crate) fn new(view: &View, step: u64, lineage: Lineage) -> Self {
-        Self { step, lineage, branch: view.branch, generation: view.generation, cut: None }
+        Self { step, lineage, branch: view.branch, generation: view.generation, cuts: Default::default() }
     }
 
-    /// The member came back with the state after `step`, and goes on from it in `view`.
+    /// The member came back, and goes on after `step` in `view`.
     pub(crate) fn cut(self, view: &View, step: u64) -> Self {
-        Self { cut: Some((step, view.generation)), ..self }
+        // A cut at an earlier step still says what lay between.
+        let earlier = self.cuts.into_iter().flatten().filter(|(last, _)| *last < step);
+        let all: Vec<_> = earlier.chain([(step, view.generation)]).collect();
+        let newest = &all[all.len().saturating_sub(MAX_CUTS)..];
+        Self { cuts: std::array::from_fn(|at| newest.get(at).copied()), ..self }
     }
 
     /// Whether the state after `step` of this lineage is of the branch that the member is on.
     pub fn admits(&self, step: u64, lineage: Lineage) -> bool {
         let is_root = step == self.step && lineage == self.lineage;
         let is_since = step > self.step && lineage.branch == self.branch && lineage.generation >= self.generation;
-        let is_cut = self.cut.is_some_and(|(last, since)| step > last && lineage.generation < since);
-        (is_root || is_since) && !is_cut
+        (is_root || is_since) && !self.is_cut(step, lineage.generation)
+    }
+
+    /// Whether it may admit a state after `step` that members of `view` have signed, though an earlier view may have committed
+    /// it.
+    pub fn may_admit(&self, step: u64, view: &View) -> bool {
+        let is_root = step == self.step && Lineage::of(view) == self.lineage;
+        let is_since = step >= self.step && view.branch == self.branch && view.generation >= self.generation;
+        (is_root || is_since) && !self.is_cut(step, view.generation)
+    }
+
+    fn is_cut(&self, step: u64, generation: Generation) -> bool {
+        self.cuts.iter().flatten().any(|(last, since)| step > *last && generation < *since)
     }
 }
 
@@ -128,5 +146,15 @@ mod tests {
         assert!(root.admits(20, before) && root.admits(40, before), "on the way there");
         assert!(!root.admits(57, before));
         assert!(root.admits(41, Lineage::of(&next)));
+        assert!(root.may_admit(40, &first) && !root.may_admit(57, &first) && root.may_admit(57, &next));
+        // Killed again, further on: what was lost the first time stays lost.
+        let third = next.succeed([me]);
+        let again = root.cut(&third, 60);
+        assert!(again.admits(57, Lineage::of(&next)) && !again.admits(61, Lineage::of(&next)));
+        assert!(!again.admits(57, before) && again.admits(40, before) && again.admits(61, Lineage::of(&third)));
+        let back = again.cut(&third.succeed([me]), 30);
+        assert!(back.admits(30, before) && !back.admits(40, before) && !back.admits(57, Lineage::of(&next)));
+        let many = (100..120).fold(root, |root, step| root.cut(&third, step));
+        assert_eq!(many.cuts.iter().flatten().count(), MAX_CUTS);
     }
 }

@@ -153,7 +153,7 @@ impl Keeping {
         self.tasks.abort_all();
         while self.tasks.join_next().await.is_some() {}
         let writing = self.errands.writing.clone();
-        let newest = tokio::task::spawn_blocking(move || Errands::lock(&writing).newest_stable()).await;
+        let newest = tokio::task::spawn_blocking(move || Errands::lock(&writing).newest_stable(None)).await;
         if let Some(info) = newest.map_err(|_| NodeError::Stopped("keeper"))?? {
             (self.summary.steps, self.summary.digest) = (info.step, info.digest.to_string());
         }

@@ -153,10 +153,12 @@ impl Membership {
     fn root_in(&mut self, proposal: &Proposal, catch_up: Option<&CatchUp>, joins: bool, recovering: bool) {
         let Resume { step, lineage, .. } = proposal.resume;
         let Some(seat) = &mut self.seat else { return };
-        if joins || matches!(catch_up, Some(CatchUp::State { .. })) {
+        // It comes with what the others go on from, so what led there counts.
+        let brings = step > 0 && catch_up == Some(&CatchUp::Current) && seat.root.branch == seat.view.branch;
+        if (joins && !brings) || matches!(catch_up, Some(CatchUp::State { .. })) {
             seat.root = Root::new(&seat.view, step, lineage);
-        } else if recovering && catch_up.is_some() {
-            seat.root = seat.root.cut(&seat.view, self.progress.step);
+        } else if (joins || recovering) && catch_up.is_some() {
+            seat.root = seat.root.cut(&seat.view, step);
         }
     }
 

@@ -47,7 +47,9 @@ impl CheckpointStore {
         let mut left = self.intact()?;
         left.retain(|(info, _)| !root.admits(info.step, info.lineage));
         let all: BTreeSet<Digest> = left.iter().map(|(info, _)| info.id).collect();
-        let is_undone = |info: &CheckpointInfo| info.lineage.branch != root.branch || info.step > root.step;
+        let in_fork = |info: &CheckpointInfo| self.signed(info).is_some_and(|signed| signed.view.forked);
+        let is_undone =
+            |info: &CheckpointInfo| info.lineage.branch != root.branch || info.step > root.step || in_fork(info);
         // By ascending step.
         let undone = left.iter().map(|(info, _)| info).filter(|info| is_undone(info) && self.is_stable(info));
         let newest: BTreeMap<u64, Digest> = undone.map(|info| (info.lineage.branch, info.id)).collect();

@@ -1,5 +1,7 @@
 //! What a member goes on from whose process was killed.
 
+use std::path::PathBuf;
+
 use starling_topology::{Digest, Root};
 
 use super::{CheckpointError, CheckpointInfo, CheckpointStore};
@@ -35,17 +37,35 @@ impl CheckpointStore {
         self.recover_by(root, |_| false)
     }
 
+    /// As [`Self::recover`], of whatever branch, also of one that was left: for a user who wants to go on from what there is.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn recover_whatever(&self) -> Result<Recovered, CheckpointError> {
+        let found = self.scan()?;
+        self.recover_of(found, None, |info| self.is_stable(info))
+    }
+
     fn recover_by(
         &self,
         root: Option<&Root>,
         comes_first: impl Fn(&CheckpointInfo) -> bool,
     ) -> Result<Recovered, CheckpointError> {
         // The record is written before its member votes, the list some time later.
-        let (found, damaged) = match root {
-            Some(_) => (self.scan()?, None),
-            None => (self.usable()?, self.listed().err()),
-        };
-        let (mut candidates, mut damaged) = (Vec::new(), Vec::from_iter(damaged));
+        let found = if root.is_some() { self.scan()? } else { self.usable()? };
+        let unlisted = if root.is_some() { None } else { self.listed().err() };
+        let mut recovered = self.recover_of(found, root, comes_first)?;
+        recovered.damaged.splice(0..0, unlisted);
+        Ok(recovered)
+    }
+
+    fn recover_of(
+        &self,
+        found: Vec<(u64, Digest, PathBuf)>,
+        root: Option<&Root>,
+        comes_first: impl Fn(&CheckpointInfo) -> bool,
+    ) -> Result<Recovered, CheckpointError> {
+        let (mut candidates, mut damaged) = (Vec::new(), Vec::new());
         for (step, id, path) in found.into_iter().rev() {
             match self.read_manifest(&path, step, id) {
                 Ok((info, _)) if root.is_some_and(|root| !root.admits(info.step, info.lineage)) => {}

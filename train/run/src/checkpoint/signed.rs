@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use starling_topology::ledger::MAX_SHARES;
 use starling_topology::view::MAX_VIEW_BYTES;
-use starling_topology::{Head, PeerId, Proof, Signature, View};
+use starling_topology::{Head, PeerId, Proof, Root, Signature, View};
 
 use super::{CheckpointError, CheckpointInfo, CheckpointStore, write_atomically};
 use crate::snapshot::parse_digest;
@@ -103,14 +103,18 @@ impl CheckpointStore {
         is_its_own.then_some(signed)
     }
 
-    /// The last checkpoint that is stable and intact, every byte read and hashed, and was not abandoned. `None` if there is
-    /// none.
+    /// The last checkpoint that is stable and intact, every byte read and hashed, and that `root` admits; without a root, that
+    /// was not put aside. `None` if there is none.
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub fn newest_stable(&self) -> Result<Option<CheckpointInfo>, CheckpointError> {
+    pub fn newest_stable(&self, root: Option<&Root>) -> Result<Option<CheckpointInfo>, CheckpointError> {
         let (mut candidates, abandoned) = (self.intact()?, self.abandoned()?);
-        candidates.retain(|(info, _)| !abandoned.all.contains(&info.id) && self.is_stable(info));
+        let counts = |info: &CheckpointInfo| match root {
+            Some(root) => root.admits(info.step, info.lineage),
+            None => !abandoned.all.contains(&info.id),
+        };
+        candidates.retain(|(info, _)| counts(info) && self.is_stable(info));
         let found =
             candidates.into_iter().rev().find(|(info, manifest)| self.check_bytes(manifest, &info.path).is_ok());
         Ok(found.map(|(info, _)| info))
