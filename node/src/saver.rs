@@ -93,9 +93,12 @@ impl Saver {
     /// Saves the state, however busy the disk is.
     pub(crate) fn save(&mut self, state: ReplicatedState) {
         self.step = state.step;
+        // Before it is handed over: the thread may be done with it at once.
+        self.busy.store(true, Ordering::Release);
         // It fails if the thread has ended, as `finish` tells, or notes have filled the queue: then a later one is saved.
-        let is_taken = self.tasks.try_send(Task::Save(state)).is_ok();
-        self.busy.store(is_taken, Ordering::Release);
+        if self.tasks.try_send(Task::Save(state)).is_err() {
+            self.busy.store(false, Ordering::Release);
+        }
     }
 
     /// Saves the state after the last step, however busy the disk is: those who hear of that step may go for good. On disk
@@ -303,6 +306,28 @@ mod tests {
             "{error}"
         );
         drop(release);
+    }
+
+    #[test]
+    fn a_fast_disk_is_ready_for_the_next_state() {
+        struct Deaf;
+        impl Observer for Deaf {
+            fn report(&self, _report: &Report) {}
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = CheckpointStore::open(folder.path(), 2).expect("a store");
+        let contacts = ContactsFile::new(folder.path(), RunId([1; 32]));
+        let patience = (Duration::from_secs(60), 0);
+        let (mut saver, _desk) = Saver::start(store, contacts, Arc::new(Deaf), patience).expect("a thread");
+        for step in 1..=300 {
+            saver.save(state(step));
+            // Whatever is told to the thread after it comes after it.
+            let (done, kept) = sync_channel(1);
+            assert!(saver.hand_over(Task::Keep(state(step), done), Instant::now() + saver.limit));
+            kept.recv_timeout(saver.limit).expect("kept");
+            assert!(!saver.is_busy(), "after step {step}");
+        }
+        saver.finish(None).expect("saved");
     }
 
     #[test]
