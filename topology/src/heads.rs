@@ -277,9 +277,10 @@ impl Heads {
 
     /// Looks whether our checkpoint of `step` has become stable, or signed by all.
     fn count(&mut self, step: u64) {
-        let Some((_, view)) = &self.view else { return };
+        let Some((id, view)) = &self.view else { return };
         let Some(own) = self.own.get_mut(&step) else { return };
-        let Some((head, signature)) = own.signed else { return };
+        // What the view before has made stable is not this one's to sign.
+        let Some((head, signature)) = own.signed.filter(|(head, _)| head.view == *id) else { return };
         let theirs = self.theirs.iter().filter_map(|(peer, heads)| {
             let (theirs, signature) = heads.get(&step)?;
             (*theirs == head).then_some((*peer, *signature))

@@ -203,6 +203,19 @@ fn only_the_last_steps_are_kept() {
     assert_eq!(member.heads.own.keys().collect::<Vec<_>>(), [&20], "nobody goes back behind a stable one");
 }
 
+#[test]
+fn who_was_not_in_a_view_completes_nothing_of_it() {
+    let (before, view) = (view(&[1, 2]), view(&[0, 1, 2]));
+    let mut member = Member::new(2, &before);
+    member.save(5, 0);
+    member.receive(1, head(&before, 5, 0));
+    member.handle(Input::View(Some(view))).expect("a view");
+    for from in [1, 0] {
+        let outputs = member.handle(received(from, head(&before, 5, 0))).expect("it may be late");
+        assert!(outputs.iter().all(|output| !matches!(output, Output::Stable(_))), "{outputs:?}");
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Action {
     Enter(usize),
@@ -248,7 +261,6 @@ proptest! {
             };
             for output in outputs.unwrap_or_default() {
                 if let Output::Stable(proof) = output {
-                    // One more may sign what the view before has made stable.
                     prop_assert_eq!(proof.check(RUN, 7), Ok(()));
                     let Proof { head, signatures, .. } = proof;
                     prop_assert!(signatures.iter().all(|(peer, bytes)| *bytes == signature(peer.0[0], &head)));
