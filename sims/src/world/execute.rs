@@ -116,6 +116,7 @@ impl World {
     fn send(&mut self, from: Seat, to: Seat, message: Message) {
         let lane = message.lane();
         if matches!(message, Message::Segment(_)) && std::mem::take(&mut self.hosts[from].swallows) {
+            self.invariants.progress.disturbed(self.now); // This is when that fault strikes.
             return;
         }
         let (incarnation, host) = (self.hosts[from].incarnation, &self.hosts[to]);

@@ -106,7 +106,9 @@ impl Membership {
             self.consider_asking(peer);
         }
         self.consider_asking(from);
+        // One that has no quorum itself does not go on: who waits for it may be what it waits for.
         if !standing.recovering
+            && !standing.paused
             && let Some(asking) = &mut self.asking
         {
             asking.answered_at = now;
