@@ -114,6 +114,8 @@ pub(crate) struct World {
     views: BTreeMap<ViewId, bool>,
     /// What a quorum has decided after each view, once somebody has written it down.
     successors: BTreeMap<ViewId, View>,
+    /// What each view followed, forks too.
+    parents: BTreeMap<ViewId, ViewId>,
     /// The generations that came for a better plan.
     replans: BTreeSet<Generation>,
     /// That of the highest generation.
@@ -211,6 +213,7 @@ impl World {
             broken: Vec::new(),
             views: BTreeMap::new(),
             successors: BTreeMap::new(),
+            parents: BTreeMap::new(),
             replans: BTreeSet::new(),
             newest: None,
             completed: BTreeMap::new(),

@@ -376,6 +376,9 @@ impl Membership {
         self.reached = self.reached.max(progress.step);
         self.synced |= progress.has_state;
         self.answer_when_held(now);
+        if self.asking.is_some() {
+            self.ask(now);
+        }
     }
 
     fn hold(&mut self, hold: Hold) {

@@ -34,8 +34,9 @@ impl OwnBranch {
     /// `peer` goes on as it was told.
     pub fn entered(&mut self, peer: PeerId, resumption: &Resumption, is_downloading: bool) {
         let Resumption { step, lineage, catch_up, .. } = resumption;
-        // What is on its way was asked for in an earlier view.
-        if matches!(catch_up, CatchUp::State { .. }) || (*catch_up == CatchUp::Current && !is_downloading) {
+        // What is on its way was asked for in an earlier view; the initial state never is.
+        let is_there = *catch_up == CatchUp::Current && (!is_downloading || *step == 0);
+        if matches!(catch_up, CatchUp::State { .. }) || is_there {
             self.entered.insert(peer, ((*step, *lineage), self.commits));
         }
     }

@@ -32,10 +32,18 @@ impl World {
     }
 
     /// Whether no peer has a state to go on from. What peers say does not excuse them for what most of a view had on disk, if
-    /// that is still there.
+    /// that is still there, but where the last member left in order, with a later one.
     fn has_lost_the_state(&self) -> bool {
         if (0..self.hosts.len()).any(|seat| self.has_a_copy(seat)) {
             return false;
+        }
+        let is_last = |host: &Host| {
+            let last = host.disk.record().map(|record| record.view.id());
+            matches!(&host.ended, Some(Event::Left { stayed }) if stayed.is_empty())
+                && last == self.newest.as_ref().map(starling_topology::View::id)
+        };
+        if self.hosts.iter().any(is_last) {
+            return true;
         }
         let in_the_run = || self.hosts.iter().filter(|host| host.is_in_the_run());
         let holder = |step, digest| in_the_run().find(|host| host.disk.holds(step, digest)).map(Host::name);

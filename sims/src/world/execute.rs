@@ -181,6 +181,7 @@ impl World {
             self.newest = Some(record.view.clone());
         }
         let forks = record.origin.as_ref().is_some_and(|origin| origin.reasons.contains(&Reason::Forked));
+        self.parents.extend(record.view.parent.map(|parent| (record.view.id(), parent)));
         if let Some(parent) = record.view.parent.filter(|_| !forks) {
             self.successors.entry(parent).or_insert_with(|| record.view.clone());
         }

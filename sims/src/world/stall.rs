@@ -63,7 +63,6 @@ impl World {
         if self.hosts.iter().filter(|host| host.peer.is_some()).any(waits) {
             return false;
         }
-        let stay = hosts().filter(|host| !host.leaving).count();
         let records = hosts().filter_map(|host| Some((host.name(), host.disk.newest_record()?)));
         let records: Vec<_> = records.collect();
         let Some((_, newest)) = records.iter().max_by_key(|(_, record)| record.view.generation) else { return false };
@@ -83,6 +82,13 @@ impl World {
             let counts = votes.contains(&host.name()) || (complete && host.disk.has_record());
             counts && host.peer.as_ref().is_some_and(Peer::has_state)
         };
+        // Who is on another branch first waits for those who were there with it.
+        let led_here = |host: &&Host| {
+            let theirs = host.disk.newest_record().map(|record| record.view.id());
+            let mut chain = std::iter::successors(Some(id), |view| self.parents.get(view).copied());
+            theirs.is_none_or(|theirs| chain.any(|view| view == theirs))
+        };
+        let stay = hosts().filter(|host| !host.leaving).filter(led_here).count();
         stay >= self.plan.min_members && view.has_quorum(&votes) && hosts().any(holds)
     }
 }

@@ -40,8 +40,10 @@ impl Membership {
     /// Asks the next candidate.
     pub(super) fn ask(&mut self, now: Time) {
         let interval = self.config.probe_interval();
+        // Who was a member asks once its steps are held: before that it can't say what it holds.
+        let stands = self.seat.is_none() || self.steps == Steps::Held;
         let Some(asking) = &mut self.asking else { return };
-        if now >= asking.until && !asking.candidates.is_empty() {
+        if stands && now >= asking.until && !asking.candidates.is_empty() {
             let peer = asking.candidates[asking.turn % asking.candidates.len()];
             asking.turn = (asking.turn + 1) % asking.candidates.len();
             let generation = self.seat.as_ref().map_or(Generation(0), |seat| seat.view.generation);
