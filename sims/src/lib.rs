@@ -23,6 +23,7 @@ pub mod host;
 pub mod invariants;
 pub mod message;
 pub mod network;
+pub mod notary;
 pub mod oracle;
 pub mod peer;
 pub mod picture;

@@ -46,6 +46,9 @@ pub enum Violation {
         /// The step.
         step: u64,
     },
+    /// A view that no quorum has decided.
+    #[error("sent a view as decided that no quorum of the one before it has accepted")]
+    Uncertified,
     /// A proof that proves nothing.
     #[error("vouched for a checkpoint with signatures that are not a quorum's of the view that it names")]
     Unproven,

@@ -245,7 +245,29 @@ pub enum Event {
         /// Why.
         refusal: Refusal,
     },
-    /// A member holds another state than we do.
+    /// A member holds another state than we and most others do: it is left out.
+    Differs {
+        /// The member.
+        peer: PeerId,
+        /// The step after which the states differ.
+        step: u64,
+        /// Our digest.
+        ours: Digest,
+        /// Its digest.
+        theirs: Digest,
+    },
+    /// Most members hold another state than we do: we join anew, with theirs.
+    Outvoted {
+        /// One of them.
+        peer: PeerId,
+        /// The step after which the states differ.
+        step: u64,
+        /// Our digest.
+        ours: Digest,
+        /// Theirs.
+        theirs: Digest,
+    },
+    /// Members hold different states, and no state is held by a quorum.
     Diverged {
         /// The member.
         peer: PeerId,

@@ -10,6 +10,7 @@
 //! Start reading at [`View`] (what members agree on), then [`Membership`] (how they come to agree), then
 //! [`message::Body`] (what they say to each other).
 
+pub mod certificate;
 pub mod config;
 pub mod error;
 pub mod failure_detector;
@@ -34,6 +35,7 @@ pub mod way_back;
 #[cfg(test)]
 mod tests;
 
+pub use certificate::{Certificate, Notary, Seal, Succession};
 pub use config::Config;
 pub use error::Violation;
 pub use failure_detector::FailureDetector;
@@ -44,7 +46,7 @@ pub use id::{Digest, Generation, PeerId, Rank, RunId, ViewId, WorldSize};
 pub use interface::{CatchUp, Event, Hold, Input, Output, Resumption, Timer};
 pub use ledger::{Committed, Ledger, LedgerError, Order, Shares};
 pub use lineage::{Lineage, Root};
-pub use membership::{Membership, Part};
+pub use membership::{Me, Membership, Part};
 pub use message::{Body, Contact, Envelope, Evidence, Refusal, Standing};
 pub use proposal::{Ballot, Joiner, Progress, Proposal, Reason, Resume};
 pub use record::Record;

@@ -59,6 +59,7 @@ use outsiders::Probe;
 use quarantine::Quarantine;
 use seat::Seat;
 
+use crate::certificate::{Chain, Notary};
 use crate::config::Config;
 use crate::error::Violation;
 use crate::flaw::Flaw;
@@ -84,15 +85,27 @@ enum Steps {
     Held,
 }
 
+/// Who a machine speaks for.
+#[derive(Debug)]
+pub struct Me {
+    /// How it is reached.
+    pub contact: Contact,
+    /// Its key.
+    pub notary: Box<dyn Notary>,
+}
+
 /// One peer's part in a run. See the module's picture.
 #[derive(Debug)]
 pub struct Membership {
     config: Config,
     run: RunId,
     me: Contact,
+    notary: Box<dyn Notary>,
     contacts: BTreeMap<PeerId, Contact>,
     /// Our place in a view; an outsider's is the one that it had.
     seat: Option<Seat>,
+    /// What led to that view.
+    chain: Chain,
     /// We are an outsider that wants to be let in.
     asking: Option<Asking>,
     steps: Steps,
@@ -129,7 +142,7 @@ pub struct Membership {
 
 impl Membership {
     /// The founder of a run. Its steps are held: at step 0 or at a checkpoint's.
-    pub fn found(config: Config, run: RunId, me: Contact, progress: Progress, now: Time) -> Self {
+    pub fn found(config: Config, run: RunId, me: Me, progress: Progress, now: Time) -> Self {
         let mut founder = Self::new(config, run, me, progress, now);
         let view = View::found(run, founder.me.peer).on_branch(founder.config.incarnation);
         founder.take_only_seat(view, now);
@@ -142,7 +155,7 @@ impl Membership {
     pub fn fork(
         config: Config,
         run: RunId,
-        me: Contact,
+        me: Me,
         parent: Option<(Generation, ViewId)>,
         contacts: Vec<Contact>,
         progress: Progress,
@@ -174,7 +187,7 @@ impl Membership {
     }
 
     /// A peer that wants to be a member and knows some. Its steps are held, at step 0.
-    pub fn join(config: Config, run: RunId, me: Contact, members: Vec<Contact>, now: Time) -> Self {
+    pub fn join(config: Config, run: RunId, me: Me, members: Vec<Contact>, now: Time) -> Self {
         let progress = Progress::default();
         let mut joiner = Self::new(config, run, me, progress, now);
         joiner.since = Some(now);
@@ -194,7 +207,7 @@ impl Membership {
     pub fn recover(
         config: Config,
         run: RunId,
-        me: Contact,
+        me: Me,
         record: Record,
         contacts: Vec<Contact>,
         progress: Progress,
@@ -218,15 +231,17 @@ impl Membership {
         self.set_timer(Timer::Takeover, now + self.config.max_stall);
     }
 
-    fn new(mut config: Config, run: RunId, me: Contact, progress: Progress, now: Time) -> Self {
+    fn new(mut config: Config, run: RunId, me: Me, progress: Progress, now: Time) -> Self {
         config.max_members = config.max_members.min(MAX_MEMBERS);
         let at = now + config.heartbeat_interval();
         let mut member = Self {
             config,
             run,
-            contacts: BTreeMap::from([(me.peer, me.clone())]),
-            me,
+            contacts: BTreeMap::from([(me.contact.peer, me.contact.clone())]),
+            me: me.contact,
+            notary: me.notary,
             seat: None,
+            chain: Chain::default(),
             asking: None,
             steps: Steps::Held,
             progress,
@@ -321,8 +336,8 @@ impl Membership {
                 self.reached = self.reached.max(step);
                 self.waits = waits;
             }
-            Input::Finished { step, digest } => self.finish(step, digest),
-            Input::Digest { step, digest } => self.compute_digest(step, digest),
+            Input::Finished { step, digest } => self.finish(now, step, digest),
+            Input::Digest { step, digest } => self.compute_digest(now, step, digest),
             Input::Synced => self.sync(),
         }
         self.advance(now);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::certificate::{Certificate, Seal, Succession, validate_chain};
 use crate::error::Violation;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
 use crate::plan::Link;
@@ -117,11 +118,15 @@ pub enum Body {
     Accept {
         /// The attempt.
         ballot: Ballot,
+        /// My signature, for those who were not there.
+        seal: Seal,
     },
     /// "This is decided: go on in this view."
     Install {
         /// What is decided.
         proposal: Proposal,
+        /// Who accepted it. None of a fork.
+        certificate: Option<Certificate>,
         /// How to reach the members, for those who join.
         contacts: Vec<Contact>,
         /// For a view without quorum: the ballot that its members promised. Whoever promised another one since stays.
@@ -142,6 +147,8 @@ pub enum Body {
         standing: Standing,
         /// Some of our members.
         contacts: Vec<Contact>,
+        /// What leads from your view to ours, if it does.
+        chain: Vec<Succession>,
     },
     /// "I hold the replicated state now."
     Synced,
@@ -176,6 +183,8 @@ pub enum Body {
 pub struct Standing {
     /// Its last committed step.
     pub step: u64,
+    /// The branch that its view is on.
+    pub branch: u64,
     /// The view before its view.
     pub parent: Option<ViewId>,
     /// Whether its view, or one before it, was installed without a quorum.
@@ -271,11 +280,15 @@ impl Body {
                 accepted.as_ref().map_or(Ok(()), |(_, proposal)| proposal.validate())
             }
             Self::Propose { proposal, .. } => proposal.validate(),
-            Self::Install { proposal, contacts, .. } => {
+            Self::Install { proposal, certificate, contacts, .. } => {
                 proposal.validate()?;
+                certificate.as_ref().map_or(Ok(()), Certificate::validate)?;
                 at_most(MAX_MEMBERS, contacts)
             }
-            Self::Outsider { contacts, .. } => at_most(MAX_HINTS, contacts),
+            Self::Outsider { contacts, chain, .. } => {
+                validate_chain(chain)?;
+                at_most(MAX_HINTS, contacts)
+            }
             Self::Measured { links } => {
                 let sorted = links.len() <= MAX_COSTED && links.windows(2).all(|pair| pair[0].0 < pair[1].0);
                 let possible = links.iter().all(|(_, link)| link.is_up() && link.is_possible());

@@ -19,7 +19,7 @@ pub const MAX_REASONS: usize = 2 * MAX_MEMBERS;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Ballot {
     /// Counts up.
-    pub attempt: u32,
+    pub attempt: u64,
     /// Whose attempt it is.
     pub proposer: PeerId,
 }
@@ -63,7 +63,9 @@ pub struct Joiner {
     pub step: u64,
     /// Step and lineage of the replicated state that it still holds from a view that it was in.
     pub state: Option<(u64, Lineage)>,
-    /// The generation of the last view that it was in.
+    /// The branch of the last view that it was in; 0 if it was in none.
+    pub branch: u64,
+    /// The generation of that view.
     pub generation: Generation,
 }
 

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::certificate::Certificate;
 use crate::error::Violation;
 use crate::id::PeerId;
 use crate::lineage::Root;
@@ -19,6 +20,8 @@ pub struct Record {
     pub view: View,
     /// What made that view, for those who have not heard of it; `None` if it is the founder's.
     pub origin: Option<Proposal>,
+    /// Who decided that, for those who were not there. None of a fork.
+    pub certificate: Option<Certificate>,
     /// From where on what it has saved counts.
     pub root: Root,
     /// The highest ballot that it promised.
@@ -56,6 +59,7 @@ impl Record {
             return Err(Violation::Undecodable);
         }
         record.view.validate()?;
+        record.certificate.as_ref().map_or(Ok(()), Certificate::validate)?;
         let accepted = record.accepted.as_ref().map(|(_, proposal)| proposal);
         record.origin.iter().chain(accepted).try_for_each(Proposal::validate)?;
         Ok(record)
@@ -79,7 +83,7 @@ mod tests {
         let resume = Resume { step, lineage, holders: Vec::new(), donors, syncing: syncing.to_vec() };
         let (reasons, joiners) = (Vec::new(), Vec::new());
         let origin = Proposal { view: view.clone(), resume, reasons, joiners, promised: 1, of: 1 };
-        Record { view, origin: Some(origin), root: Root::default(), promised: None, accepted: None }
+        Record { view, origin: Some(origin), certificate: None, root: Root::default(), promised: None, accepted: None }
     }
 
     #[test]

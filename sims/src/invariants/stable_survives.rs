@@ -115,6 +115,7 @@ mod tests {
         let record = |view: &View| Record {
             view: view.clone(),
             origin: None,
+            certificate: None,
             root: starling_topology::Root::default(),
             promised: None,
             accepted: None,

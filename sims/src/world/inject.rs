@@ -12,6 +12,7 @@ use crate::fault::{Crash, Fate, Kind};
 use crate::host::Host;
 use crate::message::Lane;
 use crate::network::{Parcel, Seat};
+use crate::notary::with_key;
 use crate::peer::{Peer, Start};
 use crate::picture::What;
 use crate::state::State;
@@ -178,14 +179,14 @@ impl World {
                 let before = Progress { has_state: state.is_some(), ..Progress::default() };
                 let after = |state: &State| Progress { step: state.step, lineage: state.lineage, ..before };
                 let progress = state.as_ref().map_or(before, after);
-                (Membership::recover(config, RUN, me.clone(), record, contacts, progress, now), state)
+                (Membership::recover(config, RUN, with_key(me.clone()), record, contacts, progress, now), state)
             }
             None => {
                 let progress = Progress { has_state: true, ..Progress::default() };
                 let machine = if founds {
-                    Membership::found(config, RUN, me.clone(), progress, now)
+                    Membership::found(config, RUN, with_key(me.clone()), progress, now)
                 } else {
-                    Membership::join(config, RUN, me.clone(), contacts, now)
+                    Membership::join(config, RUN, with_key(me.clone()), contacts, now)
                 };
                 (machine, Some(State::initial(initial)))
             }

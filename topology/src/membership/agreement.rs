@@ -108,7 +108,7 @@ mod tests {
         PeerId([name; 32])
     }
 
-    fn ballot(attempt: u32, proposer: u8) -> Ballot {
+    fn ballot(attempt: u64, proposer: u8) -> Ballot {
         Ballot { attempt, proposer: peer(proposer) }
     }
 

@@ -1,5 +1,8 @@
 //! Being let in: the joiner's side.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use super::{Membership, Steps};
 use crate::id::{Generation, PeerId};
 use crate::interface::{Event, Timer};
@@ -9,12 +12,19 @@ use crate::time::Time;
 
 /// The most peers that a joiner asks in turn.
 const MAX_ASKED: usize = 64;
+/// Who has been asked this often and has said nothing is not there.
+const MAX_UNANSWERED: u32 = 2;
+
 /// A joiner's search for members.
 #[derive(Debug)]
 pub(super) struct Asking {
     /// Whom to ask, in turn.
     candidates: Vec<PeerId>,
     turn: usize,
+    /// How often each was asked since it last said anything.
+    asked: BTreeMap<PeerId, u32>,
+    /// Who has refused for good, and why.
+    refused: BTreeMap<PeerId, Refusal>,
     /// When a member of a run that goes on last answered.
     pub(super) answered_at: Time,
     /// Not before.
@@ -23,7 +33,17 @@ pub(super) struct Asking {
 
 impl Asking {
     pub(super) fn new(now: Time) -> Self {
-        Self { candidates: Vec::new(), turn: 0, answered_at: now, until: Time::ZERO }
+        let (candidates, asked, refused) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        Self { candidates, turn: 0, asked, refused, answered_at: now, until: Time::ZERO }
+    }
+
+    pub(super) fn has_not_asked(&self, peer: PeerId) -> bool {
+        !self.asked.contains_key(&peer)
+    }
+
+    /// `peer` is the next one, if it is to be asked at all.
+    pub(super) fn turn_to(&mut self, peer: PeerId) {
+        self.turn = self.candidates.iter().position(|candidate| *candidate == peer).unwrap_or(self.turn);
     }
 }
 
@@ -44,27 +64,59 @@ impl Membership {
         let stands = self.seat.is_none() || self.steps == Steps::Held;
         let Some(asking) = &mut self.asking else { return };
         if stands && now >= asking.until && !asking.candidates.is_empty() {
-            let peer = asking.candidates[asking.turn % asking.candidates.len()];
-            asking.turn = (asking.turn + 1) % asking.candidates.len();
-            let generation = self.seat.as_ref().map_or(Generation(0), |seat| seat.view.generation);
+            let open = |peer: &PeerId| !asking.refused.contains_key(peer);
+            let order = asking.candidates.iter().cycle().skip(asking.turn).take(asking.candidates.len());
+            let peer = order.copied().find(open).unwrap_or(asking.candidates[0]);
+            let at = asking.candidates.iter().position(|candidate| *candidate == peer).unwrap_or(0);
+            asking.turn = (at + 1) % asking.candidates.len();
+            let asked = asking.asked.entry(peer).or_default();
+            *asked = asked.saturating_add(1);
+            let view = self.seat.as_ref().map(|seat| &seat.view);
+            let (branch, generation) = view.map_or((0, Generation(0)), |view| (view.branch, view.generation));
             let (contact, step, incarnation) = (self.me.clone(), self.reached, self.config.incarnation);
             let held = self.seat.is_some() && self.synced && self.steps == Steps::Held;
             let state = held.then_some((self.progress.step, self.progress.lineage));
-            self.send(peer, Body::Join(Joiner { contact, incarnation, step, state, generation }));
+            self.send(peer, Body::Join(Joiner { contact, incarnation, step, state, branch, generation }));
         }
         self.set_timer(Timer::Join, now + interval);
+        self.end_if_refused();
     }
 
+    /// One that we ask refuses. That ends nothing by itself: it is asked no more, and we end once all have refused that are
+    /// there.
     pub(super) fn receive_refusal(&mut self, now: Time, from: PeerId, refusal: Refusal) {
-        let Some(asking) = &mut self.asking else { return };
+        let limit = self.config.quarantine();
+        let Some(asking) = self.asking.as_mut().filter(|asking| asking.asked.contains_key(&from)) else { return };
         if let Refusal::Quarantined { for_ms } = refusal {
-            let limit = self.config.quarantine() * 64;
-            let pause = std::time::Duration::from_millis(for_ms).min(limit);
-            asking.answered_at = now + pause;
-            asking.until = now + pause;
-            self.set_timer(Timer::Join, now + pause);
-        } else {
+            // Who says so says it again, so that nobody keeps us waiting longer.
+            let pause = Duration::from_millis(for_ms).min(limit);
+            (asking.answered_at, asking.until) = (now + pause, now + pause);
+            return self.set_timer(Timer::Join, now + pause);
+        }
+        asking.refused.insert(from, refusal);
+        asking.asked.insert(from, 0);
+        self.end_if_refused();
+        if !self.ended {
+            self.ask(now);
+        }
+    }
+
+    /// Ends if all candidates that are there have refused.
+    fn end_if_refused(&mut self) {
+        let Some(asking) = &self.asking else { return };
+        let is_gone = |peer: &PeerId| asking.asked.get(peer).is_some_and(|asked| *asked > MAX_UNANSWERED);
+        let is_out = |peer: &PeerId| asking.refused.contains_key(peer) || is_gone(peer);
+        if let Some((from, refusal)) = asking.refused.first_key_value().map(|(from, refusal)| (*from, *refusal))
+            && asking.candidates.iter().all(is_out)
+        {
             self.end(Event::Refused { from, refusal });
+        }
+    }
+
+    /// A peer has said something, whatever it is.
+    pub(super) fn note_answer(&mut self, from: PeerId) {
+        if let Some(asked) = self.asking.as_mut().and_then(|asking| asking.asked.get_mut(&from)) {
+            *asked = 0;
         }
     }
 

@@ -7,8 +7,9 @@ use crate::message::{Body, Refusal};
 use crate::time::Time;
 
 impl Membership {
-    pub(super) fn finish(&mut self, step: u64, digest: Digest) {
-        if self.finished.is_some() || self.asking.is_some() {
+    pub(super) fn finish(&mut self, now: Time, step: u64, digest: Digest) {
+        // While a state is on its way, it can only be one that was replaced that had come to the end.
+        if self.finished.is_some() || self.asking.is_some() || !self.synced {
             return;
         }
         self.reached = self.reached.max(step);
@@ -18,34 +19,22 @@ impl Membership {
         for (peer, _) in std::mem::take(&mut self.joiners) {
             self.send(peer, Body::Refuse(Refusal::RunFinished));
         }
-        let told = self.seat.as_ref().map(|seat| seat.finished.clone()).unwrap_or_default();
-        for (peer, (at, theirs)) in told {
-            self.compare_finished(peer, at, theirs);
-        }
+        self.judge_finished(now);
     }
 
-    /// Notes that `peer` has finished, and tells those that can't hear it.
-    pub(super) fn receive_finished(&mut self, peer: PeerId, step: u64, digest: Digest) {
+    /// Notes that `peer` has finished, and tells those that can't hear it. Others are believed only of those that we can't hear.
+    pub(super) fn receive_finished(&mut self, now: Time, from: PeerId, peer: PeerId, step: u64, digest: Digest) {
         let me = self.me.peer;
         let Some(seat) = &mut self.seat else { return };
-        if peer == me || !seat.view.contains(peer) || seat.finished.insert(peer, (step, digest)).is_some() {
+        if peer == me || (peer != from && !seat.view.is_severed(me, peer)) || !seat.view.contains(peer) || seat.finished.insert(peer, (step, digest)).is_some() {
             return;
         }
         let deaf: Vec<PeerId> = seat.severed_from(peer).filter(|other| *other != me).collect();
         for other in deaf {
             self.send(other, Body::Finished { peer, step, digest });
         }
-        self.compare_finished(peer, step, digest);
+        self.judge_finished(now);
         self.wait_no_more();
-    }
-
-    /// Ends the run if `peer` has come to another state.
-    fn compare_finished(&mut self, peer: PeerId, at: u64, theirs: Digest) {
-        if let Some((step, ours)) = self.finished.filter(|(step, ours)| at == *step && theirs != *ours)
-            && !self.ended
-        {
-            self.end(Event::Diverged { peer, step, ours, theirs });
-        }
     }
 
     /// Tells those that have not answered with the same: they may have missed it.

@@ -1,9 +1,11 @@
 //! Entering a view that is decided.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::seat::{Recovering, Seat};
 use super::{Membership, Steps};
+use crate::certificate::{Certificate, Chain, Succession};
 use crate::error::Violation;
 use crate::id::PeerId;
 use crate::interface::{CatchUp, Event, Resumption};
@@ -12,15 +14,25 @@ use crate::message::{Body, Contact, Evidence, MAX_MEMBERS};
 use crate::proposal::{Ballot, Joiner, Progress, Proposal, Reason, Resume};
 use crate::time::Time;
 
+/// A proposal that is decided, and what shows that.
+#[derive(Debug)]
+pub(super) struct Decided {
+    pub(super) proposal: Proposal,
+    /// Who accepted it.
+    pub(super) certificate: Option<Certificate>,
+    /// For a view without quorum: the ballot that its members promised.
+    pub(super) fork: Option<Ballot>,
+}
+
 impl Membership {
     pub(super) fn receive_install(
         &mut self,
         now: Time,
         from: PeerId,
-        proposal: Proposal,
+        decided: Decided,
         contacts: Vec<Contact>,
-        fork: Option<Ballot>,
     ) -> Result<(), Violation> {
+        let Decided { proposal, certificate, fork } = &decided;
         let (me, view) = (self.me.peer, &proposal.view);
         if view.run != self.run {
             return Err(Violation::OtherRun);
@@ -30,15 +42,21 @@ impl Membership {
                 return Ok(()); // Another has told us already.
             }
             if view.parent == Some(seat.id) {
-                if view.generation <= seat.view.generation {
+                if !seat.may_be_followed_by(proposal, self.config.last_step) {
                     return Err(Violation::NotSuccessor);
                 }
-                // A fork binds those who promised it and nobody else since.
-                if fork.is_some() && (fork != seat.acceptor.promised || self.asking.is_some()) {
-                    return Ok(());
+                if view.forked && !seat.view.forked {
+                    // A fork binds those who promised it and nobody else since, and nobody who has not stood still for long.
+                    let stood = self.since.map_or(Duration::ZERO, |since| now - since);
+                    let is_due = self.config.fork_after.is_some_and(|limit| stood >= limit / 2);
+                    if fork.is_none() || *fork != seat.acceptor.promised || self.asking.is_some() || !is_due {
+                        return Ok(());
+                    }
+                } else if !certificate.as_ref().is_some_and(|it| it.proves(&*self.notary, &seat.view, proposal)) {
+                    return Err(Violation::Uncertified);
                 }
                 if view.contains(me) && self.steps == Steps::Held {
-                    self.enter(now, from, proposal, contacts);
+                    self.enter(now, from, decided, contacts);
                 } else if !view.contains(me) && self.leaving {
                     self.end(Event::Left { stayed: view.members().to_vec() });
                 } else if !view.contains(me) {
@@ -52,9 +70,10 @@ impl Membership {
         let ours = |joiner: &Joiner| joiner.contact.peer == me && joiner.incarnation == self.config.incarnation;
         let invited = view.contains(me) && proposal.joiners.iter().any(ours);
         if self.asking.is_some() && newer && invited {
-            self.enter(now, from, proposal, contacts);
-        } else if self.remembers_less(&proposal) {
-            self.catch_up_with(now, proposal, contacts);
+            self.enter(now, from, decided, contacts);
+        } else if self.remembers_less(proposal) {
+            let Decided { proposal, certificate, .. } = decided;
+            self.catch_up_with(now, proposal, certificate, contacts);
         } else {
             self.tell(Event::Stale { from });
         }
@@ -62,8 +81,9 @@ impl Membership {
     }
 
     /// Takes our place in the view of `proposal`, which is decided.
-    pub(super) fn enter(&mut self, now: Time, from: PeerId, proposal: Proposal, contacts: Vec<Contact>) {
+    pub(super) fn enter(&mut self, now: Time, from: PeerId, decided: Decided, contacts: Vec<Contact>) {
         let me = self.me.peer;
+        let Decided { proposal, certificate, fork } = decided;
         if !proposal.view.contains(me) {
             let members = proposal.view.members().to_vec();
             if self.leaving {
@@ -80,6 +100,13 @@ impl Membership {
         let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config, now);
         seat.syncing = proposal.resume.syncing.iter().copied().collect();
         seat.root = old.as_ref().map_or_else(Root::default, |old| old.root);
+        (seat.certificate, seat.fork) = (certificate.clone(), fork);
+        if joins {
+            self.chain = Chain::default(); // What led to the view before it is not known here.
+        }
+        if let Some(parent) = proposal.view.parent {
+            self.chain.go_on(parent, certificate.map(|certificate| Succession::to(&proposal, certificate)));
+        }
         if let Some(old) = old.filter(|_| !joins) {
             seat.inherit(old, me);
         }
@@ -262,9 +289,11 @@ impl Membership {
 
     /// Tells a member that is one view behind what was decided.
     pub(super) fn send_install(&mut self, to: PeerId) {
-        let Some(proposal) = self.seat.as_ref().and_then(|seat| seat.origin.clone()) else { return };
+        let Some(seat) = &self.seat else { return };
+        let Some(proposal) = seat.origin.clone() else { return };
+        let (certificate, fork) = (seat.certificate.clone(), seat.fork);
         let contacts = self.contacts_for(to, &proposal);
-        self.send(to, Body::Install { proposal, contacts, fork: None });
+        self.send(to, Body::Install { proposal, certificate, contacts, fork });
     }
 
     /// What a peer must know to take part: a joiner, how to reach the members, and those that were lost, which it looks

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::Membership;
-use super::seat::Seat;
+use super::seat::{MAX_RISE, Seat};
 use crate::error::Violation;
-use crate::id::PeerId;
+use crate::id::{PeerId, ViewId};
 use crate::interface::Event;
 use crate::message::{Body, Evidence, Refusal};
 use crate::proposal::{Joiner, MAX_JOINERS};
@@ -29,6 +29,11 @@ impl Membership {
             return Err(Violation::NotItself(from));
         }
         let (Some(seat), None) = (&mut self.seat, &self.asking) else { return Ok(()) };
+        let claimed = joiner.state.map_or(joiner.step, |(step, _)| step.max(joiner.step));
+        let counted = joiner.generation.0 > seat.view.generation.0.saturating_add(MAX_RISE);
+        if claimed > self.config.last_step || counted {
+            return Ok(()); // No run goes that far, and no view counts up to there.
+        }
         // Without a quorum we can't know that the run is finished.
         if self.finished.is_some() && seat.paused.is_none() {
             self.send(from, Body::Refuse(Refusal::RunFinished));
@@ -54,6 +59,18 @@ impl Membership {
             seat.told.remove(&from); // Whoever proposes hears of it again.
         }
         Ok(())
+    }
+
+    /// Another member says that `joiner` wants to be let in. It says so itself once it hears from us: who is not there, or has
+    /// not asked, is no candidate.
+    pub(super) fn look_at(&mut self, joiner: Joiner) {
+        let peer = joiner.contact.peer;
+        let is_known = self.joiners.contains_key(&peer);
+        let Some(seat) = self.seat.as_ref().filter(|_| !is_known && peer != self.me.peer) else { return };
+        if !seat.view.contains(peer) || !seat.trusts(peer) {
+            self.learn(joiner.contact);
+            self.show_out(peer, ViewId::NONE);
+        }
     }
 
     /// Has a peer wait to be let in, unless it can't be.

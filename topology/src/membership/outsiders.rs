@@ -3,6 +3,7 @@
 
 use super::asking::Asking;
 use super::{Membership, Steps};
+use crate::certificate::{Succession, leads};
 use crate::id::{Generation, PeerId, ViewId};
 use crate::interface::{Event, Hold};
 use crate::message::{Body, Contact, Evidence, MAX_HINTS, Standing};
@@ -26,18 +27,24 @@ pub(super) struct Probe {
 }
 
 impl Membership {
-    /// A peer says where it stands: because it had lost us (`hints` is `None`), or because we are not in its view.
+    /// A peer says where it stands: because it had lost us (`told` is `None`), or because we are not in its view.
+    ///
+    /// Who has a quorum goes nowhere for what one peer says: only for a chain that leads from its own view to the other one.
     pub(super) fn meet(
         &mut self,
         now: Time,
         from: PeerId,
         theirs: (Generation, ViewId, Standing),
-        hints: Option<Vec<Contact>>,
+        told: Option<(Vec<Contact>, Vec<Succession>)>,
     ) {
         let (generation, view, standing) = theirs;
+        let (hints, chain) = told.unzip();
         if self.asking.is_some() {
             return self.meet_as_outsider(now, from, standing, hints.unwrap_or_default());
         }
+        let proven = self.seat.as_ref().is_some_and(|seat| {
+            chain.as_ref().is_some_and(|chain| leads(&*self.notary, &seat.view, chain, view))
+        });
         let step = self.reached;
         let Some(seat) = &mut self.seat else { return };
         let known = seat.view.contains(from);
@@ -57,7 +64,7 @@ impl Membership {
                 (Some(_), false) if view == seat.id => self.evict_ourselves(now, from, hints.unwrap_or_default()),
                 (None, true) if view == seat.id => {
                     self.suspect(now, from, Evidence::Restarted);
-                    self.show_out(from);
+                    self.show_out(from, view);
                 }
                 // It has not taken part in our view yet, in no process: whoever does writes that down first.
                 (Some(_) | None, _) if view != seat.id => self.send_install(from),
@@ -67,16 +74,20 @@ impl Membership {
         }
         let ours_generation = seat.view.generation;
         let after_ours = standing.parent == Some(seat.id);
-        let unforked = !standing.forked && !ours.forked;
+        let unforked = !standing.forked && !ours.forked && standing.branch == ours.branch;
+        let goes_on = !standing.paused && !standing.recovering;
+        // Whoever is still there has slept since.
+        let before_ours = self.chain.came_from(view);
+        // Without a quorum, or on a fork, there is nothing that a claim could take from us.
+        let unsure = ours.paused || ours.forked || ours.recovering;
         // Of two that stand at one step, who can go on does not wait for who can't.
         let tie = ours.paused || view < seat.id;
         let ahead = standing.step > ours.step || (standing.step == ours.step && tie);
-        let before_ours = Some(view) == seat.view.parent;
-        let they_win = !before_ours
-            && (after_ours
-                || (unforked && generation > seat.view.generation)
-                || (unforked && generation == seat.view.generation && ahead)
-                || (!unforked && !standing.paused && !standing.recovering && ahead));
+        let they_lead = after_ours
+            || (unforked && generation > seat.view.generation)
+            || (unforked && generation == seat.view.generation && ahead)
+            || (!unforked && goes_on && (ahead || (ours.forked && !standing.forked)));
+        let they_win = proven || (unsure && !before_ours && they_lead);
         match (they_win, hints) {
             (true, Some(hints)) => self.evict_ourselves(now, from, hints),
             // We may be in their view without knowing it: they will tell.
@@ -93,7 +104,7 @@ impl Membership {
                     self.suspect(now, from, Evidence::Elsewhere);
                 }
                 if self.may_answer(now, from) {
-                    self.show_out(from);
+                    self.show_out(from, view);
                 }
             }
         }
@@ -105,7 +116,12 @@ impl Membership {
             self.learn(contact);
             self.consider_asking(peer);
         }
+        let is_new = self.asking.as_ref().is_some_and(|asking| asking.has_not_asked(from));
         self.consider_asking(from);
+        if is_new && let Some(asking) = &mut self.asking {
+            asking.turn_to(from);
+            self.ask(now);
+        }
         // One that has no quorum itself does not go on: who waits for it may be what it waits for.
         if !standing.recovering
             && !standing.paused
@@ -237,13 +253,13 @@ impl Membership {
         }
     }
 
-    /// "You are not in our view."
-    pub(super) fn show_out(&mut self, to: PeerId) {
+    /// "You are not in our view." To one in the view called `theirs`.
+    pub(super) fn show_out(&mut self, to: PeerId, theirs: ViewId) {
         let Some(seat) = &self.seat else { return };
         let standing = seat.standing(self.reached);
         let members = seat.view.members().iter().filter(|peer| seat.trusts(**peer) && **peer != to);
         let contacts = members.filter_map(|peer| self.contacts.get(peer)).take(MAX_HINTS).cloned().collect();
-        self.send(to, Body::Outsider { standing, contacts });
+        self.send(to, Body::Outsider { standing, contacts, chain: self.chain.from(theirs) });
     }
 
     /// Whether it is time to tell `peer` again where we stand. Two that disagree must not talk without end.

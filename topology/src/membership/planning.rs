@@ -44,7 +44,7 @@ pub(super) struct Question<'a> {
 
 impl Question<'_> {
     /// The next view and how its members go on; `None` if nobody in it would hold the replicated state.
-    pub(super) fn answer(self) -> Option<Proposal> {
+    pub(super) fn answer(mut self) -> Option<Proposal> {
         let mut staying: BTreeMap<PeerId, Progress> = BTreeMap::new();
         for (peer, promised) in self.promises {
             if !promised.leaving && !self.excluded.contains_key(peer) {
@@ -84,6 +84,10 @@ impl Question<'_> {
                 None => drop(self.donor?),
             }
         }
+        if self.donor.is_none() {
+            // The members who stay are to remain a quorum, with the casting vote, whoever the newcomers are.
+            self.candidates.truncate(staying.len().max(1));
+        }
         let donor = self.candidates.iter().find(|candidate| Some(candidate.contact.peer) == self.donor);
         let (severed, resume) = loop {
             let severed = self.sever(&mut staying);
@@ -97,8 +101,9 @@ impl Question<'_> {
             };
         };
         let mut reasons = self.reasons(&staying, &severed);
+        let same_branch = self.candidates.iter().filter(|candidate| candidate.branch == self.view.branch);
         let generation =
-            self.candidates.iter().map(|candidate| candidate.generation).fold(self.view.generation, Generation::max);
+            same_branch.map(|candidate| candidate.generation).fold(self.view.generation, Generation::max);
         let joiners = self.candidates.iter().map(|candidate| candidate.contact.peer);
         let mut view = self.view.succeed(staying.keys().copied().chain(joiners)).with_severed(severed);
         view.generation = generation.next();

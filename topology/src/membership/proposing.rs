@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::agreement::Round;
+use super::installing::Decided;
 use super::planning::{Promised, Question};
 use super::seat::{Decree, Paused, Seat, Stage};
 use super::{Membership, Steps};
+use crate::certificate::{Acceptance, Certificate, Seal};
 use crate::flaw::Flaw;
-use crate::id::PeerId;
+use crate::id::{PeerId, ViewId};
 use crate::interface::{Event, Hold, Timer};
 use crate::message::{Body, Evidence};
 use crate::proposal::{Ballot, MAX_JOINERS, Proposal};
@@ -120,7 +122,7 @@ impl Membership {
         seat.attempt = seat.attempt.saturating_add(1);
         let ballot = Ballot { attempt: seat.attempt, proposer: me };
         if seat.acceptor.prepare(ballot).is_err() {
-            return; // Attempts have run out. No correct run comes here.
+            return; // Attempts have run out, after more of them than any run lasts.
         }
         seat.owed = false;
         seat.decree = Some(Decree::new(ballot, boundary, Stage::Promising));
@@ -168,7 +170,9 @@ impl Membership {
         promised: Promised,
     ) {
         let Some(seat) = &mut self.seat else { return };
-        if !seat.is_at(ballot, Stage::Promising) {
+        let told = accepted.as_ref().map(|(_, proposal)| proposal);
+        let plausible = told.is_none_or(|proposal| seat.may_be_followed_by(proposal, self.config.last_step));
+        if !seat.is_at(ballot, Stage::Promising) || !plausible || promised.progress.step > self.config.last_step {
             return;
         }
         seat.hearsay.retract(from, &promised.unreachable);
@@ -253,7 +257,9 @@ impl Membership {
             self.send(peer, Body::Propose { ballot, proposal: proposal.clone() });
         }
         self.set_timer(Timer::Round, now + self.config.promise_limit());
-        self.receive_accept(now, me, ballot);
+        let parent = proposal.view.parent.unwrap_or(ViewId::NONE);
+        let seal = Acceptance::of(parent, ballot, &proposal).sign(&*self.notary);
+        self.receive_accept(now, me, ballot, seal);
     }
 
     /// Whether none of a quorum holds the state, and it is no use to wait for the rest.
@@ -332,14 +338,19 @@ impl Membership {
         }
     }
 
-    pub(super) fn receive_accept(&mut self, now: Time, from: PeerId, ballot: Ballot) {
+    pub(super) fn receive_accept(&mut self, now: Time, from: PeerId, ballot: Ballot, seal: Seal) {
         let alone = self.is_flawed(Flaw::DecidesAlone);
         let Some(seat) = &mut self.seat else { return };
         if !seat.is_at(ballot, Stage::Accepting) {
             return;
         }
         let Some(decree) = &mut seat.decree else { return };
+        let accepted = decree.proposal.as_ref().map(|proposal| Acceptance::of(seat.id, ballot, proposal));
+        if !accepted.is_some_and(|accepted| accepted.is_signed(&*self.notary, from, &seal)) {
+            return; // What it has accepted is something else, and does not count.
+        }
         decree.round.accept(from);
+        decree.seals.insert(from, seal);
         if seat.view.has_quorum(decree.round.accepted()) || alone {
             self.decide(now, None);
         }
@@ -349,19 +360,19 @@ impl Membership {
     fn decide(&mut self, now: Time, fork: Option<Ballot>) {
         let me = self.me.peer;
         let Some(seat) = &self.seat else { return };
-        let Some((proposal, promised)) =
-            seat.decree.as_ref().and_then(|decree| Some((decree.proposal.clone()?, decree.round.promised().clone())))
-        else {
-            return;
-        };
+        let Some(decree) = &seat.decree else { return };
+        let (Some(proposal), promised) = (decree.proposal.clone(), decree.round.promised().clone()) else { return };
+        let seals = || decree.seals.iter().map(|(signer, seal)| (*signer, *seal)).collect();
+        let certificate = fork.is_none().then(|| Certificate { ballot: decree.ballot, seals: seals() });
         let members = proposal.view.members().iter().copied();
         let told: BTreeSet<PeerId> =
             if fork.is_some() { members.collect() } else { promised.into_iter().chain(members).collect() };
         for peer in told.into_iter().filter(|peer| *peer != me) {
             let contacts = self.contacts_for(peer, &proposal);
-            self.send(peer, Body::Install { proposal: proposal.clone(), contacts, fork });
+            let (proposal, certificate) = (proposal.clone(), certificate.clone());
+            self.send(peer, Body::Install { proposal, certificate, contacts, fork });
         }
-        self.enter(now, me, proposal, Vec::new());
+        self.enter(now, me, Decided { proposal, certificate, fork }, Vec::new());
     }
 
     /// Time is up for this round.
@@ -384,7 +395,9 @@ impl Membership {
 
     pub(super) fn receive_nack(&mut self, now: Time, ballot: Ballot, promised: Ballot) {
         let Some(seat) = &mut self.seat else { return };
-        seat.attempt = seat.attempt.max(promised.attempt);
+        if !seat.raise(promised) {
+            return;
+        }
         if !seat.is_at(ballot, Stage::Promising) && !seat.is_at(ballot, Stage::Accepting) {
             return;
         }
@@ -453,6 +466,6 @@ impl Membership {
 impl Decree {
     fn new(ballot: Ballot, boundary: Option<u64>, stage: Stage) -> Self {
         let (round, promises) = (Round::new(ballot), BTreeMap::new());
-        Self { ballot, boundary, stage, round, promises, proposal: None, late: false }
+        Self { ballot, boundary, stage, round, promises, proposal: None, seals: BTreeMap::new(), late: false }
     }
 }

@@ -1,6 +1,7 @@
 //! Where a message belongs: to our view, to one before it or after it, or to another branch of the run.
 
 use super::Membership;
+use super::installing::Decided;
 use crate::error::Violation;
 use crate::id::PeerId;
 use crate::interface::Event;
@@ -24,6 +25,7 @@ impl Membership {
                 _ => Err(Violation::OtherRun),
             };
         }
+        self.note_answer(from);
         let Envelope { generation, view, body, .. } = envelope;
         match body {
             Body::Join(joiner) => self.receive_join(now, from, joiner),
@@ -31,13 +33,15 @@ impl Membership {
                 self.receive_refusal(now, from, refusal);
                 Ok(())
             }
-            Body::Install { proposal, contacts, fork } => self.receive_install(now, from, proposal, contacts, fork),
+            Body::Install { proposal, certificate, contacts, fork } => {
+                self.receive_install(now, from, Decided { proposal, certificate, fork }, contacts)
+            }
             Body::Hello(standing) => {
                 self.meet(now, from, (generation, view, standing), None);
                 Ok(())
             }
-            Body::Outsider { standing, contacts } => {
-                self.meet(now, from, (generation, view, standing), Some(contacts));
+            Body::Outsider { standing, contacts, chain } => {
+                self.meet(now, from, (generation, view, standing), Some((contacts, chain)));
                 Ok(())
             }
             body => self.receive_in_view(now, from, Envelope { run: self.run, generation, view, body }),
@@ -68,7 +72,7 @@ impl Membership {
                 self.say_hello(from);
             }
         } else if self.asking.is_none() && (urgent || self.may_answer(now, from)) {
-            self.show_out(from);
+            self.show_out(from, envelope.view);
         }
         Ok(())
     }
@@ -119,12 +123,12 @@ impl Membership {
                 Ok(())
             }
             Body::Propose { ballot, proposal } => self.receive_propose(now, from, ballot, proposal),
-            Body::Accept { ballot } => {
-                self.receive_accept(now, from, ballot);
+            Body::Accept { ballot, seal } => {
+                self.receive_accept(now, from, ballot, seal);
                 Ok(())
             }
             Body::Introduce(joiner) => {
-                self.admit(now, joiner);
+                self.look_at(joiner);
                 Ok(())
             }
             Body::Leave => {
@@ -140,11 +144,11 @@ impl Membership {
                 Ok(())
             }
             Body::Digest { step, digest } => {
-                self.compare_digest(from, step, digest);
+                self.receive_digest(now, from, step, digest);
                 Ok(())
             }
             Body::Finished { peer, step, digest } => {
-                self.receive_finished(peer, step, digest);
+                self.receive_finished(now, from, peer, step, digest);
                 Ok(())
             }
             Body::Goodbye => {

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use super::seat::{Recovering, Seat};
 use super::{Membership, Steps};
+use crate::certificate::{Certificate, Chain, Succession};
 use crate::message::Contact;
 use crate::proposal::{Joiner, Proposal};
 use crate::record::Record;
@@ -18,10 +19,15 @@ impl Membership {
     /// Takes the seat that `record` is of, and looks for others that come back.
     pub(super) fn take_back(&mut self, now: Time, record: Record) {
         let mut seat = Seat::new(record.view, record.origin, &self.config, now);
-        seat.root = record.root;
+        self.chain = Chain::default();
+        (seat.root, seat.certificate) = (record.root, record.certificate);
         let attempts = [record.promised, record.accepted.as_ref().map(|(ballot, _)| *ballot)];
         seat.attempt = attempts.into_iter().flatten().map(|ballot| ballot.attempt).max().unwrap_or(0);
         (seat.acceptor.promised, seat.acceptor.accepted) = (record.promised, record.accepted);
+        if let (Some(origin), Some(parent)) = (&seat.origin, seat.view.parent) {
+            let certificate = seat.certificate.clone();
+            self.chain.go_on(parent, certificate.map(|certificate| Succession::to(origin, certificate)));
+        }
         seat.recovering = Some(Recovering { returned: BTreeSet::new(), until: now + self.config.max_stall });
         seat.told_row = seat.rows.row(self.me.peer);
         self.measured.extend(seat.told_row.iter().copied());
@@ -37,20 +43,29 @@ impl Membership {
     /// Whether we can't decide anything without `joiner`, which is a member of our view and remembers an earlier one.
     pub(super) fn needs_back(&self, joiner: &Joiner) -> bool {
         let Some(seat) = &self.seat else { return false };
-        let generation = joiner.generation;
-        seat.paused.is_some() && generation.0 > 0 && generation < seat.view.generation && !seat.view.forked
+        let Joiner { branch, generation, .. } = *joiner;
+        let is_behind = branch == seat.view.branch && generation.0 > 0 && generation < seat.view.generation;
+        seat.paused.is_some() && is_behind && !seat.view.forked
     }
 
     /// Whether the view of `proposal`, which others are in, has our seat though we remember only an earlier one.
     pub(super) fn remembers_less(&self, proposal: &Proposal) -> bool {
         let (me, view) = (self.me.peer, &proposal.view);
-        let remembers = |seat: &Seat| !seat.view.forked && seat.view.generation < view.generation;
+        let remembers = |seat: &Seat| {
+            !seat.view.forked && seat.view.branch == view.branch && seat.view.generation < view.generation
+        };
         let is_outside = self.asking.is_some() && self.steps == Steps::Held;
         is_outside && self.seat.as_ref().is_some_and(remembers) && view.contains(me) && !view.forked
     }
 
     /// Takes our seat in the view of `proposal`.
-    pub(super) fn catch_up_with(&mut self, now: Time, mut proposal: Proposal, contacts: Vec<Contact>) {
+    pub(super) fn catch_up_with(
+        &mut self,
+        now: Time,
+        mut proposal: Proposal,
+        certificate: Option<Certificate>,
+        contacts: Vec<Contact>,
+    ) {
         contacts.into_iter().for_each(|contact| self.learn(contact));
         let me = self.me.peer;
         if self.progress.step < proposal.resume.step {
@@ -64,6 +79,6 @@ impl Membership {
         self.asking = None;
         let root = self.seat.as_ref().map(|seat| seat.root).unwrap_or_default();
         let view = proposal.view.clone();
-        self.take_back(now, Record { view, origin: Some(proposal), root, promised: None, accepted: None });
+        self.take_back(now, Record { view, origin: Some(proposal), certificate, root, promised: None, accepted: None });
     }
 }

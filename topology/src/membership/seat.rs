@@ -7,6 +7,7 @@ use super::hearsay::Hearsay;
 use super::planning::Promised;
 use super::rows::Rows;
 use super::standstill::Standstill;
+use crate::certificate::{Certificate, Seal};
 use crate::config::Config;
 use crate::failure_detector::FailureDetector;
 use crate::id::{Digest, PeerId, ViewId};
@@ -15,12 +16,14 @@ use crate::message::{Evidence, Standing};
 use crate::plan::Link;
 use crate::proposal::{Ballot, Proposal};
 use crate::record::Record;
-use crate::ring::Ring;
 use crate::time::Time;
 use crate::view::View;
 
 /// How many members on each side a member watches, and tells that it lives.
 const NEIGHBOURS: usize = 4;
+/// How far a message may raise what all count together: attempts and generations. Who was cut off for days is no further
+/// behind, and nobody comes to their end that way.
+pub(super) const MAX_RISE: u64 = 1 << 20;
 /// Takeovers are staggered by rank up to this one.
 const MAX_STAGGER: usize = 8;
 
@@ -29,11 +32,14 @@ const MAX_STAGGER: usize = 8;
 pub(super) struct Seat {
     pub(super) view: View,
     pub(super) id: ViewId,
-    pub(super) ring: Ring,
     /// In which order its members propose.
     precedence: Vec<PeerId>,
     /// What made the view; kept for those who have not heard of it.
     pub(super) origin: Option<Proposal>,
+    /// Who accepted that.
+    pub(super) certificate: Option<Certificate>,
+    /// The ballot of it, if it is a fork.
+    pub(super) fork: Option<Ballot>,
     /// From where on what this member has saved counts.
     pub(super) root: Root,
     /// Too few members: steps are held until more have joined.
@@ -47,7 +53,7 @@ pub(super) struct Seat {
     /// Our part as one who proposes.
     pub(super) decree: Option<Decree>,
     /// The highest attempt that we have heard of.
-    pub(super) attempt: u32,
+    pub(super) attempt: u64,
     /// How often we have tried in vain.
     pub(super) tries: u32,
     pub(super) paused: Option<Paused>,
@@ -125,6 +131,8 @@ pub(super) struct Decree {
     pub(super) round: Round<Proposal>,
     pub(super) promises: BTreeMap<PeerId, Promised>,
     pub(super) proposal: Option<Proposal>,
+    /// Of those who have accepted it.
+    pub(super) seals: BTreeMap<PeerId, Seal>,
     /// Whether all the time that promises may take has passed.
     pub(super) late: bool,
 }
@@ -151,10 +159,11 @@ impl Seat {
             entered: now,
             standstill: Standstill::new(view.members().len(), 2 * NEIGHBOURS),
             id: view.id(),
-            ring: Ring::plan(&view),
             precedence: precedence(&view),
             view,
             origin,
+            certificate: None,
+            fork: None,
             root: Root::default(),
             waiting: false,
             recovering: None,
@@ -184,17 +193,43 @@ impl Seat {
 
     pub(super) fn record(&self) -> Record {
         let (promised, accepted) = (self.acceptor.promised, self.acceptor.accepted.clone());
-        Record { view: self.view.clone(), origin: self.origin.clone(), root: self.root, promised, accepted }
+        let (view, origin, certificate) = (self.view.clone(), self.origin.clone(), self.certificate.clone());
+        Record { view, origin, certificate, root: self.root, promised, accepted }
     }
 
     pub(super) fn standing(&self, step: u64) -> Standing {
         Standing {
             step,
+            branch: self.view.branch,
             parent: self.view.parent,
             forked: self.view.forked,
             paused: self.paused.is_some(),
             recovering: self.recovering.is_some(),
         }
+    }
+
+    /// Notes the attempt of a ballot. False if it is so far above all that we have heard of that it is not to be noted: nobody
+    /// may use up all that there are.
+    pub(super) fn raise(&mut self, ballot: Ballot) -> bool {
+        let is_near = ballot.attempt <= self.attempt.saturating_add(MAX_RISE);
+        if is_near {
+            self.attempt = self.attempt.max(ballot.attempt);
+        }
+        is_near
+    }
+
+    /// Whether a correct proposer may propose this in our view: it follows the view, takes in nobody who has not asked, counts
+    /// up by no more than others may have done meanwhile, and goes on from a step that the run has.
+    pub(super) fn may_be_followed_by(&self, proposal: &Proposal, last_step: u64) -> bool {
+        let (next, view) = (&proposal.view, &self.view);
+        let asked = |peer: &PeerId| proposal.joiners.iter().any(|joiner| joiner.contact.peer == *peer);
+        let generations = view.generation.0.saturating_add(1)..=view.generation.0.saturating_add(MAX_RISE);
+        next.run == view.run
+            && next.parent == Some(self.id)
+            && next.branch == view.branch
+            && generations.contains(&next.generation.0)
+            && proposal.resume.step <= last_step
+            && next.members().iter().all(|peer| view.contains(*peer) || asked(peer))
     }
 
     /// The other members.

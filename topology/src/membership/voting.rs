@@ -1,9 +1,10 @@
 //! A member's part in a decree that another proposes: promise, stand still, accept.
 
 use super::{Membership, Steps};
+use crate::certificate::Acceptance;
 use crate::error::Violation;
 use crate::flaw::Flaw;
-use crate::id::PeerId;
+use crate::id::{PeerId, ViewId};
 use crate::interface::{Hold, Timer};
 use crate::message::{Body, Evidence};
 use crate::proposal::{Ballot, Proposal};
@@ -25,12 +26,14 @@ impl Membership {
         let has_left = matches!(seat.suspects.get(&from), Some(Evidence::Restarted | Evidence::Elsewhere));
         if has_left && self.asking.is_none() {
             if seat.paused.is_none() {
-                self.show_out(from);
+                self.show_out(from, ViewId::NONE); // Of our own view, which it has left.
                 return Ok(());
             }
             seat.suspects.remove(&from); // It is back, and without a quorum it may be the one who can go on.
         }
-        seat.attempt = seat.attempt.max(ballot.attempt);
+        if !seat.raise(ballot) {
+            return Ok(()); // Who counts that far is not one of us, or was away for very long.
+        }
         let me = self.me.peer;
         let view = &seat.view;
         let news = |peer: &&PeerId| **peer != me && view.contains(**peer) && !view.is_severed(from, **peer);
@@ -89,17 +92,19 @@ impl Membership {
         if ballot.proposer != from {
             return Err(Violation::ForeignBallot);
         }
-        if proposal.view.run != self.run
-            || proposal.view.parent != Some(seat.id)
-            || proposal.view.generation <= seat.view.generation
-        {
+        if !seat.may_be_followed_by(&proposal, self.config.last_step) {
             return Err(Violation::NotSuccessor);
         }
+        if !seat.raise(ballot) {
+            return Ok(());
+        }
+        let accepted = Acceptance::of(seat.id, ballot, &proposal);
         match seat.acceptor.accept(ballot, proposal) {
             Ok(()) => {
                 self.persist(now);
                 self.give_time(now, std::time::Duration::ZERO);
-                self.send(from, Body::Accept { ballot });
+                let seal = accepted.sign(&*self.notary);
+                self.send(from, Body::Accept { ballot, seal });
             }
             Err(promised) => self.send(from, Body::Nack { ballot, promised }),
         }

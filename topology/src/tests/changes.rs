@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::cluster::{Cluster, RUN, contact, peer};
+use super::cluster::{Cluster, RUN, contact, me, peer};
 use super::driver::Fate;
 use crate::{Config, Contact, Event, Input, Membership, Output, PeerId, Progress, Reason, Refusal, Time};
 
@@ -226,7 +226,7 @@ fn a_full_run_refuses_and_so_does_a_finished_one() {
 fn a_peer_that_listens_elsewhere_is_looked_for_there() {
     let elsewhere = |name| Contact { peer: peer(name), addresses: vec!["elsewhere".to_owned()] };
     let config = Cluster::new(1, 5, 1).config.clone();
-    let mut joiner = Membership::join(config, RUN, contact(peer(1)), vec![contact(peer(2))], Time::ZERO);
+    let mut joiner = Membership::join(config, RUN, me(peer(1)), vec![contact(peer(2))], Time::ZERO);
     for name in 1..=3 {
         joiner.handle(Time::ZERO, Input::Located(elsewhere(name))).expect("no peer's fault");
     }
@@ -239,7 +239,7 @@ fn at_the_last_step_nobody_waits_for_members() {
     let waits = |step| {
         let config = Config { min_members: 2, last_step: 5, ..Config::default() };
         let progress = Progress { step, lineage: crate::Lineage::NONE, has_state: true, has_result: false };
-        let mut founder = Membership::found(config, RUN, contact(peer(1)), progress, Time::ZERO);
+        let mut founder = Membership::found(config, RUN, me(peer(1)), progress, Time::ZERO);
         let mut outputs: Vec<Output> = std::iter::from_fn(|| founder.poll()).collect();
         founder.handle(Time::ZERO, Input::Persisted).expect("its own");
         outputs.extend(std::iter::from_fn(|| founder.poll()));

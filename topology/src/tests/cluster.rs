@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::driver::{Fate, Invariants, Peer};
 use crate::plan::{Bucket, Wish};
 use crate::{
-    Config, Contact, Digest, Envelope, Event, Evidence, Input, Membership, Output, PeerId, Progress, Record, RunId,
+    Config, Contact, Digest, Envelope, Event, Evidence, Input, Me, Membership, Notary, Output, PeerId, Progress, Record, RunId,
     Time, Timer, ViewId,
 };
 
@@ -40,6 +40,33 @@ impl Rng {
 
 pub(super) fn peer(name: u8) -> PeerId {
     PeerId([name; 32])
+}
+
+/// Signs in a way that only who breaks the rules of a test forges.
+#[derive(Debug)]
+pub(super) struct Signs(pub(super) PeerId);
+
+impl Signs {
+    fn of(signer: PeerId, statement: &[u8]) -> [u8; 64] {
+        let mut hasher = blake3::Hasher::new_keyed(&signer.0);
+        let mut signature = [0; 64];
+        hasher.update(statement).finalize_xof().fill(&mut signature);
+        signature
+    }
+}
+
+impl Notary for Signs {
+    fn sign(&self, statement: &[u8]) -> [u8; 64] {
+        Self::of(self.0, statement)
+    }
+
+    fn is_signed(&self, signer: PeerId, statement: &[u8], signature: &[u8; 64]) -> bool {
+        Self::of(signer, statement) == *signature
+    }
+}
+
+pub(super) fn me(peer: PeerId) -> Me {
+    Me { contact: contact(peer), notary: Box::new(Signs(peer)) }
 }
 
 pub(super) fn contact(peer: PeerId) -> Contact {
@@ -110,14 +137,14 @@ impl Cluster {
 
     pub(super) fn found(&mut self, founder: PeerId) {
         let progress = Progress { has_state: true, ..Progress::default() };
-        let machine = Membership::found(self.config.clone(), RUN, contact(founder), progress, self.now);
+        let machine = Membership::found(self.config.clone(), RUN, me(founder), progress, self.now);
         self.add(founder, Peer::new(machine, progress, Some(START)));
     }
 
     pub(super) fn join(&mut self, joiner: PeerId, members: &[PeerId]) {
         let contacts = members.iter().copied().map(contact).collect();
         self.config.incarnation += 1;
-        let machine = Membership::join(self.config.clone(), RUN, contact(joiner), contacts, self.now);
+        let machine = Membership::join(self.config.clone(), RUN, me(joiner), contacts, self.now);
         self.add(joiner, Peer::new(machine, Progress { has_state: true, ..Progress::default() }, Some(START)));
     }
 
@@ -130,7 +157,7 @@ impl Cluster {
         let progress = Progress { step: before.step, lineage: before.lineage, has_state: true, has_result: false };
         let now = self.now;
         self.config.incarnation += 1;
-        let machine = Membership::recover(self.config.clone(), RUN, contact(name), record, contacts, progress, now);
+        let machine = Membership::recover(self.config.clone(), RUN, me(name), record, contacts, progress, now);
         let mut peer = Peer::new(machine, progress, Some(state));
         peer.record = before.record;
         peer.generation = before.generation;
@@ -145,7 +172,7 @@ impl Cluster {
         let state = before.state.expect("a member with a checkpoint");
         let progress = Progress { step: before.step, lineage: before.lineage, has_state: true, has_result: false };
         self.config.incarnation += 1;
-        let machine = Membership::fork(self.config.clone(), RUN, contact(name), parent, contacts, progress, self.now);
+        let machine = Membership::fork(self.config.clone(), RUN, me(name), parent, contacts, progress, self.now);
         self.add(name, Peer::new(machine, progress, Some(state)));
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::changes::formed;
-use super::cluster::{Cluster, RUN, contact, peer};
+use super::cluster::{Cluster, RUN, me, peer};
 use crate::plan::{Bucket, Link, Wish};
 use crate::{
     Body, Config, Envelope, Event, Input, Membership, Output, PeerId, Progress, Reason, Ring, Time, Violation,
@@ -163,7 +163,7 @@ fn a_row_is_told_when_it_changes_and_no_more_than_once_a_beat() {
 fn a_founder_alone_never_replans() {
     let config = Config { reduced: Some((Wish::Auto, BUCKET)), ..Config::default() };
     let progress = Progress { has_state: true, ..Progress::default() };
-    let mut machine = Membership::found(config, RUN, contact(peer(1)), progress, Time::ZERO);
+    let mut machine = Membership::found(config, RUN, me(peer(1)), progress, Time::ZERO);
     for second in 0..100 {
         let now = Time::ZERO + Duration::from_secs(second);
         machine.handle(now, Input::Expired(crate::Timer::Heartbeat)).expect("ours");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::cluster::{RUN, Rng, contact, peer};
+use super::cluster::{RUN, Rng, contact, me, peer};
 use crate::plan::{Bucket, Link, Wish};
 use crate::{
     Ballot, Body, Config, Digest, Envelope, Evidence, Generation, Input, Joiner, Membership, Output, PeerId, Progress,
@@ -77,18 +77,19 @@ fn random_messages_into_every_state() {
         let progress = Progress { step: rng.below(3) as u64, has_state: true, ..Progress::default() };
         let first = View::found(RUN, peer(5)).succeed([5, 6, 7, 8].map(peer));
         let mut machine = match rng.below(3) {
-            0 => Membership::found(config, RUN, contact(peer(5)), progress, now),
-            1 => Membership::join(config, RUN, contact(peer(5)), vec![contact(peer(6))], now),
+            0 => Membership::found(config, RUN, me(peer(5)), progress, now),
+            1 => Membership::join(config, RUN, me(peer(5)), vec![contact(peer(6))], now),
             _ => {
                 let record = Record {
                     view: first.clone(),
                     origin: None,
+                    certificate: None,
                     root: crate::Root::default(),
                     promised: None,
                     accepted: None,
                 };
                 let contacts = [6, 7, 8].map(|name| contact(peer(name))).to_vec();
-                Membership::recover(config, RUN, contact(peer(5)), record, contacts, progress, now)
+                Membership::recover(config, RUN, me(peer(5)), record, contacts, progress, now)
             }
         };
         drain(&mut machine, &mut rng, now);
@@ -184,7 +185,7 @@ fn some(rng: &mut Rng) -> Vec<PeerId> {
 fn joiner(rng: &mut Rng, name: PeerId) -> Joiner {
     let generation = Generation(number(rng));
     let state = (rng.below(2) == 0).then(|| (number(rng), lineage(rng)));
-    Joiner { contact: contact(name), incarnation: rng.below(2) as u64, step: number(rng), state, generation }
+    Joiner { contact: contact(name), incarnation: rng.below(2) as u64, step: number(rng), state, branch: rng.below(2) as u64, generation }
 }
 
 /// A proposal that may follow `view`.
@@ -208,11 +209,12 @@ fn proposal(rng: &mut Rng, view: &View) -> Proposal {
 
 /// A well-formed envelope that says anything, often in this very view.
 fn envelope(rng: &mut Rng, view: &View) -> Envelope {
-    let ballot = Ballot { attempt: number(rng).min(5) as u32, proposer: name(rng) };
-    let other = Ballot { attempt: rng.below(3) as u32, proposer: name(rng) };
+    let ballot = Ballot { attempt: number(rng).min(5), proposer: name(rng) };
+    let other = Ballot { attempt: rng.below(3) as u64, proposer: name(rng) };
     let (step, digest) = (number(rng), Digest([rng.below(2) as u8; 32]));
     let standing = Standing {
         step,
+        branch: rng.below(2) as u64,
         parent: (rng.below(2) == 0).then(|| view.id()),
         forked: rng.below(2) == 0,
         paused: rng.below(2) == 0,
@@ -242,15 +244,16 @@ fn envelope(rng: &mut Rng, view: &View) -> Envelope {
         },
         8 => Body::Nack { ballot, promised: other },
         9 | 10 => Body::Propose { ballot, proposal: proposal(rng, view) },
-        11 => Body::Accept { ballot },
+        11 => Body::Accept { ballot, seal: [rng.below(2) as u8; 64].into() },
         12 => Body::Install {
             proposal: proposal(rng, view),
             contacts: some(rng).into_iter().map(contact).collect(),
+            certificate: None,
             fork: (rng.below(4) == 0).then_some(other),
         },
         13 => Body::Heartbeat { step, waiting: step as u32 },
         14 => Body::Hello(standing),
-        15 => Body::Outsider { standing, contacts: some(rng).into_iter().map(contact).collect() },
+        15 => Body::Outsider { standing, contacts: some(rng).into_iter().map(contact).collect(), chain: Vec::new() },
         16 => Body::Synced,
         17 => Body::Finished { peer: name(rng), step, digest: Digest([0; 32]) },
         18 => Body::Measured { links: some(rng).into_iter().map(|name| (name, possible_link(rng))).collect() },

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::changes::formed;
-use super::cluster::{Cluster, RUN, contact, peer};
+use super::cluster::{Cluster, RUN, contact, me, peer};
 use super::driver::Fate;
 use crate::message::MAX_MEMBERS;
 use crate::{
@@ -27,10 +27,10 @@ fn outputs(machine: &mut Membership) -> Vec<Output> {
 fn member() -> (Membership, View) {
     let view = View::found(RUN, peer(1)).succeed([1, 2, 3].map(peer));
     let record =
-        Record { view: view.clone(), origin: None, root: crate::Root::default(), promised: None, accepted: None };
+        Record { view: view.clone(), origin: None, certificate: None, root: crate::Root::default(), promised: None, accepted: None };
     let contacts = [1, 2].map(peer).map(contact).to_vec();
     let config = Config::default();
-    let mut machine = Membership::recover(config, RUN, contact(peer(3)), record, contacts, AT_0, Time::ZERO);
+    let mut machine = Membership::recover(config, RUN, me(peer(3)), record, contacts, AT_0, Time::ZERO);
     let first = outputs(&mut machine);
     assert!(matches!(&first[..], [Output::Persist(_)]), "not even that it is back: {first:?}");
     machine.handle(Time::ZERO, Input::Persisted).expect("ours");
@@ -43,14 +43,14 @@ fn is_said(output: &Output, what: impl Fn(&Body) -> bool) -> bool {
     matches!(output, Output::Send { envelope, .. } if what(&envelope.body))
 }
 
-fn prepare(machine: &mut Membership, now: Time, view: &View, attempt: u32, proposer: u8) {
+fn prepare(machine: &mut Membership, now: Time, view: &View, attempt: u64, proposer: u8) {
     let ballot = Ballot { attempt, proposer: peer(proposer) };
     let body = Body::Prepare { ballot, boundary: None, unreachable: Vec::new() };
     let envelope = Envelope { run: RUN, generation: view.generation, view: view.id(), body };
     machine.handle(now, Input::Received { from: peer(proposer), envelope }).expect("a correct message");
 }
 
-fn promises(outputs: &[Output]) -> Vec<u32> {
+fn promises(outputs: &[Output]) -> Vec<u64> {
     let attempt = |output: &Output| match output {
         Output::Send { envelope: Envelope { body: Body::Promise { ballot, .. }, .. }, .. } => Some(ballot.attempt),
         _ => None,
@@ -58,7 +58,7 @@ fn promises(outputs: &[Output]) -> Vec<u32> {
     outputs.iter().filter_map(attempt).collect()
 }
 
-fn stored(outputs: &[Output]) -> Vec<Option<u32>> {
+fn stored(outputs: &[Output]) -> Vec<Option<u64>> {
     let promised = |output: &Output| match output {
         Output::Persist(record) => Some(record.promised.map(|ballot| ballot.attempt)),
         _ => None,
@@ -195,7 +195,7 @@ fn a_founder_without_a_disk_takes_no_step() {
 /// The last event comes, though late: nothing that follows from the record does.
 #[test]
 fn an_end_waits_for_the_disk_no_longer_than_anything_else() {
-    let mut machine = Membership::found(Config::default(), RUN, contact(peer(1)), AT_0, Time::ZERO);
+    let mut machine = Membership::found(Config::default(), RUN, me(peer(1)), AT_0, Time::ZERO);
     assert_eq!(stored(&outputs(&mut machine)).len(), 1);
     machine.handle(at(10), Input::Leave).expect("ours");
     assert_eq!((outputs(&mut machine), machine.has_ended()), (vec![], true));
@@ -225,8 +225,8 @@ fn what_the_driver_says_of_the_view_before_does_not_count() {
     let (mut machine, view) = member();
     // It hears that the others go on, and then from them that it is in again.
     let next = view.succeed([1, 2].map(peer));
-    let standing = Standing { step: 9, parent: Some(view.id()), forked: false, paused: false, recovering: false };
-    let body = Body::Outsider { standing, contacts: Vec::new() };
+    let standing = Standing { step: 9, branch: 0, parent: Some(view.id()), forked: false, paused: false, recovering: false };
+    let body = Body::Outsider { standing, contacts: Vec::new(), chain: Vec::new() };
     let envelope = Envelope { run: RUN, generation: next.generation, view: next.id(), body };
     prepare(&mut machine, at(10), &view, 7, 1);
     assert_eq!(stored(&outputs(&mut machine)).len(), 1);

@@ -1,0 +1,219 @@
+//! That a view was decided, shown to somebody who was not there: who accepted it, with their signatures.
+//!
+//! ```text
+//!   view 4: {A, B, C} --accepted by A, B--> view 5: {A, B, D} --accepted by A, D--> view 6 ...
+//! ```
+//!
+//! Whoever knows the members of one view can check the next one: a quorum of them has signed that it accepts it. So a chain
+//! of such links leads from the view that a peer was in last to the one that the run has come to, and nobody's word has to be
+//! believed on the way (L. Lamport, D. Malkhi, L. Zhou, "Reconfiguring a State Machine", 2010, has the chain; signed
+//! accepts as a proof are those of M. Castro, B. Liskov, "Practical Byzantine Fault Tolerance", 1999).
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt::Debug;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Violation;
+use crate::id::{PeerId, ViewId};
+use crate::message::MAX_MEMBERS;
+use crate::proposal::{Ballot, Proposal};
+use crate::view::View;
+
+/// The most links of a chain that one message carries.
+pub const MAX_LINKS: usize = 64;
+/// The longest chain that one message carries, in encoded bytes, and that a member keeps.
+pub const MAX_CHAIN_BYTES: usize = 256 * 1024;
+/// What a signature says first, so that no other message of ours can be taken for it.
+const PURPOSE: &[u8] = b"starling accepts a view 1";
+
+/// Signs for this peer, and checks what others have signed: Ed25519 (RFC 8032) in the node, where a [`PeerId`] is the public
+/// key. Both are functions of their arguments alone.
+pub trait Notary: Debug + Send {
+    /// This peer's signature of `statement`.
+    fn sign(&self, statement: &[u8]) -> [u8; 64];
+
+    /// Whether `signature` is that of `signer` under `statement`.
+    fn is_signed(&self, signer: PeerId, statement: &[u8], signature: &[u8; 64]) -> bool;
+}
+
+/// A signature as it goes over the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seal([u8; 32], [u8; 32]);
+
+impl From<[u8; 64]> for Seal {
+    fn from(bytes: [u8; 64]) -> Self {
+        let (first, second) = bytes.split_at(32);
+        let half = |half: &[u8]| half.try_into().expect("invariant: half of 64 bytes");
+        Self(half(first), half(second))
+    }
+}
+
+impl Seal {
+    fn bytes(&self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        bytes[..32].copy_from_slice(&self.0);
+        bytes[32..].copy_from_slice(&self.1);
+        bytes
+    }
+}
+
+/// What a member signs when it accepts a proposal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Acceptance {
+    parent: ViewId,
+    ballot: Ballot,
+    view: ViewId,
+    terms: [u8; 32],
+}
+
+impl Acceptance {
+    /// That of `proposal`, which follows `parent`, in `ballot`.
+    pub(crate) fn of(parent: ViewId, ballot: Ballot, proposal: &Proposal) -> Self {
+        Self { parent, ballot, view: proposal.view.id(), terms: terms(proposal) }
+    }
+
+    fn statement(&self) -> Vec<u8> {
+        let mut statement = Vec::with_capacity(PURPOSE.len() + 136);
+        statement.extend_from_slice(PURPOSE);
+        statement.extend_from_slice(&self.parent.0);
+        statement.extend_from_slice(&self.ballot.attempt.to_le_bytes());
+        statement.extend_from_slice(&self.ballot.proposer.0);
+        statement.extend_from_slice(&self.view.0);
+        statement.extend_from_slice(&self.terms);
+        statement
+    }
+
+    pub(crate) fn sign(&self, notary: &dyn Notary) -> Seal {
+        notary.sign(&self.statement()).into()
+    }
+
+    pub(crate) fn is_signed(&self, notary: &dyn Notary, signer: PeerId, seal: &Seal) -> bool {
+        notary.is_signed(signer, &self.statement(), &seal.bytes())
+    }
+}
+
+/// All of a proposal but its view, as 32 bytes.
+fn terms(proposal: &Proposal) -> [u8; 32] {
+    let Proposal { view: _, resume, reasons, joiners, promised, of } = proposal;
+    let terms = postcard::to_allocvec(&(resume, reasons, joiners, promised, of));
+    *blake3::hash(&terms.expect("invariant: a proposal always encodes")).as_bytes()
+}
+
+/// Who accepted a view that was decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// The ballot in which it was.
+    pub ballot: Ballot,
+    /// By signer, ascending.
+    pub seals: Vec<(PeerId, Seal)>,
+}
+
+impl Certificate {
+    /// Whether members of `parent` that are a quorum of it have accepted `proposal`.
+    pub fn proves(&self, notary: &dyn Notary, parent: &View, proposal: &Proposal) -> bool {
+        proposal.view.parent == Some(parent.id()) && self.is_of(notary, parent, &proposal.view, terms(proposal))
+    }
+
+    fn is_of(&self, notary: &dyn Notary, parent: &View, view: &View, terms: [u8; 32]) -> bool {
+        let accepted = Acceptance { parent: parent.id(), ballot: self.ballot, view: view.id(), terms };
+        let signers: BTreeSet<PeerId> = self.seals.iter().map(|(signer, _)| *signer).collect();
+        let signs = |(signer, seal): &(PeerId, Seal)| {
+            parent.contains(*signer) && accepted.is_signed(notary, *signer, seal)
+        };
+        signers.len() == self.seals.len() && parent.has_quorum(&signers) && self.seals.iter().all(signs)
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), Violation> {
+        let sorted = self.seals.len() <= MAX_MEMBERS && self.seals.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        if sorted { Ok(()) } else { Err(Violation::Uncertified) }
+    }
+}
+
+/// One step of the chain of views.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Succession {
+    /// The view that was decided.
+    pub view: View,
+    /// The hash of what was decided with it.
+    terms: [u8; 32],
+    /// By whom.
+    certificate: Certificate,
+}
+
+impl Succession {
+    /// That to `proposal`.
+    pub fn to(proposal: &Proposal, certificate: Certificate) -> Self {
+        Self { view: proposal.view.clone(), terms: terms(proposal), certificate }
+    }
+
+    fn bytes(&self) -> usize {
+        postcard::to_allocvec(self).map_or(usize::MAX, |bytes| bytes.len())
+    }
+}
+
+/// Whether `chain` leads from `from` to the view called `to`, each link proven to whoever knows the one before.
+pub fn leads(notary: &dyn Notary, from: &View, chain: &[Succession], to: ViewId) -> bool {
+    let mut last = from;
+    for Succession { view, terms, certificate } in chain {
+        let follows = view.parent == Some(last.id()) && view.run == from.run && view.branch == last.branch;
+        let counts_up = view.generation > last.generation && view.forked == last.forked;
+        if !follows || !counts_up || !certificate.is_of(notary, last, view, *terms) {
+            return false;
+        }
+        last = view;
+    }
+    !chain.is_empty() && last.id() == to
+}
+
+pub(crate) fn validate_chain(chain: &[Succession]) -> Result<(), Violation> {
+    if chain.len() > MAX_LINKS {
+        return Err(Violation::Uncertified);
+    }
+    chain.iter().try_for_each(|link| {
+        link.view.validate()?;
+        link.certificate.validate()
+    })
+}
+
+/// The last views that led to the one that this member is in, with the proofs that it has.
+#[derive(Debug, Default)]
+pub(crate) struct Chain {
+    links: VecDeque<(Succession, usize)>,
+    bytes: usize,
+    /// Views before this one, those too whose successor has no proof.
+    ancestors: VecDeque<ViewId>,
+}
+
+impl Chain {
+    /// This member goes from the view called `from` to its successor; `link` proves that one. A fork has none, and nobody is
+    /// led through it.
+    pub(crate) fn go_on(&mut self, from: ViewId, link: Option<Succession>) {
+        self.ancestors.push_back(from);
+        if self.ancestors.len() > MAX_LINKS {
+            self.ancestors.pop_front();
+        }
+        let Some(link) = link else {
+            (self.links, self.bytes) = (VecDeque::new(), 0);
+            return;
+        };
+        let bytes = link.bytes();
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.links.push_back((link, bytes));
+        while self.links.len() > MAX_LINKS || (self.bytes > MAX_CHAIN_BYTES && self.links.len() > 1) {
+            let (_, bytes) = self.links.pop_front().expect("invariant: more than one");
+            self.bytes -= bytes;
+        }
+    }
+
+    /// What leads on from the view called `view`; empty if that is not known.
+    pub(crate) fn from(&self, view: ViewId) -> Vec<Succession> {
+        let after = self.links.iter().position(|(link, _)| link.view.parent == Some(view));
+        after.map_or_else(Vec::new, |at| self.links.range(at..).map(|(link, _)| link.clone()).collect())
+    }
+
+    /// Whether the view called `view` came before this member's.
+    pub(crate) fn came_from(&self, view: ViewId) -> bool {
+        self.ancestors.contains(&view)
+    }
+}
