@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use libp2p::identity::{Keypair, ed25519};
 use libp2p::multihash::Multihash;
+use starling_topology::Notary;
 
 use crate::error::NodeError;
 use crate::private_file;
@@ -68,6 +69,17 @@ impl Identity {
     /// An identity that is kept nowhere.
     pub(crate) fn generate() -> Self {
         Self { keypair: Keypair::generate_ed25519() }
+    }
+}
+
+/// Signs what the membership machine says.
+impl Notary for Identity {
+    fn sign(&self, statement: &[u8]) -> [u8; 64] {
+        Self::sign(self, statement)
+    }
+
+    fn is_signed(&self, signer: starling_topology::PeerId, statement: &[u8], signature: &[u8; 64]) -> bool {
+        has_signed(signer, statement, signature)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use starling_collective::LayoutConfig;
 use starling_run::LayoutSpec;
-use starling_topology::{Event, Lineage, Membership, Time};
+use starling_topology::{Event, Lineage, Me, Membership, Time};
 use starling_train::Trainer;
 use tokio_util::sync::CancellationToken;
 
@@ -303,7 +303,8 @@ pub(crate) async fn open(
     }
     let patience = (config.max_stall * DISK_STALLS, config.max_state_bytes);
     let (saver, desk) = Saver::start(store, file.clone(), observer.clone(), patience)?;
-    let (me, progress, now) = (network.contact(), exchange.progress(), Time::ZERO);
+    let me = Me { contact: network.contact(), notary: Box::new(identity.clone()) };
+    let (progress, now) = (exchange.progress(), Time::ZERO);
     let (mut awaited, others) = (None, contacts.members().to_vec());
     let membership = match start {
         Start::Found => Membership::found(membership, run, me, progress, now),

@@ -199,11 +199,12 @@ mod tests {
     const RUN: RunId = RunId([7; 32]);
     const ME: PeerId = PeerId([1; 32]);
 
-    fn kept(attempt: u32) -> Kept {
+    fn kept(attempt: u64) -> Kept {
         let promised = Some(Ballot { attempt, proposer: ME });
         let record = Record {
             view: View::found(RUN, ME),
             origin: None,
+            certificate: None,
             root: starling_topology::Root::default(),
             promised,
             accepted: None,

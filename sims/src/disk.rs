@@ -263,7 +263,14 @@ mod tests {
 
     fn record(founder: u8) -> Rc<Record> {
         let view = View::found(RunId([1; 32]), PeerId([founder; 32]));
-        Rc::new(Record { view, origin: None, certificate: None, root: starling_topology::Root::default(), promised: None, accepted: None })
+        Rc::new(Record {
+            view,
+            origin: None,
+            certificate: None,
+            root: starling_topology::Root::default(),
+            promised: None,
+            accepted: None,
+        })
     }
 
     fn found(disk: &Disk) -> Option<Rc<Record>> {

@@ -118,9 +118,8 @@ impl Certificate {
     fn is_of(&self, notary: &dyn Notary, parent: &View, view: &View, terms: [u8; 32]) -> bool {
         let accepted = Acceptance { parent: parent.id(), ballot: self.ballot, view: view.id(), terms };
         let signers: BTreeSet<PeerId> = self.seals.iter().map(|(signer, _)| *signer).collect();
-        let signs = |(signer, seal): &(PeerId, Seal)| {
-            parent.contains(*signer) && accepted.is_signed(notary, *signer, seal)
-        };
+        let signs =
+            |(signer, seal): &(PeerId, Seal)| parent.contains(*signer) && accepted.is_signed(notary, *signer, seal);
         signers.len() == self.seals.len() && parent.has_quorum(&signers) && self.seals.iter().all(signs)
     }
 

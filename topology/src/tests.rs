@@ -8,3 +8,4 @@ mod exploration;
 mod faults;
 mod hostile;
 mod storing;
+mod words;

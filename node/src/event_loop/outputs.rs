@@ -116,6 +116,23 @@ impl EventLoop {
                 self.leave_view();
                 self.observer.report(&Report::Evicted { by: name(by) });
             }
+            Event::Differs { peer, step, ours, theirs } => {
+                let peer = name(peer);
+                let message = format!(
+                    "peer {peer} holds another state than most members after step {step} (digest {theirs}, most {ours}); \
+                     it computes wrongly or says what is not so, and is left out"
+                );
+                self.observer.report(&Report::Warning { message });
+            }
+            Event::Outvoted { peer, step, ours, theirs } => {
+                let peer = name(peer);
+                let message = format!(
+                    "most members, {peer} among them, hold another state than this one after step {step} (digest {theirs}, \
+                     ours {ours}); this machine may compute wrongly: check its memory and its starling release. It joins \
+                     anew with their state"
+                );
+                self.observer.report(&Report::Warning { message });
+            }
             Event::NotStored => {
                 let (path, limit) = (self.books.record.path().to_owned(), self.config.max_stall);
                 return Some(End::Failed(NodeError::NotStored { path, limit, reason: self.storing.reason() }));

@@ -84,9 +84,11 @@ impl Membership {
     fn judge(&mut self, now: Time, step: u64) {
         let (Some(seat), Some(ours)) = (&self.seat, self.digests.ours.get(&step).copied()) else { return };
         let theirs = self.digests.after(step);
-        let complete = seat.view.members().iter().all(|peer| {
-            *peer == self.me.peer || theirs.contains_key(peer) || !seat.trusts(*peer)
-        });
+        let complete = seat
+            .view
+            .members()
+            .iter()
+            .all(|peer| *peer == self.me.peer || theirs.contains_key(peer) || !seat.trusts(*peer));
         if let Some(verdict) = verdict(&seat.view, self.me.peer, ours, &theirs, complete) {
             self.obey(now, step, ours, verdict);
         }
@@ -95,8 +97,12 @@ impl Membership {
     /// Looks whether those who have committed the last step hold what we hold.
     pub(super) fn judge_finished(&mut self, now: Time) {
         let (Some((step, ours)), Some(seat)) = (self.finished, &self.seat) else { return };
-        let theirs: BTreeMap<PeerId, Digest> =
-            seat.finished.iter().filter(|(_, (at, _))| *at == step).map(|(peer, (_, digest))| (*peer, *digest)).collect();
+        let theirs: BTreeMap<PeerId, Digest> = seat
+            .finished
+            .iter()
+            .filter(|(_, (at, _))| *at == step)
+            .map(|(peer, (_, digest))| (*peer, *digest))
+            .collect();
         let is_done = |peer: &PeerId| theirs.contains_key(peer) || seat.gone.contains(peer) || !seat.trusts(*peer);
         let complete = seat.view.members().iter().all(|peer| *peer == self.me.peer || is_done(peer));
         if let Some(verdict) = verdict(&seat.view, self.me.peer, ours, &theirs, complete) {

@@ -26,7 +26,11 @@ impl Membership {
     pub(super) fn receive_finished(&mut self, now: Time, from: PeerId, peer: PeerId, step: u64, digest: Digest) {
         let me = self.me.peer;
         let Some(seat) = &mut self.seat else { return };
-        if peer == me || (peer != from && !seat.view.is_severed(me, peer)) || !seat.view.contains(peer) || seat.finished.insert(peer, (step, digest)).is_some() {
+        if peer == me
+            || (peer != from && !seat.view.is_severed(me, peer))
+            || !seat.view.contains(peer)
+            || seat.finished.insert(peer, (step, digest)).is_some()
+        {
             return;
         }
         let deaf: Vec<PeerId> = seat.severed_from(peer).filter(|other| *other != me).collect();

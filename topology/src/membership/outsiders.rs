@@ -42,9 +42,10 @@ impl Membership {
         if self.asking.is_some() {
             return self.meet_as_outsider(now, from, standing, hints.unwrap_or_default());
         }
-        let proven = self.seat.as_ref().is_some_and(|seat| {
-            chain.as_ref().is_some_and(|chain| leads(&*self.notary, &seat.view, chain, view))
-        });
+        let proven = self
+            .seat
+            .as_ref()
+            .is_some_and(|seat| chain.as_ref().is_some_and(|chain| leads(&*self.notary, &seat.view, chain, view)));
         let step = self.reached;
         let Some(seat) = &mut self.seat else { return };
         let known = seat.view.contains(from);

@@ -102,8 +102,7 @@ impl Question<'_> {
         };
         let mut reasons = self.reasons(&staying, &severed);
         let same_branch = self.candidates.iter().filter(|candidate| candidate.branch == self.view.branch);
-        let generation =
-            same_branch.map(|candidate| candidate.generation).fold(self.view.generation, Generation::max);
+        let generation = same_branch.map(|candidate| candidate.generation).fold(self.view.generation, Generation::max);
         let joiners = self.candidates.iter().map(|candidate| candidate.contact.peer);
         let mut view = self.view.succeed(staying.keys().copied().chain(joiners)).with_severed(severed);
         view.generation = generation.next();

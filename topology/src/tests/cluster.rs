@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::driver::{Fate, Invariants, Peer};
 use crate::plan::{Bucket, Wish};
 use crate::{
-    Config, Contact, Digest, Envelope, Event, Evidence, Input, Me, Membership, Notary, Output, PeerId, Progress, Record, RunId,
-    Time, Timer, ViewId,
+    Body, Config, Contact, Digest, Envelope, Event, Evidence, Generation, Input, Me, Membership, Notary, Output,
+    PeerId, Progress, Record, RunId, Time, Timer, ViewId,
 };
 
 pub(super) const RUN: RunId = RunId([7; 32]);
@@ -369,6 +369,21 @@ impl Cluster {
             self.fail(&format!("{to:?} took {input:?} for a violation: {violation}"));
         }
         self.drain(to);
+    }
+
+    /// `to` hears what `from` would never say by itself. Whether it takes that for a violation.
+    pub(super) fn say(&mut self, from: PeerId, to: PeerId, body: Body) -> bool {
+        let view = self.peers[&to].machine.view().expect("it is a member").clone();
+        self.say_of(from, to, (view.generation, view.id()), body)
+    }
+
+    /// As [`Self::say`], of another view.
+    pub(super) fn say_of(&mut self, from: PeerId, to: PeerId, of: (Generation, ViewId), body: Body) -> bool {
+        let (now, (generation, view)) = (self.now, of);
+        let envelope = Envelope { run: RUN, generation, view, body };
+        let refused = self.at(to).machine.handle(now, Input::Received { from, envelope }).is_err();
+        self.drain(to);
+        refused
     }
 
     fn note(&mut self, line: impl FnOnce() -> String) {

@@ -158,7 +158,8 @@ fn what_a_member_said_views_ago_evicts_nobody() {
             let members: Vec<PeerId> = (1..=joiner).map(peer).collect();
             cluster.run_until(|cluster| cluster.is_formed(&members));
         }
-        let standing = Standing { step: 1, branch: 0, parent: old.parent, forked: false, paused: true, recovering: false };
+        let standing =
+            Standing { step: 1, branch: 0, parent: old.parent, forked: false, paused: true, recovering: false };
         let (run, generation, view) = (RUN, old.generation, old.id());
         let envelope = Envelope { run, generation, view, body: Body::Hello(standing) };
         cluster.input(peer(1), Input::Received { from: peer(3), envelope });

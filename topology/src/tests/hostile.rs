@@ -185,7 +185,14 @@ fn some(rng: &mut Rng) -> Vec<PeerId> {
 fn joiner(rng: &mut Rng, name: PeerId) -> Joiner {
     let generation = Generation(number(rng));
     let state = (rng.below(2) == 0).then(|| (number(rng), lineage(rng)));
-    Joiner { contact: contact(name), incarnation: rng.below(2) as u64, step: number(rng), state, branch: rng.below(2) as u64, generation }
+    Joiner {
+        contact: contact(name),
+        incarnation: rng.below(2) as u64,
+        step: number(rng),
+        state,
+        branch: rng.below(2) as u64,
+        generation,
+    }
 }
 
 /// A proposal that may follow `view`.

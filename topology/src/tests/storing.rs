@@ -26,8 +26,14 @@ fn outputs(machine: &mut Membership) -> Vec<Output> {
 /// One of three members, back from its record, which it has stored.
 fn member() -> (Membership, View) {
     let view = View::found(RUN, peer(1)).succeed([1, 2, 3].map(peer));
-    let record =
-        Record { view: view.clone(), origin: None, certificate: None, root: crate::Root::default(), promised: None, accepted: None };
+    let record = Record {
+        view: view.clone(),
+        origin: None,
+        certificate: None,
+        root: crate::Root::default(),
+        promised: None,
+        accepted: None,
+    };
     let contacts = [1, 2].map(peer).map(contact).to_vec();
     let config = Config::default();
     let mut machine = Membership::recover(config, RUN, me(peer(3)), record, contacts, AT_0, Time::ZERO);
@@ -225,7 +231,8 @@ fn what_the_driver_says_of_the_view_before_does_not_count() {
     let (mut machine, view) = member();
     // It hears that the others go on, and then from them that it is in again.
     let next = view.succeed([1, 2].map(peer));
-    let standing = Standing { step: 9, branch: 0, parent: Some(view.id()), forked: false, paused: false, recovering: false };
+    let standing =
+        Standing { step: 9, branch: 0, parent: Some(view.id()), forked: false, paused: false, recovering: false };
     let body = Body::Outsider { standing, contacts: Vec::new(), chain: Vec::new() };
     let envelope = Envelope { run: RUN, generation: next.generation, view: next.id(), body };
     prepare(&mut machine, at(10), &view, 7, 1);
