@@ -195,7 +195,7 @@ impl Peer {
     }
 
     /// The last committed step; of a member that still loads the state, the last one whose result it keeps.
-    fn step(&self) -> u64 {
+    pub fn step(&self) -> u64 {
         self.steps.progress().step
     }
 

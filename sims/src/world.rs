@@ -120,6 +120,8 @@ pub(crate) struct World {
     replans: BTreeSet<Generation>,
     /// That of the highest generation.
     newest: Option<View>,
+    /// The step that it went on from.
+    newest_step: u64,
     completed: BTreeMap<Seat, Digest>,
     /// The views that they completed it in.
     final_views: BTreeSet<ViewId>,
@@ -216,6 +218,7 @@ impl World {
             parents: BTreeMap::new(),
             replans: BTreeSet::new(),
             newest: None,
+            newest_step: 0,
             completed: BTreeMap::new(),
             final_views: BTreeSet::new(),
             forked: false,

@@ -6,7 +6,7 @@
 pub enum Flaw {
     /// A proposer proposes anew although a value was accepted.
     IgnoresAccepted,
-    /// A proposal is decided as soon as its proposer has accepted it.
+    /// A proposal is decided as soon as its proposer has accepted it, and believed without proof.
     DecidesAlone,
     /// A member promises while its steps run.
     PromisesRunning,

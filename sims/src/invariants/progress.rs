@@ -34,7 +34,7 @@ impl Progressing {
     /// The longest that a healed run may stand still: until a side without quorum goes on by itself and the branches
     /// have met again, and what it takes to let in those that were lost most often.
     pub fn limit(config: &Config) -> Duration {
-        config.fork_after.unwrap_or_default() + config.max_stall * 20 + config.quarantine() * 8
+        config.fork_after.unwrap_or_default() + config.max_stall * 20 + config.quarantine() * 64
     }
 
     /// Somebody committed `step`; says whether nobody had before.

@@ -46,7 +46,8 @@ impl World {
             return true;
         }
         let in_the_run = || self.hosts.iter().filter(|host| host.is_in_the_run());
-        let holder = |step, digest| in_the_run().find(|host| host.disk.holds(step, digest)).map(Host::name);
+        let holds = |host: &&Host, step, digest| host.disk.holds(step, digest) && host.disk.has_usable(step);
+        let holder = |step, digest| in_the_run().find(|host| holds(host, step, digest)).map(Host::name);
         let newest = self.newest.as_ref().filter(|_| !self.damaged);
         newest.is_none_or(|newest| !self.invariants.stable_survives.is_held(newest.id(), holder))
     }

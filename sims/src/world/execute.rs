@@ -179,6 +179,7 @@ impl World {
         self.invariants.stable_survives.wrote(&record);
         if self.newest.as_ref().is_none_or(|newest| newest.generation < record.view.generation) {
             self.newest = Some(record.view.clone());
+            self.newest_step = record.origin.as_ref().map_or(0, |origin| origin.resume.step);
         }
         let forks = record.origin.as_ref().is_some_and(|origin| origin.reasons.contains(&Reason::Forked));
         self.parents.extend(record.view.parent.map(|parent| (record.view.id(), parent)));

@@ -294,13 +294,15 @@ impl World {
     fn holds_a_copy(&self, seat: Seat) -> bool {
         let host = &self.hosts[seat];
         let found = |record| checkpoints::found(&host.disk, (host.name(), &record), self.workload.ledger(), None).0;
-        host.disk.record().is_some_and(|record| found(record).is_some())
+        let state = host.disk.record().and_then(found);
+        state.is_some_and(|state| state.step >= self.newest_step)
     }
 
     /// Whether the run could go on from what this machine has.
     pub(super) fn has_a_copy(&self, seat: Seat) -> bool {
         let host = &self.hosts[seat];
-        let held = host.peer.as_ref().is_some_and(|peer| peer.has_state()) && host.disk.has_record();
+        let is_late = |peer: &Peer| peer.has_state() && peer.step() >= self.newest_step;
+        let held = host.peer.as_ref().is_some_and(is_late) && host.disk.has_record();
         host.is_in_the_run() && (held || self.holds_a_copy(seat))
     }
 

@@ -8,7 +8,6 @@ use super::World;
 use crate::host::Host;
 use crate::invariants::Progressing;
 use crate::network::Seat;
-use crate::peer::Peer;
 
 impl World {
     /// Looks whether the run stands still without a reason.
@@ -80,7 +79,7 @@ impl World {
         let complete = view.members().iter().all(|member| votes.contains(member));
         let holds = |host: &Host| {
             let counts = votes.contains(&host.name()) || (complete && host.disk.has_record());
-            counts && host.peer.as_ref().is_some_and(Peer::has_state)
+            counts && host.peer.as_ref().is_some_and(|peer| peer.has_state() && peer.step() >= self.newest_step)
         };
         // Who is on another branch first waits for those who were there with it.
         let led_here = |host: &&Host| {

@@ -7,6 +7,7 @@ use super::seat::{Recovering, Seat};
 use super::{Membership, Steps};
 use crate::certificate::{Certificate, Chain, Succession};
 use crate::error::Violation;
+use crate::flaw::Flaw;
 use crate::id::PeerId;
 use crate::interface::{CatchUp, Event, Resumption};
 use crate::lineage::Root;
@@ -52,7 +53,9 @@ impl Membership {
                     if fork.is_none() || *fork != seat.acceptor.promised || self.asking.is_some() || !is_due {
                         return Ok(());
                     }
-                } else if !certificate.as_ref().is_some_and(|it| it.proves(&*self.notary, &seat.view, proposal)) {
+                } else if !certificate.as_ref().is_some_and(|it| it.proves(&*self.notary, &seat.view, proposal))
+                    && !self.is_flawed(Flaw::DecidesAlone)
+                {
                     return Err(Violation::Uncertified);
                 }
                 if view.contains(me) && self.steps == Steps::Held {

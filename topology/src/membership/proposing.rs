@@ -308,7 +308,9 @@ impl Membership {
             (false, true) => Vec::new(),
             (false, false) => self.candidates(now).cloned().collect(),
         };
+        // What is behind that from which our view goes on loses what others may have kept since: that takes a user's word.
         let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
+        let holders = holders.filter(|((step, _), _)| *step >= seat.least());
         let donor = holders.max().map(|(_, peer)| peer).filter(|_| bereft);
         let ours = seat.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::LinkFailed);
         let question = Question {
