@@ -272,11 +272,13 @@ impl Membership {
             && (complete || self.is_paused_for(now, seat, self.config.fork_after))
     }
 
-    /// Whether what our view goes on from is still to be waited for, although there is an older state. Who came back from a
-    /// record has waited for it already.
+    /// Whether what our view goes on from is still to be waited for, although there is an older state. Among those who came back
+    /// from records it is on another's disk, and to go back behind it undoes what was committed: they wait as a fork would.
     fn is_behind(&self, now: Time, seat: &Seat, decree: &Decree) -> bool {
         let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
-        let waited = seat.recovering.is_some() || self.is_paused_for(now, seat, Some(self.config.max_stall));
+        let all_came_back = decree.promises.values().all(|promised| promised.recovering);
+        let limit = if all_came_back { self.config.fork_after } else { Some(self.config.max_stall) };
+        let waited = self.is_paused_for(now, seat, limit);
         !stateless && !waited && !seat.is_reached(decree) && !self.have_all_told(seat, decree)
     }
 
