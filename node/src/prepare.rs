@@ -390,7 +390,7 @@ fn fork(
     }
     let recovered = match &record {
         Some(record) => store.recover(Some(&record.root))?,
-        None => store.recover_newest(None)?,
+        None => store.recover(None)?,
     };
     // Its user wants it to go on, be it with what it had before.
     let Recovered { found, mut damaged } =
@@ -409,18 +409,15 @@ fn fork(
     Ok((Start::Fork { parent }, damaged))
 }
 
-/// Loads what a killed member goes on from: a stable checkpoint, if it has one. If what it has is damaged, others may hold
-/// the state.
+/// Loads what a killed member goes on from: its newest checkpoint. If what it has is damaged, others may hold the state.
 fn recover(
     store: &CheckpointStore,
     trainer: &mut Trainer,
     (me, kept): (PeerId, Kept),
     manifest: &Manifest,
 ) -> Result<(Start, Vec<CheckpointError>), NodeError> {
-    let (record, root) = (&kept.record, Some(&kept.record.root));
-    // Of one that was alone in its view, nobody can hold another state.
-    let is_alone = record.view.members().len() == 1;
-    let Recovered { found, damaged } = if is_alone { store.recover_newest(root)? } else { store.recover(root)? };
+    let record = &kept.record;
+    let Recovered { found, damaged } = store.recover(Some(&record.root))?;
     // The initial state can be computed, that of another run can't.
     let begins_anew = damaged.is_empty() && manifest.from.is_none() && record.can_begin_anew(me);
     let has_state = found.is_some() || begins_anew;

@@ -2,9 +2,9 @@
 //! while a node runs.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,8 @@ pub(crate) struct Saver {
 /// The event loop's end.
 pub(crate) struct Desk {
     tasks: SyncSender<Task>,
-    root: Arc<Mutex<Option<Root>>>,
+    /// For telling it what counts.
+    store: CheckpointStore,
     /// Checkpoints that are on disk, verified.
     pub(crate) saved: mpsc::Receiver<CheckpointInfo>,
 }
@@ -75,14 +76,13 @@ impl Saver {
         let (told, saved) = mpsc::channel(MAX_TOLD);
         let busy = Arc::new(AtomicBool::new(false));
         let (limit, place) = (stall + Duration::from_secs(state_bytes / SLOWEST_DISK), store.directory().to_owned());
-        let root = Arc::default();
-        let writer = Writer { store, contacts, busy: busy.clone(), root: Arc::clone(&root), told, observer };
+        let writer = Writer { store: store.clone(), contacts, busy: busy.clone(), told, observer };
         let thread = std::thread::Builder::new()
             .name("saver".into())
             .spawn(move || writer.run(&queue))
             .map_err(NodeError::Thread)?;
         let saver = Self { tasks: tasks.clone(), busy, thread, limit, place, step: 0, hangs: false };
-        Ok((saver, Desk { tasks, root, saved }))
+        Ok((saver, Desk { tasks, store, saved }))
     }
 
     /// Whether an earlier state is still on its way to the disk.
@@ -156,10 +156,9 @@ impl Desk {
     }
 
     /// From here on, checkpoints that `root` does not admit are not the run's: those that are there are put aside, and states
-    /// that are still to come are not saved.
+    /// that are still to come are not saved. If there is no room for that task, the next save does it.
     pub(crate) fn root_in(&self, root: Root) {
-        let before = lock(&self.root).replace(root);
-        if before != Some(root) {
+        if self.store.root_in(root) {
             self.ask(Task::PutAside);
         }
     }
@@ -171,17 +170,11 @@ impl Desk {
     }
 }
 
-fn lock(root: &Mutex<Option<Root>>) -> MutexGuard<'_, Option<Root>> {
-    // A value that is replaced whole is sound whoever panicked.
-    root.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The thread's own data.
 struct Writer {
     store: CheckpointStore,
     contacts: ContactsFile,
     busy: Arc<AtomicBool>,
-    root: Arc<Mutex<Option<Root>>>,
     told: mpsc::Sender<CheckpointInfo>,
     observer: Arc<dyn Observer>,
 }
@@ -193,7 +186,11 @@ impl Writer {
         for task in tasks {
             match task {
                 Task::Save(state) => {
-                    outcome = self.save(state);
+                    match self.save(state) {
+                        // It was on its way when its branch was left, and nobody misses it. The last one is another matter.
+                        Err(CheckpointError::OtherBranch { .. }) => {}
+                        saved => outcome = saved,
+                    }
                     self.busy.store(false, Ordering::Release);
                 }
                 Task::Keep(state, done) => {
@@ -215,20 +212,14 @@ impl Writer {
         outcome
     }
 
-    /// The member's record says the same, and a process that starts again goes by that: a list that can't be written is told
-    /// to those who look at the folder.
+    /// This process goes by the root, and one that starts again by its record: a list that can't be written is told to those who
+    /// look at the folder.
     fn put_aside(&self) {
-        if let Some(root) = *lock(&self.root) {
-            self.warn("checkpoints of a branch that was left can't be put aside", self.store.put_aside(&root));
-        }
+        self.warn("checkpoints of a branch that was left can't be put aside", self.store.put_aside());
     }
 
     fn save(&self, state: ReplicatedState) -> Result<(), CheckpointError> {
         let step = state.step;
-        if lock(&self.root).is_some_and(|root| !root.admits(step, state.lineage)) {
-            tracing::info!(step, "a state that was on its way when its branch was left is not saved");
-            return Ok(());
-        }
         // A full disk must not end the run: the user is told, and the next state is tried again.
         let saved = self.store.save(state);
         self.observer.report(&match &saved {
@@ -264,6 +255,8 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use starling_topology::{Ledger, Lineage, RunId};
 
     use super::*;
@@ -281,6 +274,37 @@ mod tests {
         let ledger = Ledger::new(1, 8, 8);
         let (parameters, moments, scalars) = (vec![1.0; 4].into(), Vec::new(), Vec::new());
         ReplicatedState { run: RunId([1; 32]), step, lineage: Lineage::NONE, parameters, moments, scalars, ledger }
+    }
+
+    struct Deaf;
+
+    impl Observer for Deaf {
+        fn report(&self, _report: &Report) {}
+    }
+
+    #[test]
+    fn a_last_state_that_the_record_does_not_admit_is_not_said_to_be_saved() {
+        let root = Root { step: 5, ..Root::default() };
+        for keeps in [false, true] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let store = CheckpointStore::open(folder.path(), 2).expect("a store");
+            let contacts = ContactsFile::new(folder.path(), RunId([1; 32]));
+            let patience = (Duration::from_secs(60), 0);
+            let (mut saver, desk) = Saver::start(store.clone(), contacts, Arc::new(Deaf), patience).expect("a thread");
+            desk.root_in(root);
+            // On its way when its branch was left.
+            saver.save(state(4));
+            saver.save(state(6));
+            let last = if keeps {
+                saver.keep(state(4));
+                None
+            } else {
+                Some(state(4))
+            };
+            let error = saver.finish(last).expect_err("it is of another branch").to_string();
+            assert!(error.contains("the state after step 4 is not of the branch"), "{error}");
+            assert_eq!(store.steps().expect("read"), [6]);
+        }
     }
 
     #[test]
@@ -310,10 +334,6 @@ mod tests {
 
     #[test]
     fn a_fast_disk_is_ready_for_the_next_state() {
-        struct Deaf;
-        impl Observer for Deaf {
-            fn report(&self, _report: &Report) {}
-        }
         let folder = tempfile::tempdir().expect("a folder");
         let store = CheckpointStore::open(folder.path(), 2).expect("a store");
         let contacts = ContactsFile::new(folder.path(), RunId([1; 32]));

@@ -148,6 +148,7 @@ impl Memory {
         observer.report(&Report::Asking { peers: contacts.iter().map(|contact| name(contact.peer)).collect() });
         let from_forks = self.kept.as_ref().is_some_and(|kept| kept.record.view.forked);
         let root = self.kept.as_ref().map(|kept| &kept.record.root);
+        root.into_iter().for_each(|root| _ = store.root_in(*root));
         let search = Search { manifest, secret, contacts, store, root, even_if_live: false, from_forks };
         let mut found = catch_up(search).await?;
         for (peer, answer) in &found.answers {

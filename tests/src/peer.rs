@@ -63,6 +63,12 @@ pub fn newest_stable(dir: &TempDir) -> Value {
     list.into_iter().rfind(|checkpoint| checkpoint["stable"] == true).expect("a stable checkpoint")
 }
 
+/// The newest checkpoint that a directory has of the branch that goes on.
+pub fn newest(dir: &TempDir) -> Value {
+    let (list, _) = checkpoints(dir, "ls");
+    list.into_iter().rfind(|checkpoint| checkpoint["put_aside"] == false).expect("a checkpoint")
+}
+
 /// What to put before a command, so that whatever happens to this process, the command's ends with it; `before` comes
 /// between the two.
 pub(crate) fn tied(before: impl IntoIterator<Item = String>) -> Vec<String> {

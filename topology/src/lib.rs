@@ -26,6 +26,7 @@ pub mod message;
 pub mod plan;
 pub mod proposal;
 pub mod record;
+pub mod retention;
 pub mod ring;
 pub mod slot;
 pub mod time;

@@ -28,10 +28,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use atomic_write_file::AtomicWriteFile;
 use signed::signatures_path;
-use starling_topology::{Digest, Lineage, RunId};
+use starling_topology::retention::{Folder, Held};
+use starling_topology::{Digest, Lineage, Root, RunId};
 use unsynced::Unsynced;
 
 use abandoned::ABANDONED;
@@ -53,6 +55,8 @@ pub struct CheckpointStore {
     directory: PathBuf,
     keep: usize,
     pins: Pins,
+    /// Which checkpoints are of the branch that goes on, once that is known.
+    root: Arc<Mutex<Option<Root>>>,
 }
 
 /// One checkpoint.
@@ -114,7 +118,7 @@ impl CheckpointStore {
     /// The store in `directory`, to read what is there: makes and removes nothing, so that it may be used while another
     /// process writes.
     pub fn reading(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), keep: usize::MAX, pins: Pins::default() }
+        Self { directory: directory.into(), keep: usize::MAX, pins: Pins::default(), root: Arc::default() }
     }
 
     /// Where the checkpoints are.
@@ -123,15 +127,18 @@ impl CheckpointStore {
     }
 
     /// Writes a checkpoint, reads it back, and only then removes those beyond the last `keep`, but never the last stable
-    /// one that is intact, and those that were [put aside](CheckpointStore::put_aside). Saving a state that is there already
+    /// one that is intact, and those of branches that were [left](CheckpointStore::root_in). Saving a state that is there already
     /// repairs it if it is damaged. Each of the state's vectors is given up as soon as it is written, before the disk has it
     /// for sure.
     ///
     /// # Errors
-    /// If the directory holds checkpoints of another run, a file cannot be written, or what was written does not read
-    /// back; older checkpoints are then untouched.
+    /// If the state is of a branch that was left, the directory holds checkpoints of another run, a file cannot be written, or
+    /// what was written does not read back; older checkpoints are then untouched.
     pub fn save(&self, state: ReplicatedState) -> Result<CheckpointInfo, CheckpointError> {
         let (run, step, lineage) = (state.run, state.step, state.lineage);
+        if self.has_left(&state) {
+            return Err(CheckpointError::OtherBranch { directory: self.directory.clone(), step });
+        }
         self.refuse_other_run(run)?;
         let mut chunks = Unsynced::in_store(self);
         // Why a chunk could not be stored: `Write` can only say that it could not.
@@ -390,48 +397,33 @@ impl CheckpointStore {
         }
     }
 
-    /// Removes all but the last checkpoints, and the chunks that none of the rest needs. `saved` is verified.
+    /// Removes what is [surplus](Folder::surplus), and the chunks that none of the rest needs. `saved` is verified.
     fn prune(&self, saved: &CheckpointInfo) -> Result<(), CheckpointError> {
-        let mut abandoned = self.abandoned()?;
+        let (mut abandoned, mut there, root) = (self.abandoned()?, self.intact()?, self.root());
         // The state that another branch gave us may be one that we had.
         abandoned.all.remove(&saved.id);
-        let mut kept = self.intact()?;
-        let is_abandoned = |(info, _): &mut (CheckpointInfo, SnapshotManifest)| abandoned.all.contains(&info.id);
-        let mut left: Vec<_> = kept.extract_if(.., is_abandoned).collect();
-        let is_kept = |(info, _): &mut (CheckpointInfo, SnapshotManifest)| abandoned.kept.contains(&info.id);
-        let mut aside: Vec<_> = left.extract_if(.., is_kept).collect();
-        // Until the branch that goes on has one that is stable.
-        if !kept.iter().any(|(info, _)| self.is_stable(info)) {
-            let newest = left.iter().rposition(|(info, _)| self.is_stable(info));
-            aside.extend(newest.map(|at| left.remove(at)));
-        }
-        // A step has one checkpoint: the one saved last.
-        let mut old: Vec<_> = kept.extract_if(.., |(info, _)| info.step == saved.step && info.id != saved.id).collect();
-        let surplus = kept.len().saturating_sub(self.keep);
-        old.extend(kept.drain(..surplus));
-        // The one just saved stays, even where later steps of an abandoned branch are there. So does a stable one, until
-        // a later one that is stable turns out to be intact.
-        let is_stable = |(info, _): &&(CheckpointInfo, SnapshotManifest)| self.is_stable(info);
-        let stable: Vec<_> = kept.iter().chain(&old).filter(is_stable).cloned().collect();
-        let is_superseded = |step: u64| {
-            let mut later = stable.iter().filter(|(info, _)| info.step > step);
-            later.any(|(info, manifest)| self.check_bytes(manifest, &info.path).is_ok())
+        let held: Vec<Held> = there.iter().map(|(info, _)| self.held_as(info)).collect();
+        let places = |names: &BTreeSet<Digest>| -> BTreeSet<usize> {
+            (0..there.len()).filter(|at| names.contains(&there[*at].0.id)).collect()
         };
-        let is_needed = |(info, _): &mut (CheckpointInfo, SnapshotManifest)| {
-            info.id == saved.id || (self.is_stable(info) && !is_superseded(info.step))
-        };
-        kept.extend(old.extract_if(.., is_needed));
+        let (left, kept) = (places(&abandoned.all), places(&abandoned.kept));
+        let Some(at) = there.iter().position(|(info, _)| info.id == saved.id) else { return Ok(()) };
+        let (keep, root) = (self.keep, root.as_ref());
+        let folder = Folder { all: &held, saved: at, left: &left, kept: &kept, root, keep };
+        let is_intact = |at: usize| self.check_bytes(&there[at].1, &there[at].0.path).is_ok();
+        let mut gone = folder.surplus(is_intact);
         let pins = self.pins.lock();
-        kept.extend(old.extract_if(.., |(info, _)| info.step != saved.step && pins.has(info.id)));
-        for (info, _) in old.iter().chain(&left) {
+        gone.retain(|at| left.contains(at) || there[*at].0.step == saved.step || !pins.has(there[*at].0.id));
+        for (info, _) in gone.iter().map(|at| &there[*at]) {
             remove(&signatures_path(&info.path))?;
             remove(&info.path)?;
             abandoned.all.remove(&info.id);
         }
         drop(pins);
+        gone.iter().rev().for_each(|at| drop(there.remove(*at)));
         self.write_abandoned(&abandoned)?;
         let needed: BTreeSet<String> =
-            kept.iter().chain(&aside).flat_map(|(_, manifest)| manifest.chunks.iter().map(Digest::to_string)).collect();
+            there.iter().flat_map(|(_, manifest)| manifest.chunks.iter().map(Digest::to_string)).collect();
         let chunks = self.chunks();
         for name in names(&chunks)? {
             if parse_digest(&name).is_some() && !needed.contains(&name) {

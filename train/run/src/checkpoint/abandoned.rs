@@ -1,16 +1,19 @@
 //! Checkpoints of a branch that this member left. A run that starts again must not continue from them, while the others
 //! continue from the branch that went on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::{MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use starling_topology::retention::{Held, lost};
 use starling_topology::{Digest, Root};
 
-use super::{CheckpointError, CheckpointInfo, CheckpointStore, remove, write_atomically};
+use super::{CheckpointError, CheckpointStore, remove, write_atomically};
 use crate::snapshot::parse_digest;
+use crate::state::ReplicatedState;
 
 /// The file with the names of abandoned checkpoints.
 pub(super) const ABANDONED: &str = "abandoned.json";
@@ -36,26 +39,47 @@ pub(super) struct Abandoned {
 }
 
 impl CheckpointStore {
-    /// Puts aside all checkpoints that `root` does not admit: they are of a branch that this member has left. They are not
-    /// loaded any more unless asked for by step, and go when the next one has been saved, but for the newest stable one of
-    /// each branch that this one does not continue. On disk before it returns.
+    /// From here on, in this store and its clones, only checkpoints that `root` admits are of the branch that goes on: the others
+    /// are not loaded any more unless asked for by step, and go when the next one has been saved, but for those that
+    /// [stay](starling_topology::retention). False if it knew that.
+    pub fn root_in(&self, root: Root) -> bool {
+        self.lock_root().replace(root) != Some(root)
+    }
+
+    /// Whether the state is of a branch that was left, as far as this store knows.
+    pub fn has_left(&self, state: &ReplicatedState) -> bool {
+        self.root().is_some_and(|root| !root.admits(state.step, state.lineage))
+    }
+
+    /// Lists what the root does not admit, for those who read the directory without it. On disk before it returns. Whatever comes
+    /// of it, this process goes by the root.
     ///
     /// # Errors
     /// If the directory cannot be read or written.
-    pub fn put_aside(&self, root: &Root) -> Result<(), CheckpointError> {
-        let before = self.listed().unwrap_or_default();
-        let mut left = self.intact()?;
-        left.retain(|(info, _)| !root.admits(info.step, info.lineage));
-        let all: BTreeSet<Digest> = left.iter().map(|(info, _)| info.id).collect();
-        let in_fork = |info: &CheckpointInfo| self.signed(info).is_some_and(|signed| signed.view.forked);
-        let is_undone =
-            |info: &CheckpointInfo| info.lineage.branch != root.branch || info.step > root.step || in_fork(info);
-        // By ascending step.
-        let undone = left.iter().map(|(info, _)| info).filter(|info| is_undone(info) && self.is_stable(info));
-        let newest: BTreeMap<u64, Digest> = undone.map(|info| (info.lineage.branch, info.id)).collect();
-        let kept = before.kept.intersection(&all).copied().chain(newest.into_values()).collect();
-        let after = Abandoned { all, kept };
-        if after == before { Ok(()) } else { self.write_abandoned(&after) }
+    pub fn put_aside(&self) -> Result<(), CheckpointError> {
+        let after = self.abandoned()?;
+        if self.listed().is_ok_and(|before| before == after) { Ok(()) } else { self.write_abandoned(&after) }
+    }
+
+    /// What [`Self::root_in`] was told last.
+    pub(super) fn root(&self) -> Option<Root> {
+        *self.lock_root()
+    }
+
+    fn lock_root(&self) -> MutexGuard<'_, Option<Root>> {
+        // A value that is replaced whole is sound whoever panicked.
+        self.root.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What `root` does not admit, given what is in the list.
+    fn left_by(&self, root: &Root, listed: &Abandoned) -> Result<Abandoned, CheckpointError> {
+        let there = self.intact()?;
+        let held: Vec<Held> = there.iter().map(|(info, _)| self.held_as(info)).collect();
+        let left = (0..held.len()).filter(|at| !root.admits(held[*at].step, held[*at].lineage)).collect();
+        let name = |at: &usize| there[*at].0.id;
+        let (lost, all) = (lost(&held, &left, root), left.iter().map(name).collect::<BTreeSet<_>>());
+        let kept = listed.kept.intersection(&all).copied().chain(lost.iter().map(name)).collect();
+        Ok(Abandoned { all, kept })
     }
 
     /// Whether the checkpoint with this name is of a branch that was left.
@@ -66,17 +90,18 @@ impl CheckpointStore {
         Ok(self.abandoned()?.all.contains(&id))
     }
 
-    /// The abandoned checkpoints. Where the list is damaged, any of them may be one, so all are: others may hold the state, and
-    /// what they give replaces the list.
+    /// The abandoned checkpoints: by the root, if that is known, else by the list. Where the list is damaged, any of them may be
+    /// one, so all are: others may hold the state, and what they give replaces the list.
     pub(super) fn abandoned(&self) -> Result<Abandoned, CheckpointError> {
-        match self.listed() {
+        let listed = match self.listed() {
             Err(CheckpointError::Malformed { .. }) => {
                 let all = self.scan()?.into_iter().map(|(_, id, _)| id).collect();
                 let stable = self.intact()?.into_iter().filter(|(info, _)| self.is_stable(info));
-                Ok(Abandoned { all, kept: stable.map(|(info, _)| info.id).collect() })
+                Abandoned { all, kept: stable.map(|(info, _)| info.id).collect() }
             }
-            listed => listed,
-        }
+            listed => listed?,
+        };
+        self.root().map_or_else(|| Ok(listed.clone()), |root| self.left_by(&root, &listed))
     }
 
     /// What is in the list.

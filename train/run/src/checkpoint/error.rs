@@ -55,6 +55,17 @@ pub enum CheckpointError {
         /// The run that wants to save.
         ours: RunId,
     },
+    /// The state is of a branch that was left.
+    #[error(
+        "the state after step {step} is not of the branch that the member's record is of, so it is not saved in `{}`",
+        directory.display()
+    )]
+    OtherBranch {
+        /// The directory.
+        directory: PathBuf,
+        /// The state's step.
+        step: u64,
+    },
     /// A node removes checkpoints faster than they are read.
     #[error(
         "the checkpoints in `{}` are removed by the node that writes them before they are read; save less often \

@@ -1,5 +1,6 @@
 //! What a member goes on from whose process was killed.
 
+use std::cmp::Reverse;
 use std::path::PathBuf;
 
 use starling_topology::{Digest, Root};
@@ -18,52 +19,35 @@ pub struct Recovered {
 }
 
 impl CheckpointStore {
-    /// Reads the last stable checkpoint that is intact, because others hold it too; or else the last one that is intact.
+    /// Reads the last checkpoint that is intact, and of equal steps the one that a quorum has signed ([`Held::precedence`]).
     /// Every byte is hashed before it is looked at. What is damaged is passed over, and what `root`, which is in the member's
     /// record, does not admit; without a record, what was put aside.
     ///
     /// # Errors
     /// If the directory cannot be read.
     pub fn recover(&self, root: Option<&Root>) -> Result<Recovered, CheckpointError> {
-        self.recover_by(root, |info| self.is_stable(info))
-    }
-
-    /// As [`Self::recover`], but the last one that is intact, stable or not: for a member that was alone in its view, or left
-    /// in order, so that what it had saved is what the run had come to.
-    ///
-    /// # Errors
-    /// If the directory cannot be read.
-    pub fn recover_newest(&self, root: Option<&Root>) -> Result<Recovered, CheckpointError> {
-        self.recover_by(root, |_| false)
-    }
-
-    /// As [`Self::recover`], of whatever branch, also of one that was left: for a user who wants to go on from what there is.
-    ///
-    /// # Errors
-    /// If the directory cannot be read.
-    pub fn recover_whatever(&self) -> Result<Recovered, CheckpointError> {
-        let found = self.scan()?;
-        self.recover_of(found, None, |info| self.is_stable(info))
-    }
-
-    fn recover_by(
-        &self,
-        root: Option<&Root>,
-        comes_first: impl Fn(&CheckpointInfo) -> bool,
-    ) -> Result<Recovered, CheckpointError> {
         // The record is written before its member votes, the list some time later.
         let found = if root.is_some() { self.scan()? } else { self.usable()? };
         let unlisted = if root.is_some() { None } else { self.listed().err() };
-        let mut recovered = self.recover_of(found, root, comes_first)?;
+        let mut recovered = self.recover_of(found, root, |info| self.held_as(info).precedence())?;
         recovered.damaged.splice(0..0, unlisted);
         Ok(recovered)
     }
 
-    fn recover_of(
+    /// As [`Self::recover`], of whatever branch, also of one that was left: for a user who wants to go on from what there is. What
+    /// a quorum has signed comes first: a branch that has nothing of the kind was one machine's.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn recover_whatever(&self) -> Result<Recovered, CheckpointError> {
+        self.recover_of(self.scan()?, None, |info| Reverse((self.is_stable(info), info.step)))
+    }
+
+    fn recover_of<Order: Ord>(
         &self,
         found: Vec<(u64, Digest, PathBuf)>,
         root: Option<&Root>,
-        comes_first: impl Fn(&CheckpointInfo) -> bool,
+        order: impl Fn(&CheckpointInfo) -> Order,
     ) -> Result<Recovered, CheckpointError> {
         let (mut candidates, mut damaged) = (Vec::new(), Vec::new());
         for (step, id, path) in found.into_iter().rev() {
@@ -73,9 +57,8 @@ impl CheckpointStore {
                 Err(error) => damaged.push(error),
             }
         }
-        let is_first = |(info, _): &(CheckpointInfo, SnapshotManifest)| comes_first(info);
-        let (first, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_first);
-        for (info, manifest) in first.into_iter().chain(others) {
+        candidates.sort_by_cached_key(|(info, _): &(CheckpointInfo, SnapshotManifest)| order(info));
+        for (info, manifest) in candidates {
             match self.read_state(&manifest, &info.path) {
                 Ok(state) => return Ok(Recovered { found: Some((info.id, state)), damaged }),
                 Err(error) => damaged.push(error),

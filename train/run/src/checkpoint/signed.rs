@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use starling_topology::ledger::MAX_SHARES;
+use starling_topology::retention::{Forked, Held};
 use starling_topology::view::MAX_VIEW_BYTES;
 use starling_topology::{Head, PeerId, Proof, Root, Signature, View};
 
@@ -133,6 +134,13 @@ impl CheckpointStore {
 
     pub(super) fn is_stable(&self, checkpoint: &CheckpointInfo) -> bool {
         self.signed(checkpoint).is_some_and(|signed| signed.stable)
+    }
+
+    /// What decides whether it is gone on from, and whether it stays.
+    pub(super) fn held_as(&self, checkpoint: &CheckpointInfo) -> Held {
+        let signed = self.signed(checkpoint).filter(|signed| signed.stable);
+        let stable = signed.map(|signed| Forked(signed.view.forked));
+        Held { step: checkpoint.step, lineage: checkpoint.lineage, stable }
     }
 }
 

@@ -426,21 +426,36 @@ fn a_stable_checkpoint_is_not_replaced_by_another_of_its_step() {
     assert_eq!(store.newest_stable(None).expect("read"), Some(stable));
 }
 
-/// Of a member that went on after `step`, of the states of these tests, in a view of this generation.
+/// That of the states which views of this generation commit in these tests.
+fn lineage(generation: u64) -> Lineage {
+    Lineage { generation: Generation(generation), ..Lineage::NONE }
+}
+
+fn state_of(generation: u64, step: u64) -> ReplicatedState {
+    ReplicatedState { lineage: lineage(generation), ..state(step) }
+}
+
+/// Of a member that went on after `step`, of the first states of these tests, in a view of this generation.
 fn root(step: u64, generation: u64) -> Root {
     Root { step, generation: Generation(generation), ..Root::default() }
+}
+
+/// The member goes on in another view, and its process is gone.
+fn goes_on(store: CheckpointStore, root: Root) -> CheckpointStore {
+    store.root_in(root);
+    store.put_aside().expect("listed");
+    CheckpointStore { root: Arc::default(), ..store }
 }
 
 #[test]
 fn what_was_put_aside_is_passed_over_and_goes_with_the_next_save() {
     let (_directory, store) = store(5);
-    store.put_aside(&root(0, 1)).expect("nothing to put aside");
-    assert_eq!(names(&store.directory).expect("read"), ["chunks"]);
+    let store = goes_on(store, root(0, 1));
+    assert_eq!(names(&store.directory).expect("read"), ["chunks"], "nothing to put aside");
     for step in [4, 9] {
         store.save(state(step)).expect("saved");
     }
-    store.put_aside(&root(0, 1)).expect("listed");
-    let store = CheckpointStore::open(store.directory, 5).expect("opened again");
+    let store = goes_on(store, root(0, 1));
     assert_eq!((store.newest_stable(None).expect("read"), store.last_intact().expect("read")), (None, None));
     assert_eq!((store.steps().expect("read"), steps(&store)), (vec![], vec![4, 9]));
     assert!(matches!(store.load(None), Err(CheckpointError::NotFound { .. })));
@@ -455,7 +470,7 @@ fn what_was_put_aside_is_passed_over_and_goes_with_the_next_save() {
     assert_eq!(names(&store.directory).expect("read").len(), 2, "one manifest and the folder of chunks");
     assert_eq!(chunk_files(&store).len(), 1);
     // A state that both branches had is none of an abandoned branch.
-    store.put_aside(&root(0, 1)).expect("listed");
+    let store = goes_on(store, root(0, 1));
     store.save(state(7)).expect("saved");
     assert_eq!((store.last_intact().expect("read"), steps(&store)), (Some(7), vec![7]));
 }
@@ -467,29 +482,63 @@ fn the_others_are_put_aside_when_a_run_goes_on_from_an_earlier_one() {
     for step in [6, 8] {
         store.save(state(step)).expect("saved");
     }
-    store.put_aside(&root(4, 1)).expect("listed");
+    let store = goes_on(store, root(4, 1));
     assert_eq!((store.steps().expect("read"), steps(&store)), (vec![4], vec![4, 6, 8]));
-    store.save(state(5)).expect("saved");
+    store.save(state_of(1, 5)).expect("saved");
     assert_eq!(steps(&store), [4, 5]);
 }
 
 #[test]
-fn a_stable_checkpoint_stays_until_there_is_a_newer_one() {
-    let (_directory, store) = store(5);
-    save_stable(&store, 3);
-    save_stable(&store, 4);
-    // A joiner that was here before, and loads what the others have come to.
-    store.put_aside(&root(9, 2)).expect("listed");
-    let loaded = |step: u64| {
-        let lineage = Lineage { generation: Generation(2), ..Lineage::NONE };
-        ReplicatedState { lineage, ..state(step) }
+fn a_stable_checkpoint_stays_unless_it_led_to_what_goes_on() {
+    for led in [false, true] {
+        let (_directory, store) = store(5);
+        save_stable(&store, 3);
+        save_stable(&store, 4);
+        // A joiner that was here before, and loads what the others have come to: from there, or after they had lost it.
+        let root = Root { lineage: lineage(if led { 0 } else { 1 }), ..root(9, 2) };
+        let store = goes_on(store, root);
+        store.root_in(root);
+        let next = store.save(state_of(2, 10)).expect("saved");
+        assert_eq!((steps(&store), store.steps().expect("read")), (vec![4, 10], vec![10]));
+        let head = head(&next);
+        store.sign(&head, &members(), &[signature(1, &head), signature(2, &head)], verify).expect("signed");
+        store.save(state_of(2, 11)).expect("saved");
+        assert_eq!(steps(&store), if led { vec![10, 11] } else { vec![4, 10, 11] });
+    }
+}
+
+#[test]
+fn what_counts_is_known_without_the_list() {
+    let (_directory, store) = store(3);
+    // Of an attempt before this one.
+    for step in [13, 14] {
+        store.save(state(step)).expect("saved");
+    }
+    save_stable(&store, 15);
+    let [reads, writes] = [store.clone(), store];
+    // The disk is full, or has yet to come to that.
+    let in_the_way = writes.directory.join(ABANDONED);
+    fs::create_dir_all(&in_the_way).expect("made");
+    assert!(writes.root_in(root(0, 2)) && !writes.root_in(root(0, 2)));
+    writes.put_aside().expect_err("no list");
+    fs::remove_dir(&in_the_way).expect("removed");
+    assert_eq!(reads.newest_proof().expect("read"), None, "it is offered to nobody");
+    assert!(reads.steps().expect("read").is_empty());
+    let of_its_branch = |step: u64| {
+        let info = writes.save(state_of(2, step)).expect("saved");
+        let head = head(&info);
+        writes.sign(&head, &members(), &[signature(1, &head), signature(2, &head)], verify).expect("signed");
     };
-    let next = store.save(loaded(10)).expect("saved");
-    assert_eq!((steps(&store), store.steps().expect("read")), (vec![4, 10], vec![10]));
-    let head = head(&next);
-    store.sign(&head, &members(), &[signature(1, &head), signature(2, &head)], verify).expect("signed");
-    store.save(loaded(11)).expect("saved");
-    assert_eq!(steps(&store), [10, 11]);
+    of_its_branch(1);
+    writes.save(state_of(2, 2)).expect("saved");
+    assert_eq!(steps(&writes), [1, 2, 15]);
+    (3..=5).for_each(|step| drop(writes.save(state_of(2, step)).expect("saved")));
+    assert_eq!(steps(&writes), [1, 3, 4, 5, 15], "nothing of another branch supersedes the stable one");
+    assert_eq!(reads.newest_proof().expect("read").map(|proof| proof.head.step), Some(1));
+    let killed = CheckpointStore::reading(&writes.directory);
+    assert_eq!(killed.steps().expect("read"), [1, 3, 4, 5], "it is listed by now");
+    let error = writes.save(state(6)).expect_err("of the branch that was left");
+    assert!(matches!(error, CheckpointError::OtherBranch { step: 6, .. }), "{error}");
 }
 
 #[test]
@@ -498,12 +547,10 @@ fn a_stable_checkpoint_outlives_its_branch() {
     save_stable(&store, 6);
     let stable = save_stable(&store, 8);
     store.save(state(9)).expect("saved");
-    let of_next = |step: u64| {
-        let lineage = Lineage { generation: Generation(2), ..Lineage::NONE };
-        ReplicatedState { lineage, ..state(step) }
-    };
+    let of_next = |step: u64| state_of(2, step);
     for step in 5..=12 {
-        store.put_aside(&root(4, 2)).expect("listed");
+        store.root_in(root(4, 2));
+        store.put_aside().expect("listed");
         store.save(of_next(step)).expect("saved");
         let expected = if step == 8 { vec![8, 8] } else { BTreeSet::from([8, step]).into_iter().collect() };
         assert_eq!(steps(&store), expected, "the newest stable one beside that of the branch that goes on");
@@ -517,7 +564,7 @@ fn a_stable_checkpoint_outlives_its_branch() {
     assert_eq!(store.recover(Some(&root)).expect("read").found.map(|(_, state)| state.step), Some(12));
     // Left for a third branch, and caught up with: what goes on has it behind it, but does not descend from it.
     let third = Root { generation: Generation(3), step: 20, ..root };
-    store.put_aside(&third).expect("listed");
+    let store = goes_on(store, third);
     assert!(store.verify().expect("read").iter().any(|verdict| verdict.step == 8));
 }
 
@@ -531,7 +578,7 @@ fn damage(store: &CheckpointStore, info: &CheckpointInfo) {
 }
 
 #[test]
-fn a_member_recovers_from_the_last_stable_checkpoint_that_is_intact() {
+fn a_member_recovers_from_the_last_checkpoint_that_is_intact() {
     let (_directory, store) = store(9);
     let nothing = store.recover(None).expect("read");
     assert!(nothing.found.is_none() && nothing.damaged.is_empty());
@@ -542,15 +589,19 @@ fn a_member_recovers_from_the_last_stable_checkpoint_that_is_intact() {
         assert_eq!(recovered.damaged.len(), damaged, "{:?}", recovered.damaged);
         recovered.found.map(|(id, state)| (id, state.step))
     };
-    assert_eq!(recovered(0), Some((infos[1].id, 2)), "stable comes before newer");
-    damage(&store, &infos[1]);
-    assert_eq!(recovered(1), Some((infos[0].id, 1)));
-    fs::write(&infos[0].path, "no manifest").expect("written");
-    assert_eq!(recovered(2), Some((fourth.id, 4)));
+    assert_eq!(recovered(0), Some((fourth.id, 4)), "others may know that it is stable");
     damage(&store, &fourth);
-    assert_eq!(recovered(3), Some((third.id, 3)));
+    assert_eq!(recovered(1), Some((third.id, 3)));
     damage(&store, &third);
-    assert_eq!(recovered(4), None);
+    let other = ReplicatedState { scalars: vec![0.25], ..state(2) };
+    let other = store.save(other).expect("saved");
+    assert_eq!(recovered(2), Some((infos[1].id, 2)), "of equal steps what a quorum has signed");
+    damage(&store, &infos[1]);
+    assert_eq!(recovered(3), Some((other.id, 2)));
+    damage(&store, &other);
+    assert_eq!(recovered(4), Some((infos[0].id, 1)));
+    fs::write(&infos[0].path, "no manifest").expect("written");
+    assert_eq!(recovered(5), None);
     store.save(state(5)).expect("saved");
     let by_record = |root: Root| store.recover(Some(&root)).expect("read").found.map(|(_, state)| state.step);
     assert_eq!((by_record(Root::default()), by_record(root(0, 1))), (Some(5), None), "of the record's branch alone");
@@ -560,7 +611,7 @@ fn a_member_recovers_from_the_last_stable_checkpoint_that_is_intact() {
 fn a_list_of_abandoned_checkpoints_that_cannot_be_read_lets_nothing_be_used() {
     let (_directory, store) = store(5);
     store.save(state(4)).expect("saved");
-    store.put_aside(&root(0, 1)).expect("listed");
+    let store = goes_on(store, root(0, 1));
     let path = store.directory.join(ABANDONED);
     let intact = fs::read_to_string(&path).expect("read");
     for damaged in
