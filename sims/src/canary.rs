@@ -36,6 +36,8 @@ pub enum Sabotage {
     ClaimsInitialState,
     /// Comes back with the state of another attempt, and says that it is of this one's lineage.
     MistakesLineage,
+    /// Comes back with the newest checkpoint that it knows to be stable, although it has signed a newer one.
+    PrefersStable,
     /// Deletes older checkpoints before it has read the new one back.
     DeletesLastCheckpoint,
     /// Takes the samples of those who are lost for done.
@@ -85,6 +87,7 @@ pub const PLANTS: &[Plant] = &[
     plant(Sabotage::TrustsItsDisk, Scenario::Disk, &["verified_checkpoints"]),
     plant(Sabotage::RevivesAbandoned, Scenario::Churn, &["own_branch"]),
     plant(Sabotage::ClaimsInitialState, Scenario::Outage, &["stable_survives"]),
+    plant(Sabotage::PrefersStable, Scenario::Outage, &["stable_survives"]),
     plant(Sabotage::MistakesLineage, Scenario::Crash, &["bitwise_agreement"]),
     plant(Sabotage::DeletesLastCheckpoint, Scenario::Disk, &["last_checkpoint"]),
     plant(Sabotage::DropsReturned, Scenario::Crash, &["every_sample_once"]),

@@ -1,16 +1,20 @@
 //! How a peer keeps checkpoints: what `starling-run`'s store does, over a simulated disk.
 
+use std::collections::BTreeSet;
+
 use starling_topology::ledger::Ledger;
+use starling_topology::retention::{self, Folder, Forked, Held};
 use starling_topology::{Digest, Generation, Lineage, PeerId, Record, Root};
 
 use crate::canary::Sabotage;
-use crate::disk::{Disk, Refused, Saved};
+use crate::disk::{Disk, Name, Refused, Saved};
 use crate::state::State;
 
 /// Checkpoints that are kept.
 pub const KEPT: usize = 2;
 
-/// Writes the checkpoint of `state` and, once it reads back well, deletes what is not needed any more.
+/// Writes the checkpoint of `state` and, once it reads back well, deletes what is not needed any more. Its name for those who
+/// sign it, if it is there then.
 ///
 /// # Errors
 /// [`Refused`] if the disk does not take it: nothing has changed then.
@@ -20,10 +24,9 @@ pub fn save(
     state: &State,
     rotten: bool,
     sabotage: Option<Sabotage>,
-) -> Result<(), Refused> {
-    let is_admitted = |state: &State| root.admits(state.step, state.lineage);
-    if !is_admitted(state) {
-        return Ok(()); // Of a branch that was left.
+) -> Result<Option<Digest>, Refused> {
+    if !root.admits(state.step, state.lineage) {
+        return Ok(None); // Of a branch that was left.
     }
     let mut bytes = state.encode();
     if rotten && let Some(byte) = bytes.last_mut() {
@@ -32,42 +35,67 @@ pub fn save(
     let trusts = sabotage == Some(Sabotage::DeletesLastCheckpoint);
     let file = Saved::new(bytes);
     if !trusts && !file.is_good() {
-        return Ok(()); // Read back before it gets its name, so it replaces nothing.
+        return Ok(None); // Read back before it gets its name, so it replaces nothing.
     }
-    disk.write_checkpoint(state.step, file)?;
+    let (name, manifest) = ((state.step, state.lineage), file.manifest());
+    disk.write_checkpoint(name, file)?;
     if trusts {
-        let older: Vec<u64> = disk.checkpoints().keys().copied().filter(|step| *step != state.step).collect();
-        older.into_iter().for_each(|step| disk.delete_checkpoint(step));
-        return Ok(());
+        let older: Vec<Name> = disk.checkpoints().keys().copied().filter(|other| *other != name).collect();
+        older.into_iter().for_each(|other| disk.delete_checkpoint(other));
+    } else {
+        tidy(disk, &root, name);
     }
-    let is_left = |saved: &Saved| State::decode(saved.bytes(), false).is_none_or(|state| !is_admitted(&state));
-    let left: Vec<u64> = disk.checkpoints().iter().filter(|(_, saved)| is_left(saved)).map(|(step, _)| *step).collect();
-    left.into_iter().for_each(|step| disk.delete_checkpoint(step));
-    while disk.checkpoints().len() > KEPT {
-        // An older one may be verified last: it is the only one that is known to be good.
-        let Some(oldest) = disk.checkpoints().keys().copied().find(|step| *step != state.step) else { break };
-        disk.delete_checkpoint(oldest);
-    }
-    Ok(())
+    Ok(Some(manifest))
 }
 
-/// Leaves on a disk what an earlier attempt at the same run had saved: all settings are equal, and its steps are higher.
+/// What is known of a file without reading it.
+fn held((step, lineage): Name, saved: &Saved) -> Held {
+    Held { step, lineage, stable: saved.stable() }
+}
+
+fn tidy(disk: &mut Disk, root: &Root, saved: Name) {
+    let names: Vec<Name> = disk.checkpoints().keys().copied().collect();
+    let all: Vec<Held> = disk.checkpoints().iter().map(|(name, saved)| held(*name, saved)).collect();
+    let left: BTreeSet<usize> = (0..all.len()).filter(|at| !root.admits(all[*at].step, all[*at].lineage)).collect();
+    let known = left.iter().copied().filter(|at| disk.kept().contains(&names[*at]));
+    let kept: BTreeSet<usize> = known.chain(retention::lost(&all, &left, root)).collect();
+    disk.keep(kept.iter().map(|at| names[*at]).collect());
+    let Some(saved) = names.iter().position(|name| *name == saved) else { return };
+    let folder = Folder { all: &all, saved, left: &left, kept: &kept, root: Some(root), keep: KEPT };
+    let gone = folder.surplus(|at| disk.checkpoints().get(&names[at]).is_some_and(Saved::is_good));
+    gone.into_iter().for_each(|at| disk.delete_checkpoint(names[at]));
+}
+
+/// Leaves on a disk what an earlier attempt at the same run had saved: all settings are equal, and its steps are higher. Its
+/// members had signed the last one.
 pub fn leave_from_earlier_attempt(disk: &mut Disk, initial: &Ledger, steps: u64) {
     let lineage = Lineage { branch: u64::MAX, generation: Generation(7), ..Lineage::NONE };
     for step in [steps / 2, steps].into_iter().filter(|step| *step > 0) {
         let state = State { step, lineage, digest: Digest([0xee; 32]), ..State::initial(initial.clone()) };
-        let _ = disk.write_checkpoint(step, Saved::new(state.encode()));
+        let signers = BTreeSet::from([PeerId([0xee; 32])]);
+        let _ = disk.write_checkpoint((step, lineage), Saved::new(state.encode()).signed_by(signers, Forked(false)));
     }
 }
 
-/// The newest checkpoint that is good and that `admits` takes, with the file it is from. `verify` is switched off only to see
-/// that this is missed.
-fn newest(disk: &Disk, admits: impl Fn(&State) -> bool, verify: bool) -> Option<(State, Saved)> {
-    let good = |saved: &Saved| State::decode(saved.bytes(), verify).map(|state| (state, saved.clone()));
-    disk.checkpoints().values().rev().filter_map(good).find(|(state, _)| admits(state))
+/// The checkpoint to go on from, of the good ones that `admits` takes, with the file it is from. `verify` is switched off only to
+/// see that this is missed.
+fn first(
+    disk: &Disk,
+    admits: impl Fn(&State) -> bool,
+    verify: bool,
+    sabotage: Option<Sabotage>,
+) -> Option<(State, Saved)> {
+    let good = |(name, saved): (&Name, &Saved)| {
+        let state = State::decode(saved.bytes(), verify).filter(|state| admits(state))?;
+        Some((held(*name, saved), state, saved.clone()))
+    };
+    let good = disk.checkpoints().iter().filter_map(good);
+    let prefers_stable = sabotage == Some(Sabotage::PrefersStable);
+    let order = |held: &Held| (prefers_stable && held.stable.is_none(), held.precedence());
+    good.min_by_key(|(held, ..)| order(held)).map(|(_, state, saved)| (state, saved))
 }
 
-/// The state that the process of `me` finds when it starts with `record`: the newest checkpoint, else that before the first
+/// The state that the process of `me` finds when it starts with `record`: the best checkpoint, else that before the first
 /// step, if the record says that it counts.
 pub fn found(
     disk: &Disk,
@@ -77,8 +105,7 @@ pub fn found(
 ) -> (Option<State>, Option<Saved>) {
     let revives = sabotage == Some(Sabotage::RevivesAbandoned);
     let admits = |state: &State| revives || record.root.admits(state.step, state.lineage);
-    let newest = newest(disk, admits, sabotage != Some(Sabotage::TrustsItsDisk));
-    if let Some((state, saved)) = newest {
+    if let Some((state, saved)) = first(disk, admits, sabotage != Some(Sabotage::TrustsItsDisk), sabotage) {
         return (Some(state), Some(saved));
     }
     let begins = record.can_begin_anew(me) || sabotage == Some(Sabotage::ClaimsInitialState);
@@ -88,7 +115,7 @@ pub fn found(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use starling_topology::{RunId, View};
+    use starling_topology::{Head, Proof, RunId, View};
 
     const ME: PeerId = PeerId([1; 32]);
 
@@ -97,16 +124,37 @@ mod tests {
         State { step, lineage, ..State::initial(Ledger::new(1, 9, 3)) }
     }
 
+    fn steps(disk: &Disk) -> Vec<u64> {
+        disk.checkpoints().keys().map(|(step, _)| *step).collect()
+    }
+
     #[test]
     fn the_newest_good_ones_stay() {
         let mut disk = Disk::default();
         let mut keep = |step, rotten| save(&mut disk, Root::default(), &state(step, 1), rotten, None);
         for step in [3, 6, 9] {
-            assert_eq!(keep(step, false), Ok(()));
+            assert!(keep(step, false).is_ok_and(|name| name.is_some()));
         }
-        assert_eq!(keep(12, true), Ok(()));
-        assert_eq!(disk.checkpoints().keys().copied().collect::<Vec<_>>(), [6, 9], "a bad one pushes none out");
-        assert_eq!(newest(&disk, |_| true, true).map(|(state, _)| state.step), Some(9));
+        assert_eq!(keep(12, true), Ok(None));
+        assert_eq!(steps(&disk), [6, 9], "a bad one pushes none out");
+        assert_eq!(first(&disk, |_| true, true, None).map(|(state, _)| state.step), Some(9));
+    }
+
+    #[test]
+    fn what_a_quorum_has_signed_stays_and_is_not_gone_back_to() {
+        let mut disk = Disk::default();
+        let view = View::found(RunId([7; 32]), ME);
+        for step in [3, 6, 9, 12] {
+            let manifest = save(&mut disk, Root::default(), &state(step, 1), false, None).expect("there is room");
+            let (manifest, digest) = (manifest.expect("it is good"), state(step, 1).digest);
+            let head = Head { run: RunId([7; 32]), step, view: view.id(), digest, manifest };
+            if step == 3 {
+                disk.sign(&Proof { head, view: view.clone(), signatures: vec![(ME, [0; 64])] });
+            }
+        }
+        assert_eq!(steps(&disk), [3, 9, 12]);
+        let found = |sabotage| first(&disk, |_| true, true, sabotage).map(|(state, _)| state.step);
+        assert_eq!((found(None), found(Some(Sabotage::PrefersStable))), (Some(12), Some(3)));
     }
 
     #[test]
@@ -123,7 +171,7 @@ mod tests {
         assert_eq!(found(&disk, root), Some(state(3, 1)));
         let anew = Root { generation: Generation(2), ..root };
         assert_eq!((found(&disk, anew), disk.checkpoints().len()), (Some(State::initial(ledger())), 1));
-        save(&mut disk, anew, &state(4, 1), false, None).expect("it is left out");
+        assert_eq!(save(&mut disk, anew, &state(4, 1), false, None), Ok(None), "it is left out");
         save(&mut disk, anew, &state(2, 2), false, None).expect("there is room");
         assert_eq!((found(&disk, anew), disk.checkpoints().len()), (Some(state(2, 2)), 1));
     }

@@ -1,10 +1,11 @@
 //! A simulated disk: it loses what was not synced, tears it, flips bits, and fills up.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use starling_topology::{Digest, PeerId, Record, Slot, slot};
+use starling_topology::retention::Forked;
+use starling_topology::{Digest, Lineage, PeerId, Proof, Record, Slot, slot};
 
 use crate::rng::Rng;
 use crate::state::State;
@@ -16,11 +17,16 @@ use crate::state::State;
 pub struct Disk {
     /// The agreement record's file: it has its full size from the first record on.
     slots: Option<[Recorded; 2]>,
-    checkpoints: BTreeMap<u64, Saved>,
+    checkpoints: BTreeMap<Name, Saved>,
+    /// Those of branches that were left, and stay all the same.
+    kept: BTreeSet<Name>,
     full: bool,
     read_only: bool,
     hangs: bool,
 }
+
+/// What a checkpoint is of: a state, by its step and its lineage.
+pub type Name = (u64, Lineage);
 
 /// One slot of the agreement record's file. It is written much more often than it is looked at, so its bytes are made when
 /// somebody does.
@@ -61,12 +67,29 @@ pub struct Saved {
     bytes: Vec<u8>,
     /// Whether it reads back well, once somebody has looked.
     good: OnceCell<bool>,
+    /// Who vouches for it, if that is a quorum, and whether those were in a fork.
+    signed: Option<(Forked, BTreeSet<PeerId>)>,
 }
 
 impl Saved {
     /// A file with these bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self { bytes, good: OnceCell::new() }
+        Self { bytes, good: OnceCell::new(), signed: None }
+    }
+
+    /// The same, signed by a quorum.
+    pub fn signed_by(self, signers: BTreeSet<PeerId>, forked: Forked) -> Self {
+        Self { signed: Some((forked, signers)), ..self }
+    }
+
+    /// Whether a quorum vouches for it.
+    pub fn stable(&self) -> Option<Forked> {
+        self.signed.as_ref().map(|(forked, _)| *forked)
+    }
+
+    /// Its name for those who sign it.
+    pub fn manifest(&self) -> Digest {
+        Digest(*blake3::hash(&self.bytes).as_bytes())
     }
 
     /// What is in it.
@@ -172,39 +195,67 @@ impl Disk {
         }
     }
 
-    /// The checkpoints by step.
-    pub fn checkpoints(&self) -> &BTreeMap<u64, Saved> {
+    /// The checkpoints by what they are of.
+    pub fn checkpoints(&self) -> &BTreeMap<Name, Saved> {
         &self.checkpoints
+    }
+
+    /// Those that stay although they are of branches that were left.
+    pub fn kept(&self) -> &BTreeSet<Name> {
+        &self.kept
+    }
+
+    /// The good ones of this step.
+    fn good(&self, step: u64) -> impl Iterator<Item = State> {
+        let of_step = self.checkpoints.iter().filter(move |((at, _), _)| *at == step);
+        of_step.filter_map(|(_, saved)| State::decode(saved.bytes(), true))
     }
 
     /// Whether there is a good checkpoint of this state, of whatever branch.
     pub fn holds(&self, step: u64, digest: Digest) -> bool {
-        let saved = self.checkpoints.get(&step);
-        saved.and_then(|saved| State::decode(saved.bytes(), true)).is_some_and(|state| state.digest == digest)
+        self.good(step).any(|state| state.digest == digest)
     }
 
     /// Whether there is a good checkpoint of this step to go on from.
     pub fn has_usable(&self, step: u64) -> bool {
-        let state = self.checkpoints.get(&step).and_then(|saved| State::decode(saved.bytes(), true));
         let root = self.record().map(|record| record.root);
-        state.zip(root).is_some_and(|(state, root)| root.admits(state.step, state.lineage))
+        root.is_some_and(|root| self.good(step).any(|state| root.admits(state.step, state.lineage)))
     }
 
-    /// Adds the checkpoint of `step`, synced.
+    /// Adds a checkpoint, synced. Who has signed it before has signed it now.
     ///
     /// # Errors
     /// [`Refused`] if it does not take it.
-    pub fn write_checkpoint(&mut self, step: u64, file: Saved) -> Result<(), Refused> {
+    pub fn write_checkpoint(&mut self, name: Name, file: Saved) -> Result<(), Refused> {
         if self.full || self.read_only {
             return Err(Refused);
         }
-        self.checkpoints.insert(step, file);
+        let signed = self.checkpoints.remove(&name).and_then(|before| before.signed);
+        self.checkpoints.insert(name, Saved { signed: file.signed.or(signed), ..file });
         Ok(())
     }
 
-    /// Deletes the checkpoint of `step`.
-    pub fn delete_checkpoint(&mut self, step: u64) {
-        self.checkpoints.remove(&step);
+    /// Deletes a checkpoint.
+    pub fn delete_checkpoint(&mut self, name: Name) {
+        self.checkpoints.remove(&name);
+        self.kept.remove(&name);
+    }
+
+    /// Has these stay.
+    pub fn keep(&mut self, names: BTreeSet<Name>) {
+        self.kept = names;
+    }
+
+    /// Writes beside a checkpoint that a quorum vouches for it, if it is still there and there is room.
+    pub fn sign(&mut self, proof: &Proof) {
+        if self.full || self.read_only || self.hangs {
+            return;
+        }
+        let (head, forked) = (&proof.head, Forked(proof.view.forked));
+        let mut of_step = self.checkpoints.iter_mut().filter(|((at, _), _)| *at == head.step).map(|(_, saved)| saved);
+        if let Some(saved) = of_step.find(|saved| saved.manifest() == head.manifest) {
+            saved.signed = Some((forked, proof.signatures.iter().map(|(peer, _)| *peer).collect()));
+        }
     }
 
     /// Nothing is left.
@@ -215,9 +266,9 @@ impl Disk {
 
     /// Flips one bit of one file; says which one, if there is any.
     pub fn flip(&mut self, rng: &mut Rng) -> Option<String> {
-        let steps: Vec<u64> = self.checkpoints.keys().copied().collect();
+        let names: Vec<Name> = self.checkpoints.keys().copied().collect();
         if let Some(slots) = &mut self.slots
-            && (steps.is_empty() || rng.one_in(3))
+            && (names.is_empty() || rng.one_in(3))
         {
             let at = usize::from(rng.one_in(2));
             let mut bytes = slots[at].bytes();
@@ -225,14 +276,14 @@ impl Disk {
             slots[at] = Recorded::Damaged(bytes);
             return Some("the record".to_owned());
         }
-        let step = rng.pick(&steps)?;
-        flip_one(self.checkpoints.get_mut(&step)?.bytes_mut(), rng)?;
-        Some(format!("the checkpoint of step {step}"))
+        let name = rng.pick(&names)?;
+        flip_one(self.checkpoints.get_mut(&name)?.bytes_mut(), rng)?;
+        Some(format!("the checkpoint of step {}", name.0))
     }
 
     /// Cuts the newest checkpoint short, as a disk that lies about syncing does; says which one, if there is any.
     pub fn tear(&mut self, rng: &mut Rng) -> Option<u64> {
-        let (step, saved) = self.checkpoints.iter_mut().next_back()?;
+        let ((step, _), saved) = self.checkpoints.iter_mut().next_back()?;
         let length = u64::try_from(saved.bytes().len()).unwrap_or(0);
         saved.bytes_mut().truncate(usize::try_from(rng.between(0, length.saturating_sub(1))).unwrap_or(0));
         Some(*step)
@@ -286,7 +337,7 @@ mod tests {
         assert_eq!(disk.write_record(record(1)), Ok(()));
         disk.set_full(true);
         assert_eq!(disk.write_record(record(2)), Ok(()), "it takes no room that it does not have");
-        assert_eq!(disk.write_checkpoint(1, Saved::new(vec![3])), Err(Refused));
+        assert_eq!(disk.write_checkpoint((1, Lineage::NONE), Saved::new(vec![3])), Err(Refused));
         disk.set_read_only(true);
         assert_eq!(disk.write_record(record(3)), Err(Refused));
         assert_eq!((found(&disk), disk.checkpoints().len()), (Some(record(2)), 0));
@@ -332,12 +383,13 @@ mod tests {
         let mut disk = Disk::default();
         assert_eq!((disk.flip(&mut Rng::new(1)), disk.tear(&mut Rng::new(1))), (None, None));
         let whole = State::initial(Ledger::new(1, 9, 3)).encode();
-        disk.write_checkpoint(4, Saved::new(whole.clone())).expect("there is room");
-        assert!(disk.checkpoints()[&4].is_good());
+        let name = (4, Lineage::NONE);
+        disk.write_checkpoint(name, Saved::new(whole.clone())).expect("there is room");
+        assert!(disk.checkpoints()[&name].is_good());
         assert!(disk.flip(&mut Rng::new(1)).is_some());
-        assert!(!disk.checkpoints()[&4].is_good());
+        assert!(!disk.checkpoints()[&name].is_good());
         assert_eq!(disk.tear(&mut Rng::new(1)), Some(4));
-        assert!(disk.checkpoints()[&4].bytes().len() < whole.len());
+        assert!(disk.checkpoints()[&name].bytes().len() < whole.len());
         disk.wipe();
         assert!(disk.checkpoints().is_empty());
     }

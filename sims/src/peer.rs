@@ -8,6 +8,7 @@ mod effect;
 mod learner;
 mod phase;
 mod reduction;
+mod vouching;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,10 +17,11 @@ use std::time::Duration;
 
 use starling_collective::Booked;
 use starling_engine::{Action, MAX_SNAPSHOTS, Notice, Snapshots, Standstill, Steps};
+use starling_topology::heads;
 use starling_topology::plan::Link;
 use starling_topology::{
-    CatchUp, Contact, Envelope, Event, Evidence, Generation, Hold, Input, Membership, Output, PeerId, Progress, Reason,
-    Resumption, Time, Timer, View, ViewId,
+    CatchUp, Contact, Digest, Envelope, Event, Evidence, Generation, Heads, Hold, Input, Membership, Output, PeerId,
+    Progress, Reason, Resumption, Time, Timer, View, ViewId,
 };
 
 use crate::buffer::Payload;
@@ -28,6 +30,7 @@ use crate::invariants::{Broken, Settled};
 use crate::message::{Lane, Message, Sealed, Segment};
 use crate::state::{Commits, ResultRecord, State};
 use crate::workload::Workload;
+use crate::world::RUN;
 
 use catch_up::{Donor, Download, Fetch};
 pub use effect::{Commit, Effect, Entry};
@@ -63,6 +66,8 @@ pub struct Peer {
     /// To which step it contributed last, and what, with a codec that drops something.
     brought: Option<(u64, Box<Settled>)>,
     standstill: Standstill,
+    /// Which of its checkpoints others have, too.
+    heads: Heads,
     /// Segments that came and went.
     moved: u64,
     /// Tries of the step under way, for a planted fault.
@@ -138,6 +143,7 @@ impl Peer {
             booked: Booked::default(),
             brought: None,
             standstill: Standstill::new(start.max_stall),
+            heads: Heads::new(RUN, start.contact.peer),
             moved: 0,
             tries: 0,
             changed: None,
@@ -265,9 +271,10 @@ impl Peer {
         self.obey(now);
     }
 
-    /// A state was written to the disk, or had no room there.
-    pub fn saved(&mut self, now: Time, step: u64) {
-        self.take_saved(now, step);
+    /// A state was written to the disk, under the name that is to be signed, or had no room there.
+    pub fn saved(&mut self, now: Time, state: &State, manifest: Option<Digest>) {
+        manifest.into_iter().for_each(|manifest| self.vouch_for(state, manifest));
+        self.take_saved(now, state.step);
         self.obey(now);
     }
 
@@ -279,6 +286,7 @@ impl Peer {
         let withheld = self.is_withheld(self.learner.cursor.step + 1).then_some((u64::MAX, self.workload.steps));
         let waits = self.standstill.look(now, operation.or(withheld), self.moved);
         self.input(now, Input::Reached { step: self.step(), waits });
+        self.vouch(heads::Input::Repeat);
         self.obey(now);
     }
 
@@ -442,6 +450,7 @@ impl Peer {
         let state = if is_initial { Some(initial()) } else { self.reached.clone() };
         let state = state.filter(|_| resumption.catch_up == CatchUp::Current && progress.has_state);
         self.effects.extend(self.machine.root().map(Effect::Root));
+        self.vouch_in(Some(&view));
         let entry = Entry { view: id, resumption, progress, state, forks };
         self.effects.push(Effect::Entered(Box::new(entry)));
         self.follow(now, action);
@@ -486,6 +495,7 @@ impl Peer {
     /// It is no member any more, as far as it knows.
     fn stand_aside(&mut self) {
         self.entry.leave(&mut self.steps);
+        self.vouch_in(None);
         // What has come for later views stays: one of them may be about to let it in.
         if let Some(place) = self.place.take() {
             self.early.retain(|(_, segment)| segment.generation > place.view.generation);

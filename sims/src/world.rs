@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_topology::{
-    Config, Contact, Digest, Generation, PeerId, Record, RunId, Time, Timer, View, ViewId, WorldSize,
+    Config, Contact, Digest, Generation, Head, PeerId, Record, RunId, Time, Timer, View, ViewId, WorldSize,
 };
 
 use crate::canary::Sabotage;
@@ -35,7 +35,8 @@ use crate::simulation::Simulation;
 use crate::state::{Commits, State};
 use crate::workload::{PLANNED, Workload};
 
-const RUN: RunId = RunId([7; 32]);
+/// The run that all are in.
+pub(crate) const RUN: RunId = RunId([7; 32]);
 
 /// By how much steps take longer where links are measured.
 const SLOWER: u32 = 24;
@@ -69,6 +70,8 @@ pub enum Happening {
     Stores(Seat, u32, Rc<Record>),
     /// A checkpoint is written.
     Saved(Seat, u32, Rc<State>),
+    /// A process hears that a peer has signed a head.
+    Heard(Seat, PeerId, Box<Head>),
     /// A fault of the plan.
     Strikes(usize),
     /// A fault of the plan is over.
@@ -90,6 +93,8 @@ pub(crate) struct World {
     rng: Rng,
     /// What links are measured as, and when: a run in which none are goes the same way without it.
     chance: Rng,
+    /// Who hears when of what others have signed: a run in which nobody does goes the same way.
+    gossip: Rng,
     queue: Queue<Happening>,
     network: Network,
     config: Config,
@@ -191,6 +196,7 @@ impl World {
             now: Time::ZERO,
             rng,
             chance: Rng::new(seed ^ 0x0005_eed5),
+            gossip: Rng::new(seed ^ 0x0060_5517),
             queue: Queue::new(),
             network,
             config,
@@ -300,7 +306,8 @@ impl World {
             | Happening::Rings(seat, ..)
             | Happening::Computed(seat, ..)
             | Happening::Stores(seat, ..)
-            | Happening::Saved(seat, ..) => Some(*seat),
+            | Happening::Saved(seat, ..)
+            | Happening::Heard(seat, ..) => Some(*seat),
             Happening::Stalled(..)
             | Happening::Strikes(_)
             | Happening::Passes(_)
@@ -358,9 +365,13 @@ impl World {
             }
             Happening::Saved(seat, incarnation, state) => {
                 if self.hosts[seat].incarnation == incarnation {
-                    self.saved(seat, &state);
-                    self.with(seat, incarnation, |peer, now| peer.saved(now, state.step));
+                    let manifest = self.saved(seat, &state);
+                    self.with(seat, incarnation, |peer, now| peer.saved(now, &state, manifest));
                 }
+            }
+            Happening::Heard(seat, from, head) => {
+                let incarnation = self.hosts[seat].incarnation;
+                self.with(seat, incarnation, |peer, _| peer.heard(from, *head));
             }
             Happening::Strikes(fault) => self.strike(fault),
             Happening::Passes(fault) => self.pass(fault),

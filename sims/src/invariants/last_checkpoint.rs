@@ -34,17 +34,18 @@ mod tests {
     use super::*;
     use crate::disk::Saved;
     use crate::state::State;
+    use starling_topology::Lineage;
     use starling_topology::ledger::Ledger;
 
     #[test]
     fn a_last_one_that_is_deleted_is_noticed() {
         let mut disk = Disk::default();
         let bytes = State::initial(Ledger::new(1, 9, 3)).encode();
-        disk.write_checkpoint(4, Saved::new(bytes)).expect("there is room");
-        disk.write_checkpoint(8, Saved::new(vec![1, 2, 3])).expect("there is room");
+        disk.write_checkpoint((4, Lineage::NONE), Saved::new(bytes)).expect("there is room");
+        disk.write_checkpoint((8, Lineage::NONE), Saved::new(vec![1, 2, 3])).expect("there is room");
         let before = LastCheckpoint::good(&disk);
         assert_eq!((before, LastCheckpoint.tidied(PeerId([1; 32]), before, &disk)), (1, Ok(())));
-        disk.delete_checkpoint(4);
+        disk.delete_checkpoint((4, Lineage::NONE));
         assert!(LastCheckpoint.tidied(PeerId([1; 32]), before, &disk).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Part of promise P9: a state that a majority of a view's members had on disk is not undone, as long as one good copy of it
 //! is on a machine that is in the run, or comes back to it. Where later views have taken in others, a quorum of them may have
 //! nothing but an older state; then one of those who took the steps must have that on disk. Judged by the disks alone,
-//! whatever their peers say.
+//! whatever their peers say, and whoever knows of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,6 +80,17 @@ impl StableSurvives {
         has: impl Fn(PeerId, u64) -> bool,
     ) -> Result<(), Broken> {
         let parent = |view: &ViewId| self.views.get(view).and_then(|known| known.parent);
+        let broken = |stable: u64, holder: PeerId| {
+            let seen = format!("{view:?} goes on after step {step}, and {holder:?} has step {stable}, which is stable");
+            Err(Broken::new(NAME, seen))
+        };
+        // Those who have decided this view are a quorum of the one before, and one of them had it on disk.
+        let own = parent(&view).and_then(|before| self.views.get(&before)?.stable);
+        if let Some((stable, digest)) = own.filter(|(stable, _)| *stable > step)
+            && let Some(holder) = holder(stable, digest)
+        {
+            return broken(stable, holder);
+        }
         let ancestors = std::iter::successors(parent(&view), parent);
         let stable = ancestors.filter_map(|view| self.views.get(&view)?.stable);
         let behind: Vec<(u64, Digest)> = stable.filter(|(stable, _)| *stable > step).collect();
@@ -95,8 +106,7 @@ impl StableSurvives {
             self.views.entry(view).and_modify(|known| known.parent = None);
             return Ok(());
         }
-        let seen = format!("{view:?} goes on after step {step}, and {holder:?} has step {stable}, which is stable");
-        Err(Broken::new(NAME, seen))
+        broken(stable, holder)
     }
 }
 
@@ -132,7 +142,11 @@ mod tests {
         assert_eq!(invariant.resumed(next.id(), 3, |_, _| None, none), Ok(()), "no copy is left");
         assert_eq!(invariant.resumed(next.id(), 4, held, none), Ok(()));
         let has = |peer, _| peer == peers[2];
-        assert_eq!(invariant.resumed(next.id(), 3, held, has), Ok(()), "it has what it goes on from on disk");
+        assert!(invariant.resumed(next.id(), 3, held, has).is_err(), "each quorum has one who had it");
+        let later = next.succeed(peers);
+        invariant.wrote(&record(&later));
+        assert!(invariant.resumed(later.id(), 3, held, none).is_err());
+        assert_eq!(invariant.resumed(later.id(), 3, held, has), Ok(()), "it has what it goes on from on disk");
         next.forked = true;
         invariant.wrote(&record(&next));
         assert_eq!(invariant.resumed(next.id(), 0, held, none), Ok(()), "a fork says that it is one");

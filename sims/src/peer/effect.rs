@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use starling_topology::{Event, PeerId, Progress, Record, Resumption, Root, Time, Timer, ViewId};
+use starling_topology::{Event, Head, PeerId, Progress, Proof, Record, Resumption, Root, Time, Timer, ViewId};
 
 use crate::invariants::{Broken, Settled};
 use crate::message::Message;
@@ -27,6 +27,10 @@ pub enum Effect {
     Root(Root),
     /// Write this state to the disk, some time.
     Save(Rc<State>),
+    /// Tell these peers, if they can be reached, that it has signed a head.
+    Announce(Vec<PeerId>, Box<Head>),
+    /// Write beside a checkpoint that a quorum has signed it.
+    Stable(Box<Proof>),
     /// It goes on in a view.
     Entered(Box<Entry>),
     /// It loaded a state from others: with this digest it was offered.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use starling_topology::{CatchUp, Event, Reason, Record, Time};
+use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Reason, Record, Time};
 
 use super::{Happening, World};
 use crate::canary::Sabotage;
@@ -70,6 +70,8 @@ impl World {
                 host.saves_until = host.saves_until.max(self.now) + self.rng.spread(100, 400_000);
                 self.queue.push(host.saves_until, Happening::Saved(seat, incarnation, state));
             }
+            Effect::Announce(others, head) => self.announce(seat, &others, &head),
+            Effect::Stable(proof) => self.hosts[seat].disk.sign(&proof),
             Effect::Entered(entry) => self.entered(seat, &entry),
             Effect::Loaded(state) => {
                 self.tell(|_| format!("{seat} loads the state of step {}", state.step));
@@ -103,6 +105,18 @@ impl World {
                 }
             }
             Effect::Broken(broken) => self.breaks(Err(broken)),
+        }
+    }
+
+    /// What is gossiped gets to those who can be reached just then, at some time, mostly.
+    fn announce(&mut self, from: Seat, others: &[PeerId], head: &Head) {
+        let name = self.hosts[from].name();
+        for to in others.iter().filter(|other| **other != name).filter_map(|other| self.seats.get(other)) {
+            if self.network.is_blocked(from, *to) || self.gossip.one_in(8) {
+                continue;
+            }
+            let at = self.now + self.gossip.spread(200, 2_000_000);
+            self.queue.push(at, Happening::Heard(*to, name, Box::new(*head)));
         }
     }
 
@@ -202,12 +216,14 @@ impl World {
         self.with(seat, incarnation, |peer, now| if is_stored { peer.persisted(now) } else { peer.not_persisted(now) });
     }
 
-    pub(super) fn saved(&mut self, seat: Seat, state: &State) {
+    /// The disk is done with a state. The name under which it has it, if it does.
+    pub(super) fn saved(&mut self, seat: Seat, state: &State) -> Option<Digest> {
         let rotten = self.plan.rots && self.rng.one_in(6);
         self.damaged |= rotten;
         let host = &mut self.hosts[seat];
         let before = LastCheckpoint::good(&host.disk);
-        let full = checkpoints::save(&mut host.disk, host.root, state, rotten, self.sabotage).is_err();
+        let saved = checkpoints::save(&mut host.disk, host.root, state, rotten, self.sabotage);
+        let full = saved.is_err();
         if host.disk.holds(state.step, state.digest) {
             self.invariants.stable_survives.saved(host.name(), state);
         }
@@ -219,6 +235,7 @@ impl World {
         }
         self.tell(|_| format!("{seat} {} a checkpoint of step {step}", if full { "has no room for" } else { "saves" }));
         self.breaks(held);
+        saved.ok().flatten()
     }
 
     fn entered(&mut self, seat: Seat, entry: &Entry) {

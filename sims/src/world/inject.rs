@@ -200,7 +200,7 @@ impl World {
         self.mark(seat, What::Starts);
         self.measure_later(seat, self.hosts[seat].incarnation);
         if let (Some(file), Some(state)) = (&file, &state) {
-            let actual = self.hosts[seat].disk.checkpoints().get(&state.step).unwrap_or(file);
+            let actual = self.hosts[seat].disk.checkpoints().get(&(state.step, state.lineage)).unwrap_or(file);
             let held = self.invariants.verified_checkpoints.loaded(me.peer, actual, state);
             self.breaks(held);
             let held = self.invariants.own_branch.loaded(me.peer, state);

@@ -1,0 +1,55 @@
+//! Which of its checkpoints are stable: its heads go out, those of others come in.
+
+use starling_topology::heads::{Input, Output};
+use starling_topology::{Digest, Head, PeerId, View};
+
+use super::{Effect, Peer};
+use crate::state::State;
+
+/// In larger views nobody vouches for anything: each would hear of all.
+const MAX_VOUCHING: usize = 32;
+/// Nobody forges one here.
+const SIGNATURE: [u8; 64] = [0; 64];
+
+impl Peer {
+    /// A peer has signed a head.
+    pub fn heard(&mut self, from: PeerId, head: Head) {
+        self.vouch(Input::Received { from, head, signature: SIGNATURE });
+    }
+
+    /// It goes on in a view, or in none.
+    pub(super) fn vouch_in(&mut self, view: Option<&View>) {
+        self.vouch(Input::View(view.filter(|view| view.members().len() <= MAX_VOUCHING).cloned()));
+    }
+
+    /// A checkpoint is on its disk, under this name.
+    pub(super) fn vouch_for(&mut self, state: &State, manifest: Digest) {
+        // It may have been on its way when its branch was left.
+        if self.machine.root().is_some_and(|root| root.admits(state.step, state.lineage)) {
+            self.vouch(Input::Saved { step: state.step, digest: state.digest, manifest });
+        }
+    }
+
+    /// Hands an input to the machine and does what it asks.
+    pub(super) fn vouch(&mut self, input: Input) {
+        let from = if let Input::Received { from, .. } = &input { Some(*from) } else { None };
+        if let (Err(violation), Some(from)) = (self.heads.handle(input), from) {
+            self.blame(from, &violation);
+        }
+        while let Some(output) = self.heads.poll() {
+            match output {
+                Output::Sign(head) => self.vouch(Input::Signed { head, signature: SIGNATURE }),
+                Output::Announce { head, .. } => {
+                    let members = self.view().map(|view| view.members().to_vec()).unwrap_or_default();
+                    self.effects.push(Effect::Announce(members, Box::new(head)));
+                }
+                Output::Stable(proof) => self.effects.push(Effect::Stable(Box::new(proof))),
+                Output::Differs { peer, step, .. } => {
+                    let seen =
+                        format!("{:?} and {peer:?} have signed two states of step {step} in one view", self.name);
+                    self.broken("bitwise_agreement", seen);
+                }
+            }
+        }
+    }
+}
