@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use starling_run::audit::{AuditError, AuditHeader, AuditRecord, AuditView, AuditWriter};
+use starling_topology::Digest;
 use starling_train::{StepReport, Trainer};
 
 use crate::error::NodeError;
@@ -42,8 +43,9 @@ impl Journal {
         Ok(Self { writer, unconfirmed: None, begun: false, observer })
     }
 
-    /// Notes a step, which confirms the one before it. `view` is where this member is.
-    pub(super) fn note(&mut self, report: &StepReport, view: AuditView) {
+    /// Notes a step, which confirms the one before it. `view` is where this member is, and `digest` that of the state after the
+    /// step, if it was computed.
+    pub(super) fn note(&mut self, report: &StepReport, view: AuditView, digest: Option<Digest>) {
         self.confirm();
         if !std::mem::replace(&mut self.begun, true) {
             self.write(|writer| writer.restart(report.step, Some(view)));
@@ -54,7 +56,7 @@ impl Journal {
             view: view.view,
             epoch: report.epoch,
             contributions: report.contributions.clone(),
-            digest: None,
+            digest,
             is_last: false,
         });
     }
@@ -80,8 +82,10 @@ impl Journal {
         self.write(|writer| writer.adopt(first_step, view));
     }
 
-    /// Hands what is written to the system: it must not be lost with this process.
-    pub(super) fn flush(&mut self) {
+    /// All go on from the newest step: be it that a new view has begun with it, or that it is on disk. Those who come later may
+    /// know nothing of the steps before, so these must not be lost with this process.
+    pub(super) fn settle(&mut self) {
+        self.confirm();
         self.write(AuditWriter::flush);
     }
 
@@ -98,5 +102,47 @@ impl Journal {
             self.observer.report(&Report::Warning { message: format!("the audit ends here: {error}") });
             self.writer = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use starling_topology::{Generation, PeerId, RunId, ViewId};
+
+    use super::*;
+
+    struct Deaf;
+
+    impl Observer for Deaf {
+        fn report(&self, _report: &Report) {}
+    }
+
+    #[test]
+    fn what_others_go_on_from_is_in_the_file_with_the_digests_that_were_computed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.jsonl");
+        let run = RunId([1; 32]);
+        let header =
+            AuditHeader { run, samples: 40, batch_size: 8, seed: 1, first_step: 1, adopted: false, view: None };
+        let writer = Some(AuditWriter::open(&path, header).expect("a file"));
+        let mut journal = Journal { writer, unconfirmed: None, begun: false, observer: Arc::new(Deaf) };
+        let view = AuditView { generation: Generation(1), view: ViewId([2; 32]), parent: None };
+        let digest = Digest([3; 32]);
+        for step in 1..=3 {
+            let contributions = vec![(PeerId([1; 32]), vec![0..8])];
+            let report =
+                StepReport { step, loss: 0.5, samples: 8, epoch: 0, contributions, returned: 0, speeds: vec![1] };
+            journal.note(&report, view, (step == 2).then_some(digest));
+        }
+        let lines = || -> Vec<String> {
+            let text = std::fs::read_to_string(&path).expect("read");
+            text.lines().filter(|line| line.contains("contributions")).map(str::to_owned).collect()
+        };
+        assert!(lines().is_empty(), "many go to the file together");
+        journal.settle();
+        let written = lines();
+        assert_eq!(written.len(), 3, "{written:?}");
+        let digests = written.iter().map(|line| line.contains(&digest.to_string()));
+        assert_eq!(digests.collect::<Vec<_>>(), [false, true, false], "{written:?}");
     }
 }

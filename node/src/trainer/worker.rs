@@ -7,6 +7,7 @@ use starling_collective::Feedback;
 use starling_engine::{ActiveView, Cursor, DIGEST_EVERY, Saving};
 use starling_run::audit::AuditView;
 use starling_run::{Gradient, ResultRecord};
+use starling_topology::Digest;
 use starling_train::{StepReport, Trainer};
 use tokio::sync::{mpsc, watch};
 
@@ -138,7 +139,7 @@ impl Worker {
     /// Hands the gradient to the reducer of the view, as far as it is computed; the rest follows by itself.
     fn contribute(&mut self, active: &ActiveView) {
         if active.number != std::mem::replace(&mut self.view, active.number) {
-            self.journal.confirm(); // All of a new view go on from it.
+            self.journal.settle();
         }
         let slots = Trainer::slots(&active.members, self.company.me, self.speed.told());
         let residual = self.feedback.as_ref().map(|feedback| feedback.residual().clone());
@@ -189,20 +190,26 @@ impl Worker {
                 self.company.observer.report(&members);
             }
         }
-        self.journal.note(&report, view);
+        let digest = is_due(report.step, DIGEST_EVERY).then(|| self.trainer.digest());
+        self.journal.note(&report, view, digest);
         if self.saving.is_due(report.step) {
             // The run may begin anew from there, when all processes are gone. Should it do so from before, that is told then.
-            self.journal.confirm();
-            self.journal.flush();
+            self.journal.settle();
         }
         self.company.snapshots.reach(record.step);
         if is_everybody_ready(record) {
             self.company.snapshots.clear_before(record.step);
         }
-        self.commit(&report, record.members.len(), saver)
+        self.commit(&report, digest, record.members.len(), saver)
     }
 
-    fn commit(&mut self, report: &StepReport, members: usize, saver: &mut Saver) -> Result<(), NodeError> {
+    fn commit(
+        &mut self,
+        report: &StepReport,
+        digest: Option<Digest>,
+        members: usize,
+        saver: &mut Saver,
+    ) -> Result<(), NodeError> {
         let last = report.step >= self.trainer.steps();
         if last || self.pace.is_due() {
             let progress = self.pace.take(report, self.trainer.steps(), members);
@@ -217,8 +224,8 @@ impl Worker {
         if is_due(report.step, self.duties.evaluate_every) {
             self.evaluate()?;
         }
-        if is_due(report.step, DIGEST_EVERY) {
-            let (step, digest) = (report.step, self.trainer.digest());
+        if let Some(digest) = digest {
+            let step = report.step;
             let _ = self.events.blocking_send(TrainerEvent::Digest { step, digest });
         }
         Ok(())
