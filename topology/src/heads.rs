@@ -90,7 +90,7 @@ impl Head {
 pub enum Input {
     /// This member is in another view; `None` if it is in none, and what it holds may be of a branch that it has left.
     View(Option<View>),
-    /// This member has a whole, verified checkpoint on its disk.
+    /// This member has a whole, verified checkpoint on its disk, of the branch that it is on. In no view it signs nothing.
     Saved {
         /// The step.
         step: u64,
@@ -164,7 +164,7 @@ pub struct Heads {
 struct Own {
     digest: Digest,
     manifest: Digest,
-    /// With our signature; `None` while we are in no view.
+    /// With our signature, once we have it.
     signed: Option<(Head, [u8; 64])>,
     /// How many signatures it had when it was told as stable; 0 if it was not yet.
     stable: usize,
@@ -216,16 +216,17 @@ impl Heads {
     }
 
     fn save(&mut self, step: u64, digest: Digest, manifest: Digest) {
+        // What was on its way to the disk when its view was left may be taken anew in the next one, where a member signs once.
+        let Some((id, _)) = &self.view else { return };
         if self.own.get(&step).is_some_and(|own| (own.digest, own.manifest) == (digest, manifest)) {
             return; // Saved once more.
         }
         let own = Own { digest, manifest, signed: None, stable: 0, repeats: 0 };
-        let head = self.view.as_ref().map(|(id, _)| own.head(self.run, step, *id));
+        self.outputs.push_back(Output::Sign(own.head(self.run, step, *id)));
         self.own.insert(step, own);
         while self.own.len() > MAX_STEPS {
             self.own.pop_first();
         }
-        self.outputs.extend(head.map(Output::Sign));
     }
 
     fn sign(&mut self, head: Head, signature: [u8; 64]) {

@@ -172,7 +172,8 @@ fn nothing_is_signed_outside_of_a_view_and_nothing_of_before_after_it() {
     assert_eq!(member.handle(Input::View(None)), Ok(vec![]));
     assert_eq!(member.save(20, 7), []);
     assert_eq!(member.repeat(), 0);
-    assert_eq!(member.enter(&view), [announce(2, head(&view, 20, 7))]);
+    assert_eq!(member.enter(&view), [], "it was on its way when the view was left");
+    assert_eq!(member.save(20, 8), [announce(2, head(&view, 20, 8))], "one state of the step");
 }
 
 #[test]
