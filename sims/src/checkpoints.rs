@@ -43,7 +43,7 @@ pub fn save(
         let older: Vec<Name> = disk.checkpoints().keys().copied().filter(|other| *other != name).collect();
         older.into_iter().for_each(|other| disk.delete_checkpoint(other));
     } else {
-        tidy(disk, &root, name);
+        tidy(disk, &root, name, sabotage);
     }
     Ok(Some(manifest))
 }
@@ -53,7 +53,7 @@ fn held((step, lineage): Name, saved: &Saved) -> Held {
     Held { step, lineage, stable: saved.stable() }
 }
 
-fn tidy(disk: &mut Disk, root: &Root, saved: Name) {
+fn tidy(disk: &mut Disk, root: &Root, saved: Name, sabotage: Option<Sabotage>) {
     let names: Vec<Name> = disk.checkpoints().keys().copied().collect();
     let all: Vec<Held> = disk.checkpoints().iter().map(|(name, saved)| held(*name, saved)).collect();
     let left: BTreeSet<usize> = (0..all.len()).filter(|at| !root.admits(all[*at].step, all[*at].lineage)).collect();
@@ -62,7 +62,11 @@ fn tidy(disk: &mut Disk, root: &Root, saved: Name) {
     disk.keep(kept.iter().map(|at| names[*at]).collect());
     let Some(saved) = names.iter().position(|name| *name == saved) else { return };
     let folder = Folder { all: &all, saved, left: &left, kept: &kept, root: Some(root), keep: KEPT };
-    let gone = folder.surplus(|at| disk.checkpoints().get(&names[at]).is_some_and(Saved::is_good));
+    let mut gone = folder.surplus(|at| disk.checkpoints().get(&names[at]).is_some_and(Saved::is_good));
+    if sabotage == Some(Sabotage::TidiesByStep) {
+        let has_stable = (0..all.len()).any(|at| !left.contains(&at) && all[at].stable.is_some());
+        gone.extend(left.iter().filter(|at| has_stable && !kept.contains(at)));
+    }
     gone.into_iter().for_each(|at| disk.delete_checkpoint(names[at]));
 }
 

@@ -6,12 +6,10 @@ use std::collections::BTreeMap;
 use starling_topology::{CatchUp, Lineage, PeerId, Resumption};
 
 use super::Broken;
+use crate::disk::Name;
 use crate::state::State;
 
 const NAME: &str = "own_branch";
-
-/// A state, by its step and its lineage.
-type Name = (u64, Lineage);
 
 /// Remembers which state followed from which, and where each member stood when it entered its last view.
 #[derive(Debug, Default)]
@@ -39,6 +37,12 @@ impl OwnBranch {
         if matches!(catch_up, CatchUp::State { .. }) || is_there {
             self.entered.insert(peer, ((*step, *lineage), self.commits));
         }
+    }
+
+    /// Whether the state `later` came from `earlier`, or is it.
+    pub fn follows(&self, later: Name, earlier: Name) -> bool {
+        let mut way = std::iter::successors(Some(later), |name| Some(self.before.get(name)?.0));
+        way.any(|name| name == earlier)
     }
 
     /// `peer` starts from `state`, which it had saved.
