@@ -44,6 +44,8 @@ pub const SYNCING: u32 = 0;
 /// The speed of a member that is ready, but measured nothing in this step: what is known of it stays, and a new one is
 /// taken for average.
 pub const UNMEASURED: u32 = 1;
+/// The speed of a member whose share came to numbers that no contribution may have: it gave zeros.
+pub const GAVE_UP: u32 = MAX_SPEED + 1;
 
 /// The samples of a run: which are done, and who computes the next ones. Part of the replicated state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +63,19 @@ pub struct Ledger {
     shares: Shares,
     /// The members that are ready for samples, and how fast they are.
     paces: BTreeMap<PeerId, Pace>,
+    /// Positions of the pending batch whose share was given up once, ascending.
+    doubtful: Vec<Range<u32>>,
+    /// Steps whose update was dropped.
+    skips: Skips,
+}
+
+/// How many steps were committed without their update.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Skips {
+    /// Since the run began.
+    pub total: u64,
+    /// In a row, up to the last step.
+    pub in_row: u32,
 }
 
 /// What a commit came to.
@@ -74,6 +89,8 @@ pub struct Committed {
     pub contributions: Shares,
     /// How many samples were assigned to peers that did not contribute. They come first in the next batch.
     pub returned: u32,
+    /// Positions of the epoch that were given up a second time. Nobody computes them again in this epoch.
+    pub dropped: Vec<Range<u32>>,
 }
 
 impl Committed {
@@ -91,7 +108,18 @@ impl Ledger {
     pub fn new(seed: u64, samples: u32, batch_size: u32) -> Self {
         assert!(samples > 0, "a ledger needs samples");
         assert!((1..=MAX_BATCH_SIZE).contains(&batch_size), "a batch has 1 to {MAX_BATCH_SIZE} samples");
-        Self { seed, samples, batch_size, epoch: 0, cursor: 0, step: 0, shares: Vec::new(), paces: BTreeMap::new() }
+        Self {
+            seed,
+            samples,
+            batch_size,
+            epoch: 0,
+            cursor: 0,
+            step: 0,
+            shares: Vec::new(),
+            paces: BTreeMap::new(),
+            doubtful: Vec::new(),
+            skips: Skips::default(),
+        }
     }
 
     /// Makes the assignment of step 1: equal shares to `members`. Does nothing if there is an assignment.
@@ -132,6 +160,11 @@ impl Ledger {
         self.samples
     }
 
+    /// How many steps were committed without their update.
+    pub fn skips(&self) -> Skips {
+        self.skips
+    }
+
     /// How many samples a full batch has.
     pub fn batch_size(&self) -> u32 {
         self.batch_size
@@ -156,7 +189,8 @@ impl Ledger {
     }
 
     /// How many samples of the pending step the members of `reduced_by` contribute together: the weight of its mean.
-    /// One whose speed is [`SYNCING`] gave zeros, even if it was assigned a share: before it was lost and came back.
+    /// One whose speed is [`SYNCING`] gave zeros, even if it was assigned a share: before it was lost and came back. So did
+    /// one whose speed is [`GAVE_UP`].
     ///
     /// # Panics
     /// If `speeds` is not as long as `reduced_by`.
@@ -186,21 +220,49 @@ impl Ledger {
     /// their smoothed speeds; equally while the fastest is less than 1.5 times as fast as the slowest, and as before
     /// while no share would change by a quarter. If none is ready, all get equal shares.
     ///
+    /// The share of a member that [gave up](GAVE_UP) is returned as well, and the member gets none of the next batch, if
+    /// there are others: they try. What is given up twice is dropped, so that no sample comes for ever.
+    ///
     /// # Panics
     /// If `step` is not the pending one, `reduced_by` is not sorted and distinct, or `speeds` is not as long as it.
     pub fn commit(&mut self, step: u64, reduced_by: &[PeerId], speeds: &[u32]) -> Committed {
+        self.skips.in_row = 0;
+        self.take(step, reduced_by, speeds)
+    }
+
+    /// As [`Self::commit`], of a step whose update is dropped.
+    ///
+    /// # Panics
+    /// As [`Self::commit`].
+    pub fn skip(&mut self, step: u64, reduced_by: &[PeerId], speeds: &[u32]) -> Committed {
+        let Skips { total, in_row } = self.skips;
+        self.skips = Skips { total: total.saturating_add(1), in_row: in_row.saturating_add(1) };
+        self.take(step, reduced_by, speeds)
+    }
+
+    fn take(&mut self, step: u64, reduced_by: &[PeerId], speeds: &[u32]) -> Committed {
         assert!(self.step > 0 && step == self.step, "step {step} is not the pending one, {}", self.step);
         check_members(reduced_by);
         let contributed: Vec<PeerId> = contributors(reduced_by, speeds).collect();
         let (contributions, lost): (Shares, Shares) =
             std::mem::take(&mut self.shares).into_iter().partition(|(peer, _)| contributed.binary_search(peer).is_ok());
-        let returned = shares::merge(lost.into_iter().flat_map(|(_, ranges)| ranges));
-        let committed = Committed { step, epoch: self.epoch, contributions, returned: shares::count(&returned) };
+        let has_given_up = |peer: &PeerId| reduced_by.binary_search(peer).is_ok_and(|at| speeds[at] == GAVE_UP);
+        let (given_up, lost): (Shares, Shares) = lost.into_iter().partition(|(peer, _)| has_given_up(peer));
+        let [given_up, lost] =
+            [given_up, lost].map(|shares| shares::merge(shares.into_iter().flat_map(|(_, ranges)| ranges)));
+        let dropped = shares::common(&given_up, &self.doubtful);
+        let tried = shares::without(&given_up, &dropped);
+        self.doubtful = shares::union(&tried, &shares::common(&lost, &self.doubtful));
+        let returned = shares::union(&tried, &lost);
+        let count = shares::count(&returned);
+        let committed = Committed { step, epoch: self.epoch, contributions, returned: count, dropped };
         if returned.is_empty() && self.cursor == self.samples {
             self.epoch += 1;
             self.cursor = 0;
         }
-        self.paces = pace::follow(&self.paces, reduced_by, speeds);
+        // Who has given up rests for a step: what it could not compute, another one tries.
+        let speeds: Vec<u32> = speeds.iter().map(|speed| if *speed == GAVE_UP { SYNCING } else { *speed }).collect();
+        self.paces = pace::follow(&self.paces, reduced_by, &speeds);
         self.hand_out(returned);
         committed
     }
@@ -221,7 +283,7 @@ impl Ledger {
 /// Those members that gave their share, if they had one.
 fn contributors(reduced_by: &[PeerId], speeds: &[u32]) -> impl Iterator<Item = PeerId> {
     assert_eq!(reduced_by.len(), speeds.len(), "one speed per member");
-    reduced_by.iter().zip(speeds).filter(|(_, speed)| **speed != SYNCING).map(|(peer, _)| *peer)
+    reduced_by.iter().zip(speeds).filter(|(_, speed)| !matches!(**speed, SYNCING | GAVE_UP)).map(|(peer, _)| *peer)
 }
 
 fn check_members(members: &[PeerId]) {

@@ -3,7 +3,9 @@
 //! ```text
 //!   seed: u64 | samples: u32 | batch size: u32 | epoch: u64 | cursor: u32 | step: u64
 //!   | shares: u32, each: peer: 32 bytes, ranges: u32, each: start: u32, end: u32
-//!   | paces: u32, each: peer: 32 bytes, smoothed: u32, planned: u32                      all little-endian, no padding
+//!   | paces: u32, each: peer: 32 bytes, smoothed: u32, planned: u32
+//!   | doubtful: u32, each: start: u32, end: u32
+//!   | skips: u64, in a row: u32                                                          all little-endian, no padding
 //! ```
 
 use std::collections::BTreeMap;
@@ -11,11 +13,12 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use super::{Ledger, MAX_BATCH_SIZE, MAX_SHARES, MAX_SPEED, Pace, Shares};
+use super::{Ledger, MAX_BATCH_SIZE, MAX_SHARES, MAX_SPEED, Pace, Shares, Skips, shares};
 use crate::id::PeerId;
 
-/// The longest encoded ledger, in bytes: each sample of the largest batch in a range of its own.
-pub const MAX_LEDGER_BYTES: usize = 36 + 4 + MAX_SHARES * 36 + MAX_BATCH_SIZE as usize * 8 + 4 + MAX_SHARES * 40;
+/// The longest encoded ledger, in bytes: each sample of the largest batch in a range of its own, all of them doubtful.
+pub const MAX_LEDGER_BYTES: usize =
+    36 + 4 + MAX_SHARES * 36 + MAX_BATCH_SIZE as usize * 8 + 4 + MAX_SHARES * 40 + 4 + MAX_BATCH_SIZE as usize * 8 + 12;
 /// No run takes more steps.
 const MAX_STEP: u64 = u64::MAX >> 1;
 
@@ -49,13 +52,18 @@ impl Ledger {
             bytes.extend(pace.smoothed.to_le_bytes());
             bytes.extend(pace.planned.to_le_bytes());
         }
+        bytes.extend((self.doubtful.len() as u32).to_le_bytes());
+        bytes.extend(self.doubtful.iter().flat_map(|range| [range.start, range.end]).flat_map(u32::to_le_bytes));
+        bytes.extend(self.skips.total.to_le_bytes());
+        bytes.extend(self.skips.in_row.to_le_bytes());
         bytes
     }
 
     /// How long the canonical bytes are.
     pub fn encoded_len(&self) -> usize {
         let ranges: usize = self.shares.iter().map(|(_, ranges)| ranges.len()).sum();
-        36 + 4 + self.shares.len() * 36 + ranges * 8 + 4 + self.paces.len() * 40
+        let paces = 4 + self.paces.len() * 40;
+        36 + 4 + self.shares.len() * 36 + ranges * 8 + paces + 4 + self.doubtful.len() * 8 + 12
     }
 
     /// Reads a ledger from its canonical bytes. Nothing is reserved on the word of the bytes.
@@ -73,6 +81,8 @@ impl Ledger {
             step: rest.u64()?,
             shares: rest.shares()?,
             paces: rest.paces()?,
+            doubtful: rest.ranges()?,
+            skips: Skips { total: rest.u64()?, in_row: rest.u32()? },
         };
         if !rest.bytes.is_empty() {
             return Err(LedgerError { reason: "more bytes follow it" });
@@ -88,7 +98,8 @@ impl Ledger {
             return fail("no run has its number of samples and batch size");
         }
         if self.step == 0 {
-            let is_fresh = self.epoch == 0 && self.cursor == 0 && self.shares.is_empty() && self.paces.is_empty();
+            let has_batch = !self.shares.is_empty() || !self.paces.is_empty() || !self.doubtful.is_empty();
+            let is_fresh = self.epoch == 0 && self.cursor == 0 && !has_batch && self.skips == Skips::default();
             return if is_fresh { Ok(()) } else { fail("it has a batch before the first step") };
         }
         if self.step > MAX_STEP || self.epoch >= self.step {
@@ -118,6 +129,14 @@ impl Ledger {
         }
         if self.shares.iter().any(|(peer, _)| !self.paces.contains_key(peer)) {
             return fail("a peer has a share, but no pace");
+        }
+        let batch = shares::merge(self.shares.iter().flat_map(|(_, ranges)| ranges.iter().cloned()));
+        let is_sorted = self.doubtful.is_sorted_by(|a, b| a.end < b.start);
+        if !is_sorted || shares::common(&self.doubtful, &batch) != self.doubtful {
+            return fail("its doubtful positions are not of its batch");
+        }
+        if self.skips.total >= self.step || u64::from(self.skips.in_row) > self.skips.total {
+            return fail("no run skips so many steps");
         }
         Ok(())
     }
@@ -158,13 +177,17 @@ impl Reader<'_> {
         let mut shares = Shares::new();
         for _ in 0..self.count(MAX_SHARES)? {
             let peer = self.peer(shares.last().map(|(peer, _)| *peer))?;
-            let mut ranges = Vec::new();
-            for _ in 0..self.count(MAX_BATCH_SIZE as usize)? {
-                ranges.push(self.range()?);
-            }
-            shares.push((peer, ranges));
+            shares.push((peer, self.ranges()?));
         }
         Ok(shares)
+    }
+
+    fn ranges(&mut self) -> Result<Vec<Range<u32>>, LedgerError> {
+        let mut ranges = Vec::new();
+        for _ in 0..self.count(MAX_BATCH_SIZE as usize)? {
+            ranges.push(self.range()?);
+        }
+        Ok(ranges)
     }
 
     fn range(&mut self) -> Result<Range<u32>, LedgerError> {

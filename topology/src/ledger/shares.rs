@@ -24,6 +24,42 @@ pub(super) fn merge(ranges: impl Iterator<Item = Range<u32>>) -> Vec<Range<u32>>
     merged
 }
 
+/// The positions in both; each ascending.
+pub(super) fn common(a: &[Range<u32>], b: &[Range<u32>]) -> Vec<Range<u32>> {
+    let (mut found, mut rest) = (Vec::new(), b);
+    for range in a {
+        while let Some((first, behind)) = rest.split_first() {
+            found.push(range.start.max(first.start)..range.end.min(first.end));
+            if first.end > range.end {
+                break; // It may reach into the next one.
+            }
+            rest = behind;
+        }
+    }
+    merge(found.into_iter())
+}
+
+/// The positions of `a` that are not in `b`; each ascending.
+pub(super) fn without(a: &[Range<u32>], b: &[Range<u32>]) -> Vec<Range<u32>> {
+    let mut left = Vec::new();
+    for range in a {
+        let mut start = range.start;
+        for hole in common(std::slice::from_ref(range), b) {
+            left.push(start..hole.start);
+            start = hole.end;
+        }
+        left.push(start..range.end);
+    }
+    merge(left.into_iter())
+}
+
+/// The positions in one of two that have none in common.
+pub(super) fn union(a: &[Range<u32>], b: &[Range<u32>]) -> Vec<Range<u32>> {
+    let mut all: Vec<_> = a.iter().chain(b).cloned().collect();
+    all.sort_unstable_by_key(|range| range.start);
+    merge(all.into_iter())
+}
+
 /// Divides `total` in proportion to `weights`, by largest remainders; of equal ones, the first. If there is enough,
 /// everybody gets at least 1, from whoever has most.
 pub(super) fn sizes(total: u32, weights: &[u32]) -> Vec<u32> {

@@ -57,7 +57,8 @@ fn the_batch_of_whoever_is_lost_comes_first_in_the_next_step() {
             step: 1,
             epoch: 0,
             contributions: vec![(peer(0), vec![0..4]), (peer(2), vec![8..12])],
-            returned: 4
+            returned: 4,
+            dropped: vec![],
         }
     );
     assert_eq!(committed.samples(), 8);
@@ -177,6 +178,53 @@ fn a_step_commits_once() {
     begun(10, 4, 1).commit(2, &peers([0]), &[1]);
 }
 
+#[test]
+fn what_one_gives_up_others_try_once() {
+    let mut ledger = begun(100, 12, 3);
+    let members = peers(0..3);
+    assert_eq!(ledger.total(&members, &[1, GAVE_UP, 1]), 8);
+    let committed = ledger.commit(1, &members, &[1, GAVE_UP, 1]);
+    assert_eq!((committed.returned, &committed.dropped[..]), (4, &[][..]));
+    assert_eq!(lens(&ledger, 3), [6, 0, 6], "who gave it up rests");
+    assert_eq!(ledger.share_of(peer(0)), [4..8, 12..14]);
+    assert_eq!(Ledger::decode(&ledger.encode()), Ok(ledger.clone()), "what is doubtful goes with the state");
+    // It explodes there, too: only what was given up before is dropped.
+    let committed = ledger.commit(2, &members, &[GAVE_UP, 1, 1]);
+    assert_eq!((committed.returned, &committed.dropped[..]), (2, &[4..8][..]));
+    assert_eq!(lens(&ledger, 3), [0, 6, 6], "and the one that rested is back");
+    assert_eq!(ledger.share_of(peer(1)), [12..14, 20..24]);
+    let committed = ledger.commit(3, &members, &[1, 1, 1]);
+    assert_eq!((committed.returned, committed.dropped.len(), committed.samples()), (0, 0, 12));
+    // Whoever is lost takes nothing of the doubt along.
+    ledger.commit(4, &members, &[GAVE_UP, 1, 1]);
+    let before = ledger.doubtful.clone();
+    ledger.commit(5, &peers([2]), &[SYNCING]);
+    assert_eq!((ledger.doubtful.clone(), before.is_empty()), (before, false));
+}
+
+#[test]
+fn what_all_give_up_ends() {
+    let mut alone = begun(100, 12, 1);
+    let returned = alone.commit(1, &peers([0]), &[GAVE_UP]).returned;
+    let committed = alone.commit(2, &peers([0]), &[GAVE_UP]);
+    assert_eq!((returned, committed.returned, committed.dropped), (12, 0, vec![0..12]));
+    assert_eq!(alone.share_of(peer(0)), [12..24]);
+}
+
+#[test]
+fn skips_are_counted_in_a_row_and_in_all() {
+    let (mut ledger, members) = (begun(100, 12, 3), peers(0..3));
+    let mut skips = Vec::new();
+    for is_skipped in [true, true, false, true] {
+        let step = ledger.step();
+        let take = if is_skipped { Ledger::skip } else { Ledger::commit };
+        assert_eq!(take(&mut ledger, step, &members, &[1; 3]).samples(), 12);
+        skips.push((ledger.skips().total, ledger.skips().in_row));
+    }
+    assert_eq!(skips, [(1, 1), (2, 2), (2, 0), (3, 1)]);
+    assert_eq!(Ledger::decode(&ledger.encode()), Ok(ledger));
+}
+
 type Change = fn(&mut Ledger);
 
 #[test]
@@ -192,7 +240,7 @@ fn bytes_that_no_run_can_reach_are_refused() {
         Ledger::decode(&ledger.encode()).expect_err("not reachable").reason
     };
     assert_eq!(Ledger::decode(&valid.encode()), Ok(valid.clone()));
-    let changes: [(Change, &str); 17] = [
+    let changes: [(Change, &str); 22] = [
         (|ledger| ledger.samples = 0, "samples and batch size"),
         (|ledger| ledger.batch_size = MAX_BATCH_SIZE + 1, "samples and batch size"),
         (|ledger| ledger.batch_size = 0, "samples and batch size"),
@@ -210,6 +258,11 @@ fn bytes_that_no_run_can_reach_are_refused() {
         (|ledger| ledger.shares[0].0 = peer(1), "but no pace"),
         (|ledger| ledger.shares.swap(0, 1), "sorted and distinct"),
         (|ledger| ledger.shares[0].1[0] = 8..8, "empty range"),
+        (|ledger| ledger.doubtful = vec![0..1], "doubtful positions"),
+        (|ledger| ledger.doubtful = vec![16..17, 4..5], "doubtful positions"),
+        (|ledger| ledger.doubtful = vec![5..5], "empty range"),
+        (|ledger| ledger.skips.total = 2, "skips so many"),
+        (|ledger| ledger.skips = Skips { total: 0, in_row: 1 }, "skips so many"),
     ];
     for (change, reason) in changes {
         let found = refused(change);
@@ -247,6 +300,7 @@ fn no_ledger_is_longer_than_the_longest() {
         *ranges = (at * 1024..(at + 1) * 1024).map(|sample| 2 * sample..2 * sample + 1).collect();
     }
     largest.cursor = 2 * MAX_BATCH_SIZE;
+    largest.doubtful = largest.shares.iter().flat_map(|(_, ranges)| ranges.clone()).collect();
     let bytes = largest.encode();
     assert_eq!((bytes.len(), largest.encoded_len()), (MAX_LEDGER_BYTES, MAX_LEDGER_BYTES));
     assert_eq!(Ledger::decode(&bytes), Ok(largest));
@@ -254,7 +308,7 @@ fn no_ledger_is_longer_than_the_longest() {
 
 /// Some of ten peers, and what each measured.
 fn views() -> impl Strategy<Value = Vec<Vec<(u8, u32)>>> {
-    let speed = prop_oneof![Just(SYNCING), Just(UNMEASURED), 2..=MAX_SPEED, 90..110_u32];
+    let speed = prop_oneof![Just(SYNCING), Just(UNMEASURED), Just(GAVE_UP), 2..=MAX_SPEED, 90..110_u32];
     let view = prop::collection::btree_map(0..10_u8, speed, 1..10).prop_map(|view| view.into_iter().collect());
     prop::collection::vec(view, 1..60)
 }
@@ -271,7 +325,7 @@ fn churn(ledger: &mut Ledger, views: &[Vec<(u8, u32)>]) -> Vec<Committed> {
 
 proptest! {
     #[test]
-    fn any_churn_visits_each_sample_exactly_once_in_each_epoch(
+    fn any_churn_visits_or_drops_each_sample_exactly_once_in_each_epoch(
         samples in 1..200_u32, batch_size in 1..70_u32, views in views(),
     ) {
         let mut ledger = begun(samples, batch_size, 4);
@@ -280,7 +334,8 @@ proptest! {
         for (step, commit) in (1..).zip(&committed) {
             prop_assert_eq!(commit.step, step);
             prop_assert!(commit.samples() + u64::from(commit.returned) <= u64::from(batch_size));
-            for position in commit.contributions.iter().flat_map(|(_, ranges)| ranges.iter().cloned().flatten()) {
+            let contributed = commit.contributions.iter().flat_map(|(_, ranges)| ranges);
+            for position in contributed.chain(&commit.dropped).cloned().flatten() {
                 visits[commit.epoch as usize][position as usize] += 1;
             }
         }
