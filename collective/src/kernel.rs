@@ -145,6 +145,11 @@ pub fn first_non_finite(values: &[f32]) -> Option<usize> {
     values.iter().position(|value| !value.is_finite()).map(|index| block * BLOCK + index)
 }
 
+/// The largest magnitude among `values`: 0 of none, and infinite if one is infinite or not a number.
+pub fn magnitude(values: &[f32]) -> f32 {
+    f32::from_bits(vectorized(Magnitude(values)).min(EXPONENT))
+}
+
 /// A loop that is compiled once for each level of vector instructions. Closures won't do: only what is inlined all the
 /// way is compiled for a level, and the compiler calls a large closure instead, once compiled for none.
 pub(crate) trait Loop {
@@ -297,6 +302,18 @@ impl Loop for Finite<'_> {
     }
 }
 
+struct Magnitude<'a>(&'a [f32]);
+
+impl Loop for Magnitude<'_> {
+    /// As bits.
+    type Output = u32;
+
+    #[inline(always)]
+    fn run(self) -> u32 {
+        memory::blocks(self.0).map(largest).max().unwrap_or_default()
+    }
+}
+
 /// The largest magnitude, as bits.
 #[inline(always)]
 fn largest(values: &[f32]) -> u32 {
@@ -399,9 +416,14 @@ mod tests {
                     assert_eq!(quotients(&mut vec![0.0; length], &values, 2.0), Err(error));
                     assert_eq!(copy(&mut vec![0.0; length], &values, Some(&vec![1.0; length])), Err(error));
                     assert_eq!(first_non_finite(&values), Some(index));
+                    assert_eq!(magnitude(&values), f32::INFINITY);
+                    values[length - 1] = 1.0;
+                    values[index] = -2.5;
+                    assert_eq!(magnitude(&values), 2.5);
                 }
             }
             assert_eq!(first_non_finite(&vec![f32::MAX; length]), None);
+            assert_eq!(magnitude(&vec![0.0; length]), 0.0);
         }
     }
 

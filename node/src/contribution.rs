@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use starling_collective::{Residual, kernel};
-use starling_run::Gradient;
+use starling_run::{Gradient, contribution};
+use starling_topology::ledger::GAVE_UP;
 use tokio::sync::watch;
 
 /// A contribution: all of it in a buffer of its own, or on its way into one.
@@ -52,6 +53,13 @@ impl Contribution {
         self.elements() + self.slots.len()
     }
 
+    fn has_given_up(&self) -> bool {
+        match &self.source {
+            Source::Gradient(gradient) => gradient.has_given_up(),
+            Source::Buffer(_) => false,
+        }
+    }
+
     /// How many numbers there are before the slots.
     fn elements(&self) -> usize {
         match &self.source {
@@ -83,6 +91,10 @@ impl Contribution {
         if !slots.is_empty() {
             let at = border - self.elements();
             slots.copy_from_slice(&self.slots[at..at + slots.len()]);
+            // They go after the loss, so that by now it is known.
+            if self.has_given_up() {
+                slots.iter_mut().filter(|slot| **slot > 0.0).for_each(|slot| *slot = contribution::slot(GAVE_UP));
+            }
         }
         if numbers.is_empty() {
             return;
@@ -119,6 +131,19 @@ mod tests {
             contribution.fill(range.clone(), &mut part);
             assert_eq!(part, whole[range]);
         }
+    }
+
+    #[test]
+    fn who_gives_up_says_so_in_its_slot() {
+        let gradient = Arc::new(Gradient::new(2));
+        let (computing, ready) = watch::channel(usize::MAX);
+        let contribution = Contribution::new(gradient.clone(), vec![0.0, 8.0], None, ready);
+        assert_eq!(contribution.ready_from(), usize::MAX, "nor are the slots");
+        gradient.give_up();
+        computing.send_replace(0);
+        let mut whole = [9.0; 5];
+        contribution.fill(0..5, &mut whole);
+        assert_eq!(whole, [0.0, 0.0, 0.0, 0.0, GAVE_UP as f32]);
     }
 
     #[test]

@@ -90,6 +90,16 @@ pub enum NodeError {
         /// Members that it knows, none of which answers.
         members: Vec<String>,
     },
+    /// One update after the other was dropped.
+    #[error(
+        "after step {step} the run has stopped: {in_row} updates in a row were dropped, since the state would not have stayed finite. The last finite state is saved: found a new run from it (`starling run --from`) with a lower learning rate, or without the samples that are far off; to try these batches again, start this one again"
+    )]
+    Unstable {
+        /// The step.
+        step: u64,
+        /// How many.
+        in_row: u32,
+    },
     /// Others were members, and nobody knows what became of them.
     #[error(
         "others trained this run{}, and none of them answers, so this machine can't know whether they go on; start one of them, or `starling join <ticket of another member>`, or pass --alone to go on alone, as a fork",

@@ -156,6 +156,9 @@ async fn take_part(
         return Err(error);
     }
     let totals = ended(thread, &busy, max_stall).await?;
+    if let (Some(in_row), None) = (totals.skips, &totals.trouble) {
+        return Err(NodeError::Unstable { step: totals.step, in_row });
+    }
 
     let outcome = match end {
         End::Event(Event::Complete { .. }) => Outcome::Complete,

@@ -306,6 +306,42 @@ pub enum Report {
         /// Seconds until the last step, if all goes on as in those ten seconds.
         #[serde(default)]
         eta_s: f64,
+        /// How many steps of the run were skipped so far.
+        #[serde(default)]
+        skipped: u64,
+    },
+    /// All members dropped the update of a step, whose samples count as done: a number of the next state would not have been
+    /// finite.
+    Skipped {
+        /// The step.
+        step: u64,
+        /// Which number.
+        reason: String,
+        /// How many steps in a row that makes. After the eighth the run stops.
+        in_row: u32,
+        /// How many steps of the run were skipped so far.
+        total: u64,
+    },
+    /// A member came to numbers that no contribution may have: it brought zeros, and its samples come again, elsewhere. At
+    /// most once a second.
+    GaveUp {
+        /// In this step.
+        step: u64,
+        /// Its peer id.
+        peer: String,
+        /// How many samples it was to compute.
+        samples: u32,
+    },
+    /// Samples that were given up twice are left out for the rest of the epoch. At most once a second.
+    Dropped {
+        /// After this step.
+        step: u64,
+        /// Of this pass over the data, counted from 0.
+        epoch: u64,
+        /// How many samples.
+        count: u32,
+        /// The first of them, by their places among the training samples.
+        samples: Vec<u32>,
     },
     /// The model was evaluated on held-out samples.
     Evaluated {

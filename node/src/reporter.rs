@@ -171,6 +171,7 @@ mod tests {
             waiting_share: 0.0,
             members: 1,
             eta_s: 0.0,
+            skipped: 0,
         };
         let (mut order, mut told) = (Order::default(), Vec::new());
         for report in [step(1, 1), step(2, 1), warning(1), view(1), step(3, 1), step(4, 2), view(2)] {

@@ -6,6 +6,7 @@
 mod busy;
 mod census;
 mod journal;
+mod mishaps;
 mod pace;
 mod speed;
 mod stalls;
@@ -33,6 +34,7 @@ use crate::report::Observer;
 use crate::saver::Saver;
 use crate::snapshots::Snapshots;
 use journal::Journal;
+use mishaps::Mishaps;
 use pace::Pace;
 use speed::Speed;
 use stalls::Stalls;
@@ -64,6 +66,8 @@ pub(crate) struct Totals {
     pub(crate) samples: u64,
     pub(crate) stepping: Duration,
     pub(crate) waiting: Duration,
+    /// How many steps were skipped in a row, if that ended the run.
+    pub(crate) skips: Option<u32>,
     /// What went wrong after the last step: in saving, evaluating or exporting.
     pub(crate) trouble: Option<NodeError>,
 }
@@ -127,7 +131,7 @@ pub(crate) fn start(
         saving: Saving::new(duties.checkpoint_every),
         duties,
         gradient: Arc::new(Gradient::new(parameters)),
-        progress: watch::Sender::new(parameters + 1),
+        progress: watch::Sender::new(usize::MAX),
         feedback,
         spare: Vec::new(),
         began: None,
@@ -135,6 +139,7 @@ pub(crate) fn start(
         view: 0,
         drafted: None,
         kept: false,
+        mishaps: Mishaps::default(),
         journal,
         totals: Totals::default(),
         pace: Pace::new(),

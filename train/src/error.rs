@@ -54,20 +54,6 @@ pub enum Error {
         /// Digest in the manifest.
         theirs: Digest,
     },
-    /// A number that is not finite.
-    #[error(
-        "step {step}: the {what} of `{path}` is {value}, not a finite number; lower the learning rate, or check the data for extreme values"
-    )]
-    NotFinite {
-        /// The step being computed.
-        step: u64,
-        /// `gradient`, `mean gradient` or `parameter`.
-        what: &'static str,
-        /// The parameter's path, `loss`, or `speed`.
-        path: String,
-        /// The number.
-        value: f32,
-    },
     /// A step before the first assignment.
     #[error("no samples are assigned yet; begin the run, or load a state, before the first step")]
     NotBegun,

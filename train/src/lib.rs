@@ -27,4 +27,4 @@ pub use evaluation::Evaluation;
 pub use export::{check_export_place, write_safetensors};
 pub use founding::found;
 pub use network::Network;
-pub use trainer::{StepReport, Trainer};
+pub use trainer::{Beyond, StepReport, Trainer};

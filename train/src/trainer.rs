@@ -9,6 +9,7 @@
 //!
 //! While members reduce, the samples of the next step are loaded, and of what is reduced the update begins, beside the state.
 
+mod beyond;
 mod update;
 mod warm_up;
 
@@ -18,10 +19,10 @@ use std::sync::Arc;
 
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::tensor::{Device, ExecutionError, Tensor};
-use starling_collective::kernel;
 use starling_run::draft::{Draft, Space};
 use starling_run::state::{ReplicatedState, StateView};
 use starling_run::{Gradient, Manifest, ModelSpec, Optimizer, ResultRecord, Schema, contribution, initial};
+use starling_topology::ledger::GAVE_UP;
 use starling_topology::{Digest, Ledger, Lineage, PeerId, RunId};
 
 use crate::batch::{Batch, Loader};
@@ -32,6 +33,8 @@ use crate::evaluation::{self, Evaluation};
 use crate::flatten;
 use crate::network::{Block, Network};
 use crate::schema;
+pub use beyond::Beyond;
+use beyond::Factors;
 use warm_up::Delays;
 
 /// Backward pauses once it has gone through so many parameters, for their gradients to be read and to leave: 1 MiB. Each
@@ -56,6 +59,12 @@ pub struct StepReport {
     /// What each member of the view that reduced the step told of its speed, in their order; see
     /// [`contribution::samples_per_s`].
     pub speeds: Vec<u32>,
+    /// Why the update was dropped, as a sentence; `None` if it was not, or there was nothing to update with.
+    pub skipped: Option<String>,
+    /// Who gave its share up, and how many samples that were.
+    pub given_up: Vec<(PeerId, u32)>,
+    /// Positions of the epoch's order that nobody computes again in this epoch: their share was given up twice.
+    pub dropped: Vec<Range<u32>>,
 }
 
 /// One member's copy of the model and of the run's replicated state.
@@ -86,7 +95,10 @@ pub struct Trainer {
     draft: Option<Draft>,
     /// Room for one.
     space: Space,
+    /// What was wrong with the gradient that was computed last.
+    beyond: Option<Beyond>,
     delays: Delays,
+    factors: Factors,
 }
 
 impl Trainer {
@@ -135,7 +147,9 @@ impl Trainer {
             parameters: Arc::new(parameters),
             draft: None,
             space: Space::default(),
+            beyond: None,
             delays: Delays::from_environment(),
+            factors: Factors::from_environment(),
         })
     }
 
@@ -225,11 +239,14 @@ impl Trainer {
     /// each time from which position on. An empty share gives zeros and weight 0. The state does not change: who was interrupted
     /// may compute again, or contribute what it has.
     ///
+    /// Numbers that no contribution may have are not taken in: what is missing then is [given up](Gradient::give_up), and
+    /// [`Self::take_beyond`] tells why.
+    ///
     /// Backward is cut at the borders of blocks: what is in front of one is computed from the gradient of its input. The
     /// bits are those of an uncut one.
     ///
     /// # Errors
-    /// If nothing is assigned yet, a number is not finite (the error names its parameter), or the device failed.
+    /// If nothing is assigned yet, or the device failed.
     pub fn compute(
         &mut self,
         me: PeerId,
@@ -239,6 +256,7 @@ impl Trainer {
         if !self.ledger.is_assigned() {
             return Err(Error::NotBegun);
         }
+        self.beyond = None;
         if self.ledger.share_of(me).is_empty() {
             gradient.set_nothing();
             progressed(0);
@@ -247,7 +265,12 @@ impl Trainer {
         let weight = u64::from(self.ledger.share_len(me));
         let batch = self.loader.load(self.dataset.training(), &self.ledger, me);
         self.differentiate(batch, weight, gradient, progressed)?;
-        Ok(weight)
+        Ok(gradient.weight())
+    }
+
+    /// What was wrong with the gradient that was computed last; `None` if nothing was.
+    pub fn take_beyond(&mut self) -> Option<Beyond> {
+        self.beyond.take()
     }
 
     /// The gradient over a batch of `weight` samples, block by block.
@@ -275,9 +298,18 @@ impl Trainer {
             let start = parameters.start;
             let read = flatten::read_gradients(&self.network, parameters, &mut gradients, loss.take());
             let read = read.map_err(|source| self.failed(source))?;
-            let pieces = read.iter().map(flatten::numbers);
-            self.check_gradient(start, pieces.clone())?;
-            gradient.prepend(weight, pieces);
+            let scaled = self.factors.of(self.ledger.step()).map(|factor| beyond::scaled(&read, factor));
+            let pieces: Vec<&[f32]> = match &scaled {
+                None => read.iter().map(flatten::numbers).collect(),
+                Some(scaled) => scaled.iter().map(Vec::as_slice).collect(),
+            };
+            if let Some(beyond) = self.find_beyond(start, &pieces, weight) {
+                self.beyond = Some(Beyond { is_whole: passed.len() + 1 == self.blocks.len(), ..beyond });
+                gradient.give_up();
+                progressed(0);
+                return Ok(());
+            }
+            gradient.prepend(weight, pieces.iter().copied());
             progressed(start);
             if !passed.is_empty() {
                 let behind = input.grad_remove(&mut gradients).expect("invariant: a block depends on its input");
@@ -307,6 +339,7 @@ impl Trainer {
     /// would reduce.
     pub fn reduce_alone(&self, gradient: &Gradient, me: PeerId, speed: u32) -> ResultRecord {
         let (values, weight) = (gradient.values(), gradient.weight());
+        let speed = if gradient.has_given_up() { GAVE_UP } else { speed };
         contribution::alone(self.ledger.step(), values, weight, self.manifest.batch_size, me, speed)
     }
 
@@ -370,11 +403,7 @@ impl Trainer {
         if expected != found {
             return Err(starling_run::Error::OtherShape { step: state.step, expected, found }.into());
         }
-        for (what, numbers) in std::iter::once(("parameter", &state.parameters))
-            .chain(state.moments.iter().map(|moment| ("optimizer moment", moment)))
-        {
-            self.check_numbers(state.step, numbers, what)?;
-        }
+        state.check_numbers().map_err(starling_run::Error::from)?;
         self.forget_draft();
         self.optimizer = Optimizer::restore(spec, state.moments, state.scalars);
         self.parameters = state.parameters;
@@ -398,30 +427,8 @@ impl Trainer {
         self.network = flatten::write_parameters(network, &self.parameters, &self.device);
     }
 
-    fn check_gradient<'a>(&self, start: usize, pieces: impl Iterator<Item = &'a [f32]>) -> Result<(), Error> {
-        let mut at = start;
-        for piece in pieces {
-            if let Some(found) = kernel::first_non_finite(piece) {
-                return Err(self.not_finite(self.ledger.step(), "gradient", at + found, piece[found]));
-            }
-            at += piece.len();
-        }
-        Ok(())
-    }
-
     fn failed(&self, source: ExecutionError) -> Error {
         Error::Execution { device: self.device_name.clone(), step: self.step, source }
-    }
-
-    fn check_numbers(&self, step: u64, numbers: &[f32], what: &'static str) -> Result<(), Error> {
-        match kernel::first_non_finite(numbers) {
-            Some(at) => Err(self.not_finite(step, what, at, numbers[at])),
-            None => Ok(()),
-        }
-    }
-
-    fn not_finite(&self, step: u64, what: &'static str, at: usize, value: f32) -> Error {
-        Error::NotFinite { step, what, path: self.schema.path_at(at).to_owned(), value }
     }
 }
 

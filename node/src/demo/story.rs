@@ -190,6 +190,7 @@ mod tests {
             waiting_share: 0.0,
             members: 3,
             eta_s: 1.0,
+            skipped: 0,
         }
     }
 

@@ -55,6 +55,7 @@ mod tests {
             waiting_share: 0.8,
             members: 3,
             eta_s: 300.0,
+            skipped: 0,
         };
         let bar = Gauge::new(true).render(80, "", (12_345, 30_000), &short_figures(&report));
         for part in ["##", "12345/30000", "99 960/s", "5 min left", "3 members", "waits 80 %"] {

@@ -1,5 +1,8 @@
 //! Numbers and names as people read them.
 
+/// So many numbers of a list are shown.
+const MAX_LISTED: usize = 12;
+
 /// The end of a peer id, which is where two of them differ.
 const PEER_CHARS: usize = 6;
 /// The beginning of a digest, enough to tell two apart.
@@ -84,6 +87,13 @@ pub fn thousands(count: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// The first of `count` numbers, as in `3, 4, ...`.
+pub fn list(numbers: &[u32], count: usize) -> String {
+    let named: Vec<String> = numbers.iter().take(MAX_LISTED).map(u32::to_string).collect();
+    let more = if count > named.len() { ", ..." } else { "" };
+    named.join(", ") + more
 }
 
 /// `1 peer`, `2 peers`.

@@ -120,6 +120,16 @@ impl Narrator {
                 good("nothing stands out any more that slows the steps down".into()),
             ),
             Report::Progress { .. } => self.progress(report),
+            Report::Skipped { step, reason, in_row, total } => {
+                bad(format!("step {step} was skipped: {reason}; {in_row} in a row, {total} in all"))
+            }
+            Report::GaveUp { step, peer, samples } => bad(format!(
+                "step {step}: the {samples} samples of peer {peer} came to numbers that no contribution may have; others compute them"
+            )),
+            Report::Dropped { step, epoch, count, samples } => bad(format!(
+                "step {step}: {count} samples are left out for the rest of epoch {epoch}, since whoever computes them comes to numbers that no contribution may have: training samples {}",
+                format::list(samples, *count as usize)
+            )),
             Report::Evaluated { step, loss, accuracy } => plain(format!(
                 "step {step}: held-out accuracy {}, loss {}",
                 format::percent(*accuracy),
@@ -392,6 +402,7 @@ mod tests {
             waiting_share: 0.5,
             members: 2,
             eta_s: 90.0,
+            skipped: 0,
         };
         let mut narrator = Narrator::new(Detail::Changes);
         narrator.lines(&view(2, &["a", "b"], ""));

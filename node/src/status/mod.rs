@@ -64,6 +64,10 @@ pub struct Status {
     pub step: u64,
     /// The run's last step.
     pub steps: u64,
+    /// How many steps of the run were skipped.
+    pub skipped: u64,
+    /// Which was the last one, as far as this peer saw it, and why.
+    pub skip: String,
     /// The last checkpoint here that a quorum has signed; `None` before the first.
     pub stable_step: Option<u64>,
     /// Mean loss over the last global batch; `None` before the first step.
@@ -197,7 +201,13 @@ impl Status {
                 self.limit.clone_from(limit);
                 true
             }
-            Report::Progress { step, steps, loss, samples_per_s, waiting_share, eta_s, .. } => {
+            Report::Skipped { step, reason, total, .. } => {
+                self.skipped = *total;
+                self.skip = format!("step {step}: {reason}");
+                true
+            }
+            Report::Progress { step, steps, loss, samples_per_s, waiting_share, eta_s, skipped, .. } => {
+                self.skipped = *skipped;
                 let is_first = self.phase != Phase::Stepping;
                 (self.waiting_share, self.eta_s) = (*waiting_share, Some(*eta_s));
                 (self.step, self.steps, self.samples_per_s) = (*step, *steps, *samples_per_s);
@@ -245,6 +255,8 @@ impl Status {
             Report::WarmingUp { .. }
             | Report::Data(_)
             | Report::Suspected { .. }
+            | Report::GaveUp { .. }
+            | Report::Dropped { .. }
             | Report::Joining { .. }
             | Report::JoinerLost { .. }
             | Report::Turned { .. }

@@ -65,6 +65,7 @@ fn reports() -> Vec<Report> {
             waiting_share: 0.5,
             members: 2,
             eta_s: 60.0,
+            skipped: 0,
         },
         Report::Evaluated { step: 7, loss: 2.5, accuracy: 0.25 },
     ]

@@ -86,7 +86,18 @@ mod tests {
     fn step(members: &[PeerId], speeds: &[u32]) -> StepReport {
         let ten = |at: u32| at * 10..at * 10 + 10;
         let contributions = (0..).zip(members).map(|(at, peer)| (*peer, vec![ten(at)])).collect();
-        StepReport { step: 1, loss: 0.0, samples: 20, epoch: 0, contributions, returned: 0, speeds: speeds.to_vec() }
+        StepReport {
+            step: 1,
+            loss: 0.0,
+            samples: 20,
+            epoch: 0,
+            contributions,
+            returned: 0,
+            speeds: speeds.to_vec(),
+            skipped: None,
+            given_up: Vec::new(),
+            dropped: Vec::new(),
+        }
     }
 
     #[test]

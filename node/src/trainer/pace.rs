@@ -43,8 +43,8 @@ impl Pace {
         !self.window.0.is_empty() && (self.is_new || self.told.elapsed() >= REPORT_INTERVAL)
     }
 
-    /// The figures after a step that so many members took.
-    pub(super) fn take(&mut self, report: &StepReport, steps: u64, members: usize) -> Report {
+    /// The figures after a step that so many members took, in a run that has skipped so many.
+    pub(super) fn take(&mut self, report: &StepReport, steps: u64, members: usize, skipped: u64) -> Report {
         (self.told, self.is_new) = (Instant::now(), false);
         let Span { steps: taken, samples, took, waited } = self.window.sum();
         let seconds = took.as_secs_f64().max(f64::EPSILON);
@@ -58,6 +58,7 @@ impl Pace {
             waiting_share: waited.as_secs_f64() / seconds,
             members,
             eta_s: steps.saturating_sub(report.step) as f64 * seconds / (taken.max(1) as f64),
+            skipped,
         }
     }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use starling_collective::Feedback;
-use starling_engine::{ActiveView, Cursor, DIGEST_EVERY, Saving};
+use starling_engine::{ActiveView, Cursor, DIGEST_EVERY, Saving, is_last_straw};
 use starling_run::audit::AuditView;
 use starling_run::{Gradient, ResultRecord};
 use starling_topology::Digest;
 use starling_train::{StepReport, Trainer};
 use tokio::sync::{mpsc, watch};
 
-use super::{Busy, Census, Company, Duties, Journal, Pace, Speed, Stalls, Totals, TrainerEvent};
+use super::{Busy, Census, Company, Duties, Journal, Mishaps, Pace, Speed, Stalls, Totals, TrainerEvent};
 use crate::contribution::{Brought, Contribution};
 use crate::error::NodeError;
 use crate::exchange::{Exchange, Next, Part, Task};
@@ -47,6 +47,7 @@ pub(super) struct Worker {
     pub(super) drafted: Option<u64>,
     /// Whether the state after the last step was saved.
     pub(super) kept: bool,
+    pub(super) mishaps: Mishaps,
     pub(super) journal: Journal,
     pub(super) totals: Totals,
     pub(super) pace: Pace,
@@ -121,7 +122,8 @@ impl Worker {
             // A reducer may still read that of an earlier step.
             None => self.gradient = Arc::new(Gradient::new(self.trainer.parameters())),
         }
-        self.progress = watch::Sender::new(self.gradient.elements());
+        // Nothing is there, the slots behind the gradient neither.
+        self.progress = watch::Sender::new(usize::MAX);
         let opening = self.trainer.has_blocks().then(|| self.company.exchange.contribute_early(&mut self.at)).flatten();
         if let Some(active) = &opening {
             self.contribute(active);
@@ -129,6 +131,9 @@ impl Worker {
         let (me, progress) = (self.company.me, &self.progress);
         let weight = self.trainer.compute(me, &self.gradient, |from| _ = progress.send_replace(from))?;
         self.speed.measure(weight, began, Instant::now(), self.stalls.part());
+        if let Some(beyond) = self.trainer.take_beyond() {
+            self.mishaps.tell_own(&beyond, self.company.observer.as_ref());
+        }
         self.at.prepared = true;
         if opening.is_some() {
             self.contributed.get_or_insert_with(Instant::now);
@@ -174,7 +179,15 @@ impl Worker {
         let is_drafted = self.drafted.take().is_some_and(|view| reduced_in == Some(view));
         let report = if is_drafted { self.trainer.apply_drafted(record) } else { self.trainer.apply(record) }?;
         if let Some(feedback) = &mut self.feedback {
-            self.spare = feedback.settle(self.company.exchange.dropped(report.step));
+            // A sum that nobody uses leaves nothing to make up for.
+            let dropped = self.company.exchange.dropped(report.step);
+            self.spare = feedback.settle(dropped.filter(|_| report.skipped.is_none()));
+        }
+        self.mishaps.tell(&report, &self.trainer, self.company.observer.as_ref());
+        let skips = self.trainer.ledger().skips();
+        if report.skipped.is_some() && is_last_straw(skips) {
+            self.totals.skips = Some(skips.in_row);
+            self.company.exchange.act(|steps| steps.end_after(report.step));
         }
         self.totals.loss = Some(report.loss);
         let view = self.company.exchange.view().unwrap_or(AuditView::NONE);
@@ -210,9 +223,10 @@ impl Worker {
         members: usize,
         saver: &mut Saver,
     ) -> Result<(), NodeError> {
-        let last = report.step >= self.trainer.steps();
+        let last = self.is_over();
         if last || self.pace.is_due() {
-            let progress = self.pace.take(report, self.trainer.steps(), members);
+            let skipped = self.trainer.ledger().skips().total;
+            let progress = self.pace.take(report, self.trainer.steps(), members, skipped);
             self.company.observer.report(&progress);
         }
         if last {
@@ -229,6 +243,11 @@ impl Worker {
             let _ = self.events.blocking_send(TrainerEvent::Digest { step, digest });
         }
         Ok(())
+    }
+
+    /// Whether no step follows.
+    fn is_over(&self) -> bool {
+        self.trainer.step() >= self.trainer.steps() || self.totals.skips.is_some()
     }
 
     fn evaluate(&mut self) -> Result<(), NodeError> {
@@ -263,7 +282,7 @@ impl Worker {
             // To write more, or to close a file that has something to write, would take as long.
             std::mem::forget(self.journal);
         } else {
-            match (evaluate, self.trainer.step() >= self.trainer.steps()) {
+            match (evaluate, self.is_over()) {
                 (true, true) => self.journal.confirm(),
                 (true, false) => self.journal.leave(),
                 (false, _) => {}

@@ -8,12 +8,14 @@
 
 mod entry;
 mod saving;
+mod skipping;
 mod snapshots;
 mod standstill;
 mod steps;
 
 pub use entry::{Action, Entry};
 pub use saving::{DIGEST_EVERY, Saving};
+pub use skipping::{MAX_SKIPS, is_last_straw};
 pub use snapshots::{Found, MAX_SNAPSHOTS, Snapshots, UNLIMITED_AFTER};
 pub use standstill::Standstill;
 pub use steps::{ActiveView, Cursor, Gate, MIN_KEPT, Members, Notice, StepResult, Steps, Task, Turnout};

@@ -251,6 +251,11 @@ impl<R: StepResult, S> Steps<R, S> {
         self.stop = Some(evaluate);
     }
 
+    /// No step is taken after `step`, which this member has applied: nor do those who apply the same.
+    pub fn end_after(&mut self, step: u64) {
+        self.last_step = self.last_step.min(step);
+    }
+
     /// Whether the learner is to end.
     pub fn is_stopped(&self) -> bool {
         self.stop.is_some()

@@ -22,6 +22,7 @@ mod folder;
 mod pins;
 mod recovery;
 mod signed;
+mod sound;
 mod unsynced;
 
 use std::collections::BTreeSet;
@@ -32,6 +33,7 @@ use std::sync::{Arc, Mutex};
 
 use atomic_write_file::AtomicWriteFile;
 use signed::signatures_path;
+use sound::Sound;
 use starling_topology::retention::{Folder, Held};
 use starling_topology::{Digest, Lineage, Root, RunId};
 use unsynced::Unsynced;
@@ -45,7 +47,8 @@ pub use signed::Signed;
 pub use starling_topology::{Head, Signature};
 
 use crate::snapshot::{
-    CHUNK_BYTES, MAX_SNAPSHOT_MANIFEST_BYTES, SnapshotError, SnapshotManifest, Splitter, hash, parse, parse_digest,
+    CHUNK_BYTES, MAX_SNAPSHOT_MANIFEST_BYTES, SnapshotError, SnapshotManifest, Splitter, check, hash, parse,
+    parse_digest,
 };
 use crate::state::ReplicatedState;
 
@@ -57,6 +60,7 @@ pub struct CheckpointStore {
     pins: Pins,
     /// Which checkpoints are of the branch that goes on, once that is known.
     root: Arc<Mutex<Option<Root>>>,
+    sound: Sound,
 }
 
 /// One checkpoint.
@@ -118,7 +122,8 @@ impl CheckpointStore {
     /// The store in `directory`, to read what is there: makes and removes nothing, so that it may be used while another
     /// process writes.
     pub fn reading(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), keep: usize::MAX, pins: Pins::default(), root: Arc::default() }
+        let (directory, keep) = (directory.into(), usize::MAX);
+        Self { directory, keep, pins: Pins::default(), root: Arc::default(), sound: Sound::default() }
     }
 
     /// Where the checkpoints are.
@@ -132,9 +137,13 @@ impl CheckpointStore {
     /// for sure.
     ///
     /// # Errors
-    /// If the state is of a branch that was left, the directory holds checkpoints of another run, a file cannot be written, or
-    /// what was written does not read back; older checkpoints are then untouched.
+    /// If the state is of a branch that was left or is none that can be read back, the directory holds checkpoints of another
+    /// run, a file cannot be written, or what was written does not read back; older checkpoints are then untouched.
     pub fn save(&self, state: ReplicatedState) -> Result<CheckpointInfo, CheckpointError> {
+        state.check_numbers().and_then(|()| state.check_ledger()).map_err(|error| CheckpointError::Malformed {
+            path: self.directory.clone(),
+            reason: format!("the state after step {} would be no checkpoint: {error}", state.step),
+        })?;
         let (run, step, lineage) = (state.run, state.step, state.lineage);
         if self.has_left(&state) {
             return Err(CheckpointError::OtherBranch { directory: self.directory.clone(), step });
@@ -374,27 +383,16 @@ impl CheckpointStore {
 
     /// Reads the chunks of a checkpoint and puts its state together.
     fn read_state(&self, manifest: &SnapshotManifest, path: &Path) -> Result<ReplicatedState, CheckpointError> {
-        parse(manifest, manifest.chunks.iter().map(|chunk| self.read_chunk(*chunk)))?.map_err(|error| match error {
-            SnapshotError::Digest { expected, found } => {
-                CheckpointError::Damaged { path: path.to_owned(), expected, found }
-            }
-            error => CheckpointError::Malformed { path: path.to_owned(), reason: error.to_string() },
-        })
+        let read = manifest.chunks.iter().map(|chunk| self.read_chunk(*chunk));
+        parse(manifest, read)?.map_err(|error| not_whole(path, error))
     }
 
-    /// Reads and hashes every byte of a checkpoint, chunk by chunk: a run in training has no room for one more state. What was
-    /// a state when it was saved is one while its digest is the same.
+    /// Reads, hashes and checks every byte of a checkpoint, chunk by chunk: a run in training has no room for one more state.
     fn check_bytes(&self, manifest: &SnapshotManifest, path: &Path) -> Result<(), CheckpointError> {
-        let mut whole = blake3::Hasher::new();
-        for chunk in &manifest.chunks {
-            whole.update(&self.read_chunk(*chunk)?);
-        }
-        let (expected, found) = (manifest.digest, Digest(*whole.finalize().as_bytes()));
-        if expected == found {
-            Ok(())
-        } else {
-            Err(CheckpointError::Damaged { path: path.to_owned(), expected, found })
-        }
+        let read = manifest.chunks.iter().map(|chunk| self.read_chunk(*chunk));
+        check(manifest, read)?.map_err(|error| not_whole(path, error))?;
+        self.sound.note(manifest.id());
+        Ok(())
     }
 
     /// Removes what is [surplus](Folder::surplus), and the chunks that none of the rest needs. `saved` is verified.
@@ -431,6 +429,16 @@ impl CheckpointStore {
             }
         }
         Ok(())
+    }
+}
+
+/// Why the chunks of the checkpoint at `path` are none.
+fn not_whole(path: &Path, error: SnapshotError) -> CheckpointError {
+    match error {
+        SnapshotError::Digest { expected, found } => {
+            CheckpointError::Damaged { path: path.to_owned(), expected, found }
+        }
+        error => CheckpointError::Malformed { path: path.to_owned(), reason: error.to_string() },
     }
 }
 

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use starling_topology::ledger::{MAX_SPEED, SYNCING, UNMEASURED};
+use starling_topology::ledger::{GAVE_UP, MAX_SPEED, SYNCING, UNMEASURED};
 use starling_topology::{Lineage, PeerId};
 
 use crate::record::ResultRecord;
@@ -34,7 +34,7 @@ pub fn speed(samples: u64, elapsed: Duration) -> u32 {
 
 /// How many samples per second a [`speed`] stands for; `None` of a member that told none.
 pub fn samples_per_s(speed: u32) -> Option<f64> {
-    (speed > UNMEASURED).then(|| f64::from(speed) / SPEED_UNITS as f64)
+    (UNMEASURED + 1..=MAX_SPEED).contains(&speed).then(|| f64::from(speed) / SPEED_UNITS as f64)
 }
 
 /// What is behind gradient and loss: the own speed in the own slot, zeros in the others'.
@@ -52,16 +52,16 @@ pub fn alone(step: u64, mut gradient: Vec<f32>, weight: u64, batch_size: u32, me
     ResultRecord { step, lineage: Lineage::NONE, after: Lineage::NONE, members: vec![me], mean: gradient }
 }
 
-/// What a member that is not syncing writes into its slot. Zero would say that it gave zeros.
-fn slot(speed: u32) -> f32 {
-    speed.clamp(UNMEASURED, MAX_SPEED) as f32
+/// What a member that is not syncing writes into its slot. Zero would say that it has no state yet.
+pub fn slot(speed: u32) -> f32 {
+    speed.clamp(UNMEASURED, GAVE_UP) as f32
 }
 
 /// The speeds that were reduced in `slots`, divided by the batch size.
 pub fn speeds(slots: &[f32], batch_size: u32) -> Vec<u32> {
     // The product of two such numbers is exact in f64. A cast from a negative number gives 0.
     let speed = |slot: &f32| (f64::from(*slot) * f64::from(batch_size) + 0.5) as u32;
-    slots.iter().map(|slot| speed(slot).clamp(SYNCING, MAX_SPEED)).collect()
+    slots.iter().map(|slot| speed(slot).clamp(SYNCING, GAVE_UP)).collect()
 }
 
 #[cfg(test)]
@@ -71,12 +71,12 @@ mod tests {
     #[test]
     fn speeds_survive_the_reduction() {
         for batch_size in (1..200).chain([1_000, 4_096, 65_537, (1 << 20) - 1, 1 << 20]) {
-            for speed in (0..200).chain([4_097, 99_999, 654_321, MAX_SPEED - 1, MAX_SPEED]) {
+            for speed in (0..200).chain([4_097, 99_999, 654_321, MAX_SPEED - 1, MAX_SPEED, GAVE_UP]) {
                 let slots = [0.0, 0.0 + speed as f32, 0.0].map(|slot: f32| slot / batch_size as f32);
                 assert_eq!(speeds(&slots, batch_size), [0, speed, 0], "{speed} with batches of {batch_size}");
             }
         }
-        assert_eq!(speeds(&[-1.0, f32::MAX, -0.0], 64), [SYNCING, MAX_SPEED, SYNCING]);
+        assert_eq!(speeds(&[-1.0, f32::MAX, -0.0], 64), [SYNCING, GAVE_UP, SYNCING]);
     }
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(speed(1, Duration::from_secs(3_600)), UNMEASURED + 1);
         assert_eq!(speed(u64::MAX, Duration::from_nanos(1)), MAX_SPEED);
         assert_eq!(samples_per_s(speed(64, Duration::from_millis(250))), Some(256.0));
-        assert_eq!([SYNCING, UNMEASURED].map(samples_per_s), [None, None]);
+        assert_eq!([SYNCING, UNMEASURED, GAVE_UP].map(samples_per_s), [None; 3]);
         assert_eq!((speed(0, Duration::from_secs(1)), speed(5, Duration::ZERO)), (UNMEASURED, UNMEASURED));
     }
 

@@ -9,10 +9,6 @@ use starling_collective::kernel;
 
 use crate::optimizer::{Optimizer, Update, exchange};
 
-/// Elements that are updated at a time: with their moments they fit the second-level cache, and are many enough to be
-/// written past the caches.
-const BLOCK: usize = 1 << 13;
-
 /// Parameters and moments after a step that is not committed yet, from the last ones to the first.
 #[derive(Debug)]
 pub struct Draft {
@@ -20,8 +16,8 @@ pub struct Draft {
     scale: f32,
     /// Where what is computed begins.
     from: usize,
-    /// Whether all of it is finite.
-    is_finite: bool,
+    /// The largest magnitude among all of it.
+    largest: f32,
     space: Space,
 }
 
@@ -39,7 +35,7 @@ impl Draft {
         for vector in std::iter::once(&mut space.parameters).chain(&mut space.moments) {
             vector.resize(parameters, 0.0);
         }
-        Self { update: optimizer.next(scale), scale, from: parameters, is_finite: true, space }
+        Self { update: optimizer.next(scale), scale, from: parameters, largest: 0.0, space }
     }
 
     /// Where what is computed begins.
@@ -54,7 +50,7 @@ impl Draft {
 
     /// Whether all that is computed is finite.
     pub fn is_finite(&self) -> bool {
-        self.is_finite
+        self.largest.is_finite()
     }
 
     /// Computes what comes before: one number for each of `gradients`.
@@ -62,25 +58,18 @@ impl Draft {
     /// # Panics
     /// If there are more gradients than elements that are missing.
     pub fn prepend(&mut self, parameters: &[f32], optimizer: &Optimizer, gradients: &[f32]) {
-        let Self { update, from, is_finite, space, .. } = self;
+        let Self { update, from, largest, space, .. } = self;
         let start = from.checked_sub(gradients.len()).expect("invariant: there is one gradient per parameter");
-        let mut updated = vec![0.0; BLOCK];
-        let mut moments = vec![updated.clone(); space.moments.len()];
-        for (index, gradients) in gradients.chunks(BLOCK).enumerate() {
-            let at = start + index * BLOCK;
-            let range = at..at + gradients.len();
-            let updated = &mut updated[..gradients.len()];
-            updated.copy_from_slice(&parameters[range.clone()]);
-            for (moment, committed) in moments.iter_mut().zip(optimizer.moments()) {
-                moment[..gradients.len()].copy_from_slice(&committed[range.clone()]);
-            }
-            update.run(updated, gradients, &mut moments);
+        optimizer.beside(update, parameters, start..*from, gradients, |range, updated, moments| {
             let mut keep = |into: &mut Vec<f32>, block: &[f32]| {
-                *is_finite &= kernel::copy(&mut into[range.clone()], &block[..gradients.len()], None).is_ok();
+                let block = &block[..range.len()];
+                *largest = largest.max(kernel::magnitude(block));
+                // Of what is not finite, nothing will be used.
+                let _ = kernel::copy(&mut into[range.clone()], block, None);
             };
             keep(&mut space.parameters, updated);
-            space.moments.iter_mut().zip(&moments).for_each(|(into, block)| keep(into, block));
-        }
+            space.moments.iter_mut().zip(moments).for_each(|(into, block)| keep(into, block));
+        });
         *from = start;
     }
 
@@ -88,12 +77,13 @@ impl Draft {
     /// the state leaves.
     ///
     /// # Panics
-    /// If something is missing.
+    /// If something is missing, or not finite.
     pub fn commit(self, parameters: &mut Arc<Vec<f32>>, optimizer: &mut Optimizer) -> Space {
         assert_eq!(self.from, 0, "a state is replaced as a whole");
+        assert!(self.is_finite(), "a state is finite");
         let mut space = self.space;
         exchange(parameters, &mut space.parameters);
-        optimizer.exchange(&mut space.moments);
+        optimizer.exchange(&mut space.moments, self.largest);
         optimizer.advance();
         space
     }
@@ -110,6 +100,7 @@ mod tests {
 
     use super::*;
     use crate::initial::symmetric;
+    use crate::optimizer::BLOCK;
     use crate::spec::OptimizerSpec;
 
     const PARAMETERS: usize = 2 * BLOCK + 77;
@@ -125,7 +116,7 @@ mod tests {
             let mut space = Space::default();
             for piece in [100, BLOCK - 1, BLOCK + 1, PARAMETERS, 1000] {
                 let gradients = numbers();
-                in_place.1.step(Arc::make_mut(&mut in_place.0).as_mut_slice(), &gradients, 0.5);
+                in_place.1.step(Arc::make_mut(&mut in_place.0).as_mut_slice(), &gradients, 0.5).expect("finite");
                 let mut draft = Draft::new(PARAMETERS, &drafted.1, 0.5, space);
                 for gradients in gradients.rchunks(piece) {
                     draft.prepend(&drafted.0, &drafted.1, gradients);

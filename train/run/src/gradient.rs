@@ -15,6 +15,8 @@ pub struct Gradient(RwLock<Inner>);
 #[derive(Debug)]
 struct Inner {
     weight: u64,
+    /// Whether all of it is zeros, because it came to numbers that no contribution may have.
+    given_up: bool,
     /// What is behind this position is there.
     ready: usize,
     values: Vec<f32>,
@@ -24,13 +26,13 @@ impl Gradient {
     /// Nothing yet, for a model of `parameters` parameters.
     pub fn new(parameters: usize) -> Self {
         let values = vec![0.0; parameters + 1];
-        Self(RwLock::new(Inner { weight: 0, ready: values.len(), values }))
+        Self(RwLock::new(Inner { weight: 0, given_up: false, ready: values.len(), values }))
     }
 
     /// Forgets what was computed.
     pub fn clear(&mut self) {
         let inner = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        (inner.weight, inner.ready) = (0, inner.values.len());
+        (inner.weight, inner.given_up, inner.ready) = (0, false, inner.values.len());
     }
 
     /// How many samples it is the mean of; 0 as long as nothing is there.
@@ -71,6 +73,23 @@ impl Gradient {
             inner.values.fill(0.0);
             (inner.weight, inner.ready) = (0, 0);
         });
+    }
+
+    /// The numbers that come next are none that may be contributed: they and all before them become zeros. If none are there
+    /// yet, that is all of it, of weight 0, and it [has been given up](Self::has_given_up). Others may have those that are.
+    pub fn give_up(&self) {
+        self.write(|inner| {
+            let ready = std::mem::take(&mut inner.ready);
+            inner.values[..ready].fill(0.0);
+            if ready == inner.values.len() {
+                (inner.weight, inner.given_up) = (0, true);
+            }
+        });
+    }
+
+    /// Whether it was given up before any of it was there.
+    pub fn has_given_up(&self) -> bool {
+        self.read(|inner| inner.given_up)
     }
 
     /// Takes in the numbers before those that are there, in pieces of ascending positions.
@@ -118,6 +137,20 @@ mod tests {
         assert_eq!((gradient.ready_from(), gradient.weight()), (5, 0));
         gradient.set_nothing();
         assert_eq!((gradient.ready_from(), gradient.weight(), gradient.values()), (0, 0, vec![0.0; 5]));
+    }
+
+    #[test]
+    fn what_is_given_up_is_zeros() {
+        let mut gradient = Gradient::new(2);
+        gradient.give_up();
+        assert_eq!((gradient.ready_from(), gradient.weight(), gradient.values()), (0, 0, vec![0.0; 3]));
+        assert!(gradient.has_given_up());
+        gradient.clear();
+        assert!(!gradient.has_given_up());
+        gradient.prepend(3, [&[5.0, 7.0][..]].into_iter());
+        gradient.give_up();
+        assert_eq!((gradient.ready_from(), gradient.weight(), gradient.values()), (0, 3, vec![0.0, 5.0, 7.0]));
+        assert!(!gradient.has_given_up(), "a part of it has left");
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub use draft::Draft;
 pub use error::Error;
 pub use gradient::Gradient;
 pub use manifest::{Difference, MAX_STALL_MS, Manifest, ManifestError, WIRE_VERSION};
-pub use optimizer::Optimizer;
+pub use optimizer::{Optimizer, Unfit};
 pub use record::{RecordError, ResultRecord};
 pub use schema::Schema;
 pub use sharing::{DataManifest, Download, SharedData, SharedFile, SharingError};

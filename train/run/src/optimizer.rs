@@ -5,9 +5,30 @@
 //! subtraction, multiplication, division and square root, without fused multiply-add (Rust never contracts) and without
 //! a math library (powers come from repeated multiplication). Each element is on its own, so the compiler may vectorize.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use starling_collective::kernel;
+use thiserror::Error;
+
 use crate::spec::OptimizerSpec;
+
+/// Elements that are updated at a time: with their moments they fit the second-level cache, and are many enough to be
+/// written past the caches.
+pub(crate) const BLOCK: usize = 1 << 13;
+
+/// No number that is surely not larger than this before it is rounded becomes infinite.
+const SAFE: f64 = 1e38;
+
+/// A step after which a number of the state would not be finite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("number {at} of the {what} would not be finite")]
+pub struct Unfit {
+    /// `mean gradient`, if it is not finite itself, `next parameters` or `next optimizer moments`.
+    pub what: &'static str,
+    /// The position of the parameter.
+    pub at: usize,
+}
 
 /// An optimizer's state beside the parameters.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,13 +38,15 @@ pub struct Optimizer {
     moments: Vec<Arc<Vec<f32>>>,
     /// AdamW's `beta1^t` and `beta2^t`.
     scalars: Vec<f64>,
+    /// The largest magnitude among the parameters and moments after its newest step; infinite if it has taken none.
+    largest: f32,
 }
 
 impl Optimizer {
     /// The optimizer before the first step, for `parameters` parameters.
     pub fn new(spec: OptimizerSpec, parameters: usize) -> Self {
         let moments = std::iter::repeat_with(|| Arc::new(vec![0.0; parameters])).take(spec.moments()).collect();
-        Self { spec, moments, scalars: vec![1.0; spec.scalars()] }
+        Self { spec, moments, scalars: vec![1.0; spec.scalars()], largest: f32::INFINITY }
     }
 
     /// The optimizer with the given state.
@@ -36,7 +59,7 @@ impl Optimizer {
             (spec.moments(), spec.scalars()),
             "the state is of another optimizer"
         );
-        Self { spec, moments, scalars }
+        Self { spec, moments, scalars, largest: f32::INFINITY }
     }
 
     /// The vectors it keeps.
@@ -49,17 +72,81 @@ impl Optimizer {
         &self.scalars
     }
 
-    /// Updates `parameters` by one step along `gradients` times `scale`. A factor of 1 changes no bit, and the product is
-    /// part of the one pass over the vectors in any case.
+    /// Updates `parameters` by one step along `gradients` times `scale`, if all numbers of the state stay finite. A factor of
+    /// 1 changes no bit, and the product is part of the one pass over the vectors in any case.
+    ///
+    /// Most often the largest numbers before it show that none can leave the finite ones. Where they don't, the step is tried
+    /// out first, block by block.
+    ///
+    /// # Errors
+    /// [`Unfit`], if a number would not be finite; nothing has changed then. It depends on nothing but the state, the
+    /// gradients and the scale, so that all members come to the same.
     ///
     /// # Panics
     /// If the lengths differ.
-    pub fn step(&mut self, parameters: &mut [f32], gradients: &[f32], scale: f32) {
+    pub fn step(&mut self, parameters: &mut [f32], gradients: &[f32], scale: f32) -> Result<(), Unfit> {
         assert_eq!(parameters.len(), gradients.len(), "one gradient per parameter");
         let update = self.next(scale);
+        if !update.is_safe(self.largest.into(), kernel::magnitude(gradients).into()) {
+            self.try_out(&update, parameters, gradients)?;
+        }
         let mut moments: Vec<&mut Vec<f32>> = self.moments.iter_mut().map(Arc::make_mut).collect();
-        update.run(parameters, gradients, &mut moments);
+        let mut largest = 0_f32;
+        let blocks = parameters.chunks_mut(BLOCK).zip(gradients.chunks(BLOCK));
+        for (index, (parameters, gradients)) in blocks.enumerate() {
+            let block = index * BLOCK..index * BLOCK + gradients.len();
+            let mut moments: Vec<&mut [f32]> = moments.iter_mut().map(|moment| &mut moment[block.clone()]).collect();
+            update.run(parameters, gradients, &mut moments);
+            // While they are in the cache.
+            let magnitudes = moments.iter().map(|moment| kernel::magnitude(moment));
+            largest = magnitudes.fold(largest.max(kernel::magnitude(parameters)), f32::max);
+        }
+        assert!(largest.is_finite(), "invariant: what is written was shown to be finite");
+        self.largest = largest;
         self.advance();
+        Ok(())
+    }
+
+    fn try_out(&self, update: &Update, parameters: &[f32], gradients: &[f32]) -> Result<(), Unfit> {
+        let mut found = Ok(());
+        self.beside(update, parameters, 0..gradients.len(), gradients, |range, parameters, moments| {
+            if found.is_err() {
+                return;
+            }
+            let first = |numbers: &[f32]| kernel::first_non_finite(numbers);
+            let moment = moments.iter().find_map(|moment| first(&moment[..range.len()]));
+            let place = moment.map(|at| ("next optimizer moments", at));
+            if let Some((what, at)) = place.or_else(|| first(parameters).map(|at| ("next parameters", at))) {
+                let at = range.start + at;
+                found = Err(Unfit { what: if gradients[at].is_finite() { what } else { "mean gradient" }, at });
+            }
+        });
+        found
+    }
+
+    /// Hands over what `update` makes of the elements of `range`, block by block: their positions, and their parameters and
+    /// moments, which may be longer. The state stays as it is.
+    pub(crate) fn beside(
+        &self,
+        update: &Update,
+        parameters: &[f32],
+        range: Range<usize>,
+        gradients: &[f32],
+        mut take: impl FnMut(Range<usize>, &[f32], &[Vec<f32>]),
+    ) {
+        let mut updated = vec![0.0; BLOCK.min(range.len())];
+        let mut moments = vec![updated.clone(); self.moments.len()];
+        for (index, gradients) in gradients.chunks(BLOCK).enumerate() {
+            let at = range.start + index * BLOCK;
+            let block = at..at + gradients.len();
+            let updated = &mut updated[..gradients.len()];
+            updated.copy_from_slice(&parameters[block.clone()]);
+            for (moment, committed) in moments.iter_mut().zip(&self.moments) {
+                moment[..gradients.len()].copy_from_slice(&committed[block.clone()]);
+            }
+            update.run(updated, gradients, &mut moments);
+            take(block, updated, &moments);
+        }
     }
 
     /// The next step, along gradients times `scale`. After it, [`Self::advance`].
@@ -93,9 +180,10 @@ impl Optimizer {
         self.scalars = self.powers();
     }
 
-    /// Exchanges its vectors for those that were computed elsewhere. What copies of the state still share stays with them, and
-    /// an empty vector comes in its place.
-    pub(crate) fn exchange(&mut self, moments: &mut [Vec<f32>]) {
+    /// Exchanges its vectors for those that were computed elsewhere; `largest` is the largest magnitude among them and the
+    /// parameters. What copies of the state still share stays with them, and an empty vector comes in its place.
+    pub(crate) fn exchange(&mut self, moments: &mut [Vec<f32>], largest: f32) {
+        self.largest = largest;
         self.moments.iter_mut().zip(moments).for_each(|(ours, theirs)| exchange(ours, theirs));
     }
 
@@ -125,6 +213,35 @@ pub(crate) enum Update {
 }
 
 impl Update {
+    /// Whether no number of the state or on the way to it can leave the finite ones, if no parameter and moment before it is
+    /// larger than `state`, no gradient larger than `gradient`, and no second moment negative: one that a step has made is not.
+    fn is_safe(&self, state: f64, gradient: f64) -> bool {
+        let most = match self {
+            Self::Sgd(Sgd { scale, learning_rate, weight_decay }) => {
+                let [scale, rate, decay] = [scale, learning_rate, weight_decay].map(|factor| f64::from(factor.abs()));
+                let gradient = scale * gradient + decay * state;
+                [gradient, state + rate * gradient, 0.0, 0.0]
+            }
+            Self::Momentum(Momentum { scale, learning_rate, momentum, nesterov: _, weight_decay }) => {
+                let factors = [scale, learning_rate, momentum, weight_decay];
+                let [scale, rate, momentum, decay] = factors.map(|factor| f64::from(factor.abs()));
+                let gradient = scale * gradient + decay * state;
+                let velocity = momentum * state + gradient;
+                let direction = gradient + (1.0 + momentum) * velocity;
+                [gradient, velocity, direction, state + rate * direction]
+            }
+            Self::AdamW(AdamW { scale, beta1, rest1, beta2, rest2, step_size, unbias2, epsilon, keep }) => {
+                let gradient = f64::from(scale.abs()) * gradient;
+                let first = f64::from(*beta1) * state + f64::from(*rest1) * gradient;
+                let second = f64::from(*beta2) * state + f64::from(*rest2) * (gradient * gradient);
+                let direction = f64::from(step_size.abs()) * first;
+                let parameter = f64::from(keep.abs()) * state + direction / f64::from(*epsilon);
+                [gradient * gradient, f64::from(unbias2.abs()) * second, second + direction, parameter]
+            }
+        };
+        most.iter().all(|number| *number <= SAFE)
+    }
+
     /// Updates `parameters` and their `moments`, which may be longer.
     pub(crate) fn run<M: AsMut<[f32]>>(&self, parameters: &mut [f32], gradients: &[f32], moments: &mut [M]) {
         let length = parameters.len();
@@ -277,7 +394,7 @@ mod tests {
             let mut parameters = start.clone();
             let mut optimizer = Optimizer::new(spec, PARAMETERS);
             for gradients in &gradients {
-                optimizer.step(&mut parameters, gradients, 1.0);
+                optimizer.step(&mut parameters, gradients, 1.0).expect("finite");
             }
             for (at, (ours, theirs)) in parameters.iter().zip(reference(spec, &start, &gradients)).enumerate() {
                 let difference = (f64::from(*ours) - theirs).abs();
@@ -290,7 +407,7 @@ mod tests {
     fn the_first_step_has_its_closed_form() {
         let check = |spec, parameter: f32, gradient: f32, expected: f32| {
             let mut parameters = [parameter];
-            Optimizer::new(spec, 1).step(&mut parameters, &[gradient], 1.0);
+            Optimizer::new(spec, 1).step(&mut parameters, &[gradient], 1.0).expect("finite");
             assert!((parameters[0] - expected).abs() < 1e-6, "{spec:?}: {} instead of {expected}", parameters[0]);
         };
         check(OptimizerSpec::sgd(0.5), 2.0, 3.0, 0.5);
@@ -312,7 +429,7 @@ mod tests {
                 let mut parameters = parameters.to_vec();
                 let mut optimizer = Optimizer::new(spec, parameters.len());
                 for _ in 0..STEPS {
-                    optimizer.step(&mut parameters, gradients, 1.0);
+                    optimizer.step(&mut parameters, gradients, 1.0).expect("finite");
                 }
                 parameters.iter().map(|parameter| parameter.to_bits()).collect::<Vec<_>>()
             };
@@ -336,12 +453,53 @@ mod tests {
             let (mut ours, mut theirs) = (Optimizer::new(spec, PARAMETERS), Optimizer::new(spec, PARAMETERS));
             for step in 0..STEPS as u64 {
                 let gradients = numbers(300 + step, 1.0);
-                ours.step(&mut scaled, &gradients, 64.0 / 37.0);
+                ours.step(&mut scaled, &gradients, 64.0 / 37.0).expect("finite");
                 let gradients: Vec<f32> = gradients.iter().map(|gradient| 64.0 / 37.0 * gradient).collect();
-                theirs.step(&mut multiplied, &gradients, 1.0);
+                theirs.step(&mut multiplied, &gradients, 1.0).expect("finite");
             }
             assert_eq!((scaled, ours), (multiplied, theirs));
         }
+    }
+
+    /// Whatever the numbers: either all that comes of a step is finite, or nothing has changed. What is said to be safe is.
+    #[test]
+    fn a_step_leaves_the_finite_numbers_or_the_state_alone() {
+        let mut generator = Generator::new(17);
+        let (mut taken, mut refused, mut safe) = (0, 0, 0);
+        for round in 0..3_000 {
+            let spec = specs()[round % specs().len()];
+            let mut parameters = numbers(round as u64, 1.0);
+            let mut optimizer = Optimizer::new(spec, PARAMETERS);
+            for step in 0..4 {
+                // From ordinary to far beyond what can be squared, now and then in one element alone.
+                let size = 10_f64.powi(generator.below(39) as i32).min(f64::from(f32::MAX));
+                let mut gradients = numbers(1_000 + step, if generator.below(2) == 0 { size } else { 1.0 });
+                gradients[generator.below(PARAMETERS as u32) as usize] = size as f32;
+                if generator.below(50) == 0 {
+                    gradients[7] = [f32::NAN, f32::INFINITY][generator.below(2) as usize];
+                }
+                let scale = [1.0, 64.0][generator.below(2) as usize];
+                let before = (parameters.clone(), optimizer.clone());
+                let (largest, gradient) = (optimizer.largest.into(), kernel::magnitude(&gradients).into());
+                let is_safe = optimizer.next(scale).is_safe(largest, gradient);
+                match optimizer.step(&mut parameters, &gradients, scale) {
+                    Ok(()) => {
+                        let moments = optimizer.moments.iter().map(|moment| moment.as_slice());
+                        let all = moments.chain([parameters.as_slice()]).map(kernel::magnitude);
+                        assert_eq!(all.fold(0.0, f32::max), optimizer.largest);
+                        taken += 1;
+                    }
+                    Err(Unfit { at, .. }) => {
+                        assert_eq!((&parameters, &optimizer), (&before.0, &before.1));
+                        let gradient = gradients[at].abs();
+                        assert!(!is_safe && (gradient > 1e15 || gradient.is_nan()), "{gradient}");
+                        refused += 1;
+                    }
+                }
+                safe += u32::from(is_safe);
+            }
+        }
+        assert!(taken > 1_000 && refused > 500 && safe > 1_000, "{taken}, {refused}, {safe}");
     }
 
     #[test]
@@ -352,7 +510,7 @@ mod tests {
             let mut parameters = numbers(7, 1.0);
             let mut optimizer = Optimizer::new(spec, PARAMETERS);
             for step in 0..STEPS as u64 {
-                optimizer.step(&mut parameters, &numbers(200 + step, 1.0), 1.0);
+                optimizer.step(&mut parameters, &numbers(200 + step, 1.0), 1.0).expect("finite");
             }
             assert_eq!(&crate::initial::digest(&parameters).to_string()[..16], expected, "{spec:?}");
         }

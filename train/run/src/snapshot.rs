@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 pub use assembly::Assembly;
-pub(crate) use assembly::parse;
+pub(crate) use assembly::{check, parse};
 pub(crate) use manifest::parse_digest;
 pub use manifest::{MAX_SNAPSHOT_MANIFEST_BYTES, SnapshotManifest};
 use starling_topology::{Digest, Lineage, RunId};

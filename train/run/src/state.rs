@@ -1,7 +1,7 @@
 //! What all members hold alike after a step: the replicated state, in one canonical form.
 //!
 //! ```text
-//!   "STRLST02" | run: 32 bytes | step: u64 | parameters P: u64 | moments M: u32 | scalars S: u32 | ledger L: u32
+//!   "STRLST03" | run: 32 bytes | step: u64 | parameters P: u64 | moments M: u32 | scalars S: u32 | ledger L: u32
 //!   | P x f32 parameters | M x P x f32 moments | S x f64 scalars | L bytes of ledger    all little-endian, no padding
 //! ```
 
@@ -16,7 +16,7 @@ use thiserror::Error;
 use crate::bytes::{Reader, read_numbers, write_numbers};
 use crate::manifest::MAX_PARAMETERS;
 
-const MAGIC: &[u8; 8] = b"STRLST02";
+const MAGIC: &[u8; 8] = b"STRLST03";
 const HEADER_BYTES: usize = 8 + 32 + 8 + 8 + 4 + 4 + 4;
 /// The most vectors an optimizer keeps.
 const MAX_MOMENTS: u32 = 8;
@@ -125,10 +125,93 @@ impl ReplicatedState {
 
     /// As [`Self::decode`], of `found` bytes that come one after the other. If they don't, the error speaks of their length.
     pub(crate) fn read(found: u64, from: &mut impl Read) -> Result<Self, StateError> {
-        let length = |expected: u64| StateError::Length { expected, found };
-        let mut header = [0; HEADER_BYTES];
-        let short = |_| length(HEADER_BYTES as u64);
-        let (magic, fields) = header.split_at_mut(MAGIC.len());
+        let header = Header::read(found, from)?;
+        let mut vectors = Vec::new();
+        for vector in 0..=header.moments as usize {
+            let numbers = read_numbers(header.parameters as usize, from).map_err(|_| header.length(found))?;
+            if let Some(at) = kernel::first_non_finite(&numbers) {
+                return Err(header.not_finite(vector, at as u64));
+            }
+            vectors.push(Arc::new(numbers));
+        }
+        let (scalars, ledger) = header.read_tail(found, from)?;
+        let parameters = vectors.remove(0);
+        let (lineage, moments) = (Lineage::NONE, vectors);
+        Ok(Self { run: header.run, step: header.step, lineage, parameters, moments, scalars, ledger })
+    }
+
+    /// Checks that `found` bytes, which come one after the other, are those of a state: what [`Self::decode`] would check, in
+    /// little memory. Says of which run and step.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub(crate) fn check(found: u64, from: &mut impl Read) -> Result<(RunId, u64), StateError> {
+        let header = Header::read(found, from)?;
+        for vector in 0..=header.moments as usize {
+            let mut at = 0;
+            while at < header.parameters {
+                let count = (header.parameters - at).min(CHECKED_AT_ONCE);
+                let numbers = read_numbers(count as usize, from).map_err(|_| header.length(found))?;
+                if let Some(bad) = kernel::first_non_finite(&numbers) {
+                    return Err(header.not_finite(vector, at + bad as u64));
+                }
+                at += count;
+            }
+        }
+        header.read_tail(found, from).map(|_| (header.run, header.step))
+    }
+
+    /// Checks that all numbers are finite, as those of a state are that can be read back.
+    ///
+    /// # Errors
+    /// [`StateError::NotFinite`].
+    pub fn check_numbers(&self) -> Result<(), StateError> {
+        let vectors = std::iter::once(("parameters", &self.parameters));
+        for (what, numbers) in vectors.chain(self.moments.iter().map(|moment| ("moments", moment))) {
+            if let Some(at) = kernel::first_non_finite(numbers) {
+                return Err(StateError::NotFinite { what, at: at as u64 });
+            }
+        }
+        check_scalars(&self.scalars)
+    }
+
+    /// Checks that the ledger is the one after the state's step: that it waits for the next one, or for the first
+    /// assignment.
+    pub fn check_ledger(&self) -> Result<(), StateError> {
+        check_ledger(self.step, &self.ledger)
+    }
+
+    /// Writes the canonical bytes, and gives up each vector as soon as it is written: whoever shares it can change it then
+    /// without a copy.
+    pub(crate) fn write_out(self, into: &mut impl Write) -> io::Result<()> {
+        StateView::of(&self).write_head(into)?;
+        let Self { parameters, moments, scalars, ledger, .. } = self;
+        for numbers in std::iter::once(parameters).chain(moments) {
+            write_numbers(&numbers, into)?;
+        }
+        write_tail(&scalars, &ledger, into)
+    }
+}
+
+/// Numbers that are read at a time to be looked at.
+const CHECKED_AT_ONCE: u64 = 1 << 16;
+
+/// What comes before a state's numbers.
+struct Header {
+    run: RunId,
+    step: u64,
+    parameters: u64,
+    moments: u32,
+    scalars: u32,
+    ledger: u32,
+}
+
+impl Header {
+    /// Reads it, and checks that `found` bytes are as many as it announces.
+    fn read(found: u64, from: &mut impl Read) -> Result<Self, StateError> {
+        let mut bytes = [0; HEADER_BYTES];
+        let short = |_| StateError::Length { expected: HEADER_BYTES as u64, found };
+        let (magic, fields) = bytes.split_at_mut(MAGIC.len());
         from.read_exact(magic).map_err(short)?;
         if magic != MAGIC {
             return Err(StateError::Magic);
@@ -150,56 +233,52 @@ impl ReplicatedState {
                 return Err(StateError::TooMany { what, found, limit });
             }
         }
-        // Within the limits above, nothing here overflows.
-        let numbers = 4 * parameters * (1 + u64::from(moments)) + 8 * u64::from(scalars);
-        let expected = HEADER_BYTES as u64 + numbers + u64::from(ledger);
-        if found != expected {
-            return Err(length(expected));
-        }
-        let cut = |_| length(expected);
-        let mut vector = |what: &'static str| {
-            let numbers = read_numbers(parameters as usize, from).map_err(cut)?;
-            match kernel::first_non_finite(&numbers) {
-                Some(at) => Err(StateError::NotFinite { what, at: at as u64 }),
-                None => Ok(Arc::new(numbers)),
-            }
-        };
-        let parameters = vector("parameters")?;
-        let moments = (0..moments).map(|_| vector("moments")).collect::<Result<Vec<_>, _>>()?;
+        let header = Self { run, step, parameters, moments, scalars, ledger };
+        if header.bytes() == found { Ok(header) } else { Err(header.length(found)) }
+    }
+
+    /// How many bytes it announces. Within the limits, nothing here overflows.
+    fn bytes(&self) -> u64 {
+        let numbers = 4 * self.parameters * (1 + u64::from(self.moments)) + 8 * u64::from(self.scalars);
+        HEADER_BYTES as u64 + numbers + u64::from(self.ledger)
+    }
+
+    fn length(&self, found: u64) -> StateError {
+        StateError::Length { expected: self.bytes(), found }
+    }
+
+    /// In which of the vectors, of which the parameters are the first.
+    fn not_finite(&self, vector: usize, at: u64) -> StateError {
+        StateError::NotFinite { what: if vector == 0 { "parameters" } else { "moments" }, at }
+    }
+
+    /// Reads what comes behind the vectors: scalars and ledger.
+    fn read_tail(&self, found: u64, from: &mut impl Read) -> Result<(Vec<f64>, Ledger), StateError> {
+        let cut = |_| self.length(found);
         let mut scalar = || {
             let mut bytes = [0; 8];
             from.read_exact(&mut bytes).map_err(cut).map(|()| f64::from_le_bytes(bytes))
         };
-        let scalars = (0..scalars).map(|_| scalar()).collect::<Result<Vec<_>, _>>()?;
-        if let Some(at) = scalars.iter().position(|scalar| !scalar.is_finite()) {
-            return Err(StateError::NotFinite { what: "scalars", at: at as u64 });
-        }
-        let mut encoded = vec![0; ledger as usize];
+        let scalars = (0..self.scalars).map(|_| scalar()).collect::<Result<Vec<_>, _>>()?;
+        check_scalars(&scalars)?;
+        let mut encoded = vec![0; self.ledger as usize];
         from.read_exact(&mut encoded).map_err(cut)?;
         let ledger = Ledger::decode(&encoded)?;
-        let lineage = Lineage::NONE;
-        let state = Self { run, step, lineage, parameters, moments, scalars, ledger };
-        state.check_ledger()?;
-        Ok(state)
+        check_ledger(self.step, &ledger)?;
+        Ok((scalars, ledger))
     }
+}
 
-    /// Checks that the ledger is the one after the state's step: that it waits for the next one, or for the first
-    /// assignment.
-    pub fn check_ledger(&self) -> Result<(), StateError> {
-        let (step, pending) = (self.step, self.ledger.step());
-        let is_next = step.checked_add(1) == Some(pending) || (step == 0 && !self.ledger.is_assigned());
-        if is_next { Ok(()) } else { Err(StateError::LedgerStep { step, pending }) }
-    }
+fn check_ledger(step: u64, ledger: &Ledger) -> Result<(), StateError> {
+    let pending = ledger.step();
+    let is_next = step.checked_add(1) == Some(pending) || (step == 0 && !ledger.is_assigned());
+    if is_next { Ok(()) } else { Err(StateError::LedgerStep { step, pending }) }
+}
 
-    /// Writes the canonical bytes, and gives up each vector as soon as it is written: whoever shares it can change it then
-    /// without a copy.
-    pub(crate) fn write_out(self, into: &mut impl Write) -> io::Result<()> {
-        StateView::of(&self).write_head(into)?;
-        let Self { parameters, moments, scalars, ledger, .. } = self;
-        for numbers in std::iter::once(parameters).chain(moments) {
-            write_numbers(&numbers, into)?;
-        }
-        write_tail(&scalars, &ledger, into)
+fn check_scalars(scalars: &[f64]) -> Result<(), StateError> {
+    match scalars.iter().position(|scalar| !scalar.is_finite()) {
+        Some(at) => Err(StateError::NotFinite { what: "scalars", at: at as u64 }),
+        None => Ok(()),
     }
 }
 
@@ -432,6 +511,22 @@ mod tests {
     }
 
     #[test]
+    fn what_can_not_be_read_back_is_known_before_it_is_written() {
+        assert_eq!(state().check_numbers(), Ok(()));
+        let changes: [fn(&mut ReplicatedState); 3] = [
+            |state| Arc::make_mut(&mut state.parameters)[2] = f32::NAN,
+            |state| Arc::make_mut(&mut state.moments[1])[0] = f32::INFINITY,
+            |state| state.scalars[1] = f64::NEG_INFINITY,
+        ];
+        for change in changes {
+            let mut state = state();
+            change(&mut state);
+            let error = state.check_numbers().expect_err("not finite");
+            assert_eq!(ReplicatedState::decode(&state.encode()), Err(error));
+        }
+    }
+
+    #[test]
     fn random_bytes_never_panic_and_never_decode_to_other_bytes() {
         let mut generator = Generator::new(11);
         let valid = state().encode();
@@ -442,7 +537,10 @@ mod tests {
                 bytes[at] = generator.next_u64() as u8;
             }
             bytes.truncate(generator.below(bytes.len() as u32 * 4) as usize);
-            if let Ok(state) = ReplicatedState::decode(&bytes) {
+            let decoded = ReplicatedState::decode(&bytes);
+            let checked = ReplicatedState::check(bytes.len() as u64, &mut bytes.as_slice());
+            assert_eq!(checked, decoded.clone().map(|state| (state.run, state.step)));
+            if let Ok(state) = decoded {
                 assert_eq!(state.encode(), bytes);
             }
         }

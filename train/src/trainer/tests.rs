@@ -74,6 +74,78 @@ fn a_draft_changes_nothing_before_its_step_is_committed() {
     assert_eq!(from(&trainer), None, "of another view");
 }
 
+/// A record of a step in which all gradients are `gradient`, reduced by one member that is alone.
+fn record(trainer: &Trainer, gradient: f32) -> ResultRecord {
+    let mut mean = vec![gradient; trainer.parameters()];
+    mean.extend([2.0, UNMEASURED as f32 / trainer.manifest().batch_size as f32]);
+    let (lineage, after) = (trainer.lineage(), trainer.lineage());
+    ResultRecord { step: trainer.step() + 1, lineage, after, members: vec![ME], mean }
+}
+
+/// Squared, a gradient of 1e30 is beyond all finite numbers: parameters would stay finite, AdamW's moments would not.
+#[test]
+fn an_update_after_which_the_state_is_not_finite_is_dropped_by_all() {
+    for (optimizer, gradient, reason) in [
+        (OptimizerSpec::adam_w(1e-2), 1e30, "next optimizer moments"),
+        (OptimizerSpec::sgd(10.0), 3e38, "next parameters"),
+        (OptimizerSpec::momentum(10.0), f32::INFINITY, "mean gradient"),
+    ] {
+        let (mut drafting, mut plain) = (trainer("mlp:8", optimizer, 64), trainer("mlp:8", optimizer, 64));
+        for trainer in [&mut drafting, &mut plain] {
+            advance(trainer, &mut Vec::new());
+        }
+        let before = plain.state();
+        let (good, bad) = (record(&plain, 1e-3), record(&plain, gradient));
+        let parameters = plain.parameters();
+        drafting.draft(&[ME], parameters, &bad.mean[parameters..]);
+        drafting.draft(&[ME], 3, &bad.mean[3..parameters]);
+        let reports = [drafting.apply_drafted(&bad), plain.apply(&bad)].map(|report| report.expect("skipped"));
+        assert_eq!(reports[0], reports[1]);
+        let skipped = reports[0].skipped.as_deref().expect("skipped");
+        assert!(skipped.contains(reason) && skipped.contains("hidden.0."), "{skipped}");
+        assert_eq!((reports[0].samples, reports[0].contributions.len()), (64, 1), "the samples are done");
+        for trainer in [&mut drafting, &mut plain] {
+            let after = trainer.state();
+            assert_eq!((after.step, &after.parameters), (2, &before.parameters));
+            assert_eq!((&after.moments, &after.scalars), (&before.moments, &before.scalars));
+            assert_eq!((trainer.ledger().step(), trainer.ledger().skips().total), (3, 1));
+            ReplicatedState::decode(&after.encode()).expect("it can be saved, and read back");
+            let next = ResultRecord { step: 3, ..good.clone() };
+            let report = trainer.apply(&next).expect("applied");
+            assert_eq!((report.skipped, trainer.ledger().skips().in_row), (None, 0));
+        }
+        assert_eq!(drafting.digest(), plain.digest());
+    }
+}
+
+/// Whoever computes them comes to more than a number can be: first they are tried again, then they are left out.
+#[test]
+fn a_batch_that_explodes_costs_two_steps_and_no_member() {
+    let mut trainer = trainer("mlp:8", OptimizerSpec::adam_w(1e-2), 64);
+    advance(&mut trainer, &mut Vec::new());
+    let before = trainer.state();
+    let batch = trainer.ledger().share_of(ME).to_vec();
+    let mut reports = Vec::new();
+    for _ in 0..2 {
+        trainer.factors = Factors::read("1+:inf");
+        let gradient = computed(&mut trainer, ME).expect("computed");
+        let beyond = trainer.take_beyond().expect("told");
+        assert!(beyond.is_whole && beyond.samples == 64 && gradient.has_given_up(), "{beyond}");
+        let record = trainer.reduce_alone(&gradient, ME, UNMEASURED);
+        reports.push(trainer.apply(&record).expect("skipped"));
+    }
+    for report in &reports {
+        assert!(report.skipped.is_some());
+        assert_eq!((report.samples, &report.given_up), (0, &vec![(ME, 64)]));
+    }
+    assert_eq!((reports[0].returned, &reports[0].dropped), (64, &vec![]));
+    assert_eq!((reports[1].returned, &reports[1].dropped), (0, &batch));
+    assert_eq!(trainer.state().parameters, before.parameters);
+    trainer.factors = Factors::default();
+    assert_eq!(advance(&mut trainer, &mut Vec::new()).samples, 64);
+    assert_eq!((trainer.ledger().skips().total, trainer.ledger().skips().in_row), (2, 0));
+}
+
 #[test]
 fn an_mlp_learns_to_read_digits() {
     let mut trainer = trainer("mlp:64", OptimizerSpec::adam_w(3e-3), 64);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use starling_collective::kernel;
-use starling_run::{Balance, Draft, ResultRecord, contribution};
+use starling_run::{Balance, Draft, ResultRecord, Unfit, contribution};
 use starling_topology::PeerId;
-use starling_topology::ledger::UNMEASURED;
+use starling_topology::ledger::{GAVE_UP, SYNCING, UNMEASURED};
 
 use super::{StepReport, Trainer};
 use crate::error::Error;
@@ -47,10 +47,12 @@ impl Trainer {
     /// parameters to the device. Members that apply the same record hold the same bits afterwards, on any hardware. If
     /// nobody contributed a sample, only the ledger changes.
     ///
+    /// So it is if a number of the next state would not be finite: the update is dropped on all members, who see the same, and
+    /// [`StepReport::skipped`] tells why.
+    ///
     /// # Errors
-    /// If nothing is assigned yet, or the record is of another step, of another length, of no view, or has a number that
-    /// is not finite; the state is then as before. If the update itself leaves the finite numbers, the state is lost and
-    /// must be loaded anew.
+    /// If nothing is assigned yet, or the record is of another step, of another length, or of no view; the state is then as
+    /// before.
     pub fn apply(&mut self, record: &ResultRecord) -> Result<StepReport, Error> {
         self.forget_draft();
         self.apply_drafted(record)
@@ -70,42 +72,60 @@ impl Trainer {
         record.check(self.parameters.len()).map_err(starling_run::Error::from)?;
         // The first step is assigned to those who reduce it, and whoever fetches its result may not be one of them.
         self.begin(&record.members);
-        // What was drafted has been checked.
-        let unchecked = draft.as_ref().map_or(record.mean.len(), Draft::from);
-        self.check_numbers(step, &record.mean[..unchecked], "mean gradient")?;
         let (gradients, rest) = record.mean.split_at(self.parameters.len());
         let (loss, slots) = (rest[0], &rest[1..]);
         let (speeds, weight, scale) = self.weigh(&record.members, slots);
-        let committed = self.ledger.commit(step, &record.members, &speeds);
+        let who_gave_up = record.members.iter().zip(&speeds).filter(|(_, speed)| **speed == GAVE_UP);
+        let given_up: Vec<_> = who_gave_up.map(|(member, _)| (*member, self.ledger.share_len(*member))).collect();
+        let skipped = match weight {
+            0 if given_up.is_empty() => None,
+            0 => Some("whoever computed a share of it came to numbers that no contribution may have".to_owned()),
+            _ => self.update(draft, gradients, scale).err().map(|unfit| self.unfit(unfit)),
+        };
+        let ledger = &mut self.ledger;
+        let committed = match skipped {
+            Some(_) => ledger.skip(step, &record.members, &speeds),
+            None => ledger.commit(step, &record.members, &speeds),
+        };
         (self.step, self.lineage) = (step, record.lineage);
-        if weight > 0 {
-            let is_finite = match draft {
-                Some(mut draft) => {
-                    assert_eq!(draft.scale(), scale, "invariant: only the record's own parts are drafted");
-                    draft.prepend(&self.parameters, &self.optimizer, &gradients[..unchecked]);
-                    let is_finite = draft.is_finite();
-                    self.space = draft.commit(&mut self.parameters, &mut self.optimizer);
-                    is_finite
-                }
-                None => {
-                    self.optimizer.step(Arc::make_mut(&mut self.parameters).as_mut_slice(), gradients, scale);
-                    false // Nobody has looked yet.
-                }
-            };
-            if !is_finite {
-                self.check_numbers(step, &self.parameters, "parameter")?;
-            }
+        if weight > 0 && skipped.is_none() {
             self.write_parameters();
         }
+        let loss = loss * scale;
         Ok(StepReport {
             step,
-            loss: loss * scale,
+            loss: if loss.is_finite() { loss } else { f32::MAX },
             samples: weight,
             epoch: committed.epoch,
             contributions: committed.contributions,
             returned: committed.returned,
             speeds: contribution::speeds(slots, self.manifest.batch_size),
+            skipped,
+            given_up,
+            dropped: committed.dropped,
         })
+    }
+
+    /// Updates the state as far as that was not drafted; nothing changes if it would not be finite.
+    fn update(&mut self, draft: Option<Draft>, gradients: &[f32], scale: f32) -> Result<(), Unfit> {
+        if let Some(mut draft) = draft {
+            assert_eq!(draft.scale(), scale, "invariant: only the record's own parts are drafted");
+            draft.prepend(&self.parameters, &self.optimizer, &gradients[..draft.from()]);
+            let is_finite = draft.is_finite();
+            self.space = match is_finite {
+                true => draft.commit(&mut self.parameters, &mut self.optimizer),
+                false => draft.forget(),
+            };
+            if is_finite {
+                return Ok(());
+            }
+        }
+        // What was drafted in vain comes to the same here, and to what it was.
+        self.optimizer.step(Arc::make_mut(&mut self.parameters).as_mut_slice(), gradients, scale)
+    }
+
+    fn unfit(&self, Unfit { what, at }: Unfit) -> String {
+        format!("the {what} of `{}` would not be finite", self.schema.path_at(at))
     }
 
     /// What slots say: the speeds, how many samples were contributed to the pending step, and what makes of the result their
@@ -122,7 +142,12 @@ impl Trainer {
         let speeds = contribution::speeds(slots, self.manifest.batch_size);
         match self.manifest.balance {
             Balance::Speed => speeds,
-            Balance::Equal => speeds.into_iter().map(|speed| speed.min(UNMEASURED)).collect(),
+            Balance::Equal => speeds.into_iter().map(equal).collect(),
         }
     }
+}
+
+/// What matters of a speed where shares are equal.
+fn equal(speed: u32) -> u32 {
+    if matches!(speed, SYNCING | GAVE_UP) { speed } else { UNMEASURED }
 }

@@ -41,12 +41,10 @@ impl Trainer {
             let indices: Vec<u32> = (0..share).collect();
             let batch = Batch::new(self.dataset.training(), &indices, &self.inner);
             let gradient = Gradient::new(self.parameters());
-            match self.differentiate(batch, u64::from(share), &gradient, |_| ()) {
-                // If that comes to a step, it is told there.
-                Ok(()) | Err(Error::NotFinite { .. }) => {}
-                Err(error) => return Err(error),
-            }
+            self.differentiate(batch, u64::from(share), &gradient, |_| ())?;
         }
+        // Should it be so in a step, it is told there.
+        self.beyond = None;
         self.write_parameters();
         evaluation::warm_up(&self.network, self.dataset.held_out(), &self.inner).map_err(|source| self.failed(source))
     }

@@ -57,6 +57,7 @@ impl CheckpointStore {
         let id = hash(&encoded);
         let path = self.directory.join(format!("step-{:012}-{id}.json", manifest.step));
         self.read_state(manifest, &path)?;
+        self.sound.note(id);
         write_atomically(&path, &encoded)?;
         let (info, _) = self.read_manifest(&path, manifest.step, id)?;
         self.prune(&info)?;

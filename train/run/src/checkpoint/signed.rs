@@ -9,7 +9,7 @@ use starling_topology::view::MAX_VIEW_BYTES;
 use starling_topology::{Head, PeerId, Proof, Root, Signature, View};
 
 use super::{CheckpointError, CheckpointInfo, CheckpointStore, write_atomically};
-use crate::snapshot::parse_digest;
+use crate::snapshot::{SnapshotManifest, parse_digest};
 
 /// The format's name and version.
 const FORMAT: &str = "starling-signatures-3";
@@ -121,15 +121,21 @@ impl CheckpointStore {
         Ok(found.map(|(info, _)| info))
     }
 
-    /// Who has signed the last stable checkpoint, for peers that want to fetch it. Reads no chunks: each is verified when it
-    /// is handed out. `None` if there is none.
+    /// Who has signed the last stable checkpoint that is a state, for peers that want to fetch it. Reads the chunks of one that
+    /// this process has not read before; each is verified again when it is handed out. `None` if there is none.
     ///
     /// # Errors
     /// If the directory cannot be read.
     pub fn newest_proof(&self) -> Result<Option<Proof>, CheckpointError> {
         let (candidates, abandoned) = (self.intact()?, self.abandoned()?);
         let usable = candidates.iter().rev().filter(|(info, _)| !abandoned.all.contains(&info.id));
-        Ok(usable.filter_map(|(info, _)| self.signed(info)?.proof()).next())
+        let is_whole = |info: &CheckpointInfo, manifest: &SnapshotManifest| {
+            self.sound.has(info.id) || self.check_bytes(manifest, &info.path).is_ok()
+        };
+        let proof = |info: &CheckpointInfo, manifest: &SnapshotManifest| {
+            self.signed(info)?.proof().filter(|_| is_whole(info, manifest))
+        };
+        Ok(usable.filter_map(|(info, manifest)| proof(info, manifest)).next())
     }
 
     pub(super) fn is_stable(&self, checkpoint: &CheckpointInfo) -> bool {

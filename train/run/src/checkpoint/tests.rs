@@ -188,6 +188,7 @@ fn a_manifest_with_the_right_hash_but_wrong_content_is_refused() {
         assert!(message.contains(reason), "{message}");
     }
     let digest = state(1).digest().to_string();
+    fs::remove_file(info.path).expect("removed");
     let other = refused(1, &text.replacen(&digest, &"ab".repeat(32), 1));
     assert!(other.contains(&digest) && other.contains(&"ab".repeat(32)), "{other}");
 }
@@ -846,4 +847,50 @@ fn a_pinned_checkpoint_stays_until_its_time_is_over() {
     store.save(other.clone()).expect("saved");
     assert_eq!(store.load(Some(8)).expect("whole"), other);
     assert_eq!(steps(&store), [8]);
+}
+
+/// Writes what an earlier release would have: a state with a number that is not finite.
+fn planted(store: &CheckpointStore, step: u64) -> CheckpointInfo {
+    let mut state = state(step);
+    Arc::make_mut(&mut state.moments[0])[802] = f32::INFINITY;
+    let mut splitter = Splitter::new(|name: Digest, chunk: &[u8]| fs::write(store.chunk_path(name), chunk));
+    state.write_out(&mut splitter).expect("written");
+    let manifest = splitter.finish(RunId([1; 32]), step, Lineage::NONE).expect("written");
+    let path = store.directory.join(format!("step-{step:012}-{}.json", manifest.id()));
+    fs::write(&path, manifest.encode()).expect("written");
+    store.read_manifest(&path, step, manifest.id()).expect("intact").0
+}
+
+#[test]
+fn a_state_that_can_not_be_read_back_is_not_saved() {
+    let (_directory, store) = store(1);
+    store.save(state(4)).expect("saved");
+    let changes: [fn(&mut ReplicatedState); 4] = [
+        |state| Arc::make_mut(&mut state.parameters)[7] = f32::NAN,
+        |state| Arc::make_mut(&mut state.moments[0])[802] = f32::INFINITY,
+        |state| state.scalars[0] = f64::NAN,
+        |state| state.ledger = ledger(9),
+    ];
+    for change in changes {
+        let mut state = state(5);
+        change(&mut state);
+        let message = store.save(state).expect_err("none that could be read").to_string();
+        assert!(message.contains("the state after step 5 would be no checkpoint: "), "{message}");
+        assert_eq!((steps(&store), store.last_intact().expect("read")), (vec![4], Some(4)), "nothing has changed");
+    }
+}
+
+#[test]
+fn a_stable_checkpoint_that_is_no_state_supersedes_none_and_is_handed_to_nobody() {
+    let (_directory, store) = store(1);
+    let whole = save_stable(&store, 4);
+    let info = planted(&store, 6);
+    let head = head(&info);
+    store.sign(&head, &members(), &[signature(1, &head), signature(2, &head)], verify).expect("signed");
+    assert_eq!(store.newest_stable(None).expect("read"), Some(whole.clone()));
+    assert_eq!(store.newest_proof().expect("read").map(|proof| proof.head.manifest), Some(whole.id));
+    // One that was not signed is saved after it: what is stable and whole stays.
+    store.save(state(8)).expect("saved");
+    assert_eq!(store.newest_stable(None).expect("read"), Some(whole));
+    assert!(steps(&store).contains(&4));
 }

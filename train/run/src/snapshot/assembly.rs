@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::io::{self, Read};
 
-use starling_topology::Digest;
+use starling_topology::{Digest, RunId};
 
 use super::{SnapshotError, SnapshotManifest, hash};
 use crate::state::{ReplicatedState, StateError};
@@ -102,35 +102,49 @@ pub(crate) fn parse<E>(
     manifest: &SnapshotManifest,
     chunks: impl Iterator<Item = Result<Vec<u8>, E>>,
 ) -> Result<Result<ReplicatedState, SnapshotError>, E> {
+    let state = whole(manifest, chunks, |stream| {
+        ReplicatedState::read(manifest.bytes, stream).map(|state| ((state.run, state.step), state))
+    })?;
+    Ok(state.map(|state| ReplicatedState { lineage: manifest.lineage, ..state }))
+}
+
+/// Checks that chunks make the state that `manifest` announces, without ever having all of it in memory.
+///
+/// # Errors
+/// As [`parse`].
+pub(crate) fn check<E>(
+    manifest: &SnapshotManifest,
+    chunks: impl Iterator<Item = Result<Vec<u8>, E>>,
+) -> Result<Result<(), SnapshotError>, E> {
+    whole(manifest, chunks, |stream| Ok((ReplicatedState::check(manifest.bytes, stream)?, ())))
+}
+
+/// What `read` makes of the chunks, if they are what `manifest` announces: it says of which run and step that is, too.
+fn whole<T, I: Iterator<Item = Result<Vec<u8>, E>>, E>(
+    manifest: &SnapshotManifest,
+    chunks: I,
+    read: impl FnOnce(&mut Stream<I, E>) -> Result<((RunId, u64), T), StateError>,
+) -> Result<Result<T, SnapshotError>, E> {
     let mut stream =
         Stream { chunks, whole: blake3::Hasher::new(), bytes: 0, chunk: io::Cursor::default(), trouble: None };
-    let state = ReplicatedState::read(manifest.bytes, &mut stream);
+    let state = read(&mut stream);
     // If it was not a state, the rest still tells whether it was what was announced.
     let _ = io::copy(&mut stream, &mut io::sink());
     let Stream { whole, bytes, trouble, .. } = stream;
-    match trouble {
-        Some(trouble) => Err(trouble),
-        None => Ok(check(manifest, Digest(*whole.finalize().as_bytes()), bytes, state)),
+    if let Some(trouble) = trouble {
+        return Err(trouble);
     }
-}
-
-fn check(
-    manifest: &SnapshotManifest,
-    found: Digest,
-    bytes: u64,
-    state: Result<ReplicatedState, StateError>,
-) -> Result<ReplicatedState, SnapshotError> {
+    let found = Digest(*whole.finalize().as_bytes());
     if found != manifest.digest {
-        return Err(SnapshotError::Digest { expected: manifest.digest, found });
+        return Ok(Err(SnapshotError::Digest { expected: manifest.digest, found }));
     }
-    let state = state?;
-    if bytes != manifest.bytes {
-        return Err(StateError::Length { expected: manifest.bytes, found: bytes }.into());
-    }
-    if (state.run, state.step) != (manifest.run, manifest.step) {
-        return Err(SnapshotError::OtherState { run: state.run, step: state.step });
-    }
-    Ok(ReplicatedState { lineage: manifest.lineage, ..state })
+    Ok(state.map_err(SnapshotError::from).and_then(|((run, step), state)| {
+        if bytes != manifest.bytes {
+            return Err(StateError::Length { expected: manifest.bytes, found: bytes }.into());
+        }
+        let is_announced = (run, step) == (manifest.run, manifest.step);
+        if is_announced { Ok(state) } else { Err(SnapshotError::OtherState { run, step }) }
+    }))
 }
 
 /// Chunks as one stream of bytes, which ends with the first one that can't be had.

@@ -13,7 +13,7 @@ fn state() -> ReplicatedState {
         run: RunId([7; 32]),
         step: 0,
         lineage: Lineage::NONE,
-        parameters: Arc::new((0..262_095).map(|at| at as f32).collect()),
+        parameters: Arc::new((0..262_091).map(|at| at as f32).collect()),
         moments: vec![],
         scalars: vec![],
         ledger,

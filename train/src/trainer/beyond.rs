@@ -1,0 +1,116 @@
+//! Numbers that no contribution may have: they stay here.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::TensorData;
+use starling_collective::kernel;
+use thiserror::Error;
+
+use super::Trainer;
+use crate::flatten;
+
+/// For tests, in the environment: by what the gradient of a step that is computed here is multiplied, as `step:factor` with
+/// commas between them; of `step+:factor`, from that step on.
+const FACTORS: &str = "STARLING_TEST_GRADIENT_FACTORS";
+
+/// A gradient that was computed here, and can't be contributed.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[error(
+    "step {step}: the {what} over the {samples} samples that this member computed is {value}, where contributions have at \
+     most {most}: {}; check the data for extreme values", outcome(*is_whole)
+)]
+pub struct Beyond {
+    /// The step.
+    pub step: u64,
+    /// `loss`, or `gradient of` a parameter.
+    pub what: String,
+    /// What it is, as a mean over the samples.
+    pub value: f32,
+    /// The largest that it may be.
+    pub most: f32,
+    /// How many samples they are.
+    pub samples: u64,
+    /// Whether nothing of it has been contributed.
+    pub is_whole: bool,
+}
+
+fn outcome(is_whole: bool) -> &'static str {
+    if is_whole {
+        "it brings zeros, and the samples are given back"
+    } else {
+        "it brings zeros for this layer and those before it"
+    }
+}
+
+impl Trainer {
+    /// The first number of the pieces, which begin at `start`, that can't be contributed by a member with `weight` samples.
+    pub(super) fn find_beyond(&self, start: usize, pieces: &[&[f32]], weight: u64) -> Option<Beyond> {
+        let most = f32::MAX / weight as f32;
+        let mut at = start;
+        for piece in pieces {
+            if kernel::magnitude(piece) > most {
+                let is_beyond = |value: &f32| value.is_nan() || value.abs() > most;
+                let found = piece.iter().position(is_beyond).unwrap_or_default();
+                let what = match at + found {
+                    place if place < self.parameters.len() => format!("gradient of `{}`", self.schema.path_at(place)),
+                    _ => "loss".to_owned(),
+                };
+                let (step, value) = (self.ledger.step(), piece[found]);
+                return Some(Beyond { step, what, value, most, samples: weight, is_whole: false });
+            }
+            at += piece.len();
+        }
+        None
+    }
+}
+
+/// What a test has gradients multiplied by.
+#[derive(Debug, Default)]
+pub(super) struct Factors {
+    once: BTreeMap<u64, f32>,
+    from: BTreeMap<u64, f32>,
+}
+
+impl Factors {
+    /// None, unless a test sets some.
+    pub(super) fn from_environment() -> Self {
+        Self::read(&std::env::var(FACTORS).unwrap_or_default())
+    }
+
+    fn read(text: &str) -> Self {
+        let mut factors = Self::default();
+        for (steps, factor) in text.split(',').filter_map(|entry| entry.trim().split_once(':')) {
+            let Ok(factor) = factor.parse() else { continue };
+            let (into, step) = match steps.strip_suffix('+') {
+                Some(step) => (&mut factors.from, step),
+                None => (&mut factors.once, steps),
+            };
+            step.parse().ok().map(|step| into.insert(step, factor));
+        }
+        factors
+    }
+
+    /// That of `step`.
+    pub(super) fn of(&self, step: u64) -> Option<f32> {
+        let from = || self.from.range(..=step).next_back().map(|(_, factor)| *factor);
+        self.once.get(&step).copied().or_else(from)
+    }
+}
+
+/// A copy of what was read, multiplied.
+pub(super) fn scaled(read: &[TensorData], factor: f32) -> Vec<Vec<f32>> {
+    read.iter().map(|data| flatten::numbers(data).iter().map(|number| number * factor).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_are_of_a_step_or_of_all_from_one_on() {
+        let factors = Factors::read("3:1e30, 7+:2,x:1,9:-1,5");
+        let of = [2, 3, 4, 7, 8, 9, 10].map(|step| factors.of(step));
+        assert_eq!(of, [None, Some(1e30), None, Some(2.0), Some(2.0), Some(-1.0), Some(2.0)]);
+        assert_eq!(Factors::read("").of(1), None);
+    }
+}
