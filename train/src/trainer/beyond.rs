@@ -77,7 +77,7 @@ impl Factors {
         Self::read(&std::env::var(FACTORS).unwrap_or_default())
     }
 
-    fn read(text: &str) -> Self {
+    pub(super) fn read(text: &str) -> Self {
         let mut factors = Self::default();
         for (steps, factor) in text.split(',').filter_map(|entry| entry.trim().split_once(':')) {
             let Ok(factor) = factor.parse() else { continue };
