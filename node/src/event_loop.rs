@@ -79,6 +79,8 @@ pub(crate) struct LoopConfig {
     pub(crate) plan: Wish,
     pub(crate) in_flight: u32,
     pub(crate) probe_links: bool,
+    /// The run's.
+    pub(crate) last_step: u64,
 }
 
 /// Whom the loop works with.
@@ -222,7 +224,8 @@ impl EventLoop {
         // What is still being written would come back after it is removed.
         let _ended = tokio::time::timeout(LINGER, self.storing.ended_if_begun()).await;
         match &end {
-            End::Event(Event::Complete { .. }) => {
+            // A run that stopped before its last step goes on if all are started again.
+            End::Event(Event::Complete { step, .. }) if *step >= self.config.last_step => {
                 let record = self.books.record.clone();
                 let removed = tokio::task::spawn_blocking(move || record.remove());
                 // A disk that hangs has it still, and who comes back with it hears that the run is complete.

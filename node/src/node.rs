@@ -269,6 +269,7 @@ pub(crate) async fn open(
         plan: manifest.plan,
         in_flight: settings.buckets_in_flight,
         probe_links: settings.probe_links,
+        last_step: manifest.steps,
     };
     let steps = match &start {
         Start::Recover { has_state: false, .. } => Steps::without_state(manifest.steps),

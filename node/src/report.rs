@@ -1,6 +1,7 @@
 //! What a running node tells whoever watches it: a terminal, a program reading `--json`, the status file.
 
 mod limit;
+mod summary;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,6 +15,7 @@ use starling_train::DataSummary;
 use crate::data::Transport;
 
 pub use limit::{Limit, LinkCost, Pace};
+pub use summary::{Outcome, Summary};
 
 /// The links over which segments travel in a view.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -425,71 +427,6 @@ pub enum WayBack {
     Ask,
     /// It waits for members that stayed when it left.
     Wait,
-}
-
-/// How a run ended for this peer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
-    /// Our peer id.
-    pub peer: String,
-    /// The run's id, hex.
-    pub run: String,
-    /// Why: `complete` (last step committed by all), or `left` (in order, on request).
-    pub outcome: Outcome,
-    /// The last committed step.
-    pub steps: u64,
-    /// The members of the last view.
-    pub world_size: u32,
-    /// Mean loss over the last global batch; `None` if no step ran here.
-    pub loss: Option<f32>,
-    /// Mean loss on held-out samples.
-    pub held_out_loss: f64,
-    /// Share of held-out samples classified right, 0 to 1.
-    pub accuracy: f64,
-    /// Digest of the replicated state, hex: equal on all members that ended at one step.
-    pub digest: String,
-    /// Samples of the global batch per second, over the stepping time.
-    pub samples_per_s: f64,
-    /// Share of the stepping time spent waiting for the ring, 0 to 1.
-    pub waiting_share: f64,
-    /// Gradient bytes sent over ring links, headers included.
-    pub bytes_sent: u64,
-    /// Gradient bytes received over ring links, headers included.
-    pub bytes_received: u64,
-    /// Wall-clock seconds in which steps ran.
-    pub stepping_s: f64,
-}
-
-impl Summary {
-    /// Of a peer that was stopped before it took part in anything.
-    pub(crate) fn before_the_start() -> Self {
-        Self {
-            peer: String::new(),
-            run: String::new(),
-            outcome: Outcome::Left,
-            steps: 0,
-            world_size: 0,
-            loss: None,
-            held_out_loss: 0.0,
-            accuracy: 0.0,
-            digest: String::new(),
-            samples_per_s: 0.0,
-            waiting_share: 0.0,
-            bytes_sent: 0,
-            bytes_received: 0,
-            stepping_s: 0.0,
-        }
-    }
-}
-
-/// Why a run ended for a peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// All members committed the last step.
-    Complete,
-    /// This peer left in order.
-    Left,
 }
 
 /// Whoever watches a node. Called from several threads; must not block for long.

@@ -257,7 +257,7 @@ impl Writer {
 mod tests {
     use std::sync::Mutex;
 
-    use starling_topology::{Ledger, Lineage, RunId};
+    use starling_topology::{Ledger, Lineage, PeerId, RunId};
 
     use super::*;
 
@@ -271,7 +271,9 @@ mod tests {
     }
 
     fn state(step: u64) -> ReplicatedState {
-        let ledger = Ledger::new(1, 8, 8);
+        let (mut ledger, members) = (Ledger::new(1, 8, 8), [PeerId([1; 32])]);
+        ledger.assign(&members);
+        (1..=step).for_each(|step| drop(ledger.commit(step, &members, &[1])));
         let (parameters, moments, scalars) = (vec![1.0; 4].into(), Vec::new(), Vec::new());
         ReplicatedState { run: RunId([1; 32]), step, lineage: Lineage::NONE, parameters, moments, scalars, ledger }
     }

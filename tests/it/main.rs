@@ -9,6 +9,7 @@ mod fuzz;
 mod keepers;
 mod links;
 mod members;
+mod numbers;
 mod partitions;
 mod refusals;
 mod restarts;

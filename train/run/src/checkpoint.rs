@@ -133,17 +133,17 @@ impl CheckpointStore {
 
     /// Writes a checkpoint, reads it back, and only then removes those beyond the last `keep`, but never the last stable
     /// one that is intact, and those of branches that were [left](CheckpointStore::root_in). Saving a state that is there already
-    /// repairs it if it is damaged. Each of the state's vectors is given up as soon as it is written, before the disk has it
-    /// for sure.
+    /// repairs it if it is damaged. Each vector is given up as soon as it is written, before the disk has it for sure.
     ///
     /// # Errors
     /// If the state is of a branch that was left or is none that can be read back, the directory holds checkpoints of another
     /// run, a file cannot be written, or what was written does not read back; older checkpoints are then untouched.
     pub fn save(&self, state: ReplicatedState) -> Result<CheckpointInfo, CheckpointError> {
-        state.check_numbers().and_then(|()| state.check_ledger()).map_err(|error| CheckpointError::Malformed {
-            path: self.directory.clone(),
-            reason: format!("the state after step {} would be no checkpoint: {error}", state.step),
-        })?;
+        let refuse = |error| {
+            let reason = format!("the state after step {} would be no checkpoint: {error}", state.step);
+            CheckpointError::Malformed { path: self.directory.clone(), reason }
+        };
+        state.check_numbers().and_then(|()| state.check_ledger()).map_err(refuse)?;
         let (run, step, lineage) = (state.run, state.step, state.lineage);
         if self.has_left(&state) {
             return Err(CheckpointError::OtherBranch { directory: self.directory.clone(), step });
