@@ -26,6 +26,9 @@ pub trait Buffer {
     /// How long a payload is on the wire.
     fn length(payload: &Self::Payload) -> usize;
 
+    /// Of what is read from now on, each value is a sum of at most so many contributions, or their mean.
+    fn expect(&mut self, _contributions: u32) {}
+
     /// Adds a payload to what is there.
     ///
     /// # Errors

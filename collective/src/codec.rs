@@ -51,12 +51,108 @@ pub enum BadPayload {
     /// A value is infinite or not a number.
     #[error(transparent)]
     NonFinite(#[from] NonFinite),
+    /// A value is finite, but larger than all who contributed to it may have made it together.
+    #[error(
+        "element {index} of the payload is {:e}, where at most {:e} can come together in this run",
+        f32::from_bits(*bits), f32::from_bits(*most)
+    )]
+    Beyond {
+        /// Its position in the payload, in elements; with a codec that scales blocks, its block's first.
+        index: usize,
+        /// The value's bits.
+        bits: u32,
+        /// Those of the largest that it may be.
+        most: u32,
+    },
     /// The values are finite, but this is not how the codec writes them: passed on, they would change.
     #[error("block {block} of the payload is not in the form that its codec writes: is it another version?")]
     NotCanonical {
         /// The block of elements, counted from 0.
         block: usize,
     },
+}
+
+/// The largest magnitude that values may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound(u32);
+
+impl Bound {
+    /// Every finite value.
+    pub const FINITE: Self = Self(EXPONENT);
+
+    /// Up to `most`, and every finite value if that is more.
+    pub fn new(most: f64) -> Self {
+        // As bits, magnitudes compare like integers.
+        Self(((most as f32).to_bits() & kernel::MAGNITUDE).saturating_add(1).min(EXPONENT))
+    }
+
+    /// The first bits that are refused where those from `infinite` on stand for what is not finite.
+    pub(crate) fn limit(self, infinite: u32) -> u32 {
+        self.0.min(infinite)
+    }
+}
+
+/// A codec, and how large the values may be that are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Within {
+    codec: Codec,
+    bound: Bound,
+}
+
+impl Within {
+    /// Adds `mine` to the payload's values, in place: the bytes are those of [`Self::accumulate`] and then
+    /// [`Codec::encode`]. Hands what is lost to `lost`.
+    ///
+    /// # Errors
+    /// As [`Codec::accumulate`]; the payload is partly updated then.
+    ///
+    /// # Panics
+    /// As [`Codec::accumulate`].
+    pub(crate) fn contribute(self, payload: &mut [u8], mine: &[f32], lost: impl Sink) -> Result<(), BadPayload> {
+        let Self { codec, bound } = self;
+        assert_eq!(payload.len(), codec.payload_bytes(mine.len()), "a payload is as long as the segment it is for");
+        match codec {
+            Codec::F32 => kernel::contribute(payload, mine, bound),
+            Codec::Bf16 => half::contribute::<half::Bf16>(payload, mine, bound, lost),
+            Codec::F16 => half::contribute::<half::F16>(payload, mine, bound, lost),
+            Codec::Int8 => int8::contribute(payload, mine, bound, lost),
+        }
+    }
+
+    /// As [`Codec::is_lossy`].
+    pub(crate) fn is_lossy(self) -> bool {
+        self.codec.is_lossy()
+    }
+
+    /// As [`Codec::payload_bytes`].
+    pub(crate) fn payload_bytes(self, elements: usize) -> usize {
+        self.codec.payload_bytes(elements)
+    }
+
+    /// As [`Codec::accumulate`].
+    pub(crate) fn accumulate(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
+        self.fold(Combine(into, |mine, theirs| mine + theirs), payload)
+    }
+
+    /// As [`Codec::conclude`].
+    pub(crate) fn conclude(self, into: &mut [f32], payload: &[u8], divisor: f32) -> Result<(), BadPayload> {
+        self.fold(Combine(into, |mine, theirs| (mine + theirs) / divisor), payload)
+    }
+
+    /// As [`Codec::store`].
+    pub(crate) fn store(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
+        self.fold(Overwrite::all(into), payload)
+    }
+
+    /// Hands the payload's values to `sink`.
+    fn fold(self, sink: impl Sink, payload: &[u8]) -> Result<(), BadPayload> {
+        match self.codec {
+            Codec::F32 => kernel::fold(sink, payload, EXPONENT, self.bound, f32::from_le_bytes),
+            Codec::Bf16 => half::fold::<half::Bf16>(sink, payload, self.bound),
+            Codec::F16 => half::fold::<half::F16>(sink, payload, self.bound),
+            Codec::Int8 => int8::fold(sink, payload, self.bound),
+        }
+    }
 }
 
 impl Codec {
@@ -96,23 +192,9 @@ impl Codec {
         }
     }
 
-    /// Adds `mine` to the payload's values, in place: the bytes are those of [`Self::accumulate`] and then
-    /// [`Self::encode`]. Hands what is lost to `lost`.
-    ///
-    /// # Errors
-    /// As [`Self::accumulate`]; the payload is partly updated then.
-    ///
-    /// # Panics
-    /// As [`Self::accumulate`].
-    pub(crate) fn contribute(self, payload: &mut [u8], mine: &[f32], lost: impl Sink) -> Result<(), BadPayload> {
-        assert_eq!(payload.len(), self.payload_bytes(mine.len()), "a payload is as long as the segment it is for");
-        match self {
-            Self::F32 => kernel::contribute(payload, mine)?,
-            Self::Bf16 => half::contribute::<half::Bf16>(payload, mine, lost)?,
-            Self::F16 => half::contribute::<half::F16>(payload, mine, lost)?,
-            Self::Int8 => int8::contribute(payload, mine, lost)?,
-        }
-        Ok(())
+    /// The same, of values of this size only.
+    pub(crate) fn within(self, bound: Bound) -> Within {
+        Within { codec: self, bound }
     }
 
     /// Adds the payload's values to `into`, in one pass that also checks them.
@@ -124,7 +206,7 @@ impl Codec {
     /// # Panics
     /// If the payload's length is not that of `into`: the caller has checked it against the layout.
     pub fn accumulate(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
-        self.fold(Combine(into, |mine, theirs| mine + theirs), payload)
+        self.within(Bound::FINITE).accumulate(into, payload)
     }
 
     /// Adds the payload's values to `into` and divides the sums, in one pass that also checks the values.
@@ -135,7 +217,7 @@ impl Codec {
     /// # Panics
     /// As [`Self::accumulate`].
     pub fn conclude(self, into: &mut [f32], payload: &[u8], divisor: f32) -> Result<(), BadPayload> {
-        self.fold(Combine(into, |mine, theirs| (mine + theirs) / divisor), payload)
+        self.within(Bound::FINITE).conclude(into, payload, divisor)
     }
 
     /// Overwrites `into` with the payload's values, in one pass that also checks them.
@@ -146,18 +228,7 @@ impl Codec {
     /// # Panics
     /// As [`Self::accumulate`].
     pub fn store(self, into: &mut [f32], payload: &[u8]) -> Result<(), BadPayload> {
-        self.fold(Overwrite::all(into), payload)
-    }
-
-    /// Hands the payload's values to `sink`.
-    fn fold(self, sink: impl Sink, payload: &[u8]) -> Result<(), BadPayload> {
-        match self {
-            Self::F32 => kernel::fold(sink, payload, EXPONENT, f32::from_le_bytes)?,
-            Self::Bf16 => half::fold::<half::Bf16>(sink, payload)?,
-            Self::F16 => half::fold::<half::F16>(sink, payload)?,
-            Self::Int8 => int8::fold(sink, payload)?,
-        }
-        Ok(())
+        self.within(Bound::FINITE).store(into, payload)
     }
 
     /// Makes of `values` what a receiver would read of their payload.
@@ -283,6 +354,7 @@ mod tests {
                 codec.accumulate(&mut exact, &payload).expect("our own form");
                 let (mut lost, mut lost_before) = (vec![1.0; length], vec![0.0; length]);
                 codec
+                    .within(Bound::FINITE)
                     .contribute(&mut payload, &mine, Combine(&mut lost, |one, lost| one + lost))
                     .expect("our own form");
                 let mut expected = vec![0; payload.len()];
@@ -311,10 +383,42 @@ mod tests {
                 let mut payload = encoded(codec, &values);
                 let expected = codec.store(&mut values, &payload);
                 let mine = vec![1.0; 1_024];
-                assert_eq!(codec.contribute(&mut payload, &mine, Nowhere(1_024)), expected, "{codec}, {bad}");
+                let contributed = codec.within(Bound::FINITE).contribute(&mut payload, &mine, Nowhere(1_024));
+                assert_eq!(contributed, expected, "{codec}, {bad}");
                 assert!(expected.is_err());
             }
         }
+    }
+
+    /// Whatever reads them, values up to the bound are taken, and one beyond it is named.
+    #[test]
+    fn values_are_read_up_to_the_bound() {
+        for codec in Codec::ALL {
+            for (at, most) in [(0, 8.0), (700, 1.5), (1_023, 65_000.0)] {
+                let mut values = vec![0.5; 1_024];
+                values[at] = most;
+                let payload = encoded(codec, &values);
+                let mut read = vec![0.0; 1_024];
+                codec.store(&mut read, &payload).expect("our own form");
+                let largest = f64::from(read.iter().fold(0f32, |largest, value| largest.max(value.abs())));
+                for (bound, is_taken) in [(largest, true), (largest * 1.001, true), (largest * 0.999, false)] {
+                    let within = codec.within(Bound::new(bound));
+                    let all = [
+                        within.store(&mut vec![0.0; 1_024], &payload),
+                        within.accumulate(&mut vec![0.0; 1_024], &payload),
+                        within.conclude(&mut vec![0.0; 1_024], &payload, 2.0),
+                        within.contribute(&mut payload.clone(), &vec![0.0; 1_024], Nowhere(1_024)),
+                    ];
+                    for outcome in all {
+                        let named = matches!(outcome, Err(BadPayload::Beyond { index, bits, .. })
+                            if index / 256 == at / 256 && f64::from(f32::from_bits(bits)) == largest);
+                        assert!(if is_taken { outcome.is_ok() } else { named }, "{codec}, {bound}: {outcome:?}");
+                    }
+                }
+            }
+        }
+        assert_eq!(Bound::new(f64::INFINITY), Bound::FINITE);
+        assert_eq!(Bound::new(f64::from(f32::MAX)), Bound::FINITE);
     }
 
     /// Members on different machines must read and write the same: these are the bytes, whatever the processor.

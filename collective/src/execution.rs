@@ -163,7 +163,7 @@ impl<B: Buffer> Execution<B> {
         if let Ok(position) = self.session.schedule().senders().binary_search(&from) {
             self.due[position] -= 1;
         }
-        let goes_on = self.execute(Some((segment, payload)), onward)?;
+        let goes_on = self.execute(Some((from, segment, payload)), onward)?;
         Ok(goes_on.map(|(to, segment)| (to, self.header(segment))))
     }
 
@@ -234,11 +234,18 @@ impl<B: Buffer> Execution<B> {
     /// links allow it, and the answer is what to send from there, and to whom: it is still in the cache then.
     fn execute(
         &mut self,
-        mut came: Option<(SegmentId, &mut B::Payload)>,
+        came: Option<(Rank, SegmentId, &mut B::Payload)>,
         onward: &impl Onward,
     ) -> Result<Option<(Rank, SegmentId)>, BadSegment> {
         let Self { session, buffer, arrived, kept, spare, sends, .. } = self;
         let current = came.as_ref().map(|_| *arrived);
+        // Of the segment that came it is known how many contributions it has. What waited was looked at when it came.
+        let all = session.schedule().world_size().get();
+        let sum = came.as_ref().map_or(all, |(from, segment, _)| match segment.phase {
+            Phase::ReduceScatter => session.schedule().contributions(segment.chunk, *from),
+            Phase::AllGather => all,
+        });
+        let mut came = came.map(|(_, segment, payload)| (segment, payload));
         let (mut is_used, mut passed_on) = (false, None);
         let mut next = session.poll();
         while let Some(output) = next {
@@ -264,6 +271,7 @@ impl<B: Buffer> Execution<B> {
                 Output::Accumulate { segment, payload: number } => match &mut came {
                     Some((_, payload)) if Some(number) == current => {
                         is_used = true;
+                        buffer.expect(sum);
                         passed_on = goes_on(segment);
                         let is_last = matches!(next, Some(Output::Divide { segment: sum }) if sum == segment);
                         match passed_on {
@@ -277,12 +285,24 @@ impl<B: Buffer> Execution<B> {
                     }
                     _ => {
                         let waited = kept.remove(&number).expect("invariant: what the machine holds was kept");
+                        buffer.expect(all);
                         buffer.accumulate(&segment, waited.borrow())?;
                         spare.push(waited);
                     }
                 },
                 Output::Prepend { segment, payloads } => {
-                    is_used |= current.is_some_and(|current| payloads.contains(&current));
+                    let is_even = session.schedule().is_even(segment.chunk);
+                    buffer.expect(if is_even { sum } else { all });
+                    if let (Some(current), Some((_, payload))) = (current, &came)
+                        && payloads.contains(&current)
+                    {
+                        is_used = true;
+                        if !is_even {
+                            buffer.expect(sum);
+                            buffer.check(&segment, payload)?;
+                            buffer.expect(all);
+                        }
+                    }
                     let waited = |number: &Arrival| match &came {
                         Some((_, payload)) if Some(*number) == current => &**payload,
                         _ => kept[number].borrow(),
@@ -306,6 +326,7 @@ impl<B: Buffer> Execution<B> {
         }
         if let (Some(current), Some((segment, payload)), false) = (current, came, is_used) {
             // Now, because once it is used nobody knows whose it was.
+            buffer.expect(sum);
             buffer.check(&segment, payload)?;
             let mut copy = spare.pop().unwrap_or_default();
             (*payload).clone_into(&mut copy);

@@ -8,6 +8,7 @@
 
 use thiserror::Error;
 
+use crate::codec::{BadPayload, Bound};
 use crate::layout::ELEMENT_BYTES;
 use crate::memory::{self, BLOCK};
 use crate::sink::{Combine, Overwrite, Sink};
@@ -31,29 +32,30 @@ pub struct NonFinite {
 /// Adds the payload's values to `into`.
 ///
 /// # Errors
-/// [`NonFinite`] for the first value that is not finite; `into` is partly updated then and the operation must end.
+/// [`BadPayload`] for the first value that is not finite, or beyond the bound; `into` is partly updated then and the operation must end.
 ///
 /// # Panics
 /// If the payload's length is not that of `into`: the caller has checked it against the layout.
-pub fn accumulate(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
-    fold(Combine(into, |mine, theirs| mine + theirs), payload, EXPONENT, f32::from_le_bytes)
+pub fn accumulate(into: &mut [f32], payload: &[u8], bound: Bound) -> Result<(), BadPayload> {
+    fold(Combine(into, |mine, theirs| mine + theirs), payload, EXPONENT, bound, f32::from_le_bytes)
 }
 
 /// Adds `mine` to the payload's values, in place: the bits are those of [`accumulate`].
 ///
 /// # Errors
-/// [`NonFinite`] for the first value that is not finite; the payload is partly updated then and the operation must end.
+/// [`BadPayload`] for the first value that is not finite, or beyond the bound; the payload is partly updated then and the operation must end.
 ///
 /// # Panics
 /// If the payload's length is not that of `mine`: the caller has checked it against the layout.
-pub fn contribute(payload: &mut [u8], mine: &[f32]) -> Result<(), NonFinite> {
+pub fn contribute(payload: &mut [u8], mine: &[f32], bound: Bound) -> Result<(), BadPayload> {
     let (words, rest) = payload.as_chunks_mut::<ELEMENT_BYTES>();
     assert!(words.len() == mine.len() && rest.is_empty(), "a payload is as long as the segment it is for");
-    match vectorized(Contribute { words: &mut *words, mine }) {
+    let limit = bound.limit(EXPONENT);
+    match vectorized(Contribute { words: &mut *words, mine, limit }) {
         None => Ok(()),
         Some(block) => {
             let words = words[block * BLOCK..].iter().map(|word| u32::from_le_bytes(*word));
-            Err(first_bad(words, EXPONENT, block * BLOCK))
+            Err(first_bad(words, EXPONENT, limit, block * BLOCK))
         }
     }
 }
@@ -61,12 +63,12 @@ pub fn contribute(payload: &mut [u8], mine: &[f32]) -> Result<(), NonFinite> {
 /// Overwrites `into` with the payload's values.
 ///
 /// # Errors
-/// [`NonFinite`] for the first value that is not finite; `into` is partly updated then and the operation must end.
+/// [`BadPayload`] for the first value that is not finite, or beyond the bound; `into` is partly updated then and the operation must end.
 ///
 /// # Panics
 /// If the payload's length is not that of `into`: the caller has checked it against the layout.
-pub fn store(into: &mut [f32], payload: &[u8]) -> Result<(), NonFinite> {
-    fold(Overwrite::all(into), payload, EXPONENT, f32::from_le_bytes)
+pub fn store(into: &mut [f32], payload: &[u8], bound: Bound) -> Result<(), BadPayload> {
+    fold(Overwrite::all(into), payload, EXPONENT, bound, f32::from_le_bytes)
 }
 
 /// Divides each element. A division, not a product with the reciprocal: a representable mean comes out exact.
@@ -109,31 +111,44 @@ pub fn write(from: &[f32], into: &mut [u8]) {
 /// # Panics
 /// If the lengths differ.
 pub fn quotients(into: &mut [f32], from: &[f32], by: f32) -> Result<(), NonFinite> {
-    overwrite(into, from, from, move |sum, _| sum / by)
+    overwrite(into, from, from, EXPONENT, move |sum, _| sum / by).map_err(|bad| match bad {
+        BadPayload::NonFinite(bad) => bad,
+        BadPayload::Beyond { .. } | BadPayload::NotCanonical { .. } => {
+            unreachable!("invariant: all that is finite is taken")
+        }
+    })
 }
 
 /// `into = from`, or `into = from + also` where there is something to add: a contribution, past the caches if it is long. In
-/// one pass that also checks `from` finite.
+/// one pass that also checks `from`.
 ///
 /// # Errors
-/// [`NonFinite`] for the first value that is not finite; `into` is partly written then.
+/// [`BadPayload`] for the first value that is not finite, or beyond the bound; `into` is partly written then.
 ///
 /// # Panics
 /// If the lengths differ.
-pub fn copy(into: &mut [f32], from: &[f32], also: Option<&[f32]>) -> Result<(), NonFinite> {
+pub fn copy(into: &mut [f32], from: &[f32], also: Option<&[f32]>, bound: Bound) -> Result<(), BadPayload> {
+    let limit = bound.limit(EXPONENT);
     match also {
-        None => overwrite(into, from, from, |value, _| value),
-        Some(also) => overwrite(into, from, also, |value, also| value + also),
+        None => overwrite(into, from, from, limit, |value, _| value),
+        Some(also) => overwrite(into, from, also, limit, |value, also| value + also),
     }
 }
 
-fn overwrite(into: &mut [f32], from: &[f32], also: &[f32], make: impl Fn(f32, f32) -> f32) -> Result<(), NonFinite> {
+fn overwrite(
+    into: &mut [f32],
+    from: &[f32],
+    also: &[f32],
+    limit: u32,
+    make: impl Fn(f32, f32) -> f32,
+) -> Result<(), BadPayload> {
     assert!(into.len() == from.len() && from.len() == also.len(), "there is one value for each");
     let sink = Overwrite::all(into);
-    match vectorized(Copy { sink, from, also, make: &make }) {
+    match vectorized(Copy { sink, from, also, limit, make: &make }) {
         None => Ok(()),
         Some(block) => {
-            Err(first_bad(from[block * BLOCK..].iter().map(|value| value.to_bits()), EXPONENT, block * BLOCK))
+            let values = from[block * BLOCK..].iter().map(|value| value.to_bits());
+            Err(first_bad(values, EXPONENT, limit, block * BLOCK))
         }
     }
 }
@@ -213,22 +228,24 @@ impl<T, F: Fn(&mut T, &f32)> Loop for Pairs<'_, T, F> {
 }
 
 /// Hands the payload's values to `sink`, a block at a time, and looks after each block whether all of its values were
-/// finite: a branch per value would keep the loop from being vectorized.
+/// finite and within the bound: a branch per value would keep the loop from being vectorized.
 ///
-/// `decode` makes a value of a word; one whose magnitude has bits of `limit` or above stands for one that is not finite.
+/// `decode` makes a value of a word; one whose magnitude has bits of `infinite` or above stands for one that is not finite.
 pub(crate) fn fold<const N: usize>(
     sink: impl Sink,
     payload: &[u8],
-    limit: u32,
+    infinite: u32,
+    bound: Bound,
     decode: impl Fn([u8; N]) -> f32,
-) -> Result<(), NonFinite> {
+) -> Result<(), BadPayload> {
+    let limit = bound.limit(infinite);
     let (words, rest) = payload.as_chunks::<N>();
     assert!(words.len() == sink.missing() && rest.is_empty(), "a payload is as long as the segment it is for");
     match vectorized(Fold { sink, words, limit, decode: &decode }) {
         None => Ok(()),
         Some(block) => {
             let words = words[block * BLOCK..].iter().map(|word| decode(*word).to_bits());
-            Err(first_bad(words, limit, block * BLOCK))
+            Err(first_bad(words, infinite, limit, block * BLOCK))
         }
     }
 }
@@ -241,7 +258,7 @@ struct Fold<'a, const N: usize, D, S> {
 }
 
 impl<const N: usize, D: Fn([u8; N]) -> f32, S: Sink> Loop for Fold<'_, N, D, S> {
-    /// The first block that has a value that is not finite.
+    /// The first block that has a value of the limit or above.
     type Output = Option<usize>;
 
     #[inline(always)]
@@ -268,6 +285,7 @@ struct Copy<'a, F> {
     sink: Overwrite<'a>,
     from: &'a [f32],
     also: &'a [f32],
+    limit: u32,
     make: &'a F,
 }
 
@@ -279,7 +297,7 @@ impl<F: Fn(f32, f32) -> f32> Loop for Copy<'_, F> {
     fn run(mut self) -> Option<usize> {
         let mut bad = None;
         for (block, (values, also)) in memory::blocks(self.from).zip(memory::blocks(self.also)).enumerate() {
-            if largest(values) >= EXPONENT {
+            if largest(values) >= self.limit {
                 bad = Some(block);
                 break;
             }
@@ -323,10 +341,11 @@ fn largest(values: &[f32]) -> u32 {
 struct Contribute<'a> {
     words: &'a mut [[u8; ELEMENT_BYTES]],
     mine: &'a [f32],
+    limit: u32,
 }
 
 impl Loop for Contribute<'_> {
-    /// The first block that has a value that is not finite. It and those behind it are as they were.
+    /// The first block that has a value of the limit or above. It and those behind it are as they were.
     type Output = Option<usize>;
 
     #[inline(always)]
@@ -337,7 +356,7 @@ impl Loop for Contribute<'_> {
             for word in words.iter() {
                 largest = largest.max(u32::from_le_bytes(*word) & MAGNITUDE);
             }
-            if largest >= EXPONENT {
+            if largest >= self.limit {
                 return Some(block);
             }
             for (word, mine) in words.iter_mut().zip(mine) {
@@ -348,12 +367,17 @@ impl Loop for Contribute<'_> {
     }
 }
 
+/// The first value of the limit or above, which is not finite if it is of `infinite` or above.
 #[cold]
 #[inline(never)]
-pub(crate) fn first_bad(words: impl Iterator<Item = u32>, limit: u32, before: usize) -> NonFinite {
-    let found = words.zip(before..).find(|(bits, _)| bits & MAGNITUDE >= limit);
-    let (bits, index) = found.expect("invariant: the block has a value that is not finite");
-    NonFinite { index, bits: bits | EXPONENT }
+pub(crate) fn first_bad(words: impl Iterator<Item = u32>, infinite: u32, limit: u32, before: usize) -> BadPayload {
+    let found = (before..).zip(words).find(|(_, bits)| bits & MAGNITUDE >= limit);
+    let (index, bits) = found.expect("invariant: the block has a value of the limit or above");
+    if bits & MAGNITUDE >= infinite {
+        NonFinite { index, bits: bits | EXPONENT }.into()
+    } else {
+        BadPayload::Beyond { index, bits, most: limit - 1 }
+    }
 }
 
 #[cfg(test)]
@@ -382,13 +406,13 @@ mod tests {
             let theirs: Vec<f32> = (0..length).map(|index| index as f32 * 0.5).collect();
             let mine: Vec<f32> = (0..length).map(|index| 3.0 - index as f32).collect();
             let mut sum = mine.clone();
-            accumulate(&mut sum, &encoded(&theirs)).expect("all values are finite");
+            accumulate(&mut sum, &encoded(&theirs), Bound::FINITE).expect("all values are finite");
             assert!(sum.iter().zip(mine.iter().zip(&theirs)).all(|(sum, (mine, theirs))| *sum == mine + theirs));
             let mut payload = encoded(&theirs);
-            contribute(&mut payload, &mine).expect("all values are finite");
+            contribute(&mut payload, &mine, Bound::FINITE).expect("all values are finite");
             assert_eq!(payload, encoded(&sum), "the same bits");
             let mut copy = mine;
-            store(&mut copy, &encoded(&theirs)).expect("all values are finite");
+            store(&mut copy, &encoded(&theirs), Bound::FINITE).expect("all values are finite");
             assert_eq!(copy, theirs);
         }
     }
@@ -397,7 +421,7 @@ mod tests {
     fn bits_survive_a_store() {
         let odd = [-0.0, f32::MIN_POSITIVE / 8.0, f32::MAX, f32::MIN, 1.0 + f32::EPSILON];
         let mut copy = [0.0; 5];
-        store(&mut copy, &encoded(&odd)).expect("all values are finite");
+        store(&mut copy, &encoded(&odd), Bound::FINITE).expect("all values are finite");
         assert_eq!(copy.map(f32::to_bits), odd.map(f32::to_bits));
     }
 
@@ -410,11 +434,13 @@ mod tests {
                     values[length - 1] = f32::INFINITY;
                     values[index] = bad;
                     let error = NonFinite { index, bits: bad.to_bits() };
-                    assert_eq!(accumulate(&mut vec![0.0; length], &encoded(&values)), Err(error));
-                    assert_eq!(store(&mut vec![0.0; length], &encoded(&values)), Err(error));
-                    assert_eq!(contribute(&mut encoded(&values), &vec![0.0; length]), Err(error));
+                    let received = Err(error.into());
+                    assert_eq!(accumulate(&mut vec![0.0; length], &encoded(&values), Bound::new(1.0)), received);
+                    assert_eq!(store(&mut vec![0.0; length], &encoded(&values), Bound::FINITE), received);
+                    assert_eq!(contribute(&mut encoded(&values), &vec![0.0; length], Bound::FINITE), received);
                     assert_eq!(quotients(&mut vec![0.0; length], &values, 2.0), Err(error));
-                    assert_eq!(copy(&mut vec![0.0; length], &values, Some(&vec![1.0; length])), Err(error));
+                    let also = Some(&vec![1.0; length][..]);
+                    assert_eq!(copy(&mut vec![0.0; length], &values, also, Bound::FINITE), received);
                     assert_eq!(first_non_finite(&values), Some(index));
                     assert_eq!(magnitude(&values), f32::INFINITY);
                     values[length - 1] = 1.0;
@@ -434,9 +460,9 @@ mod tests {
         quotients(&mut means, &values, 3.0).expect("all values are finite");
         divide(&mut values, 3.0);
         assert_eq!((values, means), ([1.0, -3.0, 0.0], [1.0, -3.0, 0.0]));
-        copy(&mut means, &[4.0, 5.0, 6.0], None).expect("all values are finite");
+        copy(&mut means, &[4.0, 5.0, 6.0], None, Bound::FINITE).expect("all values are finite");
         assert_eq!(means, [4.0, 5.0, 6.0]);
-        copy(&mut means, &[4.0, 5.0, 6.0], Some(&values)).expect("all values are finite");
+        copy(&mut means, &[4.0, 5.0, 6.0], Some(&values), Bound::FINITE).expect("all values are finite");
         assert_eq!(means, [5.0, 2.0, 6.0]);
         let mut scaled = [0.0; 3];
         scale(&mut scaled, &values, 4.0);
@@ -446,6 +472,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "a payload is as long as the segment")]
     fn a_short_payload_is_the_callers_fault() {
-        let _ = store(&mut [0.0; 2], &[0; 7]);
+        let _ = store(&mut [0.0; 2], &[0; 7], Bound::FINITE);
     }
 }

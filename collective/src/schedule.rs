@@ -52,6 +52,8 @@ pub struct Schedule {
 pub(crate) struct Role {
     /// Whose sums are added, this rank's own contribution included, in order of rank; empty if nothing is reduced.
     pub(crate) order: Vec<Rank>,
+    /// How many contributions are in the sum that comes from each of `order`; 1 in this rank's own.
+    pub(crate) sums: Vec<u32>,
     /// Where in `order` this rank's own contribution is.
     pub(crate) own: usize,
     /// To whom the sum goes; nobody, if this rank owns the chunk.
@@ -74,8 +76,8 @@ impl Schedule {
         let role = |chunk: Rank| match operation {
             // All chunks have the same trees, turned: to draw each of them would cost the world's size squared.
             Operation::AllReduce if *plan == Plan::Ring => Role::in_ring(world, chunk, rank),
-            Operation::AllReduce => Role::reduce(&plan.route(world, chunk), rank, true),
-            Operation::ReduceScatter => Role::reduce(&plan.route(world, chunk), rank, false),
+            Operation::AllReduce => Role::reduce(&plan.route(world, chunk), world, rank, true),
+            Operation::ReduceScatter => Role::reduce(&plan.route(world, chunk), world, rank, false),
             Operation::AllGather => Role::gather(&plan.route(world, chunk), rank),
             Operation::Broadcast { root } => Role::gather(&plan.broadcast(world, root, chunk), rank),
         };
@@ -136,19 +138,34 @@ impl Schedule {
         &self.senders
     }
 
+    /// How many contributions are in what comes from `from` of this chunk in the reduce-scatter: none if nothing comes from
+    /// there.
+    pub fn contributions(&self, chunk: Rank, from: Rank) -> u32 {
+        let Some(role) = self.roles.get(chunk.0 as usize) else { return 0 };
+        role.order.binary_search(&from).map_or(0, |at| role.sums[at])
+    }
+
+    /// Whether all that comes of this chunk in the reduce-scatter has as many contributions.
+    pub(crate) fn is_even(&self, chunk: Rank) -> bool {
+        self.roles.get(chunk.0 as usize).is_some_and(|role| role.is_even())
+    }
+
     pub(crate) fn roles(&self) -> &[Role] {
         &self.roles
     }
 }
 
 impl Role {
-    fn reduce(route: &Route, rank: Rank, gathers: bool) -> Self {
+    fn reduce(route: &Route, world: WorldSize, rank: Rank, gathers: bool) -> Self {
         let mut order = route.contributors(rank);
         let own = order.partition_point(|other| *other < rank);
         let rounds = route.is_direct() && !order.is_empty();
+        let all = if order.is_empty() { Vec::new() } else { contributions(route, world) };
+        let mut sums: Vec<u32> = order.iter().map(|other| all[other.0 as usize]).collect();
         order.insert(own, rank);
+        sums.insert(own, 1);
         let (from, down) = if gathers { (route.down(rank), route.receivers(rank)) } else { (None, Vec::new()) };
-        Self { order, own, up: route.up(rank), from, down, rounds }
+        Self { order, sums, own, up: route.up(rank), from, down, rounds }
     }
 
     /// As [`Self::reduce`] over the ring's route.
@@ -158,20 +175,45 @@ impl Role {
         let mut order = if is_first { vec![rank] } else { vec![before, rank] };
         order.sort_unstable();
         let own = order.partition_point(|other| *other < rank);
+        // The chunk began at the rank of its name, and has come by all between.
+        let come_by = (rank.0 + world.get() - chunk.0) % world.get();
+        let sums = order.iter().map(|other| if *other == rank { 1 } else { come_by }).collect();
         let from = (!is_owner).then_some(before);
         let down = if is_last { Vec::new() } else { vec![next] };
-        Self { order, own, up: (!is_owner).then_some(next), from, down, rounds: false }
+        Self { order, sums, own, up: (!is_owner).then_some(next), from, down, rounds: false }
+    }
+
+    fn is_even(&self) -> bool {
+        let mut others = self.sums.iter().enumerate().filter(|(at, _)| *at != self.own).map(|(_, sum)| *sum);
+        others.next().is_none_or(|first| others.all(|sum| sum == first))
     }
 
     fn gather(route: &Route, rank: Rank) -> Self {
         let (from, down) = (route.down(rank), route.receivers(rank));
-        Self { order: Vec::new(), own: 0, up: None, from, down, rounds: false }
+        Self { order: Vec::new(), sums: Vec::new(), own: 0, up: None, from, down, rounds: false }
     }
 
     /// How many times each segment of the chunk comes to this rank.
     pub(crate) fn receptions(&self) -> u64 {
         self.order.len().saturating_sub(1) as u64 + u64::from(self.from.is_some())
     }
+}
+
+/// How many contributions are in what each rank sends up: its own, and those of all below it.
+fn contributions(route: &Route, world: WorldSize) -> Vec<u32> {
+    let at = |rank: Rank| rank.0 as usize;
+    let (mut sums, mut missing) = (vec![1; at(Rank(world.get()))], vec![0; at(Rank(world.get()))]);
+    world.ranks().filter_map(|rank| route.up(rank)).for_each(|to| missing[at(to)] += 1);
+    let mut whole: Vec<Rank> = world.ranks().filter(|rank| missing[at(*rank)] == 0).collect();
+    while let Some(rank) = whole.pop() {
+        let Some(to) = route.up(rank) else { break };
+        sums[at(to)] += sums[at(rank)];
+        missing[at(to)] -= 1;
+        if missing[at(to)] == 0 {
+            whole.push(to);
+        }
+    }
+    sums
 }
 
 fn sorted(ranks: impl Iterator<Item = Rank>) -> Arc<[Rank]> {
@@ -189,8 +231,31 @@ mod tests {
     fn a_rings_roles_are_those_of_its_routes() {
         for world in (1..=9).map(WorldSize::new) {
             for (rank, chunk) in world.ranks().flat_map(|rank| world.ranks().map(move |chunk| (rank, chunk))) {
-                let drawn = Role::reduce(&Plan::Ring.route(world, chunk), rank, true);
+                let drawn = Role::reduce(&Plan::Ring.route(world, chunk), world, rank, true);
                 assert_eq!(Role::in_ring(world, chunk, rank), drawn, "{rank:?}, {chunk:?} of {world:?}");
+            }
+        }
+    }
+
+    /// What goes up is what came, and one's own; what the owner has, at the end, is everybody's.
+    #[test]
+    fn sums_are_of_as_many_as_have_contributed_to_them() {
+        for world in (2..=9).map(WorldSize::new) {
+            for plan in [Plan::Ring, Plan::Tree, Plan::Mesh] {
+                let schedules: Vec<_> =
+                    world.ranks().map(|rank| Schedule::new(&plan, world, Operation::AllReduce, rank)).collect();
+                for (schedule, chunk) in
+                    schedules.iter().flat_map(|schedule| (0..schedule.chunks()).map(move |chunk| (schedule, chunk)))
+                {
+                    let role = &schedule.roles()[chunk as usize];
+                    let sum = role.sums.iter().sum::<u32>();
+                    match role.up {
+                        Some(up) => {
+                            assert_eq!(schedules[up.0 as usize].contributions(Rank(chunk), schedule.rank()), sum)
+                        }
+                        None => assert_eq!(sum, world.get(), "{plan:?} of {world:?}"),
+                    }
+                }
             }
         }
     }

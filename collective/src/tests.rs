@@ -1,5 +1,6 @@
 //! Rings of pure machines, driven in every order that a network could deliver in.
 
+mod bounds;
 mod bytes;
 mod cluster;
 mod exact;

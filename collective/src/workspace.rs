@@ -5,10 +5,11 @@ use std::ops::Range;
 use thiserror::Error;
 
 use crate::buffer::Buffer;
-use crate::codec::{BadPayload, Codec};
+use crate::codec::{BadPayload, Codec, Within};
 use crate::feedback::Dropped;
 use crate::kernel;
 use crate::layout::Layout;
+use crate::limits::Limits;
 use crate::segment::{Phase, SegmentId};
 use crate::sink::Nowhere;
 
@@ -39,6 +40,9 @@ pub struct Workspace {
     is_finite: bool,
     /// For payloads that are only checked.
     scratch: Vec<f32>,
+    limits: Limits,
+    /// What is read is a sum, or the mean, of so many contributions.
+    expected: u32,
 }
 
 impl Workspace {
@@ -50,7 +54,14 @@ impl Workspace {
     /// If there are not as many values as the layout has elements.
     pub fn new(layout: Layout, codec: Codec, values: Vec<f32>, divisor: f32) -> Self {
         assert_eq!(values.len(), layout.elements(), "a contribution is as long as its layout");
-        Self { layout, codec, values, divisor, dropped: None, is_finite: true, scratch: Vec::new() }
+        let (scratch, limits, expected) = (Vec::new(), Limits::NONE, 0);
+        Self { layout, codec, values, divisor, dropped: None, is_finite: true, scratch, limits, expected }
+    }
+
+    /// Refuses what can't have come of contributions within `limits`.
+    pub fn within(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// Books what this operation drops, for error feedback. For operations that reduce; the contribution has what earlier
@@ -100,6 +111,16 @@ impl Workspace {
         self.is_finite &= kernel::first_non_finite(&self.values[results]).is_none();
     }
 
+    /// As [`Self::locate`], to read what came.
+    fn locate_within(&self, segment: &SegmentId) -> (Range<usize>, Within) {
+        let (range, codec) = self.locate(segment);
+        let bound = match segment.phase {
+            Phase::ReduceScatter => self.limits.of_sum(self.expected),
+            Phase::AllGather => self.limits.of_mean(self.divisor),
+        };
+        (range, codec.within(bound))
+    }
+
     fn locate(&self, segment: &SegmentId) -> (Range<usize>, Codec) {
         let range = self.layout.range(segment).expect("invariant: machines name segments of their layout");
         let codec = self.layout.codec_of(&range, self.codec);
@@ -122,6 +143,10 @@ impl Buffer for Workspace {
         payload.len()
     }
 
+    fn expect(&mut self, contributions: u32) {
+        self.expected = contributions;
+    }
+
     fn write(&mut self, segment: &SegmentId, into: &mut [u8]) {
         let (range, codec) = self.locate(segment);
         let values = &self.values[range.clone()];
@@ -135,7 +160,7 @@ impl Buffer for Workspace {
     }
 
     fn contribute(&mut self, segment: &SegmentId, payload: &mut [u8]) -> Result<(), BadSegment> {
-        let (range, codec) = self.locate(segment);
+        let (range, codec) = self.locate_within(segment);
         let bad = |source| BadSegment { segment: *segment, source };
         let mine = &self.values[range.clone()];
         match &mut self.dropped {
@@ -146,20 +171,20 @@ impl Buffer for Workspace {
     }
 
     fn check(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
-        let (range, codec) = self.locate(segment);
+        let (range, codec) = self.locate_within(segment);
         let bad = |source| BadSegment { segment: *segment, source };
         self.scratch.resize(range.len(), 0.0);
         codec.store(&mut self.scratch, payload).map_err(bad)
     }
 
     fn accumulate(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
-        let (range, codec) = self.locate(segment);
+        let (range, codec) = self.locate_within(segment);
         let bad = |source| BadSegment { segment: *segment, source };
         codec.accumulate(&mut self.values[range], payload).map_err(bad)
     }
 
     fn conclude(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
-        let (range, codec) = self.locate(segment);
+        let (range, codec) = self.locate_within(segment);
         let bad = |source| BadSegment { segment: *segment, source };
         codec.conclude(&mut self.values[range.clone()], payload, self.divisor).map_err(bad)?;
         self.look_at(range);
@@ -167,13 +192,13 @@ impl Buffer for Workspace {
     }
 
     fn prepend(&mut self, segment: &SegmentId, payloads: Vec<&[u8]>) -> Result<(), BadSegment> {
-        let (range, codec) = self.locate(segment);
+        let (range, codec) = self.locate_within(segment);
         let bad = |source| BadSegment { segment: *segment, source };
         prepend(codec, &mut self.values[range], payloads).map_err(bad)
     }
 
     fn store(&mut self, segment: &SegmentId, payload: &[u8]) -> Result<(), BadSegment> {
-        let (range, codec) = self.locate(segment);
+        let (range, codec) = self.locate_within(segment);
         let bad = |source| BadSegment { segment: *segment, source };
         codec.store(&mut self.values[range], payload).map_err(bad)
     }
@@ -200,7 +225,7 @@ impl Buffer for Workspace {
 }
 
 /// `into = (p0 + p1 + ...) + into`, block by block, so that the sum of the payloads never leaves the cache.
-fn prepend(codec: Codec, into: &mut [f32], mut payloads: Vec<&[u8]>) -> Result<(), BadPayload> {
+fn prepend(codec: Within, into: &mut [f32], mut payloads: Vec<&[u8]>) -> Result<(), BadPayload> {
     let mut sum = [0.0; BLOCK];
     for into in into.chunks_mut(BLOCK) {
         let sum = &mut sum[..into.len()];

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use starling_collective::{Residual, kernel};
+use starling_collective::{Bound, Residual, kernel};
 use starling_run::{Gradient, contribution};
 use starling_topology::ledger::GAVE_UP;
 use tokio::sync::watch;
@@ -23,6 +23,8 @@ pub(crate) struct Contribution {
     slots: Vec<f32>,
     /// What a lossy codec dropped of earlier steps, to be added to the first elements.
     residual: Option<Residual>,
+    /// The largest number that a contribution may have.
+    most: f32,
     ready: Readiness,
 }
 
@@ -40,13 +42,18 @@ pub(crate) type Readiness = watch::Receiver<usize>;
 
 impl Contribution {
     pub(crate) fn new(gradient: Arc<Gradient>, slots: Vec<f32>, residual: Option<Residual>, ready: Readiness) -> Self {
-        Self { source: Source::Gradient(gradient), slots, residual, ready }
+        Self { source: Source::Gradient(gradient), slots, residual, most: f32::MAX, ready }
+    }
+
+    /// No number is larger, whatever is to be made up for.
+    pub(crate) fn within(self, most: f32) -> Self {
+        Self { most, ..self }
     }
 
     /// Of a program's own numbers, all of which are finite.
     pub(crate) fn of_buffer(buffer: Arc<Vec<f32>>, slots: Vec<f32>, residual: Option<Residual>) -> Self {
         let (_, ready) = watch::channel(0);
-        Self { source: Source::Buffer(buffer), slots, residual, ready }
+        Self { source: Source::Buffer(buffer), slots, residual, most: f32::MAX, ready }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -107,10 +114,19 @@ impl Contribution {
             }
             Source::Buffer(buffer) => {
                 let residual = self.residual.as_ref().map(|residual| &residual.values()[range.clone()]);
-                kernel::copy(numbers, &buffer[range], residual).expect("invariant: it was checked finite");
+                let copied = kernel::copy(numbers, &buffer[range], residual, Bound::FINITE);
+                copied.expect("invariant: it was checked finite");
             }
         }
+        if self.residual.is_some() {
+            clip(numbers, self.most);
+        }
     }
+}
+
+/// Cuts numbers down to this size.
+pub(crate) fn clip(numbers: &mut [f32], most: f32) {
+    numbers.iter_mut().for_each(|number| *number = number.clamp(-most, most));
 }
 
 #[cfg(test)]
@@ -151,6 +167,10 @@ mod tests {
         for residual in [None, Some(Residual::new(vec![0.5; 3]))] {
             let dropped = if residual.is_some() { 0.5 } else { 0.0 };
             let buffer = Arc::new(vec![1.0, 2.0, 3.0]);
+            let clipped = Contribution::of_buffer(buffer.clone(), vec![7.0, 8.0], residual.clone()).within(2.0);
+            let mut part = [0.0; 4];
+            clipped.fill(1..5, &mut part);
+            assert_eq!(part[1], if residual.is_some() { 2.0 } else { 3.0 }, "what is made up for makes none too large");
             let contribution = Contribution::of_buffer(buffer, vec![7.0, 8.0], residual);
             assert_eq!((contribution.len(), contribution.ready_from()), (5, 0));
             let whole = [1.0 + dropped, 2.0 + dropped, 3.0 + dropped, 7.0, 8.0];

@@ -81,6 +81,8 @@ pub(crate) struct LoopConfig {
     pub(crate) probe_links: bool,
     /// The run's.
     pub(crate) last_step: u64,
+    /// The largest number of a contribution.
+    pub(crate) most: f32,
 }
 
 /// Whom the loop works with.

@@ -270,6 +270,7 @@ pub(crate) async fn open(
         in_flight: settings.buckets_in_flight,
         probe_links: settings.probe_links,
         last_step: manifest.steps,
+        most: manifest.most(),
     };
     let steps = match &start {
         Start::Recover { has_state: false, .. } => Steps::without_state(manifest.steps),

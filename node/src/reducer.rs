@@ -89,6 +89,8 @@ pub(crate) struct ReducerConfig {
     pub(crate) layout: LayoutConfig,
     pub(crate) codec: Codec,
     pub(crate) plan: Wish,
+    /// The largest number that a member brings, times its weight.
+    pub(crate) most: f32,
     pub(crate) in_flight: u32,
     pub(crate) open_limit: Duration,
     pub(crate) limits: Limits,
@@ -159,6 +161,7 @@ pub(crate) fn start(
     let (operations, queue) = mpsc::channel(1);
     let driver = Driver {
         layout: Layout::weighted(elements, world, layout, &agreed.weights).with_exact(exact),
+        magnitudes: collective::Limits::new(config.most, codec, world.get()),
         schedule,
         plan: agreed.plan.to_string(),
         reason: agreed.reason,

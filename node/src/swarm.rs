@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use starling_collective::{Codec, Feedback, NonFinite, kernel};
+use starling_collective::{Bound, Codec, Feedback, kernel};
 use starling_engine::{ActiveView, Cursor, DIGEST_EVERY};
 use starling_run::{Averaged, Averager, Manifest, ResultRecord, RunSpec, Tag};
 use starling_topology::plan::Wish;
@@ -46,7 +46,7 @@ pub use reduced::{Mean, Reduced};
 use threads::{StopAtEnd, hand_out_snapshots};
 
 use crate::ask::{Member, ask_any};
-use crate::contribution::{Brought, Contribution};
+use crate::contribution::{Brought, Contribution, clip};
 use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
 use crate::event_loop::{End, EventLoop};
@@ -259,7 +259,7 @@ impl Swarm {
     /// it, or are lost; and until there are as many as the run needs.
     ///
     /// # Errors
-    /// [`SwarmError`]. After [`SwarmError::Behind`], [`SwarmError::NotFinite`], [`SwarmError::OtherLength`] and
+    /// [`SwarmError`]. After [`SwarmError::Behind`], [`SwarmError::TooLarge`], [`SwarmError::OtherLength`] and
     /// [`SwarmError::OtherTag`], `values` are as before, and the swarm can be used on; after all others it is at its end.
     pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<Mean, SwarmError> {
         self.all_reduce_tagged(0, values)
@@ -296,13 +296,11 @@ impl Swarm {
     pub fn all_reduce_shared_tagged(&mut self, tag: u64, values: &Arc<Vec<f32>>) -> Result<Reduced, SwarmError> {
         let tag = Tag::new(tag);
         self.check_length(values.len())?;
-        if let Some(at) = kernel::first_non_finite(values) {
-            return Err(SwarmError::NotFinite { at, value: values[at] });
-        }
+        self.check_numbers(values)?;
         let (record, is_finite) = self.reduce(|swarm, active| {
             let residual = swarm.feedback.as_ref().map(|feedback| feedback.residual().clone());
             let slots = Averager::slots(&active.members, swarm.me, tag);
-            let contribution = Contribution::of_buffer(values.clone(), slots, residual);
+            let contribution = Contribution::of_buffer(values.clone(), slots, residual).within(swarm.manifest.most());
             swarm.submit(active, Brought::Coming(contribution));
             Ok(())
         })?;
@@ -312,6 +310,16 @@ impl Swarm {
 
     fn check_length(&self, ours: usize) -> Result<(), SwarmError> {
         if ours == self.elements { Ok(()) } else { Err(SwarmError::OtherLength { ours, theirs: self.elements as u64 }) }
+    }
+
+    fn check_numbers(&self, values: &[f32]) -> Result<(), SwarmError> {
+        let most = self.manifest.bound;
+        if kernel::magnitude(values) <= most {
+            return Ok(());
+        }
+        let is_none = |value: &f32| value.is_nan() || value.abs() > most;
+        let at = values.iter().position(is_none).unwrap_or_default();
+        Err(SwarmError::TooLarge { at, value: values[at], most })
     }
 
     /// Takes the next step, up to its result, which is to be [concluded](Self::conclude), and whether that is known to be finite.
@@ -395,11 +403,14 @@ impl Swarm {
         buffer.resize(values.len() + slots.len(), 0.0);
         let (copy, behind) = buffer.split_at_mut(values.len());
         let residual = self.feedback.as_ref().map(|feedback| feedback.residual().values());
-        if let Err(NonFinite { index: at, .. }) = kernel::copy(copy, values, residual) {
+        if kernel::copy(copy, values, residual, Bound::new(self.manifest.bound.into())).is_err() {
             self.exchange.recycle(buffer);
             // The next call brings another buffer to this step.
             self.at = Cursor::after(self.at.step);
-            return Err(SwarmError::NotFinite { at, value: values[at] });
+            return self.check_numbers(values);
+        }
+        if residual.is_some() {
+            clip(copy, self.manifest.most());
         }
         behind.copy_from_slice(&slots);
         self.submit(active, Brought::Whole(buffer));

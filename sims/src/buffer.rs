@@ -65,6 +65,10 @@ impl Buffer for Counted {
         payload.bytes.len()
     }
 
+    fn expect(&mut self, contributions: u32) {
+        self.workspace.expect(contributions);
+    }
+
     fn accumulate(&mut self, segment: &SegmentId, payload: &Payload) -> Result<(), BadSegment> {
         self.cell(segment).accumulate(&payload.made);
         self.workspace.accumulate(segment, &payload.bytes)

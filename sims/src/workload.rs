@@ -12,6 +12,9 @@ use crate::rng::Rng;
 /// What a plan is chosen for: a bucket that gives it time to be better than another.
 pub const PLANNED: Bucket = Bucket { bytes: 4 << 20, segment_bytes: 64 << 10 };
 
+/// The largest number that a simulated peer brings.
+pub const MOST: f32 = 1e6;
+
 /// Plans that large worlds take too: others would need links from each to each.
 const SPARSE: [Wish; 2] = [Wish::Ring, Wish::Tree];
 

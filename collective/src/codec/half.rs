@@ -2,7 +2,8 @@
 
 use std::marker::PhantomData;
 
-use crate::kernel::{self, EXPONENT, Loop, MAGNITUDE, NonFinite, vectorized};
+use crate::codec::{BadPayload, Bound};
+use crate::kernel::{self, EXPONENT, Loop, MAGNITUDE, vectorized};
 use crate::memory::{self, BLOCK};
 use crate::sink::Sink;
 
@@ -31,8 +32,8 @@ pub(super) fn encode<F: Form>(from: &[f32], into: &mut [u8], lost: impl Sink) {
     vectorized(Encode { from, words, lost, form: PhantomData::<F> });
 }
 
-pub(super) fn fold<F: Form>(sink: impl Sink, payload: &[u8]) -> Result<(), NonFinite> {
-    kernel::fold(sink, payload, F::LIMIT, |word| F::from_word(u16::from_le_bytes(word)))
+pub(super) fn fold<F: Form>(sink: impl Sink, payload: &[u8], bound: Bound) -> Result<(), BadPayload> {
+    kernel::fold(sink, payload, F::LIMIT, bound, |word| F::from_word(u16::from_le_bytes(word)))
 }
 
 /// Hands what is lost to `lost`.
@@ -41,14 +42,20 @@ pub(super) fn round<F: Form>(values: &mut [f32], lost: impl Sink) {
 }
 
 /// Adds `mine` to the payload's values, in place, and hands what is lost to `lost`.
-pub(super) fn contribute<F: Form>(payload: &mut [u8], mine: &[f32], lost: impl Sink) -> Result<(), NonFinite> {
+pub(super) fn contribute<F: Form>(
+    payload: &mut [u8],
+    mine: &[f32],
+    bound: Bound,
+    lost: impl Sink,
+) -> Result<(), BadPayload> {
     let (words, rest) = payload.as_chunks_mut();
     assert!(words.len() == mine.len() && rest.is_empty(), "a payload is as long as the segment it is for");
-    match vectorized(Contribute { words: &mut *words, mine, lost, form: PhantomData::<F> }) {
+    let limit = bound.limit(F::LIMIT);
+    match vectorized(Contribute { words: &mut *words, mine, limit, lost, form: PhantomData::<F> }) {
         None => Ok(()),
         Some(block) => {
             let values = words[block * BLOCK..].iter().map(|word| F::from_word(u16::from_le_bytes(*word)).to_bits());
-            Err(kernel::first_bad(values, F::LIMIT, block * BLOCK))
+            Err(kernel::first_bad(values, F::LIMIT, limit, block * BLOCK))
         }
     }
 }
@@ -97,12 +104,13 @@ impl<S: Sink, F: Form> Loop for Round<'_, S, F> {
 struct Contribute<'a, S, F> {
     words: &'a mut [[u8; WORD_BYTES]],
     mine: &'a [f32],
+    limit: u32,
     lost: S,
     form: PhantomData<F>,
 }
 
 impl<S: Sink, F: Form> Loop for Contribute<'_, S, F> {
-    /// The first block that has a value that is not finite. It and those behind it are as they were.
+    /// The first block that has a value of the limit or above. It and those behind it are as they were.
     type Output = Option<usize>;
 
     #[inline(always)]
@@ -116,7 +124,7 @@ impl<S: Sink, F: Form> Loop for Contribute<'_, S, F> {
                 largest = largest.max(theirs.to_bits() & MAGNITUDE);
                 *sum = mine + theirs;
             }
-            if largest >= F::LIMIT {
+            if largest >= self.limit {
                 return Some(block);
             }
             write::<F>(sums, words, &mut self.lost);

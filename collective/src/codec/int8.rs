@@ -8,7 +8,7 @@
 //! product of scale and byte is exact, the largest byte is always 127, and a block that was read is written back as the same
 //! bytes. A block of zeros, or of values too small for a scale, has the scale 0.
 
-use crate::codec::BadPayload;
+use crate::codec::{BadPayload, Bound};
 use crate::kernel::{EXPONENT, Loop, MAGNITUDE, NonFinite, vectorized};
 use crate::memory;
 use crate::sink::Sink;
@@ -43,14 +43,14 @@ pub(super) fn round(values: &mut [f32], lost: impl Sink) {
 }
 
 /// Adds `mine` to the payload's values, in place, and hands what is lost to `lost`.
-pub(super) fn contribute(payload: &mut [u8], mine: &[f32], lost: impl Sink) -> Result<(), BadPayload> {
-    vectorized(Contribute { payload, mine, lost })
+pub(super) fn contribute(payload: &mut [u8], mine: &[f32], bound: Bound, lost: impl Sink) -> Result<(), BadPayload> {
+    vectorized(Contribute { payload, mine, limit: bound.limit(EXPONENT), lost })
 }
 
 /// Hands the payload's values to `sink`.
-pub(super) fn fold(sink: impl Sink, payload: &[u8]) -> Result<(), BadPayload> {
+pub(super) fn fold(sink: impl Sink, payload: &[u8], bound: Bound) -> Result<(), BadPayload> {
     assert_eq!(payload.len(), payload_bytes(sink.missing()), "a payload is as long as the segment it is for");
-    vectorized(Fold { sink, payload })
+    vectorized(Fold { sink, payload, limit: bound.limit(EXPONENT) })
 }
 
 struct Encode<'a, S> {
@@ -97,6 +97,7 @@ impl<S: Sink> Loop for Round<'_, S> {
 struct Contribute<'a, S> {
     payload: &'a mut [u8],
     mine: &'a [f32],
+    limit: u32,
     lost: S,
 }
 
@@ -109,7 +110,7 @@ impl<S: Sink> Loop for Contribute<'_, S> {
         let blocks = self.payload.chunks_mut(SCALE_BYTES + BLOCK).zip(memory::blocks(self.mine));
         for (index, (block, mine)) in blocks.enumerate() {
             let sums = &mut sums[..mine.len()];
-            let (scale, bytes) = checked(block, index)?;
+            let (scale, bytes) = checked(block, index, self.limit)?;
             for ((sum, mine), byte) in sums.iter_mut().zip(mine).zip(bytes) {
                 *sum = mine + dequantize(*byte, scale);
             }
@@ -137,6 +138,7 @@ fn write(values: &[f32], block: &mut [u8], lost: &mut impl Sink) {
 struct Fold<'a, S> {
     sink: S,
     payload: &'a [u8],
+    limit: u32,
 }
 
 impl<S: Sink> Loop for Fold<'_, S> {
@@ -146,7 +148,7 @@ impl<S: Sink> Loop for Fold<'_, S> {
     fn run(mut self) -> Result<(), BadPayload> {
         let mut read = Ok(());
         for (index, block) in self.payload.chunks(SCALE_BYTES + BLOCK).enumerate() {
-            match checked(block, index) {
+            match checked(block, index, self.limit) {
                 Ok((scale, bytes)) => self.sink.take(bytes.iter().map(|byte| dequantize(*byte, scale))),
                 Err(bad) => {
                     read = Err(bad);
@@ -161,9 +163,9 @@ impl<S: Sink> Loop for Fold<'_, S> {
 
 /// The scale and bytes of a block, as [`encode`] writes them.
 #[inline(always)]
-fn checked(block: &[u8], index: usize) -> Result<(f32, &[u8]), BadPayload> {
+fn checked(block: &[u8], index: usize, limit: u32) -> Result<(f32, &[u8]), BadPayload> {
     let (head, bytes) = block.split_first_chunk().expect("invariant: a block begins with its scale");
-    let scale = checked_scale(*head, index)?;
+    let scale = checked_scale(*head, index, limit)?;
     // Apart from the loop that uses them: bytes fill vectors of their own.
     let mut largest: u8 = 0;
     for byte in bytes {
@@ -203,13 +205,17 @@ fn dequantize(byte: u8, scale: f32) -> f32 {
     f32::from(byte as i8) * scale
 }
 
-/// A scale as [`scale_of`] makes it.
+/// A scale as [`scale_of`] makes it, of values below the limit.
 #[inline(always)]
-fn checked_scale(bytes: [u8; SCALE_BYTES], block: usize) -> Result<f32, BadPayload> {
+fn checked_scale(bytes: [u8; SCALE_BYTES], block: usize, limit: u32) -> Result<f32, BadPayload> {
     let bits = u32::from_le_bytes(bytes);
     let scale = f32::from_bits(bits);
     if bits & EXPONENT == EXPONENT || !(scale * MOST).is_finite() {
         return Err(NonFinite { index: block * BLOCK, bits }.into());
+    }
+    let largest = scale * MOST;
+    if largest.to_bits() & MAGNITUDE >= limit {
+        return Err(BadPayload::Beyond { index: block * BLOCK, bits: largest.to_bits(), most: limit - 1 });
     }
     let is_canonical = bits == 0 || (scale >= f32::MIN_POSITIVE && bits & CUT == 0);
     if is_canonical { Ok(scale) } else { Err(BadPayload::NotCanonical { block }) }
@@ -228,7 +234,7 @@ mod tests {
 
     fn decoded(payload: &[u8], elements: usize) -> Result<Vec<f32>, BadPayload> {
         let mut values = vec![0.0; elements];
-        fold(Overwrite::all(&mut values), payload).map(|()| values)
+        fold(Overwrite::all(&mut values), payload, Bound::FINITE).map(|()| values)
     }
 
     /// Blocks of all sizes of values, ends of the range included.

@@ -9,7 +9,7 @@ use starling_topology::{Rank, WorldSize};
 
 use crate::{
     BadSegment, Buffer, Codec, Execution, Kept, Layout, LayoutConfig, Onward, Operation, OperationKey, Phase, Schedule,
-    SegmentHeader, SegmentId, Workspace,
+    SegmentHeader, SegmentId, Violation, Workspace,
 };
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
@@ -72,6 +72,10 @@ impl<B: Buffer> Buffer for Watched<B> {
 
     fn length(payload: &B::Payload) -> usize {
         B::length(payload)
+    }
+
+    fn expect(&mut self, contributions: u32) {
+        self.inner.expect(contributions);
     }
 
     fn accumulate(&mut self, segment: &SegmentId, payload: &B::Payload) -> Result<(), BadSegment> {
@@ -153,6 +157,8 @@ pub(super) struct Cluster<B: Tested> {
     waiting: Vec<usize>,
     plan: Plan,
     in_flight: u32,
+    /// Who is named for what it sent; `None` if nobody may be.
+    pub(super) blamed: Option<Vec<(Rank, Violation)>>,
 }
 
 impl<B: Tested> Cluster<B> {
@@ -185,6 +191,7 @@ impl<B: Tested> Cluster<B> {
             waiting: (0..world.get() as usize).collect(),
             plan: plan.clone(),
             in_flight: in_flight.max(1),
+            blamed: None,
             layout,
         }
     }
@@ -202,6 +209,9 @@ impl<B: Tested> Cluster<B> {
     /// pass on without a copy as often.
     pub(super) fn run(&mut self, rng: &mut Rng, order: Order, limit: usize) {
         for _ in 0..limit {
+            if self.blamed.as_ref().is_some_and(|blamed| !blamed.is_empty()) {
+                return; // The operation ends.
+            }
             let (size, first) = (self.links.len(), rng.below(self.links.len()));
             let busy = (0..size).map(|offset| (first + offset) % size).find(|rank| !self.links[*rank].is_empty());
             let begin = !self.waiting.is_empty() && (busy.is_none() || rng.below(8) == 0);
@@ -273,7 +283,14 @@ impl<B: Tested> Cluster<B> {
     fn deliver(&mut self, rank: usize, at: usize, links: Links) {
         let (from, header, mut payload) = self.links[rank].remove(at).expect("something is on its way");
         let taken = self.executions[rank].take(from, &header.to_bytes(), payload.borrow_mut(), &links);
-        if let Some((to, header)) = taken.expect("correct peers violate nothing") {
+        let taken = match (taken, &mut self.blamed) {
+            (Err(violation), Some(blamed)) => {
+                blamed.push((from, violation));
+                None
+            }
+            (taken, _) => taken.expect("correct peers violate nothing"),
+        };
+        if let Some((to, header)) = taken {
             assert!(links.take && self.executions[rank].schedule().receivers().contains(&to));
             self.send(rank, to, header, payload);
         }

@@ -167,6 +167,7 @@ impl Member {
             exact: 0,
             codec,
             plan,
+            most: f32::MAX,
             layout: LayoutConfig { bucket_elements, segment_elements },
             in_flight,
             open_limit: LINK_LIMIT,

@@ -176,6 +176,7 @@ impl Loaded {
                 layout: self.layout()?,
                 codec: self.parse("collective.codec", &self.config.collective.codec)?,
                 plan: self.parse("collective.plan", &self.config.collective.plan)?,
+                bound: self.config.collective.bound as f32,
                 max_stall_ms: self.config.network.max_stall_ms,
                 balance: self.parse("run.balance", &run.balance)?,
             },
@@ -218,6 +219,7 @@ impl Loaded {
             "steps" => "run.steps",
             "max_stall_ms" => "network.max_stall_ms",
             "layout" => "collective.bucket_kib",
+            "bound" => "collective.bound",
             "data" => "data.source",
             _ => "run.model",
         };

@@ -259,6 +259,12 @@ pub static KEYS: &[Key] = &[
          measured links show them, a ring if there are none) or auto.",
     ),
     key(
+        "collective.bound",
+        Kind::Float(1e-6, 1e24),
+        None,
+        "The largest number of a member's mean gradient or loss. Who sends more is left out. Joiners take it from the run.",
+    ),
+    key(
         "collective.bucket_kib",
         Kind::Integer(1, 262_144),
         None,

@@ -183,6 +183,8 @@ pub struct CollectiveConfig {
     pub codec: String,
     /// `ring`, `tree`, `mesh` or `auto`.
     pub plan: String,
+    /// The largest number that a member's mean gradient or loss may have.
+    pub bound: f64,
     /// KiB of gradient reduced together.
     pub bucket_kib: u64,
     /// Unit of IO within a chunk, in KiB.
@@ -193,7 +195,8 @@ pub struct CollectiveConfig {
 
 impl Default for CollectiveConfig {
     fn default() -> Self {
-        Self { codec: "f32".to_owned(), plan: "ring".to_owned(), bucket_kib: 4096, segment_kib: 128, in_flight: 4 }
+        let (codec, plan) = ("f32".to_owned(), "ring".to_owned());
+        Self { codec, plan, bound: 1e12, bucket_kib: 4096, segment_kib: 128, in_flight: 4 }
     }
 }
 

@@ -137,6 +137,7 @@ impl EventLoop {
             layout: self.config.layout,
             codec: self.config.codec,
             plan: self.config.plan,
+            most: self.config.most,
             in_flight: self.config.in_flight,
             open_limit: self.config.max_stall / 2,
             limits: Limits::new(self.config.max_stall),

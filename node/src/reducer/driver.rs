@@ -8,7 +8,7 @@ use futures::future::{Either, pending};
 use futures::stream::{FuturesUnordered, StreamExt};
 use libp2p::Stream;
 use libp2p_stream::Control;
-use starling_collective::{Execution, Layout, OperationKey, Schedule, Violation, Workspace};
+use starling_collective::{Execution, Layout, Limits, OperationKey, Schedule, Violation, Workspace};
 use starling_topology::{PeerId, ViewId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -28,6 +28,8 @@ use starling_engine::Gate;
 pub(super) struct Driver {
     pub(super) layout: Layout,
     pub(super) schedule: Schedule,
+    /// How large numbers may be that come.
+    pub(super) magnitudes: Limits,
     /// The plan's name.
     pub(super) plan: String,
     /// Why it is that one.
@@ -187,7 +189,8 @@ impl Driver {
             buffer.resize(contribution.len(), 0.0);
         }
         let key = OperationKey { step, attempt: 0 };
-        let mut workspace = Workspace::new(self.layout.clone(), self.config.codec, buffer, divisor);
+        let workspace = Workspace::new(self.layout.clone(), self.config.codec, buffer, divisor);
+        let mut workspace = workspace.within(self.magnitudes.clone());
         if let Some(dropped) = dropped {
             workspace = workspace.booking(dropped);
         }

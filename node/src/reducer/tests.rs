@@ -25,6 +25,8 @@ use crate::event::LinkFailure;
 
 const LAYOUT: LayoutConfig = LayoutConfig { bucket_elements: 2, segment_elements: 2 };
 const LONGEST: usize = 8;
+/// The largest number that a member brings.
+const MOST: f32 = 1e6;
 
 fn layout() -> Layout {
     Layout::new(2, WorldSize::new(2), LAYOUT)
@@ -50,6 +52,7 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dy
         layout: LAYOUT,
         codec,
         plan: Wish::Ring,
+        most: MOST,
         in_flight: 2,
         open_limit: LIMIT,
         limits: limits(),
@@ -63,6 +66,7 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dy
     let patience = Patience::new(Instant::now());
     let (plan, reason) = (plan.to_string(), String::new());
     Driver {
+        magnitudes: collective::Limits::new(MOST, codec, layout.world_size().get()),
         layout,
         schedule,
         plan,
@@ -395,6 +399,7 @@ async fn evidence_holds_on_a_direct_link() {
         (lying, &[1.0], "declared 4294967295 payload bytes"),
         (shortened, &[1.0], "as int8, where f32 was agreed"),
         (header(), &[1.0, 2.0], "declared 4 payload bytes"),
+        (header(), &[1.1 * MOST], "can come together in this run"),
         (header(), &[f32::NAN], "not finite"),
         (header(), &[f32::INFINITY], "reduce-scatter segment 0 of chunk 1 of bucket 0"),
     ] {

@@ -30,13 +30,15 @@ pub enum SwarmError {
         /// What that one means.
         theirs: Tag,
     },
-    /// A buffer has a number that no mean can have.
-    #[error("number {at} of the buffer is {value}, not a finite number")]
-    NotFinite {
+    /// A buffer has a number that is none, or so large that others would refuse it.
+    #[error("number {at} of the buffer is {value}; the run takes finite numbers up to {most:e}")]
+    TooLarge {
         /// Its index.
         at: usize,
         /// The number.
         value: f32,
+        /// The largest that it may be.
+        most: f32,
     },
     /// The others had lost this member, went on, and it has caught up with them.
     #[error(

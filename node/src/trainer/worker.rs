@@ -150,6 +150,7 @@ impl Worker {
         let residual = self.feedback.as_ref().map(|feedback| feedback.residual().clone());
         let dropped = self.feedback.as_ref().map(|feedback| feedback.dropped(std::mem::take(&mut self.spare)));
         let contribution = Contribution::new(self.gradient.clone(), slots, residual, self.progress.subscribe());
+        let contribution = contribution.within(self.trainer.manifest().most());
         if self.at.prepared {
             self.contributed.get_or_insert_with(Instant::now);
         }

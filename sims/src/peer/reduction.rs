@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use starling_collective::{
-    self as collective, Buffer, Execution, Layout, Onward, OperationKey, Schedule, SegmentHeader, Violation, Workspace,
+    self as collective, Buffer, Execution, Layout, Limits, Onward, OperationKey, Schedule, SegmentHeader, Violation,
+    Workspace,
 };
 use starling_engine::ActiveView;
 use starling_topology::{Lineage, PeerId, Rank, Ring, Time, View, ViewId};
@@ -15,7 +16,7 @@ use crate::contribution::{Contributions, gradient, numbers};
 use crate::invariants::Settled;
 use crate::message::{Message, Segment};
 use crate::state::ResultRecord;
-use crate::workload::{PLANNED, Workload};
+use crate::workload::{MOST, PLANNED, Workload};
 
 /// Where a peer stands in its view.
 #[derive(Debug, Clone)]
@@ -106,7 +107,8 @@ impl Peer {
         let mut numbers = numbers(mine, workload.elements);
         // In memory as an earlier operation leaves it.
         let mut workspace =
-            Workspace::new(place.layout.clone(), workload.codec, vec![9.0; workload.elements], workload.divisor());
+            Workspace::new(place.layout.clone(), workload.codec, vec![9.0; workload.elements], workload.divisor())
+                .within(Limits::new(MOST, workload.codec, world.get()));
         if let Some(feedback) = self.learner.feedback.as_ref().filter(|_| has_state) {
             feedback.residual().add_to(0, &mut numbers);
             workspace = workspace.booking(feedback.dropped(vec![9.0; workload.elements]));

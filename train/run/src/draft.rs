@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use starling_collective::kernel;
+use starling_collective::{Bound, kernel};
 
 use crate::optimizer::{Optimizer, Update, exchange};
 
@@ -65,7 +65,7 @@ impl Draft {
                 let block = &block[..range.len()];
                 *largest = largest.max(kernel::magnitude(block));
                 // Of what is not finite, nothing will be used.
-                let _ = kernel::copy(&mut into[range.clone()], block, None);
+                let _ = kernel::copy(&mut into[range.clone()], block, None, Bound::FINITE);
             };
             keep(&mut space.parameters, updated);
             space.moments.iter_mut().zip(moments).for_each(|(into, block)| keep(into, block));

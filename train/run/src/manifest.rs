@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use starling_collective::Codec;
+use starling_topology::ledger::GAVE_UP;
 pub use starling_topology::ledger::MAX_BATCH_SIZE;
 use starling_topology::plan::Wish;
 use starling_topology::{Digest, RunId};
@@ -27,6 +28,9 @@ pub const MAX_PARAMETERS: u64 = 1 << 30;
 pub const MAX_FEATURES: u32 = 1 << 24;
 /// The most classes a label may have.
 pub const MAX_CLASSES: u32 = 1 << 16;
+/// The largest number that a member may bring, times its weight: sums of the contributions of as many as a view may have, each
+/// rounded on its way, are finite.
+pub const MAX_CONTRIBUTION: f32 = 1e30;
 /// How long a run may be allowed to stand still because of one member, in milliseconds.
 pub const MAX_STALL_MS: RangeInclusive<u64> = 500..=3_600_000;
 
@@ -56,6 +60,9 @@ pub struct Manifest {
     pub codec: Codec,
     /// How reductions are scheduled. Each view takes the same plan on all of its members.
     pub plan: Wish,
+    /// The largest magnitude of a number that a member brings: of its mean gradient, or its own buffer's. Who receives what can't
+    /// have come of such numbers refuses it, and its sender.
+    pub bound: f32,
     /// The longest that the run may stand still because of one member, in milliseconds. Deadlines derive from it, so a
     /// member with another one would take the others for lost, or be taken for lost by them.
     pub max_stall_ms: u64,
@@ -111,6 +118,12 @@ impl Manifest {
         parameters.and_then(|count| count.try_into().ok()).expect("invariant: a manifest's sizes are checked")
     }
 
+    /// The largest magnitude of a number of a contribution, which is a mean times samples. What tells of a member's speed goes
+    /// with it in any case.
+    pub fn most(&self) -> f32 {
+        (self.bound * self.batch_size as f32).max(GAVE_UP as f32)
+    }
+
     /// How long the canonical bytes of a state of this run may be.
     pub fn max_state_bytes(&self) -> u64 {
         max_encoded_len(self.parameters(), self.optimizer.moments(), self.optimizer.scalars())
@@ -128,6 +141,8 @@ impl Manifest {
             batch_size: 1,
             balance: Balance::default(),
             steps: u64::MAX >> 1,
+            // Whatever programs bring that has a sum.
+            bound: MAX_CONTRIBUTION,
             ..Self::of(spec, DataDescription::none())
         };
         manifest.check()?;
@@ -148,6 +163,7 @@ impl Manifest {
             layout: spec.layout,
             codec: spec.codec,
             plan: spec.plan,
+            bound: spec.bound,
             max_stall_ms: spec.max_stall_ms,
             schema: Digest([0; 32]),
             initial: Digest([0; 32]),
@@ -232,6 +248,13 @@ impl Manifest {
         }
         if let Err(reason) = self.layout.check() {
             return invalid("layout", reason);
+        }
+        let most = f64::from(MAX_CONTRIBUTION) / f64::from(self.batch_size);
+        if !(f64::from(f32::MIN_POSITIVE)..=most).contains(&self.bound.into()) {
+            return invalid(
+                "bound",
+                format!("it is {:e}, but numbers above 0 up to {most:e} are possible", self.bound),
+            );
         }
         if !MAX_STALL_MS.contains(&self.max_stall_ms) {
             let (min, max) = (MAX_STALL_MS.start(), MAX_STALL_MS.end());
@@ -356,6 +379,9 @@ mod tests {
             ((|spec| spec.batch_size = 0) as fn(&mut RunSpec), "`batch_size` is not usable: it is 0"),
             (|spec| spec.batch_size = u32::MAX, "`batch_size` is not usable"),
             (|spec| spec.steps = 0, "`steps` is not usable"),
+            (|spec| spec.bound = 0.0, "`bound` is not usable: it is 0e0"),
+            (|spec| spec.bound = f32::NAN, "`bound` is not usable"),
+            (|spec| spec.bound = 1e29, "numbers above 0 up to 1.56"),
             (|spec| spec.max_stall_ms = 499, "`max_stall_ms` is not usable: it is 499, but 500 to 3600000"),
             (|spec| spec.max_stall_ms = 3_600_001, "`max_stall_ms` is not usable"),
             (|spec| spec.model = ModelSpec::Mlp { hidden: vec![] }, "`model` is not usable: it has 0 hidden layers"),

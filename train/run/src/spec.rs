@@ -352,6 +352,8 @@ pub struct RunSpec {
     pub codec: Codec,
     /// How reductions are scheduled.
     pub plan: Wish,
+    /// The largest number that a member's mean gradient or loss may have.
+    pub bound: f32,
     /// The longest that the run may stand still because of one member, in milliseconds.
     pub max_stall_ms: u64,
 }
@@ -369,6 +371,7 @@ impl Default for RunSpec {
             layout: LayoutSpec::default(),
             codec: Codec::default(),
             plan: Wish::default(),
+            bound: 1e12,
             max_stall_ms: 10_000,
         }
     }

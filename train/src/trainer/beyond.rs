@@ -45,7 +45,7 @@ fn outcome(is_whole: bool) -> &'static str {
 impl Trainer {
     /// The first number of the pieces, which begin at `start`, that can't be contributed by a member with `weight` samples.
     pub(super) fn find_beyond(&self, start: usize, pieces: &[&[f32]], weight: u64) -> Option<Beyond> {
-        let most = f32::MAX / weight as f32;
+        let most = self.manifest.bound;
         let mut at = start;
         for piece in pieces {
             if kernel::magnitude(piece) > most {

@@ -1,0 +1,47 @@
+//! How large numbers may be that come from others.
+
+use std::sync::Arc;
+
+use crate::codec::{Bound, Codec};
+
+/// The largest share by which a codec makes a value larger: rounded to seven binary digits behind the first.
+const ROUNDING: f64 = 1.0 / 128.0;
+/// The same of sums of `f32`.
+const EXACT_ROUNDING: f64 = 1.0 / 8_388_608.0;
+
+/// What contributions that are bounded can come to, together.
+///
+/// Who adds its own contribution to a sum within the limit of `k` and rounds what it sends is within that of `k + 1`: so
+/// whoever sends more is to blame for it, whatever others have done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits(Option<Arc<[f64]>>);
+
+impl Limits {
+    /// Every finite number is within them.
+    pub const NONE: Self = Self(None);
+
+    /// Of sums of up to `most` contributions, no number of which is larger than `bound`, sent with `codec`.
+    pub fn new(bound: f32, codec: Codec, most: u32) -> Self {
+        let rounding = 1.0 + if codec.is_lossy() { ROUNDING } else { EXACT_ROUNDING };
+        let next = |sum: &mut f64, _| {
+            let this = *sum;
+            *sum = (*sum + f64::from(bound)) * rounding;
+            Some(this)
+        };
+        Self(Some((0..=most).scan(0.0, next).collect()))
+    }
+
+    /// Of a sum of so many.
+    pub(crate) fn of_sum(&self, contributions: u32) -> Bound {
+        let Some(limits) = &self.0 else { return Bound::FINITE };
+        let at = (contributions as usize).min(limits.len() - 1);
+        Bound::new(limits[at])
+    }
+
+    /// Of the mean of all: their sum over `divisor`, rounded twice more.
+    pub(crate) fn of_mean(&self, divisor: f32) -> Bound {
+        let Some(limits) = &self.0 else { return Bound::FINITE };
+        let sum = limits.last().copied().unwrap_or_default();
+        Bound::new(sum / f64::from(divisor) * (1.0 + 2.0 * ROUNDING))
+    }
+}
