@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use crate::error::NodeError;
+use crate::private_dir;
 
 const FILE: &str = "lock";
 /// A process's number has at most so many digits.
@@ -23,11 +24,18 @@ impl DataDirLock {
     /// # Errors
     /// [`NodeError::InUse`] if another node has it, [`NodeError::File`] if it can't be made or written.
     pub fn acquire(data_dir: &Path) -> Result<Self, NodeError> {
-        create_private(data_dir)?;
+        private_dir::create(data_dir)?;
         let path = data_dir.join(FILE);
         let failed = |error| NodeError::file("lock", &path, error);
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        options.read(true).write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::OpenOptionsExt as _;
+            // Whoever may read it may hold it; and where others may write, a link could lead anywhere.
+            options.mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+        }
+        let mut file = options.open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -46,15 +54,6 @@ impl DataDirLock {
     }
 }
 
-/// Makes a directory that only its owner may enter. One that is there stays as it is.
-pub(crate) fn create_private(dir: &Path) -> Result<(), NodeError> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(dir).map_err(|error| NodeError::file("make the data directory", dir, error))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +68,18 @@ mod tests {
         assert!(error.contains(&format!("by process {}", std::process::id())), "{error}");
         drop(first);
         drop(DataDirLock::acquire(&data_dir).expect("free again"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_is_no_lock() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let (data_dir, elsewhere) = (dir.path().join("state"), dir.path().join("elsewhere"));
+        std::fs::create_dir(&data_dir).expect("made");
+        std::fs::write(&elsewhere, "theirs").expect("written");
+        std::os::unix::fs::symlink(&elsewhere, data_dir.join(FILE)).expect("linked");
+        DataDirLock::acquire(&data_dir).expect_err("refused");
+        assert_eq!(std::fs::read_to_string(&elsewhere).expect("read"), "theirs");
     }
 
     #[test]

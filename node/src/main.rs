@@ -1,6 +1,7 @@
 //! The `starling` binary: flags, then configuration, then a verb.
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -16,8 +17,9 @@ const WORKER_THREADS: usize = 2;
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
-    quiet_graphics_probes();
-    let cli = match cli::parse(std::env::args_os()) {
+    quiet_libraries();
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let cli = match cli::parse(arguments.clone()) {
         Ok(cli) => cli,
         Err(error) => {
             // A closed pipe is no reason for another exit code.
@@ -28,6 +30,11 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_FAILED));
         }
     };
+    if let Some(warning) = cli::hide_ticket(&cli, &arguments) {
+        let _ = writeln!(io::stderr(), "warning: {warning}");
+    }
+    // Only now: a process that is started anew would take this mask for the user's.
+    starling_node::keep_to_owner();
     let json = cli.global.json;
     match run(cli) {
         Ok(code) => ExitCode::from(code),
@@ -70,13 +77,16 @@ fn one_line(error: &(dyn Error + 'static)) -> String {
 }
 
 /// Mesa writes lines that begin with `error:` to stderr when it is probed without a runtime directory, as on most
-/// servers. Nothing of ours lives there.
-#[expect(unsafe_code, reason = "the environment is the only way to tell a C library this")]
-fn quiet_graphics_probes() {
+/// servers. Nothing of ours lives there. And TLS libraries write the keys of all connections where a variable says.
+#[expect(unsafe_code, reason = "the environment is the only way to tell libraries this")]
+fn quiet_libraries() {
     const VARIABLE: &str = "XDG_RUNTIME_DIR";
     let usable = std::env::var_os(VARIABLE).is_some_and(|dir| std::path::Path::new(&dir).is_dir());
-    if cfg!(target_os = "linux") && !usable {
-        // SAFETY: the first thing that `main` does, so that no other thread can be reading the environment.
-        unsafe { std::env::set_var(VARIABLE, std::env::temp_dir()) };
+    // SAFETY: the first thing that `main` does, so that no other thread can be reading the environment.
+    unsafe {
+        std::env::remove_var("SSLKEYLOGFILE");
+        if cfg!(target_os = "linux") && !usable {
+            std::env::set_var(VARIABLE, std::env::temp_dir());
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Files that only their owner may read: keys, secrets.
+//! Files that only their owner may read: keys, secrets, and unless they are made for others, all that a node writes.
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -6,6 +6,33 @@ use std::path::Path;
 use atomic_write_file::OpenOptions;
 
 use crate::error::NodeError;
+
+/// What the user's other programs keep from others in files that they make, as the bits of a mode.
+#[cfg(unix)]
+static USERS_MASK: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+
+/// Has this process keep all that it makes from now on to its owner. To be called once, before there are threads.
+pub fn keep_to_owner() {
+    #[cfg(unix)]
+    {
+        let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+        let _ = USERS_MASK.set(before.as_raw_mode());
+    }
+}
+
+/// Writes a file that is the user's and not the node's: a new one has the mode that any other program would give it.
+pub(crate) fn for_others<T, E>(path: &Path, write: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let was_there = path.exists();
+    let written = write()?;
+    #[cfg(unix)]
+    if let (false, Some(mask)) = (was_there, USERS_MASK.get()) {
+        use std::os::unix::fs::PermissionsExt as _;
+        if let Err(error) = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666 & !mask)) {
+            tracing::warn!(%error, "{} is for its owner alone", path.display());
+        }
+    }
+    Ok(written)
+}
 
 /// The largest private file that is read, in bytes.
 const MAX_BYTES: u64 = 64 * 1024;

@@ -166,14 +166,15 @@ pub enum Report {
     },
     /// With which ticket others can join now: it names other members too.
     Invitation {
-        /// What another machine passes to `starling join`. Holds the run's secret.
+        /// With which another machine joins. Holds the run's secret.
         ticket: String,
     },
     /// Others can reach the node.
     Listening {
         /// Multiaddrs, each ending in `/p2p/<peer id>`.
         addresses: Vec<String>,
-        /// What another machine passes to `starling join`. Holds the run's secret.
+        /// With which another machine joins. Holds the run's secret, and is left out where that is not to be told.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
         ticket: String,
     },
     /// Steps wait for more members.

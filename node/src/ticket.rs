@@ -28,6 +28,8 @@ const PREFIX: &str = "starling2";
 const OLD_PREFIX: &str = "starling1";
 /// The longest ticket that is looked at, in characters.
 const MAX_CHARS: usize = 16 * 1024;
+/// A run's id alone takes more, in characters.
+const SHORTEST: usize = 40;
 /// The most addresses of one peer that count.
 pub const MAX_ADDRESSES: usize = 8;
 /// The most peers that count.
@@ -139,6 +141,17 @@ impl Ticket {
         }
         Ok(Self::new(peers, run, secret))
     }
+}
+
+/// Whether a text is a ticket, however damaged, rather than a name that begins like one.
+pub(crate) fn looks_like_one(text: &str) -> bool {
+    let encoded = text.trim().strip_prefix(PREFIX).or_else(|| text.trim().strip_prefix(OLD_PREFIX));
+    encoded.is_some_and(|encoded| encoded.len() > SHORTEST && encoded.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+}
+
+/// Whether a text must not be told: a private run's ticket, or what can't be read as one.
+pub(crate) fn holds_secret(text: &str) -> bool {
+    !text.is_empty() && text.parse::<Ticket>().map_or(true, |ticket| ticket.secret.is_some())
 }
 
 /// Reads a peer. Of more addresses than one may have, the first count.

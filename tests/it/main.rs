@@ -15,6 +15,7 @@ mod refusals;
 mod restarts;
 mod returns;
 mod screens;
+mod secrets;
 mod sharing;
 mod starts;
 mod swarms;

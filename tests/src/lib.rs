@@ -26,7 +26,7 @@ pub use lan::{Host, Lan};
 pub use machine::{Machine, Shared};
 pub use namespace::mounting;
 pub use owned_child::OwnedChild;
-pub use peer::{Outcome, Peer, PeerOptions, audit, checkpoints, newest, newest_stable, starling};
+pub use peer::{Outcome, Peer, PeerOptions, audit, checkpoints, newest, newest_stable, starling, told};
 pub use wan::{FarLink, Wan};
 
 use std::path::PathBuf;

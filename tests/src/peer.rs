@@ -1,6 +1,6 @@
 //! One `starling` process.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -73,6 +73,13 @@ pub fn newest(dir: &TempDir) -> Value {
 /// between the two.
 pub(crate) fn tied(before: impl IntoIterator<Item = String>) -> Vec<String> {
     ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).into_iter().chain(before).collect()
+}
+
+/// A standard input that brings this text and ends.
+pub fn told(text: &str) -> Stdio {
+    let (stdin, mut end) = std::io::pipe().expect("a pipe");
+    end.write_all(text.as_bytes()).expect("a pipe holds more than a ticket");
+    stdin.into()
 }
 
 /// How a peer is started.
@@ -174,7 +181,7 @@ impl Peer {
 
     /// Starts `starling run` in a directory that an earlier peer may have used.
     pub fn run_in(dir: Arc<TempDir>, options: &PeerOptions) -> Self {
-        Self::start(dir, &["run"], options)
+        Self::start(dir, &["run"], None, options)
     }
 
     /// Starts `starling join` with a ticket or an address.
@@ -184,17 +191,22 @@ impl Peer {
 
     /// Starts `starling join` in a directory that an earlier peer may have used.
     pub fn join_in(dir: Arc<TempDir>, target: &str, options: &PeerOptions) -> Self {
-        Self::start(dir, &["join", target], options)
+        // An address is no secret.
+        let (argument, ticket) = if target.starts_with('/') { (target, None) } else { ("-", Some(target)) };
+        Self::start(dir, &["join", argument], ticket, options)
     }
 
     /// Starts `starling keep` with a ticket, in a directory that an earlier one may have used.
     pub fn keep_in(dir: Arc<TempDir>, ticket: &str, options: &PeerOptions) -> Self {
-        Self::start(dir, &["keep", ticket], options)
+        Self::start(dir, &["keep", "-"], Some(ticket), options)
     }
 
-    fn start(dir: Arc<TempDir>, verb: &[&str], options: &PeerOptions) -> Self {
+    fn start(dir: Arc<TempDir>, verb: &[&str], ticket: Option<&str>, options: &PeerOptions) -> Self {
         let mut command = starling_behind(&options.prefix, dir.path());
-        command.args(verb).arg("--json");
+        command.args(verb).args(["--json", "--show-ticket"]);
+        if let Some(ticket) = ticket {
+            command.stdin(told(ticket));
+        }
         if let Some(listen) = &options.listen {
             command.args(["--listen", listen]);
         }

@@ -6,7 +6,6 @@ use starling_collective::Codec;
 use starling_topology::plan::Wish;
 
 use crate::data::DataPlane;
-use crate::ticket::Ticket;
 
 /// `starling bench`.
 #[derive(Debug, Clone, Subcommand)]
@@ -66,9 +65,9 @@ pub struct LinkFlags {
 /// how is for this one to say.
 #[derive(Debug, Clone, Args)]
 pub struct SwarmFlags {
-    /// Join the benchmark of this ticket [default: begin one]
+    /// Join the benchmark of this ticket; - reads it from standard input [default: begin one]
     #[arg(long, value_name = "TICKET", conflicts_with_all = ["peers", "mib", "kib", "plan", "codec"])]
-    pub join: Option<Ticket>,
+    pub join: Option<String>,
     /// How many members reduce
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
     pub peers: u32,

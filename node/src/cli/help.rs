@@ -47,7 +47,7 @@ const TUNING: [(&str, &[&str]); 4] = [
     ),
 ];
 /// Flags that every verb has.
-const GLOBAL: (&str, &[&str]) = ("Every verb", &["json", "config", "verbose", "quiet", "log-format"]);
+const GLOBAL: (&str, &[&str]) = ("Every verb", &["json", "config", "verbose", "quiet", "show-ticket", "log-format"]);
 /// What the run says and a joiner may insist on.
 const INSIST: (&str, &[&str]) = (
     "To insist on (a run that differs is refused)",

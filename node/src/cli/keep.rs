@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::DataDirFlag;
+use super::{DataDirFlag, TicketFlags};
 
 /// Flags of whoever asks others for checkpoints.
 #[derive(Debug, Clone, Default, Args)]
@@ -18,9 +18,9 @@ pub struct StoreFlags {
 /// `starling keep`.
 #[derive(Debug, Clone, Args)]
 pub struct KeepFlags {
-    /// The ticket that a member, or another keeper, printed
-    #[arg(value_name = "TICKET")]
-    pub ticket: String,
+    /// Which run to keep: the ticket that a member, or another keeper, printed.
+    #[command(flatten)]
+    pub ticket: TicketFlags,
     /// Where checkpoints go.
     #[command(flatten)]
     pub store: StoreFlags,
@@ -49,9 +49,9 @@ pub struct KeepFlags {
 /// `starling checkpoint fetch`.
 #[derive(Debug, Clone, Args)]
 pub struct FetchFlags {
-    /// The ticket that a member or a keeper printed
-    #[arg(value_name = "TICKET")]
-    pub ticket: String,
+    /// Whom to ask: the ticket that a member or a keeper printed.
+    #[command(flatten)]
+    pub ticket: TicketFlags,
     /// Where the checkpoint goes.
     #[command(flatten)]
     pub store: StoreFlags,

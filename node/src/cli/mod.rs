@@ -6,6 +6,7 @@
 mod bench;
 mod help;
 mod keep;
+mod ticket;
 mod values;
 
 #[cfg(test)]
@@ -19,6 +20,7 @@ use clap_complete::Shell;
 pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags, SwarmFlags};
 pub use help::{command, one_line, parse};
 pub use keep::{FetchFlags, KeepFlags, StoreFlags};
+pub use ticket::{TICKET_VARIABLE, TicketFlags, hide_ticket, read_argument};
 
 use crate::settings::Resume;
 
@@ -26,7 +28,7 @@ const EXAMPLES: &str = "\
 Examples:
   starling demo                              four peers on this machine train together, in seconds
   starling run --min-peers 2                 found a run on the built-in digits; prints a ticket
-  starling join starling2…                   join it from another machine, with that ticket
+  starling join -                            join it from another machine: paste that ticket
   starling run --data table.csv --label y    found a run on your own data
   starling status                            how the run on this machine is doing
 
@@ -47,8 +49,8 @@ The first Ctrl-C (or SIGTERM) leaves in order and saves; the second quits at onc
 
 const JOIN_EXAMPLES: &str = "\
 Examples:
-  starling join starling2…
-  starling join starling2… --data table.csv --data-dir state2
+  starling join -                            then paste the ticket; or pipe it in: `... invite | ssh host starling join -`
+  starling join --ticket-file ticket --data table.csv --data-dir state2
   starling join /ip4/192.0.2.1/tcp/4001/p2p/12D3KooW… --secret-file secret.hex
 
 Model, optimizer, batch size, steps, seed, longest stall, codec, plan, and a table's label column and header come from
@@ -58,8 +60,8 @@ Each process needs a data directory of its own, and each machine a copy of the d
 
 const KEEP_EXAMPLES: &str = "\
 Examples:
-  starling keep starling2…
-  starling keep starling2… --data-dir kept --checkpoint-keep 10 --listen /ip4/0.0.0.0/tcp/4001
+  starling keep -
+  starling keep --ticket-file ticket --data-dir kept --checkpoint-keep 10 --listen /ip4/0.0.0.0/tcp/4001
 
 A keeper is no member: it changes no view and delays nobody. Members that were killed ask it for a newer stable checkpoint
 when they come back. Ctrl-C (or SIGTERM) ends it.";
@@ -132,6 +134,10 @@ pub struct GlobalFlags {
     /// Tell and log errors only [default: warn]
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
+    /// Tell tickets, which hold a private run's secret, also where no person reads: in JSON, files and pipes [default: only on a
+    /// terminal, and by `starling invite`]
+    #[arg(long, global = true)]
+    pub show_ticket: bool,
     /// Log as text or json [default: text]
     #[arg(long, global = true, value_name = "FORMAT")]
     pub log_format: Option<String>,
@@ -326,9 +332,9 @@ pub struct RunFlags {
 /// `starling join`.
 #[derive(Debug, Clone, Args)]
 pub struct JoinFlags {
-    /// The ticket that `starling run` or `starling invite` printed, or a member's address ending in /p2p/<peer id>
-    #[arg(value_name = "TICKET|MULTIADDR")]
-    pub target: String,
+    /// Whom to join.
+    #[command(flatten)]
+    pub ticket: TicketFlags,
     /// What the user insists on.
     #[command(flatten)]
     pub manifest: ManifestFlags,

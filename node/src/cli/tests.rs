@@ -212,7 +212,7 @@ fn shells_know_the_words_and_the_configuration_says_what_is_wrong_with_others() 
 fn an_error_is_one_line() {
     for (line, parts) in [
         ("starling run --stepz 5", vec!["unexpected argument '--stepz'", "'--steps'", "--help tells"]),
-        ("starling join", vec!["required arguments were not provided", "<TICKET|MULTIADDR>"]),
+        ("starling join - --ticket-file x", vec!["cannot be used with", "--ticket-file"]),
         ("starling rum", vec!["unrecognized subcommand 'rum'", "run"]),
         ("starling bench link --mib 0", vec!["invalid value '0'", "1..=16384"]),
         ("starling run -q -v", vec!["cannot be used with"]),

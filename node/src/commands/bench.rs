@@ -8,8 +8,8 @@ use starling_topology::plan::Wish;
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::bench::{self, LivePlan, Plan};
-use crate::cli::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags, SwarmFlags};
-use crate::config::Layers;
+use crate::cli::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags, SwarmFlags, read_argument};
+use crate::config::{Layers, parse_ticket};
 use crate::error::NodeError;
 
 pub(super) async fn bench(context: &Context, verb: &BenchVerb) -> Result<u8, CommandError> {
@@ -27,9 +27,11 @@ pub(super) async fn bench(context: &Context, verb: &BenchVerb) -> Result<u8, Com
             print(context.global.json, || json!(outcome), || outcome.describe())?;
         }
         BenchVerb::Swarm(flags) => {
-            let (plan, console, json) = (live_plan(flags), context.console.clone(), context.global.json);
+            let (plan, console, json) = (live_plan(flags)?, context.console.clone(), context.global.json);
             let invite = move |ticket: String| {
-                let text = || format!("on each of the other machines: starling bench swarm --join {ticket}\n");
+                let text = || {
+                    format!("on each of the other machines, `starling bench swarm --join -`, and paste:\n{ticket}\n")
+                };
                 print(json, || json!({ "ticket": ticket }), text)
             };
             // It waits in threads of its own for the others, which may take long.
@@ -47,10 +49,11 @@ fn size(mib: u32, kib: Option<u32>) -> usize {
     kib.map_or_else(|| (mib as usize) << 20, |kib| (kib as usize) << 10)
 }
 
-fn live_plan(flags: &SwarmFlags) -> LivePlan {
+fn live_plan(flags: &SwarmFlags) -> Result<LivePlan, CommandError> {
     let bytes = size(flags.mib, flags.kib);
-    LivePlan {
-        join: flags.join.clone(),
+    let join = flags.join.as_deref().map(|text| parse_ticket(&read_argument(text)?)).transpose()?;
+    Ok(LivePlan {
+        join,
         peers: flags.peers,
         elements: bytes / size_of::<f32>(),
         codec: flags.codec.into(),
@@ -60,7 +63,7 @@ fn live_plan(flags: &SwarmFlags) -> LivePlan {
         data_plane: flags.transport.into(),
         listen: flags.listen.clone(),
         mbit: flags.mbit,
-    }
+    })
 }
 
 fn all_reduce_plan(flags: &AllReduceFlags) -> Plan {

@@ -13,6 +13,7 @@ use crate::manifest_file;
 use crate::node::CHECKPOINTS;
 use crate::output::format;
 use crate::preprocessing_file::PreprocessingFile;
+use crate::private_file::for_others;
 
 /// The checkpoints of a data directory. They are only read, so a node may be at work there.
 struct Opened {
@@ -91,7 +92,7 @@ pub(super) fn export(context: &Context, flags: &ExportFlags) -> Result<u8, Comma
     let manifest = manifest_file::load(&opened.data_dir, state.run)?;
     let schema = schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
     let preprocessing = PreprocessingFile::new(&opened.data_dir, &manifest).load()?;
-    write_safetensors(&flags.to, &state, &schema, &manifest, preprocessing.as_ref())?;
+    for_others(&flags.to, || write_safetensors(&flags.to, &state, &schema, &manifest, preprocessing.as_ref()))?;
     let has_preprocessing = preprocessing.is_some();
     let value = || {
         let run = state.run.to_string();

@@ -10,8 +10,9 @@ use serde_json::json;
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::InitFlags;
 use crate::config::{FILE_NAME, commented_file};
-use crate::data_dir_lock::create_private;
 use crate::identity::Identity;
+use crate::private_dir;
+use crate::private_file::for_others;
 use crate::settings::Resume;
 
 pub(super) fn init(context: &Context, flags: &InitFlags) -> Result<u8, CommandError> {
@@ -46,9 +47,9 @@ fn write_both(path: &Path, text: &str, force: bool, data_dir: &Path) -> Result<P
     let mut file = AtomicWriteFile::open(path).map_err(failed())?;
     file.write_all(text.as_bytes()).map_err(failed())?;
     let mut made = Made::before(data_dir);
-    create_private(data_dir)?;
+    private_dir::create(data_dir)?;
     let peer = Identity::load_or_create(data_dir)?.peer_id();
-    file.commit().map_err(failed())?;
+    for_others(path, || file.commit()).map_err(failed())?;
     made.paths.clear();
     Ok(peer)
 }

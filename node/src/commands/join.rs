@@ -10,7 +10,7 @@ use crate::settings::Joining;
 pub(super) async fn join(context: &Context, flags: &JoinFlags) -> Result<u8, CommandError> {
     let loaded = context.load(&[flags.manifest.values(), flags.machine.values()].concat())?;
     let joining = Joining {
-        target: parse_target(&flags.target)?,
+        target: parse_target(&flags.ticket.read()?)?,
         secret: flags.secret_file.as_deref().map(parse_secret).transpose()?,
         expected: loaded.expectations()?,
         alone: flags.alone,

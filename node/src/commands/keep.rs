@@ -12,7 +12,7 @@ use crate::output::format;
 
 pub(super) async fn keep(context: &Context, flags: &KeepFlags) -> Result<u8, CommandError> {
     let loaded = context.load(&flags.values())?;
-    let ticket = parse_ticket(&flags.ticket)?;
+    let ticket = parse_ticket(&flags.ticket.read()?)?;
     let settings = loaded.settings()?;
     context.start_logs(&loaded)?;
     take_part(context, settings, |settings, observer, stop| keeper::keep(settings, ticket, observer, stop)).await
@@ -20,7 +20,7 @@ pub(super) async fn keep(context: &Context, flags: &KeepFlags) -> Result<u8, Com
 
 pub(super) async fn fetch(context: &Context, flags: &FetchFlags) -> Result<u8, CommandError> {
     let loaded = context.load(&flags.store.values())?;
-    let ticket = parse_ticket(&flags.ticket)?;
+    let ticket = parse_ticket(&flags.ticket.read()?)?;
     let settings = loaded.settings()?;
     context.start_logs(&loaded)?;
     let _lock = DataDirLock::acquire(&settings.data_dir)?;

@@ -1,5 +1,6 @@
 //! `starling run`: found a run and train.
 
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use starling_run::ManifestError;
@@ -11,7 +12,7 @@ use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
 use crate::listen;
 use crate::node;
-use crate::output::{Style, Tee};
+use crate::output::{Discreet, Style, Tee};
 use crate::report::{Observer, Report, Summary};
 use crate::settings::{Founding, Resume, Settings};
 use crate::status::StatusFile;
@@ -50,7 +51,12 @@ where
     let _lock = DataDirLock::acquire(&settings.data_dir)?;
     let stop = signals::stop_on_signals(context.console.clone())?;
     let status = Arc::new(StatusFile::new(&settings.data_dir));
-    let shown = Style::choose(context.global.json).observer(&context.console, context.global.detail());
+    let style = Style::choose(context.global.json);
+    let mut shown = style.observer(&context.console, context.global.detail());
+    if !context.global.show_ticket && !(style != Style::Json && io::stdout().is_terminal()) {
+        // What programs and files are told is kept, and read by more than whoever may join.
+        shown = Arc::new(Discreet(shown));
+    }
     let observer: Arc<dyn Observer> = Arc::new(Tee(vec![shown, Arc::<StatusFile>::clone(&status)]));
     let outcome = node(settings, observer, stop).await;
     if let Err(error) = &outcome {

@@ -12,6 +12,7 @@ use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::StatusFlags;
 use crate::output::Style;
 use crate::status::Status;
+use crate::ticket;
 use page::page;
 use screen::Screen;
 
@@ -44,6 +45,9 @@ fn show(context: &Context, screen: Option<&mut Screen>, status: &Status) -> Resu
     }
     let value = || {
         let mut value = json!(status);
+        if !context.global.show_ticket && ticket::holds_secret(&status.ticket) {
+            value["ticket"] = json!(null);
+        }
         value["running"] = json!(status.is_running());
         value["rows"] = json!(status.rows());
         value

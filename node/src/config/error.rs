@@ -68,6 +68,11 @@ pub enum ConfigError {
     /// There is no place for the data directory.
     #[error("can't tell where the user's data folder is ({0}); pass --data-dir")]
     NoDataDir(String),
+    /// There is no ticket.
+    #[error(
+        "there is no ticket: `-` reads it from standard input, --ticket-file from a file, and STARLING_TICKET may hold it"
+    )]
+    NoTicket,
     /// Neither a ticket nor an address.
     #[error("`{target}` is no ticket and no address: {reason}")]
     Target {

@@ -19,6 +19,8 @@ const VARIABLE_PREFIX: &str = "STARLING_";
 const TEST_PREFIX: &str = "STARLING_TEST_";
 /// Names the configuration file; not a key itself.
 const FILE_VARIABLE: &str = "STARLING_CONFIG";
+/// Holds a ticket, for the verbs that take one.
+const TICKET_VARIABLE: &str = crate::cli::TICKET_VARIABLE;
 /// How alike two names must be for the one to be suggested for the other, 0 to 1.
 const ALIKE: f64 = 0.7;
 
@@ -129,12 +131,15 @@ impl Layers {
     pub fn variables(&mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<(), ConfigError> {
         for (name, value) in variables {
             let name = name.to_string_lossy().into_owned();
-            if !name.starts_with(VARIABLE_PREFIX) || name == FILE_VARIABLE || name.starts_with(TEST_PREFIX) {
+            if !name.starts_with(VARIABLE_PREFIX)
+                || [FILE_VARIABLE, TICKET_VARIABLE].contains(&name.as_str())
+                || name.starts_with(TEST_PREFIX)
+            {
                 continue;
             }
             let origin = Origin::Variable(name.clone());
             let Some(key) = KEYS.iter().find(|key| key.variable() == name) else {
-                let known = KEYS.iter().map(Key::variable).chain([FILE_VARIABLE.to_owned()]);
+                let known = KEYS.iter().map(Key::variable).chain([FILE_VARIABLE, TICKET_VARIABLE].map(str::to_owned));
                 let suggestion = suggest(&name, known);
                 return Err(ConfigError::Unknown { origin, what: "variable", name, suggestion });
             };

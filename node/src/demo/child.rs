@@ -1,6 +1,6 @@
 //! One peer of a demo: a process, what it reports, what it complains about.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,9 +65,12 @@ impl Child {
                 .args(["--steps", &plan.steps.to_string()])
                 .args(["--model", MODEL, "--batch-size", BATCH_SIZE])
                 .args(["--max-peers", &(plan.peers + 1).to_string()]),
-            Some(ticket) => command.args(["join", ticket]),
+            Some(_) => command.args(["join", "-"]),
         };
-        command.arg("--json").args(["--name", &format!("peer {index}")]).args(["--device", &plan.device]);
+        command
+            .args(["--json", "--show-ticket"])
+            .args(["--name", &format!("peer {index}")])
+            .args(["--device", &plan.device]);
         command.arg("--data-dir").arg(&dir).arg("--audit").arg(audit_file(root, index));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("STARLING_") {
@@ -76,7 +79,11 @@ impl Child {
         }
         // All peers share this machine's cores.
         command.env("RAYON_NUM_THREADS", "1").current_dir(&dir);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        // A ticket is shorter than what a pipe holds, so this does not wait.
+        let (stdin, mut told) = io::pipe()?;
+        told.write_all(ticket.unwrap_or_default().as_bytes())?;
+        drop(told);
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         // Ctrl-C in the terminal is for the demo, which then ends its children by itself.
         #[cfg(unix)]
         command.process_group(0);

@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod console;
+mod discreet;
 mod figures;
 pub mod format;
 mod gauge;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use console::Console;
+pub use discreet::Discreet;
 pub use figures::{figures, short_figures};
 pub use gauge::Gauge;
 pub use json::{Json, line as json_line, timed};

@@ -8,7 +8,7 @@ use crate::report::{Limit, Outcome, Report, Summary};
 pub struct Narrator {
     detail: Detail,
     names: Names,
-    ticket: String,
+    ticket: Option<String>,
     /// Of a keeper, who trains nothing.
     keeps: bool,
     /// The members of the newest view.
@@ -172,18 +172,22 @@ impl Narrator {
     }
 
     fn listening(&mut self, addresses: &[String], ticket: &str) -> Vec<Line> {
-        if self.ticket == ticket {
+        if self.ticket.as_deref() == Some(ticket) {
             return Vec::new();
         }
-        self.ticket = ticket.to_owned();
+        self.ticket = Some(ticket.to_owned());
         let (what, verb) = match self.keeps {
-            true => ("to fetch its newest stable checkpoint to another machine:", "checkpoint fetch"),
-            false => ("to join from another machine:", "join"),
+            true => ("to fetch its newest stable checkpoint to another machine", "checkpoint fetch"),
+            false => ("to join from another machine", "join"),
         };
         let listening = addresses.iter().map(|address| Line::new(Tone::Plain, format!("listening on {address}")));
+        if ticket.is_empty() {
+            let how = format!("{what}: `starling {verb} -` there, and the ticket that `starling invite` prints here");
+            return listening.chain([Line::new(Tone::Plain, how)]).collect();
+        }
         let empty = || Line::new(Tone::Copy, "");
-        let command = Line::new(Tone::Copy, format!("starling {verb} {ticket}"));
-        listening.chain([empty(), Line::new(Tone::Plain, what), command, empty()]).collect()
+        let how = Line::new(Tone::Plain, format!("{what}: `starling {verb} -` there, and paste"));
+        listening.chain([empty(), how, Line::new(Tone::Copy, ticket), empty()]).collect()
     }
 
     /// Why it came and what it is, in one line.
@@ -316,8 +320,15 @@ mod tests {
         let listening =
             Report::Listening { addresses: vec!["/ip4/192.0.2.1/tcp/1".to_owned()], ticket: "starling2abc".to_owned() };
         let lines = texts(&mut narrator, &listening);
-        assert!(lines.contains(&"starling join starling2abc".to_owned()), "{lines:?}");
+        assert!(lines.contains(&"starling2abc".to_owned()) && lines[2].contains("`starling join -`"), "{lines:?}");
         assert!(texts(&mut narrator, &listening).is_empty());
+    }
+
+    #[test]
+    fn a_ticket_that_is_not_to_be_told_is_asked_for() {
+        let listening = Report::Listening { addresses: Vec::new(), ticket: String::new() };
+        let lines = texts(&mut Narrator::new(Detail::Changes), &listening);
+        assert!(lines.len() == 1 && lines[0].contains("`starling invite`"), "{lines:?}");
     }
 
     #[test]
@@ -327,7 +338,10 @@ mod tests {
         texts(&mut narrator, &Report::Keeping { peer, run, steps: 600, stable_step: None, private: true });
         let listening = Report::Listening { addresses: Vec::new(), ticket: "starling2abc".to_owned() };
         let lines = texts(&mut narrator, &listening);
-        assert!(lines.contains(&"starling checkpoint fetch starling2abc".to_owned()), "{lines:?}");
+        assert!(
+            lines.contains(&"starling2abc".to_owned()) && lines[1].contains("`starling checkpoint fetch -`"),
+            "{lines:?}"
+        );
         let summary = Summary { steps: 40, digest: "ab".repeat(32), ..Summary::before_the_start() };
         let lines = texts(&mut narrator, &Report::Finished(summary));
         assert!(lines.len() == 1 && lines[0].contains("step 40") && lines[0].contains(&"ab".repeat(32)), "{lines:?}");

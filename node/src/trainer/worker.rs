@@ -15,6 +15,7 @@ use super::{Busy, Census, Company, Duties, Journal, Mishaps, Pace, Speed, Stalls
 use crate::contribution::{Brought, Contribution};
 use crate::error::NodeError;
 use crate::exchange::{Exchange, Next, Part, Task};
+use crate::private_file::for_others;
 use crate::report::Report;
 use crate::saver::Saver;
 
@@ -303,7 +304,9 @@ impl Worker {
         let Some(path) = &self.duties.export else { return Ok(()) };
         let (schema, manifest) = (self.trainer.schema(), self.trainer.manifest());
         let preprocessing = self.trainer.dataset().preprocessing();
-        Ok(starling_train::write_safetensors(path, &self.trainer.state(), schema, manifest, Some(preprocessing))?)
+        let state = self.trainer.state();
+        for_others(path, || starling_train::write_safetensors(path, &state, schema, manifest, Some(preprocessing)))?;
+        Ok(())
     }
 }
 
