@@ -1,8 +1,8 @@
 //! The first thing that two peers say to each other: a mutual proof that both hold the run's secret.
 //!
-//! It runs inside the transport, on the first substream of a connection that TLS 1.3 (TCP) or QUIC has authenticated
-//! already, *before* the connection reaches the swarm. An unproven peer therefore has nobody to talk to: no identify,
-//! no Kademlia, no gossip, nothing of ours. libp2p's own pre-shared keys can't do this over QUIC.
+//! It runs inside the transport, on a connection that TLS 1.3 (TCP) or QUIC has authenticated already, *before* the connection
+//! reaches the swarm; over TCP before there are streams, over QUIC on the first one. An unproven peer therefore has nobody to
+//! talk to: no identify, no gossip, nothing of ours. libp2p's own pre-shared keys can't do this over QUIC.
 //!
 //! ```text
 //!   dialer                                          listener
@@ -18,21 +18,24 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::Ipv4Addr;
 use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::{AsyncReadExt, AsyncWriteExt};
+use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use libp2p::PeerId;
 use libp2p::core::ConnectedPoint;
-use libp2p::core::muxing::{StreamMuxerBox, StreamMuxerExt, SubstreamBox};
+use libp2p::core::muxing::{StreamMuxerBox, StreamMuxerExt};
 use thiserror::Error;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
 
+use crate::pending::{Pending, Place, ip_of};
 use crate::secret::Secret;
 
-/// How long the whole handshake may take.
-const DEADLINE: Duration = Duration::from_secs(5);
+/// How long it may take to be admitted, encryption included.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
 /// How long a refusal may take to reach the other side before the connection is dropped under it.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// What both sides say first. Never changes, so that any two versions understand each other this far.
@@ -63,12 +66,22 @@ pub enum AdmissionError {
     /// The other side is no Starling peer.
     #[error("it does not speak starling's admission handshake")]
     Foreign,
+    /// Others took its place before it had proven anything.
+    #[error("too many others ask to be admitted at the same time")]
+    Crowded,
     /// The handshake took too long.
     #[error("it did not finish the admission handshake within {} s", DEADLINE.as_secs())]
     Late,
     /// The connection broke.
     #[error("the connection broke during the admission handshake: {0}")]
     Broken(String),
+}
+
+impl AdmissionError {
+    /// Whether it may go well the next time.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Self::Broken(_) | Self::Crowded | Self::Late)
+    }
 }
 
 impl From<io::Error> for AdmissionError {
@@ -80,8 +93,8 @@ impl From<io::Error> for AdmissionError {
 /// A connection that was not admitted.
 #[derive(Debug)]
 pub(crate) struct Turned {
-    /// The authenticated peer at the other end.
-    pub(crate) peer: PeerId,
+    /// The authenticated peer at the other end, if it has got that far.
+    pub(crate) peer: Option<PeerId>,
     /// Whether we had dialed it.
     pub(crate) dialed: bool,
     /// Why.
@@ -89,9 +102,9 @@ pub(crate) struct Turned {
 }
 
 impl Turned {
-    /// Whether it is worth telling: who dials several addresses drops all connections but one.
-    pub(crate) fn is_news(&self) -> bool {
-        !self.dialed && !matches!(self.error, AdmissionError::Broken(_))
+    /// Whom to tell of: not of whoever gives up, as who dials several addresses does with all connections but one.
+    pub(crate) fn news(&self) -> Option<PeerId> {
+        self.peer.filter(|_| !self.dialed && !matches!(self.error, AdmissionError::Broken(_)))
     }
 }
 
@@ -103,6 +116,8 @@ pub(crate) struct Admission {
     pub(crate) wire_version: u32,
     /// Where refusals are told. A full queue drops them: they are for logs.
     pub(crate) turned: mpsc::Sender<Turned>,
+    /// Where connections wait that are not admitted yet.
+    pub(crate) pending: Pending,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -112,7 +127,39 @@ enum Role {
 }
 
 impl Admission {
-    /// Runs the handshake on a fresh connection and hands the connection on if both sides have proven themselves.
+    /// Takes a place for a connection that comes in. One that we dial needs none.
+    pub(crate) fn place(&self, point: &ConnectedPoint) -> Result<Option<Place>, AdmissionError> {
+        let ConnectedPoint::Listener { send_back_addr, .. } = point else { return Ok(None) };
+        let ip = ip_of(send_back_addr).unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+        self.pending.enter(ip).map(Some).ok_or(AdmissionError::Crowded)
+    }
+
+    /// Runs the handshake on a stream that is encrypted and authenticated.
+    pub(crate) async fn admit_stream(
+        &self,
+        deadline: Instant,
+        peer: PeerId,
+        dialed: bool,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    ) -> Result<(), AdmissionError> {
+        let role = if dialed { Role::Dialer } else { Role::Listener };
+        let result = match timeout_at(deadline, self.exchange(role, peer, stream)).await {
+            Ok(result) => result,
+            Err(_) => Err(AdmissionError::Late),
+        };
+        if let Err(error) = &result {
+            let _ = tokio::time::timeout(FAREWELL, part(stream)).await;
+            self.tell(Some(peer), dialed, error);
+        }
+        result
+    }
+
+    /// Tells of a connection that was not admitted.
+    pub(crate) fn tell(&self, peer: Option<PeerId>, dialed: bool, error: &AdmissionError) {
+        let _ = self.turned.try_send(Turned { peer, dialed, error: error.clone() });
+    }
+
+    /// Runs the handshake on a fresh connection that has streams already, and hands it on if both sides have proven themselves.
     pub(crate) async fn admit(
         self,
         peer: PeerId,
@@ -120,9 +167,13 @@ impl Admission {
         point: ConnectedPoint,
     ) -> Result<(PeerId, StreamMuxerBox), AdmissionError> {
         let role = if point.is_dialer() { Role::Dialer } else { Role::Listener };
-        let result = match tokio::time::timeout(DEADLINE, self.shake(role, peer, &mut muxer)).await {
-            Ok(result) => result,
-            Err(_) => Err(AdmissionError::Late),
+        let mut place = self.place(&point)?;
+        let result = tokio::select! {
+            result = tokio::time::timeout(DEADLINE, self.shake(role, peer, &mut muxer)) => match result {
+                Ok(result) => result,
+                Err(_) => Err(AdmissionError::Late),
+            },
+            () = lost(&mut place) => Err(AdmissionError::Crowded),
         };
         match result {
             Ok(()) => Ok((peer, muxer)),
@@ -130,7 +181,7 @@ impl Admission {
                 // Closing in order lets a refusal arrive; a peer that does not take it is dropped all the same.
                 let _ = tokio::time::timeout(FAREWELL, muxer.close()).await;
                 let dialed = point.is_dialer();
-                let _ = self.turned.try_send(Turned { peer, dialed, error: error.clone() });
+                self.tell(Some(peer), dialed, &error);
                 Err(error)
             }
         }
@@ -149,19 +200,22 @@ impl Admission {
         })
         .await?;
         let result = drive(muxer, self.exchange(role, peer, &mut stream)).await?;
-        // The verdict must arrive before the connection goes: whoever refuses waits for the other side to have read it.
         let parting = async {
-            stream.close().await?;
             match result {
-                Ok(()) => Ok(0),
-                Err(_) => stream.read(&mut [0]).await,
+                Ok(()) => stream.close().await,
+                Err(_) => part(&mut stream).await,
             }
         };
         let _ = tokio::time::timeout(FAREWELL, drive(muxer, parting)).await;
         result
     }
 
-    async fn exchange(&self, role: Role, peer: PeerId, stream: &mut SubstreamBox) -> Result<(), AdmissionError> {
+    async fn exchange(
+        &self,
+        role: Role,
+        peer: PeerId,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    ) -> Result<(), AdmissionError> {
         let ours: [u8; 32] = rand::random();
         match role {
             Role::Dialer => {
@@ -203,7 +257,7 @@ impl Admission {
         }
     }
 
-    async fn send_hello(&self, stream: &mut SubstreamBox, nonce: &[u8; 32]) -> io::Result<()> {
+    async fn send_hello(&self, stream: &mut (impl AsyncWrite + Unpin), nonce: &[u8; 32]) -> io::Result<()> {
         let mut hello = MAGIC.to_vec();
         hello.extend(self.wire_version.to_be_bytes());
         hello.extend(nonce);
@@ -211,7 +265,7 @@ impl Admission {
         stream.flush().await
     }
 
-    async fn receive_hello(&self, stream: &mut SubstreamBox) -> Result<[u8; 32], AdmissionError> {
+    async fn receive_hello(&self, stream: &mut (impl AsyncRead + Unpin)) -> Result<[u8; 32], AdmissionError> {
         let mut magic = [0; MAGIC.len()];
         stream.read_exact(&mut magic).await?;
         if magic != MAGIC {
@@ -227,6 +281,20 @@ impl Admission {
 
     fn proof(&self, role: &[u8], d: &[u8], l: &[u8], dialer: PeerId, listener: PeerId) -> blake3::Hash {
         self.secret.authenticate(&[b"admission", role, d, l, &dialer.to_bytes(), &listener.to_bytes()])
+    }
+}
+
+/// The verdict must arrive before the connection goes: whoever refuses waits for the other side to have read it.
+async fn part(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<()> {
+    stream.close().await?;
+    stream.read(&mut [0]).await.map(|_| ())
+}
+
+/// Ends when a connection has lost the place that it had.
+pub(crate) async fn lost(place: &mut Option<Place>) {
+    match place {
+        Some(place) => place.lost().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -11,6 +11,7 @@ use libp2p::swarm::{DialError, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, mdns};
 use starling_run::Manifest;
 use starling_topology::{Contact, RunId};
+use tokio::time::Instant;
 
 use crate::behaviour::WELCOME;
 use crate::error::NodeError;
@@ -25,6 +26,11 @@ use crate::welcome::{self, Welcome};
 
 /// How long the member that we join through may take to answer.
 const ASK_LIMIT: Duration = Duration::from_secs(15);
+
+/// How long a member that is there and crowded is asked again.
+const RETRY_LIMIT: Duration = Duration::from_secs(10);
+/// How long to wait before it is.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Members that keepers name at a time and that are asked, and peers that are asked in all.
 const MAX_NAMED: usize = 8;
@@ -130,8 +136,27 @@ fn joined(mut errors: Vec<NodeError>) -> NodeError {
     NodeError::Unreachable { peer: peers.join(", "), reason: reasons.join("; ") }
 }
 
-/// Asks a peer what the run is, over a connection made for that alone.
+/// Asks a peer what the run is, over a connection made for that alone; again if it is lost before it is admitted: others may
+/// ask at the same time, more than are let near.
 pub(crate) async fn ask(
+    identity: &Identity,
+    member: &Member,
+    multicast: bool,
+    ours: Option<&Manifest>,
+) -> Result<Welcome, NodeError> {
+    let began = Instant::now();
+    loop {
+        match ask_once(identity, member, multicast, ours).await {
+            Err(NodeError::NotAdmitted { error, .. }) if error.is_passing() && began.elapsed() < RETRY_LIMIT => {
+                tracing::info!(peer = %member.peer, %error, "asking again");
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn ask_once(
     identity: &Identity,
     member: &Member,
     multicast: bool,
@@ -166,8 +191,9 @@ pub(crate) async fn ask(
             event = swarm.select_next_some() => match event {
                 SwarmEvent::ConnectionEstablished { .. } => connected = true,
                 SwarmEvent::OutgoingConnectionError { error, .. } if !connected => {
-                    // A handshake that failed says more than the dial that failed with it, and is final.
-                    if let Ok(turned) = turned.try_recv() {
+                    // A handshake that failed says more than the dial that failed with it.
+                    let refusals = std::iter::from_fn(|| turned.try_recv().ok());
+                    if let Some(turned) = refusals.min_by_key(|turned| turned.error.is_passing()) {
                         return Err(NodeError::NotAdmitted { peer: peer.to_string(), error: turned.error });
                     }
                     failed = Some(unreachable(reason(&error)));

@@ -13,9 +13,10 @@ use crate::identity::Identity;
 use crate::name::Name;
 use crate::pending;
 
-/// Connections that have not been admitted yet: enough for a whole swarm to come at once, each to several of our addresses, and
-/// few enough to be harmless.
-const MAX_PENDING: u32 = 128;
+/// Connections that have not been admitted yet, those among them that have lost their place and are about to go.
+const MAX_PENDING: u32 = 512;
+/// Connections beyond those of the members: of joiners, keepers, and whoever fetches something.
+const MAX_OTHERS: u32 = 128;
 /// A peer dials all of our addresses at once and keeps one connection. Until it has closed the others, all may be admitted, and so
 /// may those that we have dialed meanwhile: whoever refuses one may refuse the one that is kept.
 const MAX_PER_PEER: u32 = 2 * MAX_ADDRESSES as u32;
@@ -85,7 +86,7 @@ impl Behaviour {
         let limits = connection_limits::ConnectionLimits::default()
             .with_max_pending_incoming(Some(MAX_PENDING))
             .with_max_established_per_peer(Some(MAX_PER_PEER))
-            .with_max_established(Some(peers.saturating_mul(KEPT_PER_PEER).saturating_add(MAX_PENDING)));
+            .with_max_established(Some(peers.saturating_mul(KEPT_PER_PEER).saturating_add(MAX_OTHERS)));
 
         let mut kad_config = kad::Config::new(protocols.kademlia.clone());
         kad_config.set_query_timeout(Duration::from_secs(10));

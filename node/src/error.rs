@@ -372,6 +372,7 @@ fn refusal(peer: &str, error: &AdmissionError) -> String {
         AdmissionError::Unproven => format!("{peer} was not admitted by this machine"),
         AdmissionError::WireVersion { .. }
         | AdmissionError::Foreign
+        | AdmissionError::Crowded
         | AdmissionError::Late
         | AdmissionError::Broken(_) => format!("no connection to {peer} came about"),
     }

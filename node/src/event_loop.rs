@@ -306,10 +306,9 @@ impl EventLoop {
                 }
                 Some(turned) = self.network.turned.recv() => {
                     let verb = if turned.dialed { "dialed" } else { "dialing" };
-                    tracing::info!(peer = %turned.peer, verb, error = %turned.error, "not admitted");
-                    if turned.is_news() {
-                        let (peer, reason) = (turned.peer.to_string(), turned.error.to_string());
-                        self.observer.report(&Report::Turned { peer, reason });
+                    tracing::debug!(peer = ?turned.peer, verb, error = %turned.error, "not admitted");
+                    if let Some(report) = self.network.tell_turned(&turned) {
+                        self.observer.report(&report);
                     }
                 }
                 Some(mismatch) = self.inbox.mismatches.recv() => {

@@ -22,6 +22,7 @@ use crate::behaviour::Protocols;
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::network::is_quic;
+use crate::pending::Pending;
 use crate::secret::Secret;
 use crate::{streams, transport};
 
@@ -52,7 +53,13 @@ impl Inquiry {
     pub(crate) fn start(run: RunId, secret: Secret, contacts: &[Contact]) -> Result<Self, NodeError> {
         let identity = Identity::generate();
         let (turned_in, mut turned) = mpsc::channel(MAX_TURNED);
-        let admission = Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned: turned_in };
+        let admission = Admission {
+            me: identity.peer_id(),
+            secret,
+            wire_version: WIRE_VERSION,
+            turned: turned_in,
+            pending: Pending::default(),
+        };
         let transport = transport::build(&identity, admission, None).map_err(NodeError::Network)?;
         // It lives for a few questions.
         let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(Duration::MAX);
@@ -85,7 +92,7 @@ impl Inquiry {
                     {
                         // A handshake that failed says more than the dial that failed with it.
                         let refused =
-                            std::iter::from_fn(|| turned.try_recv().ok()).find(|turned| turned.peer == peer_id);
+                            std::iter::from_fn(|| turned.try_recv().ok()).find(|turned| turned.peer == Some(peer_id));
                         let reason = refused.map_or_else(|| ask::reason(&error), |turned| turned.error.to_string());
                         (peer_id, Err(reason))
                     }

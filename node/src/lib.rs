@@ -16,6 +16,7 @@
 //! Start reading at [`node::found`].
 
 mod admission;
+mod allowance;
 mod ask;
 mod behaviour;
 pub mod bench;

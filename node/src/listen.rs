@@ -19,9 +19,9 @@ pub(crate) use turn::Turn;
 use crate::error::NodeError;
 use holder::Holder;
 
-/// Where a node listens that was told nothing: on a free port each, wherever this machine has an address.
-pub(crate) const EVERYWHERE: [&str; 4] =
-    ["/ip4/0.0.0.0/tcp/0", "/ip6/::/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1", "/ip6/::/udp/0/quic-v1"];
+/// Where a node listens that was told nothing: on a free port each, wherever this machine has an address. Not over QUIC, where
+/// senders that nobody has verified can take all places.
+pub(crate) const EVERYWHERE: [&str; 2] = ["/ip4/0.0.0.0/tcp/0", "/ip6/::/tcp/0"];
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]

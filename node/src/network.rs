@@ -17,11 +17,13 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::admission::{Admission, Turned};
+use crate::allowance::Allowance;
 use crate::behaviour::{Behaviour, BehaviourEvent, Protocols};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::listen::{self, Places, Turn};
 use crate::name::Name;
+use crate::pending::{Pending, ip_of};
 use crate::report::Report;
 use crate::secret::Secret;
 use crate::settings::Settings;
@@ -29,6 +31,8 @@ use crate::transport;
 
 /// Refusals that wait to be told; more are dropped.
 pub(crate) const MAX_NOTICES: usize = 64;
+/// Refusals that are told one after the other; then one each second.
+const TOLD_BURST: u64 = 16;
 /// How long listening may take to begin.
 const LISTEN_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait for a listener's next address.
@@ -55,6 +59,7 @@ pub(crate) struct Network {
     pub(crate) swarm: Swarm<Behaviour>,
     pub(crate) protocols: Protocols,
     pub(crate) turned: mpsc::Receiver<Turned>,
+    pending: Pending,
     /// Addresses that others may try, for peers that we know of.
     contacts: BTreeMap<PeerId, Vec<Multiaddr>>,
     /// Since when peers are being dialed.
@@ -69,6 +74,8 @@ pub(crate) struct Network {
     /// Where we tell of ourselves.
     topic: TopicHash,
     announce_at: Instant,
+    /// Refusals that may be told.
+    tellable: Allowance,
 }
 
 impl Network {
@@ -83,7 +90,9 @@ impl Network {
         let protocols = Protocols::new(run);
         let (turned_in, turned) = mpsc::channel(MAX_NOTICES);
         let name = settings.own_name(secret.is_private());
-        let admission = Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned: turned_in };
+        let (me, pending) = (identity.peer_id(), Pending::default());
+        let admission =
+            Admission { me, secret, wire_version: WIRE_VERSION, turned: turned_in, pending: pending.clone() };
         let transport = transport::build(identity, admission, Some(max_stall / 2)).map_err(NodeError::Network)?;
         let behaviour = Behaviour::new(identity, &protocols, name.as_ref(), settings.max_peers, settings.mdns)
             .map_err(NodeError::Network)?;
@@ -98,6 +107,7 @@ impl Network {
             swarm,
             protocols,
             turned,
+            pending,
             contacts: BTreeMap::new(),
             dialing: BTreeMap::new(),
             untried: BTreeSet::new(),
@@ -106,6 +116,7 @@ impl Network {
             announced: settings.announce.clone(),
             topic,
             announce_at: Instant::now(),
+            tellable: Allowance::new(TOLD_BURST, 1, Instant::now()),
         })
     }
 
@@ -158,6 +169,12 @@ impl Network {
         self.contacts.insert(peer, addresses);
     }
 
+    /// Keeps places for these to come back to, wherever they are known to be.
+    pub(crate) fn expect(&self, members: &[starling_topology::PeerId]) {
+        let addresses = members.iter().filter_map(|member| self.contacts.get(&to_libp2p(*member))).flatten();
+        self.pending.expect(addresses.filter_map(ip_of));
+    }
+
     /// Forgets how to reach a peer that has left.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.contacts.remove(&peer);
@@ -181,6 +198,13 @@ impl Network {
     pub(crate) fn next_name(&mut self) -> Option<Report> {
         let (peer, name) = self.names.pop_front()?;
         Some(Report::Named { peer: peer.to_string(), name: name.to_string() })
+    }
+
+    /// What to tell of a connection that was not admitted. Of many, a few are enough.
+    pub(crate) fn tell_turned(&mut self, turned: &Turned) -> Option<Report> {
+        let peer = turned.news()?;
+        let (peer, reason) = (peer.to_string(), turned.error.to_string());
+        self.tellable.take(1, Instant::now()).then_some(Report::Turned { peer, reason })
     }
 
     /// Dials a peer unless a connection is there or on its way: over TCP if it has such an address.

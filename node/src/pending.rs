@@ -1,11 +1,14 @@
-//! How many connections one address may have that are not admitted yet.
+//! Places for connections that come in and are not admitted yet.
 //!
-//! All pending connections together are few, so that strangers can't make us hold many. Without a share for each
-//! address, one stranger could hold them all and keep everybody else out.
+//! They are few, so that strangers can't make us hold many. When all are taken, the oldest connection of the range of addresses
+//! that has the most goes, and never one that is its range's only one: whoever comes from elsewhere than those who hold most of
+//! the places has the whole deadline, and among its own neighbours as long as they take to fill them anew. Members of the view
+//! have places of their own, which nobody from elsewhere can take.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use libp2p::core::Endpoint;
@@ -17,32 +20,140 @@ use libp2p::swarm::{
 };
 use libp2p::{Multiaddr, PeerId};
 use thiserror::Error;
+use tokio::sync::oneshot;
 
-/// Of one address. A whole office behind one router may come at once, each to several of our addresses; it comes again if it is
-/// refused.
-const MAX_PER_ADDRESS: usize = 32;
+use crate::network::is_quic;
 
-/// Refuses connections from addresses that have enough of them.
+/// Enough for a whole swarm to come at once, each to several of our addresses.
+const MAX_PLACES: usize = 128;
+/// For those who come from where a member of the view is.
+const MAX_EXPECTED: usize = 64;
+/// Addresses of members that are remembered.
+const MAX_MEMBERS: usize = 4096;
+/// How many QUIC connections may be on their way: they get here only after a handshake of their own.
+const MAX_QUIC: usize = 32;
+/// The ranges that are compared, as bits of an IPv4 and of an IPv6 address: what one machine has, one network, one provider.
+const RANGES: [(u32, u32); 3] = [(24, 64), (16, 48), (8, 32)];
+
+/// All places of a node. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pending(Arc<Mutex<Table>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// Of the newest place: a lower one is older.
+    number: u64,
+    unknown: BTreeMap<u64, Held>,
+    expected: BTreeMap<u64, Held>,
+    members: BTreeSet<IpAddr>,
+}
+
+#[derive(Debug)]
+struct Held {
+    ip: IpAddr,
+    /// Dropped with the place, which its holder hears.
+    _keep: oneshot::Sender<Infallible>,
+}
+
+/// A place that is held. Dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Place {
+    number: u64,
+    pending: Pending,
+    kept: oneshot::Receiver<Infallible>,
+}
+
+impl Pending {
+    /// Takes a place for a connection from there; somebody else may lose one. `None` if there is nobody who should.
+    pub(crate) fn enter(&self, ip: IpAddr) -> Option<Place> {
+        let mut table = self.lock();
+        let table = &mut *table;
+        table.number += 1;
+        let (number, ip) = (table.number, ip.to_canonical());
+        let (held, most) = match table.members.contains(&ip) {
+            true => (&mut table.expected, MAX_EXPECTED),
+            false => (&mut table.unknown, MAX_PLACES),
+        };
+        let (keep, kept) = oneshot::channel();
+        held.insert(number, Held { ip, _keep: keep });
+        if held.len() > most {
+            let goes = too_many(held).unwrap_or(number);
+            held.remove(&goes);
+            if goes == number {
+                return None;
+            }
+        }
+        Some(Place { number, pending: self.clone(), kept })
+    }
+
+    /// From now on, members are there, and nowhere else.
+    pub(crate) fn expect(&self, members: impl IntoIterator<Item = IpAddr>) {
+        self.lock().members = members.into_iter().map(|ip| ip.to_canonical()).take(MAX_MEMBERS).collect();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // A lock poisoned by a panic elsewhere still guards a sound table.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Ends when somebody else has got it.
+    pub(crate) async fn lost(&mut self) {
+        let _lost = (&mut self.kept).await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut table = self.pending.lock();
+        table.unknown.remove(&self.number);
+        table.expected.remove(&self.number);
+    }
+}
+
+/// The oldest of the fullest range, of the smallest ranges of which one has several.
+fn too_many(held: &BTreeMap<u64, Held>) -> Option<u64> {
+    RANGES.into_iter().find_map(|bits| {
+        let mut ranges: BTreeMap<u128, (usize, u64)> = BTreeMap::new();
+        for (number, held) in held {
+            let (count, oldest) = ranges.entry(range(held.ip, bits)).or_insert((0, *number));
+            *count += 1;
+            *oldest = (*oldest).min(*number);
+        }
+        let fullest = ranges.into_values().max_by_key(|(count, oldest)| (*count, std::cmp::Reverse(*oldest)));
+        fullest.filter(|(count, _)| *count > 1).map(|(_, oldest)| oldest)
+    })
+}
+
+/// What the first bits of an address are. IPv4 ranges are none of IPv6.
+fn range(ip: IpAddr, (four, six): (u32, u32)) -> u128 {
+    match ip {
+        IpAddr::V4(ip) => u128::from(ip.to_bits() >> (32 - four)) | 0xffff << 96,
+        IpAddr::V6(ip) => ip.to_bits() >> (128 - six) << (128 - six),
+    }
+}
+
+/// The IP address that an address begins with.
+pub(crate) fn ip_of(address: &Multiaddr) -> Option<IpAddr> {
+    match address.iter().next()? {
+        Protocol::Ip4(ip) => Some(ip.into()),
+        Protocol::Ip6(ip) => Some(ip.into()),
+        _ => None,
+    }
+}
+
+/// Refuses QUIC connections beyond those that may be on their way.
 #[derive(Debug, Default)]
 pub(crate) struct Behaviour {
-    /// Bounded by the number of pending connections, which has a limit of its own.
-    pending: BTreeMap<ConnectionId, IpAddr>,
+    /// At most [`MAX_QUIC`].
+    quic: BTreeSet<ConnectionId>,
 }
 
 /// Why a connection was refused.
 #[derive(Debug, Error)]
-#[error("{0} has {MAX_PER_ADDRESS} connections that are not admitted yet")]
-struct TooMany(IpAddr);
-
-/// Where a connection comes from; `None` for this machine, where a whole demo comes at once.
-fn origin(remote: &Multiaddr) -> Option<IpAddr> {
-    let ip = match remote.iter().next()? {
-        Protocol::Ip4(ip) => IpAddr::from(ip),
-        Protocol::Ip6(ip) => ip.to_canonical(),
-        _ => return None,
-    };
-    (!ip.is_loopback()).then_some(ip)
-}
+#[error("{MAX_QUIC} QUIC connections are not admitted yet")]
+struct TooMany;
 
 impl NetworkBehaviour for Behaviour {
     type ConnectionHandler = dummy::ConnectionHandler;
@@ -51,14 +162,15 @@ impl NetworkBehaviour for Behaviour {
     fn handle_pending_inbound_connection(
         &mut self,
         connection: ConnectionId,
+        local: &Multiaddr,
         _: &Multiaddr,
-        remote: &Multiaddr,
     ) -> Result<(), ConnectionDenied> {
-        let Some(ip) = origin(remote) else { return Ok(()) };
-        if self.pending.values().filter(|other| **other == ip).count() >= MAX_PER_ADDRESS {
-            return Err(ConnectionDenied::new(TooMany(ip)));
+        if is_quic(local) {
+            if self.quic.len() >= MAX_QUIC {
+                return Err(ConnectionDenied::new(TooMany));
+            }
+            self.quic.insert(connection);
         }
-        self.pending.insert(connection, ip);
         Ok(())
     }
 
@@ -69,7 +181,7 @@ impl NetworkBehaviour for Behaviour {
         _: &Multiaddr,
         _: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.pending.remove(&connection);
+        self.quic.remove(&connection);
         Ok(dummy::ConnectionHandler)
     }
 
@@ -86,7 +198,7 @@ impl NetworkBehaviour for Behaviour {
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
         if let FromSwarm::ListenFailure(failure) = event {
-            self.pending.remove(&failure.connection_id);
+            self.quic.remove(&failure.connection_id);
         }
     }
 
@@ -103,34 +215,88 @@ impl NetworkBehaviour for Behaviour {
 mod tests {
     use super::*;
 
-    fn comes(behaviour: &mut Behaviour, number: usize, from: &str) -> bool {
-        let remote = from.parse().expect("a multiaddr");
-        let id = ConnectionId::new_unchecked(number);
-        behaviour.handle_pending_inbound_connection(id, &remote, &remote).is_ok()
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn enter(pending: &Pending, from: &str) -> Place {
+        pending.enter(ip(from)).expect("there is a place")
+    }
+
+    fn is_lost(place: &mut Place) -> bool {
+        place.kept.try_recv() == Err(oneshot::error::TryRecvError::Closed)
+    }
+
+    /// As many as there are places for, from as many addresses of each of these networks.
+    fn full(pending: &Pending, networks: &[&str]) -> Vec<Place> {
+        let from = |at: usize| format!("{}.{}", networks[at % networks.len()], at / networks.len());
+        (0..MAX_PLACES).map(|at| enter(pending, &from(at))).collect()
     }
 
     #[test]
-    fn one_address_has_its_share_and_no_more() {
-        let mut behaviour = Behaviour::default();
-        for number in 0..MAX_PER_ADDRESS {
-            assert!(comes(&mut behaviour, number, &format!("/ip4/192.0.2.1/tcp/{}", 1000 + number)));
+    fn the_oldest_of_the_fullest_range_makes_room() {
+        let pending = Pending::default();
+        let mut alone = enter(&pending, "198.51.100.1");
+        let mut many = full(&pending, &["192.0.2", "203.0.113"]);
+        assert!(is_lost(&mut many[0]) && !is_lost(&mut many[1]), "the oldest, of ranges of 64 each");
+        let mut joiner = enter(&pending, "203.0.113.200");
+        let mut others: Vec<Place> = (0..64).map(|at| enter(&pending, &format!("192.0.2.{at}"))).collect();
+        assert!(!is_lost(&mut alone), "it is its range's only one");
+        assert!(!is_lost(&mut joiner), "it has older neighbours");
+        assert!(others.iter_mut().all(|place| !is_lost(place)));
+        let table = pending.lock();
+        assert_eq!((table.unknown.len(), table.expected.len()), (MAX_PLACES, 0));
+    }
+
+    #[test]
+    fn many_small_ranges_of_one_network_are_one() {
+        let pending = Pending::default();
+        let mut joiner = enter(&pending, "198.51.100.1");
+        // One owner of a network of IPv6, each address of a range of its own.
+        let mut many: Vec<Place> =
+            (0..MAX_PLACES).map(|at| enter(&pending, &format!("2001:db8:0:{at:x}::1"))).collect();
+        assert!(is_lost(&mut many[0]) && !is_lost(&mut many[1]) && !is_lost(&mut joiner));
+        assert_ne!(range(ip("1.2.3.4"), RANGES[0]), range(ip("::102:304"), RANGES[0]));
+    }
+
+    #[test]
+    fn where_each_is_its_ranges_only_one_nobody_goes() {
+        let pending = Pending::default();
+        let places: Vec<Place> = (0..MAX_PLACES).map(|at| enter(&pending, &format!("{}.0.0.1", at + 1))).collect();
+        assert!(pending.enter(ip("200.0.0.1")).is_none());
+        drop(places);
+        assert!(pending.enter(ip("200.0.0.1")).is_some());
+        assert!(pending.lock().unknown.is_empty(), "a place that is dropped is free");
+    }
+
+    #[test]
+    fn members_have_places_that_strangers_can_not_take() {
+        let pending = Pending::default();
+        pending.expect([ip("192.0.2.7")]);
+        let mut member = enter(&pending, "::ffff:192.0.2.7");
+        let _strangers = full(&pending, &["192.0.3", "203.0.113"]);
+        for at in 0..2 * MAX_PLACES {
+            drop(pending.enter(ip(&format!("10.0.0.{}", at % 256))));
         }
-        assert!(!comes(&mut behaviour, 100, "/ip4/192.0.2.1/tcp/1"), "whatever the port");
-        assert!(!comes(&mut behaviour, 100, "/ip4/192.0.2.1/udp/1/quic-v1"), "whatever the transport");
-        assert!(!comes(&mut behaviour, 100, "/ip6/::ffff:192.0.2.1/tcp/1"), "whatever it is written like");
-        assert!(comes(&mut behaviour, 101, "/ip4/192.0.2.2/tcp/1"), "others have their own");
-        // An admitted one makes room.
+        assert!(!is_lost(&mut member));
+        assert!(pending.lock().expected.len() <= MAX_EXPECTED);
+    }
+
+    #[test]
+    fn quic_connections_on_their_way_are_bounded() {
+        let mut behaviour = Behaviour::default();
+        let (quic, tcp) = ("/ip4/192.0.2.1/udp/1/quic-v1", "/ip4/192.0.2.1/tcp/1");
+        let mut comes = |number: usize, to: &str| {
+            let address: Multiaddr = to.parse().expect("a multiaddr");
+            let id = ConnectionId::new_unchecked(number);
+            behaviour.handle_pending_inbound_connection(id, &address, &address).is_ok()
+        };
+        assert!((0..MAX_QUIC).all(|number| comes(number, quic)));
+        assert!(!comes(MAX_QUIC, quic) && comes(MAX_QUIC + 1, tcp));
         let peer = libp2p::identity::Keypair::generate_ed25519().public().to_peer_id();
-        let address: Multiaddr = "/ip4/192.0.2.1/tcp/1000".parse().expect("a multiaddr");
+        let address: Multiaddr = quic.parse().expect("a multiaddr");
         let id = ConnectionId::new_unchecked(0);
         behaviour.handle_established_inbound_connection(id, peer, &address, &address).expect("no objection");
-        assert!(comes(&mut behaviour, 102, "/ip4/192.0.2.1/tcp/1"));
-    }
-
-    #[test]
-    fn this_machine_has_no_limit_of_its_own() {
-        let mut behaviour = Behaviour::default();
-        assert!((0..=MAX_PER_ADDRESS).all(|number| comes(&mut behaviour, number, "/ip4/127.0.0.1/tcp/1")));
-        assert!(behaviour.pending.is_empty());
+        assert_eq!(behaviour.quic.len(), MAX_QUIC - 1);
     }
 }

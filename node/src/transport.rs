@@ -1,21 +1,27 @@
 //! How bytes travel: TCP with TLS 1.3 and yamux, and QUIC, both behind the admission handshake.
+//!
+//! Over TCP the handshake is the first thing inside TLS, before there are streams: whoever is not admitted has one stream of
+//! bytes, of which we take in what the handshake has and what one TLS record holds. QUIC has its streams from the start, so that
+//! a stranger takes more memory, and libp2p has no way to verify its address first: it is not listened on by default.
+
+mod secure;
 
 use std::io;
 use std::time::Duration;
 
 use libp2p::core::muxing::StreamMuxerBox;
 use libp2p::core::transport::Boxed;
-use libp2p::core::upgrade::Version;
 use libp2p::futures::future::Either;
-use libp2p::{PeerId, Transport as _, dns, quic, tcp, tls, yamux};
+use libp2p::{PeerId, Transport as _, dns, quic, tcp};
 
 use crate::admission::Admission;
 use crate::identity::Identity;
+use secure::Secure;
 
-/// How long encryption and multiplexing may take to set up on a new TCP connection.
-const SETUP_LIMIT: Duration = Duration::from_secs(5);
-/// Substreams of one TCP connection. A member needs a dozen; a stranger can make us buffer for no more than these.
-const MAX_STREAMS: usize = 64;
+/// What one QUIC connection may have on its way to us, in bytes: all the memory that it can take.
+const QUIC_WINDOW: u32 = 4 << 20;
+/// Streams of one QUIC connection.
+const QUIC_STREAMS: u32 = 64;
 
 /// All transports as one. A connection that comes out of it is encrypted, authenticated and admitted.
 ///
@@ -30,8 +36,7 @@ pub(crate) fn build(
     admission: Admission,
     unanswered: Option<Duration>,
 ) -> io::Result<Boxed<(PeerId, StreamMuxerBox)>> {
-    let mut multiplexer = yamux::Config::default();
-    multiplexer.set_max_num_streams(MAX_STREAMS);
+    let secure = Secure::new(identity, admission.clone())?;
     #[cfg(not(target_os = "linux"))]
     let _ = unanswered;
     let tcp = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true))
@@ -42,17 +47,15 @@ pub(crate) fn build(
             }
             stream
         })
-        .upgrade(Version::V1)
-        .authenticate(tls::Config::new(identity.keypair()).map_err(io::Error::other)?)
-        .multiplex(multiplexer)
-        .timeout(SETUP_LIMIT)
-        .boxed();
-    let quic = quic::tokio::Transport::new(quic::Config::new(identity.keypair()))
-        .map(|(peer, connection), _| (peer, StreamMuxerBox::new(connection)));
+        .and_then(move |stream, point| secure.clone().admit(stream, point));
+    let mut config = quic::Config::new(identity.keypair());
+    (config.max_connection_data, config.max_stream_data) = (QUIC_WINDOW, QUIC_WINDOW);
+    config.max_concurrent_stream_limit = QUIC_STREAMS;
+    let quic = quic::tokio::Transport::new(config)
+        .map(|(peer, connection), _| (peer, StreamMuxerBox::new(connection)))
+        .and_then(move |(peer, muxer), point| admission.clone().admit(peer, muxer, point));
     let either = quic.or_transport(tcp).map(|connection, _| match connection {
         Either::Left(connection) | Either::Right(connection) => connection,
     });
-    let admitted = dns::tokio::Transport::system(either)?
-        .and_then(move |(peer, muxer), point| admission.clone().admit(peer, muxer, point));
-    Ok(admitted.boxed())
+    Ok(dns::tokio::Transport::system(either)?.boxed())
 }

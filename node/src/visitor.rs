@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use crate::admission::{Admission, Turned};
 use crate::error::NodeError;
 use crate::identity::Identity;
+use crate::pending::Pending;
 use crate::secret::Secret;
 use crate::{streams, transport};
 
@@ -42,7 +43,13 @@ pub(crate) fn swarm(
     multicast: bool,
 ) -> Result<(Swarm<VisitorBehaviour>, mpsc::Receiver<Turned>), NodeError> {
     let (turned_in, turned) = mpsc::channel(8);
-    let admission = Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned: turned_in };
+    let admission = Admission {
+        me: identity.peer_id(),
+        secret,
+        wire_version: WIRE_VERSION,
+        turned: turned_in,
+        pending: Pending::default(),
+    };
     let transport = transport::build(identity, admission, None).map_err(NodeError::Network)?;
     let mdns = multicast.then(|| mdns::tokio::Behaviour::new(mdns::Config::default(), identity.peer_id())).transpose();
     let mdns = Toggle::from(mdns.map_err(NodeError::Network)?);

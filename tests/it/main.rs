@@ -18,6 +18,7 @@ mod screens;
 mod secrets;
 mod sharing;
 mod starts;
+mod strangers;
 mod swarms;
 mod tables;
 mod tidy;

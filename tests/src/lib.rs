@@ -17,6 +17,7 @@ mod machine;
 mod namespace;
 mod owned_child;
 mod peer;
+mod strangers;
 pub mod switch;
 mod wan;
 
@@ -27,6 +28,7 @@ pub use machine::{Machine, Shared};
 pub use namespace::mounting;
 pub use owned_child::OwnedChild;
 pub use peer::{Outcome, Peer, PeerOptions, audit, checkpoints, newest, newest_stable, starling, told};
+pub use strangers::Strangers;
 pub use wan::{FarLink, Wan};
 
 use std::path::PathBuf;

@@ -26,7 +26,8 @@ fn peer(secret: u8, wire_version: u32) -> Peer {
     let identity = Identity::generate();
     let (turned_in, turned) = mpsc::channel(8);
     let secret = Secret::new(Some([secret; 32]));
-    let admission = Admission { me: identity.peer_id(), secret, wire_version, turned: turned_in };
+    let admission =
+        Admission { me: identity.peer_id(), secret, wire_version, turned: turned_in, pending: Pending::default() };
     let transport = transport::build(&identity, admission, None).expect("a transport");
     let protocols = Protocols::new(starling_topology::RunId([7; 32]));
     let behaviour = Behaviour::new(&identity, &protocols, None, 8, false).expect("a behaviour");
@@ -185,7 +186,8 @@ async fn a_stranger_is_dropped_before_anything_answers() {
 fn a_proof_is_bound_to_role_nonces_and_peers() {
     let (turned, _) = mpsc::channel(1);
     let [a, b] = [Identity::generate().peer_id(), Identity::generate().peer_id()];
-    let admission = Admission { me: a, secret: Secret::new(Some([1; 32])), wire_version: 1, turned };
+    let admission =
+        Admission { me: a, secret: Secret::new(Some([1; 32])), wire_version: 1, turned, pending: Pending::default() };
     let proof = admission.proof(b"dialer", &[1; 32], &[2; 32], a, b);
     let others = [
         admission.proof(b"listener", &[1; 32], &[2; 32], a, b),

@@ -20,6 +20,7 @@ use crate::behaviour::Protocols;
 use crate::data::{Door, Limits, Transport};
 use crate::event::{LinkFailure, NetworkEvent};
 use crate::identity::{Identity, from_libp2p};
+use crate::pending::Pending;
 use crate::reducer::{self, Operation, ReducerConfig, ReducerHandle, Sums};
 use crate::secret::Secret;
 use crate::{output, streams, transport};
@@ -113,7 +114,13 @@ impl Member {
         let identity = Identity::generate();
         let (turned, _) = mpsc::channel(QUEUE);
         let secret = Secret::new(Some(setup.secret));
-        let admission = Admission { me: identity.peer_id(), secret, wire_version: WIRE_VERSION, turned };
+        let admission = Admission {
+            me: identity.peer_id(),
+            secret,
+            wire_version: WIRE_VERSION,
+            turned,
+            pending: Pending::default(),
+        };
         let transport = transport::build(&identity, admission, None).map_err(BenchError::io("set up the network"))?;
         let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(Duration::MAX);
         let mut swarm = Swarm::new(transport, libp2p_stream::Behaviour::new(), identity.peer_id(), config);

@@ -24,8 +24,7 @@ pub struct KeepFlags {
     /// Where checkpoints go.
     #[command(flatten)]
     pub store: StoreFlags,
-    /// Multiaddr to listen on, repeatable [default: /ip4/0.0.0.0/tcp/0, /ip6/::/tcp/0, /ip4/0.0.0.0/udp/0/quic-v1,
-    /// /ip6/::/udp/0/quic-v1]
+    /// Multiaddr to listen on, repeatable [default: /ip4/0.0.0.0/tcp/0, /ip6/::/tcp/0]
     #[arg(long, value_name = "MULTIADDR")]
     pub listen: Vec<String>,
     /// Multiaddr to announce besides those, repeatable, for a forwarded port [default: none]

@@ -257,8 +257,7 @@ pub struct MachineFlags {
     /// Write who contributed which samples to this file; `starling audit` checks it [default: nothing is written]
     #[arg(long, value_name = "FILE")]
     pub audit: Option<String>,
-    /// Multiaddr to listen on, repeatable [default: /ip4/0.0.0.0/tcp/0, /ip6/::/tcp/0, /ip4/0.0.0.0/udp/0/quic-v1,
-    /// /ip6/::/udp/0/quic-v1]
+    /// Multiaddr to listen on, repeatable [default: /ip4/0.0.0.0/tcp/0, /ip6/::/tcp/0]
     #[arg(long, value_name = "MULTIADDR")]
     pub listen: Vec<String>,
     /// Multiaddr to announce besides those, repeatable, for a forwarded port [default: none]

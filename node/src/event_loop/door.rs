@@ -82,6 +82,7 @@ impl EventLoop {
         let members = self.membership.contacts().filter(|contact| self.members.contains(&contact.peer));
         let members: Vec<Contact> = members.cloned().collect();
         self.shelves.know(members.iter().cloned());
+        self.network.expect(&self.members);
         let others = members.into_iter().filter(|contact| contact.peer != self.me);
         let ticket = Ticket::new(
             [self.network.contact()].into_iter().chain(others),

@@ -136,9 +136,8 @@ impl Keeping {
                     }
                 },
                 Some(turned) = self.network.turned.recv() => {
-                    if turned.is_news() {
-                        let (peer, reason) = (turned.peer.to_string(), turned.error.to_string());
-                        self.observer.report(&Report::Turned { peer, reason });
+                    if let Some(report) = self.network.tell_turned(&turned) {
+                        self.observer.report(&report);
                     }
                 }
                 Some(mismatch) = self.mismatches.recv() => {

@@ -10,10 +10,11 @@ struct Package {
 }
 
 const IO: &[&str] = &["tokio", "libp2p", "futures", "async"];
+const TENSORS: &[&str] = &["burn", "cubecl", "wgpu"];
 const IO_AND_TENSORS: &[&str] = &["tokio", "libp2p", "futures", "async", "burn", "cubecl", "wgpu"];
 
 /// `topology <- collective <- train/run <- train <- node <- tests`; `sims` never sees `node`; `tests` runs the binary and links
-/// nothing of ours.
+/// nothing of ours: hostile peers speak libp2p by themselves.
 const PACKAGES: [Package; 8] = [
     Package { folder: "topology", ours: &[], never: IO_AND_TENSORS },
     Package { folder: "collective", ours: &["starling-topology"], never: IO_AND_TENSORS },
@@ -34,7 +35,7 @@ const PACKAGES: [Package; 8] = [
         ours: &["starling-topology", "starling-collective", "starling-run", "starling-engine"],
         never: IO_AND_TENSORS,
     },
-    Package { folder: "tests", ours: &[], never: IO_AND_TENSORS },
+    Package { folder: "tests", ours: &[], never: TENSORS },
 ];
 
 /// What each member takes from `[workspace.package]`.

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Everything that may lie at the top.
-const TOP_LEVEL: [&str; 21] = [
+const TOP_LEVEL: [&str; 22] = [
     ".ci",
     ".gitignore",
     "ARCHITECTURE.md",
@@ -18,6 +18,7 @@ const TOP_LEVEL: [&str; 21] = [
     "LICENSE-MIT",
     "NOTICE",
     "README.md",
+    "SECURITY.md",
     "clippy.toml",
     "collective",
     "docs",
