@@ -1,20 +1,22 @@
 //! What an admitted peer can speak.
 
-use std::num::NonZeroUsize;
-use std::time::Duration;
+use std::sync::Arc;
 
 use libp2p::swarm::NetworkBehaviour;
 use libp2p::swarm::behaviour::toggle::Toggle;
-use libp2p::{StreamProtocol, connection_limits, gossipsub, identify, kad, mdns, ping};
+use libp2p::{StreamProtocol, connection_limits, gossipsub, identify, mdns, ping};
 use starling_topology::RunId;
 use starling_topology::message::MAX_ADDRESSES;
 
 use crate::identity::Identity;
+use crate::member_list::MemberList;
 use crate::name::Name;
 use crate::pending;
 
 /// Connections that have not been admitted yet, those among them that have lost their place and are about to go.
 const MAX_PENDING: u32 = 512;
+/// Peers that are dialed at a time, if the run may have no more members.
+const MAX_DIALS: u32 = 32;
 /// Connections beyond those of the members: of joiners, keepers, and whoever fetches something.
 const MAX_OTHERS: u32 = 128;
 /// A peer dials all of our addresses at once and keeps one connection. Until it has closed the others, all may be admitted, and so
@@ -23,15 +25,14 @@ const MAX_PER_PEER: u32 = 2 * MAX_ADDRESSES as u32;
 /// Two peers that dial each other at the same time keep two connections; the third is one that a broken network left behind.
 const KEPT_PER_PEER: u32 = 3;
 
-/// Everything behind admission. Kademlia and gossip carry the run's id in their names, so that two runs never mix.
+/// Everything behind admission. Gossip carries the run's id in its names, so that two runs never mix.
 #[derive(NetworkBehaviour)]
 pub(crate) struct Behaviour {
     limits: connection_limits::Behaviour,
-    pending: pending::Behaviour,
+    pub(crate) pending: pending::Behaviour,
     pub(crate) streams: libp2p_stream::Behaviour,
     identify: identify::Behaviour,
     ping: ping::Behaviour,
-    pub(crate) kademlia: kad::Behaviour<kad::store::MemoryStore>,
     pub(crate) gossip: gossipsub::Behaviour,
     mdns: Toggle<mdns::tokio::Behaviour>,
 }
@@ -44,7 +45,7 @@ pub(crate) struct Protocols {
     pub(crate) state: StreamProtocol,
     pub(crate) result: StreamProtocol,
     pub(crate) probe: StreamProtocol,
-    kademlia: StreamProtocol,
+    identify: StreamProtocol,
     pub(crate) contacts: gossipsub::IdentTopic,
     pub(crate) heads: gossipsub::IdentTopic,
     pub(crate) keepers: gossipsub::IdentTopic,
@@ -65,7 +66,7 @@ impl Protocols {
             state: name("state"),
             result: name("result"),
             probe: name("probe"),
-            kademlia: name("kad"),
+            identify: name("identify"),
             contacts: gossipsub::IdentTopic::new(format!("/starling/{run}/contacts/1")),
             heads: gossipsub::IdentTopic::new(format!("/starling/{run}/heads/1")),
             keepers: gossipsub::IdentTopic::new(format!("/starling/{run}/keepers/1")),
@@ -78,23 +79,17 @@ impl Behaviour {
         identity: &Identity,
         protocols: &Protocols,
         name: Option<&Name>,
-        max_peers: usize,
+        (max_peers, members): (usize, Arc<MemberList>),
         multicast: bool,
     ) -> std::io::Result<Self> {
         let me = identity.peer_id();
         let peers = u32::try_from(max_peers).unwrap_or(u32::MAX);
+        let most = peers.saturating_mul(KEPT_PER_PEER).saturating_add(MAX_OTHERS);
         let limits = connection_limits::ConnectionLimits::default()
             .with_max_pending_incoming(Some(MAX_PENDING))
+            .with_max_pending_outgoing(Some(peers.max(MAX_DIALS)))
             .with_max_established_per_peer(Some(MAX_PER_PEER))
-            .with_max_established(Some(peers.saturating_mul(KEPT_PER_PEER).saturating_add(MAX_OTHERS)));
-
-        let mut kad_config = kad::Config::new(protocols.kademlia.clone());
-        kad_config.set_query_timeout(Duration::from_secs(10));
-        // Lookups only fill the table; contacts come with views and by gossip.
-        kad_config.set_replication_factor(NonZeroUsize::MIN.saturating_add(2)).set_parallelism(NonZeroUsize::MIN);
-        let mut kademlia = kad::Behaviour::with_config(me, kad::store::MemoryStore::new(me), kad_config);
-        // Members are servers of the run's own, private table.
-        kademlia.set_mode(Some(kad::Mode::Server));
+            .with_max_established(Some(most));
 
         let gossip_config = gossipsub::ConfigBuilder::default()
             .validation_mode(gossipsub::ValidationMode::Strict)
@@ -115,16 +110,15 @@ impl Behaviour {
         }
 
         let mdns = multicast.then(|| mdns::tokio::Behaviour::new(mdns::Config::default(), me)).transpose()?;
-        let identify_config = identify::Config::new(protocols.kademlia.to_string(), identity.keypair().public())
+        let identify_config = identify::Config::new(protocols.identify.to_string(), identity.keypair().public())
             .with_agent_version(Name::agent(name))
             .with_cache_size(0);
         Ok(Self {
             limits: connection_limits::Behaviour::new(limits),
-            pending: pending::Behaviour::default(),
+            pending: pending::Behaviour::new(members, most as usize / 2),
             streams: libp2p_stream::Behaviour::new(),
             identify: identify::Behaviour::new(identify_config),
             ping: ping::Behaviour::new(ping::Config::new()),
-            kademlia,
             gossip,
             mdns: Toggle::from(mdns),
         })

@@ -99,9 +99,16 @@ impl Contacts {
         self.version += 1;
     }
 
-    /// Takes in where a keeper is. True if that is news. Those that were there before stay if there are too many.
-    pub(crate) fn learn_keeper(&mut self, contact: Contact) -> bool {
+    /// Takes in where a keeper is. True if that is news. If there are too many, one that is gone makes room, the first of them.
+    pub(crate) fn learn_keeper(&mut self, contact: Contact, is_gone: impl Fn(PeerId) -> bool) -> bool {
         let before = self.clone();
+        let is_new = self.keepers.iter().all(|known| known.peer != contact.peer);
+        if is_new
+            && self.keepers.len() >= MAX_KEEPERS
+            && let Some(at) = self.keepers.iter().position(|known| is_gone(known.peer))
+        {
+            self.keepers.remove(at);
+        }
         put(&mut self.keepers, contact, MAX_KEEPERS);
         self.count(&before)
     }
@@ -234,7 +241,7 @@ mod tests {
         let file = ContactsFile::new(dir.path(), RUN);
         assert_eq!(file.load(), Ok(None));
         let mut contacts = entered(&[1, 2]);
-        contacts.learn_keeper(contact(9, 1));
+        contacts.learn_keeper(contact(9, 1), |_| false);
         contacts.leave(70, vec![PeerId([2; 32])]);
         file.store(&contacts).expect("stored");
         assert_eq!(file.load(), Ok(Some(contacts)));
@@ -295,10 +302,16 @@ mod tests {
     #[test]
     fn a_member_knows_a_few_keepers_and_where_they_are_now() {
         let mut contacts = Contacts::default();
-        assert!(contacts.learn_keeper(contact(0, 1)) && !contacts.learn_keeper(contact(0, 1)));
-        assert!(contacts.learn_keeper(contact(0, 2)), "it has moved");
-        let learnt = (1..=MAX_KEEPERS as u8).filter(|name| contacts.learn_keeper(contact(*name, 1))).count();
+        let mut learn = |name: u8, port: u16| contacts.learn_keeper(contact(name, port), |_| false);
+        assert!(learn(0, 1) && !learn(0, 1));
+        assert!(learn(0, 2), "it has moved");
+        let learnt = (1..=MAX_KEEPERS as u8).filter(|name| learn(*name, 1)).count();
+        assert!(learn(0, 3), "it has moved again");
         assert_eq!((learnt, contacts.keepers().len()), (MAX_KEEPERS - 1, MAX_KEEPERS));
-        assert!(contacts.learn_keeper(contact(0, 3)) && contacts.keepers().contains(&contact(0, 3)));
+        assert!(contacts.keepers().contains(&contact(0, 3)));
+        // Names that nobody bears any more keep no keeper out.
+        assert!(contacts.learn_keeper(contact(99, 1), |peer| peer == PeerId([3; 32])));
+        let there = |name| contacts.keepers().contains(&contact(name, 1));
+        assert!(there(99) && there(2) && !there(3));
     }
 }

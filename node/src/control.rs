@@ -1,22 +1,33 @@
 //! Membership messages between peers: one ordered stream in each direction.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::AsyncWriteExt;
-use libp2p::{Stream, StreamProtocol};
+use futures::{AsyncRead, AsyncWriteExt};
+use libp2p::StreamProtocol;
 use libp2p_stream::Control;
 use starling_topology::message::MAX_ENVELOPE_BYTES;
 use starling_topology::{Envelope, PeerId};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::allowance::Allowance;
 use crate::event::NetworkEvent;
 use crate::identity::{from_libp2p, to_libp2p};
+use crate::member_list::MemberList;
 use crate::{frame, streams};
 
 /// Messages that wait for one peer. One that reads so slowly is as good as lost.
 const MAX_WAITING: usize = 256;
+
+/// Of those who are no members: what all of them may be sending at a time, in bytes; a message that is so short does not count.
+const FOREIGN_ROOM: usize = 4 * MAX_ENVELOPE_BYTES;
+const FREE_BYTES: usize = 4096;
+/// Messages that one of them may send on one stream, at once and per second, and how soon the next one is looked for.
+const FOREIGN_BURST: u64 = 256;
+const FOREIGN_PER_SECOND: u64 = 64;
+const FOREIGN_PAUSE: Duration = Duration::from_millis(20);
 
 /// Our direction: messages to one peer, in order. Dropping it closes the stream after the last message.
 #[derive(Debug)]
@@ -74,13 +85,41 @@ impl Link {
     }
 }
 
+/// What those may send who are no members.
+pub(crate) struct Reception {
+    members: Arc<MemberList>,
+    /// For messages that are coming in, of all of them together, in bytes.
+    room: Semaphore,
+    /// How long a message may take.
+    limit: Duration,
+}
+
+impl Reception {
+    pub(crate) fn new(members: Arc<MemberList>, limit: Duration) -> Arc<Self> {
+        Arc::new(Self { members, room: Semaphore::new(FOREIGN_ROOM), limit })
+    }
+}
+
 /// The other direction: hands a peer's messages to the event loop, in order, and its end after them.
-pub(crate) async fn read(peer: libp2p::PeerId, mut stream: Stream, events: mpsc::Sender<NetworkEvent>) {
+pub(crate) async fn read(
+    peer: libp2p::PeerId,
+    mut stream: impl AsyncRead + Unpin,
+    events: mpsc::Sender<NetworkEvent>,
+    reception: Arc<Reception>,
+) {
     let Some(from) = from_libp2p(&peer) else { return };
     if events.send(NetworkEvent::ControlOpened { peer: from }).await.is_err() {
         return;
     }
-    while let Ok(bytes) = frame::read(&mut stream, MAX_ENVELOPE_BYTES).await {
+    let mut foreign = Allowance::new(FOREIGN_BURST, FOREIGN_PER_SECOND, Instant::now());
+    loop {
+        let is_member = reception.members.has(&from);
+        while !is_member && !foreign.take(1, Instant::now()) {
+            tokio::time::sleep(FOREIGN_PAUSE).await;
+        }
+        let room = (!is_member).then_some(&reception.room);
+        let read = frame::read_within(&mut stream, MAX_ENVELOPE_BYTES, reception.limit, (FREE_BYTES, room));
+        let Ok(bytes) = read.await else { break };
         let event = match Envelope::decode(&bytes) {
             Ok(envelope) => NetworkEvent::Received { from, envelope: Box::new(envelope) },
             Err(violation) => NetworkEvent::Misbehaved { peer: from, violation: violation.to_string() },

@@ -307,13 +307,14 @@ impl EventLoop {
                 Some(turned) = self.network.turned.recv() => {
                     let verb = if turned.dialed { "dialed" } else { "dialing" };
                     tracing::debug!(peer = ?turned.peer, verb, error = %turned.error, "not admitted");
-                    if let Some(report) = self.network.tell_turned(&turned) {
+                    if let Some(report) = self.network.turned_away(turned.news(), turned.error.to_string()) {
                         self.observer.report(&report);
                     }
                 }
                 Some(mismatch) = self.inbox.mismatches.recv() => {
-                    let (peer, reason) = (mismatch.peer.to_string(), mismatch.differences);
-                    self.observer.report(&Report::Turned { peer, reason });
+                    if let Some(report) = self.network.turned_away(Some(mismatch.peer), mismatch.differences) {
+                        self.observer.report(&report);
+                    }
                 }
                 () = tokio::time::sleep_until(announce_at) => self.network.announce(),
                 _ = retell.tick() => {

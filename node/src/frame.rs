@@ -1,8 +1,10 @@
 //! Length-prefixed frames on a byte stream.
 
 use std::io;
+use std::time::Duration;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Semaphore;
 
 /// Writes `bytes` behind their length (u32, big-endian), and flushes.
 pub(crate) async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
@@ -18,7 +20,10 @@ pub(crate) async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) 
 pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin), max: usize) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).await?;
-    let length = u32::from_be_bytes(length) as usize;
+    read_rest(stream, u32::from_be_bytes(length) as usize, max).await
+}
+
+async fn read_rest(stream: &mut (impl AsyncRead + Unpin), length: usize, max: usize) -> io::Result<Vec<u8>> {
     if length > max {
         let message = format!("a frame of {length} bytes where at most {max} are allowed");
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
@@ -29,6 +34,29 @@ pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin), max: usize) -> i
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(bytes)
+}
+
+/// Reads one frame that may begin at any time, and is then to end within `limit`. One longer than `free` bytes waits for room
+/// until it is taken in.
+pub(crate) async fn read_within(
+    stream: &mut (impl AsyncRead + Unpin),
+    max: usize,
+    limit: Duration,
+    (free, room): (usize, Option<&Semaphore>),
+) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length[..1]).await?;
+    let rest = async {
+        stream.read_exact(&mut length[1..]).await?;
+        let wanted = u32::from_be_bytes(length) as usize;
+        let permits = u32::try_from(wanted.min(max)).unwrap_or(u32::MAX);
+        let _room = match room.filter(|_| wanted > free) {
+            Some(room) => Some(room.acquire_many(permits).await.map_err(io::Error::other)?),
+            None => None,
+        };
+        read_rest(stream, wanted, max).await
+    };
+    tokio::time::timeout(limit, rest).await?
 }
 
 #[cfg(test)]
@@ -46,6 +74,33 @@ mod tests {
     async fn a_claim_beyond_the_cap_is_refused_before_a_byte_is_kept() {
         let error = read(&mut u32::MAX.to_be_bytes().as_slice(), 1024).await.expect_err("too long");
         assert!(error.to_string().contains("at most 1024"), "{error}");
+    }
+
+    /// Whoever begins a frame and never ends it would else hold memory for ever.
+    #[tokio::test]
+    async fn a_frame_that_does_not_end_is_given_up() {
+        let (mut sender, receiver) = tokio::io::duplex(1024);
+        let mut receiver = tokio_util::compat::TokioAsyncReadCompatExt::compat(receiver);
+        tokio::io::AsyncWriteExt::write_all(&mut sender, &[0, 0, 0, 9, 1]).await.expect("room");
+        let limit = Duration::from_millis(10);
+        let error = read_within(&mut receiver, 16, limit, (16, None)).await.expect_err("no end");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_long_frame_waits_for_room_and_a_short_one_does_not() {
+        let (mut long, mut short) = (Vec::new(), Vec::new());
+        write(&mut long, &[7; 100]).await.expect("a Vec takes all");
+        write(&mut short, &[7; 10]).await.expect("a Vec takes all");
+        let room = Semaphore::new(100);
+        let taken = room.acquire_many(1).await.expect("open");
+        let limit = Duration::from_millis(10);
+        read_within(&mut short.as_slice(), 100, limit, (10, Some(&room))).await.expect("short");
+        let error = read_within(&mut long.as_slice(), 100, limit, (10, Some(&room))).await.expect_err("no room");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        drop(taken);
+        read_within(&mut long.as_slice(), 100, limit, (10, Some(&room))).await.expect("there is room");
+        assert_eq!(room.available_permits(), 100, "it is given back");
     }
 
     #[tokio::test]

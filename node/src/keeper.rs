@@ -1,6 +1,6 @@
 //! A peer that stores checkpoints and takes part in nothing else: no device, no data, no place in any view.
 //!
-//! It is admitted like any peer and speaks gossip, identify, ping, Kademlia and `state`; it has no control stream, so the
+//! It is admitted like any peer and speaks gossip, identify, ping and `state`; it has no control stream, so the
 //! membership machines of the members never hear of it. What it fetches, and when a checkpoint is stable, a
 //! [`Follower`](starling_topology::Follower) decides.
 
@@ -187,7 +187,7 @@ fn known(settings: &Settings, ticket: &Ticket, me: Option<&Identity>, observer: 
     let me = me.and_then(|me| from_libp2p(&me.peer_id()));
     for contact in ticket.peers.iter().filter(|contact| Some(contact.peer) != me) {
         if known.keepers().iter().any(|keeper| keeper.peer == contact.peer) {
-            known.learn_keeper(contact.clone());
+            known.learn_keeper(contact.clone(), |_| false);
         } else {
             known.name_member(contact.clone());
         }
@@ -204,7 +204,8 @@ fn note_donors(settings: &Settings, ticket: &Ticket) -> Result<(), NodeError> {
     let is_member = |known: &Contacts, contact: &Contact| known.members().iter().any(|it| it.peer == contact.peer);
     for contact in &ticket.peers {
         if !is_member(&known, contact) {
-            known.learn_keeper(contact.clone());
+            // It was there just now, which nobody knows of the others.
+            known.learn_keeper(contact.clone(), |_| true);
         }
     }
     file.store(&known)

@@ -44,6 +44,7 @@ pub mod keeper;
 mod limits;
 mod listen;
 pub mod manifest_file;
+mod member_list;
 pub mod name;
 mod network;
 pub mod node;

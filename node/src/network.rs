@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::error::Error;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt;
 use libp2p::gossipsub::{self, TopicHash};
@@ -10,6 +11,7 @@ use libp2p::multiaddr::Protocol;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{self, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm};
+use serde::{Deserialize, Serialize};
 use starling_run::WIRE_VERSION;
 use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES};
 use starling_topology::{Contact, RunId};
@@ -22,6 +24,7 @@ use crate::behaviour::{Behaviour, BehaviourEvent, Protocols};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::listen::{self, Places, Turn};
+use crate::member_list::MemberList;
 use crate::name::Name;
 use crate::pending::{Pending, ip_of};
 use crate::report::Report;
@@ -40,6 +43,8 @@ const LISTEN_PAUSE: Duration = Duration::from_millis(50);
 /// Peers whose addresses are kept.
 const MAX_CONTACTS: usize = 2048;
 
+/// Streams of one connection that nobody has said yet what they are for: each may hold 256 KiB. A member begins with six.
+const MAX_NEGOTIATING: usize = 16;
 /// How often we tell the swarm where we are.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);
 /// How long newcomers wait to be told. When many come together, or one comes among many, one message does for all.
@@ -54,14 +59,26 @@ pub(crate) enum Part {
     Keeper,
 }
 
+/// What a peer tells all of where it is.
+#[derive(Debug, Serialize, Deserialize)]
+struct Announcement {
+    contact: Contact,
+    /// Higher than in all that it told before.
+    counter: u64,
+}
+
 /// A swarm, and how to reach its peers.
 pub(crate) struct Network {
     pub(crate) swarm: Swarm<Behaviour>,
     pub(crate) protocols: Protocols,
     pub(crate) turned: mpsc::Receiver<Turned>,
     pending: Pending,
-    /// Addresses that others may try, for peers that we know of.
-    contacts: BTreeMap<PeerId, Vec<Multiaddr>>,
+    /// Who is a member.
+    pub(crate) members: Arc<MemberList>,
+    /// Of the newest announcement that they made.
+    counters: BTreeMap<PeerId, u64>,
+    /// Of our own newest one.
+    counter: u64,
     /// Since when peers are being dialed.
     dialing: BTreeMap<PeerId, Instant>,
     /// Peers that we dialed over TCP and may yet try over QUIC.
@@ -94,10 +111,14 @@ impl Network {
         let admission =
             Admission { me, secret, wire_version: WIRE_VERSION, turned: turned_in, pending: pending.clone() };
         let transport = transport::build(identity, admission, Some(max_stall / 2)).map_err(NodeError::Network)?;
-        let behaviour = Behaviour::new(identity, &protocols, name.as_ref(), settings.max_peers, settings.mdns)
-            .map_err(NodeError::Network)?;
+        let members = Arc::<MemberList>::default();
+        let places = (settings.max_peers, members.clone());
+        let behaviour = Behaviour::new(identity, &protocols, name.as_ref(), places, settings.mdns);
+        let behaviour = behaviour.map_err(NodeError::Network)?;
         // Members keep their connections however quiet they are.
-        let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(Duration::MAX);
+        let config = swarm::Config::with_tokio_executor()
+            .with_idle_connection_timeout(Duration::MAX)
+            .with_max_negotiating_inbound_streams(MAX_NEGOTIATING);
         let swarm = Swarm::new(transport, behaviour, identity.peer_id(), config);
         let topic = match part {
             Part::Member => protocols.contacts.hash(),
@@ -108,7 +129,9 @@ impl Network {
             protocols,
             turned,
             pending,
-            contacts: BTreeMap::new(),
+            members,
+            counters: BTreeMap::new(),
+            counter: 0,
             dialing: BTreeMap::new(),
             untried: BTreeSet::new(),
             named: BTreeSet::new(),
@@ -150,37 +173,66 @@ impl Network {
         Contact { peer, addresses: self.addresses().iter().map(ToString::to_string).collect() }
     }
 
+    /// Addresses that may be tried, for peers that we know of: at most [`MAX_ADDRESSES`] for each.
+    fn contacts(&self) -> &BTreeMap<PeerId, Vec<Multiaddr>> {
+        &self.swarm.behaviour().pending.contacts
+    }
+
     /// Remembers how to reach a peer. Addresses that are none are left out: they came from another machine.
     pub(crate) fn learn(&mut self, contact: &Contact) {
         let peer = to_libp2p(contact.peer);
         if peer == *self.swarm.local_peer_id() {
             return;
         }
-        if self.contacts.len() >= MAX_CONTACTS && !self.contacts.contains_key(&peer) {
-            // Whoever we are not connected to may never come back.
-            let gone = self.contacts.keys().find(|known| !self.swarm.is_connected(known)).copied();
-            let Some(gone) = gone else { return };
-            self.forget(gone);
+        let parsed = contact.addresses.iter().filter_map(|address| address.parse().ok());
+        let addresses: Vec<Multiaddr> = parsed.take(MAX_ADDRESSES).collect();
+        if self.make_room(peer) {
+            self.swarm.behaviour_mut().pending.contacts.insert(peer, addresses);
         }
-        let addresses: Vec<Multiaddr> = contact.addresses.iter().filter_map(|address| address.parse().ok()).collect();
-        for address in &addresses {
-            self.swarm.behaviour_mut().kademlia.add_address(&peer, address.clone());
-        }
-        self.contacts.insert(peer, addresses);
     }
 
-    /// Keeps places for these to come back to, wherever they are known to be.
+    /// Whether there is room for what is known of a peer. Who is no member and not connected makes room if there is none.
+    fn make_room(&mut self, peer: PeerId) -> bool {
+        if self.contacts().len() < MAX_CONTACTS || self.contacts().contains_key(&peer) {
+            return true;
+        }
+        let is_member = |known: &PeerId| from_libp2p(known).is_some_and(|known| self.members.has(&known));
+        let gone = self.contacts().keys().find(|known| !self.swarm.is_connected(known) && !is_member(known)).copied();
+        gone.inspect(|gone| self.forget(*gone)).is_some()
+    }
+
+    /// What a peer announces of itself, by whatever way it came; `None` if it is no news. It counts if its author is there or
+    /// known, and if it is newer than the last one: anybody can pass on what somebody once said.
+    pub(crate) fn hear(&mut self, author: starling_topology::PeerId, bytes: &[u8]) -> Option<Contact> {
+        let (announcement, rest) = postcard::take_from_bytes::<Announcement>(bytes).ok()?;
+        let Announcement { contact, counter } = announcement;
+        let peer = to_libp2p(author);
+        let is_its_own = rest.is_empty() && contact.peer == author && contact.is_bounded();
+        let is_known = self.swarm.is_connected(&peer) || self.contacts().contains_key(&peer);
+        let is_new = self.counters.get(&peer).is_none_or(|newest| counter > *newest);
+        if !is_its_own || !is_known || !is_new {
+            return None;
+        }
+        self.learn(&contact);
+        if self.contacts().contains_key(&peer) {
+            self.counters.insert(peer, counter);
+        }
+        Some(contact)
+    }
+
+    /// These are the members: places are kept for them to come back to, wherever they are known to be.
     pub(crate) fn expect(&self, members: &[starling_topology::PeerId]) {
-        let addresses = members.iter().filter_map(|member| self.contacts.get(&to_libp2p(*member))).flatten();
+        self.members.enter(members);
+        let addresses = members.iter().filter_map(|member| self.contacts().get(&to_libp2p(*member))).flatten();
         self.pending.expect(addresses.filter_map(ip_of));
     }
 
     /// Forgets how to reach a peer that has left.
     pub(crate) fn forget(&mut self, peer: PeerId) {
-        self.contacts.remove(&peer);
+        self.swarm.behaviour_mut().pending.contacts.remove(&peer);
+        self.counters.remove(&peer);
         self.untried.remove(&peer);
         self.named.remove(&peer);
-        self.swarm.behaviour_mut().kademlia.remove_peer(&peer);
     }
 
     /// Takes a peer's first name: one that changed it all the time would fill every log.
@@ -200,16 +252,15 @@ impl Network {
         Some(Report::Named { peer: peer.to_string(), name: name.to_string() })
     }
 
-    /// What to tell of a connection that was not admitted. Of many, a few are enough.
-    pub(crate) fn tell_turned(&mut self, turned: &Turned) -> Option<Report> {
-        let peer = turned.news()?;
-        let (peer, reason) = (peer.to_string(), turned.error.to_string());
+    /// What to tell of a peer that was turned away. Of many, a few are enough.
+    pub(crate) fn turned_away(&mut self, peer: Option<PeerId>, reason: String) -> Option<Report> {
+        let peer = peer?.to_string();
         self.tellable.take(1, Instant::now()).then_some(Report::Turned { peer, reason })
     }
 
     /// Dials a peer unless a connection is there or on its way: over TCP if it has such an address.
     pub(crate) fn connect(&mut self, peer: PeerId) {
-        let known = self.contacts.get(&peer).cloned().unwrap_or_default();
+        let known = self.contacts().get(&peer).cloned().unwrap_or_default();
         let (quic, tcp): (Vec<_>, Vec<_>) = known.into_iter().partition(is_quic);
         if !tcp.is_empty() && !quic.is_empty() {
             self.untried.insert(peer);
@@ -220,7 +271,7 @@ impl Network {
     /// After a failed dial: tries QUIC, once.
     fn fall_back(&mut self, peer: PeerId) {
         if self.untried.remove(&peer) {
-            let known = self.contacts.get(&peer).cloned().unwrap_or_default();
+            let known = self.contacts().get(&peer).cloned().unwrap_or_default();
             self.dial(peer, known.into_iter().filter(is_quic).collect());
         }
     }
@@ -234,14 +285,11 @@ impl Network {
     }
 
     fn dial(&mut self, peer: PeerId, addresses: Vec<Multiaddr>) {
-        if self.swarm.is_connected(&peer) {
+        if addresses.is_empty() || self.swarm.is_connected(&peer) {
             return;
         }
-        // Kademlia adds what it knows if there is nothing else.
-        let extend = addresses.is_empty();
         let options = DialOpts::peer_id(peer).condition(PeerCondition::DisconnectedAndNotDialing).addresses(addresses);
-        let options = if extend { options.extend_addresses_through_behaviour().build() } else { options.build() };
-        match self.swarm.dial(options) {
+        match self.swarm.dial(options.build()) {
             Ok(()) => {
                 self.dialing.entry(peer).or_insert_with(Instant::now);
             }
@@ -257,7 +305,11 @@ impl Network {
     /// Tells the swarm's peers that we are there, and where.
     pub(crate) fn announce(&mut self) {
         self.announce_at = Instant::now() + ANNOUNCE_INTERVAL;
-        let bytes = postcard::to_allocvec(&self.contact()).expect("invariant: a contact always encodes");
+        // A later life of this process goes on where this one ends, as long as the clock does.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        self.counter = u64::try_from(now).unwrap_or(u64::MAX).max(self.counter.saturating_add(1));
+        let announcement = Announcement { contact: self.contact(), counter: self.counter };
+        let bytes = postcard::to_allocvec(&announcement).expect("invariant: an announcement always encodes");
         if let Err(error) = self.swarm.behaviour_mut().gossip.publish(self.topic.clone(), bytes) {
             // Nobody to tell yet, or nothing new.
             tracing::debug!(%error, "contact not gossiped");
@@ -281,17 +333,15 @@ impl Network {
                 info,
                 ..
             })) => {
-                for address in info.listen_addrs.into_iter().take(MAX_ADDRESSES) {
-                    self.swarm.behaviour_mut().kademlia.add_address(&peer_id, address);
-                }
                 self.learn_name(peer_id, &info.agent_version);
                 None
             }
             SwarmEvent::Behaviour(BehaviourEvent::Mdns(libp2p::mdns::Event::Discovered(found))) => {
+                // Anybody on the network may say that anybody is anywhere: only who is known is looked for there.
                 for (peer, address) in found {
-                    // Admission decides whether it is one of ours; Kademlia hands the address to the dial.
-                    self.swarm.behaviour_mut().kademlia.add_address(&peer, address);
-                    self.connect(peer);
+                    if self.contacts().contains_key(&peer) {
+                        self.dial(peer, vec![address]);
+                    }
                 }
                 None
             }
@@ -401,4 +451,51 @@ fn is_ipv6(address: &Multiaddr) -> bool {
 /// Whether an address is reached over QUIC.
 pub(crate) fn is_quic(address: &Multiaddr) -> bool {
     address.iter().any(|part| matches!(part, Protocol::QuicV1 | Protocol::Quic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn announced(peer: starling_topology::PeerId, port: u16, counter: u64) -> Vec<u8> {
+        let contact = Contact { peer, addresses: vec![format!("/ip4/192.0.2.1/tcp/{port}")] };
+        postcard::to_allocvec(&Announcement { contact, counter }).expect("encoded")
+    }
+
+    #[tokio::test]
+    async fn an_announcement_counts_once_and_from_whoever_is_there() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let settings = Settings::new(dir.path().to_owned());
+        let (identity, part) = (Identity::generate(), (RunId([7; 32]), Part::Member));
+        let network = Network::new(&identity, Secret::new(None), &settings, part, Duration::from_secs(10));
+        let mut network = network.expect("a network");
+        let [peer, other] = [(); 2].map(|()| from_libp2p(&Identity::generate().peer_id()).expect("an Ed25519 key"));
+        assert_eq!(network.hear(peer, &announced(peer, 1, 5)), None, "nobody knows it");
+        network.learn(&Contact { peer, addresses: Vec::new() });
+        let heard =
+            |network: &mut Network, port, counter| network.hear(peer, &announced(peer, port, counter)).is_some();
+        assert!(heard(&mut network, 1, 5));
+        assert!(!heard(&mut network, 2, 5) && !heard(&mut network, 2, 4), "somebody repeats it");
+        assert!(heard(&mut network, 3, 6));
+        assert_eq!(network.hear(peer, &announced(other, 1, 9)), None, "it is another's");
+        assert_eq!(network.contacts()[&to_libp2p(peer)].len(), 1, "new addresses take the place of old ones");
+    }
+
+    #[tokio::test]
+    async fn members_are_not_pushed_out_by_others() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let settings = Settings::new(dir.path().to_owned());
+        let (identity, part) = (Identity::generate(), (RunId([7; 32]), Part::Member));
+        let network = Network::new(&identity, Secret::new(None), &settings, part, Duration::from_secs(10));
+        let mut network = network.expect("a network");
+        let fresh = || from_libp2p(&Identity::generate().peer_id()).expect("an Ed25519 key");
+        let member = fresh();
+        network.learn(&Contact { peer: member, addresses: Vec::new() });
+        network.expect(&[member]);
+        for _ in 0..2 * MAX_CONTACTS {
+            network.learn(&Contact { peer: fresh(), addresses: Vec::new() });
+        }
+        assert_eq!(network.contacts().len(), MAX_CONTACTS);
+        assert!(network.contacts().contains_key(&to_libp2p(member)));
+    }
 }

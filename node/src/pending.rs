@@ -22,6 +22,8 @@ use libp2p::{Multiaddr, PeerId};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
+use crate::identity::from_libp2p;
+use crate::member_list::MemberList;
 use crate::network::is_quic;
 
 /// Enough for a whole swarm to come at once, each to several of our addresses.
@@ -143,17 +145,35 @@ pub(crate) fn ip_of(address: &Multiaddr) -> Option<IpAddr> {
     }
 }
 
-/// Refuses QUIC connections beyond those that may be on their way.
-#[derive(Debug, Default)]
+/// Refuses QUIC connections beyond those that may be on their way, and of those that are admitted, connections of one range beyond
+/// its share: members' do not count. And says where peers are dialed.
+#[derive(Debug)]
 pub(crate) struct Behaviour {
+    /// Where those are that we know of. Bounded by whoever fills it.
+    pub(crate) contacts: BTreeMap<PeerId, Vec<Multiaddr>>,
     /// At most [`MAX_QUIC`].
     quic: BTreeSet<ConnectionId>,
+    members: Arc<MemberList>,
+    /// Who came from which range. Bounded by the number of connections, which has a limit of its own.
+    others: BTreeMap<ConnectionId, (PeerId, u128)>,
+    share: usize,
+}
+
+impl Behaviour {
+    /// One that lets each range have so many connections.
+    pub(crate) fn new(members: Arc<MemberList>, share: usize) -> Self {
+        Self { contacts: BTreeMap::new(), quic: BTreeSet::new(), members, others: BTreeMap::new(), share }
+    }
 }
 
 /// Why a connection was refused.
 #[derive(Debug, Error)]
-#[error("{MAX_QUIC} QUIC connections are not admitted yet")]
-struct TooMany;
+enum TooMany {
+    #[error("{MAX_QUIC} QUIC connections are not admitted yet")]
+    Quic,
+    #[error("there are {0} connections from its range of addresses")]
+    Range(usize),
+}
 
 impl NetworkBehaviour for Behaviour {
     type ConnectionHandler = dummy::ConnectionHandler;
@@ -167,7 +187,7 @@ impl NetworkBehaviour for Behaviour {
     ) -> Result<(), ConnectionDenied> {
         if is_quic(local) {
             if self.quic.len() >= MAX_QUIC {
-                return Err(ConnectionDenied::new(TooMany));
+                return Err(ConnectionDenied::new(TooMany::Quic));
             }
             self.quic.insert(connection);
         }
@@ -177,12 +197,34 @@ impl NetworkBehaviour for Behaviour {
     fn handle_established_inbound_connection(
         &mut self,
         connection: ConnectionId,
-        _: PeerId,
+        peer: PeerId,
         _: &Multiaddr,
-        _: &Multiaddr,
+        remote: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
         self.quic.remove(&connection);
+        // Whoever came before it was let in counts no more once it is.
+        let is_member = |peer: &PeerId| from_libp2p(peer).is_some_and(|peer| self.members.has(&peer));
+        if let Some(ip) = ip_of(remote).filter(|_| !is_member(&peer)) {
+            let range = range(ip.to_canonical(), RANGES[0]);
+            let is_neighbour = |(other, from): &&(PeerId, u128)| *from == range && !is_member(other);
+            if self.others.values().filter(is_neighbour).count() >= self.share {
+                return Err(ConnectionDenied::new(TooMany::Range(self.share)));
+            }
+            self.others.insert(connection, (peer, range));
+        }
         Ok(dummy::ConnectionHandler)
+    }
+
+    fn handle_pending_outbound_connection(
+        &mut self,
+        _: ConnectionId,
+        peer: Option<PeerId>,
+        _: &[Multiaddr],
+        _: Endpoint,
+    ) -> Result<Vec<Multiaddr>, ConnectionDenied> {
+        let known = peer.and_then(|peer| self.contacts.get(&peer)).into_iter().flatten();
+        let (quic, tcp): (Vec<_>, Vec<_>) = known.cloned().partition(is_quic);
+        Ok(if tcp.is_empty() { quic } else { tcp })
     }
 
     fn handle_established_outbound_connection(
@@ -197,8 +239,15 @@ impl NetworkBehaviour for Behaviour {
     }
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
-        if let FromSwarm::ListenFailure(failure) = event {
-            self.quic.remove(&failure.connection_id);
+        match event {
+            FromSwarm::ListenFailure(failure) => {
+                self.quic.remove(&failure.connection_id);
+                self.others.remove(&failure.connection_id);
+            }
+            FromSwarm::ConnectionClosed(closed) => {
+                self.others.remove(&closed.connection_id);
+            }
+            _ => {}
         }
     }
 
@@ -284,7 +333,7 @@ mod tests {
 
     #[test]
     fn quic_connections_on_their_way_are_bounded() {
-        let mut behaviour = Behaviour::default();
+        let mut behaviour = Behaviour::new(Arc::default(), 9);
         let (quic, tcp) = ("/ip4/192.0.2.1/udp/1/quic-v1", "/ip4/192.0.2.1/tcp/1");
         let mut comes = |number: usize, to: &str| {
             let address: Multiaddr = to.parse().expect("a multiaddr");
@@ -298,5 +347,26 @@ mod tests {
         let id = ConnectionId::new_unchecked(0);
         behaviour.handle_established_inbound_connection(id, peer, &address, &address).expect("no objection");
         assert_eq!(behaviour.quic.len(), MAX_QUIC - 1);
+    }
+
+    #[test]
+    fn a_range_has_its_share_of_connections_and_members_have_all() {
+        let peer = || libp2p::identity::Keypair::generate_ed25519().public().to_peer_id();
+        let member = peer();
+        let members = Arc::<MemberList>::default();
+        members.enter(&[from_libp2p(&member).expect("an Ed25519 key")]);
+        let mut behaviour = Behaviour::new(members.clone(), 2);
+        let mut comes = |number: usize, peer: PeerId, from: &str| {
+            let address: Multiaddr = from.parse().expect("a multiaddr");
+            let id = ConnectionId::new_unchecked(number);
+            behaviour.handle_established_inbound_connection(id, peer, &address, &address).is_ok()
+        };
+        let newcomer = peer();
+        assert!(comes(1, newcomer, "/ip4/192.0.2.1/tcp/1") && comes(2, peer(), "/ip4/192.0.2.2/tcp/1"));
+        assert!(!comes(3, peer(), "/ip4/192.0.2.3/tcp/1"), "its range has two");
+        assert!(!comes(3, peer(), "/ip6/::ffff:192.0.2.3/tcp/1"), "however it is written");
+        assert!(comes(3, member, "/ip4/192.0.2.3/tcp/1") && comes(4, peer(), "/ip4/198.51.100.1/tcp/1"));
+        members.enter(&[from_libp2p(&newcomer).expect("an Ed25519 key")]);
+        assert!(comes(5, peer(), "/ip4/192.0.2.3/tcp/1"), "one of them is a member now");
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::behaviour::WELCOME;
+use crate::control::Reception;
 use crate::data::{DataPlane, Door};
 use crate::error::NodeError;
 use crate::event::NetworkEvent;
@@ -14,11 +15,12 @@ use crate::identity::{Identity, from_libp2p};
 use crate::listen::Places;
 use crate::network::{MAX_NOTICES, Network, Part};
 use crate::probe::Sink;
+use crate::result_transfer::Results;
 use crate::secret::Secret;
 use crate::settings::Settings;
 use crate::transfer::{self, Shelves};
 use crate::welcome::{self, Mismatch, Terms, Welcome};
-use crate::{control, reducer, result_transfer, streams};
+use crate::{control, reducer, streams};
 
 /// Events that wait for the event loop. Its tasks wait when it is full: backpressure down to the sockets.
 const MAX_EVENTS: usize = 256;
@@ -56,9 +58,9 @@ pub(crate) async fn start(
     let (events_in, events) = mpsc::channel(MAX_EVENTS);
     let protocols = &network.protocols;
     {
-        let events = events_in.clone();
+        let (events, reception) = (events_in.clone(), Reception::new(network.members.clone(), stall));
         streams::serve(network.control(), protocols.control.clone(), move |peer, stream| {
-            control::read(peer, stream, events.clone())
+            control::read(peer, stream, events.clone(), reception.clone())
         });
         let events = events_in.clone();
         streams::serve(network.control(), protocols.segments.clone(), move |peer, mut stream| {
@@ -70,8 +72,9 @@ pub(crate) async fn start(
                 }
             }
         });
-        streams::serve(network.control(), protocols.result.clone(), move |_, stream| {
-            result_transfer::serve(stream, exchange.clone(), stall)
+        let results = Results::new(move || exchange.record(), network.members.clone());
+        streams::serve(network.control(), protocols.result.clone(), move |peer, stream| {
+            results.clone().serve(peer, stream, stall)
         });
         let sink = Arc::new(Sink::new());
         streams::serve(network.control(), protocols.probe.clone(), move |peer, stream| {

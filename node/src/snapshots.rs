@@ -6,7 +6,6 @@ use starling_engine::{Found, UNLIMITED_AFTER};
 use starling_run::{ReplicatedState, StateSnapshot};
 use starling_topology::{Digest, Generation};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
 
 use crate::pace::Pace;
 
@@ -68,12 +67,11 @@ impl Snapshots {
 
     /// Waits until so many more bytes of the snapshot after `step` may go out.
     pub(crate) async fn wait_for_room(&self, step: u64, bytes: usize) {
-        if let Some(at) = self.pace.reserve(Instant::now(), bytes) {
-            let mut reached = self.reached.subscribe();
-            tokio::select! {
-                () = sleep_until(at) => {}
-                _ = reached.wait_for(|reached| *reached >= step + UNLIMITED_AFTER) => {}
-            }
+        let mut reached = self.reached.subscribe();
+        tokio::select! {
+            biased;
+            () = self.pace.wait_for_room(bytes) => {}
+            _ = reached.wait_for(|reached| *reached >= step.saturating_add(UNLIMITED_AFTER)) => {}
         }
     }
 

@@ -20,9 +20,9 @@ const ACCEPTED: u8 = 0x2a;
 const TRY_LIMIT: Duration = Duration::from_secs(1);
 /// The pause between two tries.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// Streams of one protocol that are served for one peer at a time. One more is dropped, and its opener tries again.
-/// Connections are limited, so streams are.
-const MAX_SERVED_PER_PEER: usize = 8;
+/// Streams of one protocol that are served for one peer at a time. One more is dropped, and its opener tries again: who comes
+/// back may have one that has yet to be seen to end. Connections are limited, so streams are.
+const MAX_SERVED_PER_PEER: usize = 4;
 
 /// Opens a stream to `peer`, trying again until `limit` is over.
 pub(crate) async fn open(

@@ -21,6 +21,7 @@ mod starts;
 mod strangers;
 mod swarms;
 mod tables;
+mod ticket_holders;
 mod tidy;
 mod together;
 mod training;

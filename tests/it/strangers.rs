@@ -1,6 +1,7 @@
 //! Those who know an address and no secret: they keep nobody out, and take next to no memory.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use starling_tests::{Peer, PeerOptions, Strangers};
 
@@ -10,7 +11,7 @@ const NETWORKS: [[u8; 3]; 5] = [[127, 0, 0], [127, 0, 1], [127, 0, 2], [127, 1, 
 const MEMORY: u64 = 16 << 20;
 
 /// What a process holds in memory now, and what it has held at most, in bytes.
-fn memory(peer: &Peer) -> [u64; 2] {
+pub(crate) fn memory(peer: &Peer) -> [u64; 2] {
     let status = std::fs::read_to_string(format!("/proc/{}/status", peer.pid())).expect("it runs");
     ["VmRSS:", "VmHWM:"].map(|name| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the system tells");
@@ -34,9 +35,12 @@ fn five_hundred_keep_neither_a_joiner_nor_a_member_out() {
     let strangers = Strangers::visit(place(&founder), &NETWORKS, 500);
     strangers.wait_until_all_came();
     let [_, most] = memory(&founder);
+    eprintln!("500 strangers: {} KiB more", (most - before) >> 10);
     assert!(most < before + MEMORY, "500 strangers take {} KiB", (most - before) >> 10);
+    let began = Instant::now();
     let joiner = Peer::join(&ticket, &PeerOptions::flags("--checkpoint-every 0"));
     founder.wait_for_view(2);
+    eprintln!("beside them, one joins in {:?}", began.elapsed());
     joiner.wait_for_step(10);
     // One that was killed comes back to its place, as long as they are there.
     let dir = joiner.dir();

@@ -19,6 +19,7 @@ mod owned_child;
 mod peer;
 mod strangers;
 pub mod switch;
+mod ticket_holder;
 mod wan;
 
 pub use feed::{Ear, Feed, Heard, Word};
@@ -29,6 +30,7 @@ pub use namespace::mounting;
 pub use owned_child::OwnedChild;
 pub use peer::{Outcome, Peer, PeerOptions, audit, checkpoints, newest, newest_stable, starling, told};
 pub use strangers::Strangers;
+pub use ticket_holder::TicketHolder;
 pub use wan::{FarLink, Wan};
 
 use std::path::PathBuf;

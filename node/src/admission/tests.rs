@@ -1,9 +1,11 @@
 //! Real connections over loopback, TCP and QUIC.
 
+use std::sync::Arc;
+
 use futures::StreamExt;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{self, NetworkBehaviour, SwarmEvent};
-use libp2p::{Multiaddr, StreamProtocol, Swarm, identify, kad};
+use libp2p::{Multiaddr, Swarm, identify, ping};
 
 use starling_topology::message::MAX_ADDRESSES;
 
@@ -30,7 +32,7 @@ fn peer(secret: u8, wire_version: u32) -> Peer {
         Admission { me: identity.peer_id(), secret, wire_version, turned: turned_in, pending: Pending::default() };
     let transport = transport::build(&identity, admission, None).expect("a transport");
     let protocols = Protocols::new(starling_topology::RunId([7; 32]));
-    let behaviour = Behaviour::new(&identity, &protocols, None, 8, false).expect("a behaviour");
+    let behaviour = Behaviour::new(&identity, &protocols, None, (8, Arc::default()), false).expect("a behaviour");
     let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(PATIENCE);
     Peer { swarm: Swarm::new(transport, behaviour, identity.peer_id(), config), turned }
 }
@@ -122,7 +124,7 @@ async fn another_wire_version_is_refused_with_both_versions() {
 #[derive(NetworkBehaviour)]
 struct Stranger {
     identify: identify::Behaviour,
-    kademlia: kad::Behaviour<kad::store::MemoryStore>,
+    ping: ping::Behaviour,
 }
 
 /// The stranger reaches encryption, so its own swarm believes in a connection. Nothing may answer on it.
@@ -131,25 +133,17 @@ async fn a_stranger_is_dropped_before_anything_answers() {
     for address in [TCP, QUIC] {
         let mut member = peer(1, 1);
         let address = listen(&mut member, address).await;
-        let name = format!("/starling/{}/kad/1", starling_topology::RunId([7; 32]));
         let mut stranger = libp2p::SwarmBuilder::with_new_identity()
             .with_tokio()
             .with_tcp(libp2p::tcp::Config::default(), libp2p::tls::Config::new, libp2p::yamux::Config::default)
             .expect("tcp")
             .with_quic()
             .with_behaviour(|key| {
-                let me = key.public().to_peer_id();
-                let kad_config = kad::Config::new(StreamProtocol::try_from_owned(name).expect("a name"));
-                Stranger {
-                    identify: identify::Behaviour::new(identify::Config::new("/stranger/1".into(), key.public())),
-                    kademlia: kad::Behaviour::with_config(me, kad::store::MemoryStore::new(me), kad_config),
-                }
+                let identify = identify::Config::new("/stranger/1".into(), key.public());
+                Stranger { identify: identify::Behaviour::new(identify), ping: ping::Behaviour::default() }
             })
             .expect("a behaviour")
             .build();
-        let member_id = *member.swarm.local_peer_id();
-        stranger.behaviour_mut().kademlia.add_address(&member_id, address.clone());
-        stranger.behaviour_mut().kademlia.get_closest_peers(member_id);
         stranger.dial(address.clone()).ok();
         let (mut turned, mut dropped) = (None, false);
         let refused = async {
@@ -163,10 +157,9 @@ async fn a_stranger_is_dropped_before_anything_answers() {
                         SwarmEvent::Behaviour(StrangerEvent::Identify(identify::Event::Received { info, .. })) => {
                             panic!("{address}: identify answered {info:?}")
                         }
-                        SwarmEvent::Behaviour(StrangerEvent::Kademlia(kad::Event::OutboundQueryProgressed {
-                            result: kad::QueryResult::GetClosestPeers(Ok(found)),
-                            ..
-                        })) => assert!(found.peers.is_empty(), "{address}: Kademlia answered {found:?}"),
+                        SwarmEvent::Behaviour(StrangerEvent::Ping(ping::Event { result: Ok(rtt), .. })) => {
+                            panic!("{address}: ping answered after {rtt:?}")
+                        }
                         SwarmEvent::ConnectionClosed { .. } | SwarmEvent::OutgoingConnectionError { .. } => {
                             dropped = true;
                         }

@@ -2,7 +2,7 @@
 
 use libp2p::gossipsub;
 use libp2p::swarm::SwarmEvent;
-use starling_topology::{Contact, Evidence, Input, PeerId, ViewId};
+use starling_topology::{Evidence, Input, PeerId, ViewId};
 
 use super::{End, EventLoop, MAX_EARLY};
 use crate::behaviour::BehaviourEvent;
@@ -130,28 +130,19 @@ impl EventLoop {
     fn on_gossip(&mut self, message: &gossipsub::Message) {
         let Some(from) = message.source.as_ref().and_then(from_libp2p) else { return };
         let protocols = &self.network.protocols;
-        if message.topic == protocols.heads.hash() {
+        let [heads, contacts, keepers] =
+            [&protocols.heads, &protocols.contacts, &protocols.keepers].map(|topic| message.topic == topic.hash());
+        if heads {
             self.on_head(from, &message.data);
-        } else if message.topic == protocols.contacts.hash()
-            && let Some(contact) = read_contact(from, &message.data)
-        {
-            self.network.learn(&contact);
+        } else if contacts && let Some(contact) = self.network.hear(from, &message.data) {
             self.handle(Input::Located(contact));
             self.tell_members();
-        } else if message.topic == protocols.keepers.hash()
-            && let Some(contact) = read_contact(from, &message.data)
-        {
+        } else if keepers && let Some(contact) = self.network.hear(from, &message.data) {
             // The machine never hears of a keeper: it is no member and wants to be none.
-            self.network.learn(&contact);
-            if self.books.contacts.learn_keeper(contact) {
+            let network = &self.network;
+            if self.books.contacts.learn_keeper(contact, |peer| !network.swarm.is_connected(&to_libp2p(peer))) {
                 self.note_contacts();
             }
         }
     }
-}
-
-/// The contact in a gossiped message, if it is its author's own.
-pub(crate) fn read_contact(from: PeerId, bytes: &[u8]) -> Option<Contact> {
-    let contact: Contact = postcard::from_bytes(bytes).ok()?;
-    (contact.peer == from && contact.is_bounded()).then_some(contact)
 }

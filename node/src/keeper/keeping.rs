@@ -20,7 +20,6 @@ use crate::behaviour::BehaviourEvent;
 use crate::contacts_file::{Contacts, ContactsFile};
 use crate::error::NodeError;
 use crate::event_loop::heads;
-use crate::event_loop::inputs::read_contact;
 use crate::identity::{from_libp2p, to_libp2p};
 use crate::network::Network;
 use crate::report::{Observer, Report, Summary};
@@ -136,13 +135,14 @@ impl Keeping {
                     }
                 },
                 Some(turned) = self.network.turned.recv() => {
-                    if let Some(report) = self.network.tell_turned(&turned) {
+                    if let Some(report) = self.network.turned_away(turned.news(), turned.error.to_string()) {
                         self.observer.report(&report);
                     }
                 }
                 Some(mismatch) = self.mismatches.recv() => {
-                    let (peer, reason) = (mismatch.peer.to_string(), mismatch.differences);
-                    self.observer.report(&Report::Turned { peer, reason });
+                    if let Some(report) = self.network.turned_away(Some(mismatch.peer), mismatch.differences) {
+                        self.observer.report(&report);
+                    }
                 }
                 () = tokio::time::sleep_until(announce_at) => self.network.announce(),
                 _ = look.tick() => self.look_around(),
@@ -255,30 +255,31 @@ impl Keeping {
     fn on_gossip(&mut self, message: &gossipsub::Message) {
         let Some(from) = message.source.as_ref().and_then(from_libp2p) else { return };
         let protocols = &self.network.protocols;
-        if message.topic == protocols.heads.hash() {
+        let [heads, contacts, keepers] =
+            [&protocols.heads, &protocols.contacts, &protocols.keepers].map(|topic| message.topic == topic.hash());
+        if heads {
             match heads::read(from, &message.data) {
                 Some((head, signature)) => self.handle(Some(from), Input::Received { from, head, signature }),
                 None => self.misbehaved(from, "gossiped bytes that are not a head with its signature"),
             }
-        } else if [protocols.contacts.hash(), protocols.keepers.hash()].contains(&message.topic)
-            && let Some(contact) = read_contact(from, &message.data)
+        } else if (contacts || keepers)
+            && let Some(contact) = self.network.hear(from, &message.data)
         {
-            let keeps = message.topic == protocols.keepers.hash();
-            self.learn(contact, keeps);
+            self.learn(contact, keepers);
         }
     }
 
     /// Takes in where a peer is. If there are too many, one that is gone makes room.
     fn learn(&mut self, contact: Contact, keeps: bool) {
+        let network = &self.network;
+        let is_gone = |peer: PeerId| !network.swarm.is_connected(&to_libp2p(peer));
         if keeps {
-            self.is_unwritten |= self.known.learn_keeper(contact.clone());
+            self.is_unwritten |= self.known.learn_keeper(contact, is_gone);
         } else {
-            let network = &self.network;
-            self.known.drop_member(|peer| !network.swarm.is_connected(&to_libp2p(peer)));
-            self.is_unwritten |= self.known.learn_member(contact.clone());
+            self.known.drop_member(is_gone);
+            self.is_unwritten |= self.known.learn_member(contact);
             self.tell_members();
         }
-        self.network.learn(&contact);
     }
 
     /// Has joiners that ask learn where members are, those who are connected first; and names some in the ticket.

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::{AsyncRead, AsyncWrite};
+use futures::{AsyncRead, AsyncReadExt, AsyncWrite};
 use starling_engine::Found;
 use starling_run::SharedData;
 use starling_topology::{Contact, Digest};
@@ -81,7 +81,14 @@ pub(crate) async fn serve(
                 Found::Later => Reply::Later,
                 Found::Here(snapshot) => Reply::Manifest(snapshot.manifest().encode()),
             },
-            Request::Chunk { of, chunk } => shelves.chunk(of, chunk).await?.map_or(Reply::NotHere, Reply::Chunk),
+            Request::Chunk { of, chunk } => {
+                let mut one_more = [0];
+                tokio::select! {
+                    found = shelves.chunk(of, chunk) => found?.map_or(Reply::NotHere, Reply::Chunk),
+                    // Whoever goes away, or asks before it has been answered, takes nobody else's turn.
+                    _ = stream.read(&mut one_more) => return Ok(()),
+                }
+            }
             Request::Run => Reply::Run(shelf.manifest().to_vec()),
             Request::Newest => {
                 let (live, proof) = (shelf.is_live(), shelf.newest().await?);

@@ -1,0 +1,169 @@
+//! One who holds a ticket and keeps to no rule but the handshake.
+
+use std::io;
+use std::time::Duration;
+
+use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
+use libp2p::core::muxing::StreamMuxerBox;
+use libp2p::core::transport::Boxed;
+use libp2p::core::upgrade::OutboundConnectionUpgrade as _;
+use libp2p::identity::Keypair;
+use libp2p::{Multiaddr, PeerId, Stream, StreamProtocol, Swarm, Transport as _, swarm, tcp, tls, yamux};
+use serde::Deserialize;
+
+/// How long it tries to open a stream.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What it reads out of a ticket.
+#[derive(Debug, Clone)]
+struct Ticket {
+    run: [u8; 32],
+    secret: [u8; 32],
+    peer: PeerId,
+    addresses: Vec<Multiaddr>,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    peer: Vec<u8>,
+    addresses: Vec<Vec<u8>>,
+}
+
+impl Ticket {
+    fn read(text: &str) -> Self {
+        let encoded = text.trim().strip_prefix("starling2").expect("a ticket");
+        let bytes = bs58::decode(encoded).into_vec().expect("base58");
+        let (mut rest, _) = bytes.split_last_chunk::<4>().expect("a check");
+        let (mut run, mut secret, mut listed) = ([0; 32], [0; 32], None);
+        while let Some((tag, length, after)) = rest.split_first().and_then(|(tag, rest)| {
+            let (length, after) = rest.split_first_chunk()?;
+            Some((*tag, usize::from(u16::from_le_bytes(*length)), after))
+        }) {
+            let (content, after) = after.split_at(length);
+            rest = after;
+            match tag {
+                1 => run.copy_from_slice(content),
+                2 => secret.copy_from_slice(content),
+                3 if listed.is_none() => listed = postcard::from_bytes::<Listed>(content).ok(),
+                _ => {}
+            }
+        }
+        let Listed { peer, addresses } = listed.expect("a peer");
+        let addresses = addresses.into_iter().map(|bytes| Multiaddr::try_from(bytes).expect("an address"));
+        Self { run, secret, peer: PeerId::from_bytes(&peer).expect("an id"), addresses: addresses.collect() }
+    }
+}
+
+/// One that is connected, and in no view.
+pub struct TicketHolder {
+    control: libp2p_stream::Control,
+    run: String,
+    peer: PeerId,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl std::fmt::Debug for TicketHolder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TicketHolder").field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+impl TicketHolder {
+    /// A fresh one, admitted by the first peer that the ticket names.
+    pub async fn admitted(ticket: &str) -> Self {
+        let ticket = Ticket::read(ticket);
+        let version = version(&ticket).await;
+        let key = Keypair::generate_ed25519();
+        let (me, transport) = (key.public().to_peer_id(), transport(&key, ticket.secret, version));
+        let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(Duration::MAX);
+        let behaviour = libp2p_stream::Behaviour::new();
+        let control = behaviour.new_control();
+        let mut swarm = Swarm::new(transport, behaviour, me, config);
+        let options = swarm::dial_opts::DialOpts::peer_id(ticket.peer).addresses(ticket.addresses.clone());
+        swarm.dial(options.build()).expect("dialed");
+        while !swarm.is_connected(&ticket.peer) {
+            let event = swarm.select_next_some().await;
+            assert!(!matches!(event, swarm::SwarmEvent::OutgoingConnectionError { .. }), "{event:?}");
+        }
+        let task = tokio::spawn(async move {
+            loop {
+                swarm.select_next_some().await;
+            }
+        });
+        let run = ticket.run.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { control, run, peer: ticket.peer, task }
+    }
+
+    /// Opens a stream of this kind, `control` say.
+    pub async fn open(&mut self, kind: &str) -> Stream {
+        let protocol = StreamProtocol::try_from_owned(format!("/starling/{}/{kind}/1", self.run)).expect("a name");
+        let opened = async {
+            loop {
+                if let Ok(mut stream) = self.control.open_stream(self.peer, protocol.clone()).await
+                    && stream.read_exact(&mut [0]).await.is_ok()
+                {
+                    return stream;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, opened).await.expect("a stream")
+    }
+}
+
+impl Drop for TicketHolder {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The wire version that a peer speaks: whoever speaks another one is told.
+async fn version(ticket: &Ticket) -> u32 {
+    let (told, mut versions) = tokio::sync::mpsc::channel(1);
+    let tls = tls::Config::new(&Keypair::generate_ed25519()).expect("a certificate");
+    let mut asking = tcp::tokio::Transport::new(tcp::Config::default()).and_then(move |stream, _| async move {
+        let (_, mut stream) = tls.upgrade_outbound(stream, "").await.map_err(io::Error::other)?;
+        let hello = [&b"starling"[..], &0u32.to_be_bytes(), &[0; 32]].concat();
+        stream.write_all(&hello).await?;
+        stream.flush().await?;
+        let mut challenge = [0; 12];
+        stream.read_exact(&mut challenge).await?;
+        let version = challenge.last_chunk().copied().unwrap_or_default();
+        let _ = told.send(u32::from_be_bytes(version)).await;
+        io::Result::Ok(())
+    });
+    for address in &ticket.addresses {
+        let options = libp2p::core::transport::DialOpts {
+            role: libp2p::core::Endpoint::Dialer,
+            port_use: libp2p::core::transport::PortUse::New,
+        };
+        let Ok(dial) = asking.dial(address.clone(), options) else { continue };
+        if dial.await.is_ok() {
+            break;
+        }
+    }
+    versions.recv().await.expect("somebody answers")
+}
+
+fn transport(key: &Keypair, secret: [u8; 32], version: u32) -> Boxed<(PeerId, StreamMuxerBox)> {
+    let (me, tls) = (key.public().to_peer_id(), tls::Config::new(key).expect("a certificate"));
+    let connected = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true));
+    let admitted = connected.and_then(move |stream, _| async move {
+        let (peer, mut stream) = tls.upgrade_outbound(stream, "").await.map_err(io::Error::other)?;
+        let ours = [7; 32];
+        stream.write_all(&[&b"starling"[..], &version.to_be_bytes(), &ours].concat()).await?;
+        stream.flush().await?;
+        let mut challenge = [0; 44];
+        stream.read_exact(&mut challenge).await?;
+        let mut mac = blake3::Hasher::new_keyed(&secret);
+        let parts = [&b"admission"[..], b"dialer", &ours, &challenge[12..], &me.to_bytes(), &peer.to_bytes()];
+        for part in parts {
+            mac.update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+        stream.write_all(mac.finalize().as_bytes()).await?;
+        stream.flush().await?;
+        stream.read_exact(&mut [0; 33]).await?;
+        let muxer = yamux::Config::default().upgrade_outbound(stream, "").await?;
+        io::Result::Ok((peer, StreamMuxerBox::new(muxer)))
+    });
+    admitted.boxed()
+}
