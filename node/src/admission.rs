@@ -18,7 +18,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -130,7 +130,7 @@ impl Admission {
     /// Takes a place for a connection that comes in. One that we dial needs none.
     pub(crate) fn place(&self, point: &ConnectedPoint) -> Result<Option<Place>, AdmissionError> {
         let ConnectedPoint::Listener { send_back_addr, .. } = point else { return Ok(None) };
-        let ip = ip_of(send_back_addr).unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+        let ip = ip_of(send_back_addr).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         self.pending.enter(ip).map(Some).ok_or(AdmissionError::Crowded)
     }
 

@@ -40,6 +40,8 @@ const TOLD_BURST: u64 = 16;
 const LISTEN_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait for a listener's next address.
 const LISTEN_PAUSE: Duration = Duration::from_millis(50);
+/// Of those, peers that nobody but they themselves told of.
+const MAX_UNPROVEN: usize = 256;
 /// Peers whose addresses are kept.
 const MAX_CONTACTS: usize = 2048;
 
@@ -75,6 +77,8 @@ pub(crate) struct Network {
     pending: Pending,
     /// Who is a member.
     pub(crate) members: Arc<MemberList>,
+    /// Those of them that nobody but they themselves told of, and that were never connected.
+    unproven: BTreeSet<PeerId>,
     /// Of the newest announcement that they made.
     counters: BTreeMap<PeerId, u64>,
     /// Of our own newest one.
@@ -130,6 +134,7 @@ impl Network {
             turned,
             pending,
             members,
+            unproven: BTreeSet::new(),
             counters: BTreeMap::new(),
             counter: 0,
             dialing: BTreeMap::new(),
@@ -186,6 +191,7 @@ impl Network {
         }
         let parsed = contact.addresses.iter().filter_map(|address| address.parse().ok());
         let addresses: Vec<Multiaddr> = parsed.take(MAX_ADDRESSES).collect();
+        self.unproven.remove(&peer);
         if self.make_room(peer) {
             self.swarm.behaviour_mut().pending.contacts.insert(peer, addresses);
         }
@@ -201,23 +207,32 @@ impl Network {
         gone.inspect(|gone| self.forget(*gone)).is_some()
     }
 
-    /// What a peer announces of itself, by whatever way it came; `None` if it is no news. It counts if its author is there or
-    /// known, and if it is newer than the last one: anybody can pass on what somebody once said.
+    /// What a peer announces of itself, by whatever way it came; `None` if it is no news. It counts if it is newer than the last
+    /// one: anybody can pass on what somebody once said. Of an author that is neither there nor known it only says where to dial
+    /// it, and such ones push out nobody but each other: anybody can make them up.
     pub(crate) fn hear(&mut self, author: starling_topology::PeerId, bytes: &[u8]) -> Option<Contact> {
         let (announcement, rest) = postcard::take_from_bytes::<Announcement>(bytes).ok()?;
         let Announcement { contact, counter } = announcement;
         let peer = to_libp2p(author);
         let is_its_own = rest.is_empty() && contact.peer == author && contact.is_bounded();
-        let is_known = self.swarm.is_connected(&peer) || self.contacts().contains_key(&peer);
+        let is_proven =
+            self.swarm.is_connected(&peer) || self.contacts().contains_key(&peer) && !self.unproven.contains(&peer);
         let is_new = self.counters.get(&peer).is_none_or(|newest| counter > *newest);
-        if !is_its_own || !is_known || !is_new {
+        if !is_its_own || !is_new {
             return None;
         }
+        if !is_proven && self.unproven.len() >= MAX_UNPROVEN && !self.unproven.contains(&peer) {
+            let other = self.unproven.range(peer..).chain(&self.unproven).next().copied();
+            other.inspect(|other| self.forget(*other));
+        }
         self.learn(&contact);
+        if !is_proven {
+            self.unproven.insert(peer);
+        }
         if self.contacts().contains_key(&peer) {
             self.counters.insert(peer, counter);
         }
-        Some(contact)
+        Some(contact).filter(|_| is_proven)
     }
 
     /// These are the members: places are kept for them to come back to, wherever they are known to be.
@@ -231,6 +246,7 @@ impl Network {
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.swarm.behaviour_mut().pending.contacts.remove(&peer);
         self.counters.remove(&peer);
+        self.unproven.remove(&peer);
         self.untried.remove(&peer);
         self.named.remove(&peer);
     }
@@ -359,6 +375,7 @@ impl Network {
             }
             SwarmEvent::ConnectionEstablished { peer_id, .. } => {
                 self.dialing.remove(&peer_id);
+                self.unproven.remove(&peer_id);
                 Some(event)
             }
             SwarmEvent::OutgoingConnectionError { peer_id: Some(peer), error, .. } => {
@@ -470,7 +487,7 @@ mod tests {
         let network = Network::new(&identity, Secret::new(None), &settings, part, Duration::from_secs(10));
         let mut network = network.expect("a network");
         let [peer, other] = [(); 2].map(|()| from_libp2p(&Identity::generate().peer_id()).expect("an Ed25519 key"));
-        assert_eq!(network.hear(peer, &announced(peer, 1, 5)), None, "nobody knows it");
+        assert_eq!(network.hear(peer, &announced(peer, 1, 3)), None, "nobody knows it");
         network.learn(&Contact { peer, addresses: Vec::new() });
         let heard =
             |network: &mut Network, port, counter| network.hear(peer, &announced(peer, port, counter)).is_some();
@@ -497,5 +514,11 @@ mod tests {
         }
         assert_eq!(network.contacts().len(), MAX_CONTACTS);
         assert!(network.contacts().contains_key(&to_libp2p(member)));
+        let known = network.contacts().keys().filter(|known| !network.unproven.contains(known)).count();
+        for made_up in (0..2 * MAX_UNPROVEN).map(|_| fresh()) {
+            assert_eq!(network.hear(made_up, &announced(made_up, 1, 1)), None);
+        }
+        assert!(network.unproven.len() <= MAX_UNPROVEN && network.contacts().contains_key(&to_libp2p(member)));
+        assert!(known + network.unproven.len() >= network.contacts().len(), "they are all there is besides");
     }
 }
