@@ -203,7 +203,8 @@ impl Network {
             return true;
         }
         let is_member = |known: &PeerId| from_libp2p(known).is_some_and(|known| self.members.has(&known));
-        let gone = self.contacts().keys().find(|known| !self.swarm.is_connected(known) && !is_member(known)).copied();
+        let is_gone = |known: &&PeerId| !self.swarm.is_connected(known) && !is_member(known);
+        let gone = self.unproven.first().or_else(|| self.contacts().keys().find(is_gone)).copied();
         gone.inspect(|gone| self.forget(*gone)).is_some()
     }
 
@@ -221,16 +222,22 @@ impl Network {
         if !is_its_own || !is_new {
             return None;
         }
-        if !is_proven && self.unproven.len() >= MAX_UNPROVEN && !self.unproven.contains(&peer) {
-            let other = self.unproven.range(peer..).chain(&self.unproven).next().copied();
-            other.inspect(|other| self.forget(*other));
+        if !is_proven
+            && self.unproven.len() >= MAX_UNPROVEN
+            && !self.unproven.contains(&peer)
+            && let Some(other) = self.unproven.range(peer..).chain(&self.unproven).next().copied()
+        {
+            self.forget(other);
+        }
+        if !is_proven && self.unproven.is_empty() && self.contacts().len() >= MAX_CONTACTS {
+            return None;
         }
         self.learn(&contact);
-        if !is_proven {
-            self.unproven.insert(peer);
-        }
         if self.contacts().contains_key(&peer) {
             self.counters.insert(peer, counter);
+            if !is_proven {
+                self.unproven.insert(peer);
+            }
         }
         Some(contact).filter(|_| is_proven)
     }
