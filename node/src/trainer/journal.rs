@@ -130,8 +130,18 @@ mod tests {
         let digest = Digest([3; 32]);
         for step in 1..=3 {
             let contributions = vec![(PeerId([1; 32]), vec![0..8])];
-            let report =
-                StepReport { step, loss: 0.5, samples: 8, epoch: 0, contributions, returned: 0, speeds: vec![1] };
+            let report = StepReport {
+                step,
+                loss: 0.5,
+                samples: 8,
+                epoch: 0,
+                contributions,
+                returned: 0,
+                speeds: vec![1],
+                skipped: None,
+                given_up: Vec::new(),
+                dropped: Vec::new(),
+            };
             journal.note(&report, view, (step == 2).then_some(digest));
         }
         let lines = || -> Vec<String> {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use starling_topology::{CatchUp, Lineage, PeerId, Resumption};
+use starling_topology::{CatchUp, PeerId, Resumption};
 
 use super::Broken;
 use crate::disk::Name;
@@ -71,7 +71,7 @@ impl OwnBranch {
 mod tests {
     use super::*;
     use starling_topology::ledger::Ledger;
-    use starling_topology::{RunId, View};
+    use starling_topology::{Lineage, RunId, View};
 
     const ME: PeerId = PeerId([1; 32]);
 

@@ -1,6 +1,6 @@
 //! Segments arrive as they were sent, over real sockets; bytes that are no records are errors.
 
-use starling_collective::{Codec, OperationKey, Phase, SegmentId, kernel};
+use starling_collective::{Bound, Codec, OperationKey, Phase, SegmentId, kernel};
 use starling_topology::Rank;
 use tokio::io::AsyncWriteExt;
 
@@ -59,7 +59,7 @@ async fn segments_go_around_two_links_unchanged() {
             let header = SegmentHeader::from_bytes(head).expect("a header");
             if payload.len() % 3 == 0 {
                 let mut values = vec![0.0; payload.len() / 4];
-                kernel::store(&mut values, payload).expect("finite");
+                kernel::store(&mut values, payload, Bound::FINITE).expect("finite");
                 relay_out.flush().await.expect("sent");
                 load(&mut relay_out, &header, &values);
             } else {
