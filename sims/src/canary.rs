@@ -40,8 +40,6 @@ pub enum Sabotage {
     PrefersStable,
     /// Deletes older checkpoints before it has read the new one back.
     DeletesLastCheckpoint,
-    /// Deletes what was stable, of a lower step than the state that it has loaded since, although that may not come from it.
-    TidiesByStep,
     /// Takes the samples of those who are lost for done.
     DropsReturned,
     /// Starts again without what it promised and accepted.
@@ -92,7 +90,6 @@ pub const PLANTS: &[Plant] = &[
     plant(Sabotage::PrefersStable, Scenario::Outage, &["stable_survives"]),
     plant(Sabotage::MistakesLineage, Scenario::Crash, &["bitwise_agreement"]),
     plant(Sabotage::DeletesLastCheckpoint, Scenario::Disk, &["last_checkpoint"]),
-    plant(Sabotage::TidiesByStep, Scenario::Outage, &["last_checkpoint"]),
     plant(Sabotage::DropsReturned, Scenario::Crash, &["every_sample_once"]),
     plant(Sabotage::ForgetsPromise, Scenario::Churn, &["one_decision", "nothing_undone", "no_split_brain"]),
     plant(Sabotage::VotesUnstored, Scenario::Disk, &["one_decision"]),

@@ -43,7 +43,7 @@ pub fn save(
         let older: Vec<Name> = disk.checkpoints().keys().copied().filter(|other| *other != name).collect();
         older.into_iter().for_each(|other| disk.delete_checkpoint(other));
     } else {
-        tidy(disk, &root, name, sabotage);
+        tidy(disk, &root, name);
     }
     Ok(Some(manifest))
 }
@@ -53,7 +53,7 @@ fn held((step, lineage): Name, saved: &Saved) -> Held {
     Held { step, lineage, stable: saved.stable() }
 }
 
-fn tidy(disk: &mut Disk, root: &Root, saved: Name, sabotage: Option<Sabotage>) {
+fn tidy(disk: &mut Disk, root: &Root, saved: Name) {
     let names: Vec<Name> = disk.checkpoints().keys().copied().collect();
     let all: Vec<Held> = disk.checkpoints().iter().map(|(name, saved)| held(*name, saved)).collect();
     let left: BTreeSet<usize> = (0..all.len()).filter(|at| !root.admits(all[*at].step, all[*at].lineage)).collect();
@@ -62,11 +62,7 @@ fn tidy(disk: &mut Disk, root: &Root, saved: Name, sabotage: Option<Sabotage>) {
     disk.keep(kept.iter().map(|at| names[*at]).collect());
     let Some(saved) = names.iter().position(|name| *name == saved) else { return };
     let folder = Folder { all: &all, saved, left: &left, kept: &kept, root: Some(root), keep: KEPT };
-    let mut gone = folder.surplus(|at| disk.checkpoints().get(&names[at]).is_some_and(Saved::is_good));
-    if sabotage == Some(Sabotage::TidiesByStep) {
-        let has_stable = (0..all.len()).any(|at| !left.contains(&at) && all[at].stable.is_some());
-        gone.extend(left.iter().filter(|at| has_stable && !kept.contains(at)));
-    }
+    let gone = folder.surplus(|at| disk.checkpoints().get(&names[at]).is_some_and(Saved::is_good));
     gone.into_iter().for_each(|at| disk.delete_checkpoint(names[at]));
 }
 
@@ -76,8 +72,9 @@ pub fn leave_from_earlier_attempt(disk: &mut Disk, initial: &Ledger, steps: u64)
     let lineage = Lineage { branch: u64::MAX, generation: Generation(7), ..Lineage::NONE };
     for step in [steps / 2, steps].into_iter().filter(|step| *step > 0) {
         let state = State { step, lineage, digest: Digest([0xee; 32]), ..State::initial(initial.clone()) };
-        let signers = BTreeSet::from([PeerId([0xee; 32])]);
-        let _ = disk.write_checkpoint((step, lineage), Saved::new(state.encode()).signed_by(signers, Forked(false)));
+        let (file, signers) = (Saved::new(state.encode()), BTreeSet::from([PeerId([0xee; 32])]));
+        let file = if step == steps { file.signed_by(signers, Forked(false)) } else { file };
+        let _ = disk.write_checkpoint((step, lineage), file);
     }
 }
 

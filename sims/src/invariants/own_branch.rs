@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use starling_topology::{CatchUp, PeerId, Resumption};
+use starling_topology::{CatchUp, Lineage, PeerId, Resumption};
 
 use super::Broken;
-use crate::disk::Name;
 use crate::state::State;
 
 const NAME: &str = "own_branch";
+
+/// A state, by its step and its lineage.
+type Name = (u64, Lineage);
 
 /// Remembers which state followed from which, and where each member stood when it entered its last view.
 #[derive(Debug, Default)]
@@ -39,12 +41,6 @@ impl OwnBranch {
         }
     }
 
-    /// Whether the state `later` came from `earlier`, or is it.
-    pub fn follows(&self, later: Name, earlier: Name) -> bool {
-        let mut way = std::iter::successors(Some(later), |name| Some(self.before.get(name)?.0));
-        way.any(|name| name == earlier)
-    }
-
     /// `peer` starts from `state`, which it had saved.
     ///
     /// # Errors
@@ -71,7 +67,7 @@ impl OwnBranch {
 mod tests {
     use super::*;
     use starling_topology::ledger::Ledger;
-    use starling_topology::{Lineage, RunId, View};
+    use starling_topology::{RunId, View};
 
     const ME: PeerId = PeerId([1; 32]);
 

@@ -221,16 +221,13 @@ impl World {
         let rotten = self.plan.rots && self.rng.one_in(6);
         self.damaged |= rotten;
         let host = &mut self.hosts[seat];
-        let (before, stable) = (LastCheckpoint::good(&host.disk), LastCheckpoint::stable(&host.disk));
+        let before = LastCheckpoint::good(&host.disk);
         let saved = checkpoints::save(&mut host.disk, host.root, state, rotten, self.sabotage);
         let full = saved.is_err();
         if host.disk.holds(state.step, state.digest) {
             self.invariants.stable_survives.saved(host.name(), state);
         }
         let held = self.invariants.last_checkpoint.tidied(host.name(), before, &host.disk);
-        let follows = |later, earlier| self.invariants.own_branch.follows(later, earlier);
-        let keeps = (stable.as_slice(), &host.disk, &host.root);
-        let kept = self.invariants.last_checkpoint.keeps_stable(host.name(), keeps, follows);
         let step = state.step;
         if step == self.workload.steps {
             self.hosts[seat].has_last = true;
@@ -238,7 +235,6 @@ impl World {
         }
         self.tell(|_| format!("{seat} {} a checkpoint of step {step}", if full { "has no room for" } else { "saves" }));
         self.breaks(held);
-        self.breaks(kept);
         saved.ok().flatten()
     }
 
