@@ -21,13 +21,18 @@ pub(super) fn audit(context: &Context, flags: &AuditFlags) -> Result<u8, Command
                 "samples": report.samples,
                 "samples_lost": report.samples_lost,
                 "samples_repeated": report.samples_repeated,
+                "samples_dropped": report.samples_dropped,
                 "peers": report.peers,
             })
         },
         || {
+            let dropped = match report.samples_dropped {
+                0 => String::new(),
+                count => format!("; {} left out, as all agreed", format::thousands(count)),
+            };
             format!(
                 "steps {} to {last_step}: {} contributed {} samples, {} whole epochs\n\
-                 no sample was lost, none was repeated\n",
+                 no sample was lost, none was repeated{dropped}\n",
                 report.first_step,
                 format::peers(usize::try_from(report.peers).unwrap_or(usize::MAX)),
                 format::thousands(report.samples),

@@ -56,6 +56,7 @@ impl Journal {
             view: view.view,
             epoch: report.epoch,
             contributions: report.contributions.clone(),
+            dropped: report.dropped.clone(),
             digest,
             is_last: false,
         });

@@ -81,6 +81,8 @@ pub struct AuditRecord {
     pub epoch: u64,
     /// Who contributed which positions of the epoch's order, both ascending.
     pub contributions: Vec<(PeerId, Vec<Range<u32>>)>,
+    /// Positions of the epoch that all agreed to leave out: their share was given up twice.
+    pub dropped: Vec<Range<u32>>,
     /// The digest of the state after the step, if it was computed.
     pub digest: Option<Digest>,
     /// Whether the writer left after it, and does not know whether the others went on from it.

@@ -30,6 +30,9 @@ pub struct AuditReport {
     pub samples_lost: u64,
     /// How many contributions were of samples contributed before in the same epoch.
     pub samples_repeated: u64,
+    /// How many samples were left out of their epoch, as all agreed: whoever computed them came to numbers that no contribution
+    /// may have.
+    pub samples_dropped: u64,
     /// How many peers contributed.
     pub peers: u64,
 }
@@ -134,6 +137,8 @@ fn agree(one: &Entry, other: &Entry) -> Result<(), AuditError> {
         "the epoch"
     } else if a.contributions != b.contributions {
         "the contributions"
+    } else if a.dropped != b.dropped {
+        "what was left out"
     } else if a.digest.zip(b.digest).is_some_and(|(a, b)| a != b) {
         "the digest"
     } else {
@@ -277,6 +282,7 @@ impl Books {
             samples: 0,
             samples_lost: 0,
             samples_repeated: 0,
+            samples_dropped: 0,
             peers: 0,
         };
         Self {
@@ -318,7 +324,7 @@ impl Books {
             self.turn(path, *line);
         }
         let mut batch = 0;
-        for range in record.contributions.iter().flat_map(|(_, ranges)| ranges) {
+        for range in record.contributions.iter().flat_map(|(_, ranges)| ranges).chain(&record.dropped) {
             if range.start >= range.end || range.end > self.header.samples {
                 let (start, end) = (range.start, range.end);
                 return Err(malformed(path, *line, format!("[{start},{end}] is not a range of samples")));
@@ -333,6 +339,10 @@ impl Books {
             self.peers.insert(*peer);
             ranges.iter().for_each(|range| self.visit(range.clone(), &entry));
         }
+        let contributed = self.report.samples;
+        record.dropped.iter().for_each(|range| self.visit(range.clone(), &entry));
+        self.report.samples_dropped += self.report.samples - contributed;
+        self.report.samples = contributed;
         Ok(())
     }
 

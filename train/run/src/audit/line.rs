@@ -42,6 +42,8 @@ struct JsonRecord {
     view: String,
     epoch: u64,
     contributions: Vec<(String, Vec<(u32, u32)>)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    dropped: Vec<(u32, u32)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -82,6 +84,7 @@ pub(super) fn encode_record(record: &AuditRecord) -> Vec<u8> {
         view: record.view.to_string(),
         epoch: record.epoch,
         contributions: contributions.collect(),
+        dropped: record.dropped.iter().map(|range| (range.start, range.end)).collect(),
         digest: record.digest.map(|digest| digest.to_string()),
         last: record.is_last,
     })
@@ -141,6 +144,7 @@ pub(super) fn decode_record(line: &[u8]) -> Result<AuditRecord, String> {
         view: ViewId(digest(&json.view)?),
         epoch: json.epoch,
         contributions,
+        dropped: json.dropped.into_iter().map(|(start, end)| start..end).collect(),
         digest: json.digest.map(|text| digest(&text)).transpose()?.map(starling_topology::Digest),
         is_last: json.last,
     })

@@ -1,7 +1,8 @@
 use std::fs;
 
 use proptest::prelude::*;
-use starling_topology::Ledger;
+use starling_topology::ledger::GAVE_UP;
+use starling_topology::{Committed, Ledger};
 use tempfile::TempDir;
 
 use super::*;
@@ -42,6 +43,7 @@ fn records(steps: u64) -> Vec<AuditRecord> {
             epoch: committed.epoch,
             contributions: committed.contributions,
             digest: step.is_multiple_of(5).then_some(Digest([step as u8; 32])),
+            dropped: Vec::new(),
             is_last: false,
         }
     };
@@ -89,8 +91,16 @@ fn a_clean_run_is_proven_from_one_file_or_several() {
         .map(|r| r.len() as u64)
         .sum();
     let epochs = records.last().expect("thirty").epoch;
-    let expected =
-        AuditReport { first_step: 1, steps: 30, epochs, samples, samples_lost: 0, samples_repeated: 0, peers: 3 };
+    let expected = AuditReport {
+        first_step: 1,
+        steps: 30,
+        epochs,
+        samples,
+        samples_lost: 0,
+        samples_repeated: 0,
+        samples_dropped: 0,
+        peers: 3,
+    };
     assert!(expected.epochs >= 3 && expected.samples > 150);
     assert_eq!(report, expected);
     // In pieces that overlap, in any order, one without a record, one with digests left out, one with other views.
@@ -108,6 +118,28 @@ fn a_clean_run_is_proven_from_one_file_or_several() {
     let late = check(&[folder.write("late", &records[9..])]).expect("clean");
     assert_eq!(records[9].epoch, 1);
     assert_eq!((late.first_step, late.steps, late.epochs), (10, 21, epochs - 2));
+}
+
+#[test]
+fn what_all_agreed_to_leave_out_is_not_lost() {
+    let folder = Folder::new();
+    let (mut ledger, members) = (Ledger::new(3, SAMPLES, BATCH), [peer(1), peer(2), peer(3)]);
+    ledger.assign(&members);
+    let record = |step: u64| {
+        // Whoever computes them.
+        let speed = if step % 5 < 2 { GAVE_UP } else { 5 };
+        let Committed { epoch, contributions, dropped, .. } = ledger.commit(step, &members, &[speed; 3]);
+        AuditRecord { step, epoch, contributions, dropped, ..records(1).remove(0) }
+    };
+    let records: Vec<AuditRecord> = (1..=40).map(record).collect();
+    let file = folder.write("whole", &records);
+    let report = check(&[file]).expect("clean");
+    let dropped: u64 = records.iter().flat_map(|record| &record.dropped).map(|range| range.len() as u64).sum();
+    assert!(dropped > 0 && report.epochs > 0);
+    assert_eq!((report.samples_dropped, report.samples_lost, report.samples_repeated), (dropped, 0, 0));
+    let mut silent = records;
+    silent.iter_mut().for_each(|record| record.dropped.clear());
+    assert!(check(&[folder.write("silent", &silent)]).is_err(), "who does not say so has lost them");
 }
 
 #[test]

@@ -126,6 +126,7 @@ impl Model {
                 epoch: committed.epoch,
                 contributions: committed.contributions.clone(),
                 digest: Some(held.digest),
+                dropped: Vec::new(),
                 is_last: false,
             });
             if held.step.is_multiple_of(CHECKPOINT_EVERY) {
