@@ -18,6 +18,8 @@ pub enum Flaw {
     NeverTakesOver,
     /// All go on from the oldest state that one of them holds.
     TakesOldest,
+    /// Those who came back go on at once from less than their view began with.
+    GoesBack,
     /// Members are let in with the state before the first step.
     NeverSyncs,
     /// Held steps let one more through.

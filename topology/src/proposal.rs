@@ -97,6 +97,16 @@ pub enum Reason {
     StoodStill,
 }
 
+impl Reason {
+    /// Whom it is about, if it is about one peer.
+    pub fn peer(&self) -> Option<PeerId> {
+        match self {
+            Self::Lost { peer, .. } | Self::Joined(peer) | Self::Left(peer) | Self::Restarted(peer) => Some(*peer),
+            Self::Severed(..) | Self::Forked | Self::Recovered | Self::Replanned | Self::StoodStill => None,
+        }
+    }
+}
+
 /// The next view and how its members go on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {

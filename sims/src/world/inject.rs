@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use starling_topology::{Config, Contact, Membership, PeerId, Progress, Root, Time};
+use starling_topology::{Config, Contact, Flaw, Membership, PeerId, Progress, Root, Time};
 
 use super::{Happening, RUN, World};
 use crate::canary::Sabotage;
@@ -191,8 +191,11 @@ impl World {
                 (machine, Some(State::initial(initial)))
             }
         };
-        if let Some(Sabotage::Machine(flaw)) = self.sabotage {
-            machine.plant(flaw);
+        match self.sabotage {
+            Some(Sabotage::Machine(flaw)) => machine.plant(flaw),
+            // Else the others would wait for who holds what their view began with.
+            Some(Sabotage::ClaimsInitialState) => machine.plant(Flaw::GoesBack),
+            _ => {}
         }
         let at = state.as_ref().map(|state| state.step);
         self.last_state_lost |= self.hosts[seat].has_last && at < Some(self.workload.steps);

@@ -13,7 +13,7 @@ use crate::flaw::Flaw;
 use crate::id::{PeerId, ViewId};
 use crate::interface::{Event, Hold, Timer};
 use crate::message::{Body, Evidence};
-use crate::proposal::{Ballot, MAX_JOINERS, Proposal};
+use crate::proposal::{Ballot, MAX_JOINERS, Proposal, Reason};
 use crate::time::Time;
 
 impl Membership {
@@ -272,14 +272,33 @@ impl Membership {
             && (complete || self.is_paused_for(now, seat, self.config.fork_after))
     }
 
-    /// Whether what our view goes on from is still to be waited for, although there is an older state. Among those who came back
-    /// from records it is on another's disk, and to go back behind it undoes what was committed: they wait as a fork would.
+    /// Whether what our view goes on from is still to be waited for, although there is an older state. Where all came back from
+    /// records, what a quorum of the view before had signed is on one of its disks: without a quorum of that view too they wait
+    /// as long as a fork would.
     fn is_behind(&self, now: Time, seat: &Seat, decree: &Decree) -> bool {
         let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
         let all_came_back = decree.promises.values().all(|promised| promised.recovering);
-        let limit = if all_came_back { self.config.fork_after } else { Some(self.config.max_stall) };
-        let waited = self.is_paused_for(now, seat, limit);
+        let waited = match all_came_back {
+            true => self.are_parents_here(seat, decree) || self.is_paused_for(now, seat, self.config.fork_after),
+            false => self.is_paused_for(now, seat, Some(self.config.max_stall)),
+        };
         !stateless && !waited && !seat.is_reached(decree) && !self.have_all_told(seat, decree)
+    }
+
+    /// Whether most members of the view before have told what they hold: those that stayed, and those that ask to be let in.
+    fn are_parents_here(&self, seat: &Seat, decree: &Decree) -> bool {
+        let Some(origin) = &seat.origin else { return true };
+        if self.is_flawed(Flaw::GoesBack) {
+            return true;
+        }
+        let joined = |peer: &PeerId| origin.joiners.iter().any(|joiner| joiner.contact.peer == *peer);
+        let stayed = decree.promises.keys().filter(|peer| !joined(peer)).count();
+        let is_back = |reason: &&Reason| {
+            let gone = matches!(reason, Reason::Lost { .. } | Reason::Restarted(_) | Reason::Left(_));
+            gone && reason.peer().is_some_and(|peer| self.joiners.contains_key(&peer))
+        };
+        let back = origin.reasons.iter().filter(is_back).count();
+        2 * (stayed + back) > origin.of as usize
     }
 
     /// Whether each member has told what it holds: whoever asks to be let in does too, and may have no vote here any more.
