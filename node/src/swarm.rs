@@ -296,7 +296,7 @@ impl Swarm {
     pub fn all_reduce_shared_tagged(&mut self, tag: u64, values: &Arc<Vec<f32>>) -> Result<Reduced, SwarmError> {
         let tag = Tag::new(tag);
         self.check_length(values.len())?;
-        self.check_numbers(values)?;
+        error::check_numbers(values, self.manifest.bound)?;
         let (record, is_finite) = self.reduce(|swarm, active| {
             let residual = swarm.feedback.as_ref().map(|feedback| feedback.residual().clone());
             let slots = Averager::slots(&active.members, swarm.me, tag);
@@ -310,16 +310,6 @@ impl Swarm {
 
     fn check_length(&self, ours: usize) -> Result<(), SwarmError> {
         if ours == self.elements { Ok(()) } else { Err(SwarmError::OtherLength { ours, theirs: self.elements as u64 }) }
-    }
-
-    fn check_numbers(&self, values: &[f32]) -> Result<(), SwarmError> {
-        let most = self.manifest.bound;
-        if kernel::magnitude(values) <= most {
-            return Ok(());
-        }
-        let is_none = |value: &f32| value.is_nan() || value.abs() > most;
-        let at = values.iter().position(is_none).unwrap_or_default();
-        Err(SwarmError::TooLarge { at, value: values[at], most })
     }
 
     /// Takes the next step, up to its result, which is to be [concluded](Self::conclude), and whether that is known to be finite.
@@ -407,7 +397,7 @@ impl Swarm {
             self.exchange.recycle(buffer);
             // The next call brings another buffer to this step.
             self.at = Cursor::after(self.at.step);
-            return self.check_numbers(values);
+            return error::check_numbers(values, self.manifest.bound);
         }
         if residual.is_some() {
             clip(copy, self.manifest.most());

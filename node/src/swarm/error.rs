@@ -1,5 +1,6 @@
 //! Why a swarm can't do what it was asked.
 
+use starling_collective::kernel;
 use starling_run::Tag;
 use thiserror::Error;
 
@@ -60,4 +61,14 @@ pub enum SwarmError {
     /// The node had come to an end before.
     #[error("this swarm is at its end; join again")]
     Over,
+}
+
+/// Checks that all numbers are finite, and none is larger than `most`.
+pub(super) fn check_numbers(values: &[f32], most: f32) -> Result<(), SwarmError> {
+    if kernel::magnitude(values) <= most {
+        return Ok(());
+    }
+    let is_none = |value: &f32| value.is_nan() || value.abs() > most;
+    let at = values.iter().position(is_none).unwrap_or_default();
+    Err(SwarmError::TooLarge { at, value: values[at], most })
 }

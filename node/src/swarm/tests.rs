@@ -146,8 +146,10 @@ fn what_can_not_be_reduced_is_refused_and_stays_as_it_is() {
     let mut values = vec![1.0; ELEMENTS];
     values[17] = f32::NAN;
     let error = swarm.all_reduce(&mut values).expect_err("refused").to_string();
-    assert_eq!(error, "number 17 of the buffer is NaN, not a finite number");
+    assert_eq!(error, "number 17 of the buffer is NaN; the run takes finite numbers up to 1e30");
     assert!(values[17].is_nan() && values[18] == 1.0);
+    let error = swarm.all_reduce(&mut vec![-f32::MAX; ELEMENTS]).expect_err("refused").to_string();
+    assert!(error.contains("number 0 of the buffer is -3402823"), "{error}");
     for (values, what) in [(values.clone(), "number 17 of the buffer is NaN"), (vec![], "this one has 0")] {
         let error = swarm.all_reduce_shared(&Arc::new(values)).expect_err("refused").to_string();
         assert!(error.contains(what), "{error}");
