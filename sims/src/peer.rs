@@ -409,13 +409,6 @@ impl Peer {
         self.interrupt();
     }
 
-    fn tell_held(&mut self, now: Time, mut progress: Progress) {
-        if self.sabotage == Some(Sabotage::HeldAhead) && progress.has_state {
-            progress.step += 1;
-        }
-        self.input(now, Input::Held(progress));
-    }
-
     /// Goes on in a view.
     fn resume(&mut self, now: Time, resumption: Resumption) {
         if !self.steps.is_held() {

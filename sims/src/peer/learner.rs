@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use starling_collective::Feedback;
 use starling_engine::{Cursor, Saving, Task, Turnout};
-use starling_topology::{Input, PeerId, Time, ViewId};
+use starling_topology::{Input, PeerId, Progress, Time, ViewId};
 
 use super::{Commit, Effect, Peer};
 use crate::canary::Sabotage;
@@ -49,6 +49,14 @@ impl Learner {
 }
 
 impl Peer {
+    /// Its steps are held.
+    pub(super) fn tell_held(&mut self, now: Time, mut progress: Progress) {
+        if self.sabotage == Some(Sabotage::HeldAhead) && progress.has_state {
+            progress.step += 1;
+        }
+        self.input(now, Input::Held(progress));
+    }
+
     /// A gradient is there.
     pub(super) fn take_gradient(&mut self, now: Time, computation: u64) {
         if self.learner.computing.take_if(|computing| *computing == computation).is_some() {
