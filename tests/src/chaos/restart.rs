@@ -73,7 +73,7 @@ impl Restart {
         }
         // Whoever holds the newest one, all can have it: it was loaded and its hashes are right.
         let (step, digest) = checkpoints.iter().max().context("somebody kept a disk")?.clone();
-        fleet.say(&format!("newest stable checkpoint is of step {step}; start {order:?}, {wiped} without its disk"));
+        fleet.say(&format!("newest checkpoint is of step {step}; start {order:?}, {wiped} without its disk"));
         fleet.go_back(step, &[wiped]);
         for slot in order.into_iter().filter(|slot| *slot != wiped) {
             if slot == 0 {
@@ -90,10 +90,7 @@ impl Restart {
         };
         fleet.wait("all members after the restart", LIMIT, |fleet| resumed(fleet).is_some())?;
         let from = resumed(&fleet).context("it was there just now")?;
-        verdict.promise(
-            from == step,
-            format!("the newest stable checkpoint is of step {step}; the run went on from {from}"),
-        );
+        verdict.promise(from == step, format!("the newest checkpoint is of step {step}; the run went on from {from}"));
         let before = fleet.digest_after(step).map(str::to_owned);
         verdict.promise(
             before.as_ref().is_none_or(|before| *before == digest),
@@ -109,8 +106,8 @@ impl Restart {
     }
 }
 
-/// The step and digest of the checkpoint that a place brings: its newest stable one; without any, its newest. Only those
-/// count whose hashes are right.
+/// The step and digest of the checkpoint that a place brings: its newest, and of equal steps the stable one. Only those count
+/// whose hashes are right.
 fn brought_checkpoint(fleet: &Fleet, slot: usize) -> Result<(u64, String)> {
     let dir = fleet.slots()[slot].dir.path();
     let output = starling(dir).args(["checkpoint", "verify", "--json", "--data-dir", "state"]).output()?;
@@ -120,8 +117,8 @@ fn brought_checkpoint(fleet: &Fleet, slot: usize) -> Result<(u64, String)> {
     let found = report["checkpoints"].as_array().into_iter().flatten();
     let ranked = found.filter_map(|one| {
         let (step, digest) = (one["step"].as_u64()?, one["digest"].as_str()?.to_owned());
-        Some((one["stable"].as_bool()?, step, digest))
+        Some((step, one["stable"].as_bool()?, digest))
     });
-    let (_, step, digest) = ranked.max().with_context(|| format!("{slot} has no checkpoint: {text}"))?;
+    let (step, _, digest) = ranked.max().with_context(|| format!("{slot} has no checkpoint: {text}"))?;
     Ok((step, digest))
 }
