@@ -22,7 +22,7 @@ use crate::{frame, streams};
 const MAX_WAITING: usize = 256;
 
 /// Of those who are no members: what all of them may be sending at a time, in bytes; a message that is so short does not count.
-const FOREIGN_ROOM: usize = 4 * MAX_ENVELOPE_BYTES;
+const FOREIGN_ROOM: usize = MAX_ENVELOPE_BYTES;
 const FREE_BYTES: usize = 4096;
 /// Messages that one of them may send on one stream, at once and per second, and how soon the next one is looked for.
 const FOREIGN_BURST: u64 = 256;
