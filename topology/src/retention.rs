@@ -99,7 +99,7 @@ impl Folder<'_> {
             let later = ours.iter().filter(|other| is_stable(**other) && self.all[**other].step > self.all[at].step);
             later.copied().any(&is_intact)
         };
-        gone.extend(old.into_iter().filter(|at| *at != self.saved && !(is_stable(*at) && !is_superseded(*at))));
+        gone.extend(old.into_iter().filter(|at| *at != self.saved && (is_superseded(*at) || !is_stable(*at))));
         gone
     }
 }
