@@ -22,8 +22,8 @@ const MAX_BYTES: u64 = 64 * 1024;
 /// A ticket, or how to get at it.
 #[derive(Debug, Clone, Default, Args)]
 pub struct TicketFlags {
-    /// - to read the ticket from standard input, which keeps it out of the list of processes; to join, a member's address ending
-    /// in /p2p/<peer id> will do; or the ticket itself, which `starling run` or `starling invite` printed [default: --ticket-file,
+    /// With - the ticket is read from standard input, which keeps it out of the list of processes; to join, a member's address
+    /// ending in /p2p/<peer id> will do; or the ticket itself, which `starling run` or `starling invite` printed [default: --ticket-file,
     /// else the variable STARLING_TICKET]
     #[arg(value_name = "-|MULTIADDR|TICKET")]
     pub ticket: Option<String>,

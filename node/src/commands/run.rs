@@ -53,7 +53,8 @@ where
     let status = Arc::new(StatusFile::new(&settings.data_dir));
     let style = Style::choose(context.global.json);
     let mut shown = style.observer(&context.console, context.global.detail());
-    if !context.global.show_ticket && !(style != Style::Json && io::stdout().is_terminal()) {
+    let is_read = style != Style::Json && io::stdout().is_terminal();
+    if !context.global.show_ticket && !is_read {
         // What programs and files are told is kept, and read by more than whoever may join.
         shown = Arc::new(Discreet(shown));
     }

@@ -130,7 +130,7 @@ mod tests {
         let view = AuditView { generation: Generation(1), view: ViewId([2; 32]), parent: None };
         let digest = Digest([3; 32]);
         for step in 1..=3 {
-            let contributions = vec![(PeerId([1; 32]), vec![0..8])];
+            let contributions = vec![(PeerId([1; 32]), std::iter::once(0..8).collect())];
             let report = StepReport {
                 step,
                 loss: 0.5,
