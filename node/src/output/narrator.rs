@@ -97,8 +97,13 @@ impl Narrator {
                 let seen_by = seen_by.as_ref().map_or_else(String::new, |by| format!(" (seen by {by})"));
                 bad(format!("peer {peer} may be lost: {evidence}{seen_by}"))
             }
+            Report::Paused { present, needed } if present >= needed => bad(format!(
+                "paused: of the members {present} answer, and not the one whose vote counts among equals, or who holds the \
+                 newest state; this peer goes on with them, as a fork after --fork-after, or alone if started with --alone"
+            )),
             Report::Paused { present, needed } => bad(format!(
-                "paused: {present} members answer, {needed} are needed; the others go on if they are enough"
+                "paused: of the members {present} answer and {needed} are needed; the others go on if they are enough, this \
+                 peer as a fork after --fork-after, or alone if started with --alone"
             )),
             Report::Evicted { by } => bad(format!("the others go on without this peer, says {by}; joining again")),
             Report::Syncing { step, bytes, of } => {

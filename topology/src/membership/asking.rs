@@ -86,9 +86,13 @@ impl Membership {
     /// there.
     pub(super) fn receive_refusal(&mut self, now: Time, from: PeerId, refusal: Refusal) {
         let limit = self.config.quarantine();
+        let knows_us = self.seat.as_ref().is_none_or(|seat| seat.view.contains(from));
         let Some(asking) = self.asking.as_mut().filter(|asking| asking.asked.contains_key(&from)) else { return };
         if let Refusal::Quarantined { for_ms } = refusal {
             // Who says so says it again, so that nobody keeps us waiting longer.
+            if !knows_us {
+                return;
+            }
             let pause = Duration::from_millis(for_ms).min(limit);
             (asking.answered_at, asking.until) = (now + pause, now + pause);
             return self.set_timer(Timer::Join, now + pause);

@@ -152,7 +152,9 @@ fn verdict(
     let right = others.iter().find(|(_, theirs)| view.has_quorum(&holders(*theirs)));
     match right {
         Some((peer, theirs)) => Some(Verdict::Ours(*peer, *theirs)),
-        None if complete => Some(Verdict::Nobody(first.0, first.1)),
+        None if complete && view.has_quorum(&theirs.keys().copied().chain([me]).collect()) => {
+            Some(Verdict::Nobody(first.0, first.1))
+        }
         None => None,
     }
 }

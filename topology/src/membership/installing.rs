@@ -46,10 +46,11 @@ impl Membership {
                 if !seat.may_be_followed_by(proposal, self.config.last_step) {
                     return Err(Violation::NotSuccessor);
                 }
-                if view.forked && !seat.view.forked {
+                if view.forked && certificate.is_none() {
                     // A fork binds those who promised it and nobody else since, and nobody who has not stood still for long.
                     let stood = self.since.map_or(Duration::ZERO, |since| now - since);
-                    let is_due = self.config.fork_after.is_some_and(|limit| stood >= limit / 2);
+                    let lacks_quorum = seat.recovering.is_some() || seat.paused.is_some();
+                    let is_due = self.config.fork_after.is_some_and(|limit| lacks_quorum || stood >= limit / 2);
                     if fork.is_none() || *fork != seat.acceptor.promised || self.asking.is_some() || !is_due {
                         return Ok(());
                     }

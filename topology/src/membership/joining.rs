@@ -30,7 +30,7 @@ impl Membership {
         }
         let (Some(seat), None) = (&mut self.seat, &self.asking) else { return Ok(()) };
         let claimed = joiner.state.map_or(joiner.step, |(step, _)| step.max(joiner.step));
-        let counted = joiner.generation.0 > seat.view.generation.0.saturating_add(MAX_RISE);
+        let counted = joiner.generation.0 >= seat.view.generation.0.saturating_add(MAX_RISE);
         if claimed > self.config.last_step || counted {
             return Ok(()); // No run goes that far, and no view counts up to there.
         }
@@ -63,9 +63,9 @@ impl Membership {
 
     /// Another member says that `joiner` wants to be let in. It says so itself once it hears from us: who is not there, or has
     /// not asked, is no candidate.
-    pub(super) fn look_at(&mut self, joiner: Joiner) {
+    pub(super) fn look_at(&mut self, now: Time, joiner: Joiner) {
         let peer = joiner.contact.peer;
-        let is_known = self.joiners.contains_key(&peer);
+        let is_known = self.joiners.contains_key(&peer) || !self.may_answer(now, peer);
         let Some(seat) = self.seat.as_ref().filter(|_| !is_known && peer != self.me.peer) else { return };
         if !seat.view.contains(peer) || !seat.trusts(peer) {
             self.learn(joiner.contact);

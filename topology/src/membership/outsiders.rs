@@ -133,7 +133,9 @@ impl Membership {
     }
 
     fn evict_ourselves(&mut self, now: Time, by: PeerId, hints: Vec<Contact>) {
-        let mut members = vec![by];
+        // Those too who were there with us: what one says alone is not all that we are told.
+        let ours = self.seat.as_ref().map_or_else(Vec::new, |seat| seat.others(self.me.peer));
+        let mut members: Vec<PeerId> = [by].into_iter().chain(ours.into_iter().filter(|peer| *peer != by)).collect();
         for contact in hints {
             members.push(contact.peer);
             self.learn(contact);

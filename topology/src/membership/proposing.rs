@@ -103,6 +103,9 @@ impl Membership {
             self.give_time(now, Duration::ZERO);
         }
         for body in news {
+            if let Body::Introduce(joiner) = &body {
+                self.show_out(joiner.contact.peer, ViewId::NONE); // It may have to go to the proposer by itself.
+            }
             self.send(proposer, body);
         }
     }

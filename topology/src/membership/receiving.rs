@@ -128,7 +128,7 @@ impl Membership {
                 Ok(())
             }
             Body::Introduce(joiner) => {
-                self.look_at(joiner);
+                self.look_at(now, joiner);
                 Ok(())
             }
             Body::Leave => {

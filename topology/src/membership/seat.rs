@@ -208,14 +208,12 @@ impl Seat {
         }
     }
 
-    /// Notes the attempt of a ballot. False if it is so far above all that we have heard of that it is not to be noted: nobody
-    /// may use up all that there are.
+    /// Notes the attempt of a ballot, as far as one message may raise it: nobody may use up all that there are. False if it is
+    /// beyond that; whoever is there by right comes within reach as it tries again.
     pub(super) fn raise(&mut self, ballot: Ballot) -> bool {
-        let is_near = ballot.attempt <= self.attempt.saturating_add(MAX_RISE);
-        if is_near {
-            self.attempt = self.attempt.max(ballot.attempt);
-        }
-        is_near
+        let most = self.attempt.saturating_add(MAX_RISE);
+        self.attempt = self.attempt.max(ballot.attempt.min(most));
+        ballot.attempt <= most
     }
 
     /// Whether a correct proposer may propose this in our view: it follows the view, takes in nobody who has not asked, counts
