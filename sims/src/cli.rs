@@ -56,7 +56,7 @@ pub(crate) enum Verb {
     /// Plants faults into the simulated peers and looks whether the invariants find them; ends with 1 if one gets by
     Canary {
         /// In how many runs each is looked for
-        #[arg(long, default_value_t = 400)]
+        #[arg(long, default_value_t = 2_000)]
         seeds: u64,
     },
     /// Runs all plans, operations and codecs of collectives; ends with 1 if anything did not hold

@@ -146,7 +146,7 @@ fn whatever_strikes_a_member_in_whatever_phase_the_run_goes_on() {
 #[test]
 fn planted_faults_are_found() {
     for plant in PLANTS {
-        let catch = plant.find(400);
+        let catch = plant.find(2_000);
         assert!(catch.caught.is_some(), "{:?} got by in {} seeds", catch.sabotage, catch.seeds);
     }
 }

@@ -16,6 +16,8 @@ const MAX_PROBED: usize = 64;
 const PROBERS: u32 = 3;
 /// The time between two probes of one peer doubles this often.
 const MAX_DOUBLINGS: u32 = 4;
+/// So many of those who were with us are asked besides the one that says that the others went on.
+const ASKED_BESIDES: usize = 4;
 /// How many peers of other views are remembered as answered.
 const MAX_ANSWERED: usize = 1024;
 
@@ -135,7 +137,8 @@ impl Membership {
     fn evict_ourselves(&mut self, now: Time, by: PeerId, hints: Vec<Contact>) {
         // Those too who were there with us: what one says alone is not all that we are told.
         let ours = self.seat.as_ref().map_or_else(Vec::new, |seat| seat.others(self.me.peer));
-        let mut members: Vec<PeerId> = [by].into_iter().chain(ours.into_iter().filter(|peer| *peer != by)).collect();
+        let others = ours.into_iter().filter(|peer| *peer != by).take(ASKED_BESIDES);
+        let mut members: Vec<PeerId> = [by].into_iter().chain(others).collect();
         for contact in hints {
             members.push(contact.peer);
             self.learn(contact);
