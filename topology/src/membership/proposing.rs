@@ -247,12 +247,14 @@ impl Membership {
         let Some(proposal) = forced.or_else(|| self.plan(now, seat, decree, false)) else { return self.pause(now) };
         let (ballot, promised) = (decree.ballot, decree.round.promised().clone());
         let Some(seat) = &mut self.seat else { return };
+        let accepted = Acceptance::of(seat.id, ballot, &proposal);
         if seat.acceptor.accept(ballot, proposal.clone()).is_err() {
             return;
         }
         if let Some(decree) = &mut seat.decree {
             decree.stage = Stage::Accepting;
             decree.proposal = Some(proposal.clone());
+            decree.accepted = Some(accepted);
         }
         self.persist(now);
         let me = self.me.peer;
@@ -260,8 +262,7 @@ impl Membership {
             self.send(peer, Body::Propose { ballot, proposal: proposal.clone() });
         }
         self.set_timer(Timer::Round, now + self.config.promise_limit());
-        let parent = proposal.view.parent.unwrap_or(ViewId::NONE);
-        let seal = Acceptance::of(parent, ballot, &proposal).sign(&*self.notary);
+        let seal = accepted.sign(&*self.notary);
         self.receive_accept(now, me, ballot, seal);
     }
 
@@ -371,8 +372,7 @@ impl Membership {
             return;
         }
         let Some(decree) = &mut seat.decree else { return };
-        let accepted = decree.proposal.as_ref().map(|proposal| Acceptance::of(seat.id, ballot, proposal));
-        if !accepted.is_some_and(|accepted| accepted.is_signed(&*self.notary, from, &seal)) {
+        if !decree.accepted.is_some_and(|accepted| accepted.is_signed(&*self.notary, from, &seal)) {
             return; // What it has accepted is something else, and does not count.
         }
         decree.round.accept(from);
@@ -486,12 +486,5 @@ impl Membership {
             };
         }
         self.rest(now);
-    }
-}
-
-impl Decree {
-    fn new(ballot: Ballot, boundary: Option<u64>, stage: Stage) -> Self {
-        let (round, promises) = (Round::new(ballot), BTreeMap::new());
-        Self { ballot, boundary, stage, round, promises, proposal: None, seals: BTreeMap::new(), late: false }
     }
 }

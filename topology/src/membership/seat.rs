@@ -7,7 +7,7 @@ use super::hearsay::Hearsay;
 use super::planning::Promised;
 use super::rows::Rows;
 use super::standstill::Standstill;
-use crate::certificate::{Certificate, Seal};
+use crate::certificate::{Acceptance, Certificate, Seal};
 use crate::config::Config;
 use crate::failure_detector::FailureDetector;
 use crate::id::{Digest, PeerId, ViewId};
@@ -131,10 +131,29 @@ pub(super) struct Decree {
     pub(super) round: Round<Proposal>,
     pub(super) promises: BTreeMap<PeerId, Promised>,
     pub(super) proposal: Option<Proposal>,
+    /// What those sign who accept it.
+    pub(super) accepted: Option<Acceptance>,
     /// Of those who have accepted it.
     pub(super) seals: BTreeMap<PeerId, Seal>,
     /// Whether all the time that promises may take has passed.
     pub(super) late: bool,
+}
+
+impl Decree {
+    pub(super) fn new(ballot: Ballot, boundary: Option<u64>, stage: Stage) -> Self {
+        let (round, promises) = (Round::new(ballot), BTreeMap::new());
+        Self {
+            ballot,
+            boundary,
+            stage,
+            round,
+            promises,
+            proposal: None,
+            accepted: None,
+            seals: BTreeMap::new(),
+            late: false,
+        }
+    }
 }
 
 /// How far it has come.

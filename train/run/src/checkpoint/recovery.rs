@@ -19,9 +19,9 @@ pub struct Recovered {
 }
 
 impl CheckpointStore {
-    /// Reads the last checkpoint that is intact, and of equal steps the one that a quorum has signed ([`Held::precedence`]).
-    /// Every byte is hashed before it is looked at. What is damaged is passed over, and what `root`, which is in the member's
-    /// record, does not admit; without a record, what was put aside.
+    /// Reads the last checkpoint that is intact, and of equal steps the one that a quorum has signed
+    /// ([`starling_topology::retention::Held::precedence`]). Every byte is hashed before it is looked at. What is damaged is
+    /// passed over, and what `root`, which is in the member's record, does not admit; without a record, what was put aside.
     ///
     /// # Errors
     /// If the directory cannot be read.
