@@ -1,9 +1,8 @@
 //! The proposer's part in a decree, and whose part that is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::agreement::Round;
 use super::installing::Decided;
 use super::planning::{Promised, Question};
 use super::seat::{Decree, Paused, Seat, Stage};
