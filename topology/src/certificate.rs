@@ -50,7 +50,7 @@ impl From<[u8; 64]> for Seal {
 }
 
 impl Seal {
-    fn bytes(&self) -> [u8; 64] {
+    pub(crate) fn bytes(&self) -> [u8; 64] {
         let mut bytes = [0; 64];
         bytes[..32].copy_from_slice(&self.0);
         bytes[32..].copy_from_slice(&self.1);

@@ -49,6 +49,12 @@ pub enum Violation {
     /// A view that no quorum has decided.
     #[error("sent a view as decided that no quorum of the one before it has accepted")]
     Uncertified,
+    /// A proposal that does not follow from what its proposer shows.
+    #[error("proposed a view that does not follow from what the members have promised")]
+    Unjustified,
+    /// One ballot has one proposal.
+    #[error("proposed two views in one ballot")]
+    TwoProposals,
     /// A proof that proves nothing.
     #[error("vouched for a checkpoint with signatures that are not a quorum's of the view that it names")]
     Unproven,

@@ -35,6 +35,11 @@ impl FailureDetector {
         }
     }
 
+    /// When `peer`, if it is watched, was last heard, or when that began.
+    pub fn last_heard(&self, peer: PeerId) -> Option<Time> {
+        self.last_heard.get(&peer).copied()
+    }
+
     /// The watched peers that have been silent for too long, and for how long. They are not watched any more, so each
     /// silence is told once.
     pub fn take_silent(&mut self, now: Time) -> Vec<(PeerId, Duration)> {

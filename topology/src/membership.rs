@@ -31,6 +31,7 @@ mod hearsay;
 mod heartbeat;
 mod installing;
 mod joining;
+mod judging;
 mod measuring;
 mod outbox;
 mod outsiders;
@@ -65,7 +66,7 @@ use crate::error::Violation;
 use crate::flaw::Flaw;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
 use crate::interface::{CatchUp, Event, Hold, Input, Output, Resumption, Timer};
-use crate::lineage::Root;
+use crate::lineage::{Lineage, Root};
 use crate::message::{Body, Contact, Envelope, Evidence, MAX_MEMBERS};
 use crate::plan::Link;
 use crate::proposal::Progress;
@@ -277,6 +278,15 @@ impl Membership {
     /// Which of its checkpoints are of the branch that this member is on, if it is on any.
     pub fn root(&self) -> Option<Root> {
         self.seat.as_ref().map(|seat| seat.root)
+    }
+
+    /// Whether it may sign that it has saved the state after `step`, of this lineage: its branch admits it, and what it has
+    /// promised in a decree under way does not say that it holds less.
+    pub fn vouches_for(&self, step: u64, lineage: Lineage) -> bool {
+        self.seat.as_ref().is_some_and(|seat| {
+            let is_told = |pledged: Progress| pledged.has_state && step <= pledged.step;
+            seat.root.admits(step, lineage) && seat.pledged.is_none_or(is_told)
+        })
     }
 
     /// Whether this member is still downloading the replicated state.

@@ -9,7 +9,8 @@ use crate::certificate::{Certificate, Seal, Succession, validate_chain};
 use crate::error::Violation;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
 use crate::plan::Link;
-use crate::proposal::{Ballot, Joiner, Progress, Proposal};
+use crate::promise::{Justified, SignedPromise, validate_promises};
+use crate::proposal::{Ballot, Joiner, Proposal};
 use crate::view::MAX_COSTED;
 
 /// The largest view. Bounds every message.
@@ -89,16 +90,10 @@ pub enum Body {
     Promise {
         /// The attempt that this answers.
         ballot: Ballot,
+        /// Where I stand, signed: it is shown to others.
+        promise: SignedPromise,
         /// What I accepted in an earlier one.
-        accepted: Option<(Ballot, Proposal)>,
-        /// Where I stand.
-        progress: Progress,
-        /// Members that I can't reach, sorted.
-        unreachable: Vec<PeerId>,
-        /// Whether I vote only, and am to be left out.
-        leaving: bool,
-        /// Whether my process came back from a record since the view was installed.
-        recovering: bool,
+        accepted: Option<Box<Justified>>,
     },
     /// "I have promised a higher ballot."
     Nack {
@@ -111,8 +106,10 @@ pub enum Body {
     Propose {
         /// The attempt.
         ballot: Ballot,
-        /// What is proposed.
-        proposal: Proposal,
+        /// What is proposed, and what it rests on.
+        justified: Box<Justified>,
+        /// If it was proposed before: this attempt's promises, by member, ascending. The one with the highest ballot tells of it.
+        promises: Vec<SignedPromise>,
     },
     /// "I accept."
     Accept {
@@ -275,11 +272,14 @@ impl Body {
         match self {
             Self::Join(joiner) | Self::Introduce(joiner) => joiner.contact.validate(),
             Self::Prepare { unreachable, .. } => sorted(unreachable),
-            Self::Promise { accepted, unreachable, .. } => {
-                sorted(unreachable)?;
-                accepted.as_ref().map_or(Ok(()), |(_, proposal)| proposal.validate())
+            Self::Promise { promise, accepted, .. } => {
+                promise.validate()?;
+                accepted.as_ref().map_or(Ok(()), |accepted| accepted.validate())
             }
-            Self::Propose { proposal, .. } => proposal.validate(),
+            Self::Propose { justified, promises, .. } => {
+                justified.validate()?;
+                validate_promises(promises)
+            }
             Self::Install { proposal, certificate, contacts, .. } => {
                 proposal.validate()?;
                 certificate.as_ref().map_or(Ok(()), Certificate::validate)?;

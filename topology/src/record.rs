@@ -7,6 +7,7 @@ use crate::certificate::Certificate;
 use crate::error::Violation;
 use crate::id::PeerId;
 use crate::lineage::Root;
+use crate::promise::Justified;
 use crate::proposal::{Ballot, Proposal};
 use crate::view::View;
 
@@ -27,7 +28,7 @@ pub struct Record {
     /// The highest ballot that it promised.
     pub promised: Option<Ballot>,
     /// What it accepted last, and in which ballot.
-    pub accepted: Option<(Ballot, Proposal)>,
+    pub accepted: Option<(Ballot, Justified)>,
 }
 
 impl Record {
@@ -35,7 +36,7 @@ impl Record {
     /// others could not tell that from the state which they had come to.
     pub fn can_begin_anew(&self, me: PeerId) -> bool {
         let resume = self.origin.as_ref().map(|origin| &origin.resume);
-        let accepted = self.accepted.as_ref().map(|(_, proposal)| &proposal.resume);
+        let accepted = self.accepted.as_ref().map(|(_, justified)| &justified.proposal.resume);
         let is_syncing = resume.is_some_and(|resume| resume.syncing.contains(&me));
         let mut resumed = resume.into_iter().chain(accepted).map(|resume| resume.step).chain([self.root.step]);
         !is_syncing && resumed.all(|step| step == 0)
@@ -60,8 +61,8 @@ impl Record {
         }
         record.view.validate()?;
         record.certificate.as_ref().map_or(Ok(()), Certificate::validate)?;
-        let accepted = record.accepted.as_ref().map(|(_, proposal)| proposal);
-        record.origin.iter().chain(accepted).try_for_each(Proposal::validate)?;
+        record.origin.as_ref().map_or(Ok(()), Proposal::validate)?;
+        record.accepted.as_ref().map_or(Ok(()), |(_, justified)| justified.validate())?;
         Ok(record)
     }
 }
@@ -95,7 +96,9 @@ mod tests {
         let rooted = Record { root: Root { step: 9, ..Root::default() }, ..founded.clone() };
         assert!(!rooted.can_begin_anew(ME), "it began with a checkpoint");
         let next = record(9, &[]).origin.expect("it has one");
-        let accepted = Some((Ballot { attempt: 1, proposer: OTHER }, next));
+        let ballot = Ballot { attempt: 1, proposer: OTHER };
+        let (promises, excluded, seal) = (Vec::new(), Vec::new(), [0; 64].into());
+        let accepted = Some((ballot, Justified { proposal: next, ballot, promises, excluded, seal }));
         assert!(!Record { accepted, ..founded }.can_begin_anew(ME), "others were to go on after step 9");
     }
 }

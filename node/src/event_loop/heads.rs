@@ -14,7 +14,7 @@ const MESSAGE_BYTES: usize = Head::BYTES + 64;
 impl EventLoop {
     /// A checkpoint of ours is on disk, verified. The thread that writes may have begun with it before its branch was left.
     pub(super) fn on_saved(&mut self, info: &CheckpointInfo) {
-        if self.membership.root().is_none_or(|root| !root.admits(info.step, info.lineage)) {
+        if !self.membership.vouches_for(info.step, info.lineage) {
             return;
         }
         self.vouch(Input::Saved { step: info.step, digest: info.digest, manifest: info.id });

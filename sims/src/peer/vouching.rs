@@ -25,7 +25,7 @@ impl Peer {
     /// A checkpoint is on its disk, under this name.
     pub(super) fn vouch_for(&mut self, state: &State, manifest: Digest) {
         // It may have been on its way when its branch was left.
-        if self.machine.root().is_some_and(|root| root.admits(state.step, state.lineage)) {
+        if self.machine.vouches_for(state.step, state.lineage) {
             self.vouch(Input::Saved { step: state.step, digest: state.digest, manifest });
         }
     }

@@ -23,7 +23,7 @@ pub(super) struct Acceptor<V> {
     pub(super) accepted: Option<(Ballot, V)>,
 }
 
-impl<V: Clone> Acceptor<V> {
+impl<V: Clone + PartialEq> Acceptor<V> {
     pub(super) fn new() -> Self {
         Self { promised: None, accepted: None }
     }
@@ -35,9 +35,13 @@ impl<V: Clone> Acceptor<V> {
         Ok(())
     }
 
-    /// Accepts `value`, or says which higher ballot stands against it.
+    /// Accepts `value`, or says which higher ballot stands against it. A ballot has one value: who has accepted that accepts no
+    /// other in it.
     pub(super) fn accept(&mut self, ballot: Ballot, value: V) -> Result<(), Ballot> {
         self.refuse_lower(ballot)?;
+        if self.accepted.as_ref().is_some_and(|(before, kept)| *before == ballot && *kept != value) {
+            return Err(ballot);
+        }
         self.promised = Some(ballot);
         self.accepted = Some((ballot, value));
         Ok(())
@@ -119,6 +123,8 @@ mod tests {
         assert_eq!(acceptor.prepare(ballot(1, 2)), Ok(()));
         assert_eq!(acceptor.prepare(ballot(1, 1)), Err(ballot(1, 2)));
         assert_eq!(acceptor.accept(ballot(1, 1), 'a'), Err(ballot(1, 2)));
+        assert_eq!(acceptor.accept(ballot(2, 1), 'b'), Ok(()));
+        assert_eq!(acceptor.accept(ballot(2, 1), 'c'), Err(ballot(2, 1)));
         assert_eq!(acceptor.accept(ballot(2, 1), 'b'), Ok(()));
         assert_eq!((acceptor.promised, acceptor.accepted), (Some(ballot(2, 1)), Some((ballot(2, 1), 'b'))));
     }

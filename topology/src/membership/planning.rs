@@ -8,18 +8,10 @@ use super::rows::Rows;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::lineage::Lineage;
 use crate::message::Evidence;
+use crate::promise::Promise;
 use crate::proposal::{Joiner, MAX_REASONS, MAX_SOURCES, Progress, Proposal, Reason, Resume};
 use crate::ring::ring_around;
 use crate::view::{MAX_SEVERED, View};
-
-/// What a member said of itself when it promised.
-#[derive(Debug, Clone)]
-pub(super) struct Promised {
-    pub(super) progress: Progress,
-    pub(super) unreachable: Vec<PeerId>,
-    pub(super) leaving: bool,
-    pub(super) recovering: bool,
-}
 
 /// All that a proposal follows from.
 #[derive(Debug)]
@@ -27,7 +19,7 @@ pub(super) struct Question<'a> {
     pub(super) view: &'a View,
     /// The step that the view goes on from.
     pub(super) least: u64,
-    pub(super) promises: &'a BTreeMap<PeerId, Promised>,
+    pub(super) promises: &'a BTreeMap<PeerId, Promise>,
     /// Members that can't stay, and why.
     pub(super) excluded: &'a BTreeMap<PeerId, Evidence>,
     /// What others saw of members that did not promise.
@@ -54,23 +46,23 @@ impl Question<'_> {
         // Those who come back from a record may have been behind when they died, and those who wait for members may not have
         // what their view goes on from yet.
         let steady = |peer: &PeerId| {
-            let is_steady = |promised: &Promised| !promised.recovering && promised.progress.step >= self.least;
+            let is_steady = |promised: &Promise| !promised.recovering && promised.progress.step >= self.least;
             self.promises.get(peer).is_some_and(is_steady)
         };
         // Whoever alone holds the newest state can't leave yet, and is welcome even if it comes back from a record.
-        let can_stay = |peer: &PeerId, promised: &Promised| match self.excluded.get(peer) {
+        let can_stay = |peer: &PeerId, promised: &Promise| match self.excluded.get(peer) {
             None => true,
             Some(Evidence::Restarted | Evidence::Elsewhere) => promised.recovering,
             Some(_) => false,
         };
         let holders =
             || self.promises.iter().filter(|(peer, promised)| promised.progress.has_state && can_stay(peer, promised));
-        let newest = |promised: &Promised, peer: PeerId| (promised.progress.step, Reverse(peer));
+        let newest = |promised: &Promise, peer: PeerId| (promised.progress.step, Reverse(peer));
         if staying.iter().any(|(peer, progress)| progress.has_state && steady(peer)) {
             // A step that was committed in this view counts, also if all who took it have died since.
             let (id, reached) = (self.view.id(), staying.values().map(|progress| progress.step).max());
             let ahead =
-                |promised: &Promised| promised.progress.lineage.view == id && Some(promised.progress.step) > reached;
+                |promised: &Promise| promised.progress.lineage.view == id && Some(promised.progress.step) > reached;
             let holder = holders().filter(|(_, promised)| ahead(promised));
             if let Some((peer, promised)) = holder.max_by_key(|(peer, promised)| newest(promised, **peer)) {
                 staying.insert(*peer, promised.progress);
@@ -174,6 +166,53 @@ impl Question<'_> {
         reasons.truncate(MAX_REASONS);
         reasons
     }
+}
+
+/// Whether `proposal` is what a proposer finds that has these promises, could not keep those whom it has `excluded`, and was
+/// asked to let in whom it lets in. What links cost it may say as it likes.
+pub(super) fn follows(
+    view: &View,
+    least: u64,
+    promises: &BTreeMap<PeerId, Promise>,
+    excluded: &BTreeMap<PeerId, Evidence>,
+    proposal: &Proposal,
+) -> bool {
+    let stateless = !promises.values().any(|promise| promise.progress.has_state);
+    let holders = proposal.joiners.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
+    let donor = holders.filter(|((step, _), _)| stateless && *step >= least).max().map(|(_, peer)| peer);
+    let question = Question {
+        view,
+        least,
+        promises,
+        excluded,
+        hearsay: &Hearsay::default(),
+        failed: Vec::new(),
+        candidates: proposal.joiners.clone(),
+        rows: &Rows::of(&proposal.view),
+        donor,
+        forked: false,
+    };
+    let joins = |peer: PeerId| proposal.joiners.iter().any(|joiner| joiner.contact.peer == peer);
+    let stays = |peer: PeerId| proposal.view.contains(peer) && view.contains(peer);
+    let holds = |reason: &Reason| match reason {
+        Reason::Lost { peer, .. } | Reason::Restarted(peer) | Reason::Left(peer) => {
+            view.contains(*peer) && !stays(*peer)
+        }
+        Reason::Joined(peer) => joins(*peer),
+        Reason::Severed(a, b) => view.contains(*a) && view.contains(*b),
+        Reason::Recovered => promises.values().any(|promise| promise.recovering),
+        Reason::Forked => false,
+        Reason::Replanned | Reason::StoodStill => true,
+    };
+    let strays = |joiner: &Joiner| view.contains(joiner.contact.peer);
+    let alike = |answer: Proposal| {
+        let Proposal { view, resume, joiners, promised, of, reasons: _ } = answer;
+        let same = (&proposal.view, &proposal.resume, &proposal.joiners, proposal.promised, proposal.of);
+        (&view, &resume, &joiners, promised, of) == same
+    };
+    (stateless || !proposal.joiners.iter().any(strays))
+        && proposal.reasons.iter().all(holds)
+        && question.answer().is_some_and(alike)
 }
 
 /// The highest step that the members can go on from, and who helps whom to get there.

@@ -1,17 +1,19 @@
 //! The proposer's part in a decree, and whose part that is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::installing::Decided;
-use super::planning::{Promised, Question};
+use super::planning::Question;
 use super::seat::{Decree, Paused, Seat, Stage};
 use super::{Membership, Steps};
 use crate::certificate::{Acceptance, Certificate, Seal};
+use crate::error::Violation;
 use crate::flaw::Flaw;
 use crate::id::{PeerId, ViewId};
 use crate::interface::{Event, Hold, Timer};
 use crate::message::{Body, Evidence};
+use crate::promise::{Justified, Promise, SignedPromise};
 use crate::proposal::{Ballot, MAX_JOINERS, Proposal, Reason};
 use crate::time::Time;
 
@@ -145,18 +147,18 @@ impl Membership {
     pub(super) fn propose_when_held(&mut self, now: Time) {
         let (me, progress) = (self.me.peer, self.progress);
         let Some(seat) = &mut self.seat else { return };
-        let unreachable = seat.unreachable(me);
-        let recovering = seat.recovering.is_some();
-        let accepted = seat.acceptor.accepted.clone();
-        let Some(decree) = &mut seat.decree else { return };
         if self.steps != Steps::Held {
             return;
         }
-        match decree.stage {
+        let Some(stage) = seat.decree.as_ref().map(|decree| decree.stage) else { return };
+        match stage {
             Stage::Stopping => self.begin(now, Some(progress.step)),
             Stage::Promising => {
-                decree.round.promise(me, accepted);
-                decree.promises.insert(me, Promised { progress, unreachable, leaving: self.leaving, recovering });
+                let (promise, accepted) = (seat.promise(me, progress, self.leaving), seat.acceptor.accepted.clone());
+                if let Some(decree) = &mut seat.decree {
+                    decree.round.promise(me, accepted);
+                    decree.promises.insert(me, promise);
+                }
                 self.propose_if_promised(now);
             }
             Stage::Accepting | Stage::Resting => {}
@@ -168,34 +170,40 @@ impl Membership {
         now: Time,
         from: PeerId,
         ballot: Ballot,
-        accepted: Option<(Ballot, Proposal)>,
-        promised: Promised,
-    ) {
-        let Some(seat) = &mut self.seat else { return };
-        let told = accepted.as_ref().map(|(_, proposal)| proposal);
-        let plausible = told.is_none_or(|proposal| seat.may_be_followed_by(proposal, self.config.last_step));
-        if !seat.is_at(ballot, Stage::Promising) || !plausible || promised.progress.step > self.config.last_step {
-            return;
+        signed: SignedPromise,
+        accepted: Option<Justified>,
+    ) -> Result<(), Violation> {
+        let Some(seat) = &self.seat else { return Ok(()) };
+        if !seat.is_at(ballot, Stage::Promising) {
+            return Ok(());
         }
-        seat.hearsay.retract(from, &promised.unreachable);
-        if promised.recovering && seat.recovering.is_none() {
+        if signed.by != from || signed.promise.progress.step > self.config.last_step {
+            return Err(Violation::MalformedProposal);
+        }
+        self.check_promise(seat, ballot, &signed, accepted.as_ref())?;
+        let Some(seat) = &mut self.seat else { return Ok(()) };
+        let SignedPromise { promise, seal, .. } = signed;
+        seat.hearsay.retract(from, &promise.unreachable);
+        if promise.recovering && seat.recovering.is_none() {
             seat.suspects.insert(from, Evidence::Restarted);
         }
-        if !promised.leaving {
+        if !promise.leaving {
             seat.leavers.remove(&from); // It was another process that wanted to.
         }
         if let Some(decree) = &mut seat.decree {
-            decree.round.promise(from, accepted);
-            decree.promises.insert(from, promised);
+            decree.round.promise(from, promise.accepted.map(|(ballot, _)| ballot).zip(accepted));
+            decree.promises.insert(from, promise);
+            decree.signatures.insert(from, seal);
         }
         self.propose_if_promised(now);
+        Ok(())
     }
 
     /// Proposes once all that we trust have promised, or time is up, and a quorum has promised.
     pub(super) fn propose_if_promised(&mut self, now: Time) {
         let (me, progress) = (self.me.peer, self.progress);
         let Some(seat) = &mut self.seat else { return };
-        let unreachable = seat.unreachable(me);
+        let unreachable = seat.promise(me, progress, self.leaving).unreachable;
         if let Some(own) = seat.decree.as_mut().and_then(|decree| decree.promises.get_mut(&me)) {
             // We may have heard somebody since, or have got the state.
             (own.unreachable, own.progress) = (unreachable, progress);
@@ -239,30 +247,56 @@ impl Membership {
         let Some(decree) = &seat.decree else { return };
         let forced = decree.round.forced().filter(|_| !self.is_flawed(Flaw::IgnoresAccepted)).cloned();
         let promised = decree.round.promised();
-        let is_void = |forced: &Proposal| !forced.view.contains(self.me.peer) && !forced.view.has_quorum(promised);
+        let is_void = |forced: &Justified| {
+            let view = &forced.proposal.view;
+            !view.contains(self.me.peer) && !view.has_quorum(promised)
+        };
         if seat.returned && forced.as_ref().is_some_and(is_void) {
             return self.pause(now); // The others were to go on without us, and they don't.
         }
-        let Some(proposal) = forced.or_else(|| self.plan(now, seat, decree, false)) else { return self.pause(now) };
         let (ballot, promised) = (decree.ballot, decree.round.promised().clone());
+        let promises = self.signed_promises(seat, decree);
+        let (justified, promises) = match forced {
+            Some(justified) => (justified, promises),
+            None => match self.plan(now, seat, decree, false) {
+                Some((proposal, excluded)) => {
+                    (Justified::new(&*self.notary, seat.id, ballot, proposal, promises, excluded), Vec::new())
+                }
+                None => return self.pause(now),
+            },
+        };
         let Some(seat) = &mut self.seat else { return };
-        let accepted = Acceptance::of(seat.id, ballot, &proposal);
-        if seat.acceptor.accept(ballot, proposal.clone()).is_err() {
+        let accepted = Acceptance::of(seat.id, ballot, &justified.proposal);
+        if seat.acceptor.accept(ballot, justified.clone()).is_err() {
             return;
         }
         if let Some(decree) = &mut seat.decree {
             decree.stage = Stage::Accepting;
-            decree.proposal = Some(proposal.clone());
+            decree.proposal = Some(justified.proposal.clone());
             decree.accepted = Some(accepted);
         }
         self.persist(now);
         let me = self.me.peer;
+        let justified = Box::new(justified);
         for peer in promised.into_iter().filter(|peer| *peer != me) {
-            self.send(peer, Body::Propose { ballot, proposal: proposal.clone() });
+            self.send(peer, Body::Propose { ballot, justified: justified.clone(), promises: promises.clone() });
         }
         self.set_timer(Timer::Round, now + self.config.promise_limit());
         let seal = accepted.sign(&*self.notary);
         self.receive_accept(now, me, ballot, seal);
+    }
+
+    /// The promises of a ballot of ours, each with its member's signature.
+    fn signed_promises(&self, seat: &Seat, decree: &Decree) -> Vec<SignedPromise> {
+        let me = self.me.peer;
+        let signed = |(by, promise): (&PeerId, &Promise)| {
+            let promise = promise.clone();
+            if *by == me {
+                return Some(SignedPromise::new(&*self.notary, seat.id, decree.ballot, me, promise));
+            }
+            Some(SignedPromise { by: *by, promise, seal: *decree.signatures.get(by)? })
+        };
+        decree.promises.iter().filter_map(signed).collect()
     }
 
     /// Whether none of a quorum holds the state, and it is no use to wait for the rest.
@@ -315,7 +349,13 @@ impl Membership {
         limit.is_some_and(|limit| now - since >= limit)
     }
 
-    fn plan(&self, now: Time, seat: &Seat, decree: &Decree, forked: bool) -> Option<Proposal> {
+    fn plan(
+        &self,
+        now: Time,
+        seat: &Seat,
+        decree: &Decree,
+        forked: bool,
+    ) -> Option<(Proposal, Vec<(PeerId, Evidence)>)> {
         if !forked && self.is_behind(now, seat, decree) {
             return None;
         }
@@ -337,12 +377,14 @@ impl Membership {
         let holders = holders.filter(|((step, _), _)| *step >= seat.least());
         let donor = holders.max().map(|(_, peer)| peer).filter(|_| bereft);
         let ours = seat.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::LinkFailed);
+        let untrusted = seat.suspects.iter().filter(|(peer, _)| !trusted(peer)).map(|(peer, why)| (*peer, *why));
+        let excluded: BTreeMap<PeerId, Evidence> = untrusted.collect();
         let question = Question {
             view: &seat.view,
             least: seat.least(),
             failed: ours.map(|(peer, _)| (me, *peer)).chain(seat.hearsay.failed_links()).collect(),
             promises: &decree.promises,
-            excluded: &seat.suspects.iter().filter(|(peer, _)| !trusted(peer)).map(|(p, e)| (*p, *e)).collect(),
+            excluded: &excluded,
             hearsay: &seat.hearsay,
             candidates,
             rows: &seat.rows,
@@ -351,7 +393,8 @@ impl Membership {
         };
         let mut proposal = question.answer()?;
         self.spoil(decree, &mut proposal);
-        Some(proposal)
+        let promised = excluded.into_iter().filter(|(peer, _)| decree.promises.contains_key(peer));
+        Some((proposal, promised.collect()))
     }
 
     fn spoil(&self, decree: &Decree, proposal: &mut Proposal) {
@@ -470,7 +513,7 @@ impl Membership {
         if over {
             let fork = self.seat.as_ref().and_then(|seat| {
                 let decree = seat.decree.as_ref()?;
-                Some((decree.ballot, self.plan(now, seat, decree, true)?)).filter(|(_, fork)| fork.view.contains(me))
+                Some((decree.ballot, self.plan(now, seat, decree, true)?.0)).filter(|(_, fork)| fork.view.contains(me))
             });
             let returned = self.seat.as_ref().is_some_and(|seat| seat.returned);
             let decree = self.seat.as_mut().and_then(|seat| seat.decree.as_mut());

@@ -113,16 +113,16 @@ impl Membership {
             Body::Prepare { ballot, boundary, unreachable } => {
                 self.receive_prepare(now, from, ballot, boundary, &unreachable)
             }
-            Body::Promise { ballot, accepted, progress, unreachable, leaving, recovering } => {
-                let promised = super::planning::Promised { progress, unreachable, leaving, recovering };
-                self.receive_promise(now, from, ballot, accepted, promised);
-                Ok(())
+            Body::Promise { ballot, promise, accepted } => {
+                self.receive_promise(now, from, ballot, promise, accepted.map(|accepted| *accepted))
             }
             Body::Nack { ballot, promised } => {
                 self.receive_nack(now, ballot, promised);
                 Ok(())
             }
-            Body::Propose { ballot, proposal } => self.receive_propose(now, from, ballot, proposal),
+            Body::Propose { ballot, justified, promises } => {
+                self.receive_propose(now, from, ballot, *justified, &promises)
+            }
             Body::Accept { ballot, seal } => {
                 self.receive_accept(now, from, ballot, seal);
                 Ok(())

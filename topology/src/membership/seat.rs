@@ -1,10 +1,10 @@
 //! A member's place in a view, and what it knows of the others in it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::agreement::{Acceptor, Round};
 use super::hearsay::Hearsay;
-use super::planning::Promised;
 use super::rows::Rows;
 use super::standstill::Standstill;
 use crate::certificate::{Acceptance, Certificate, Seal};
@@ -14,7 +14,8 @@ use crate::id::{Digest, PeerId, ViewId};
 use crate::lineage::Root;
 use crate::message::{Evidence, Standing};
 use crate::plan::Link;
-use crate::proposal::{Ballot, Proposal};
+use crate::promise::{Justified, Promise, most_unreachable};
+use crate::proposal::{Ballot, Progress, Proposal};
 use crate::record::Record;
 use crate::time::Time;
 use crate::view::View;
@@ -47,7 +48,9 @@ pub(super) struct Seat {
     pub(super) recovering: Option<Recovering>,
 
     /// Our part as one who votes.
-    pub(super) acceptor: Acceptor<Proposal>,
+    pub(super) acceptor: Acceptor<Justified>,
+    /// Where we stood when we last promised.
+    pub(super) pledged: Option<Progress>,
     /// Whether the ballot that we have promised awaits our answer.
     pub(super) owed: bool,
     /// Our part as one who proposes.
@@ -128,8 +131,10 @@ pub(super) struct Decree {
     pub(super) ballot: Ballot,
     pub(super) boundary: Option<u64>,
     pub(super) stage: Stage,
-    pub(super) round: Round<Proposal>,
-    pub(super) promises: BTreeMap<PeerId, Promised>,
+    pub(super) round: Round<Justified>,
+    pub(super) promises: BTreeMap<PeerId, Promise>,
+    /// What shows that they were given.
+    pub(super) signatures: BTreeMap<PeerId, Seal>,
     pub(super) proposal: Option<Proposal>,
     /// What those sign who accept it.
     pub(super) accepted: Option<Acceptance>,
@@ -148,6 +153,7 @@ impl Decree {
             stage,
             round,
             promises,
+            signatures: BTreeMap::new(),
             proposal: None,
             accepted: None,
             seals: BTreeMap::new(),
@@ -187,6 +193,7 @@ impl Seat {
             waiting: false,
             recovering: None,
             acceptor: Acceptor::new(),
+            pledged: None,
             owed: false,
             decree: None,
             attempt: 0,
@@ -285,6 +292,21 @@ impl Seat {
         unreachable.into_iter().collect()
     }
 
+    /// What we promise, who stand at `progress`.
+    pub(super) fn promise(&mut self, me: PeerId, progress: Progress, leaving: bool) -> Promise {
+        self.pledged = Some(progress);
+        let mut unreachable = self.unreachable(me);
+        unreachable.truncate(most_unreachable(self.view.members().len()));
+        let accepted = self.acceptor.accepted.as_ref().map(|(ballot, justified)| (*ballot, justified.hash()));
+        Promise { progress, unreachable, leaving, recovering: self.recovering.is_some(), accepted }
+    }
+
+    /// Whether we have heard this member within `limit`, and miss it for no other reason.
+    pub(super) fn hears(&self, now: Time, peer: PeerId, limit: Duration) -> bool {
+        let is_missed = self.suspects.contains_key(&peer) || self.hearsay.of(peer).is_some();
+        !is_missed && self.heard.contains(&peer) && self.detector.last_heard(peer).is_some_and(|at| now - at <= limit)
+    }
+
     /// Our ring link to this member has failed after `step`.
     pub(super) fn note_broken(&mut self, peer: PeerId, step: u64) {
         let again = self.broken.get(&peer).is_some_and(|broken| broken.step == step);
@@ -355,7 +377,7 @@ impl Seat {
     /// The first member that has promised and may reach `peer`.
     fn who_reaches(&self, peer: PeerId, decree: &Decree) -> Option<PeerId> {
         let mut others = decree.promises.iter().filter(|(other, _)| **other != decree.ballot.proposer);
-        let reaches = |promised: &Promised| !promised.leaving && !promised.unreachable.contains(&peer);
+        let reaches = |promised: &Promise| !promised.leaving && !promised.unreachable.contains(&peer);
         others.find(|(_, promised)| reaches(promised)).map(|(other, _)| *other)
     }
 

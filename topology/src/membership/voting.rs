@@ -7,7 +7,8 @@ use crate::flaw::Flaw;
 use crate::id::{PeerId, ViewId};
 use crate::interface::{Hold, Timer};
 use crate::message::{Body, Evidence};
-use crate::proposal::{Ballot, Proposal};
+use crate::promise::{Justified, SignedPromise};
+use crate::proposal::Ballot;
 use crate::time::Time;
 
 impl Membership {
@@ -68,15 +69,10 @@ impl Membership {
         if std::mem::take(&mut seat.owed)
             && let Some(ballot) = seat.acceptor.promised
         {
-            let promise = Body::Promise {
-                ballot,
-                accepted: seat.acceptor.accepted.clone(),
-                progress: self.progress,
-                unreachable: seat.unreachable(self.me.peer),
-                leaving: self.leaving || self.asking.is_some(),
-                recovering: seat.recovering.is_some(),
-            };
-            self.send(ballot.proposer, promise);
+            let promise = seat.promise(self.me.peer, self.progress, self.leaving || self.asking.is_some());
+            let accepted = seat.acceptor.accepted.clone().map(|(_, justified)| Box::new(justified));
+            let promise = SignedPromise::new(&*self.notary, seat.id, ballot, self.me.peer, promise);
+            self.send(ballot.proposer, Body::Promise { ballot, promise, accepted });
         }
         self.propose_when_held(now);
     }
@@ -86,20 +82,32 @@ impl Membership {
         now: Time,
         from: PeerId,
         ballot: Ballot,
-        proposal: Proposal,
+        justified: Justified,
+        promises: &[SignedPromise],
     ) -> Result<(), Violation> {
-        let Some(seat) = &mut self.seat else { return Ok(()) };
+        let Some(seat) = &self.seat else { return Ok(()) };
         if ballot.proposer != from {
             return Err(Violation::ForeignBallot);
         }
-        if !seat.may_be_followed_by(&proposal, self.config.last_step) {
+        if !seat.may_be_followed_by(&justified.proposal, self.config.last_step) {
             return Err(Violation::NotSuccessor);
         }
+        self.check_proposal(seat, ballot, &justified, promises)?;
+        let objects = justified.ballot == ballot && self.objects(now, seat, &justified);
+        let Some(seat) = &mut self.seat else { return Ok(()) };
         if !seat.raise(ballot) {
             return Ok(());
         }
-        let accepted = Acceptance::of(seat.id, ballot, &proposal);
-        match seat.acceptor.accept(ballot, proposal) {
+        if objects {
+            self.send(from, Body::Nack { ballot, promised: ballot });
+            return Ok(());
+        }
+        let before = seat.acceptor.accepted.as_ref().filter(|(accepted, _)| *accepted == ballot);
+        if before.is_some_and(|(_, kept)| kept.proposal != justified.proposal) {
+            return Err(Violation::TwoProposals);
+        }
+        let accepted = Acceptance::of(seat.id, ballot, &justified.proposal);
+        match seat.acceptor.accept(ballot, justified) {
             Ok(()) => {
                 self.persist(now);
                 self.give_time(now, std::time::Duration::ZERO);

@@ -5,11 +5,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::cluster::{RUN, Rng, contact, me, peer};
+use super::cluster::{RUN, Rng, Signs, contact, me, peer};
 use crate::plan::{Bucket, Link, Wish};
 use crate::{
-    Ballot, Body, Config, Digest, Envelope, Evidence, Generation, Input, Joiner, Membership, Output, PeerId, Progress,
-    Proposal, Reason, Record, Refusal, Resume, RunId, Standing, Time, Timer, View, ViewId, Violation,
+    Ballot, Body, Config, Digest, Envelope, Evidence, Generation, Input, Joiner, Justified, Membership, Output, PeerId,
+    Progress, Promise, Proposal, Reason, Record, Refusal, Resume, RunId, SignedPromise, Standing, Time, Timer, View,
+    ViewId, Violation,
 };
 
 proptest! {
@@ -36,8 +37,8 @@ proptest! {
             let at = rng.below(bytes.len());
             bytes[at] ^= 1 << rng.below(8);
         }
-        if let Ok(Envelope { body: Body::Propose { proposal, .. }, .. }) = Envelope::decode(&bytes) {
-            prop_assert!(proposal.validate().is_ok());
+        if let Ok(Envelope { body: Body::Propose { justified, .. }, .. }) = Envelope::decode(&bytes) {
+            prop_assert!(justified.proposal.validate().is_ok());
         }
     }
 }
@@ -214,6 +215,29 @@ fn proposal(rng: &mut Rng, view: &View) -> Proposal {
     Proposal { view: next, resume, reasons, joiners, promised: 1, of: u32::MAX }
 }
 
+/// A promise that some member has signed.
+fn signed_promise(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&Justified>) -> SignedPromise {
+    let (by, unreachable) = (name(rng), some(rng));
+    let (leaving, recovering) = (rng.below(3) == 0, rng.below(3) == 0);
+    let accepted = accepted.map(|accepted| (accepted.ballot, accepted.hash()));
+    let promise = Promise { progress: any_progress(rng), unreachable, leaving, recovering, accepted };
+    SignedPromise::new(&Signs(by), view.id(), ballot, by, promise)
+}
+
+fn promises(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&Justified>) -> Vec<SignedPromise> {
+    let count = rng.below(5);
+    let mut promises: Vec<_> = (0..count).map(|_| signed_promise(rng, view, ballot, accepted)).collect();
+    promises.sort_by_key(|signed| signed.by);
+    promises.dedup_by_key(|signed| signed.by);
+    promises
+}
+
+/// Something that a member has proposed, from promises that were given.
+fn justified(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&Justified>) -> Justified {
+    let (proposal, promises) = (proposal(rng, view), promises(rng, view, ballot, accepted));
+    Justified::new(&Signs(ballot.proposer), view.id(), ballot, proposal, promises, Vec::new())
+}
+
 /// A well-formed envelope that says anything, often in this very view.
 fn envelope(rng: &mut Rng, view: &View) -> Envelope {
     let ballot = Ballot { attempt: number(rng).min(5), proposer: name(rng) };
@@ -227,7 +251,7 @@ fn envelope(rng: &mut Rng, view: &View) -> Envelope {
         paused: rng.below(2) == 0,
         recovering: rng.below(2) == 0,
     };
-    let accepted = (rng.below(3) == 0).then(|| (other, proposal(rng, view)));
+    let accepted = (rng.below(3) == 0).then(|| justified(rng, view, other, None));
     let body = match rng.below(20) {
         0 => {
             let asker = name(rng);
@@ -241,16 +265,16 @@ fn envelope(rng: &mut Rng, view: &View) -> Envelope {
         3 => Body::Leave,
         4 => Body::Suspect { peer: name(rng), evidence: evidence(rng) },
         5 | 6 => Body::Prepare { ballot, boundary: (rng.below(2) == 0).then_some(step), unreachable: some(rng) },
-        7 => Body::Promise {
-            ballot,
-            accepted,
-            progress: any_progress(rng),
-            unreachable: some(rng),
-            leaving: rng.below(3) == 0,
-            recovering: rng.below(3) == 0,
-        },
+        7 => {
+            let promise = signed_promise(rng, view, ballot, accepted.as_ref());
+            Body::Promise { ballot, promise, accepted: accepted.map(Box::new) }
+        }
         8 => Body::Nack { ballot, promised: other },
-        9 | 10 => Body::Propose { ballot, proposal: proposal(rng, view) },
+        9 | 10 => {
+            let justified = Box::new(justified(rng, view, ballot, None));
+            let promises = if rng.below(4) == 0 { promises(rng, view, ballot, Some(&justified)) } else { Vec::new() };
+            Body::Propose { ballot, justified, promises }
+        }
         11 => Body::Accept { ballot, seal: [rng.below(2) as u8; 64].into() },
         12 => Body::Install {
             proposal: proposal(rng, view),

@@ -1,0 +1,101 @@
+//! What a member asks of a proposal before it accepts it: its proposer's word is not enough.
+
+use std::collections::BTreeMap;
+
+use super::Membership;
+use super::planning::follows;
+use super::seat::Seat;
+use crate::error::Violation;
+use crate::flaw::Flaw;
+use crate::id::PeerId;
+use crate::message::Evidence;
+use crate::promise::{Justified, SignedPromise, are_a_quorums, most_unreachable};
+use crate::proposal::Ballot;
+use crate::time::Time;
+
+impl Membership {
+    /// Checks a promise that answers our `ballot`, and what its member has `accepted` before.
+    pub(super) fn check_promise(
+        &self,
+        seat: &Seat,
+        ballot: Ballot,
+        signed: &SignedPromise,
+        accepted: Option<&Justified>,
+    ) -> Result<(), Violation> {
+        let names = signed.promise.accepted.map(|(_, hash)| hash);
+        let few = signed.promise.unreachable.len() <= most_unreachable(seat.view.members().len());
+        if !few || names != accepted.map(Justified::hash) || !signed.is_signed(&*self.notary, seat.id, ballot) {
+            return Err(Violation::MalformedProposal);
+        }
+        accepted.map_or(Ok(()), |accepted| self.check_grounds(seat, accepted))
+    }
+
+    /// Checks that a proposal is one that its first proposer was free to make.
+    fn check_grounds(&self, seat: &Seat, justified: &Justified) -> Result<(), Violation> {
+        let flaws = [Flaw::IgnoresAccepted, Flaw::TakesOldest, Flaw::NeverSyncs, Flaw::DecidesAlone];
+        if flaws.into_iter().any(|flaw| self.is_flawed(flaw)) {
+            return Ok(());
+        }
+        let excluded: BTreeMap<PeerId, Evidence> = justified.excluded.iter().copied().collect();
+        let follows = || follows(&seat.view, seat.least(), &justified.grounds(), &excluded, &justified.proposal);
+        if justified.is_signed(&*self.notary, &seat.view) && follows() { Ok(()) } else { Err(Violation::Unjustified) }
+    }
+
+    /// Checks what is proposed in `ballot`: anew, or again, because one of these `promises` tells of it.
+    pub(super) fn check_proposal(
+        &self,
+        seat: &Seat,
+        ballot: Ballot,
+        justified: &Justified,
+        promises: &[SignedPromise],
+    ) -> Result<(), Violation> {
+        let again = justified.ballot != ballot;
+        let told = promises.iter().filter_map(|signed| signed.promise.accepted).max_by_key(|(ballot, _)| *ballot);
+        let is_told = !again || told.is_some_and(|(_, hash)| hash == justified.hash());
+        let are_theirs =
+            again == !promises.is_empty() && (!again || are_a_quorums(&*self.notary, &seat.view, ballot, promises));
+        if !is_told || !are_theirs || justified.ballot > ballot {
+            return Err(Violation::Unjustified);
+        }
+        self.check_grounds(seat, justified)
+    }
+
+    /// Whether we know better than what is proposed for the first time. Its proposer has broken no rule that others could see.
+    /// Not for ever: some of what we know may be wrong, and others may have no other way to go on.
+    pub(super) fn objects(&self, now: Time, seat: &Seat, justified: &Justified) -> bool {
+        let Justified { proposal, promises, excluded, .. } = justified;
+        let me = self.me.peer;
+        let grounds = || promises.iter().map(|signed| (signed.by, &signed.promise));
+        let stood = self.since.map_or(std::time::Duration::ZERO, |since| now - since);
+        let reached = proposal.resume.step;
+        // We would have had to take part in what is behind it.
+        let here = seat.pledged.filter(|pledged| pledged.has_state && seat.recovering.is_none());
+        if here.is_some_and(|here| reached > here.step.saturating_add(1)) {
+            return true;
+        }
+        let has_told = |peer: PeerId| {
+            let joins = proposal.joiners.iter().any(|joiner| joiner.contact.peer == peer);
+            joins || grounds().any(|(by, _)| by == peer)
+        };
+        let all_told = seat.view.members().iter().all(|peer| has_told(*peer));
+        let all_recover = grounds().all(|(_, promise)| promise.recovering);
+        let stateless = !grounds().any(|(_, promise)| promise.progress.has_state);
+        // Who is not there may hold what is given up so.
+        let patience = self.config.fork_after.map(|limit| limit / 2);
+        if stateless && !all_told && patience.is_none_or(|patience| stood < patience) {
+            return true;
+        }
+        if stood >= self.config.max_stall / 2 {
+            return false;
+        }
+        let behind = !stateless && reached < seat.least() && !all_told && !all_recover;
+        let lives = |peer: PeerId| peer == me || seat.hears(now, peer, self.config.heartbeat_interval() * 3 / 2);
+        let asked_of_us = seat.pledged.is_some() && !self.leaving && self.asking.is_none();
+        let forgets = |peer: &PeerId| (*peer != me || asked_of_us) && !has_told(*peer) && lives(*peer);
+        let slanders = |(peer, evidence): &(PeerId, Evidence)| {
+            let is_back = matches!(evidence, Evidence::Restarted | Evidence::Elsewhere);
+            !is_back && seat.trusts(*peer) && seat.hearsay.of(*peer).is_none() && !proposal.view.contains(*peer)
+        };
+        behind || seat.view.members().iter().any(forgets) || excluded.iter().filter(|one| slanders(one)).count() > 1
+    }
+}

@@ -1,0 +1,173 @@
+//! What members promise, signed, and what a proposal rests on: who accepts it need not believe whoever proposes it.
+//!
+//! ```text
+//!   proposal --follows from--> a quorum's promises, each signed: "this is where I stand, and I have accepted nothing"
+//! ```
+//!
+//! A proposal is made once, from promises that tell of no other; later ballots only repeat it, with what it rested on at first.
+//! So each value that may be decided is one that the rules give, of states that members have signed for (M. Castro, B. Liskov,
+//! "Practical Byzantine Fault Tolerance", 1999, has proofs of that kind in its view changes).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::certificate::{Notary, Seal};
+use crate::error::Violation;
+use crate::id::{PeerId, ViewId};
+use crate::message::{Evidence, MAX_MEMBERS};
+use crate::proposal::{Ballot, Progress, Proposal};
+use crate::view::View;
+
+/// What a signature says first, so that no other message of ours can be taken for it.
+const PROMISES: &[u8] = b"starling promises 1";
+const PROPOSES: &[u8] = b"starling proposes a view 1";
+/// How many names all promises of a view may list together, so that a proposal that carries them fits a message.
+const MAX_NAMES: usize = 16 * 1024;
+/// Each promise may list so many, however large the view.
+const LEAST_NAMES: usize = 16;
+
+/// What a member says of itself when it promises.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promise {
+    /// Where it stands.
+    pub progress: Progress,
+    /// Members that it can't reach, sorted.
+    pub unreachable: Vec<PeerId>,
+    /// Whether it votes only, and is to be left out.
+    pub leaving: bool,
+    /// Whether its process came back from a record since the view was installed.
+    pub recovering: bool,
+    /// The ballot in which it accepted a proposal before, and that one's hash.
+    pub accepted: Option<(Ballot, [u8; 32])>,
+}
+
+/// How many members a promise may list as unreachable, in a view of `members`.
+pub(crate) fn most_unreachable(members: usize) -> usize {
+    (MAX_NAMES / members.max(1)).clamp(LEAST_NAMES, MAX_MEMBERS)
+}
+
+/// A promise and its member's signature, of one ballot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignedPromise {
+    /// Whose it is.
+    pub by: PeerId,
+    /// What it says.
+    pub promise: Promise,
+    /// Its signature.
+    pub seal: Seal,
+}
+
+impl SignedPromise {
+    /// That of `by`, whose key `notary` has, of `ballot` in the view called `view`.
+    pub(crate) fn new(notary: &dyn Notary, view: ViewId, ballot: Ballot, by: PeerId, promise: Promise) -> Self {
+        let seal = notary.sign(&statement(PROMISES, view, ballot, &promise.encode())).into();
+        Self { by, promise, seal }
+    }
+
+    /// Whether its member has signed it, for this ballot in this view.
+    pub(crate) fn is_signed(&self, notary: &dyn Notary, view: ViewId, ballot: Ballot) -> bool {
+        let statement = statement(PROMISES, view, ballot, &self.promise.encode());
+        notary.is_signed(self.by, &statement, &self.seal.bytes())
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), Violation> {
+        let unreachable = &self.promise.unreachable;
+        let sorted = unreachable.len() <= MAX_MEMBERS && unreachable.windows(2).all(|pair| pair[0] < pair[1]);
+        if sorted { Ok(()) } else { Err(Violation::MalformedProposal) }
+    }
+}
+
+impl Promise {
+    fn encode(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("invariant: a promise always encodes")
+    }
+}
+
+/// A proposal and what it rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Justified {
+    /// What is proposed.
+    pub proposal: Proposal,
+    /// The ballot in which it was proposed first.
+    pub ballot: Ballot,
+    /// The promises that it follows from, of that ballot, by member, ascending.
+    pub promises: Vec<SignedPromise>,
+    /// Of those who promised: whom its proposer left out, and why.
+    pub excluded: Vec<(PeerId, Evidence)>,
+    /// The signature of its proposer.
+    pub seal: Seal,
+}
+
+impl Justified {
+    /// Proposes `proposal` in `ballot`, which is that of `notary`'s key.
+    pub(crate) fn new(
+        notary: &dyn Notary,
+        view: ViewId,
+        ballot: Ballot,
+        proposal: Proposal,
+        promises: Vec<SignedPromise>,
+        excluded: Vec<(PeerId, Evidence)>,
+    ) -> Self {
+        let seal = notary.sign(&statement(PROPOSES, view, ballot, &hash(&proposal))).into();
+        Self { proposal, ballot, promises, excluded, seal }
+    }
+
+    /// As a promise names what its member has accepted.
+    pub(crate) fn hash(&self) -> [u8; 32] {
+        hash(&self.proposal)
+    }
+
+    /// Whether it was proposed by whose ballot that was, from the promises of a quorum of `view`, none of which had accepted
+    /// anything. Whether it follows from them is another question.
+    pub(crate) fn is_signed(&self, notary: &dyn Notary, view: &View) -> bool {
+        let (id, proposer) = (view.id(), self.ballot.proposer);
+        let proposes = statement(PROPOSES, id, self.ballot, &self.hash());
+        view.contains(proposer)
+            && self.promises.iter().all(|signed| signed.promise.accepted.is_none())
+            && notary.is_signed(proposer, &proposes, &self.seal.bytes())
+            && are_a_quorums(notary, view, self.ballot, &self.promises)
+    }
+
+    /// The promises that it rests on, by member.
+    pub(crate) fn grounds(&self) -> BTreeMap<PeerId, Promise> {
+        self.promises.iter().map(|signed| (signed.by, signed.promise.clone())).collect()
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), Violation> {
+        self.proposal.validate()?;
+        let excluded = self.excluded.len() <= MAX_MEMBERS && self.excluded.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        if !excluded {
+            return Err(Violation::MalformedProposal);
+        }
+        validate_promises(&self.promises)
+    }
+}
+
+/// Whether members of `view` that are a quorum of it have signed these promises of `ballot`.
+pub(crate) fn are_a_quorums(notary: &dyn Notary, view: &View, ballot: Ballot, promises: &[SignedPromise]) -> bool {
+    let (id, most) = (view.id(), most_unreachable(view.members().len()));
+    let by = promises.iter().map(|signed| signed.by).collect();
+    let counts = |signed: &SignedPromise| {
+        let few = signed.promise.unreachable.len() <= most;
+        few && view.contains(signed.by) && signed.is_signed(notary, id, ballot)
+    };
+    view.has_quorum(&by) && promises.iter().all(counts)
+}
+
+pub(crate) fn validate_promises(promises: &[SignedPromise]) -> Result<(), Violation> {
+    let sorted = promises.len() <= MAX_MEMBERS && promises.windows(2).all(|pair| pair[0].by < pair[1].by);
+    if !sorted {
+        return Err(Violation::MalformedProposal);
+    }
+    promises.iter().try_for_each(SignedPromise::validate)
+}
+
+fn hash(proposal: &Proposal) -> [u8; 32] {
+    let bytes = postcard::to_allocvec(proposal).expect("invariant: a proposal always encodes");
+    *blake3::hash(&bytes).as_bytes()
+}
+
+fn statement(purpose: &[u8], view: ViewId, ballot: Ballot, of: &[u8]) -> Vec<u8> {
+    [purpose, &view.0, &ballot.attempt.to_le_bytes(), &ballot.proposer.0, of].concat()
+}
