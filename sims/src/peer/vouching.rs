@@ -22,10 +22,15 @@ impl Peer {
         self.vouch(Input::View(view.filter(|view| view.members().len() <= MAX_VOUCHING).cloned()));
     }
 
+    /// Whether it may sign that it has saved this state.
+    pub fn vouches_for(&self, state: &State) -> bool {
+        self.machine.vouches_for(state.step, state.lineage)
+    }
+
     /// A checkpoint is on its disk, under this name.
     pub(super) fn vouch_for(&mut self, state: &State, manifest: Digest) {
         // It may have been on its way when its branch was left.
-        if self.machine.vouches_for(state.step, state.lineage) {
+        if self.vouches_for(state) {
             self.vouch(Input::Saved { step: state.step, digest: state.digest, manifest });
         }
     }

@@ -224,7 +224,9 @@ impl World {
         let before = LastCheckpoint::good(&host.disk);
         let saved = checkpoints::save(&mut host.disk, host.root, state, rotten, self.sabotage);
         let full = saved.is_err();
-        if host.disk.holds(state.step, state.digest) {
+        // Who has it and does not sign for it has promised otherwise.
+        let vouches = host.peer.as_ref().is_some_and(|peer| peer.vouches_for(state));
+        if vouches && host.disk.holds(state.step, state.digest) {
             self.invariants.stable_survives.saved(host.name(), state);
         }
         let held = self.invariants.last_checkpoint.tidied(host.name(), before, &host.disk);

@@ -203,17 +203,18 @@ impl Membership {
     pub(super) fn propose_if_promised(&mut self, now: Time) {
         let (me, progress) = (self.me.peer, self.progress);
         let Some(seat) = &mut self.seat else { return };
-        let unreachable = seat.promise(me, progress, self.leaving).unreachable;
-        if let Some(own) = seat.decree.as_mut().and_then(|decree| decree.promises.get_mut(&me)) {
-            // We may have heard somebody since, or have got the state.
-            (own.unreachable, own.progress) = (unreachable, progress);
-        }
-        let seat = &*seat;
-        let Some(decree) = seat.decree.as_ref().filter(|decree| decree.stage == Stage::Promising) else { return };
-        let promised = decree.round.promised();
-        if !promised.contains(&me) {
+        let is_asking = |decree: &Decree| decree.stage == Stage::Promising && decree.promises.contains_key(&me);
+        if !seat.decree.as_ref().is_some_and(is_asking) {
             return;
         }
+        // We may have heard somebody since, or have got the state.
+        let own = seat.promise(me, progress, self.leaving);
+        if let Some(decree) = &mut seat.decree {
+            decree.promises.insert(me, own);
+        }
+        let seat = &*seat;
+        let Some(decree) = &seat.decree else { return };
+        let promised = decree.round.promised();
         let quorum = seat.view.has_quorum(promised);
         let others = || seat.view.members().iter().filter(|peer| !promised.contains(peer));
         // Without the state that our view goes on from, even one that was left behind may be the one who has it.
