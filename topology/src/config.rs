@@ -98,6 +98,12 @@ impl Config {
         self.max_stall * 2
     }
 
+    /// The longest time between two ballots of a member that had no reason for the ones before, and between two reports: eight
+    /// times `max_stall`.
+    pub fn call_limit(&self) -> Duration {
+        self.max_stall * 8
+    }
+
     /// How long a finished member waits for the others' goodbyes.
     pub fn goodbye_limit(&self) -> Duration {
         self.max_stall / 5
@@ -116,6 +122,7 @@ impl Config {
             ("quarantine_window", self.quarantine_window()),
             ("quarantine", self.quarantine()),
             ("replan_interval", self.replan_interval()),
+            ("call_limit", self.call_limit()),
             ("goodbye_limit", self.goodbye_limit()),
         ]
     }

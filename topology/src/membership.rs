@@ -24,8 +24,10 @@
 //! leaves no quorum behind it short, and asks to be let in.
 
 mod agreement;
+mod allowance;
 mod asking;
 mod digests;
+mod drafting;
 mod finishing;
 mod hearsay;
 mod heartbeat;
@@ -52,6 +54,7 @@ pub use part::Part;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use allowance::Allowance;
 use asking::Asking;
 use digests::Digests;
 use joining::Waiting;
@@ -127,6 +130,12 @@ pub struct Membership {
     joiners: BTreeMap<PeerId, Waiting>,
     lost: BTreeMap<PeerId, Probe>,
     quarantine: Quarantine,
+    /// Who has opened ballots.
+    ballots: Allowance,
+    /// Who has spoken against others.
+    reports: Allowance,
+    /// Who has refused ballots.
+    refusals: Allowance,
     digests: Digests,
     /// How fast we reach other members.
     measured: BTreeMap<PeerId, Link>,
@@ -256,6 +265,9 @@ impl Membership {
             joiners: BTreeMap::new(),
             lost: BTreeMap::new(),
             quarantine: Quarantine::default(),
+            ballots: Allowance::default(),
+            reports: Allowance::default(),
+            refusals: Allowance::default(),
             digests: Digests::default(),
             measured: BTreeMap::new(),
             early: VecDeque::new(),

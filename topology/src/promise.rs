@@ -23,9 +23,9 @@ use crate::view::View;
 const PROMISES: &[u8] = b"starling promises 1";
 const PROPOSES: &[u8] = b"starling proposes a view 1";
 /// How many names all promises of a view may list together, so that a proposal that carries them fits a message.
-const MAX_NAMES: usize = 16 * 1024;
+const MAX_NAMES: usize = 8 * 1024;
 /// Each promise may list so many, however large the view.
-const LEAST_NAMES: usize = 16;
+const LEAST_NAMES: usize = 8;
 
 /// What a member says of itself when it promises.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +34,8 @@ pub struct Promise {
     pub progress: Progress,
     /// Members that it can't reach, sorted.
     pub unreachable: Vec<PeerId>,
+    /// Members that have done what no correct peer does, as it saw itself, sorted.
+    pub accused: Vec<PeerId>,
     /// Whether it votes only, and is to be left out.
     pub leaving: bool,
     /// Whether its process came back from a record since the view was installed.
@@ -42,8 +44,8 @@ pub struct Promise {
     pub accepted: Option<(Ballot, [u8; 32])>,
 }
 
-/// How many members a promise may list as unreachable, in a view of `members`.
-pub(crate) fn most_unreachable(members: usize) -> usize {
+/// How many members a promise may list as unreachable, and how many it may accuse, in a view of `members`.
+pub(crate) fn most_named(members: usize) -> usize {
     (MAX_NAMES / members.max(1)).clamp(LEAST_NAMES, MAX_MEMBERS)
 }
 
@@ -72,13 +74,23 @@ impl SignedPromise {
     }
 
     pub(crate) fn validate(&self) -> Result<(), Violation> {
-        let unreachable = &self.promise.unreachable;
-        let sorted = unreachable.len() <= MAX_MEMBERS && unreachable.windows(2).all(|pair| pair[0] < pair[1]);
-        if sorted { Ok(()) } else { Err(Violation::MalformedProposal) }
+        let sorted = |peers: &[PeerId]| peers.len() <= MAX_MEMBERS && peers.windows(2).all(|pair| pair[0] < pair[1]);
+        let Promise { unreachable, accused, .. } = &self.promise;
+        if sorted(unreachable) && sorted(accused) { Ok(()) } else { Err(Violation::MalformedProposal) }
     }
 }
 
 impl Promise {
+    /// Whether it names no more members than a promise in `view` may.
+    pub(crate) fn is_bounded(&self, view: &View) -> bool {
+        self.unreachable.len().max(self.accused.len()) <= most_named(view.members().len())
+    }
+
+    /// Whether it claims more than anybody can have reached beside a member that has taken part in all steps up to `step`.
+    pub(crate) fn is_beyond(&self, step: u64) -> bool {
+        !self.recovering && self.progress.step > step.saturating_add(1)
+    }
+
     fn encode(&self) -> Vec<u8> {
         postcard::to_allocvec(self).expect("invariant: a promise always encodes")
     }
@@ -146,11 +158,10 @@ impl Justified {
 
 /// Whether members of `view` that are a quorum of it have signed these promises of `ballot`.
 pub(crate) fn are_a_quorums(notary: &dyn Notary, view: &View, ballot: Ballot, promises: &[SignedPromise]) -> bool {
-    let (id, most) = (view.id(), most_unreachable(view.members().len()));
+    let id = view.id();
     let by = promises.iter().map(|signed| signed.by).collect();
     let counts = |signed: &SignedPromise| {
-        let few = signed.promise.unreachable.len() <= most;
-        few && view.contains(signed.by) && signed.is_signed(notary, id, ballot)
+        signed.promise.is_bounded(view) && view.contains(signed.by) && signed.is_signed(notary, id, ballot)
     };
     view.has_quorum(&by) && promises.iter().all(counts)
 }

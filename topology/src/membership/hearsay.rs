@@ -25,6 +25,17 @@ impl Hearsay {
         first
     }
 
+    /// Whether `reporter` has spoken against `peer` already.
+    pub(super) fn knows(&self, reporter: PeerId, peer: PeerId) -> bool {
+        self.accused.get(&peer).is_some_and(|reporters| reporters.contains_key(&reporter))
+    }
+
+    /// Who has spoken against a member that is `gone`.
+    pub(super) fn were_right(&self, gone: impl Fn(PeerId, PeerId) -> bool) -> Vec<PeerId> {
+        let pairs = self.accused.iter().flat_map(|(peer, reporters)| reporters.keys().map(move |by| (*by, *peer)));
+        pairs.filter(|(by, peer)| gone(*by, *peer)).map(|(by, _)| by).collect()
+    }
+
     /// `reporter` has listed all that it can't reach: whoever is not in the list, it misses no more.
     pub(super) fn retract(&mut self, reporter: PeerId, listed: &[PeerId]) {
         self.accused.retain(|peer, reporters| {

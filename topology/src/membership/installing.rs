@@ -101,6 +101,9 @@ impl Membership {
         let is_over = self.finished.is_some()
             || old.as_ref().is_some_and(|old| !old.finished.is_empty())
             || proposal.resume.step >= self.config.last_step;
+        if let Some(old) = &old {
+            self.forgive(old, &proposal, certificate.as_ref().map(|certificate| certificate.ballot.proposer));
+        }
         let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config, now);
         seat.syncing = proposal.resume.syncing.iter().copied().collect();
         seat.root = old.as_ref().map_or_else(Root::default, |old| old.root);
@@ -168,6 +171,21 @@ impl Membership {
             self.tell_members(&Body::Finished { peer, step, digest });
         }
         self.replay_early(now);
+    }
+
+    /// Those who called for this change had reason to, if it is one, or if we saw a reason ourselves.
+    fn forgive(&mut self, old: &Seat, proposal: &Proposal, proposer: Option<PeerId>) {
+        let view = &proposal.view;
+        let differs = view.members() != old.view.members() || view.severed() != old.view.severed();
+        if differs || old.standstill.is_general() || old.outdated || old.recovering.is_some() {
+            proposer.into_iter().for_each(|proposer| self.ballots.forgive(proposer));
+        }
+        let is_gone = |by, peer| !view.contains(peer) || view.is_severed(by, peer);
+        old.hearsay.were_right(is_gone).into_iter().for_each(|by| self.reports.forgive(by));
+        let is_known = |peer| view.contains(peer) || old.view.contains(peer);
+        self.ballots.keep(is_known);
+        self.reports.keep(is_known);
+        self.refusals.keep(is_known);
     }
 
     /// Whether we hold what others are to get from us.

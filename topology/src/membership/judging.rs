@@ -9,7 +9,7 @@ use crate::error::Violation;
 use crate::flaw::Flaw;
 use crate::id::PeerId;
 use crate::message::Evidence;
-use crate::promise::{Justified, SignedPromise, are_a_quorums, most_unreachable};
+use crate::promise::{Justified, SignedPromise, are_a_quorums};
 use crate::proposal::Ballot;
 use crate::time::Time;
 
@@ -23,8 +23,10 @@ impl Membership {
         accepted: Option<&Justified>,
     ) -> Result<(), Violation> {
         let names = signed.promise.accepted.map(|(_, hash)| hash);
-        let few = signed.promise.unreachable.len() <= most_unreachable(seat.view.members().len());
-        if !few || names != accepted.map(Justified::hash) || !signed.is_signed(&*self.notary, seat.id, ballot) {
+        if !signed.promise.is_bounded(&seat.view)
+            || names != accepted.map(Justified::hash)
+            || !signed.is_signed(&*self.notary, seat.id, ballot)
+        {
             return Err(Violation::MalformedProposal);
         }
         accepted.map_or(Ok(()), |accepted| self.check_grounds(seat, accepted))
@@ -69,7 +71,7 @@ impl Membership {
         let stood = self.since.map_or(std::time::Duration::ZERO, |since| now - since);
         let reached = proposal.resume.step;
         // We would have had to take part in what is behind it.
-        let here = seat.pledged.filter(|pledged| pledged.has_state && seat.recovering.is_none());
+        let here = seat.pledged.filter(|pledged| pledged.has_state && seat.is_steady(me));
         if here.is_some_and(|here| reached > here.step.saturating_add(1)) {
             return true;
         }
@@ -92,10 +94,18 @@ impl Membership {
         let lives = |peer: PeerId| peer == me || seat.hears(now, peer, self.config.heartbeat_interval() * 3 / 2);
         let asked_of_us = seat.pledged.is_some() && !self.leaving && self.asking.is_none();
         let forgets = |peer: &PeerId| (*peer != me || asked_of_us) && !has_told(*peer) && lives(*peer);
-        let slanders = |(peer, evidence): &(PeerId, Evidence)| {
-            let is_back = matches!(evidence, Evidence::Restarted | Evidence::Elsewhere);
-            !is_back && seat.trusts(*peer) && seat.hearsay.of(*peer).is_none() && !proposal.view.contains(*peer)
+        let says_so =
+            |peer: PeerId| grounds().any(|(by, promise)| by == peer && (promise.recovering || promise.leaving));
+        let lies = |peer: PeerId| {
+            here.is_some_and(|here| grounds().any(|(by, promise)| by == peer && promise.is_beyond(here.step)))
         };
-        behind || seat.view.members().iter().any(forgets) || excluded.iter().filter(|one| slanders(one)).count() > 1
+        let slanders = |(peer, _): &(PeerId, Evidence)| {
+            !says_so(*peer)
+                && !lies(*peer)
+                && !self.joiners.contains_key(peer)
+                && seat.trusts(*peer)
+                && !proposal.view.contains(*peer)
+        };
+        behind || seat.view.members().iter().any(forgets) || excluded.iter().any(slanders)
     }
 }

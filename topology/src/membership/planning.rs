@@ -38,8 +38,9 @@ impl Question<'_> {
     /// The next view and how its members go on; `None` if nobody in it would hold the replicated state.
     pub(super) fn answer(mut self) -> Option<Proposal> {
         let mut staying: BTreeMap<PeerId, Progress> = BTreeMap::new();
+        let convicted = convicted(self.view, self.promises);
         for (peer, promised) in self.promises {
-            if !promised.leaving && !self.excluded.contains_key(peer) {
+            if !promised.leaving && !self.excluded.contains_key(peer) && !convicted.contains(peer) {
                 staying.insert(*peer, promised.progress);
             }
         }
@@ -51,7 +52,7 @@ impl Question<'_> {
         };
         // Whoever alone holds the newest state can't leave yet, and is welcome even if it comes back from a record.
         let can_stay = |peer: &PeerId, promised: &Promise| match self.excluded.get(peer) {
-            None => true,
+            None => !convicted.contains(peer),
             Some(Evidence::Restarted | Evidence::Elsewhere) => promised.recovering,
             Some(_) => false,
         };
@@ -116,7 +117,9 @@ impl Question<'_> {
     /// The severed pairs among those who stay. Who stands in the way of a ring does not stay: the one with most severed
     /// pairs; of several, the highest.
     fn sever(&self, staying: &mut BTreeMap<PeerId, Progress>) -> Vec<(PeerId, PeerId)> {
-        let told = self.promises.iter().flat_map(|(a, promised)| promised.unreachable.iter().map(|b| (*a, *b)));
+        // Who accuses another has no link to it, whichever of the two is wrong.
+        let named = |promise: &Promise| promise.unreachable.iter().chain(&promise.accused).copied().collect::<Vec<_>>();
+        let told = self.promises.iter().flat_map(|(a, promise)| named(promise).into_iter().map(|b| (*a, b)));
         let mut severed: Vec<(PeerId, PeerId)> = told.map(|(a, b)| (a.min(b), a.max(b))).collect();
         severed.sort_unstable();
         severed.dedup();
@@ -151,6 +154,9 @@ impl Question<'_> {
                 (Some(Evidence::Restarted), _) => Reason::Restarted(peer),
                 (_, Some(promised)) if promised.leaving => Reason::Left(peer),
                 (Some(evidence), _) => Reason::Lost { peer, evidence: *evidence },
+                (None, Some(_)) if convicted(self.view, self.promises).contains(&peer) => {
+                    Reason::Lost { peer, evidence: Evidence::Misbehaved }
+                }
                 (None, Some(_)) => Reason::Lost { peer, evidence: Evidence::LinkFailed },
                 (None, None) => {
                     let evidence = self.hearsay.of(peer).unwrap_or(Evidence::Unanswered);
@@ -165,6 +171,31 @@ impl Question<'_> {
         reasons.extend(self.candidates.iter().map(|candidate| Reason::Joined(candidate.contact.peer)));
         reasons.truncate(MAX_REASONS);
         reasons
+    }
+}
+
+/// The members that are put out for what others have seen of them. Of four or more it takes one more than may be hostile, fewer
+/// than a third, so that these alone put out nobody; below that one is enough, and the casting vote breaks ties.
+fn convicted(view: &View, promises: &BTreeMap<PeerId, Promise>) -> BTreeSet<PeerId> {
+    let needed = (view.members().len() - 1) / 3 + 1;
+    let mut convicted = BTreeSet::new();
+    loop {
+        let counts = |by: &PeerId, promise: &Promise| !promise.leaving && !convicted.contains(by);
+        let accusers = |peer: &PeerId| {
+            let accuses = |(by, promise): &(&PeerId, &Promise)| {
+                by != &peer && counts(by, promise) && promise.accused.binary_search(peer).is_ok()
+            };
+            promises.iter().filter(accuses).count()
+        };
+        let accused =
+            view.members().iter().filter(|peer| !convicted.contains(*peer)).map(|peer| (accusers(peer), peer));
+        let most = accused
+            .filter(|(count, _)| *count >= needed)
+            .max_by_key(|(count, peer)| (*count, **peer != view.casting(), **peer));
+        match most {
+            Some((_, peer)) => drop(convicted.insert(*peer)),
+            None => return convicted,
+        }
     }
 }
 

@@ -1,11 +1,10 @@
 //! The proposer's part in a decree, and whose part that is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::installing::Decided;
-use super::planning::Question;
-use super::seat::{Decree, Paused, Seat, Stage};
+use super::seat::{Decree, Paused, Stage};
 use super::{Membership, Steps};
 use crate::certificate::{Acceptance, Certificate, Seal};
 use crate::error::Violation;
@@ -13,8 +12,8 @@ use crate::flaw::Flaw;
 use crate::id::{PeerId, ViewId};
 use crate::interface::{Event, Hold, Timer};
 use crate::message::{Body, Evidence};
-use crate::promise::{Justified, Promise, SignedPromise};
-use crate::proposal::{Ballot, MAX_JOINERS, Proposal, Reason};
+use crate::promise::{Justified, SignedPromise};
+use crate::proposal::Ballot;
 use crate::time::Time;
 
 impl Membership {
@@ -207,6 +206,8 @@ impl Membership {
         if !seat.decree.as_ref().is_some_and(is_asking) {
             return;
         }
+        self.refute();
+        let Some(seat) = &mut self.seat else { return };
         // We may have heard somebody since, or have got the state.
         let own = seat.promise(me, progress, self.leaving);
         if let Some(decree) = &mut seat.decree {
@@ -287,127 +288,6 @@ impl Membership {
         self.receive_accept(now, me, ballot, seal);
     }
 
-    /// The promises of a ballot of ours, each with its member's signature.
-    fn signed_promises(&self, seat: &Seat, decree: &Decree) -> Vec<SignedPromise> {
-        let me = self.me.peer;
-        let signed = |(by, promise): (&PeerId, &Promise)| {
-            let promise = promise.clone();
-            if *by == me {
-                return Some(SignedPromise::new(&*self.notary, seat.id, decree.ballot, me, promise));
-            }
-            Some(SignedPromise { by: *by, promise, seal: *decree.signatures.get(by)? })
-        };
-        decree.promises.iter().filter_map(signed).collect()
-    }
-
-    /// Whether none of a quorum holds the state, and it is no use to wait for the rest.
-    fn is_bereft(&self, now: Time, seat: &Seat, decree: &Decree) -> bool {
-        let promised = decree.round.promised();
-        let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
-        let complete = self.have_all_told(seat, decree);
-        stateless
-            && seat.view.has_quorum(promised)
-            && (complete || self.is_paused_for(now, seat, self.config.fork_after))
-    }
-
-    /// Whether what our view goes on from is still to be waited for, although there is an older state. Where all came back from
-    /// records, what a quorum of the view before had signed is on one of its disks: without a quorum of that view too they wait
-    /// as long as a fork would.
-    fn is_behind(&self, now: Time, seat: &Seat, decree: &Decree) -> bool {
-        let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
-        let all_came_back = decree.promises.values().all(|promised| promised.recovering);
-        let waited = match all_came_back {
-            true => self.are_parents_here(seat, decree) || self.is_paused_for(now, seat, self.config.fork_after),
-            false => self.is_paused_for(now, seat, Some(self.config.max_stall)),
-        };
-        !stateless && !waited && !seat.is_reached(decree) && !self.have_all_told(seat, decree)
-    }
-
-    /// Whether most members of the view before have told what they hold: those that stayed, and those that ask to be let in.
-    fn are_parents_here(&self, seat: &Seat, decree: &Decree) -> bool {
-        let Some(origin) = &seat.origin else { return true };
-        if self.is_flawed(Flaw::GoesBack) {
-            return true;
-        }
-        let joined = |peer: &PeerId| origin.joiners.iter().any(|joiner| joiner.contact.peer == *peer);
-        let stayed = decree.promises.keys().filter(|peer| !joined(peer)).count();
-        let is_back = |reason: &&Reason| {
-            let gone = matches!(reason, Reason::Lost { .. } | Reason::Restarted(_) | Reason::Left(_));
-            gone && reason.peer().is_some_and(|peer| self.joiners.contains_key(&peer))
-        };
-        let back = origin.reasons.iter().filter(is_back).count();
-        2 * (stayed + back) > origin.of as usize
-    }
-
-    /// Whether each member has told what it holds: whoever asks to be let in does too, and may have no vote here any more.
-    fn have_all_told(&self, seat: &Seat, decree: &Decree) -> bool {
-        let has_told = |peer: &PeerId| decree.promises.contains_key(peer) || self.joiners.contains_key(peer);
-        seat.view.members().iter().all(has_told)
-    }
-
-    fn is_paused_for(&self, now: Time, seat: &Seat, limit: Option<Duration>) -> bool {
-        let since = seat.paused.map_or(now, |paused| paused.since);
-        limit.is_some_and(|limit| now - since >= limit)
-    }
-
-    fn plan(
-        &self,
-        now: Time,
-        seat: &Seat,
-        decree: &Decree,
-        forked: bool,
-    ) -> Option<(Proposal, Vec<(PeerId, Evidence)>)> {
-        if !forked && self.is_behind(now, seat, decree) {
-            return None;
-        }
-        let trusted = |peer: &PeerId| seat.trusts(*peer);
-        let me = self.me.peer;
-        let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
-        let bereft = if forked { stateless } else { self.is_bereft(now, seat, decree) };
-        let candidates = match (bereft, forked) {
-            // One of those who have not heard of our view may hold what all can go on from.
-            (true, _) => {
-                let strayed = self.strayed(decree.round.promised());
-                self.admitted().chain(strayed).take(MAX_JOINERS).cloned().collect()
-            }
-            (false, true) => Vec::new(),
-            (false, false) => self.candidates(now).cloned().collect(),
-        };
-        // What is behind that from which our view goes on loses what others may have kept since: that takes a user's word.
-        let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
-        let holders = holders.filter(|((step, _), _)| *step >= seat.least());
-        let donor = holders.max().map(|(_, peer)| peer).filter(|_| bereft);
-        let ours = seat.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::LinkFailed);
-        let untrusted = seat.suspects.iter().filter(|(peer, _)| !trusted(peer)).map(|(peer, why)| (*peer, *why));
-        let excluded: BTreeMap<PeerId, Evidence> = untrusted.collect();
-        let question = Question {
-            view: &seat.view,
-            least: seat.least(),
-            failed: ours.map(|(peer, _)| (me, *peer)).chain(seat.hearsay.failed_links()).collect(),
-            promises: &decree.promises,
-            excluded: &excluded,
-            hearsay: &seat.hearsay,
-            candidates,
-            rows: &seat.rows,
-            donor,
-            forked: forked && !self.is_flawed(Flaw::ForksUnmarked),
-        };
-        let mut proposal = question.answer()?;
-        self.spoil(decree, &mut proposal);
-        let promised = excluded.into_iter().filter(|(peer, _)| decree.promises.contains_key(peer));
-        Some((proposal, promised.collect()))
-    }
-
-    fn spoil(&self, decree: &Decree, proposal: &mut Proposal) {
-        let held = decree.promises.values().map(|promised| promised.progress).filter(|progress| progress.has_state);
-        if let (Some(oldest), true) = (held.map(|progress| progress.step).min(), self.is_flawed(Flaw::TakesOldest)) {
-            proposal.resume.step = oldest;
-        }
-        if self.is_flawed(Flaw::NeverSyncs) {
-            proposal.resume.syncing.clear();
-        }
-    }
-
     pub(super) fn receive_accept(&mut self, now: Time, from: PeerId, ballot: Ballot, seal: Seal) {
         let alone = self.is_flawed(Flaw::DecidesAlone);
         let Some(seat) = &mut self.seat else { return };
@@ -462,12 +342,22 @@ impl Membership {
         }
     }
 
-    pub(super) fn receive_nack(&mut self, now: Time, ballot: Ballot, promised: Ballot) {
+    /// Another has promised a higher ballot, or knows better than what we propose. Who says so again and again ends nothing
+    /// alone.
+    pub(super) fn receive_nack(&mut self, now: Time, from: PeerId, ballot: Ballot, promised: Ballot) {
         let Some(seat) = &mut self.seat else { return };
-        if !seat.raise(promised) {
+        if !seat.is_at(ballot, Stage::Promising) && !seat.is_at(ballot, Stage::Accepting) {
             return;
         }
-        if !seat.is_at(ballot, Stage::Promising) && !seat.is_at(ballot, Stage::Accepting) {
+        let is_new = seat.decree.as_mut().is_some_and(|decree| decree.refused.insert(from));
+        if is_new {
+            seat.come_closer(promised);
+        }
+        let Some(decree) = &seat.decree else { return };
+        let members = seat.view.members().iter().copied();
+        let rest: BTreeSet<PeerId> = members.filter(|peer| !decree.refused.contains(peer)).collect();
+        let counts = is_new && self.refusals.take(now, from, self.config.call_limit());
+        if seat.view.has_quorum(&rest) && !counts {
             return;
         }
         if promised.proposer < self.me.peer && seat.trusts(promised.proposer) {

@@ -117,7 +117,7 @@ impl Membership {
                 self.receive_promise(now, from, ballot, promise, accepted.map(|accepted| *accepted))
             }
             Body::Nack { ballot, promised } => {
-                self.receive_nack(now, ballot, promised);
+                self.receive_nack(now, from, ballot, promised);
                 Ok(())
             }
             Body::Propose { ballot, justified, promises } => {

@@ -14,7 +14,7 @@ use crate::id::{Digest, PeerId, ViewId};
 use crate::lineage::Root;
 use crate::message::{Evidence, Standing};
 use crate::plan::Link;
-use crate::promise::{Justified, Promise, most_unreachable};
+use crate::promise::{Justified, Promise, most_named};
 use crate::proposal::{Ballot, Progress, Proposal};
 use crate::record::Record;
 use crate::time::Time;
@@ -140,6 +140,8 @@ pub(super) struct Decree {
     pub(super) accepted: Option<Acceptance>,
     /// Of those who have accepted it.
     pub(super) seals: BTreeMap<PeerId, Seal>,
+    /// Who has promised a higher one.
+    pub(super) refused: BTreeSet<PeerId>,
     /// Whether all the time that promises may take has passed.
     pub(super) late: bool,
 }
@@ -157,6 +159,7 @@ impl Decree {
             proposal: None,
             accepted: None,
             seals: BTreeMap::new(),
+            refused: BTreeSet::new(),
             late: false,
         }
     }
@@ -234,12 +237,20 @@ impl Seat {
         }
     }
 
-    /// Notes the attempt of a ballot, as far as one message may raise it: nobody may use up all that there are. False if it is
-    /// beyond that; whoever is there by right comes within reach as it tries again.
+    /// Notes the attempt of a ballot, if it is no further up than one message may raise ours: nobody may use up all that there
+    /// are.
     pub(super) fn raise(&mut self, ballot: Ballot) -> bool {
-        let most = self.attempt.saturating_add(MAX_RISE);
+        let is_within = ballot.attempt <= self.attempt.saturating_add(MAX_RISE);
+        if is_within {
+            self.attempt = self.attempt.max(ballot.attempt);
+        }
+        is_within
+    }
+
+    /// Another has promised `ballot`: the next one of ours is to be higher, or to come closer to it, within reach of all.
+    pub(super) fn come_closer(&mut self, ballot: Ballot) {
+        let most = self.attempt.saturating_add(MAX_RISE / 2);
         self.attempt = self.attempt.max(ballot.attempt.min(most));
-        ballot.attempt <= most
     }
 
     /// Whether a correct proposer may propose this in our view: it follows the view, takes in nobody who has not asked, counts
@@ -295,10 +306,18 @@ impl Seat {
     /// What we promise, who stand at `progress`.
     pub(super) fn promise(&mut self, me: PeerId, progress: Progress, leaving: bool) -> Promise {
         self.pledged = Some(progress);
+        let most = most_named(self.view.members().len());
         let mut unreachable = self.unreachable(me);
-        unreachable.truncate(most_unreachable(self.view.members().len()));
+        unreachable.truncate(most);
+        let accused = self.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::Misbehaved);
+        let accused = accused.map(|(peer, _)| *peer).take(most).collect();
         let accepted = self.acceptor.accepted.as_ref().map(|(ballot, justified)| (*ballot, justified.hash()));
-        Promise { progress, unreachable, leaving, recovering: self.recovering.is_some(), accepted }
+        Promise { progress, unreachable, accused, leaving, recovering: self.recovering.is_some(), accepted }
+    }
+
+    /// Whether this member has taken part in all steps of the view, as far as we know: then nobody is more than one ahead of it.
+    pub(super) fn is_steady(&self, peer: PeerId) -> bool {
+        self.recovering.is_none() && !self.syncing.contains(&peer)
     }
 
     /// Whether we have heard this member within `limit`, and miss it for no other reason.
@@ -341,7 +360,7 @@ impl Seat {
         }
         match self.suspects.get(&peer) {
             None | Some(Evidence::LinkFailed | Evidence::Elsewhere | Evidence::Restarted) => true,
-            Some(Evidence::Misbehaved) => false,
+            Some(Evidence::Misbehaved) => true, // It votes until others have seen it too.
             Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => again,
         }
     }
@@ -349,12 +368,15 @@ impl Seat {
     /// Whether it is worth waiting for this member's promise. If we can't reach it ourselves but somebody else can, it
     /// is: that one will propose instead, and evict nobody.
     pub(super) fn expects(&self, peer: PeerId, decree: &Decree) -> bool {
+        if decree.refused.contains(&peer) && decree.late {
+            return false;
+        }
         if self.recovering.as_ref().is_some_and(|recovering| !recovering.returned.contains(&peer)) {
             return false;
         }
         match self.suspects.get(&peer) {
-            None | Some(Evidence::LinkFailed) => true,
-            Some(Evidence::Elsewhere | Evidence::Restarted | Evidence::Misbehaved) => false,
+            None | Some(Evidence::LinkFailed | Evidence::Misbehaved) => true,
+            Some(Evidence::Elsewhere | Evidence::Restarted) => false,
             Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => {
                 self.hearsay.of(peer).is_none() && self.who_reaches(peer, decree).is_some()
             }

@@ -51,6 +51,9 @@ impl Membership {
         if peer == me || !seat.view.contains(peer) || seat.view.is_severed(from, peer) {
             return;
         }
+        if !seat.hearsay.knows(from, peer) && !self.reports.take(now, from, self.config.call_limit()) {
+            return; // Who has said so before of those who were there after all.
+        }
         if seat.hearsay.report(from, peer, evidence) {
             self.tell(Event::Suspected { peer, evidence, reporter: Some(from) });
         }

@@ -32,8 +32,14 @@ impl Membership {
             }
             seat.suspects.remove(&from); // It is back, and without a quorum it may be the one who can go on.
         }
+        let known = seat.acceptor.promised == Some(ballot);
+        // Where no steps are held for it, a ballot costs nothing.
+        let stands = seat.paused.is_some() || seat.recovering.is_some() || seat.waiting || self.asking.is_some();
+        if !known && !stands && !self.ballots.take(now, from, self.config.call_limit()) {
+            return Ok(()); // It has called for changes that nobody else saw a reason for.
+        }
         if !seat.raise(ballot) {
-            return Ok(()); // Who counts that far is not one of us, or was away for very long.
+            return Ok(()); // Who counts that far is not one of us.
         }
         let me = self.me.peer;
         let view = &seat.view;
@@ -42,7 +48,6 @@ impl Membership {
         for peer in unreachable.iter().filter(news) {
             seat.hearsay.report(from, *peer, Evidence::Unanswered);
         }
-        let known = seat.acceptor.promised == Some(ballot);
         if let Err(promised) = seat.acceptor.prepare(ballot) {
             self.send(from, Body::Nack { ballot, promised });
             return Ok(());

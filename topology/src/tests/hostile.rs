@@ -217,10 +217,10 @@ fn proposal(rng: &mut Rng, view: &View) -> Proposal {
 
 /// A promise that some member has signed.
 fn signed_promise(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&Justified>) -> SignedPromise {
-    let (by, unreachable) = (name(rng), some(rng));
+    let (by, unreachable, accused) = (name(rng), some(rng), some(rng));
     let (leaving, recovering) = (rng.below(3) == 0, rng.below(3) == 0);
     let accepted = accepted.map(|accepted| (accepted.ballot, accepted.hash()));
-    let promise = Promise { progress: any_progress(rng), unreachable, leaving, recovering, accepted };
+    let promise = Promise { progress: any_progress(rng), unreachable, accused, leaving, recovering, accepted };
     SignedPromise::new(&Signs(by), view.id(), ballot, by, promise)
 }
 

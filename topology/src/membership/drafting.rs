@@ -1,0 +1,152 @@
+//! What we propose: what follows from the promises that we hold, and whether it is time to go on from that.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Membership;
+use super::planning::Question;
+use super::seat::{Decree, Seat};
+use crate::flaw::Flaw;
+use crate::id::PeerId;
+use crate::interface::{Event, Output};
+use crate::message::Evidence;
+use crate::promise::{Promise, SignedPromise};
+use crate::proposal::{MAX_JOINERS, Progress, Proposal, Reason};
+use crate::time::Time;
+
+impl Membership {
+    /// Finds promises that can't be true: who has taken part in all steps knows that nobody is more than one ahead.
+    pub(super) fn refute(&mut self) {
+        let (me, Progress { step, has_state, .. }) = (self.me.peer, self.progress);
+        let Some(seat) = self.seat.as_mut().filter(|seat| has_state && seat.is_steady(me)) else { return };
+        let Some(decree) = &seat.decree else { return };
+        let liars = decree.promises.iter().filter(|(_, promise)| promise.is_beyond(step)).map(|(by, _)| *by);
+        for peer in liars.collect::<Vec<_>>() {
+            let evidence = Evidence::Misbehaved;
+            if seat.suspects.insert(peer, evidence) != Some(evidence) {
+                self.outbox.push(Output::Event(Event::Suspected { peer, evidence, reporter: None }));
+            }
+        }
+    }
+
+    /// The promises of a ballot of ours, each with its member's signature.
+    pub(super) fn signed_promises(&self, seat: &Seat, decree: &Decree) -> Vec<SignedPromise> {
+        let me = self.me.peer;
+        let signed = |(by, promise): (&PeerId, &Promise)| {
+            let promise = promise.clone();
+            if *by == me {
+                return Some(SignedPromise::new(&*self.notary, seat.id, decree.ballot, me, promise));
+            }
+            Some(SignedPromise { by: *by, promise, seal: *decree.signatures.get(by)? })
+        };
+        decree.promises.iter().filter_map(signed).collect()
+    }
+
+    /// Whether none of a quorum holds the state, and it is no use to wait for the rest.
+    pub(super) fn is_bereft(&self, now: Time, seat: &Seat, decree: &Decree) -> bool {
+        let promised = decree.round.promised();
+        let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
+        let complete = self.have_all_told(seat, decree);
+        stateless
+            && seat.view.has_quorum(promised)
+            && (complete || self.is_paused_for(now, seat, self.config.fork_after))
+    }
+
+    /// Whether what our view goes on from is still to be waited for, although there is an older state. Where all came back from
+    /// records, what a quorum of the view before had signed is on one of its disks: without a quorum of that view too they wait
+    /// as long as a fork would.
+    pub(super) fn is_behind(&self, now: Time, seat: &Seat, decree: &Decree) -> bool {
+        let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
+        let all_came_back = decree.promises.values().all(|promised| promised.recovering);
+        let waited = match all_came_back {
+            true => self.are_parents_here(seat, decree) || self.is_paused_for(now, seat, self.config.fork_after),
+            false => self.is_paused_for(now, seat, Some(self.config.max_stall)),
+        };
+        !stateless && !waited && !seat.is_reached(decree) && !self.have_all_told(seat, decree)
+    }
+
+    /// Whether most members of the view before have told what they hold: those that stayed, and those that ask to be let in.
+    pub(super) fn are_parents_here(&self, seat: &Seat, decree: &Decree) -> bool {
+        let Some(origin) = &seat.origin else { return true };
+        if self.is_flawed(Flaw::GoesBack) {
+            return true;
+        }
+        let joined = |peer: &PeerId| origin.joiners.iter().any(|joiner| joiner.contact.peer == *peer);
+        let stayed = decree.promises.keys().filter(|peer| !joined(peer)).count();
+        let is_back = |reason: &&Reason| {
+            let gone = matches!(reason, Reason::Lost { .. } | Reason::Restarted(_) | Reason::Left(_));
+            gone && reason.peer().is_some_and(|peer| self.joiners.contains_key(&peer))
+        };
+        let back = origin.reasons.iter().filter(is_back).count();
+        2 * (stayed + back) > origin.of as usize
+    }
+
+    /// Whether each member has told what it holds: whoever asks to be let in does too, and may have no vote here any more.
+    pub(super) fn have_all_told(&self, seat: &Seat, decree: &Decree) -> bool {
+        let has_told = |peer: &PeerId| decree.promises.contains_key(peer) || self.joiners.contains_key(peer);
+        seat.view.members().iter().all(has_told)
+    }
+
+    pub(super) fn is_paused_for(&self, now: Time, seat: &Seat, limit: Option<Duration>) -> bool {
+        let since = seat.paused.map_or(now, |paused| paused.since);
+        limit.is_some_and(|limit| now - since >= limit)
+    }
+
+    pub(super) fn plan(
+        &self,
+        now: Time,
+        seat: &Seat,
+        decree: &Decree,
+        forked: bool,
+    ) -> Option<(Proposal, Vec<(PeerId, Evidence)>)> {
+        if !forked && self.is_behind(now, seat, decree) {
+            return None;
+        }
+        let trusted = |peer: &PeerId| seat.trusts(*peer);
+        let me = self.me.peer;
+        let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
+        let bereft = if forked { stateless } else { self.is_bereft(now, seat, decree) };
+        let candidates = match (bereft, forked) {
+            // One of those who have not heard of our view may hold what all can go on from.
+            (true, _) => {
+                let strayed = self.strayed(decree.round.promised());
+                self.admitted().chain(strayed).take(MAX_JOINERS).cloned().collect()
+            }
+            (false, true) => Vec::new(),
+            (false, false) => self.candidates(now).cloned().collect(),
+        };
+        // What is behind that from which our view goes on loses what others may have kept since: that takes a user's word.
+        let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
+        let holders = holders.filter(|((step, _), _)| *step >= seat.least());
+        let donor = holders.max().map(|(_, peer)| peer).filter(|_| bereft);
+        let ours = seat.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::LinkFailed);
+        let untrusted = seat.suspects.iter().filter(|(peer, _)| !trusted(peer)).map(|(peer, why)| (*peer, *why));
+        let excluded: BTreeMap<PeerId, Evidence> = untrusted.collect();
+        let question = Question {
+            view: &seat.view,
+            least: seat.least(),
+            failed: ours.map(|(peer, _)| (me, *peer)).chain(seat.hearsay.failed_links()).collect(),
+            promises: &decree.promises,
+            excluded: &excluded,
+            hearsay: &seat.hearsay,
+            candidates,
+            rows: &seat.rows,
+            donor,
+            forked: forked && !self.is_flawed(Flaw::ForksUnmarked),
+        };
+        let mut proposal = question.answer()?;
+        self.spoil(decree, &mut proposal);
+        let promised = excluded.into_iter().filter(|(peer, _)| decree.promises.contains_key(peer));
+        Some((proposal, promised.collect()))
+    }
+
+    pub(super) fn spoil(&self, decree: &Decree, proposal: &mut Proposal) {
+        let held = decree.promises.values().map(|promised| promised.progress).filter(|progress| progress.has_state);
+        if let (Some(oldest), true) = (held.map(|progress| progress.step).min(), self.is_flawed(Flaw::TakesOldest)) {
+            proposal.resume.step = oldest;
+        }
+        if self.is_flawed(Flaw::NeverSyncs) {
+            proposal.resume.syncing.clear();
+        }
+    }
+}
