@@ -33,9 +33,9 @@ impl Membership {
             seat.suspects.remove(&from); // It is back, and without a quorum it may be the one who can go on.
         }
         let known = seat.acceptor.promised == Some(ballot);
-        // Where no steps are held for it, a ballot costs nothing.
-        let stands = seat.paused.is_some() || seat.recovering.is_some() || seat.waiting || self.asking.is_some();
-        if !known && !stands && !self.ballots.take(now, from, self.config.call_limit()) {
+        // Where no step would be taken without it, a ballot costs nothing.
+        let has_none = seat.paused.is_some() || seat.recovering.is_some() || seat.waiting || self.asking.is_some();
+        if !known && !has_none && !self.waits && !self.ballots.take(now, from, self.config.call_limit()) {
             return Ok(()); // It has called for changes that nobody else saw a reason for.
         }
         if !seat.raise(ballot) {
