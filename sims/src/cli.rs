@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum as _};
+use starling_sims::hostile::Attack;
 use starling_sims::sweep::{Blow, Kill};
 use starling_sims::{Scenario, Setup};
 
@@ -23,7 +24,7 @@ pub(crate) enum Verb {
         #[arg(long, value_parser = parse_seeds)]
         seeds: Range<u64>,
         /// With each seed, every scenario with 2 to 5 peers, and one in a world of up to 64 whose size is drawn
-        #[arg(long, conflicts_with_all = ["peers", "steps", "scenario"])]
+        #[arg(long, conflicts_with_all = ["peers", "steps", "scenario", "attack"])]
         all: bool,
         #[command(flatten)]
         shape: Shape,
@@ -118,17 +119,20 @@ pub(crate) struct Shape {
     /// What happens to the run
     #[arg(long, value_enum, default_value_t = Scenario::Mixed)]
     pub(crate) scenario: Scenario,
+    /// What hostile members do in a byzantine run; if not given, the seed says it
+    #[arg(long, value_enum)]
+    pub(crate) attack: Option<Attack>,
 }
 
 impl From<Shape> for Setup {
     fn from(shape: Shape) -> Self {
-        Self { peers: shape.peers, steps: shape.steps, scenario: shape.scenario }
+        Self { peers: shape.peers, steps: shape.steps, scenario: shape.scenario, attack: shape.attack }
     }
 }
 
 impl From<Setup> for Shape {
     fn from(setup: Setup) -> Self {
-        Self { peers: setup.peers, steps: setup.steps, scenario: setup.scenario }
+        Self { peers: setup.peers, steps: setup.steps, scenario: setup.scenario, attack: setup.attack }
     }
 }
 
@@ -140,7 +144,9 @@ impl fmt::Display for Shape {
         }
         let scenario = self.scenario.to_possible_value();
         let scenario = scenario.as_ref().map_or("mixed", |value| value.get_name());
-        write!(f, "--steps {} --scenario {scenario}", self.steps)
+        write!(f, "--steps {} --scenario {scenario}", self.steps)?;
+        let attack = self.attack.and_then(|attack| attack.to_possible_value());
+        attack.map_or(Ok(()), |attack| write!(f, " --attack {}", attack.get_name()))
     }
 }
 

@@ -7,6 +7,7 @@ use starling_topology::{Contact, Event, PeerId, Record, Root, Time};
 
 use crate::disk::Disk;
 use crate::fault::Crash;
+use crate::hostile::Liar;
 use crate::peer::Peer;
 use crate::world::Happening;
 
@@ -66,6 +67,8 @@ pub struct Host {
     pub gave_up: bool,
     /// How often it was started again because nobody had the state.
     pub stranded: u32,
+    /// What it says besides, if its peer is hostile.
+    pub liar: Option<Box<Liar>>,
 }
 
 impl Host {
@@ -97,12 +100,18 @@ impl Host {
             has_last: false,
             gave_up: false,
             stranded: 0,
+            liar: None,
         }
     }
 
     /// Its peer's name.
     pub fn name(&self) -> PeerId {
         self.contact.peer
+    }
+
+    /// Whether its peer is hostile: then nothing is promised of it.
+    pub fn is_hostile(&self) -> bool {
+        self.liar.is_some()
     }
 
     /// Whether it takes part in the run, or will again.

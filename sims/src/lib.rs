@@ -20,6 +20,7 @@ pub mod coverage;
 pub mod disk;
 pub mod fault;
 pub mod host;
+pub mod hostile;
 pub mod invariants;
 pub mod message;
 pub mod network;

@@ -73,7 +73,11 @@ impl Sealed {
         }
     }
 
-    fn read(&self) -> &Result<Envelope, Violation> {
+    /// What it says.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(&self) -> &Result<Envelope, Violation> {
         self.read.get_or_init(|| Envelope::decode(&self.bytes))
     }
 }

@@ -7,6 +7,11 @@ use starling_topology::{Contact, Me, Notary, PeerId};
 pub struct Key(PeerId);
 
 impl Key {
+    /// That of `peer`. Whoever is simulated asks for its own; who judges a run, for all.
+    pub fn of(peer: PeerId) -> Self {
+        Self(peer)
+    }
+
     fn signature(signer: PeerId, statement: &[u8]) -> [u8; 64] {
         let mut hasher = blake3::Hasher::new_keyed(&signer.0);
         let mut signature = [0; 64];
@@ -27,6 +32,6 @@ impl Notary for Key {
 
 /// The peer that is reached there, with its key.
 pub fn with_key(contact: Contact) -> Me {
-    let notary = Box::new(Key(contact.peer));
+    let notary = Box::new(Key::of(contact.peer));
     Me { contact, notary }
 }

@@ -3,6 +3,7 @@
 //! A peer is one process. It dies with its memory; what it wrote to its [`Disk`](crate::disk::Disk) stays, and the
 //! process that starts after it is another [`Peer`].
 
+mod blame;
 mod catch_up;
 mod effect;
 mod learner;
@@ -334,10 +335,6 @@ impl Peer {
         if let (Err(violation), Some(from)) = (self.machine.handle(now, input), from) {
             self.blame(from, &violation);
         }
-    }
-
-    fn blame(&mut self, from: PeerId, violation: &dyn std::error::Error) {
-        self.broken("no_violations", format!("{:?} says that {from:?} {violation}", self.name));
     }
 
     fn broken(&mut self, invariant: &'static str, seen: String) {

@@ -1,9 +1,12 @@
 //! What happens to a run besides training: drawn from its seed, before it begins.
 
+mod byzantine;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::fault::{Crash, Fate, Fault, Kind, When};
+use crate::hostile::{Attack, Hostility};
 use crate::message::Lane;
 use crate::network::Seat;
 use crate::rng::Rng;
@@ -31,10 +34,12 @@ pub enum Scenario {
     Outage,
     /// Some of all of these, on top of each other.
     Mixed,
+    /// Fewer than a third of the members are hostile, and a few of the others die, stop or are cut off.
+    Byzantine,
 }
 
 impl Scenario {
-    /// All of them.
+    /// All in which every peer is honest.
     pub const ALL: [Self; 10] = [
         Self::Steady,
         Self::Join,
@@ -58,6 +63,8 @@ pub struct Setup {
     pub steps: u64,
     /// What happens to them.
     pub scenario: Scenario,
+    /// What hostile members do; `None`: the seed says it.
+    pub attack: Option<Attack>,
 }
 
 impl Setup {
@@ -71,14 +78,14 @@ impl Setup {
         let peers = u32::try_from(rng.between(least, 2 * least)).unwrap_or(1);
         small.chain([(drawn, peers)]).map(move |(scenario, peers)| {
             let steps = if rng.one_in(20) { rng.between(25, 400) } else { Self::default().steps };
-            Self { peers: Some(peers), steps, scenario }
+            Self { peers: Some(peers), steps, scenario, attack: None }
         })
     }
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { peers: None, steps: 24, scenario: Scenario::Mixed }
+        Self { peers: None, steps: 24, scenario: Scenario::Mixed, attack: None }
     }
 }
 
@@ -105,6 +112,8 @@ pub struct Plan {
     pub drifts: bool,
     /// What happens.
     pub faults: Vec<Fault>,
+    /// Who is hostile.
+    pub hostility: Hostility,
 }
 
 /// Worlds in which a search tries every scenario.
@@ -119,6 +128,9 @@ const FOR_EVER: Duration = Duration::from_secs(600);
 impl Plan {
     /// Draws what happens in `setup`.
     pub fn draw(rng: &mut Rng, setup: &Setup) -> Self {
+        if setup.scenario == Scenario::Byzantine {
+            return Self::draw_byzantine(rng, setup);
+        }
         let drawn = rng.between(3, 8);
         let peers = setup.peers.map_or(drawn, u64::from).max(1);
         let founders = match setup.scenario {
@@ -127,7 +139,7 @@ impl Plan {
             Scenario::Outage => rng.between(1, peers.div_ceil(2).min(3)),
             Scenario::Disk => peers,
             Scenario::Churn => (peers * 3).div_ceil(4),
-            Scenario::Mixed => rng.between(1, peers),
+            Scenario::Mixed | Scenario::Byzantine => rng.between(1, peers),
         };
         let size = |number: u64| usize::try_from(number).expect("invariant: there are few peers");
         let plan = Self {
@@ -141,6 +153,7 @@ impl Plan {
             measures: None,
             drifts: false,
             faults: Vec::new(),
+            hostility: Hostility::default(),
         };
         let mut draft = Draft { rng, plan, steps: setup.steps.max(2), moment: (1, Duration::ZERO) };
         draft.draw(setup.scenario);
@@ -174,7 +187,7 @@ impl Draft<'_> {
         }
         let some = |draft: &mut Self, odds| draft.rng.one_in(odds);
         match scenario {
-            Scenario::Steady | Scenario::Join | Scenario::Outage => {}
+            Scenario::Steady | Scenario::Join | Scenario::Outage | Scenario::Byzantine => {}
             Scenario::Leave => self.leaves(),
             Scenario::Crash => self.crashes(4, false),
             Scenario::Pause => {
@@ -397,7 +410,7 @@ mod tests {
     fn every_peer_comes_once() {
         for scenario in Scenario::ALL {
             for seed in 0..200 {
-                let setup = Setup { peers: Some(1 + (seed % 7) as u32), steps: 10, scenario };
+                let setup = Setup { peers: Some(1 + (seed % 7) as u32), steps: 10, scenario, attack: None };
                 let plan = Plan::draw(&mut Rng::new(seed), &setup);
                 let mut joins: Vec<Seat> = Vec::new();
                 joins.extend(plan.faults.iter().filter_map(|fault| match fault.kind {

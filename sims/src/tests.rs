@@ -35,7 +35,7 @@ fn mixed_runs_hold() {
 fn every_scenario_holds_in_every_world() {
     for scenario in Scenario::ALL {
         for peers in 1..=7 {
-            check(Setup { peers: Some(peers), steps: 12, scenario }, 1_000..1_004);
+            check(Setup { peers: Some(peers), steps: 12, scenario, attack: None }, 1_000..1_004);
         }
     }
 }
@@ -53,16 +53,23 @@ fn views_are_replanned_in_the_middle_of_everything() {
 }
 
 #[test]
+fn a_hostile_minority_costs_bounded_time() {
+    let setup = Setup { scenario: Scenario::Byzantine, ..Setup::default() };
+    let summary = check(setup, 0..150);
+    assert!(summary.views > 1_500 && summary.faults > 700, "there is something to hold against: {summary:?}");
+}
+
+#[test]
 fn a_large_world_holds() {
-    check(Setup { peers: Some(60), steps: 6, scenario: Scenario::Churn }, 0..1);
-    let summary = check(Setup { peers: Some(200), steps: 6, scenario: Scenario::Churn }, 0..1);
+    check(Setup { peers: Some(60), steps: 6, scenario: Scenario::Churn, attack: None }, 0..1);
+    let summary = check(Setup { peers: Some(200), steps: 6, scenario: Scenario::Churn, attack: None }, 0..1);
     assert!(summary.views > 4 && summary.faults > 200, "members come and go: {summary:?}");
 }
 
 #[test]
 fn a_steady_run_commits_all_its_steps_and_all_complete_it() {
     for seed in 0..10 {
-        let setup = Setup { peers: Some(4), steps: 9, scenario: Scenario::Steady };
+        let setup = Setup { peers: Some(4), steps: 9, scenario: Scenario::Steady, attack: None };
         // Else those who come first may be done before the others come.
         let outcome = Simulation::new(seed, setup).replan(|plan| plan.gated = true).run();
         assert_eq!((outcome.steps, outcome.completed), (9, 4), "seed {seed}: {:?}", outcome.broken);
@@ -115,6 +122,7 @@ fn regression(line: &str) -> Simulation {
         peers: number("--peers").map(|peers| u32::try_from(peers).expect("there are few")),
         steps: number("--steps").unwrap_or(default.steps),
         scenario: scenario.unwrap_or(default.scenario),
+        attack: value("--attack").map(|text| clap::ValueEnum::from_str(text, false).expect("an attack")),
     };
     let simulation = Simulation::new(number("--seed").expect("a line has a seed"), setup);
     match value("--only") {

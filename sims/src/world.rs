@@ -2,6 +2,7 @@
 
 mod endings;
 mod execute;
+mod hostility;
 mod inject;
 mod measure;
 mod stall;
@@ -22,6 +23,7 @@ use crate::checkpoints;
 use crate::coverage::{Coverage, Phase, STORES};
 use crate::fault::{Fault, When};
 use crate::host::Host;
+use crate::hostile::Guilt;
 use crate::invariants::{Broken, Invariants};
 use crate::message::Lane;
 use crate::network::{Network, Parcel, Seat};
@@ -80,6 +82,8 @@ pub enum Happening {
     Starts(Seat, u32),
     /// A process has measured its links.
     Measures(Seat, u32),
+    /// A hostile peer says something.
+    Talks(Seat),
     /// The world looks whether anything goes on.
     Looks,
 }
@@ -114,6 +118,8 @@ pub(crate) struct World {
     hosts: Vec<Host>,
     seats: BTreeMap<PeerId, Seat>,
     invariants: Invariants,
+    /// Who has signed what no correct peer signs.
+    guilt: Guilt,
     broken: Vec<Broken>,
     /// The generation of each view, to count them and to tell them apart.
     views: BTreeMap<ViewId, bool>,
@@ -157,8 +163,8 @@ impl World {
         let mut rng = Rng::new(seed);
         let network = Network::new(rng.fork(), plan.patience, plan.peers);
         let mut workload = Workload::draw(&mut rng.fork(), setup.steps, plan.peers);
-        if plan.measures.is_some() {
-            // A view must be some time old before it is replanned.
+        if plan.measures.is_some() || !plan.hostility.seats.is_empty() {
+            // A view must be some time old before it is replanned, and lies take time.
             workload.compute_least *= SLOWER;
             workload.compute_most *= SLOWER;
         }
@@ -218,6 +224,7 @@ impl World {
             seats: hosts.iter().enumerate().map(|(seat, host)| (host.name(), seat)).collect(),
             hosts,
             invariants: Invariants::default(),
+            guilt: Guilt::default(),
             broken: Vec::new(),
             views: BTreeMap::new(),
             successors: BTreeMap::new(),
@@ -239,6 +246,7 @@ impl World {
 
     pub(crate) fn run(mut self) -> Outcome {
         self.tell(|world| format!("{:?}, {:?}", world.workload, world.config));
+        self.turn_hostile();
         self.start(0);
         self.bring_up(0);
         self.queue.push(self.now + LOOK, Happening::Looks);
@@ -313,6 +321,7 @@ impl World {
             | Happening::Passes(_)
             | Happening::Starts(..)
             | Happening::Measures(..)
+            | Happening::Talks(_)
             | Happening::Looks => None,
         };
         if let Some(stopped) = seat.and_then(|seat| self.hosts[seat].stopped.as_mut()) {
@@ -384,6 +393,7 @@ impl World {
                 }
             }
             Happening::Measures(seat, incarnation) => self.measure(seat, incarnation),
+            Happening::Talks(seat) => self.talk(seat),
             Happening::Looks => self.look(),
         }
     }
@@ -409,6 +419,7 @@ impl World {
         }
         self.tell(|_| format!("{to} <- {from}: {message}"));
         let (name, incarnation) = (self.hosts[from].name(), self.hosts[to].incarnation);
+        self.overhear(to, name, &message);
         self.with(to, incarnation, |peer, now| peer.receive(now, name, message));
     }
 

@@ -93,6 +93,12 @@ impl Acceptance {
     }
 }
 
+/// What a member signs when it accepts `proposal`, which follows the view called `parent`, in `ballot`: for those who test what
+/// comes of signatures that no correct peer gives.
+pub fn acceptance(parent: ViewId, ballot: Ballot, proposal: &Proposal) -> Vec<u8> {
+    Acceptance::of(parent, ballot, proposal).statement()
+}
+
 /// All of a proposal but its view, as 32 bytes.
 fn terms(proposal: &Proposal) -> [u8; 32] {
     let Proposal { view: _, resume, reasons, joiners, promised, of } = proposal;

@@ -31,6 +31,12 @@ impl Progressing {
         config.max_stall * 3
     }
 
+    /// The longest that a run may stand still in which some members say what they like, all the time: until they are left out, or
+    /// the others have gone on beside them, one after the other.
+    pub fn hostile_limit(config: &Config) -> Duration {
+        config.max_stall * 6
+    }
+
     /// The longest that a healed run may stand still: until a side without quorum goes on by itself and the branches
     /// have met again, and what it takes to let in those that were lost most often.
     pub fn limit(config: &Config) -> Duration {
@@ -46,6 +52,13 @@ impl Progressing {
             self.highest = step;
             self.goes_on(now);
         }
+        highest
+    }
+
+    /// Some peer has come to `step`, of which nothing is promised; says whether nobody had before.
+    pub fn is_reached(&mut self, step: u64) -> bool {
+        let highest = step > self.highest;
+        self.highest = self.highest.max(step);
         highest
     }
 

@@ -45,6 +45,8 @@ pub enum Effect {
     Downloads,
     /// Its machine told the user.
     Told(Event),
+    /// A peer has sent what no correct peer sends.
+    Blames(PeerId, String),
     /// Something that no correct peer does.
     Broken(Broken),
 }

@@ -28,13 +28,14 @@ impl World {
 
     /// Whether the run can't go on, whatever those do who are left: nobody of them has the state, or they are too few.
     pub(super) fn is_deserted(&self) -> bool {
-        self.is_short_of_votes() || self.has_lost_the_state()
+        // Where some are hostile, nothing is done to the others that they could be short for.
+        self.plan.hostility.seats.is_empty() && (self.is_short_of_votes() || self.has_lost_the_state())
     }
 
     /// Whether no peer has a state to go on from. What peers say does not excuse them for what most of a view had on disk, if
     /// that is still there, but where the last member left in order, with a later one.
     fn has_lost_the_state(&self) -> bool {
-        if (0..self.hosts.len()).any(|seat| self.has_a_copy(seat)) {
+        if self.honest().any(|seat| self.has_a_copy(seat)) {
             return false;
         }
         let is_last = |host: &Host| {
@@ -71,7 +72,8 @@ impl World {
             return Vec::new();
         }
         let excused = !self.completed.is_empty() && !self.waits_for_all();
-        let running = self.hosts.iter().enumerate().filter(|(_, host)| host.is_in_the_run());
+        let honest = self.hosts.iter().enumerate().filter(|(_, host)| !host.is_hostile());
+        let running = honest.filter(|(_, host)| host.is_in_the_run());
         let final_view = |peer: &Peer| peer.view_id().is_some_and(|view| self.final_views.contains(&view));
         let stuck = running.filter(|(_, host)| !excused || host.peer.as_ref().is_some_and(final_view));
         stuck.map(|(seat, _)| seat).collect()
@@ -85,11 +87,17 @@ impl World {
     /// Looks at how everybody ended.
     pub(super) fn check_endings(&mut self) {
         let mut wrong = Vec::new();
-        for (seat, host) in self.hosts.iter().enumerate() {
+        for (seat, host) in self.hosts.iter().enumerate().filter(|(_, host)| !host.is_hostile()) {
             let expected = match &host.ended {
                 None => true,
                 Some(Event::Left { .. }) => host.leaving,
                 Some(Event::Complete { step, .. }) => *step == self.workload.steps,
+                // Who is left out in the last moment for what a hostile peer says comes back too late.
+                Some(Event::Refused { refusal: Refusal::RunFinished, .. })
+                    if !self.plan.hostility.seats.is_empty() && !self.completed.is_empty() =>
+                {
+                    true
+                }
                 Some(Event::Refused { refusal: Refusal::RunFinished | Refusal::Withdrawn, .. }) => {
                     !self.waits_for_all()
                 }

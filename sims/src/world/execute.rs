@@ -31,6 +31,8 @@ impl World {
     }
 
     fn execute(&mut self, seat: Seat, effect: Effect) {
+        let effect = if self.hosts[seat].is_hostile() { self.execute_hostile(seat, effect) } else { Some(effect) };
+        let Some(effect) = effect else { return };
         let name = self.hosts[seat].name();
         let incarnation = self.hosts[seat].incarnation;
         match effect {
@@ -104,6 +106,7 @@ impl World {
                     self.begins_anew(seat);
                 }
             }
+            Effect::Blames(other, violation) => self.blamed(seat, other, &violation),
             Effect::Broken(broken) => self.breaks(Err(broken)),
         }
     }
@@ -127,7 +130,7 @@ impl World {
         self.invariants.nothing_undone.begins_anew(name);
     }
 
-    fn send(&mut self, from: Seat, to: Seat, message: Message) {
+    pub(super) fn send(&mut self, from: Seat, to: Seat, message: Message) {
         let lane = message.lane();
         if matches!(message, Message::Segment(_)) && std::mem::take(&mut self.hosts[from].swallows) {
             self.invariants.progress.disturbed(self.now); // This is when that fault strikes.
@@ -169,7 +172,8 @@ impl World {
         if !self.plan.gated || !self.invariants.progress.was_healed(self.now, self.network.patience()) {
             return;
         }
-        let mut views = self.hosts.iter().filter(|host| host.is_in_the_run()).map(|host| {
+        let honest = self.hosts.iter().filter(|host| host.is_in_the_run() && !host.is_hostile());
+        let mut views = honest.map(|host| {
             let full = host.peer.as_ref().filter(|peer| peer.is_full());
             full.and_then(|peer| peer.view())
         });
@@ -190,15 +194,8 @@ impl World {
         if let Some(crash) = doomed.filter(|crash| crash.at_record == Some(false)) {
             return self.die(seat, crash);
         }
-        self.invariants.stable_survives.wrote(&record);
-        if self.newest.as_ref().is_none_or(|newest| newest.generation < record.view.generation) {
-            self.newest = Some(record.view.clone());
-            self.newest_step = record.origin.as_ref().map_or(0, |origin| origin.resume.step);
-        }
-        let forks = record.origin.as_ref().is_some_and(|origin| origin.reasons.contains(&Reason::Forked));
-        self.parents.extend(record.view.parent.map(|parent| (record.view.id(), parent)));
-        if let Some(parent) = record.view.parent.filter(|_| !forks) {
-            self.successors.entry(parent).or_insert_with(|| record.view.clone());
+        if !self.hosts[seat].is_hostile() {
+            self.note_record(&record);
         }
         let host = &mut self.hosts[seat];
         host.storing = None;
@@ -216,6 +213,20 @@ impl World {
         self.with(seat, incarnation, |peer, now| if is_stored { peer.persisted(now) } else { peer.not_persisted(now) });
     }
 
+    fn note_record(&mut self, record: &Record) {
+        self.invariants.stable_survives.wrote(record);
+        self.guilt.wrote(record);
+        if self.newest.as_ref().is_none_or(|newest| newest.generation < record.view.generation) {
+            self.newest = Some(record.view.clone());
+            self.newest_step = record.origin.as_ref().map_or(0, |origin| origin.resume.step);
+        }
+        let forks = record.origin.as_ref().is_some_and(|origin| origin.reasons.contains(&Reason::Forked));
+        self.parents.extend(record.view.parent.map(|parent| (record.view.id(), parent)));
+        if let Some(parent) = record.view.parent.filter(|_| !forks) {
+            self.successors.entry(parent).or_insert_with(|| record.view.clone());
+        }
+    }
+
     /// The disk is done with a state. The name under which it has it, if it does.
     pub(super) fn saved(&mut self, seat: Seat, state: &State) -> Option<Digest> {
         let rotten = self.plan.rots && self.rng.one_in(6);
@@ -226,10 +237,13 @@ impl World {
         let full = saved.is_err();
         // Who has it and does not sign for it has promised otherwise.
         let vouches = host.peer.as_ref().is_some_and(|peer| peer.vouches_for(state));
-        if vouches && host.disk.holds(state.step, state.digest) {
+        if vouches && host.disk.holds(state.step, state.digest) && !host.is_hostile() {
             self.invariants.stable_survives.saved(host.name(), state);
         }
-        let held = self.invariants.last_checkpoint.tidied(host.name(), before, &host.disk);
+        let held = match host.is_hostile() {
+            true => Ok(()),
+            false => self.invariants.last_checkpoint.tidied(host.name(), before, &host.disk),
+        };
         let step = state.step;
         if step == self.workload.steps {
             self.hosts[seat].has_last = true;
@@ -304,13 +318,18 @@ impl World {
         let view = self.hosts[seat].peer.as_ref().and_then(Peer::view_id);
         self.close_process(seat, false);
         self.hosts[seat].died = Time::from_nanos(u64::MAX); // It ends in order: what it has said is sent.
-        if matches!(event, Event::NoState | Event::NotStored) {
+        let hostile = self.hosts[seat].is_hostile();
+        if matches!(event, Event::NoState | Event::NotStored) || (hostile && !matches!(event, Event::Complete { .. })) {
             // Its user starts it again: the others, or its disk, may be back by then.
             self.hosts[seat].stranded += u32::from(event == Event::NoState);
             self.hosts[seat].gave_up = true;
             let later: Time = self.now + self.config.max_stall;
             let incarnation = self.hosts[seat].incarnation;
             return self.queue.push(later, Happening::Starts(seat, incarnation));
+        }
+        if hostile {
+            self.hosts[seat].ended = Some(event);
+            return;
         }
         self.invariants.progress.goes_on(self.now);
         if let Event::Complete { digest, .. } = &event {

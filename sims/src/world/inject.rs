@@ -202,7 +202,7 @@ impl World {
         self.tell(|_| format!("{seat} starts as {:?} at {at:?}", me.peer));
         self.mark(seat, What::Starts);
         self.measure_later(seat, self.hosts[seat].incarnation);
-        if let (Some(file), Some(state)) = (&file, &state) {
+        if let (Some(file), Some(state), false) = (&file, &state, self.hosts[seat].is_hostile()) {
             let actual = self.hosts[seat].disk.checkpoints().get(&(state.step, state.lineage)).unwrap_or(file);
             let held = self.invariants.verified_checkpoints.loaded(me.peer, actual, state);
             self.breaks(held);
@@ -217,7 +217,7 @@ impl World {
         }
         self.begins_anew(seat);
         let host = &mut self.hosts[seat];
-        self.running += usize::from(!host.started);
+        self.running += usize::from(!host.started && !host.is_hostile());
         (host.started, host.off, host.gave_up, host.saves_until) = (true, false, false, Time::ZERO);
         host.root = host.disk.record().map_or_else(Root::default, |record| record.root);
         let start = Start {
@@ -344,7 +344,7 @@ impl World {
         }
     }
 
-    fn break_connection(&mut self, a: Seat, b: Seat, lane: Lane) {
+    pub(super) fn break_connection(&mut self, a: Seat, b: Seat, lane: Lane) {
         for (at, other) in [(a, b), (b, a)] {
             if let Some(number) = self.network.open(at, other, lane) {
                 let takes = self.rng.spread(10, 1_000_000);

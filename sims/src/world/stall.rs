@@ -12,7 +12,11 @@ use crate::network::Seat;
 impl World {
     /// Looks whether the run stands still without a reason.
     pub(super) fn look_for_a_stall(&mut self) {
-        let (can_go_on, limit) = (self.can_go_on(), Progressing::stall_limit(&self.config));
+        let can_go_on = self.can_go_on();
+        let limit = match self.plan.hostility.seats.is_empty() {
+            true => Progressing::stall_limit(&self.config),
+            false => Progressing::hostile_limit(&self.config),
+        };
         let held = self.invariants.progress.looked(self.now, can_go_on, limit);
         self.breaks(held);
     }
@@ -29,7 +33,7 @@ impl World {
 
     /// Peers that nothing is wrong with, in groups between which nothing gets through.
     fn groups(&self) -> Vec<Vec<Seat>> {
-        let runs = |host: &Host| host.peer.is_some() && host.stopped.is_none();
+        let runs = |host: &Host| host.peer.is_some() && host.stopped.is_none() && !host.is_hostile();
         let is_well = |host: &Host| runs(host) && host.disk.takes_votes();
         let mut well: Vec<Seat> = (0..self.hosts.len()).filter(|seat| is_well(&self.hosts[*seat])).collect();
         if !self.network.has_blocks() {

@@ -1,0 +1,109 @@
+//! What a hostile member does.
+
+/// One kind of lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Attack {
+    /// Installs views that nobody has decided, with forged certificates or none, and forks.
+    Installs,
+    /// Opens ballots far ahead, and says that it has promised such ones.
+    CountsAhead,
+    /// Opens one ballot after the other.
+    OpensBallots,
+    /// Has the others hold after a step that never comes.
+    HoldsNever,
+    /// Promises with a step that it does not have.
+    PromisesAhead,
+    /// Promises with an acceptance of what nobody proposed.
+    AcceptsFalsely,
+    /// Promises without what it accepted.
+    Conceals,
+    /// Proposes one thing to some and another one to others, in one ballot, and has both accepted.
+    ProposesTwice,
+    /// Proposes what does not follow from the promises, and installs it if it is accepted.
+    ProposesAnything,
+    /// Promises nothing, and says each time that a higher ballot stands against it.
+    Refutes,
+    /// Says that others are outside, with forged chains and old ones.
+    ShowsOut,
+    /// Refuses whoever it hears of, for every reason.
+    Refuses,
+    /// Wants to leave, and stays.
+    Leaves,
+    /// Says that innocents are gone.
+    Accuses,
+    /// Introduces peers that are not there.
+    Introduces,
+    /// Asks to be let in although it is, and claims what it does not hold.
+    JoinsAgain,
+    /// Tells other digests than its own, and other ones to others.
+    TellsDigests,
+    /// Says that it, or another, has finished, and that it needs nothing more.
+    Finishes,
+    /// Says that it holds the state.
+    Syncs,
+    /// Has measured nonsense.
+    Measures,
+    /// Says that it waits in vain or does not, and is far ahead.
+    Beats,
+    /// Does not send its share of sums to some.
+    Withholds,
+    /// Is silent towards some.
+    IsSilent,
+    /// Changes a field of what its machine says.
+    Distorts,
+    /// Says again what it has said before.
+    Repeats,
+    /// Says to one what its machine says to another.
+    Misdirects,
+    /// Says what others have said.
+    Parrots,
+}
+
+impl Attack {
+    /// Those that a seed draws from. What the others lead to is not bounded yet; each can be chosen by its name.
+    pub const DRAWN: &[Self] = &[
+        Self::Installs,
+        Self::Conceals,
+        Self::ShowsOut,
+        Self::Refuses,
+        Self::Leaves,
+        Self::Introduces,
+        Self::JoinsAgain,
+        Self::Finishes,
+        Self::Syncs,
+        Self::Measures,
+        Self::Beats,
+        Self::Repeats,
+    ];
+
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::Installs,
+        Self::CountsAhead,
+        Self::OpensBallots,
+        Self::HoldsNever,
+        Self::PromisesAhead,
+        Self::AcceptsFalsely,
+        Self::Conceals,
+        Self::ProposesTwice,
+        Self::ProposesAnything,
+        Self::Refutes,
+        Self::ShowsOut,
+        Self::Refuses,
+        Self::Leaves,
+        Self::Accuses,
+        Self::Introduces,
+        Self::JoinsAgain,
+        Self::TellsDigests,
+        Self::Finishes,
+        Self::Syncs,
+        Self::Measures,
+        Self::Beats,
+        Self::Withholds,
+        Self::IsSilent,
+        Self::Distorts,
+        Self::Repeats,
+        Self::Misdirects,
+        Self::Parrots,
+    ];
+}

@@ -1,0 +1,133 @@
+//! What a hostile member does with ballots.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use starling_topology::certificate::acceptance;
+use starling_topology::{Ballot, Body, Certificate, Notary as _, PeerId, Proposal, Seal};
+
+use super::{Liar, Own, Said};
+use crate::notary::Key;
+
+impl Liar {
+    pub(super) fn install(&mut self) -> Said {
+        let (Some(view), Some(to)) = (self.view.clone(), self.one()) else { return Vec::new() };
+        let mut proposal = self.made_up(&view);
+        let ballot = Ballot { attempt: self.attempt.max(1), proposer: self.me };
+        let seal = self.seal(view.id(), ballot, &proposal);
+        let all: Vec<(PeerId, Seal)> = view.members().iter().map(|peer| (*peer, seal)).collect();
+        let (certificate, fork) = match self.rng.between(0, 3) {
+            0 => (None, None),
+            1 => (Some(Certificate { ballot, seals: vec![(self.me, seal)] }), None),
+            2 => (Some(Certificate { ballot, seals: all }), None),
+            _ => {
+                proposal.view.forked = true;
+                (None, self.promised_by(to).or(Some(ballot)))
+            }
+        };
+        let body = Body::Install { proposal, certificate, contacts: Vec::new(), fork };
+        vec![(to, self.envelope(to, body))]
+    }
+
+    /// The last ballot that `peer` has promised, as far as was heard.
+    fn promised_by(&self, peer: PeerId) -> Option<Ballot> {
+        self.heard.iter().rev().find_map(|(from, envelope)| match &envelope.body {
+            Body::Promise { ballot, .. } if *from == peer => Some(*ballot),
+            _ => None,
+        })
+    }
+
+    pub(super) fn count_ahead(&mut self) -> Said {
+        let far = [u64::MAX, 1 << 20, (1 << 20) - 1, 1 << 40, 7];
+        let attempt = self.attempt.saturating_add(self.rng.pick(&far).unwrap_or(7));
+        let promised = Ballot { attempt, proposer: self.me };
+        let body = if self.rng.one_in(2) {
+            Body::Prepare { ballot: promised, boundary: None, unreachable: Vec::new() }
+        } else {
+            let proposer = self.one().unwrap_or(self.me);
+            Body::Nack { ballot: Ballot { attempt: self.attempt, proposer }, promised }
+        };
+        self.tell(&body)
+    }
+
+    pub(super) fn open_ballot(&mut self) -> Said {
+        self.attempt = self.attempt.saturating_add(1);
+        let ballot = Ballot { attempt: self.attempt, proposer: self.me };
+        let others = self.others();
+        let unreachable = others.iter().copied().filter(|_| self.rng.one_in(6)).collect();
+        let body = Body::Prepare { ballot, boundary: None, unreachable };
+        others.into_iter().map(|peer| (peer, self.envelope(peer, body.clone()))).collect()
+    }
+
+    /// Opens a ballot of its own, and once a few have promised it, proposes what it likes: to some another thing than to the
+    /// others if `twice`.
+    pub(super) fn propose(&mut self, twice: bool) -> Said {
+        let Some(view) = self.view.clone() else { return Vec::new() };
+        let id = view.id();
+        let ready = self.own.as_ref().is_some_and(|own| own.view == id && !own.promised.is_empty());
+        if !ready {
+            self.attempt = self.attempt.saturating_add(1);
+            let ballot = Ballot { attempt: self.attempt, proposer: self.me };
+            self.own = Some(Own { view: id, ballot, promised: BTreeSet::new(), proposals: Vec::new() });
+            let body = Body::Prepare { ballot, boundary: None, unreachable: Vec::new() };
+            let members = view.members().iter().copied().filter(|peer| *peer != self.me);
+            return members
+                .collect::<Vec<_>>()
+                .into_iter()
+                .map(|peer| (peer, self.envelope(peer, body.clone())))
+                .collect();
+        }
+        let proposals: Vec<Proposal> = (0..=u8::from(twice)).map(|_| self.made_up(&view)).collect();
+        let Some(own) = &mut self.own else { return Vec::new() };
+        if !own.proposals.is_empty() {
+            self.own = None; // It tries again.
+            return Vec::new();
+        }
+        let ballot = own.ballot;
+        let promised: Vec<PeerId> = own.promised.iter().copied().collect();
+        own.proposals = proposals.iter().map(|proposal| (proposal.clone(), BTreeMap::new())).collect();
+        let seals: Vec<Seal> = proposals.iter().map(|proposal| self.seal(id, ballot, proposal)).collect();
+        if let Some(own) = &mut self.own {
+            let signed = own.proposals.iter_mut().zip(seals);
+            signed.for_each(|((_, signers), seal)| _ = signers.insert(self.me, seal));
+        }
+        let mut said = Vec::new();
+        for (place, peer) in promised.into_iter().enumerate() {
+            let proposal = proposals[place % proposals.len()].clone();
+            said.push((peer, self.envelope(peer, Body::Propose { ballot, proposal })));
+        }
+        said
+    }
+
+    /// Somebody has accepted what it proposed.
+    pub(super) fn note_accepted(&mut self, from: PeerId, ballot: Ballot, seal: Seal) {
+        let Some(own) = self.own.as_mut().filter(|own| own.ballot == ballot) else { return };
+        for (proposal, signers) in &mut own.proposals {
+            if seal == Seal::from(Key::of(from).sign(&acceptance(own.view, ballot, proposal))) {
+                signers.insert(from, seal);
+            }
+        }
+    }
+
+    /// What was accepted by a quorum of what it proposed.
+    pub(super) fn install_own(&mut self) -> Said {
+        let (Some(view), Some(own)) = (&self.view, &self.own) else { return Vec::new() };
+        if own.view != view.id() {
+            return Vec::new();
+        }
+        let ballot = own.ballot;
+        let is_decided =
+            |signers: &BTreeMap<PeerId, Seal>| view.has_quorum(&signers.keys().copied().collect::<BTreeSet<_>>());
+        let decided: Vec<_> = own.proposals.iter().filter(|(_, signers)| is_decided(signers)).cloned().collect();
+        let (me, mut said) = (self.me, Vec::new());
+        for (proposal, signers) in decided {
+            let certificate =
+                Some(Certificate { ballot, seals: signers.iter().map(|(peer, seal)| (*peer, *seal)).collect() });
+            for peer in signers.into_keys().filter(|peer| *peer != me) {
+                let (proposal, certificate) = (proposal.clone(), certificate.clone());
+                let body = Body::Install { proposal, certificate, contacts: Vec::new(), fork: None };
+                said.push((peer, self.envelope(peer, body)));
+            }
+        }
+        said
+    }
+}

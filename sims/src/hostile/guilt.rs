@@ -1,0 +1,39 @@
+//! Who is proven to have lied: two signatures of one peer that no correct peer gives both.
+
+use std::collections::BTreeMap;
+
+use starling_topology::{Certificate, PeerId, Record, ViewId};
+
+/// Which certificates have led from each view, and what hostile peers have said that bears on them.
+#[derive(Debug, Default)]
+pub struct Guilt {
+    /// After each view: what was decided, and by whom.
+    decided: BTreeMap<ViewId, BTreeMap<ViewId, Certificate>>,
+}
+
+impl Guilt {
+    /// An honest peer has written down what was decided after the view before its own.
+    pub fn wrote(&mut self, record: &Record) {
+        if let (Some(parent), Some(certificate)) = (record.view.parent, &record.certificate) {
+            let after = self.decided.entry(parent).or_default();
+            after.entry(record.view.id()).or_insert_with(|| certificate.clone());
+        }
+    }
+
+    /// A peer that has signed in one ballot that it accepts this and that, after one and the same view: who, if there is one.
+    pub fn proven(&self) -> Option<PeerId> {
+        self.decided.values().find_map(|after| {
+            let mut seen: BTreeMap<(u64, PeerId, PeerId), ViewId> = BTreeMap::new();
+            for (view, certificate) in after {
+                let ballot = certificate.ballot;
+                for (signer, _) in &certificate.seals {
+                    let before = seen.insert((ballot.attempt, ballot.proposer, *signer), *view);
+                    if before.is_some_and(|before| before != *view) {
+                        return Some(*signer);
+                    }
+                }
+            }
+            None
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! What a hostile member makes of what its machine says.
+
+use starling_topology::{Ballot, Body, Digest, Envelope, Generation, PeerId, ViewId};
+
+use super::{Attack, Liar, Said};
+
+/// Of so many messages one is changed.
+const ODDS: u64 = 3;
+
+impl Liar {
+    pub(super) fn distort(&mut self, attack: Attack, to: PeerId, envelope: Envelope) -> Said {
+        match attack {
+            Attack::IsSilent if self.silent_to.contains(&to) => Vec::new(),
+            Attack::Misdirects if self.rng.one_in(ODDS) => {
+                self.one().map(|other| (other, envelope)).into_iter().collect()
+            }
+            Attack::Distorts if self.rng.one_in(ODDS) => vec![(to, self.mutate(envelope))],
+            Attack::PromisesAhead | Attack::AcceptsFalsely | Attack::Conceals | Attack::Refutes => {
+                vec![(to, self.promise_falsely(attack, envelope))]
+            }
+            _ => vec![(to, envelope)],
+        }
+    }
+
+    fn promise_falsely(&mut self, attack: Attack, mut envelope: Envelope) -> Envelope {
+        let Body::Promise { ballot: of, accepted, progress, .. } = &mut envelope.body else { return envelope };
+        match attack {
+            Attack::PromisesAhead => {
+                progress.step = progress.step.saturating_add(self.rng.between(0, 20)).min(self.last_step);
+                (progress.has_state, progress.has_result) = (!self.rng.one_in(4), self.rng.one_in(2));
+            }
+            Attack::Conceals => *accepted = None,
+            Attack::AcceptsFalsely => {
+                let attempt = of.attempt.saturating_sub(self.rng.between(0, 1));
+                let proposer = if self.rng.one_in(2) { of.proposer } else { self.me };
+                let value = self.view.clone().map(|view| self.made_up(&view));
+                *accepted = value.map(|value| (Ballot { attempt, proposer }, value));
+            }
+            _ => {
+                let promised = Ballot { attempt: of.attempt.saturating_add(1), proposer: self.me };
+                envelope.body = Body::Nack { ballot: *of, promised };
+            }
+        }
+        envelope
+    }
+
+    fn mutate(&mut self, mut envelope: Envelope) -> Envelope {
+        let (number, other) = (self.number(), self.one().unwrap_or(self.me));
+        match self.rng.between(0, 7) {
+            0 => envelope.generation = Generation(number),
+            1 => envelope.view = self.before.back().map_or(ViewId::NONE, starling_topology::View::id),
+            _ => {}
+        }
+        let coin = self.rng.one_in(2);
+        match &mut envelope.body {
+            Body::Join(joiner) | Body::Introduce(joiner) => {
+                if coin {
+                    joiner.step = number
+                } else {
+                    joiner.generation = Generation(number)
+                }
+            }
+            Body::Suspect { peer, .. } => *peer = other,
+            Body::Prepare { ballot, boundary, unreachable } => {
+                if coin {
+                    *boundary = Some(number)
+                } else {
+                    *unreachable = vec![other]
+                }
+                ballot.attempt = ballot.attempt.saturating_add(number & 3);
+            }
+            Body::Promise { progress, unreachable, leaving, recovering, .. } => match number % 5 {
+                0 => progress.lineage.generation = Generation(number),
+                1 => *unreachable = vec![other],
+                2 => *leaving = coin,
+                3 => *recovering = coin,
+                _ => progress.has_result = coin,
+            },
+            Body::Nack { promised, .. } => promised.attempt = number,
+            Body::Propose { ballot, proposal } => {
+                if coin {
+                    ballot.attempt = number
+                } else {
+                    proposal.promised = 1
+                }
+                proposal.resume.donors.retain(|_| coin);
+            }
+            Body::Accept { ballot, .. } => ballot.attempt = number,
+            Body::Install { proposal, certificate, .. } => {
+                if coin {
+                    *certificate = None
+                } else {
+                    proposal.resume.step = number
+                }
+            }
+            Body::Heartbeat { step, waiting } => {
+                if coin {
+                    *step = number
+                } else {
+                    *waiting = u32::MAX
+                }
+            }
+            Body::Hello(standing) | Body::Outsider { standing, .. } => {
+                if coin {
+                    standing.step = number
+                } else {
+                    standing.paused = !standing.paused
+                }
+            }
+            Body::Digest { digest, step } => {
+                if coin {
+                    *digest = Digest([1; 32])
+                } else {
+                    *step = number
+                }
+            }
+            Body::Finished { digest, peer, .. } => {
+                if coin {
+                    *digest = Digest([1; 32])
+                } else {
+                    *peer = other
+                }
+            }
+            Body::Measured { links } => {
+                links.pop();
+            }
+            Body::Refuse(_) | Body::Leave | Body::Synced | Body::Goodbye => {}
+        }
+        envelope
+    }
+}
