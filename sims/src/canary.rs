@@ -5,6 +5,7 @@
 
 use starling_topology::Flaw;
 
+use crate::hostile::Attack;
 use crate::report::Outcome;
 use crate::scenario::{Scenario, Setup};
 use crate::simulation::Simulation;
@@ -57,6 +58,8 @@ pub struct Plant {
     pub sabotage: Sabotage,
     /// In which runs it is looked for.
     pub scenario: Scenario,
+    /// What hostile members do in them, if any are.
+    pub attack: Option<Attack>,
     /// The invariants of which one must name it.
     pub found_by: &'static [&'static str],
 }
@@ -103,10 +106,23 @@ pub const PLANTS: &[Plant] = &[
     machine(Flaw::NeverSyncs, Scenario::Join, &["progress", "nothing_undone", "bitwise_agreement"]),
     machine(Flaw::HoldsLate, Scenario::Join, &["nothing_undone", "views_change_at_a_boundary"]),
     machine(Flaw::DropsKept, Scenario::Join, &["results_fit", "bitwise_agreement"]),
+    gullible(Flaw::BelievesInstalls, Attack::Installs, &["nothing_undone", "one_decision", "no_split_brain"]),
+    gullible(Flaw::EndsForDigest, Attack::TellsDigests, &["endings"]),
+    gullible(Flaw::TakesGenerations, Attack::JoinsAgain, &["no_violations", "progress"]),
+    gullible(Flaw::CountsWithoutBound, Attack::CountsBeyond, &["progress"]),
+    gullible(Flaw::EndsForRefusal, Attack::Refuses, &["endings"]),
+    gullible(Flaw::GoesWhereTold, Attack::ShowsOut, &["progress"]),
+    gullible(Flaw::AdmitsIntroduced, Attack::Introduces, &["progress"]),
+    gullible(Flaw::BelievesFinished, Attack::Finishes, &["endings", "progress"]),
 ];
 
+/// What a machine believes that it should not, and the lie that shows it.
+const fn gullible(flaw: Flaw, attack: Attack, found_by: &'static [&'static str]) -> Plant {
+    Plant { attack: Some(attack), ..plant(Sabotage::Machine(flaw), Scenario::Byzantine, found_by) }
+}
+
 const fn plant(sabotage: Sabotage, scenario: Scenario, found_by: &'static [&'static str]) -> Plant {
-    Plant { sabotage, scenario, found_by }
+    Plant { sabotage, scenario, attack: None, found_by }
 }
 
 const fn machine(flaw: Flaw, scenario: Scenario, found_by: &'static [&'static str]) -> Plant {
@@ -116,7 +132,7 @@ const fn machine(flaw: Flaw, scenario: Scenario, found_by: &'static [&'static st
 impl Plant {
     /// Looks for this fault in up to `most` runs.
     pub fn find(&self, most: u64) -> Catch {
-        let setup = Setup { scenario: self.scenario, ..Setup::default() };
+        let setup = Setup { scenario: self.scenario, attack: self.attack, ..Setup::default() };
         for seed in 0..most {
             let outcome = Simulation::new(seed, setup).with_sabotage(self.sabotage).run();
             if let Some((invariant, seen)) = self.recognises(&outcome) {

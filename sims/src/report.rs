@@ -46,6 +46,8 @@ pub struct Outcome {
     pub broken: Vec<Broken>,
     /// Whether too few of its last members were left to decide anything, and no fork was allowed.
     pub deserted: bool,
+    /// Whether a hostile peer broke something, and two signatures of its own name it.
+    pub convicted: bool,
     /// If the run hung: who was still running.
     pub stuck: Option<Vec<Seat>>,
     /// All that happened, if that was asked for.
@@ -80,6 +82,8 @@ pub struct Summary {
     pub hangs: u64,
     /// Runs that ended because too few of their last members were left to decide anything, and no fork was allowed.
     pub deserted: u64,
+    /// Runs in which something was broken by a peer that two signatures of its own name.
+    pub convicted: u64,
     /// Events, over all runs.
     pub events: u64,
     /// Events per second of real time; zero until somebody with a clock says it.
@@ -117,6 +121,7 @@ impl Summary {
         self.violations += outcome.broken.len() as u64;
         self.hangs += u64::from(outcome.stuck.is_some());
         self.deserted += u64::from(outcome.deserted && outcome.is_good());
+        self.convicted += u64::from(outcome.convicted);
         self.events += outcome.events;
         self.sim_hours += outcome.simulated.as_secs_f64() / 3_600.0;
         self.steps += outcome.steps;

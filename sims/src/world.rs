@@ -120,6 +120,8 @@ pub(crate) struct World {
     invariants: Invariants,
     /// Who has signed what no correct peer signs.
     guilt: Guilt,
+    /// Who was found guilty when something did not hold: that run is over.
+    convicted: Option<PeerId>,
     broken: Vec<Broken>,
     /// The generation of each view, to count them and to tell them apart.
     views: BTreeMap<ViewId, bool>,
@@ -225,6 +227,7 @@ impl World {
             hosts,
             invariants: Invariants::default(),
             guilt: Guilt::default(),
+            convicted: None,
             broken: Vec::new(),
             views: BTreeMap::new(),
             successors: BTreeMap::new(),
@@ -258,10 +261,7 @@ impl World {
             if self.events > MAX_EVENTS * self.hosts.len() as u64 {
                 self.breaks(Err(Broken::new("progress", format!("there is no end after {} events", self.events))));
             }
-            if !self.broken.is_empty() {
-                break;
-            }
-            if self.is_over() {
+            if !self.broken.is_empty() || self.convicted.is_some() || self.is_over() {
                 break;
             }
             if let Some(running) = self.hung() {
@@ -269,7 +269,7 @@ impl World {
                 break;
             }
         }
-        if stuck.is_none() && self.broken.is_empty() {
+        if stuck.is_none() && self.broken.is_empty() && self.convicted.is_none() {
             self.check_endings();
         }
         self.outcome(stuck)
@@ -298,6 +298,7 @@ impl World {
             longest_stall: self.invariants.progress.longest(),
             broken: self.broken,
             deserted,
+            convicted: self.convicted.is_some(),
             stuck,
             trace: self.trace.unwrap_or_default(),
             marks: self.marks.unwrap_or_default(),

@@ -26,4 +26,20 @@ pub enum Flaw {
     HoldsLate,
     /// What is reduced while the state is on its way is not kept.
     DropsKept,
+    /// A view is installed that nobody has signed.
+    BelievesInstalls,
+    /// A member ends for one digest that differs from its own.
+    EndsForDigest,
+    /// A joiner's generation counts, whatever it says.
+    TakesGenerations,
+    /// One message may use up all attempts.
+    CountsWithoutBound,
+    /// A joiner ends when one member refuses it.
+    EndsForRefusal,
+    /// A member goes outside for what one peer says.
+    GoesWhereTold,
+    /// Who is introduced is let in, whether it has asked or not.
+    AdmitsIntroduced,
+    /// What a member says of the end of another is believed.
+    BelievesFinished,
 }

@@ -5,7 +5,9 @@
 pub enum Attack {
     /// Installs views that nobody has decided, with forged certificates or none, and forks.
     Installs,
-    /// Opens ballots far ahead, and says that it has promised such ones.
+    /// Opens ballots, and says that it has promised such ones, further ahead than one message may lead.
+    CountsBeyond,
+    /// As far ahead as one message may lead, again and again.
     CountsAhead,
     /// Opens one ballot after the other.
     OpensBallots,
@@ -79,6 +81,7 @@ impl Attack {
     /// All of them.
     pub const ALL: &[Self] = &[
         Self::Installs,
+        Self::CountsBeyond,
         Self::CountsAhead,
         Self::OpensBallots,
         Self::HoldsNever,

@@ -36,9 +36,8 @@ impl Liar {
         })
     }
 
-    pub(super) fn count_ahead(&mut self) -> Said {
-        let far = [u64::MAX, 1 << 20, (1 << 20) - 1, 1 << 40, 7];
-        let attempt = self.attempt.saturating_add(self.rng.pick(&far).unwrap_or(7));
+    pub(super) fn count_ahead(&mut self, far: &[u64]) -> Said {
+        let attempt = self.attempt.saturating_add(self.rng.pick(far).unwrap_or(7));
         let promised = Ballot { attempt, proposer: self.me };
         let body = if self.rng.one_in(2) {
             Body::Prepare { ballot: promised, boundary: None, unreachable: Vec::new() }

@@ -14,7 +14,8 @@ impl Liar {
     pub(super) fn say(&mut self, attack: Attack) -> Said {
         match attack {
             Attack::Installs => self.install(),
-            Attack::CountsAhead => self.count_ahead(),
+            Attack::CountsBeyond => self.count_ahead(&[u64::MAX, 1 << 40, (1 << 20) + 1]),
+            Attack::CountsAhead => self.count_ahead(&[1 << 20, (1 << 20) - 1, 7]),
             Attack::OpensBallots => self.open_ballot(),
             Attack::HoldsNever => {
                 let boundary =

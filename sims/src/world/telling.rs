@@ -46,6 +46,12 @@ impl World {
 
     pub(super) fn breaks(&mut self, broken: Result<(), Broken>) {
         if let Err(broken) = broken {
+            // Two signatures of one peer that no correct peer gives both name it, to all who see them.
+            if let Some(author) = self.guilt.proven() {
+                self.tell(|_| format!("{author:?} is convicted, for else {broken}"));
+                self.convicted = Some(author);
+                return;
+            }
             self.tell(|_| format!("BROKEN {broken}"));
             self.broken.push(broken);
         }

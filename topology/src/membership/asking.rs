@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Membership, Steps};
+use crate::flaw::Flaw;
 use crate::id::{Generation, PeerId};
 use crate::interface::{Event, Timer};
 use crate::message::{Body, Refusal};
@@ -111,7 +112,7 @@ impl Membership {
         let is_gone = |peer: &PeerId| asking.asked.get(peer).is_some_and(|asked| *asked > MAX_UNANSWERED);
         let is_out = |peer: &PeerId| asking.refused.contains_key(peer) || is_gone(peer);
         if let Some((from, refusal)) = asking.refused.first_key_value().map(|(from, refusal)| (*from, *refusal))
-            && asking.candidates.iter().all(is_out)
+            && (asking.candidates.iter().all(is_out) || self.is_flawed(Flaw::EndsForRefusal))
         {
             self.end(Event::Refused { from, refusal });
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Membership;
+use crate::flaw::Flaw;
 use crate::id::{Digest, PeerId};
 use crate::interface::Event;
 use crate::message::{Body, Evidence};
@@ -84,6 +85,11 @@ impl Membership {
     fn judge(&mut self, now: Time, step: u64) {
         let (Some(seat), Some(ours)) = (&self.seat, self.digests.ours.get(&step).copied()) else { return };
         let theirs = self.digests.after(step);
+        if let Some((peer, theirs)) = theirs.iter().find(|(_, theirs)| **theirs != ours)
+            && self.is_flawed(Flaw::EndsForDigest)
+        {
+            return self.end(Event::Diverged { peer: *peer, step, ours, theirs: *theirs });
+        }
         let complete = seat
             .view
             .members()

@@ -1,6 +1,7 @@
 //! The end of a run: all have committed the last step, or are lost.
 
 use super::Membership;
+use crate::flaw::Flaw;
 use crate::id::{Digest, PeerId};
 use crate::interface::{Event, Timer};
 use crate::message::{Body, Refusal};
@@ -24,10 +25,10 @@ impl Membership {
 
     /// Notes that `peer` has finished, and tells those that can't hear it. Others are believed only of those that we can't hear.
     pub(super) fn receive_finished(&mut self, now: Time, from: PeerId, peer: PeerId, step: u64, digest: Digest) {
-        let me = self.me.peer;
+        let (me, believes) = (self.me.peer, self.is_flawed(Flaw::BelievesFinished));
         let Some(seat) = &mut self.seat else { return };
         if peer == me
-            || (peer != from && !seat.view.is_severed(me, peer))
+            || (peer != from && !seat.view.is_severed(me, peer) && !believes)
             || !seat.view.contains(peer)
             || seat.finished.insert(peer, (step, digest)).is_some()
         {

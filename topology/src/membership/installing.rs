@@ -56,6 +56,7 @@ impl Membership {
                     }
                 } else if !certificate.as_ref().is_some_and(|it| it.proves(&*self.notary, &seat.view, proposal))
                     && !self.is_flawed(Flaw::DecidesAlone)
+                    && !self.is_flawed(Flaw::BelievesInstalls)
                 {
                     return Err(Violation::Uncertified);
                 }

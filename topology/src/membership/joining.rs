@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::Membership;
 use super::seat::{MAX_RISE, Seat};
 use crate::error::Violation;
+use crate::flaw::Flaw;
 use crate::id::{PeerId, ViewId};
 use crate::interface::Event;
 use crate::message::{Body, Evidence, Refusal};
@@ -28,10 +29,11 @@ impl Membership {
         if joiner.contact.peer != from {
             return Err(Violation::NotItself(from));
         }
+        let is_taken = self.is_flawed(Flaw::TakesGenerations);
         let (Some(seat), None) = (&mut self.seat, &self.asking) else { return Ok(()) };
         let claimed = joiner.state.map_or(joiner.step, |(step, _)| step.max(joiner.step));
         let counted = joiner.generation.0 >= seat.view.generation.0.saturating_add(MAX_RISE);
-        if claimed > self.config.last_step || counted {
+        if (claimed > self.config.last_step || counted) && !is_taken {
             return Ok(()); // No run goes that far, and no view counts up to there.
         }
         // Without a quorum we can't know that the run is finished.
@@ -64,6 +66,9 @@ impl Membership {
     /// Another member says that `joiner` wants to be let in. It says so itself once it hears from us: who is not there, or has
     /// not asked, is no candidate.
     pub(super) fn look_at(&mut self, now: Time, joiner: Joiner) {
+        if self.is_flawed(Flaw::AdmitsIntroduced) {
+            return self.admit(now, joiner);
+        }
         let peer = joiner.contact.peer;
         let is_known = self.joiners.contains_key(&peer) || !self.may_answer(now, peer);
         let Some(seat) = self.seat.as_ref().filter(|_| !is_known && peer != self.me.peer) else { return };

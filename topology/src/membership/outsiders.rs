@@ -4,6 +4,7 @@
 use super::asking::Asking;
 use super::{Membership, Steps};
 use crate::certificate::{Succession, leads};
+use crate::flaw::Flaw;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::interface::{Event, Hold};
 use crate::message::{Body, Contact, Evidence, MAX_HINTS, Standing};
@@ -48,6 +49,7 @@ impl Membership {
             .seat
             .as_ref()
             .is_some_and(|seat| chain.as_ref().is_some_and(|chain| leads(&*self.notary, &seat.view, chain, view)));
+        let told_so = self.is_flawed(Flaw::GoesWhereTold);
         let step = self.reached;
         let Some(seat) = &mut self.seat else { return };
         let known = seat.view.contains(from);
@@ -90,7 +92,7 @@ impl Membership {
             || (unforked && generation > seat.view.generation)
             || (unforked && generation == seat.view.generation && ahead)
             || (!unforked && goes_on && (ahead || (ours.forked && !standing.forked)));
-        let they_win = proven || (unsure && !before_ours && they_lead);
+        let they_win = proven || (told_so && they_lead) || (unsure && !before_ours && they_lead);
         match (they_win, hints) {
             (true, Some(hints)) => self.evict_ourselves(now, from, hints),
             // We may be in their view without knowing it: they will tell.

@@ -20,6 +20,7 @@ impl Membership {
         boundary: Option<u64>,
         unreachable: &[PeerId],
     ) -> Result<(), Violation> {
+        let is_unbounded = self.is_flawed(Flaw::CountsWithoutBound);
         let Some(seat) = &mut self.seat else { return Ok(()) };
         if ballot.proposer != from {
             return Err(Violation::ForeignBallot);
@@ -38,7 +39,7 @@ impl Membership {
         if !known && !has_none && !self.waits && !self.ballots.take(now, from, self.config.call_limit()) {
             return Ok(()); // It has called for changes that nobody else saw a reason for.
         }
-        if !seat.raise(ballot) {
+        if !seat.raise(ballot) && !is_unbounded {
             return Ok(()); // Who counts that far is not one of us.
         }
         let me = self.me.peer;
