@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use starling_topology::{
-    Ballot, Body, Envelope, Generation, Notary as _, PeerId, Proposal, Reason, Resume, Seal, View, ViewId, certificate,
+    Ballot, Body, Envelope, Generation, Notary as _, PeerId, Proposal, Reason, Resume, Seal, SignedPromise, View, ViewId, certificate,
 };
 
 pub use attack::Attack;
@@ -81,6 +81,8 @@ pub struct Liar {
     attempt: u64,
     /// Its own ballot in the view that is called so.
     own: Option<Own>,
+    /// What was promised in it.
+    shown: BTreeMap<PeerId, SignedPromise>,
     step: u64,
 }
 
@@ -116,6 +118,7 @@ impl Liar {
             silent_to: BTreeSet::new(),
             attempt: 0,
             own: None,
+            shown: BTreeMap::new(),
             step: 0,
         }
     }
@@ -148,9 +151,10 @@ impl Liar {
                 self.attempt = self.attempt.max(ballot.attempt)
             }
             Body::Nack { promised, .. } => self.attempt = self.attempt.max(promised.attempt),
-            Body::Promise { ballot, .. } => {
+            Body::Promise { ballot, promise, .. } => {
                 if let Some(own) = self.own.as_mut().filter(|own| own.ballot == *ballot && own.view == envelope.view) {
                     own.promised.insert(from);
+                    self.shown.insert(from, promise.clone());
                 }
             }
             Body::Accept { ballot, seal } => self.note_accepted(from, *ballot, *seal),

@@ -112,6 +112,7 @@ pub struct Certificate {
     /// The ballot in which it was.
     pub ballot: Ballot,
     /// By signer, ascending.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
     pub seals: Vec<(PeerId, Seal)>,
 }
 

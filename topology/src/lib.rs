@@ -10,6 +10,7 @@
 //! Start reading at [`View`] (what members agree on), then [`Membership`] (how they come to agree), then
 //! [`message::Body`] (what they say to each other).
 
+pub mod bounded;
 pub mod certificate;
 pub mod config;
 pub mod error;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::certificate::{Certificate, Seal, Succession, validate_chain};
+use crate::certificate::{Certificate, MAX_LINKS, Seal, Succession, validate_chain};
 use crate::error::Violation;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
 use crate::plan::Link;
@@ -30,6 +30,7 @@ pub struct Contact {
     /// Whose addresses they are.
     pub peer: PeerId,
     /// In the order in which they should be tried.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_ADDRESSES>")]
     pub addresses: Vec<String>,
 }
 
@@ -84,6 +85,7 @@ pub enum Body {
         /// `None`: hold at once. `Some(step)`: complete this step, drop later ones.
         boundary: Option<u64>,
         /// Members that I can't reach, sorted. If one of them says the same of me, another should propose.
+        #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
         unreachable: Vec<PeerId>,
     },
     /// "I take part in no lower ballot any more, and my steps are held."
@@ -109,6 +111,7 @@ pub enum Body {
         /// What is proposed, and what it rests on.
         justified: Box<Justified>,
         /// If it was proposed before: this attempt's promises, by member, ascending. The one with the highest ballot tells of it.
+        #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
         promises: Vec<SignedPromise>,
     },
     /// "I accept."
@@ -125,6 +128,7 @@ pub enum Body {
         /// Who accepted it. None of a fork.
         certificate: Option<Certificate>,
         /// How to reach the members, for those who join.
+        #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
         contacts: Vec<Contact>,
         /// For a view without quorum: the ballot that its members promised. Whoever promised another one since stays.
         fork: Option<Ballot>,
@@ -143,8 +147,10 @@ pub enum Body {
         /// Where we stand.
         standing: Standing,
         /// Some of our members.
+        #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_HINTS>")]
         contacts: Vec<Contact>,
         /// What leads from your view to ours, if it does.
+        #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_LINKS>")]
         chain: Vec<Succession>,
     },
     /// "I hold the replicated state now."
@@ -170,6 +176,7 @@ pub enum Body {
     /// "This is how fast I reach other members." In views of up to [`crate::view::MAX_COSTED`].
     Measured {
         /// By receiver, sorted.
+        #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_COSTED>")]
         links: Vec<(PeerId, Link)>,
     },
 }

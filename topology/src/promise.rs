@@ -33,8 +33,10 @@ pub struct Promise {
     /// Where it stands.
     pub progress: Progress,
     /// Members that it can't reach, sorted.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
     pub unreachable: Vec<PeerId>,
     /// Members that have done what no correct peer does, as it saw itself, sorted.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
     pub accused: Vec<PeerId>,
     /// Whether it votes only, and is to be left out.
     pub leaving: bool,
@@ -62,7 +64,7 @@ pub struct SignedPromise {
 
 impl SignedPromise {
     /// That of `by`, whose key `notary` has, of `ballot` in the view called `view`.
-    pub(crate) fn new(notary: &dyn Notary, view: ViewId, ballot: Ballot, by: PeerId, promise: Promise) -> Self {
+    pub fn new(notary: &dyn Notary, view: ViewId, ballot: Ballot, by: PeerId, promise: Promise) -> Self {
         let seal = notary.sign(&statement(PROMISES, view, ballot, &promise.encode())).into();
         Self { by, promise, seal }
     }
@@ -104,8 +106,10 @@ pub struct Justified {
     /// The ballot in which it was proposed first.
     pub ballot: Ballot,
     /// The promises that it follows from, of that ballot, by member, ascending.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
     pub promises: Vec<SignedPromise>,
     /// Of those who promised: whom its proposer left out, and why.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
     pub excluded: Vec<(PeerId, Evidence)>,
     /// The signature of its proposer.
     pub seal: Seal,
@@ -113,7 +117,7 @@ pub struct Justified {
 
 impl Justified {
     /// Proposes `proposal` in `ballot`, which is that of `notary`'s key.
-    pub(crate) fn new(
+    pub fn new(
         notary: &dyn Notary,
         view: ViewId,
         ballot: Ballot,
@@ -126,7 +130,7 @@ impl Justified {
     }
 
     /// As a promise names what its member has accepted.
-    pub(crate) fn hash(&self) -> [u8; 32] {
+    pub fn hash(&self) -> [u8; 32] {
         hash(&self.proposal)
     }
 

@@ -45,10 +45,13 @@ pub struct Resume {
     /// The lineage of the state after it that counts: [`Progress::lineage`].
     pub lineage: Lineage,
     /// Members that hold the averaged result of `step`, of this lineage, sorted.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_SOURCES>")]
     pub holders: Vec<PeerId>,
     /// Members that hold the replicated state after `step`, or will once they have applied its result. Sorted.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_SOURCES>")]
     pub donors: Vec<PeerId>,
     /// Members that need the replicated state, sorted: those that hold another one as well.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
     pub syncing: Vec<PeerId>,
 }
 
@@ -115,8 +118,10 @@ pub struct Proposal {
     /// How its members go on.
     pub resume: Resume,
     /// Why the view changes.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_REASONS>")]
     pub reasons: Vec<Reason>,
     /// Who joins.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_JOINERS>")]
     pub joiners: Vec<Joiner>,
     /// How many members of the current view promised.
     pub promised: u32,

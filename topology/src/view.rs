@@ -30,10 +30,12 @@ pub struct View {
     /// The view before it; `None` for a founder's first. The chain of parents shows a fork.
     pub parent: Option<ViewId>,
     /// Sorted, without duplicates, never empty.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
     members: Vec<PeerId>,
     /// The member whose vote breaks a tie between two halves.
     casting: PeerId,
     /// Pairs of members that can't reach each other, lower one first. Sorted, without duplicates.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_SEVERED>")]
     severed: Vec<(PeerId, PeerId)>,
     /// Whether this view, or one before it, was installed without a quorum.
     pub forked: bool,

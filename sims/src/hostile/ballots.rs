@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use starling_topology::certificate::acceptance;
-use starling_topology::{Ballot, Body, Certificate, Notary as _, PeerId, Proposal, Seal};
+use starling_topology::{Ballot, Body, Certificate, Justified, Notary as _, PeerId, Proposal, Seal, SignedPromise};
 
 use super::{Liar, Own, Said};
 use crate::notary::Key;
@@ -66,6 +66,7 @@ impl Liar {
         if !ready {
             self.attempt = self.attempt.saturating_add(1);
             let ballot = Ballot { attempt: self.attempt, proposer: self.me };
+            self.shown.clear();
             self.own = Some(Own { view: id, ballot, promised: BTreeSet::new(), proposals: Vec::new() });
             let body = Body::Prepare { ballot, boundary: None, unreachable: Vec::new() };
             let members = view.members().iter().copied().filter(|peer| *peer != self.me);
@@ -89,10 +90,14 @@ impl Liar {
             let signed = own.proposals.iter_mut().zip(seals);
             signed.for_each(|((_, signers), seal)| _ = signers.insert(self.me, seal));
         }
+        // With the promises that it has got, with some of them, or with its own alone.
+        let shown: Vec<SignedPromise> = self.shown.values().filter(|_| !self.rng.one_in(4)).cloned().collect();
         let mut said = Vec::new();
         for (place, peer) in promised.into_iter().enumerate() {
-            let proposal = proposals[place % proposals.len()].clone();
-            said.push((peer, self.envelope(peer, Body::Propose { ballot, proposal })));
+            let (proposal, excluded) = (proposals[place % proposals.len()].clone(), Vec::new());
+            let justified = Justified::new(&self.key, id, ballot, proposal, shown.clone(), excluded);
+            let (justified, promises) = (Box::new(justified), Vec::new());
+            said.push((peer, self.envelope(peer, Body::Propose { ballot, justified, promises })));
         }
         said
     }

@@ -1,6 +1,6 @@
 //! What a hostile member makes of what its machine says.
 
-use starling_topology::{Ballot, Body, Digest, Envelope, Generation, PeerId, ViewId};
+use starling_topology::{Ballot, Body, Digest, Envelope, Generation, Justified, PeerId, SignedPromise, ViewId};
 
 use super::{Attack, Liar, Said};
 
@@ -23,24 +23,33 @@ impl Liar {
     }
 
     fn promise_falsely(&mut self, attack: Attack, mut envelope: Envelope) -> Envelope {
-        let Body::Promise { ballot: of, accepted, progress, .. } = &mut envelope.body else { return envelope };
+        let Body::Promise { ballot: of, promise: signed, accepted } = &mut envelope.body else { return envelope };
+        let (of, promise) = (*of, &mut signed.promise);
         match attack {
             Attack::PromisesAhead => {
+                let progress = &mut promise.progress;
                 progress.step = progress.step.saturating_add(self.rng.between(0, 20)).min(self.last_step);
                 (progress.has_state, progress.has_result) = (!self.rng.one_in(4), self.rng.one_in(2));
             }
-            Attack::Conceals => *accepted = None,
+            Attack::Conceals => (promise.accepted, *accepted) = (None, None),
             Attack::AcceptsFalsely => {
                 let attempt = of.attempt.saturating_sub(self.rng.between(0, 1));
                 let proposer = if self.rng.one_in(2) { of.proposer } else { self.me };
-                let value = self.view.clone().map(|view| self.made_up(&view));
-                *accepted = value.map(|value| (Ballot { attempt, proposer }, value));
+                let made_up = self.view.clone().map(|view| {
+                    let (ballot, proposal) = (Ballot { attempt, proposer }, self.made_up(&view));
+                    let promises = self.shown.values().cloned().collect();
+                    (ballot, Justified::new(&self.key, view.id(), ballot, proposal, promises, Vec::new()))
+                });
+                promise.accepted = made_up.as_ref().map(|(ballot, justified)| (*ballot, justified.hash()));
+                *accepted = made_up.map(|(_, justified)| Box::new(justified));
             }
             _ => {
                 let promised = Ballot { attempt: of.attempt.saturating_add(1), proposer: self.me };
-                envelope.body = Body::Nack { ballot: *of, promised };
+                envelope.body = Body::Nack { ballot: of, promised };
+                return envelope;
             }
         }
+        *signed = SignedPromise::new(&self.key, envelope.view, of, self.me, promise.clone());
         envelope
     }
 
@@ -69,21 +78,29 @@ impl Liar {
                 }
                 ballot.attempt = ballot.attempt.saturating_add(number & 3);
             }
-            Body::Promise { progress, unreachable, leaving, recovering, .. } => match number % 5 {
-                0 => progress.lineage.generation = Generation(number),
-                1 => *unreachable = vec![other],
-                2 => *leaving = coin,
-                3 => *recovering = coin,
-                _ => progress.has_result = coin,
-            },
+            Body::Promise { ballot, promise: signed, .. } => {
+                let promise = &mut signed.promise;
+                match number % 6 {
+                    0 => promise.progress.lineage.generation = Generation(number),
+                    1 => promise.unreachable = vec![other],
+                    2 => promise.accused = vec![other],
+                    3 => promise.leaving = coin,
+                    4 => promise.recovering = coin,
+                    _ => promise.progress.has_result = coin,
+                }
+                *signed = SignedPromise::new(&self.key, envelope.view, *ballot, self.me, promise.clone());
+            }
             Body::Nack { promised, .. } => promised.attempt = number,
-            Body::Propose { ballot, proposal } => {
+            Body::Propose { ballot, justified, .. } => {
+                let mut proposal = justified.proposal.clone();
                 if coin {
                     ballot.attempt = number
                 } else {
                     proposal.promised = 1
                 }
                 proposal.resume.donors.retain(|_| coin);
+                let (promises, excluded) = (justified.promises.clone(), justified.excluded.clone());
+                **justified = Justified::new(&self.key, envelope.view, *ballot, proposal, promises, excluded);
             }
             Body::Accept { ballot, .. } => ballot.attempt = number,
             Body::Install { proposal, certificate, .. } => {

@@ -7,10 +7,14 @@ use thiserror::Error;
 
 use crate::id::{Rank, WorldSize};
 use crate::message::MAX_MEMBERS;
+use crate::view::MAX_COSTED;
 
 /// The time that stands for "never", in nanoseconds: some 36 years. Far from the end of the numbers, so that sums of a few
 /// still compare.
 pub const NEVER_NS: u64 = 1 << 60;
+
+/// No view has costs of more links than these: [`MAX_COSTED`] and one, squared, so that a view of one more says what is wrong.
+const MOST_LISTED: usize = (MAX_COSTED + 1) * (MAX_COSTED + 1);
 
 const MAX_DELAY_US: u32 = 60_000_000;
 const MAX_BYTES_PER_SECOND: u64 = 1 << 40;
@@ -101,7 +105,7 @@ pub enum InvalidCosts {
 
 /// The link between each ordered pair of ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<Link>", into = "Vec<Link>")]
+#[serde(try_from = "Listed", into = "Vec<Link>")]
 pub struct LinkCosts {
     size: u32,
     /// By sender, then by receiver.
@@ -166,6 +170,19 @@ impl LinkCosts {
         assert!(sorted.iter().copied().eq(self.world_size().ranks()), "an order has each rank once");
         let links = order.iter().flat_map(|from| order.iter().map(|to| self.link(*from, *to))).collect();
         Self { size: self.size, links }
+    }
+}
+
+/// As they come from others.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Listed(#[serde(deserialize_with = "crate::bounded::list::<_, _, MOST_LISTED>")] Vec<Link>);
+
+impl TryFrom<Listed> for LinkCosts {
+    type Error = InvalidCosts;
+
+    fn try_from(listed: Listed) -> Result<Self, InvalidCosts> {
+        Self::new(listed.0)
     }
 }
 

@@ -11,6 +11,8 @@ use crate::snapshot::{CHUNK_BYTES, hash};
 
 /// The largest data set that can be shared, in bytes: more than the largest that can be read takes as a table.
 pub const MAX_DATA_BYTES: u64 = 64 << 30;
+/// The most files that data of any kind has.
+const MAX_FILES: usize = 4;
 /// The longest encoded manifest, in bytes: enough for the chunks of the largest data set, at 32 bytes each.
 pub const MAX_DATA_MANIFEST_BYTES: usize = 3 << 20;
 
@@ -19,6 +21,7 @@ pub const MAX_DATA_MANIFEST_BYTES: usize = 3 << 20;
 #[serde(deny_unknown_fields)]
 pub struct DataManifest {
     /// The files, in the order that their kind of data gives them.
+    #[serde(deserialize_with = "starling_topology::bounded::list::<_, _, MAX_FILES>")]
     pub files: Vec<SharedFile>,
 }
 

