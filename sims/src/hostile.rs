@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use starling_topology::{
-    Ballot, Body, Envelope, Generation, Notary as _, PeerId, Proposal, Reason, Resume, Seal, SignedPromise, View, ViewId, certificate,
+    Ballot, Body, Envelope, Generation, Notary as _, PeerId, Proposal, Reason, Resume, Seal, SignedPromise, View,
+    ViewId, certificate,
 };
 
 pub use attack::Attack;
