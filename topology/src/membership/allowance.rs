@@ -6,14 +6,16 @@ use std::time::Duration;
 use crate::id::PeerId;
 use crate::time::Time;
 
-/// So many calls are free: one may fail for no fault of its caller's.
-const FREE: u32 = 4;
 /// The time between calls doubles this often at most, from a hundredth of the longest.
 const MAX_DOUBLINGS: u32 = 10;
 
 /// How often each member may call for something. Kept across views; of members alone, so it has a bound.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Allowance {
+    /// So many calls are free: one may fail for no fault of its caller's.
+    free: u32,
+    /// How often the time between calls has doubled when the first of the others comes.
+    doublings: u32,
     calls: BTreeMap<PeerId, Calls>,
 }
 
@@ -24,6 +26,16 @@ struct Calls {
 }
 
 impl Allowance {
+    /// One that gives `free` calls, and then some that become rare.
+    pub(super) fn new(free: u32) -> Self {
+        Self { free, doublings: 0, calls: BTreeMap::new() }
+    }
+
+    /// One that gives a single call, and then but rare ones.
+    pub(super) fn strict() -> Self {
+        Self { doublings: MAX_DOUBLINGS, ..Self::new(1) }
+    }
+
     /// Whether `peer` may call once more, and notes that it has. Beyond those that are free, the time between two calls doubles
     /// up to `longest`; who has not called for twice as long begins anew.
     pub(super) fn take(&mut self, now: Time, peer: PeerId, longest: Duration) -> bool {
@@ -31,8 +43,8 @@ impl Allowance {
         if now - calls.last >= longest * 2 {
             calls.count = 0;
         }
-        let beyond = calls.count.saturating_sub(FREE);
-        let wait = (longest / 100 * (1 << beyond.min(MAX_DOUBLINGS))).min(longest);
+        let beyond = calls.count.saturating_sub(self.free);
+        let wait = (longest / 100 * (1 << (beyond + self.doublings).min(MAX_DOUBLINGS))).min(longest);
         if beyond > 0 && now - calls.last < wait {
             return false;
         }
@@ -59,7 +71,7 @@ mod tests {
     fn calls_in_vain_become_rare_and_others_do_not() {
         let (longest, step) = (Duration::from_secs(100), Duration::from_millis(100));
         let [liar, other] = [1, 2].map(|name| PeerId([name; 32]));
-        let mut allowance = Allowance::default();
+        let mut allowance = Allowance::new(4);
         let at = |tick: u32| Time::ZERO + step * tick;
         let taken = (0..10_000).filter(|tick| allowance.take(at(*tick), liar, longest)).count();
         assert!((14..30).contains(&taken), "{taken} calls in 1,000 s");

@@ -103,7 +103,7 @@ impl Membership {
             || old.as_ref().is_some_and(|old| !old.finished.is_empty())
             || proposal.resume.step >= self.config.last_step;
         if let Some(old) = &old {
-            self.forgive(old, &proposal, certificate.as_ref().map(|certificate| certificate.ballot.proposer));
+            self.forgive(now, old, &proposal, certificate.as_ref().map(|certificate| certificate.ballot.proposer));
         }
         let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config, now);
         seat.syncing = proposal.resume.syncing.iter().copied().collect();
@@ -174,11 +174,12 @@ impl Membership {
         self.replay_early(now);
     }
 
-    /// Those who called for this change had reason to, if it is one, or if we saw a reason ourselves.
-    fn forgive(&mut self, old: &Seat, proposal: &Proposal, proposer: Option<PeerId>) {
+    /// Those who called for this change had reason to, if it is one, or if we saw a reason ourselves. Now and then they need none.
+    fn forgive(&mut self, now: Time, old: &Seat, proposal: &Proposal, proposer: Option<PeerId>) {
         let view = &proposal.view;
         let differs = view.members() != old.view.members() || view.severed() != old.view.severed();
-        if differs || old.standstill.is_general() || old.outdated || old.recovering.is_some() {
+        let is_rare = now - old.entered >= self.config.heartbeat_interval();
+        if differs || is_rare || self.waits || old.outdated || old.recovering.is_some() {
             proposer.into_iter().for_each(|proposer| self.ballots.forgive(proposer));
         }
         let is_gone = |by, peer| !view.contains(peer) || view.is_severed(by, peer);

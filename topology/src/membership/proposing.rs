@@ -351,12 +351,14 @@ impl Membership {
         }
         let is_new = seat.decree.as_mut().is_some_and(|decree| decree.refused.insert(from));
         if is_new {
-            seat.come_closer(promised);
+            seat.raise(now, promised);
         }
         let Some(decree) = &seat.decree else { return };
         let members = seat.view.members().iter().copied();
         let rest: BTreeSet<PeerId> = members.filter(|peer| !decree.refused.contains(peer)).collect();
-        let counts = is_new && self.refusals.take(now, from, self.config.call_limit());
+        // Fewer than four can't tell who is wrong.
+        let few = seat.view.members().len() < 4;
+        let counts = is_new && (few || self.refusals.take(now, from, self.config.call_limit()));
         if seat.view.has_quorum(&rest) && !counts {
             return;
         }

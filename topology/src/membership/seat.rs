@@ -22,9 +22,11 @@ use crate::view::View;
 
 /// How many members on each side a member watches, and tells that it lives.
 const NEIGHBOURS: usize = 4;
-/// How far a message may raise what all count together: attempts and generations. Who was cut off for days is no further
-/// behind, and nobody comes to their end that way.
+/// How far a message may raise what all count together: generations, and the attempts of who was away. Who was cut off for
+/// days is no further behind, and nobody comes to their end that way.
 pub(super) const MAX_RISE: u64 = 1 << 20;
+/// So many attempts count from the beginning of a view.
+const FIRST_ATTEMPTS: u64 = 4_096;
 /// Takeovers are staggered by rank up to this one.
 const MAX_STAGGER: usize = 8;
 
@@ -66,6 +68,8 @@ pub(super) struct Seat {
     pub(super) returned: bool,
     /// We have asked another member to propose in our place.
     pub(super) deferred: bool,
+    /// Whom we have given time to propose.
+    pub(super) timed: BTreeSet<PeerId>,
     /// When we propose, if nobody else has by then.
     pub(super) takeover_at: Option<Time>,
 
@@ -204,6 +208,7 @@ impl Seat {
             paused: None,
             deferred: false,
             returned: false,
+            timed: BTreeSet::new(),
             takeover_at: None,
             suspects: BTreeMap::new(),
             broken: BTreeMap::new(),
@@ -237,20 +242,20 @@ impl Seat {
         }
     }
 
-    /// Notes the attempt of a ballot, if it is no further up than one message may raise ours: nobody may use up all that there
-    /// are.
-    pub(super) fn raise(&mut self, ballot: Ballot) -> bool {
-        let is_within = ballot.attempt <= self.attempt.saturating_add(MAX_RISE);
-        if is_within {
-            self.attempt = self.attempt.max(ballot.attempt);
-        }
-        is_within
+    /// The highest attempt that counts by now: one for each millisecond of the view, far more than anybody needs. All are in
+    /// the view for about as long, so who goes up to the bound is followed at once, and nobody uses up all that there are. Who
+    /// comes back from a record was away for longer, and follows in leaps.
+    fn most_attempts(&self, now: Time) -> u64 {
+        let age = u64::try_from((now - self.entered).as_millis()).unwrap_or(u64::MAX);
+        let leap = if self.recovering.is_some() { self.attempt.saturating_add(MAX_RISE) } else { 0 };
+        age.saturating_add(FIRST_ATTEMPTS).max(leap)
     }
 
-    /// Another has promised `ballot`: the next one of ours is to be higher, or to come closer to it, within reach of all.
-    pub(super) fn come_closer(&mut self, ballot: Ballot) {
-        let most = self.attempt.saturating_add(MAX_RISE / 2);
+    /// Notes the attempt of a ballot. False if it does not count yet; whoever is there by right tries again.
+    pub(super) fn raise(&mut self, now: Time, ballot: Ballot) -> bool {
+        let most = self.most_attempts(now);
         self.attempt = self.attempt.max(ballot.attempt.min(most));
+        ballot.attempt <= most
     }
 
     /// Whether a correct proposer may propose this in our view: it follows the view, takes in nobody who has not asked, counts

@@ -34,12 +34,13 @@ impl Membership {
             seat.suspects.remove(&from); // It is back, and without a quorum it may be the one who can go on.
         }
         let known = seat.acceptor.promised == Some(ballot);
-        // Where no step would be taken without it, a ballot costs nothing.
+        // Where no step is taken anyway it costs others less; who has no quorum tries again and again, though not as often.
         let has_none = seat.paused.is_some() || seat.recovering.is_some() || seat.waiting || self.asking.is_some();
-        if !known && !has_none && !self.waits && !self.ballots.take(now, from, self.config.call_limit()) {
+        let longest = if has_none { self.config.takeover_delay() * 2 } else { self.config.call_limit() };
+        if !known && !self.ballots.take(now, from, longest) {
             return Ok(()); // It has called for changes that nobody else saw a reason for.
         }
-        if !seat.raise(ballot) && !is_unbounded {
+        if !seat.raise(now, ballot) && !is_unbounded {
             return Ok(()); // Who counts that far is not one of us.
         }
         let me = self.me.peer;
@@ -54,14 +55,18 @@ impl Membership {
             return Ok(());
         }
         seat.owed = true;
+        // Each has its time in a view once: else who proposes in vain keeps all others from it.
+        let gives_time = seat.timed.insert(from) || seat.takeover_at.is_none();
         if !known {
             seat.decree = None;
             self.since.get_or_insert(now);
             self.persist(now);
         }
         self.hold(boundary.map_or(Hold::Now, Hold::After));
-        let patience = boundary.map_or(std::time::Duration::ZERO, |_| self.config.boundary_limit());
-        self.give_time(now, patience);
+        if gives_time {
+            let patience = boundary.map_or(std::time::Duration::ZERO, |_| self.config.boundary_limit());
+            self.give_time(now, patience);
+        }
         self.answer_when_held(now);
         Ok(())
     }
@@ -101,7 +106,7 @@ impl Membership {
         self.check_proposal(seat, ballot, &justified, promises)?;
         let objects = justified.ballot == ballot && self.objects(now, seat, &justified);
         let Some(seat) = &mut self.seat else { return Ok(()) };
-        if !seat.raise(ballot) {
+        if !seat.raise(now, ballot) {
             return Ok(());
         }
         if objects {
