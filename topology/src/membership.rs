@@ -130,8 +130,8 @@ pub struct Membership {
     joiners: BTreeMap<PeerId, Waiting>,
     lost: BTreeMap<PeerId, Probe>,
     quarantine: Quarantine,
-    /// Who has opened ballots.
-    ballots: Allowance,
+    /// Who has opened ballots: while steps were taken, and while none were.
+    ballots: [Allowance; 2],
     /// Who has spoken against others.
     reports: Allowance,
     /// Who has refused ballots.
@@ -265,7 +265,7 @@ impl Membership {
             joiners: BTreeMap::new(),
             lost: BTreeMap::new(),
             quarantine: Quarantine::default(),
-            ballots: Allowance::new(4),
+            ballots: [4; 2].map(Allowance::new),
             reports: Allowance::new(4),
             refusals: Allowance::strict(),
             digests: Digests::default(),

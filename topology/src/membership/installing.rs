@@ -180,12 +180,13 @@ impl Membership {
         let differs = view.members() != old.view.members() || view.severed() != old.view.severed();
         let is_rare = now - old.entered >= self.config.heartbeat_interval();
         if differs || is_rare || self.waits || old.outdated || old.recovering.is_some() {
-            proposer.into_iter().for_each(|proposer| self.ballots.forgive(proposer));
+            let proposer = proposer.unwrap_or(self.me.peer);
+            self.ballots.iter_mut().for_each(|ballots| ballots.forgive(proposer));
         }
         let is_gone = |by, peer| !view.contains(peer) || view.is_severed(by, peer);
         old.hearsay.were_right(is_gone).into_iter().for_each(|by| self.reports.forgive(by));
         let is_known = |peer| view.contains(peer) || old.view.contains(peer);
-        self.ballots.keep(is_known);
+        self.ballots.iter_mut().for_each(|ballots| ballots.keep(is_known));
         self.reports.keep(is_known);
         self.refusals.keep(is_known);
     }

@@ -37,7 +37,7 @@ impl Membership {
         // Where no step is taken anyway it costs others less; who has no quorum tries again and again, though not as often.
         let has_none = seat.paused.is_some() || seat.recovering.is_some() || seat.waiting || self.asking.is_some();
         let longest = if has_none { self.config.takeover_delay() * 2 } else { self.config.call_limit() };
-        if !known && !self.ballots.take(now, from, longest) {
+        if !known && !self.ballots[usize::from(has_none)].take(now, from, longest) {
             return Ok(()); // It has called for changes that nobody else saw a reason for.
         }
         if !seat.raise(now, ballot) && !is_unbounded {
