@@ -122,6 +122,9 @@ impl Membership {
     fn begin(&mut self, now: Time, boundary: Option<u64>) {
         let me = self.me.peer;
         let Some(seat) = &mut self.seat else { return };
+        if !seat.may_attempt(now) {
+            return self.give_time(now, Duration::ZERO); // Others have gone up as far as counts: time passes it.
+        }
         seat.attempt = seat.attempt.saturating_add(1);
         let ballot = Ballot { attempt: seat.attempt, proposer: me };
         if seat.acceptor.prepare(ballot).is_err() {

@@ -251,6 +251,11 @@ impl Seat {
         age.saturating_add(FIRST_ATTEMPTS).max(leap)
     }
 
+    /// Whether the next attempt of our own counts for all by now, also for those who came to the view a little later.
+    pub(super) fn may_attempt(&self, now: Time) -> bool {
+        self.attempt < self.most_attempts(now) - FIRST_ATTEMPTS / 2
+    }
+
     /// Notes the attempt of a ballot. False if it does not count yet; whoever is there by right tries again.
     pub(super) fn raise(&mut self, now: Time, ballot: Ballot) -> bool {
         let most = self.most_attempts(now);

@@ -5,8 +5,8 @@ use super::cluster::{Cluster, RUN, contact, peer};
 use crate::certificate::{Acceptance, Certificate, Seal, Succession, leads};
 use crate::tests::cluster::Signs;
 use crate::{
-    Ballot, Body, Digest, Event, Generation, Joiner, Lineage, PeerId, Proposal, Reason, Refusal, Resume, Standing,
-    View, ViewId,
+    Ballot, Body, Digest, Event, Generation, Joiner, Justified, Lineage, PeerId, Progress, Promise, Proposal, Reason,
+    Refusal, Resume, SignedPromise, Standing, View, ViewId,
 };
 
 const MEMBERS: [u8; 4] = [1, 2, 3, 4];
@@ -238,4 +238,71 @@ fn newcomers_do_not_outvote_those_who_stay() {
         before = members;
         members == names.len()
     });
+}
+
+#[test]
+fn a_member_opens_ballots_without_end() {
+    for seed in 0..20 {
+        let mut cluster = formed(seed);
+        for attempt in 1..200 {
+            cluster.run_for(std::time::Duration::from_millis(50));
+            let ballot = Ballot { attempt, proposer: peer(LIAR) };
+            for name in cluster.running().into_iter().filter(|name| *name != peer(LIAR)) {
+                cluster.say(
+                    peer(LIAR),
+                    name,
+                    Body::Prepare { ballot, boundary: Some(u64::MAX), unreachable: Vec::new() },
+                );
+            }
+        }
+        assert_the_others_complete(&mut cluster);
+    }
+}
+
+#[test]
+fn a_member_refuses_every_ballot_and_speaks_against_all_others() {
+    for seed in 0..20 {
+        let mut cluster = formed(seed);
+        for round in 0..200 {
+            cluster.run_for(std::time::Duration::from_millis(50));
+            for name in cluster.running().into_iter().filter(|name| *name != peer(LIAR)) {
+                let accused = peer(1 + (round % 3) as u8);
+                cluster.say(peer(LIAR), name, Body::Suspect { peer: accused, evidence: crate::Evidence::LinkFailed });
+                for attempt in 1..4 {
+                    let ballot = Ballot { attempt, proposer: name };
+                    cluster.say(peer(LIAR), name, Body::Nack { ballot, promised: Ballot { attempt: 9, ..ballot } });
+                }
+            }
+        }
+        assert_the_others_complete(&mut cluster);
+    }
+}
+
+#[test]
+fn a_member_proposes_what_nobody_promised() {
+    let liar = Signs(peer(LIAR));
+    for seed in 0..20 {
+        let mut cluster = formed(seed);
+        cluster.run_for(std::time::Duration::from_millis(300));
+        let view = cluster.peers[&peer(1)].machine.view().expect("a member").clone();
+        let ballot = Ballot { attempt: 3, proposer: peer(LIAR) };
+        let promise = |by: u8, step: u64| {
+            let progress = Progress { step, lineage: Lineage::of(&view), has_state: true, has_result: false };
+            let (unreachable, accused) = (Vec::new(), Vec::new());
+            let promise = Promise { progress, unreachable, accused, leaving: false, recovering: false, accepted: None };
+            SignedPromise::new(&liar, view.id(), ballot, peer(by), promise)
+        };
+        // It alone goes on from what it says that it has; with its own promise, and with such as it makes up for others.
+        let next = proposal(view.succeed([1, LIAR].map(peer)), STEPS - 1, peer(LIAR));
+        for promises in [vec![promise(LIAR, STEPS - 1)], [1, 2, LIAR].map(|by| promise(by, STEPS - 1)).to_vec()] {
+            let justified = Justified::new(&liar, view.id(), ballot, next.clone(), promises, Vec::new());
+            for name in [1, 2, 3].map(peer) {
+                let body = Body::Propose { ballot, justified: Box::new(justified.clone()), promises: Vec::new() };
+                assert!(cluster.say(peer(LIAR), name, body), "seed {seed}: it is believed");
+                let accepted = cluster.peers[&name].record.as_ref().and_then(|record| record.accepted.clone());
+                assert!(accepted.is_none_or(|(_, accepted)| accepted.proposal != next), "seed {seed}");
+            }
+        }
+        assert_the_others_complete(&mut cluster);
+    }
 }
