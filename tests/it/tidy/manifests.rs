@@ -15,7 +15,7 @@ const IO_AND_TENSORS: &[&str] = &["tokio", "libp2p", "futures", "async", "burn",
 
 /// `topology <- collective <- train/run <- train <- node <- tests`; `sims` never sees `node`; `tests` runs the binary and links
 /// nothing of ours: hostile peers speak libp2p by themselves.
-const PACKAGES: [Package; 8] = [
+const PACKAGES: [Package; 9] = [
     Package { folder: "topology", ours: &[], never: IO_AND_TENSORS },
     Package { folder: "collective", ours: &["starling-topology"], never: IO_AND_TENSORS },
     Package { folder: "train/run", ours: &["starling-topology", "starling-collective"], never: IO_AND_TENSORS },
@@ -33,6 +33,11 @@ const PACKAGES: [Package; 8] = [
     Package {
         folder: "sims",
         ours: &["starling-topology", "starling-collective", "starling-run", "starling-engine"],
+        never: IO_AND_TENSORS,
+    },
+    Package {
+        folder: "fuzz",
+        ours: &["starling-topology", "starling-collective", "starling-run"],
         never: IO_AND_TENSORS,
     },
     Package { folder: "tests", ours: &[], never: TENSORS },

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Everything that may lie at the top.
-const TOP_LEVEL: [&str; 22] = [
+const TOP_LEVEL: [&str; 23] = [
     ".ci",
     ".gitignore",
     "ARCHITECTURE.md",
@@ -22,6 +22,7 @@ const TOP_LEVEL: [&str; 22] = [
     "clippy.toml",
     "collective",
     "docs",
+    "fuzz",
     "node",
     "rust-toolchain.toml",
     "rustfmt.toml",
