@@ -3,6 +3,7 @@
 use crate::codec::Codec;
 use crate::layout::Layout;
 use crate::segment::SegmentId;
+use crate::slots::Ranks;
 use crate::workspace::BadSegment;
 
 /// One member's copy of its contribution, which an operation turns into the result: numbers in `starling-node`
@@ -28,6 +29,15 @@ pub trait Buffer {
 
     /// Of what is read from now on, each value is a sum of at most so many contributions, or their mean.
     fn expect(&mut self, _contributions: u32) {}
+
+    /// Looks at a payload that came, before anything is done with it: what it has of [slots](crate::Slots) comes of what
+    /// `summed` have said.
+    ///
+    /// # Errors
+    /// [`BadSegment`].
+    fn inspect(&self, _segment: &SegmentId, _payload: &Self::Payload, _summed: &Ranks) -> Result<(), BadSegment> {
+        Ok(())
+    }
 
     /// Adds a payload to what is there.
     ///

@@ -12,6 +12,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use starling_topology::Rank;
 use thiserror::Error;
 
 use crate::kernel::{self, EXPONENT, NonFinite};
@@ -63,6 +64,19 @@ pub enum BadPayload {
         bits: u32,
         /// Those of the largest that it may be.
         most: u32,
+    },
+    /// A value stands for what a rank says of itself, and it has not said that.
+    #[error(
+        "element {index} of the payload is {:e}, and belongs to rank {}: it can't have said that here",
+        f32::from_bits(*bits), rank.0
+    )]
+    Slot {
+        /// Its position in the payload, in elements.
+        index: usize,
+        /// The value's bits.
+        bits: u32,
+        /// Whose it is.
+        rank: Rank,
     },
     /// The values are finite, but this is not how the codec writes them: passed on, they would change.
     #[error("block {block} of the payload is not in the form that its codec writes: is it another version?")]

@@ -12,6 +12,7 @@ use crate::error::Violation;
 use crate::schedule::Schedule;
 use crate::segment::{OperationKey, Phase, SegmentHeader, SegmentId};
 use crate::session::{Input, Output, Session};
+use crate::slots::Ranks;
 use crate::workspace::BadSegment;
 
 /// Names a payload for the machine: the how manieth it was to come.
@@ -55,6 +56,8 @@ pub struct Execution<B: Buffer> {
     key: OperationKey,
     session: Session<Arrival>,
     buffer: B,
+    /// Who contributes.
+    all: Ranks,
     /// How many segments have come.
     arrived: Arrival,
     /// How many are still to come from each sender.
@@ -88,10 +91,10 @@ impl<B: Buffer> Execution<B> {
         let layout = buffer.layout();
         let due = schedule.receptions(layout);
         let sends = vec![Sends::default(); schedule.receivers().len()];
-        let handed_over = layout.buckets();
+        let (handed_over, all) = (layout.buckets(), Ranks::all(schedule.world_size().get()));
         let session = Session::over(schedule, layout.clone(), in_flight);
         let mut begun =
-            Self { key, session, buffer, arrived: 0, due, kept: BTreeMap::new(), spare, sends, handed_over };
+            Self { key, session, buffer, all, arrived: 0, due, kept: BTreeMap::new(), spare, sends, handed_over };
         if handed_over == 0 {
             begun.bring(0);
         }
@@ -163,6 +166,7 @@ impl<B: Buffer> Execution<B> {
         if let Ok(position) = self.session.schedule().senders().binary_search(&from) {
             self.due[position] -= 1;
         }
+        self.buffer.inspect(&segment, payload, self.summed(from, segment))?;
         let goes_on = self.execute(Some((from, segment, payload)), onward)?;
         Ok(goes_on.map(|(to, segment)| (to, self.header(segment))))
     }
@@ -211,6 +215,15 @@ impl<B: Buffer> Execution<B> {
         header.expect("invariant: machines name segments of their layout")
     }
 
+    /// Whose contributions are in a segment that comes from there.
+    fn summed(&self, from: Rank, segment: SegmentId) -> &Ranks {
+        let sum = match segment.phase {
+            Phase::ReduceScatter => self.session.schedule().contributions(segment.chunk, from),
+            Phase::AllGather => None,
+        };
+        sum.unwrap_or(&self.all)
+    }
+
     /// Checks a segment and hands it to the machine, whose outputs then use its payload. Returns its name.
     fn admit(&mut self, from: Rank, header: &[u8; SegmentHeader::BYTES], came: usize) -> Result<SegmentId, Violation> {
         let header = SegmentHeader::from_bytes(header)?;
@@ -237,14 +250,11 @@ impl<B: Buffer> Execution<B> {
         came: Option<(Rank, SegmentId, &mut B::Payload)>,
         onward: &impl Onward,
     ) -> Result<Option<(Rank, SegmentId)>, BadSegment> {
+        // Of the segment that came it is known how many contributions it has. What waited was looked at when it came.
+        let all = self.all.count();
+        let sum = came.as_ref().map_or(all, |(from, segment, _)| self.summed(*from, *segment).count());
         let Self { session, buffer, arrived, kept, spare, sends, .. } = self;
         let current = came.as_ref().map(|_| *arrived);
-        // Of the segment that came it is known how many contributions it has. What waited was looked at when it came.
-        let all = session.schedule().world_size().get();
-        let sum = came.as_ref().map_or(all, |(from, segment, _)| match segment.phase {
-            Phase::ReduceScatter => session.schedule().contributions(segment.chunk, *from),
-            Phase::AllGather => all,
-        });
         let mut came = came.map(|(_, segment, payload)| (segment, payload));
         let (mut is_used, mut passed_on) = (false, None);
         let mut next = session.poll();

@@ -113,7 +113,7 @@ pub fn write(from: &[f32], into: &mut [u8]) {
 pub fn quotients(into: &mut [f32], from: &[f32], by: f32) -> Result<(), NonFinite> {
     overwrite(into, from, from, EXPONENT, move |sum, _| sum / by).map_err(|bad| match bad {
         BadPayload::NonFinite(bad) => bad,
-        BadPayload::Beyond { .. } | BadPayload::NotCanonical { .. } => {
+        BadPayload::Beyond { .. } | BadPayload::Slot { .. } | BadPayload::NotCanonical { .. } => {
             unreachable!("invariant: all that is finite is taken")
         }
     })

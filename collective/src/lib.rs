@@ -55,6 +55,7 @@ pub mod schedule;
 pub mod segment;
 pub mod session;
 mod sink;
+pub mod slots;
 pub mod workspace;
 
 #[cfg(test)]
@@ -71,4 +72,5 @@ pub use limits::Limits;
 pub use schedule::{Operation, Schedule};
 pub use segment::{OperationKey, Phase, SegmentHeader, SegmentId};
 pub use session::{Input, Output, Session};
+pub use slots::{Ranks, Slot, Slots};
 pub use workspace::{BadSegment, Workspace};

@@ -7,6 +7,7 @@ use starling_topology::{Rank, WorldSize};
 
 use crate::codec::Codec;
 use crate::layout::Layout;
+use crate::slots::Ranks;
 
 /// What becomes of the members' buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +53,8 @@ pub struct Schedule {
 pub(crate) struct Role {
     /// Whose sums are added, this rank's own contribution included, in order of rank; empty if nothing is reduced.
     pub(crate) order: Vec<Rank>,
-    /// How many contributions are in the sum that comes from each of `order`; 1 in this rank's own.
-    pub(crate) sums: Vec<u32>,
+    /// Whose contributions are in the sum that comes from each of `order`; in this rank's own, its own.
+    pub(crate) sums: Vec<Ranks>,
     /// Where in `order` this rank's own contribution is.
     pub(crate) own: usize,
     /// To whom the sum goes; nobody, if this rank owns the chunk.
@@ -138,11 +139,11 @@ impl Schedule {
         &self.senders
     }
 
-    /// How many contributions are in what comes from `from` of this chunk in the reduce-scatter: none if nothing comes from
+    /// Whose contributions are in what comes from `from` of this chunk in the reduce-scatter; `None` if nothing comes from
     /// there.
-    pub fn contributions(&self, chunk: Rank, from: Rank) -> u32 {
-        let Some(role) = self.roles.get(chunk.0 as usize) else { return 0 };
-        role.order.binary_search(&from).map_or(0, |at| role.sums[at])
+    pub fn contributions(&self, chunk: Rank, from: Rank) -> Option<&Ranks> {
+        let role = self.roles.get(chunk.0 as usize)?;
+        role.order.binary_search(&from).ok().map(|at| &role.sums[at])
     }
 
     /// Whether all that comes of this chunk in the reduce-scatter has as many contributions.
@@ -160,10 +161,8 @@ impl Role {
         let mut order = route.contributors(rank);
         let own = order.partition_point(|other| *other < rank);
         let rounds = route.is_direct() && !order.is_empty();
-        let all = if order.is_empty() { Vec::new() } else { contributions(route, world) };
-        let mut sums: Vec<u32> = order.iter().map(|other| all[other.0 as usize]).collect();
         order.insert(own, rank);
-        sums.insert(own, 1);
+        let sums = contributions(route, world, rank, &order);
         let (from, down) = if gathers { (route.down(rank), route.receivers(rank)) } else { (None, Vec::new()) };
         Self { order, sums, own, up: route.up(rank), from, down, rounds }
     }
@@ -177,14 +176,18 @@ impl Role {
         let own = order.partition_point(|other| *other < rank);
         // The chunk began at the rank of its name, and has come by all between.
         let come_by = (rank.0 + world.get() - chunk.0) % world.get();
-        let sums = order.iter().map(|other| if *other == rank { 1 } else { come_by }).collect();
+        let sums = order.iter().map(|other| match *other == rank {
+            true => Ranks::run(rank, 1, world.get()),
+            false => Ranks::run(chunk, come_by, world.get()),
+        });
+        let sums = sums.collect();
         let from = (!is_owner).then_some(before);
         let down = if is_last { Vec::new() } else { vec![next] };
         Self { order, sums, own, up: (!is_owner).then_some(next), from, down, rounds: false }
     }
 
     fn is_even(&self) -> bool {
-        let mut others = self.sums.iter().enumerate().filter(|(at, _)| *at != self.own).map(|(_, sum)| *sum);
+        let mut others = self.sums.iter().enumerate().filter(|(at, _)| *at != self.own).map(|(_, sum)| sum.count());
         others.next().is_none_or(|first| others.all(|sum| sum == first))
     }
 
@@ -199,18 +202,18 @@ impl Role {
     }
 }
 
-/// How many contributions are in what each rank sends up: its own, and those of all below it.
-fn contributions(route: &Route, world: WorldSize) -> Vec<u32> {
-    let at = |rank: Rank| rank.0 as usize;
-    let (mut sums, mut missing) = (vec![1; at(Rank(world.get()))], vec![0; at(Rank(world.get()))]);
-    world.ranks().filter_map(|rank| route.up(rank)).for_each(|to| missing[at(to)] += 1);
-    let mut whole: Vec<Rank> = world.ranks().filter(|rank| missing[at(*rank)] == 0).collect();
-    while let Some(rank) = whole.pop() {
-        let Some(to) = route.up(rank) else { break };
-        sums[at(to)] += sums[at(rank)];
-        missing[at(to)] -= 1;
-        if missing[at(to)] == 0 {
-            whole.push(to);
+/// Whose contributions are in what each of `order` brings to `rank`, which is one of them: its own, and those of all below it.
+fn contributions(route: &Route, world: WorldSize, rank: Rank, order: &[Rank]) -> Vec<Ranks> {
+    let mut sums = vec![Ranks::default(); order.len()];
+    for from in world.ranks() {
+        let mut way = from;
+        while way != rank && route.up(way).is_some_and(|next| next != rank) {
+            way = route.up(way).expect("invariant: it goes on");
+        }
+        // The last one before the rank brings it, if the way leads there.
+        let leads = way == rank || route.up(way).is_some();
+        if let Some(sum) = order.binary_search(&way).ok().filter(|_| leads) {
+            sums[sum].push(from);
         }
     }
     sums
@@ -248,12 +251,16 @@ mod tests {
                     schedules.iter().flat_map(|schedule| (0..schedule.chunks()).map(move |chunk| (schedule, chunk)))
                 {
                     let role = &schedule.roles()[chunk as usize];
-                    let sum = role.sums.iter().sum::<u32>();
+                    let mut sum = Ranks::default();
+                    let is_in = |rank: &Rank| role.sums.iter().filter(|summed| summed.contains(*rank)).count() == 1;
+                    world.ranks().filter(is_in).for_each(|rank| sum.push(rank));
+                    assert_eq!(sum.count(), role.sums.iter().map(Ranks::count).sum(), "{plan:?} of {world:?}: once");
                     match role.up {
                         Some(up) => {
-                            assert_eq!(schedules[up.0 as usize].contributions(Rank(chunk), schedule.rank()), sum)
+                            let there = schedules[up.0 as usize].contributions(Rank(chunk), schedule.rank());
+                            assert_eq!(there, Some(&sum));
                         }
-                        None => assert_eq!(sum, world.get(), "{plan:?} of {world:?}"),
+                        None => assert_eq!(sum, Ranks::all(world.get()), "{plan:?} of {world:?}"),
                     }
                 }
             }

@@ -7,4 +7,5 @@ mod exact;
 mod hostile;
 mod properties;
 mod refused;
+mod slots;
 mod violations;

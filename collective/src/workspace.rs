@@ -8,10 +8,11 @@ use crate::buffer::Buffer;
 use crate::codec::{BadPayload, Codec, Within};
 use crate::feedback::Dropped;
 use crate::kernel;
-use crate::layout::Layout;
+use crate::layout::{ELEMENT_BYTES, Layout};
 use crate::limits::Limits;
 use crate::segment::{Phase, SegmentId};
 use crate::sink::Nowhere;
+use crate::slots::{Ranks, Slots};
 
 /// Elements that are worked on at a time where a scratch is needed: they fit the first-level cache.
 const BLOCK: usize = 1024;
@@ -41,6 +42,7 @@ pub struct Workspace {
     /// For payloads that are only checked.
     scratch: Vec<f32>,
     limits: Limits,
+    slots: Slots,
     /// What is read is a sum, or the mean, of so many contributions.
     expected: u32,
 }
@@ -54,13 +56,24 @@ impl Workspace {
     /// If there are not as many values as the layout has elements.
     pub fn new(layout: Layout, codec: Codec, values: Vec<f32>, divisor: f32) -> Self {
         assert_eq!(values.len(), layout.elements(), "a contribution is as long as its layout");
-        let (scratch, limits, expected) = (Vec::new(), Limits::NONE, 0);
-        Self { layout, codec, values, divisor, dropped: None, is_finite: true, scratch, limits, expected }
+        let (scratch, limits, slots, expected) = (Vec::new(), Limits::NONE, Slots::default(), 0);
+        Self { layout, codec, values, divisor, dropped: None, is_finite: true, scratch, limits, slots, expected }
     }
 
     /// Refuses what can't have come of contributions within `limits`.
     pub fn within(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// The last elements of an all-reduce are these: refuses what their ranks have not said.
+    ///
+    /// # Panics
+    /// If there are more than elements, or a codec shortens them.
+    pub fn with_slots(mut self, slots: Slots) -> Self {
+        let first = self.layout.elements().checked_sub(slots.len()).expect("slots are elements");
+        assert!(!self.layout.codec_of(&(first..first), self.codec).is_lossy() || slots.len() == 0, "slots are exact");
+        self.slots = slots;
         self
     }
 
@@ -145,6 +158,24 @@ impl Buffer for Workspace {
 
     fn expect(&mut self, contributions: u32) {
         self.expected = contributions;
+    }
+
+    fn inspect(&self, segment: &SegmentId, payload: &[u8], summed: &Ranks) -> Result<(), BadSegment> {
+        let (range, _) = self.locate(segment);
+        let first = (self.layout.elements() - self.slots.len()).max(range.start);
+        if self.slots.len() == 0 || range.end <= first {
+            return Ok(());
+        }
+        let divisor = match segment.phase {
+            Phase::ReduceScatter => 1.0,
+            Phase::AllGather => self.divisor,
+        };
+        let (words, _) = payload[(first - range.start) * ELEMENT_BYTES..].as_chunks();
+        let values = words.iter().map(|word| f32::from_le_bytes(*word));
+        let slot = first + self.slots.len() - self.layout.elements();
+        let Some((at, rank)) = self.slots.first_bad(slot, values, summed, divisor) else { return Ok(()) };
+        let source = BadPayload::Slot { index: first - range.start + at, bits: u32::from_le_bytes(words[at]), rank };
+        Err(BadSegment { segment: *segment, source })
     }
 
     fn write(&mut self, segment: &SegmentId, into: &mut [u8]) {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use starling_collective::{BadSegment, Buffer, Codec, Layout, SegmentId, Workspace};
+use starling_collective::{BadPayload, BadSegment, Buffer, Codec, Layout, Ranks, SegmentId, Slots, Workspace};
 use starling_topology::{Rank, WorldSize};
 
 use crate::contribution::{Cell, Contributions};
@@ -24,13 +24,15 @@ pub struct Counted {
     pub workspace: Workspace,
     /// In the order of [`Cell::all`].
     pub cells: Vec<(Cell, Contributions)>,
+    /// What the members may say of their speeds.
+    pub slots: Slots,
 }
 
 impl Counted {
     /// Before the operation: who brought what, in each cell of the workspace's layout.
     pub fn new(workspace: Workspace, brought: impl Fn(usize) -> Contributions) -> Self {
         let cells = Cell::all(workspace.layout()).enumerate().map(|(index, cell)| (cell, brought(index))).collect();
-        Self { workspace, cells }
+        Self { workspace, cells, slots: Slots::default() }
     }
 
     /// This peer's contribution to these elements, which are a bucket's: `numbers` and `brought` are those of all.
@@ -67,6 +69,14 @@ impl Buffer for Counted {
 
     fn expect(&mut self, contributions: u32) {
         self.workspace.expect(contributions);
+    }
+
+    fn inspect(&self, segment: &SegmentId, payload: &Payload, summed: &Ranks) -> Result<(), BadSegment> {
+        self.workspace.inspect(segment, &payload.bytes, summed)?;
+        let speeds = payload.made.speeds.iter().map(|speed| *speed as f32);
+        let Some((index, rank)) = self.slots.first_bad(0, speeds, summed, 1.0) else { return Ok(()) };
+        let source = BadPayload::Slot { index, bits: payload.made.speeds[index], rank };
+        Err(BadSegment { segment: *segment, source })
     }
 
     fn accumulate(&mut self, segment: &SegmentId, payload: &Payload) -> Result<(), BadSegment> {

@@ -25,6 +25,8 @@ pub enum Sabotage {
     CountsTwice,
     /// Contributes the gradient of the step before.
     StaleGradient,
+    /// Says how fast others compute.
+    SpeaksForOthers,
     /// Makes up for what an operation dropped whose step was not committed.
     SettlesUncommitted,
     /// Loads a state from others without verifying its chunks.
@@ -85,6 +87,7 @@ pub const PLANTS: &[Plant] = &[
     plant(Sabotage::IgnoresResume, Scenario::Churn, &["no_split_brain", "progress", "only_members_step"]),
     plant(Sabotage::CountsTwice, Scenario::Crash, &["exactly_once"]),
     plant(Sabotage::StaleGradient, Scenario::Steady, &["exactly_once"]),
+    plant(Sabotage::SpeaksForOthers, Scenario::Steady, &["no_violations"]),
     plant(Sabotage::SettlesUncommitted, Scenario::Crash, &["nothing_dropped"]),
     plant(Sabotage::LoadsUnverified, Scenario::Join, &["bitwise_agreement"]),
     plant(Sabotage::TrustsItsDisk, Scenario::Disk, &["verified_checkpoints"]),

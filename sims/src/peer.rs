@@ -419,7 +419,7 @@ impl Peer {
         if let Some(place) = self.place.as_ref().filter(|_| self.sabotage == Some(Sabotage::IgnoresResume)) {
             obeyed.view = place.view.clone();
         }
-        let Some(place) = Place::of(self.name, &obeyed.view, &self.workload) else {
+        let Some(place) = Place::of(self.name, &obeyed, &self.workload) else {
             return self.broken("only_members_step", format!("{:?} was told to go on in {:?}", self.name, view.id()));
         };
         let progress = self.as_told();

@@ -8,8 +8,8 @@ use starling_topology::plan::{Groups, Plan};
 use starling_topology::{Rank, WorldSize};
 
 use crate::{
-    BadSegment, Buffer, Codec, Execution, Kept, Layout, LayoutConfig, Onward, Operation, OperationKey, Phase, Schedule,
-    SegmentHeader, SegmentId, Violation, Workspace,
+    BadSegment, Buffer, Codec, Execution, Kept, Layout, LayoutConfig, Onward, Operation, OperationKey, Phase, Ranks,
+    Schedule, SegmentHeader, SegmentId, Violation, Workspace,
 };
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
@@ -78,6 +78,10 @@ impl<B: Buffer> Buffer for Watched<B> {
         self.inner.expect(contributions);
     }
 
+    fn inspect(&self, segment: &SegmentId, payload: &B::Payload, summed: &Ranks) -> Result<(), BadSegment> {
+        self.inner.inspect(segment, payload, summed)
+    }
+
     fn accumulate(&mut self, segment: &SegmentId, payload: &B::Payload) -> Result<(), BadSegment> {
         self.touch(segment).accumulate(segment, payload)
     }
@@ -144,6 +148,9 @@ pub(super) enum Order {
     Shuffled,
 }
 
+/// What becomes of what a rank sends.
+type Change<B> = Box<dyn FnMut(Rank, &SegmentHeader, &mut <B as Buffer>::Payload)>;
+
 /// What travels: from whom, as what, its content.
 type Message<B> = (Rank, SegmentHeader, Kept<B>);
 
@@ -159,6 +166,8 @@ pub(super) struct Cluster<B: Tested> {
     in_flight: u32,
     /// Who is named for what it sent; `None` if nobody may be.
     pub(super) blamed: Option<Vec<(Rank, Violation)>>,
+    /// For a rank that sends other than it should.
+    pub(super) change: Option<Change<B>>,
 }
 
 impl<B: Tested> Cluster<B> {
@@ -192,6 +201,7 @@ impl<B: Tested> Cluster<B> {
             plan: plan.clone(),
             in_flight: in_flight.max(1),
             blamed: None,
+            change: None,
             layout,
         }
     }
@@ -308,7 +318,10 @@ impl<B: Tested> Cluster<B> {
         }
     }
 
-    fn send(&mut self, rank: usize, to: Rank, header: SegmentHeader, payload: Kept<B>) {
+    fn send(&mut self, rank: usize, to: Rank, header: SegmentHeader, mut payload: Kept<B>) {
+        if let Some(change) = &mut self.change {
+            change(Rank(rank as u32), &header, payload.borrow_mut());
+        }
         let segment = header.segment;
         let begins = self.plan == Plan::Ring && segment.phase == Phase::ReduceScatter;
         if begins && segment.chunk.0 as usize == rank {

@@ -3,11 +3,12 @@
 use std::rc::Rc;
 
 use starling_collective::{
-    self as collective, Buffer, Execution, Layout, Limits, Onward, OperationKey, Schedule, SegmentHeader, Violation,
-    Workspace,
+    self as collective, Buffer, Execution, Layout, Limits, Onward, OperationKey, Schedule, SegmentHeader, Slot, Slots,
+    Violation, Workspace,
 };
 use starling_engine::ActiveView;
-use starling_topology::{Lineage, PeerId, Rank, Ring, Time, View, ViewId};
+use starling_topology::ledger::{GAVE_UP, SYNCING, UNMEASURED};
+use starling_topology::{Lineage, PeerId, Rank, Resumption, Ring, Time, View, ViewId};
 
 use super::{Effect, Peer};
 use crate::buffer::{Counted, Payload};
@@ -27,17 +28,25 @@ pub(super) struct Place {
     rank: Rank,
     layout: Layout,
     schedule: Schedule,
+    /// What members may say of their speeds: who holds the state is ready.
+    slots: Slots,
 }
 
 impl Place {
     /// None if the peer is not in the view.
-    pub(super) fn of(peer: PeerId, view: &View, workload: &Workload) -> Option<Self> {
+    pub(super) fn of(peer: PeerId, resumption: &Resumption, workload: &Workload) -> Option<Self> {
+        let Resumption { view, syncing, .. } = resumption;
         let ring = Ring::plan(view);
         let (rank, world) = (ring.rank_of(peer)?, ring.world_size());
         let agreed = workload.plan.agree_over(&ring, view, PLANNED);
         let schedule = Schedule::new(&agreed.plan, world, collective::Operation::AllReduce, rank);
         let layout = workload.layout(world, &agreed.weights);
-        Some(Self { id: view.id(), view: view.clone(), ring, rank, layout, schedule })
+        let slot = |member: &PeerId| {
+            let least = if syncing.contains(member) { SYNCING } else { UNMEASURED };
+            Some(Slot { of: ring.rank_of(*member)?, words: least..=GAVE_UP })
+        };
+        let slots = Slots::new(view.members().iter().filter_map(slot));
+        Some(Self { id: view.id(), view: view.clone(), ring, rank, layout, schedule, slots })
     }
 
     /// Those with whom it exchanges segments.
@@ -116,10 +125,12 @@ impl Peer {
             let brought = Settled { view: place.id, brought: numbers.clone(), made_up, left: Vec::new() };
             self.brought = Some((step, Box::new(brought)));
         }
+        let others = u32::from(self.sabotage == Some(Sabotage::SpeaksForOthers));
         let slots: Vec<u32> =
-            place.view.members().iter().map(|member| if *member == self.name { speed } else { 0 }).collect();
+            place.view.members().iter().map(|member| if *member == self.name { speed } else { others }).collect();
         let slots_of = |index| if index == 0 { slots.clone() } else { Vec::new() };
-        let buffer = Counted::new(workspace, |_| Contributions::default());
+        let mut buffer = Counted::new(workspace, |_| Contributions::default());
+        buffer.slots = place.slots.clone();
         let cells = 0..buffer.cells.len();
         let mut brought: Vec<Contributions> =
             cells.map(|index| Contributions::of(place.rank, world, mine, slots_of(index))).collect();
@@ -252,7 +263,7 @@ impl Peer {
     pub(super) fn take_result_so_far(&mut self) -> Option<(ViewId, Rc<ResultRecord>)> {
         let place = Rc::clone(self.place.as_ref()?);
         let Operation { step, execution, .. } = self.operation.take()?;
-        let (Counted { workspace, cells }, spare) = execution.finish();
+        let (Counted { workspace, cells, .. }, spare) = execution.finish();
         self.spare = spare;
         let (mean, dropped) = workspace.finish();
         self.booked.end(place.id, step, dropped);
