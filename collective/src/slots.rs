@@ -39,6 +39,11 @@ impl Slots {
         self.0.len()
     }
 
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The first of `values`, which are those of the slots from the one at `first` on, that can't be there in a sum of what `summed` have
     /// said, divided by `divisor`: which it is, and whose.
     pub fn first_bad(

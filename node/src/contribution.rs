@@ -110,7 +110,11 @@ impl Contribution {
         match &self.source {
             Source::Gradient(gradient) => {
                 gradient.contribute(range.clone(), numbers);
-                self.residual.iter().for_each(|residual| residual.add_to(range.start, numbers));
+                // Who gives up brings zeros and nothing else: that all did is to be seen.
+                self.residual
+                    .iter()
+                    .filter(|_| !gradient.has_given_up())
+                    .for_each(|residual| residual.add_to(range.start, numbers));
             }
             Source::Buffer(buffer) => {
                 let residual = self.residual.as_ref().map(|residual| &residual.values()[range.clone()]);
@@ -153,7 +157,8 @@ mod tests {
     fn who_gives_up_says_so_in_its_slot() {
         let gradient = Arc::new(Gradient::new(2));
         let (computing, ready) = watch::channel(usize::MAX);
-        let contribution = Contribution::new(gradient.clone(), vec![0.0, 8.0], None, ready);
+        let residual = Some(Residual::new(vec![1.0, 2.0]));
+        let contribution = Contribution::new(gradient.clone(), vec![0.0, 8.0], residual, ready);
         assert_eq!(contribution.ready_from(), usize::MAX, "nor are the slots");
         gradient.give_up();
         computing.send_replace(0);

@@ -18,12 +18,13 @@ mod sums;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libp2p::{Stream, StreamProtocol};
 use libp2p_stream::Control;
-use starling_collective::{self as collective, Codec, Dropped, Layout, LayoutConfig, Schedule};
+use starling_collective::{self as collective, Codec, Dropped, Layout, LayoutConfig, Schedule, Slots};
 use starling_topology::plan::{Bucket, Wish};
 use starling_topology::{PeerId, Rank, Ring, View, ViewId};
 use tokio::sync::{mpsc, watch};
@@ -86,6 +87,8 @@ pub(crate) struct ReducerConfig {
     pub(crate) elements: usize,
     /// How many of them, at the end, no codec may shorten.
     pub(crate) exact: usize,
+    /// What each member may say of itself in the last elements, one for each, in their order.
+    pub(crate) words: Vec<RangeInclusive<u32>>,
     pub(crate) layout: LayoutConfig,
     pub(crate) codec: Codec,
     pub(crate) plan: Wish,
@@ -159,7 +162,12 @@ pub(crate) fn start(
     let (receivers, senders) = (peers(schedule.receivers()), peers(schedule.senders()));
     let (incoming, streams) = mpsc::channel(senders.len().max(1));
     let (operations, queue) = mpsc::channel(1);
+    let slot = |(member, words): (&PeerId, &RangeInclusive<u32>)| {
+        let of = ring.rank_of(*member).expect("invariant: a view's members are in its ring");
+        collective::Slot { of, words: words.clone() }
+    };
     let driver = Driver {
+        slots: Slots::new(view.members().iter().zip(&config.words).map(slot)),
         layout: Layout::weighted(elements, world, layout, &agreed.weights).with_exact(exact),
         magnitudes: collective::Limits::new(config.most, codec, world.get()),
         schedule,

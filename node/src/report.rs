@@ -335,6 +335,18 @@ pub enum Report {
         /// How many samples it was to compute.
         samples: u32,
     },
+    /// In a step, others were told of this member what it had not said: one of the members between changed it. At most once a
+    /// second.
+    Rewritten {
+        /// The step.
+        step: u64,
+        /// What this member said of itself.
+        said: String,
+        /// What others were told.
+        told: String,
+        /// In how many steps that was so far.
+        total: u64,
+    },
     /// Samples that were given up twice are left out for the rest of the epoch. At most once a second.
     Dropped {
         /// After this step.

@@ -10,6 +10,7 @@ mod mishaps;
 mod pace;
 mod speed;
 mod stalls;
+mod word;
 mod worker;
 
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use starling_collective::Feedback;
-use starling_engine::{Cursor, Saving};
+use starling_engine::{Cursor, Saving, Skipping};
 use starling_run::Gradient;
 use starling_topology::{Digest, PeerId};
 use starling_train::Trainer;
@@ -38,6 +39,7 @@ use mishaps::Mishaps;
 use pace::Pace;
 use speed::Speed;
 use stalls::Stalls;
+use word::Word;
 use worker::Worker;
 
 /// Events that wait for the event loop.
@@ -124,6 +126,8 @@ pub(crate) fn start(
         at: Cursor::after(trainer.step()),
         busy: feed.busy.clone(),
         speed: Speed::new(),
+        word: Word::new(),
+        skipping: Skipping::default(),
         stalls: Stalls::watch().map_err(NodeError::Thread)?,
         trainer,
         company,

@@ -17,6 +17,7 @@ mod returns;
 mod screens;
 mod secrets;
 mod sharing;
+mod slots;
 mod starts;
 mod strangers;
 mod swarms;

@@ -198,6 +198,11 @@ impl Ledger {
         contributors(reduced_by, speeds).map(|peer| u64::from(self.share_len(peer))).sum()
     }
 
+    /// How many samples the pending step has.
+    pub fn pending(&self) -> u32 {
+        self.shares.iter().map(|(_, ranges)| shares::count(ranges)).sum()
+    }
+
     /// The sample order of the pending step's epoch.
     pub fn order(&self) -> Order {
         Order::draw(self.seed, self.samples, self.epoch)
@@ -217,8 +222,9 @@ impl Ledger {
     /// [`SYNCING`] for a member that is not ready for samples and gave zeros, so that a share which was assigned to it
     /// before it was lost and came back is returned, [`UNMEASURED`] for one that is and cannot tell; those
     /// above [`MAX_SPEED`] are taken for it. The next batch is cut for the ready members among them, in proportion to
-    /// their smoothed speeds; equally while the fastest is less than 1.5 times as fast as the slowest, and as before
-    /// while no share would change by a quarter. If none is ready, all get equal shares.
+    /// their smoothed speeds, but nobody gets more than four equal shares, whatever it says of itself; equally while the
+    /// fastest is less than 1.5 times as fast as the slowest, and as before while no share would change by a quarter. If
+    /// none is ready, all get equal shares.
     ///
     /// The share of a member that [gave up](GAVE_UP) is returned as well, and the member gets none of the next batch, if
     /// there are others: they try. What is given up twice is dropped, so that no sample comes for ever.

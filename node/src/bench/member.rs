@@ -172,6 +172,7 @@ impl Member {
         let config = ReducerConfig {
             elements,
             exact: 0,
+            words: Vec::new(),
             codec,
             plan,
             most: f32::MAX,

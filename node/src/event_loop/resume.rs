@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use starling_engine::Action;
-use starling_run::{ReplicatedState, ResultRecord};
+use starling_run::{ReplicatedState, ResultRecord, contribution};
 use starling_topology::plan::{Agreed, Bucket, loads};
 use starling_topology::view::MAX_COSTED;
 use starling_topology::{Generation, Hold, Input, Lineage, PeerId, Resumption, Ring, View, heads};
@@ -61,7 +61,7 @@ impl EventLoop {
         self.tell_members();
         self.note_members(view);
         self.reducer = None;
-        self.reducer = self.start_reducer(view);
+        self.reducer = self.start_reducer(resumption);
         self.keep_connected(view);
         self.look_at_links();
         self.shown = Some((view.clone(), *step));
@@ -124,7 +124,8 @@ impl EventLoop {
         self.vouch(heads::Input::View(None));
     }
 
-    fn start_reducer(&mut self, view: &View) -> Option<ReducerHandle> {
+    fn start_reducer(&mut self, resumption: &Resumption) -> Option<ReducerHandle> {
+        let Resumption { view, syncing, .. } = resumption;
         let members = view.members().len();
         if members < 2 {
             return None;
@@ -134,6 +135,7 @@ impl EventLoop {
         let config = ReducerConfig {
             elements: self.config.parameters + 1 + members,
             exact,
+            words: view.members().iter().map(|member| contribution::words(member, syncing)).collect(),
             layout: self.config.layout,
             codec: self.config.codec,
             plan: self.config.plan,

@@ -131,6 +131,9 @@ impl Narrator {
             Report::GaveUp { step, peer, samples } => bad(format!(
                 "step {step}: the {samples} samples of peer {peer} came to numbers that no contribution may have; others compute them"
             )),
+            Report::Rewritten { step, said, told, total } => bad(format!(
+                "step {step}: one of the members changes what others are told of this one: \"{told}\" instead of \"{said}\"; in {total} steps so far"
+            )),
             Report::Dropped { step, epoch, count, samples } => bad(format!(
                 "step {step}: {count} samples are left out for the rest of epoch {epoch}, since whoever computes them comes to numbers that no contribution may have: training samples {}",
                 format::list(samples, *count as usize)

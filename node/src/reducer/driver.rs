@@ -8,7 +8,7 @@ use futures::future::{Either, pending};
 use futures::stream::{FuturesUnordered, StreamExt};
 use libp2p::Stream;
 use libp2p_stream::Control;
-use starling_collective::{Execution, Layout, Limits, OperationKey, Schedule, Violation, Workspace};
+use starling_collective::{Execution, Layout, Limits, OperationKey, Schedule, Slots, Violation, Workspace};
 use starling_topology::{PeerId, ViewId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -30,6 +30,8 @@ pub(super) struct Driver {
     pub(super) schedule: Schedule,
     /// How large numbers may be that come.
     pub(super) magnitudes: Limits,
+    /// What members may say of themselves.
+    pub(super) slots: Slots,
     /// The plan's name.
     pub(super) plan: String,
     /// Why it is that one.
@@ -190,7 +192,7 @@ impl Driver {
         }
         let key = OperationKey { step, attempt: 0 };
         let workspace = Workspace::new(self.layout.clone(), self.config.codec, buffer, divisor);
-        let mut workspace = workspace.within(self.magnitudes.clone());
+        let mut workspace = workspace.within(self.magnitudes.clone()).with_slots(self.slots.clone());
         if let Some(dropped) = dropped {
             workspace = workspace.booking(dropped);
         }

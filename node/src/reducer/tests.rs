@@ -49,6 +49,7 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dy
     let config = ReducerConfig {
         elements: layout.elements(),
         exact: 0,
+        words: Vec::new(),
         layout: LAYOUT,
         codec,
         plan: Wish::Ring,
@@ -66,6 +67,7 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dy
     let patience = Patience::new(Instant::now());
     let (plan, reason) = (plan.to_string(), String::new());
     Driver {
+        slots: Slots::default(),
         magnitudes: collective::Limits::new(MOST, codec, layout.world_size().get()),
         layout,
         schedule,

@@ -68,6 +68,8 @@ pub struct Status {
     pub skipped: u64,
     /// Which was the last one, as far as this peer saw it, and why.
     pub skip: String,
+    /// In how many steps another member changed what others were told of this one.
+    pub rewritten: u64,
     /// The last checkpoint here that a quorum has signed; `None` before the first.
     pub stable_step: Option<u64>,
     /// Mean loss over the last global batch; `None` before the first step.
@@ -204,6 +206,10 @@ impl Status {
             Report::Skipped { step, reason, total, .. } => {
                 self.skipped = *total;
                 self.skip = format!("step {step}: {reason}");
+                true
+            }
+            Report::Rewritten { total, .. } => {
+                self.rewritten = *total;
                 true
             }
             Report::Progress { step, steps, loss, samples_per_s, waiting_share, eta_s, skipped, .. } => {

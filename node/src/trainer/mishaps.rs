@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use starling_run::contribution::describe;
 use starling_topology::Order;
 use starling_topology::ledger::Skips;
 use starling_train::{Beyond, StepReport, Trainer};
 
+use super::word::Rewritten;
 use crate::identity::to_libp2p;
 use crate::report::{Observer, Report};
 
@@ -20,6 +22,9 @@ pub(super) struct Mishaps {
     own: Option<Instant>,
     given_up: Option<Instant>,
     dropped: Option<Instant>,
+    rewritten: Option<Instant>,
+    /// In how many steps that was.
+    rewrites: u64,
 }
 
 impl Mishaps {
@@ -27,6 +32,15 @@ impl Mishaps {
     pub(super) fn tell_own(&mut self, beyond: &Beyond, observer: &dyn Observer) {
         if is_due(&mut self.own) {
             observer.report(&Report::Warning { message: beyond.to_string() });
+        }
+    }
+
+    /// Others were told of this member what it had not said.
+    pub(super) fn tell_rewritten(&mut self, step: u64, rewritten: Rewritten, observer: &dyn Observer) {
+        self.rewrites += 1;
+        if is_due(&mut self.rewritten) {
+            let [said, told] = [rewritten.said, rewritten.told].map(describe);
+            observer.report(&Report::Rewritten { step, said, told, total: self.rewrites });
         }
     }
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use starling_collective::Feedback;
-use starling_engine::{ActiveView, Cursor, DIGEST_EVERY, Saving, is_last_straw};
+use starling_engine::{ActiveView, Cursor, DIGEST_EVERY, Saving, Skipping};
 use starling_run::audit::AuditView;
 use starling_run::{Gradient, ResultRecord};
 use starling_topology::Digest;
 use starling_train::{StepReport, Trainer};
 use tokio::sync::{mpsc, watch};
 
-use super::{Busy, Census, Company, Duties, Journal, Mishaps, Pace, Speed, Stalls, Totals, TrainerEvent};
+use super::{Busy, Census, Company, Duties, Journal, Mishaps, Pace, Speed, Stalls, Totals, TrainerEvent, Word};
 use crate::contribution::{Brought, Contribution};
 use crate::error::NodeError;
 use crate::exchange::{Exchange, Next, Part, Task};
@@ -24,6 +24,8 @@ pub(super) struct Worker {
     pub(super) at: Cursor,
     pub(super) busy: Busy,
     pub(super) speed: Speed,
+    pub(super) word: Word,
+    pub(super) skipping: Skipping,
     pub(super) stalls: Stalls,
     pub(super) trainer: Trainer,
     pub(super) company: Company,
@@ -147,7 +149,9 @@ impl Worker {
         if active.number != std::mem::replace(&mut self.view, active.number) {
             self.journal.settle();
         }
-        let slots = Trainer::slots(&active.members, self.company.me, self.speed.told());
+        let (step, speed) = (self.at.step + 1, self.speed.told());
+        let mut slots = Trainer::slots(&active.members, self.company.me, speed);
+        self.word.say(step, active, speed, &mut slots);
         let residual = self.feedback.as_ref().map(|feedback| feedback.residual().clone());
         let dropped = self.feedback.as_ref().map(|feedback| feedback.dropped(std::mem::take(&mut self.spare)));
         let contribution = Contribution::new(self.gradient.clone(), slots, residual, self.progress.subscribe());
@@ -155,7 +159,7 @@ impl Worker {
         if self.at.prepared {
             self.contributed.get_or_insert_with(Instant::now);
         }
-        self.company.exchange.submit(active, self.at.step + 1, Brought::Coming(contribution), dropped);
+        self.company.exchange.submit(active, step, Brought::Coming(contribution), dropped);
     }
 
     fn draft(&mut self, part: Part) {
@@ -186,8 +190,15 @@ impl Worker {
             self.spare = feedback.settle(dropped.filter(|_| report.skipped.is_none()));
         }
         self.mishaps.tell(&report, &self.trainer, self.company.observer.as_ref());
+        let (me, gave_up) = (self.company.me, self.gradient.has_given_up());
+        if let Some(rewritten) = self.word.compare(record, &report.speeds, me, gave_up) {
+            if report.samples == 0 {
+                self.skipping.note_rewritten(report.step);
+            }
+            self.mishaps.tell_rewritten(report.step, rewritten, self.company.observer.as_ref());
+        }
         let skips = self.trainer.ledger().skips();
-        if report.skipped.is_some() && is_last_straw(skips) {
+        if report.skipped.is_some() && self.skipping.is_last_straw(report.step, skips) {
             self.totals.skips = Some(skips.in_row);
             self.company.exchange.act(|steps| steps.end_after(report.step));
         }

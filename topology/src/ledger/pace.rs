@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use super::{MAX_SPEED, SYNCING, UNMEASURED};
 use crate::id::PeerId;
 
+/// No member's share is more than so many times an equal one, whatever it says of its speed.
+pub(super) const MOST_TIMES: u64 = 4;
+
 /// What the ledger knows of a ready member's speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pace {
@@ -46,16 +49,36 @@ fn plan(paces: &mut BTreeMap<PeerId, Pace>) {
     let (slowest, fastest) =
         paces.values().map(speed).fold((u32::MAX, 0), |(min, max), speed| (min.min(speed), max.max(speed)));
     let is_even = 2 * fastest < 3 * slowest;
-    let target = |pace: &Pace| if is_even { 1 } else { speed(pace) };
+    let most = highest(paces.values().map(speed).collect());
+    let target = |pace: &Pace| if is_even { 1 } else { speed(pace).min(most) };
 
     let total_target: u64 = paces.values().map(|pace| u64::from(target(pace))).sum();
     let total_planned: u64 = paces.values().map(|pace| u64::from(pace.planned)).sum();
+    let members = paces.len() as u64;
     // A share is planned / total_planned now, and would be target / total_target.
     let is_off = |pace: &Pace| {
         let (now, then) = (u64::from(pace.planned) * total_target, u64::from(target(pace)) * total_planned);
-        pace.planned == 0 || 4 * now.abs_diff(then) >= now
+        let is_too_large = u64::from(pace.planned) * members > MOST_TIMES * total_planned;
+        pace.planned == 0 || 4 * now.abs_diff(then) >= now || is_too_large
     };
     if paces.values().any(is_off) {
         paces.values_mut().for_each(|pace| pace.planned = target(pace));
     }
+}
+
+/// The highest of these speeds that counts: higher ones are taken for it, and nobody's share is too large then.
+fn highest(mut speeds: Vec<u32>) -> u32 {
+    speeds.sort_unstable_by_key(|speed| std::cmp::Reverse(*speed));
+    let mut rest: u64 = speeds.iter().map(|speed| u64::from(*speed)).sum();
+    let mut members = speeds.len() as u64;
+    for speed in speeds {
+        // So many are cut down already, each to `MOST_TIMES / members` of all: those and the others are all there is.
+        let most = MOST_TIMES * rest / members;
+        if u64::from(speed) <= most || members <= MOST_TIMES {
+            return u32::try_from(most).unwrap_or(MAX_SPEED);
+        }
+        rest -= u64::from(speed);
+        members -= MOST_TIMES;
+    }
+    MAX_SPEED
 }

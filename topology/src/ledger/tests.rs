@@ -143,6 +143,35 @@ fn small_differences_and_single_slow_steps_change_nothing() {
 }
 
 #[test]
+fn who_claims_to_be_fast_gets_four_equal_shares_at_most() {
+    const BATCH: u32 = 10_000;
+    let is_bounded = |ledger: &Ledger, members: u8| {
+        let most = 4 * BATCH / u32::from(members) + 1;
+        assert!(lens(ledger, 60).iter().all(|len| *len <= most), "{members}: {:?}", lens(ledger, 60));
+    };
+    for members in [2, 3, 4, 5, 8, 16, 60] {
+        for liars in 1..=members / 2 {
+            let mut ledger = begun(1_000_000, BATCH, members);
+            let speed = |member| if member < liars { MAX_SPEED - u32::from(member) } else { 100 + u32::from(member) };
+            let speeds: Vec<u32> = (0..members).map(speed).collect();
+            settle(&mut ledger, &speeds, 3);
+            is_bounded(&ledger, members);
+            // As members go, those who stay keep within what is left.
+            for left in (1..members).rev().take(8) {
+                let stay: Vec<u8> = (0..left).collect();
+                ledger.commit(ledger.step(), &peers(stay), &vec![UNMEASURED; left.into()]);
+                is_bounded(&ledger, left);
+            }
+        }
+    }
+    // Within the bound, shares are in proportion.
+    let mut ledger = begun(1_000_000, 190, 16);
+    let speeds: Vec<u32> = (0..16).map(|member| if member == 0 { 400 } else { 100 }).collect();
+    settle(&mut ledger, &speeds, 1);
+    assert_eq!(lens(&ledger, 16), [&[40][..], &[10; 15]].concat());
+}
+
+#[test]
 fn a_loss_keeps_the_proportions_of_the_survivors() {
     let mut ledger = begun(100_000, 60, 3);
     settle(&mut ledger, &[100, 200, 300], 20);

@@ -48,7 +48,7 @@ impl Trainer {
     /// nobody contributed a sample, only the ledger changes.
     ///
     /// So it is if a number of the next state would not be finite: the update is dropped on all members, who see the same, and
-    /// [`StepReport::skipped`] tells why.
+    /// [`StepReport::skipped`] tells why. The ledger counts such steps, unless the result shows that they come of a lie.
     ///
     /// # Errors
     /// If nothing is assigned yet, or the record is of another step, of another length, or of no view; the state is then as
@@ -77,21 +77,25 @@ impl Trainer {
         let (speeds, weight, scale) = self.weigh(&record.members, slots);
         let who_gave_up = record.members.iter().zip(&speeds).filter(|(_, speed)| **speed == GAVE_UP);
         let given_up: Vec<_> = who_gave_up.map(|(member, _)| (*member, self.ledger.share_len(*member))).collect();
+        // Who gives up brings zeros. Another sum shows that somebody is said to have given up who has not.
+        let is_denied = weight == 0 && record.mean[..=gradients.len()].iter().any(|number| *number != 0.0);
         let skipped = match weight {
             0 if given_up.is_empty() => None,
+            0 if is_denied => Some("all who computed a share of it are said to have given up, and have not".to_owned()),
             0 => Some("whoever computed a share of it came to numbers that no contribution may have".to_owned()),
             _ => self.update(draft, gradients, scale).err().map(|unfit| self.unfit(unfit)),
         };
         let ledger = &mut self.ledger;
         let committed = match skipped {
-            Some(_) => ledger.skip(step, &record.members, &speeds),
-            None => ledger.commit(step, &record.members, &speeds),
+            Some(_) if !is_denied => ledger.skip(step, &record.members, &speeds),
+            _ => ledger.commit(step, &record.members, &speeds),
         };
         (self.step, self.lineage) = (step, record.lineage);
         if weight > 0 && skipped.is_none() {
             self.write_parameters();
         }
-        let loss = loss * scale;
+        // It moves nothing, so it need not be held back.
+        let loss = if weight == 0 { 0.0 } else { loss * self.manifest.batch_size as f32 / weight as f32 };
         Ok(StepReport {
             step,
             loss: if loss.is_finite() { loss } else { f32::MAX },
@@ -129,11 +133,11 @@ impl Trainer {
     }
 
     /// What slots say: the speeds, how many samples were contributed to the pending step, and what makes of the result their
-    /// mean, as the ring divided by a full batch; 1 if it was one.
+    /// mean, as the ring divided by a full batch; 1 if it was one. See [`contribution::scale`].
     fn weigh(&self, members: &[PeerId], slots: &[f32]) -> (Vec<u32>, u64, f32) {
         let speeds = self.speeds(slots);
         let weight = self.ledger.total(members, &speeds);
-        let scale = if weight == 0 { 0.0 } else { self.manifest.batch_size as f32 / weight as f32 };
+        let scale = contribution::scale(self.manifest.batch_size, weight, self.ledger.pending());
         (speeds, weight, scale)
     }
 

@@ -50,6 +50,10 @@ fn lines(status: &Status, names: &Names) -> Vec<(&'static str, String)> {
         line("run", status.run.clone());
         let left = status.eta_s.map_or_else(String::new, |eta| format!(", {} left", format::duration(eta)));
         line("step", format!("{} of {}{left}", status.step, status.steps));
+        if status.rewritten > 0 {
+            let what = "in which a member changed what others are told of this one";
+            line("rewritten", format!("{} steps {what}", status.rewritten));
+        }
         if status.skipped > 0 {
             let last = if status.skip.is_empty() { String::new() } else { format!(", the last one {}", status.skip) };
             line("skipped", format!("{} steps{last}", status.skipped));

@@ -144,6 +144,54 @@ fn four_members_take_the_same_steps_as_one() {
     }
 }
 
+/// What the others contributed is in the sum all the same, so that the share of the one would count for everybody's.
+#[test]
+fn whoever_has_all_others_said_to_give_up_at_most_doubles_a_step() {
+    const RATE: f32 = 0.1;
+    let mut swarm = Swarm::new(&[UNMEASURED; 4], OptimizerSpec::sgd(RATE), 64);
+    swarm.step();
+    let computed = swarm.compute();
+    let mut record = swarm.reduce(&computed);
+    let (elements, before) = (record.mean.len(), swarm.members[&peer(1)].trainer.state().parameters);
+    let honest = record.mean[before.len()];
+    record.mean[elements - 3..].fill(contribution::slot(GAVE_UP) / 64.0);
+    let report = swarm.apply(&record);
+    assert_eq!((report.samples, report.given_up.len(), report.skipped), (16, 3, None));
+    assert_eq!(report.loss, 4.0 * honest, "what is told of it is as they say");
+    swarm.check_digests();
+    let after = swarm.members[&peer(1)].trainer.state().parameters;
+    for ((before, after), mean) in before.iter().zip(after.iter()).zip(&record.mean) {
+        let moved = f64::from(before - after);
+        let most = 2.0 * f64::from(RATE * mean);
+        assert!((moved - most).abs() <= 1e-6, "{moved} instead of {most}");
+    }
+}
+
+#[test]
+fn that_all_gave_up_is_believed_only_if_they_brought_nothing() {
+    let mut swarm = Swarm::new(&[UNMEASURED; 3], OptimizerSpec::adam_w(1e-2), 64);
+    swarm.step();
+    let mut skips = Vec::new();
+    for is_lie in [true, false, false, true] {
+        let before = swarm.members[&peer(1)].trainer.state().parameters;
+        let mut computed = swarm.compute();
+        if !is_lie {
+            computed.values_mut().for_each(|(gradient, _)| gradient.fill(0.0));
+        }
+        let mut record = swarm.reduce(&computed);
+        let elements = record.mean.len();
+        record.mean[elements - 3..].fill(contribution::slot(GAVE_UP) / 64.0);
+        let report = swarm.apply(&record);
+        let reason = report.skipped.expect("nobody contributed");
+        assert_eq!((report.samples, reason.contains("and have not")), (0, is_lie), "{reason}");
+        let trainer = &swarm.members[&peer(1)].trainer;
+        assert_eq!(trainer.state().parameters, before);
+        skips.push(trainer.ledger().skips().in_row);
+    }
+    assert_eq!(skips, [0, 1, 2, 0]);
+    swarm.check_digests();
+}
+
 #[test]
 fn equal_balance_does_not_follow_speeds() {
     let (mut manifest, dataset) = run("mlp:4", OptimizerSpec::sgd(0.1), 60);
