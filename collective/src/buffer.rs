@@ -1,5 +1,7 @@
 //! What an operation runs on.
 
+use starling_topology::Rank;
+
 use crate::codec::Codec;
 use crate::layout::Layout;
 use crate::segment::SegmentId;
@@ -31,11 +33,17 @@ pub trait Buffer {
     fn expect(&mut self, _contributions: u32) {}
 
     /// Looks at a payload that came, before anything is done with it: what it has of [slots](crate::Slots) comes of what
-    /// `summed` have said.
+    /// `summed` have said. With `answered`, it is the answer to what that rank has said here.
     ///
     /// # Errors
     /// [`BadSegment`].
-    fn inspect(&self, _segment: &SegmentId, _payload: &Self::Payload, _summed: &Ranks) -> Result<(), BadSegment> {
+    fn inspect(
+        &self,
+        _segment: &SegmentId,
+        _payload: &Self::Payload,
+        _summed: &Ranks,
+        _answered: Option<Rank>,
+    ) -> Result<(), BadSegment> {
         Ok(())
     }
 

@@ -166,7 +166,10 @@ impl<B: Buffer> Execution<B> {
         if let Ok(position) = self.session.schedule().senders().binary_search(&from) {
             self.due[position] -= 1;
         }
-        self.buffer.inspect(&segment, payload, self.summed(from, segment))?;
+        let schedule = self.session.schedule();
+        let is_answer = segment.phase == Phase::AllGather && schedule.is_answered(segment.chunk);
+        let answered = is_answer.then_some(schedule.rank());
+        self.buffer.inspect(&segment, payload, self.summed(from, segment), answered)?;
         let goes_on = self.execute(Some((from, segment, payload)), onward)?;
         Ok(goes_on.map(|(to, segment)| (to, self.header(segment))))
     }

@@ -63,6 +63,8 @@ pub(crate) struct Role {
     pub(crate) from: Option<Rank>,
     /// To whom the result goes.
     pub(crate) down: Vec<Rank>,
+    /// Whether the chunk's owner itself takes this rank's sum, and sends the result back.
+    pub(crate) is_answered: bool,
     /// Whether the rank's own contribution is rounded before others are added to it, as theirs have been.
     pub(crate) rounds: bool,
 }
@@ -146,6 +148,11 @@ impl Schedule {
         role.order.binary_search(&from).ok().map(|at| &role.sums[at])
     }
 
+    /// Whether the chunk's owner itself takes what this rank has to bring, and sends the result back: it knows what was said.
+    pub(crate) fn is_answered(&self, chunk: Rank) -> bool {
+        self.roles.get(chunk.0 as usize).is_some_and(|role| role.is_answered)
+    }
+
     /// Whether all that comes of this chunk in the reduce-scatter has as many contributions.
     pub(crate) fn is_even(&self, chunk: Rank) -> bool {
         self.roles.get(chunk.0 as usize).is_some_and(|role| role.is_even())
@@ -164,7 +171,9 @@ impl Role {
         order.insert(own, rank);
         let sums = contributions(route, world, rank, &order);
         let (from, down) = if gathers { (route.down(rank), route.receivers(rank)) } else { (None, Vec::new()) };
-        Self { order, sums, own, up: route.up(rank), from, down, rounds }
+        let up = route.up(rank);
+        let is_answered = gathers && from == Some(route.owner()) && up == from;
+        Self { order, sums, own, up, from, down, is_answered, rounds }
     }
 
     /// As [`Self::reduce`] over the ring's route.
@@ -183,7 +192,8 @@ impl Role {
         let sums = sums.collect();
         let from = (!is_owner).then_some(before);
         let down = if is_last { Vec::new() } else { vec![next] };
-        Self { order, sums, own, up: (!is_owner).then_some(next), from, down, rounds: false }
+        let is_answered = !is_owner && world.get() == 2;
+        Self { order, sums, own, up: (!is_owner).then_some(next), from, down, is_answered, rounds: false }
     }
 
     fn is_even(&self) -> bool {
@@ -193,7 +203,8 @@ impl Role {
 
     fn gather(route: &Route, rank: Rank) -> Self {
         let (from, down) = (route.down(rank), route.receivers(rank));
-        Self { order: Vec::new(), sums: Vec::new(), own: 0, up: None, from, down, rounds: false }
+        let (order, sums) = (Vec::new(), Vec::new());
+        Self { order, sums, own: 0, up: None, from, down, is_answered: false, rounds: false }
     }
 
     /// How many times each segment of the chunk comes to this rank.

@@ -57,6 +57,20 @@ impl Slots {
         let mut read = self.0[first..].iter().zip(values).enumerate();
         read.find(|(_, slot)| is_bad(slot)).map(|(at, (slot, _))| (at, slot.of))
     }
+
+    /// Likewise, the first of those of one rank that is not what this rank `said`, over `divisor`.
+    pub(crate) fn first_other(
+        &self,
+        first: usize,
+        values: impl Iterator<Item = f32>,
+        (rank, said): (Rank, &[f32]),
+        divisor: f32,
+    ) -> Option<(usize, Rank)> {
+        let mut read = self.0[first..].iter().zip(values.zip(said));
+        let at =
+            read.position(|(slot, (value, said))| slot.of == rank && value.to_bits() != (said / divisor).to_bits());
+        at.map(|at| (at, rank))
+    }
 }
 
 impl Slot {

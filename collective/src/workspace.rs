@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use starling_topology::Rank;
 use thiserror::Error;
 
 use crate::buffer::Buffer;
@@ -160,7 +161,13 @@ impl Buffer for Workspace {
         self.expected = contributions;
     }
 
-    fn inspect(&self, segment: &SegmentId, payload: &[u8], summed: &Ranks) -> Result<(), BadSegment> {
+    fn inspect(
+        &self,
+        segment: &SegmentId,
+        payload: &[u8],
+        summed: &Ranks,
+        answered: Option<Rank>,
+    ) -> Result<(), BadSegment> {
         if self.slots.is_empty() {
             return Ok(());
         }
@@ -176,7 +183,11 @@ impl Buffer for Workspace {
         let (words, _) = payload[(first - range.start) * ELEMENT_BYTES..].as_chunks();
         let values = words.iter().map(|word| f32::from_le_bytes(*word));
         let slot = first + self.slots.len() - self.layout.elements();
-        let Some((at, rank)) = self.slots.first_bad(slot, values, summed, divisor) else { return Ok(()) };
+        // What this rank has said is still there: the result has not been stored.
+        let said = answered.map(|rank| (rank, &self.values[first..range.end]));
+        let bad = self.slots.first_bad(slot, values.clone(), summed, divisor);
+        let bad = bad.or_else(|| self.slots.first_other(slot, values, said?, divisor));
+        let Some((at, rank)) = bad else { return Ok(()) };
         let source = BadPayload::Slot { index: first - range.start + at, bits: u32::from_le_bytes(words[at]), rank };
         Err(BadSegment { segment: *segment, source })
     }

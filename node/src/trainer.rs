@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use starling_collective::Feedback;
-use starling_engine::{Cursor, Saving, Skipping};
+use starling_engine::{Cursor, Saving};
 use starling_run::Gradient;
 use starling_topology::{Digest, PeerId};
 use starling_train::Trainer;
@@ -127,7 +127,6 @@ pub(crate) fn start(
         busy: feed.busy.clone(),
         speed: Speed::new(),
         word: Word::new(),
-        skipping: Skipping::default(),
         stalls: Stalls::watch().map_err(NodeError::Thread)?,
         trainer,
         company,

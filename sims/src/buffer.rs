@@ -71,8 +71,14 @@ impl Buffer for Counted {
         self.workspace.expect(contributions);
     }
 
-    fn inspect(&self, segment: &SegmentId, payload: &Payload, summed: &Ranks) -> Result<(), BadSegment> {
-        self.workspace.inspect(segment, &payload.bytes, summed)?;
+    fn inspect(
+        &self,
+        segment: &SegmentId,
+        payload: &Payload,
+        summed: &Ranks,
+        answered: Option<Rank>,
+    ) -> Result<(), BadSegment> {
+        self.workspace.inspect(segment, &payload.bytes, summed, answered)?;
         let speeds = payload.made.speeds.iter().map(|speed| *speed as f32);
         let Some((index, rank)) = self.slots.first_bad(0, speeds, summed, 1.0) else { return Ok(()) };
         let source = BadPayload::Slot { index, bits: payload.made.speeds[index], rank };

@@ -78,8 +78,14 @@ impl<B: Buffer> Buffer for Watched<B> {
         self.inner.expect(contributions);
     }
 
-    fn inspect(&self, segment: &SegmentId, payload: &B::Payload, summed: &Ranks) -> Result<(), BadSegment> {
-        self.inner.inspect(segment, payload, summed)
+    fn inspect(
+        &self,
+        segment: &SegmentId,
+        payload: &B::Payload,
+        summed: &Ranks,
+        answered: Option<Rank>,
+    ) -> Result<(), BadSegment> {
+        self.inner.inspect(segment, payload, summed, answered)
     }
 
     fn accumulate(&mut self, segment: &SegmentId, payload: &B::Payload) -> Result<(), BadSegment> {

@@ -115,3 +115,38 @@ fn who_changes_what_another_says_is_named_by_whoever_gets_it() {
         assert_eq!(nth, 2 * world * (world - 1), "each slot once over each link of its trees");
     });
 }
+
+/// It had what was said from whose it is, and nobody is between them.
+#[test]
+fn an_owner_that_says_another_possible_word_of_a_neighbour_is_named() {
+    let mut rng = Rng(13);
+    let mut lied = 0;
+    all(|plan, layout, codec| {
+        let world = layout.world_size();
+        if *plan != Plan::Mesh && world.get() > 2 {
+            return;
+        }
+        for owner in world.ranks() {
+            let mut cluster = cluster(plan, layout, codec);
+            cluster.blamed = Some(Vec::new());
+            let (changed, spread) = (Rc::new(Cell::new(false)), layout.clone());
+            let has_changed = Rc::clone(&changed);
+            cluster.change = Some(Box::new(move |rank: Rank, header: &SegmentHeader, payload: &mut [u8]| {
+                let range = spread.range(&header.segment).expect("a segment of the layout");
+                let of_others = |at: &usize| *at >= ELEMENTS && at - ELEMENTS != (world.get() - 1 - owner.0) as usize;
+                let slots = range.clone().filter(|_| rank == owner && header.segment.phase == Phase::AllGather);
+                for slot in slots.filter(of_others) {
+                    payload[(slot - range.start) * 4..][..4].copy_from_slice(&(3.0 / DIVISOR).to_le_bytes());
+                    has_changed.set(true);
+                }
+            }));
+            cluster.run(&mut rng, Order::Fifo, 100_000);
+            let blamed = cluster.blamed.take().expect("kept");
+            let is_slot = |bad: &Violation| matches!(bad, Violation::BadSegment(bad) if matches!(bad.source, BadPayload::Slot { .. }));
+            assert!(blamed.iter().all(|(rank, bad)| *rank == owner && is_slot(bad)), "{plan}: {blamed:?}");
+            assert_eq!(!blamed.is_empty(), changed.get(), "{plan}, {codec}, {owner:?} of {world:?}");
+            lied += u32::from(changed.get());
+        }
+    });
+    assert!(lied > 0);
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use starling_collective::Feedback;
-use starling_engine::{ActiveView, Cursor, DIGEST_EVERY, Saving, Skipping};
+use starling_engine::{ActiveView, Cursor, DIGEST_EVERY, Saving, is_last_straw};
 use starling_run::audit::AuditView;
 use starling_run::{Gradient, ResultRecord};
 use starling_topology::Digest;
@@ -25,7 +25,6 @@ pub(super) struct Worker {
     pub(super) busy: Busy,
     pub(super) speed: Speed,
     pub(super) word: Word,
-    pub(super) skipping: Skipping,
     pub(super) stalls: Stalls,
     pub(super) trainer: Trainer,
     pub(super) company: Company,
@@ -192,13 +191,10 @@ impl Worker {
         self.mishaps.tell(&report, &self.trainer, self.company.observer.as_ref());
         let (me, gave_up) = (self.company.me, self.gradient.has_given_up());
         if let Some(rewritten) = self.word.compare(record, &report.speeds, me, gave_up) {
-            if report.samples == 0 {
-                self.skipping.note_rewritten(report.step);
-            }
             self.mishaps.tell_rewritten(report.step, rewritten, self.company.observer.as_ref());
         }
         let skips = self.trainer.ledger().skips();
-        if report.skipped.is_some() && self.skipping.is_last_straw(report.step, skips) {
+        if report.skipped.is_some() && is_last_straw(skips) {
             self.totals.skips = Some(skips.in_row);
             self.company.exchange.act(|steps| steps.end_after(report.step));
         }

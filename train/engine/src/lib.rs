@@ -15,7 +15,7 @@ mod steps;
 
 pub use entry::{Action, Entry};
 pub use saving::{DIGEST_EVERY, Saving};
-pub use skipping::{MAX_SKIPS, Skipping};
+pub use skipping::{MAX_SKIPS, is_last_straw};
 pub use snapshots::{Found, MAX_SNAPSHOTS, Snapshots, UNLIMITED_AFTER};
 pub use standstill::Standstill;
 pub use steps::{ActiveView, Cursor, Gate, MIN_KEPT, Members, Notice, StepResult, Steps, Task, Turnout};
