@@ -91,14 +91,14 @@ pub struct Ranks(Vec<Range<u32>>);
 impl Ranks {
     /// All of a world's.
     pub fn all(world: u32) -> Self {
-        Self(vec![0..world])
+        Self::run(Rank(0), world, world)
     }
 
-    /// So many from `first` on, round a ring of `world`, not all of it.
+    /// So many from `first` on, round a ring of `world`.
     pub(crate) fn run(first: Rank, count: u32, world: u32) -> Self {
         let end = first.0 + count;
-        let ranges = if end <= world { vec![first.0..end] } else { vec![0..end - world, first.0..world] };
-        Self(ranges)
+        let ranges = [0..end.saturating_sub(world), first.0..end.min(world)];
+        Self(ranges.into_iter().filter(|range| !range.is_empty()).collect())
     }
 
     /// Adds a rank behind all that are in it.
