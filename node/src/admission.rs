@@ -1,4 +1,5 @@
-//! The first thing that two peers say to each other: a mutual proof that both hold the run's secret.
+//! The first thing that two peers say to each other: a mutual proof that both hold the run's secret, and what each has to show
+//! beyond it.
 //!
 //! It runs inside the transport, on a connection that TLS 1.3 (TCP) or QUIC has authenticated already, *before* the connection
 //! reaches the swarm; over TCP before there are streams, over QUIC on the first one. An unproven peer therefore has nobody to
@@ -8,13 +9,14 @@
 //!   dialer                                          listener
 //!      | -- hello: wire version, nonce d ----------->  |
 //!      | <---------- challenge: wire version, nonce l  |
-//!      | -- proof: MAC("dialer", d, l, D, L) ------->  |   D, L: the authenticated peer ids
-//!      | <-- verdict: MAC("listener", d, l, D, L) ---  |
+//!      | -- proof: MAC("dialer", d, l, D, L), pass ->  |   D, L: the authenticated peer ids
+//!      | <- verdict: MAC("listener", d, l, D, L), pass |
 //! ```
 //!
 //! The proofs are keyed blake3. They cover both nonces, so one can't be replayed on another connection, and both peer
 //! ids, so a peer in the middle, which has an id of its own on either side, can't pass them on. The role keeps a proof
-//! from being reflected. The secret has 256 random bits: a proof gives nothing to guess it by.
+//! from being reflected. The secret has 256 random bits: a proof gives nothing to guess it by. A pass says by what its bearer,
+//! whose key the connection proves, may be here ([`crate::access`]): it is looked at once the proof has been.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -31,6 +33,8 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
+use crate::access::{Access, MAX_PASS};
+use crate::invitation::Denial;
 use crate::pending::{Pending, Place, ip_of};
 use crate::secret::Secret;
 
@@ -43,6 +47,7 @@ const MAGIC: [u8; 8] = *b"starling";
 
 const ADMITTED: u8 = 1;
 const REFUSED: u8 = 0;
+const DENIED: u8 = 2;
 
 /// Why a connection was not admitted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -55,6 +60,15 @@ pub enum AdmissionError {
         "it does not accept our proof of the run's secret: the run is private and the ticket or secret is not its own; use the ticket that `starling invite` prints there"
     )]
     Refused,
+    /// The other side holds the secret, and may not be here.
+    #[error("{0}")]
+    Uninvited(Denial),
+    /// The other side says that we may not be there.
+    #[error("{0}")]
+    Denied(Denial),
+    /// The other side has shown that the founder has put us out.
+    #[error("the run's founder has revoked this machine's key")]
+    PutOut,
     /// The two speak different protocols.
     #[error("wire version: ours {ours}, theirs {theirs}; use the same release of starling on both machines")]
     WireVersion {
@@ -112,7 +126,7 @@ impl Turned {
 #[derive(Debug, Clone)]
 pub(crate) struct Admission {
     pub(crate) me: PeerId,
-    pub(crate) secret: Secret,
+    pub(crate) access: Access,
     pub(crate) wire_version: u32,
     /// Where refusals are told. A full queue drops them: they are for logs.
     pub(crate) turned: mpsc::Sender<Turned>,
@@ -221,18 +235,29 @@ impl Admission {
             Role::Dialer => {
                 self.send_hello(stream, &ours).await?;
                 let theirs = self.receive_hello(stream).await?;
-                let proof = |role: &[u8]| self.proof(role, &ours, &theirs, self.me, peer);
+                let secret = self.access.secrets()[0];
+                let proof = |role: &[u8]| proof_of(secret, role, &ours, &theirs, self.me, peer);
                 stream.write_all(proof(b"dialer").as_bytes()).await?;
+                write_part(stream, &self.access.pass()).await?;
                 stream.flush().await?;
-                let mut verdict = [0; 33];
-                stream.read_exact(&mut verdict[..1]).await?;
+                let mut verdict = [0; 1];
+                stream.read_exact(&mut verdict).await?;
                 match verdict[0] {
                     ADMITTED => {}
                     REFUSED => return Err(AdmissionError::Refused),
+                    DENIED => {
+                        let said = read_part(stream, usize::from(u16::MAX)).await?;
+                        let said = postcard::take_from_bytes::<Denial>(&said).map_err(|_| AdmissionError::Foreign)?;
+                        let is_proven = said.0 == Denial::Revoked && self.access.is_put_out(self.me, said.1);
+                        return Err(if is_proven { AdmissionError::PutOut } else { AdmissionError::Denied(said.0) });
+                    }
                     _ => return Err(AdmissionError::Foreign),
                 }
-                stream.read_exact(&mut verdict[1..]).await?;
-                verify(&verdict[1..], proof(b"listener"))
+                let mut mac = [0; 32];
+                stream.read_exact(&mut mac).await?;
+                let pass = read_part(stream, MAX_PASS).await?;
+                verify(&mac, proof(b"listener"))?;
+                self.access.judge(peer, &pass).map_err(|(denial, _)| AdmissionError::Uninvited(denial))
             }
             Role::Listener => {
                 let theirs = self.receive_hello(stream).await;
@@ -241,18 +266,31 @@ impl Admission {
                     self.send_hello(stream, &ours).await?;
                 }
                 let theirs = theirs?;
-                let proof = |role: &[u8]| self.proof(role, &theirs, &ours, peer, self.me);
+                let proof = |secret, role: &[u8]| proof_of(secret, role, &theirs, &ours, peer, self.me);
                 let mut received = [0; 32];
                 stream.read_exact(&mut received).await?;
-                let verified = verify(&received, proof(b"dialer"));
-                if verified.is_ok() {
-                    stream.write_all(&[ADMITTED]).await?;
-                    stream.write_all(proof(b"listener").as_bytes()).await?;
-                } else {
+                // A member that was away may know an earlier one.
+                let known = self.access.secrets().into_iter();
+                let mut fitting = known.filter(|secret| verify(&received, proof(*secret, b"dialer")).is_ok());
+                let Some(secret) = fitting.next() else {
                     stream.write_all(&[REFUSED]).await?;
+                    stream.flush().await?;
+                    return Err(AdmissionError::Unproven);
+                };
+                let pass = read_part(stream, MAX_PASS).await?;
+                let judged = self.access.judge(peer, &pass);
+                if let Err((denial, proof)) = &judged {
+                    let mut said = postcard::to_allocvec(denial).expect("invariant: a denial always encodes");
+                    said.extend(proof);
+                    stream.write_all(&[DENIED]).await?;
+                    write_part(stream, &said).await?;
+                } else {
+                    stream.write_all(&[ADMITTED]).await?;
+                    stream.write_all(proof(secret, b"listener").as_bytes()).await?;
+                    write_part(stream, &self.access.pass()).await?;
                 }
                 stream.flush().await?;
-                verified
+                judged.map_err(|(denial, _)| AdmissionError::Uninvited(denial))
             }
         }
     }
@@ -278,10 +316,29 @@ impl Admission {
         let (ours, theirs) = (self.wire_version, u32::from_be_bytes(version));
         if ours == theirs { Ok(nonce) } else { Err(AdmissionError::WireVersion { ours, theirs }) }
     }
+}
 
-    fn proof(&self, role: &[u8], d: &[u8], l: &[u8], dialer: PeerId, listener: PeerId) -> blake3::Hash {
-        self.secret.authenticate(&[b"admission", role, d, l, &dialer.to_bytes(), &listener.to_bytes()])
+fn proof_of(secret: Secret, role: &[u8], d: &[u8], l: &[u8], dialer: PeerId, listener: PeerId) -> blake3::Hash {
+    secret.authenticate(&[b"admission", role, d, l, &dialer.to_bytes(), &listener.to_bytes()])
+}
+
+/// Writes bytes behind their length (u16, little-endian).
+async fn write_part(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+    let length = u16::try_from(bytes.len()).map_err(|_| io::Error::other("too long to be shown"))?;
+    stream.write_all(&length.to_le_bytes()).await?;
+    stream.write_all(bytes).await
+}
+
+async fn read_part(stream: &mut (impl AsyncRead + Unpin), max: usize) -> Result<Vec<u8>, AdmissionError> {
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).await?;
+    let length = usize::from(u16::from_le_bytes(length));
+    if length > max {
+        return Err(AdmissionError::Foreign);
     }
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).await?;
+    Ok(bytes)
 }
 
 /// The verdict must arrive before the connection goes: whoever refuses waits for the other side to have read it.

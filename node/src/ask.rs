@@ -13,12 +13,12 @@ use starling_run::Manifest;
 use starling_topology::{Contact, RunId};
 use tokio::time::Instant;
 
+use crate::access::{Access, Credentials};
 use crate::behaviour::WELCOME;
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::network::is_quic;
 use crate::report::{Observer, Report};
-use crate::secret::Secret;
 use crate::settings::{Joining, Target};
 use crate::streams;
 use crate::visitor::{self, VisitorBehaviourEvent};
@@ -42,7 +42,7 @@ pub(crate) struct Member {
     pub(crate) peer: PeerId,
     pub(crate) addresses: Vec<Multiaddr>,
     pub(crate) run: Option<RunId>,
-    pub(crate) secret: Option<[u8; 32]>,
+    pub(crate) credentials: Credentials,
 }
 
 impl Member {
@@ -51,20 +51,24 @@ impl Member {
         match &joining.target {
             Target::Ticket(ticket) => {
                 let secret = ticket.secret.or(joining.secret);
-                Ok(ticket.peers.iter().map(|contact| Self::at(contact, Some(ticket.run), secret)).collect())
+                let invitation = ticket.invitation.clone().or_else(|| joining.invitation.clone());
+                let credentials = Credentials { secret, invitation, bearer: None };
+                Ok(ticket.peers.iter().map(|contact| Self::at(contact, Some(ticket.run), &credentials)).collect())
             }
             Target::Address(address) => {
                 let Some(Protocol::P2p(peer)) = address.iter().last() else {
                     return Err(NodeError::NoPeer(address.to_string()));
                 };
-                Ok(vec![Self { peer, addresses: vec![address.clone()], run: None, secret: joining.secret }])
+                let invitation = joining.invitation.clone();
+                let credentials = Credentials { secret: joining.secret, invitation, bearer: None };
+                Ok(vec![Self { peer, addresses: vec![address.clone()], run: None, credentials }])
             }
         }
     }
 
-    pub(crate) fn at(contact: &Contact, run: Option<RunId>, secret: Option<[u8; 32]>) -> Self {
+    pub(crate) fn at(contact: &Contact, run: Option<RunId>, credentials: &Credentials) -> Self {
         let addresses = contact.addresses.iter().filter_map(|address| address.parse().ok()).collect();
-        Self { peer: to_libp2p(contact.peer), addresses, run, secret }
+        Self { peer: to_libp2p(contact.peer), addresses, run, credentials: credentials.clone() }
     }
 
     /// Where it can be reached; `None` if it can be no member.
@@ -97,7 +101,7 @@ pub(crate) async fn ask_any(
             Ok(welcome) if welcome.keeps => {
                 let told = asked.len();
                 for contact in welcome.members.into_iter().take(MAX_NAMED) {
-                    let other = Member::at(&contact, member.run, member.secret);
+                    let other = Member::at(&contact, member.run, &member.credentials);
                     let is_new = other.peer != identity.peer_id() && asked.iter().all(|known| known.peer != other.peer);
                     if is_new && asked.len() < MAX_ASKED {
                         asked.push(other.clone());
@@ -164,7 +168,8 @@ async fn ask_once(
 ) -> Result<Welcome, NodeError> {
     let peer = member.peer;
     let unreachable = |reason: String| NodeError::Unreachable { peer: peer.to_string(), reason };
-    let (mut swarm, mut turned) = visitor::swarm(identity, Secret::new(member.secret), multicast)?;
+    let access = Access::visiting(identity.peer_id(), member.run, &member.credentials);
+    let (mut swarm, mut turned) = visitor::swarm(identity, access, multicast)?;
     let mut control = swarm.behaviour().streams.new_control();
 
     let mut addresses = member.addresses.clone();

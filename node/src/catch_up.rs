@@ -12,9 +12,9 @@ use starling_topology::{Contact, Digest, PeerId, Proof, Root};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::access::Credentials;
 use crate::error::NodeError;
 use crate::inquiry::Inquiry;
-use crate::secret::Secret;
 use crate::transfer::MAX_DONORS;
 use crate::transfer::checkpoint::{self, Lacking};
 use crate::transfer::questions::{self, Newest};
@@ -27,7 +27,7 @@ const COMPANY_PAUSE: Duration = Duration::from_millis(500);
 /// Whom to ask for a newer checkpoint of which run.
 pub(crate) struct Search<'a> {
     pub(crate) manifest: &'a Manifest,
-    pub(crate) secret: Option<[u8; 32]>,
+    pub(crate) credentials: &'a Credentials,
     pub(crate) contacts: Vec<Contact>,
     pub(crate) store: &'a CheckpointStore,
     /// Which checkpoints count, if that is known; else all that were not put aside.
@@ -75,11 +75,11 @@ type Offers = BTreeMap<Digest, (Proof, Vec<PeerId>)>;
 /// Asks all at once, and fetches the newest stable checkpoint that they hold if it is newer than the newest one here.
 pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
     let mut found = Found::default();
-    let Search { manifest, secret, contacts, store, root, even_if_live, from_forks } = search;
+    let Search { manifest, credentials, contacts, store, root, even_if_live, from_forks } = search;
     if contacts.is_empty() {
         return Ok(found);
     }
-    let mut inquiry = Inquiry::start(manifest.run_id(), Secret::new(secret), &contacts)?;
+    let mut inquiry = Inquiry::start(manifest.run_id(), credentials, &contacts)?;
     let Some(offers) = ask(&mut inquiry, manifest, even_if_live, &mut found).await else { return Ok(found) };
     for contact in contacts {
         if found.answers.iter().all(|(peer, _)| *peer != contact.peer) {

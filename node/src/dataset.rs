@@ -17,13 +17,13 @@ use starling_train::data::files;
 use starling_train::{DataOptions, Dataset, LabelColumn};
 use tokio::time::Instant;
 
+use crate::access::Access;
 use crate::ask::Member;
 use crate::behaviour::Protocols;
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::node::blocking;
 use crate::report::{Observer, Report};
-use crate::secret::Secret;
 use crate::settings::Settings;
 use crate::transfer::data::{self, Offer};
 use crate::visitor::Visitor;
@@ -90,7 +90,8 @@ pub(crate) async fn of_run(
         return Ok(Samples { dataset, source, told: Vec::new() });
     }
     let protocol = Protocols::new(manifest.run_id()).state;
-    let visitor = Visitor::start(identity, Secret::new(member.secret), settings.mdns, protocol)?;
+    let access = Access::visiting(identity.peer_id(), Some(manifest.run_id()), &member.credentials);
+    let visitor = Visitor::start(identity, access, settings.mdns, protocol)?;
     let members = Members::ask(&visitor, identity, member).await;
     let open = |peer: PeerId| visitor.open(to_libp2p(peer), members.addresses.get(&peer).cloned().unwrap_or_default());
     let dataset = download(&open, &members.asked, &place, settings.data_limit, &*observer).await?;

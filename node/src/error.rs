@@ -47,6 +47,17 @@ pub enum NodeError {
     /// The identity file holds no Ed25519 key.
     #[error("{} holds no Ed25519 key; move it away and a new identity is made", .0.display())]
     Identity(PathBuf),
+    /// The founder's key file holds no Ed25519 key.
+    #[error("{} holds no Ed25519 key; put the founder's key back there", .0.display())]
+    FounderKey(PathBuf),
+    /// The founder has put this machine out.
+    #[error("the run's founder has revoked this machine's key: it is no member any more and can't come back with it")]
+    Revoked,
+    /// A keeper's invitation makes no member.
+    #[error(
+        "the ticket is a keeper's: `starling keep` takes it; to train, ask the run's founder for a member's (`starling invite`)"
+    )]
+    KeepersTicket,
     /// The network can't be set up.
     #[error("can't set up the network: {0}")]
     Network(io::Error),
@@ -368,8 +379,10 @@ impl From<CheckpointError> for NodeError {
 /// Whose refusal it was.
 fn refusal(peer: &str, error: &AdmissionError) -> String {
     match error {
-        AdmissionError::Refused => format!("this machine was not admitted by {peer}"),
-        AdmissionError::Unproven => format!("{peer} was not admitted by this machine"),
+        AdmissionError::Refused | AdmissionError::Denied(_) | AdmissionError::PutOut => {
+            format!("this machine was not admitted by {peer}")
+        }
+        AdmissionError::Unproven | AdmissionError::Uninvited(_) => format!("{peer} was not admitted by this machine"),
         AdmissionError::WireVersion { .. }
         | AdmissionError::Foreign
         | AdmissionError::Crowded

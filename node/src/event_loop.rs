@@ -3,6 +3,7 @@
 
 mod change;
 mod door;
+mod guests;
 pub(crate) mod heads;
 pub(crate) mod inputs;
 mod measuring;
@@ -305,10 +306,8 @@ impl EventLoop {
                     }
                 }
                 Some(turned) = self.network.turned.recv() => {
-                    let verb = if turned.dialed { "dialed" } else { "dialing" };
-                    tracing::debug!(peer = ?turned.peer, verb, error = %turned.error, "not admitted");
-                    if let Some(report) = self.network.turned_away(turned.news(), turned.error.to_string()) {
-                        self.observer.report(&report);
+                    if let Some(end) = self.on_turned(&turned) {
+                        return end;
                     }
                 }
                 Some(mismatch) = self.inbox.mismatches.recv() => {

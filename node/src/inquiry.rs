@@ -1,6 +1,6 @@
 //! Connections that are made only to ask for checkpoints, by whoever takes part in nothing yet.
 //!
-//! They come from an identity that is kept nowhere: the secret admits it, and no member takes their end for that of a member
+//! They come from an identity that is kept nowhere: it is admitted as the visitor of whoever asks, and no member takes their end for that of a member
 //! which is about to come back.
 
 use std::io;
@@ -16,6 +16,7 @@ use starling_topology::{Contact, PeerId, RunId};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::access::{Access, Credentials};
 use crate::admission::Admission;
 use crate::ask;
 use crate::behaviour::Protocols;
@@ -23,7 +24,6 @@ use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::network::is_quic;
 use crate::pending::Pending;
-use crate::secret::Secret;
 use crate::{streams, transport};
 
 /// Peers that are asked.
@@ -50,12 +50,12 @@ impl Drop for Inquiry {
 
 impl Inquiry {
     /// Dials these peers at all of their addresses.
-    pub(crate) fn start(run: RunId, secret: Secret, contacts: &[Contact]) -> Result<Self, NodeError> {
+    pub(crate) fn start(run: RunId, credentials: &Credentials, contacts: &[Contact]) -> Result<Self, NodeError> {
         let identity = Identity::generate();
         let (turned_in, mut turned) = mpsc::channel(MAX_TURNED);
         let admission = Admission {
             me: identity.peer_id(),
-            secret,
+            access: Access::visiting(identity.peer_id(), Some(run), credentials),
             wire_version: WIRE_VERSION,
             turned: turned_in,
             pending: Pending::default(),

@@ -16,6 +16,7 @@ use starling_run::{CheckpointFolder, CheckpointStore, Manifest, ModelSpec, Prepr
 use starling_topology::{Contact, Digest, Follower, Proof, RunId};
 use tokio_util::sync::CancellationToken;
 
+use crate::access::{Access, Credentials};
 use crate::catch_up::{Found, Search, catch_up};
 use crate::contacts_file::{Contacts, ContactsFile, Damaged};
 use crate::error::NodeError;
@@ -29,7 +30,7 @@ use crate::pace::Pace;
 use crate::preprocessing_file::PreprocessingFile;
 use crate::report::{Observer, Outcome, Report, Summary};
 use crate::reporter;
-use crate::secret::{self, Secret};
+use crate::secret;
 use crate::served::{serve_chunks, serve_welcome};
 use crate::settings::Settings;
 use crate::shelf::Shelf;
@@ -76,13 +77,13 @@ pub struct Fetched {
 /// Any [`NodeError`]; each is one clear line.
 pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, NodeError> {
     let contacts = all(&known(settings, ticket, None, &Silent));
-    let manifest = manifest(settings, ticket, &contacts).await?;
+    let credentials = credentials(settings, ticket)?;
+    let manifest = manifest(settings, (ticket.run, &credentials), &contacts).await?;
     let run = ticket.run;
     let store = open_store(settings, run).await?;
-    let secret = ticket.secret;
     let search = Search {
         manifest: &manifest,
-        secret,
+        credentials: &credentials,
         contacts,
         store: &store,
         root: None,
@@ -107,17 +108,29 @@ pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, Node
     }
 }
 
+/// What the ticket admits by, or what was kept of an earlier one.
+fn credentials(settings: &Settings, ticket: &Ticket) -> Result<Credentials, NodeError> {
+    let kept = secret::load(&settings.data_dir, ticket.run)?;
+    let bearer = Identity::file(&settings.data_dir).exists().then(|| Identity::load_or_create(&settings.data_dir));
+    Ok(Credentials {
+        secret: ticket.secret.or(kept.secret),
+        invitation: ticket.invitation.clone().or(kept.invitation),
+        bearer: bearer.transpose()?,
+    })
+}
+
 async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observer>) -> Result<Keeping, NodeError> {
     let identity = Identity::load_or_create(&settings.data_dir)?;
     let known = known(settings, ticket, Some(&identity), &*observer);
-    let manifest = manifest(settings, ticket, &all(&known)).await?;
+    let credentials = credentials(settings, ticket)?;
+    let manifest = manifest(settings, (ticket.run, &credentials), &all(&known)).await?;
     let run = ticket.run;
     let store = open_store(settings, run).await?;
     let (held, stable, damaged) = {
         let store = store.clone();
         blocking(move || whole(&store)).await?
     };
-    if let Some(name) = settings.own_name(ticket.secret.is_some()) {
+    if let Some(name) = settings.own_name(credentials.secret.is_some()) {
         observer.report(&Report::Named { peer: identity.peer_id().to_string(), name: name.to_string() });
     }
     observer.report(&Report::Keeping {
@@ -125,7 +138,7 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
         run: run.to_string(),
         steps: manifest.steps,
         stable_step: stable.as_ref().map(|proof| proof.head.step),
-        private: ticket.secret.is_some(),
+        private: credentials.secret.is_some(),
     });
     for message in damaged {
         observer.report(&Report::Warning { message });
@@ -137,7 +150,9 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
         shelf.learn(&proof.view);
     }
     let stall = Duration::from_millis(manifest.max_stall_ms);
-    let mut network = Network::new(&identity, Secret::new(ticket.secret), settings, (run, Part::Keeper), stall)?;
+    let parties = (run, manifest.founder);
+    let access = Access::open(identity.peer_id(), parties, &credentials, &settings.allow, &settings.data_dir)?;
+    let mut network = Network::new(&identity, access.clone(), settings, (run, Part::Keeper), stall)?;
     // It has no states for joiners.
     let shelves = Shelves::new(Snapshots::new(pace), shelf.clone(), None);
     serve_chunks(&network, shelves.clone(), stall);
@@ -146,7 +161,8 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
     serve_welcome(&network, terms, shelves.clone(), Part::Keeper, mismatches_in);
     network.listen(&Places::new(&settings.listen)).await?;
     shelves.know(known.members().iter().cloned());
-    let own = Ticket::new([network.contact()].into_iter().chain(known.members().iter().cloned()), run, ticket.secret);
+    let own = Ticket::new([network.contact()].into_iter().chain(known.members().iter().cloned()), run, access.secret());
+    let own = own.with_invitation(access.open_invitation());
     observer.report(&Report::Listening {
         addresses: network.addresses().iter().map(|address| format!("{address}/p2p/{}", identity.peer_id())).collect(),
         ticket: own.to_string(),
@@ -218,9 +234,13 @@ fn all(known: &Contacts) -> Vec<Contact> {
 
 /// What the run is: from the data directory, or from whoever answers first. Kept there, with the secret, and with what was
 /// done to the run's data, if it can be had.
-async fn manifest(settings: &Settings, ticket: &Ticket, contacts: &[Contact]) -> Result<Manifest, NodeError> {
+async fn manifest(
+    settings: &Settings,
+    (run, credentials): (RunId, &Credentials),
+    contacts: &[Contact],
+) -> Result<Manifest, NodeError> {
     let dir: &Path = &settings.data_dir;
-    let known = manifest_file::load(dir, ticket.run).ok();
+    let known = manifest_file::load(dir, run).ok();
     let is_complete = |manifest: &Manifest| {
         let file = PreprocessingFile::new(dir, manifest);
         matches!(manifest.model, ModelSpec::Raw { .. }) || file.load().is_ok_and(|kept| kept.is_some())
@@ -228,7 +248,7 @@ async fn manifest(settings: &Settings, ticket: &Ticket, contacts: &[Contact]) ->
     let manifest = match known {
         Some(manifest) if is_complete(&manifest) => manifest,
         known => {
-            let (manifest, preprocessing) = match (ask(ticket, contacts).await, known) {
+            let (manifest, preprocessing) = match (ask(run, credentials, contacts).await, known) {
                 (Ok(answer), _) => answer,
                 // Checkpoints are worth keeping without it.
                 (Err(_), Some(manifest)) => (manifest, None),
@@ -240,20 +260,22 @@ async fn manifest(settings: &Settings, ticket: &Ticket, contacts: &[Contact]) ->
             manifest
         }
     };
-    if let Some(secret) = &ticket.secret {
-        secret::store(dir, ticket.run, secret)?;
-    }
+    secret::store(dir, run, credentials)?;
     Ok(manifest)
 }
 
-async fn ask(ticket: &Ticket, contacts: &[Contact]) -> Result<(Manifest, Option<Preprocessing>), NodeError> {
-    let mut inquiry = Inquiry::start(ticket.run, Secret::new(ticket.secret), contacts)?;
+async fn ask(
+    run: RunId,
+    credentials: &Credentials,
+    contacts: &[Contact],
+) -> Result<(Manifest, Option<Preprocessing>), NodeError> {
+    let mut inquiry = Inquiry::start(run, credentials, contacts)?;
     let open = inquiry.opener(ASK_LIMIT);
     let mut reasons = Vec::new();
     let asking = async {
         while let Some((peer, connected)) = inquiry.next().await {
             let answer = match connected {
-                Ok(()) => async { questions::run(&mut open(peer).await?, ticket.run, ASK_LIMIT).await }
+                Ok(()) => async { questions::run(&mut open(peer).await?, run, ASK_LIMIT).await }
                     .await
                     .map_err(|error| error.to_string()),
                 Err(reason) => Err(reason),
@@ -275,7 +297,7 @@ async fn ask(ticket: &Ticket, contacts: &[Contact]) -> Result<(Manifest, Option<
     let answered = tokio::time::timeout(ASK_LIMIT, asking).await;
     let silent = || format!("no answer within {} s", ASK_LIMIT.as_secs());
     answered.ok().flatten().ok_or_else(|| NodeError::Unreachable {
-        peer: ticket.names().join(", "),
+        peer: contacts.iter().map(|contact| to_libp2p(contact.peer).to_string()).collect::<Vec<_>>().join(", "),
         reason: if reasons.is_empty() { silent() } else { reasons.join("; ") },
     })
 }

@@ -15,6 +15,7 @@
 //!
 //! Start reading at [`node::found`].
 
+mod access;
 mod admission;
 mod allowance;
 mod ask;
@@ -37,9 +38,11 @@ mod event;
 mod event_loop;
 mod exchange;
 mod first;
+pub mod founder;
 mod frame;
 pub mod identity;
 mod inquiry;
+pub mod invitation;
 pub mod keeper;
 mod limits;
 mod listen;
@@ -63,8 +66,11 @@ pub mod reducer;
 mod report;
 mod reporter;
 mod result_transfer;
+pub mod revocations;
+mod roster;
 mod saver;
 pub mod secret;
+mod sections;
 mod served;
 pub mod settings;
 mod shelf;

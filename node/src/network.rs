@@ -18,6 +18,7 @@ use starling_topology::{Contact, RunId};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::access::Access;
 use crate::admission::{Admission, Turned};
 use crate::allowance::Allowance;
 use crate::behaviour::{Behaviour, BehaviourEvent, Protocols};
@@ -28,7 +29,6 @@ use crate::member_list::MemberList;
 use crate::name::Name;
 use crate::pending::{Pending, ip_of};
 use crate::report::Report;
-use crate::secret::Secret;
 use crate::settings::Settings;
 use crate::transport;
 
@@ -74,6 +74,8 @@ pub(crate) struct Network {
     pub(crate) swarm: Swarm<Behaviour>,
     pub(crate) protocols: Protocols,
     pub(crate) turned: mpsc::Receiver<Turned>,
+    /// Who may be here.
+    pub(crate) access: Access,
     pending: Pending,
     /// Who is a member.
     pub(crate) members: Arc<MemberList>,
@@ -103,17 +105,22 @@ impl Network {
     /// Builds the swarm of `run`. Nothing is served yet, and nobody can come in before [`Self::listen`].
     pub(crate) fn new(
         identity: &Identity,
-        secret: Secret,
+        access: Access,
         settings: &Settings,
         (run, part): (RunId, Part),
         max_stall: Duration,
     ) -> Result<Self, NodeError> {
         let protocols = Protocols::new(run);
         let (turned_in, turned) = mpsc::channel(MAX_NOTICES);
-        let name = settings.own_name(secret.is_private());
+        let name = settings.own_name(access.is_private());
         let (me, pending) = (identity.peer_id(), Pending::default());
-        let admission =
-            Admission { me, secret, wire_version: WIRE_VERSION, turned: turned_in, pending: pending.clone() };
+        let admission = Admission {
+            me,
+            access: access.clone(),
+            wire_version: WIRE_VERSION,
+            turned: turned_in,
+            pending: pending.clone(),
+        };
         let transport = transport::build(identity, admission, Some(max_stall / 2)).map_err(NodeError::Network)?;
         let members = Arc::<MemberList>::default();
         let places = (settings.max_peers, members.clone());
@@ -132,6 +139,7 @@ impl Network {
             swarm,
             protocols,
             turned,
+            access,
             pending,
             members,
             unproven: BTreeSet::new(),
@@ -480,6 +488,7 @@ pub(crate) fn is_quic(address: &Multiaddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Credentials;
 
     fn announced(peer: starling_topology::PeerId, port: u16, counter: u64) -> Vec<u8> {
         let contact = Contact { peer, addresses: vec![format!("/ip4/192.0.2.1/tcp/{port}")] };
@@ -491,7 +500,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temp dir");
         let settings = Settings::new(dir.path().to_owned());
         let (identity, part) = (Identity::generate(), (RunId([7; 32]), Part::Member));
-        let network = Network::new(&identity, Secret::new(None), &settings, part, Duration::from_secs(10));
+        let access = Access::visiting(identity.peer_id(), None, &Credentials::default());
+        let network = Network::new(&identity, access, &settings, part, Duration::from_secs(10));
         let mut network = network.expect("a network");
         let [peer, other] = [(); 2].map(|()| from_libp2p(&Identity::generate().peer_id()).expect("an Ed25519 key"));
         assert_eq!(network.hear(peer, &announced(peer, 1, 3)), None, "nobody knows it");
@@ -510,7 +520,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temp dir");
         let settings = Settings::new(dir.path().to_owned());
         let (identity, part) = (Identity::generate(), (RunId([7; 32]), Part::Member));
-        let network = Network::new(&identity, Secret::new(None), &settings, part, Duration::from_secs(10));
+        let access = Access::visiting(identity.peer_id(), None, &Credentials::default());
+        let network = Network::new(&identity, access, &settings, part, Duration::from_secs(10));
         let mut network = network.expect("a network");
         let fresh = || from_libp2p(&Identity::generate().peer_id()).expect("an Ed25519 key");
         let member = fresh();

@@ -13,6 +13,7 @@ use starling_topology::{Event, Lineage, Me, Membership, Time};
 use starling_train::Trainer;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::Access;
 use crate::error::NodeError;
 use crate::event_loop::{Books, Company, Doorplate, End, Ended, EventLoop, LoopConfig};
 use crate::exchange::{Exchange, Steps};
@@ -26,7 +27,6 @@ use crate::record_file::Kept;
 use crate::report::{Observer, Outcome, Report, Summary};
 use crate::reporter;
 use crate::saver::Saver;
-use crate::secret::Secret;
 use crate::served::{self, Inbox, Stock};
 use crate::settings::{Founding, Joining, Settings};
 use crate::shelf::Shelf;
@@ -100,7 +100,7 @@ async fn take_part(
 ) -> Result<Summary, NodeError> {
     let Prepared { ready, trainer, damaged, searched } = prepared;
     let (peer, run) = (ready.identity.peer_id(), ready.manifest.run_id());
-    if let Some(name) = settings.own_name(ready.secret.is_some()) {
+    if let Some(name) = settings.own_name(ready.credentials.secret.is_some()) {
         observer.report(&Report::Named { peer: peer.to_string(), name: name.to_string() });
     }
     observer.report(&Report::Started {
@@ -112,7 +112,7 @@ async fn take_part(
         device: trainer.device_name().to_owned(),
         steps: ready.manifest.steps,
         step: trainer.step(),
-        private: ready.secret.is_some(),
+        private: ready.credentials.secret.is_some(),
     });
     observer.report(&Report::Data(trainer.dataset().summary().clone()));
     for message in trainer.dataset().warnings(ready.manifest.batch_size) {
@@ -256,8 +256,15 @@ pub(crate) async fn open(
     (step, lineage): (u64, Lineage),
     observer: Arc<dyn Observer>,
 ) -> Result<Opened, NodeError> {
-    let Ready { identity, manifest, shared, store, secret, membership, start, memory } = ready;
+    let Ready { identity, manifest, shared, store, credentials, membership, start, memory } = ready;
     let run = manifest.run_id();
+    let parties = (run, manifest.founder);
+    let access = Access::open(identity.peer_id(), parties, &credentials, &settings.allow, &settings.data_dir)?;
+    match &start {
+        Start::Join { .. } => {}
+        Start::Found | Start::Fork { .. } => drop(access.enter(&[prepare::own_name(&identity)])),
+        Start::Recover { kept, .. } => drop(access.enter(kept.record.view.members())),
+    }
     let config = LoopConfig {
         run,
         max_stall: membership.max_stall,
@@ -287,8 +294,8 @@ pub(crate) async fn open(
     let terms = Terms { manifest, min_members: membership.min_members };
     let stock = Stock { exchange: exchange.clone(), shelves: shelves.clone(), terms };
     let listened = if matches!(start, Start::Found) { Vec::new() } else { memory.listened(&start) };
-    let (mut network, inbox) = listen_where_it_was(&identity, Secret::new(secret), settings, stock, &listened).await?;
-    let ticket = Ticket::new([network.contact()], run, secret);
+    let (mut network, inbox) = listen_where_it_was(&identity, &access, settings, stock, &listened).await?;
+    let ticket = Ticket::new([network.contact()], run, access.secret()).with_invitation(access.open_invitation());
     observer.report(&Report::Listening {
         addresses: network.addresses().iter().map(|address| format!("{address}/p2p/{}", identity.peer_id())).collect(),
         ticket: ticket.to_string(),
@@ -336,7 +343,7 @@ pub(crate) async fn open(
 /// there.
 async fn listen_where_it_was(
     identity: &Identity,
-    secret: Secret,
+    access: &Access,
     settings: &Settings,
     stock: Stock,
     listened: &[String],
@@ -344,7 +351,7 @@ async fn listen_where_it_was(
     let anew = Places::new(&settings.listen);
     if !listened.is_empty() {
         let before = anew.with_ports_of(listened).unless_taken(&anew);
-        match served::start(identity, secret, settings, (stock.clone(), &before)).await {
+        match served::start(identity, access.clone(), settings, (stock.clone(), &before)).await {
             // Taken between the look and the try.
             Err(error @ NodeError::Listen { .. }) if before != anew => {
                 tracing::info!(%error, "listening elsewhere than before");
@@ -352,7 +359,7 @@ async fn listen_where_it_was(
             outcome => return outcome,
         }
     }
-    served::start(identity, secret, settings, (stock, &anew)).await
+    served::start(identity, access.clone(), settings, (stock, &anew)).await
 }
 
 /// Turns an end that is no success into its error.

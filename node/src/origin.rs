@@ -9,37 +9,40 @@ use std::path::Path;
 use starling_run::{CheckpointFolder, CheckpointStore, Manifest, ReplicatedState};
 
 use crate::error::NodeError;
+use crate::founder::FounderKey;
 use crate::manifest_file;
 use crate::node::CHECKPOINTS;
 use crate::settings::{Founding, Resume, Settings};
 use crate::welcome;
 
 /// Fields of a manifest in which a run may differ from the one that it begins with.
-const MAY_DIFFER: [&str; 8] = ["steps", "from", "optimizer", "codec", "plan", "balance", "layout", "max_stall_ms"];
+const MAY_DIFFER: [&str; 9] =
+    ["steps", "from", "founder", "optimizer", "codec", "plan", "balance", "layout", "max_stall_ms"];
 
 /// Which run the founder's settings name, and the state that it begins with, if it is new and begins with one: by `--from`,
 /// or because a complete run of this directory is to go on to a later last step. The same command again names the same
-/// run.
+/// run. A run that is new has the founder's key of this directory; one that is known from elsewhere, its own.
 pub(crate) fn find(
     settings: &Settings,
     founding: &Founding,
     ours: Manifest,
 ) -> Result<(Manifest, Option<ReplicatedState>), NodeError> {
+    let known = manifest_file::newest_first(&settings.data_dir)?;
+    let is_ours = |known: &&Manifest| Manifest { from: None, founder: None, ..(*known).clone() } == ours;
+    if let Some(known) = known.iter().find(is_ours).filter(|_| founding.from.is_none()) {
+        return Ok((known.clone(), None));
+    }
+    let ours = Manifest { founder: Some(FounderKey::load_or_create(&settings.data_dir)?.public()), ..ours };
     if let Some(path) = &founding.from {
         let (theirs, state) = read(path)?;
         let manifest = begin(ours, &theirs, &state, path)?;
         return Ok((manifest, Some(state)));
     }
-    let known = manifest_file::newest_first(&settings.data_dir)?;
-    let is_ours = |known: &&Manifest| Manifest { from: None, ..(*known).clone() } == ours;
-    if let Some(known) = known.iter().find(is_ours) {
-        return Ok((known.clone(), None));
-    }
     if founding.resume == Resume::Newest {
         let folder = CheckpointFolder::new(settings.data_dir.join(CHECKPOINTS));
         for theirs in known {
-            let is_shorter =
-                theirs.steps < ours.steps && Manifest { from: None, steps: ours.steps, ..theirs.clone() } == ours;
+            let is_shorter = theirs.steps < ours.steps
+                && Manifest { steps: ours.steps, from: None, founder: ours.founder, ..theirs.clone() } == ours;
             if !is_shorter {
                 continue;
             }

@@ -12,11 +12,14 @@ use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId, Way};
 use starling_train::{Dataset, Trainer, check_export_place};
 
+use crate::access::Credentials;
 use crate::ask::{Member, ask, ask_any};
 use crate::catch_up::Found;
 use crate::dataset::{self, Samples};
 use crate::error::NodeError;
+use crate::founder::FounderKey;
 use crate::identity::{Identity, from_libp2p};
+use crate::invitation::{self, Invitation, Role};
 use crate::manifest_file;
 use crate::node::{CHECKPOINTS, blocking, layout_config};
 use crate::origin;
@@ -44,8 +47,8 @@ pub(crate) struct Ready {
     /// The files of its data set, if its user shares them.
     pub(crate) shared: Option<Arc<SharedData>>,
     pub(crate) store: CheckpointStore,
-    /// The run's secret; `None` for a public run.
-    pub(crate) secret: Option<[u8; 32]>,
+    /// What it is admitted by.
+    pub(crate) credentials: Credentials,
     pub(crate) membership: MembershipConfig,
     /// How it takes part.
     pub(crate) start: Start,
@@ -111,9 +114,11 @@ pub(crate) async fn founder(
     let (searched, way) = if is_complete && !is_named || memory.is_new() && founding.resume == Resume::Fresh {
         (Found::default(), Way::Found)
     } else {
-        let secret = if founding.public { None } else { secret::load(&settings.data_dir, manifest.run_id())? };
-        twin::refuse(me, (manifest.run_id(), secret), memory.places([]), &settings.data_dir).await?;
-        let found = memory.ask(&manifest, secret, &store, &*observer).await?;
+        let kept = secret::load(&settings.data_dir, manifest.run_id())?;
+        let kept = if founding.public { Credentials::default() } else { kept };
+        let credentials = Credentials { bearer: Some(identity.clone()), ..kept };
+        twin::refuse(me, (manifest.run_id(), &credentials), memory.places([]), &settings.data_dir).await?;
+        let found = memory.ask(&manifest, &credentials, &store, &*observer).await?;
         let way = memory.way(&found, false, founding.alone)?;
         (found, way)
     };
@@ -140,18 +145,19 @@ pub(crate) async fn founder(
         .await?
     };
     manifest_file::store(&settings.data_dir, &manifest)?;
-    let secret = match founding.public {
-        true => None,
+    let credentials = match founding.public {
+        true => Credentials { invitation: own_invitation(settings, &manifest)?, ..Credentials::default() },
         // Without it nobody would let this machine in, and it would let in nobody of the run's.
-        false if was_here && secret::load(&settings.data_dir, manifest.run_id())?.is_none() => {
+        false if was_here && secret::load(&settings.data_dir, manifest.run_id())?.secret.is_none() => {
             return Err(NodeError::LostSecret { dir: settings.data_dir.clone() });
         }
-        false => Some(own_secret(&settings.data_dir, manifest.run_id())?),
+        false => own_credentials(settings, &manifest)?,
     };
+    let credentials = Credentials { bearer: Some(identity.clone()), ..credentials };
     // Whoever goes on alone waits for nobody.
     let min_members = if matches!(start, Start::Fork { .. }) { 1 } else { founding.min_peers };
     let membership = membership(settings, &manifest, min_members);
-    let ready = Ready { identity, manifest, shared, store, secret, membership, start, memory };
+    let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory };
     Ok(Prepared { ready, trainer, damaged, searched })
 }
 
@@ -181,6 +187,10 @@ pub(crate) async fn joiner(
     let me = own_name(&identity);
     let named = Member::all_of(joining)?;
     let run = named.first().and_then(|member| member.run);
+    let invitation = named.first().and_then(|member| member.credentials.invitation.as_ref());
+    if invitation.is_some_and(|invitation| invitation.terms.role == Role::Keeper) {
+        return Err(NodeError::KeepersTicket);
+    }
     // A member that was here before knows the run, and those that it once joined through may be gone.
     let known = run.and_then(|run| remembered(&settings.data_dir, run, me));
     let (member, Terms { manifest, min_members }, told) = match (known, named.first()) {
@@ -206,11 +216,13 @@ pub(crate) async fn joiner(
         let (ours, theirs) = (ours.to_string(), run.to_string());
         return Err(NodeError::OtherRun { peer: member.peer.to_string(), ours, theirs });
     }
-    let secret = match member.secret {
-        Some(secret) => Some(secret),
-        None => secret::load(&settings.data_dir, run)?,
+    let kept = secret::load(&settings.data_dir, run)?;
+    let credentials = Credentials {
+        secret: member.credentials.secret.or(kept.secret),
+        invitation: member.credentials.invitation.or(kept.invitation),
+        bearer: Some(identity.clone()),
     };
-    let member = Member { secret, ..member };
+    let member = Member { credentials: credentials.clone(), ..member };
     let Samples { dataset, source, told: sharers } =
         dataset::of_run(settings, &manifest, &identity, &member, observer.clone()).await?;
     let ours = as_we_see_it(&manifest, joining, &dataset);
@@ -224,7 +236,7 @@ pub(crate) async fn joiner(
     let mut memory = Memory::load(&settings.data_dir, run, me);
     memory.warn(&*observer);
     let was_here = !memory.is_new();
-    twin::refuse(me, (run, secret), memory.places(told.iter().chain(&sharers)), &settings.data_dir).await?;
+    twin::refuse(me, (run, &credentials), memory.places(told.iter().chain(&sharers)), &settings.data_dir).await?;
     // Of itself it knows more; of others, what the user says is newer than what was kept.
     for contact in named.iter().filter_map(Member::contact) {
         memory.learn(&contact);
@@ -234,7 +246,7 @@ pub(crate) async fn joiner(
         blocking(move || open_store(&settings, run)).await?
     };
     let (searched, way) = if was_here {
-        let found = memory.ask(&manifest, secret, &store, &*observer).await?;
+        let found = memory.ask(&manifest, &credentials, &store, &*observer).await?;
         let way = memory.way(&found, true, joining.alone)?;
         memory.tell(way, &found, &*observer);
         (found, way)
@@ -267,13 +279,11 @@ pub(crate) async fn joiner(
         .await?
     };
     manifest_file::store(&settings.data_dir, &manifest)?;
-    if let Some(secret) = &member.secret {
-        // Kept, so that `starling invite` here can print a whole ticket.
-        secret::store(&settings.data_dir, run, secret)?;
-    }
+    // Kept, so that it can come back without the ticket.
+    secret::store(&settings.data_dir, run, &credentials)?;
     let min_members = if matches!(start, Start::Fork { .. }) { 1 } else { min_members };
     let membership = membership(settings, &manifest, min_members);
-    let ready = Ready { identity, manifest, shared, store, secret, membership, start, memory };
+    let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory };
     Ok(Prepared { ready, trainer, damaged, searched })
 }
 
@@ -452,14 +462,22 @@ pub(crate) fn open_store(settings: &Settings, run: RunId) -> Result<CheckpointSt
     Ok(CheckpointFolder::new(settings.data_dir.join(CHECKPOINTS)).open(run, settings.checkpoint_keep)?)
 }
 
-/// The secret of a run that we founded: from the data directory, or fresh.
-pub(crate) fn own_secret(data_dir: &Path, run: RunId) -> Result<[u8; 32], NodeError> {
-    if let Some(secret) = secret::load(data_dir, run)? {
-        return Ok(secret);
-    }
-    let secret: [u8; 32] = rand::random();
-    secret::store(data_dir, run, &secret)?;
-    Ok(secret)
+/// What admits to a run that we founded, or came back to: from the data directory, or a fresh secret.
+pub(crate) fn own_credentials(settings: &Settings, manifest: &Manifest) -> Result<Credentials, NodeError> {
+    let run = manifest.run_id();
+    let kept = secret::load(&settings.data_dir, run)?;
+    let secret = kept.secret.unwrap_or_else(rand::random);
+    let invitation = own_invitation(settings, manifest)?.or(kept.invitation);
+    let credentials = Credentials { secret: Some(secret), invitation, bearer: None };
+    secret::store(&settings.data_dir, run, &credentials)?;
+    Ok(credentials)
+}
+
+/// With which whoever has the founder's key comes, and everybody whom it hands its ticket.
+fn own_invitation(settings: &Settings, manifest: &Manifest) -> Result<Option<Invitation>, NodeError> {
+    let key = FounderKey::load(&FounderKey::file(&settings.data_dir))?;
+    let key = key.filter(|key| Some(key.public()) == manifest.founder);
+    Ok(key.map(|key| Invitation::sign(&key, manifest.run_id(), invitation::Terms::default())))
 }
 
 /// The manifest with what this machine knows for itself in place: its data, its release, what its user insists on.

@@ -6,11 +6,14 @@ use crate::error::NodeError;
 
 /// What a node puts into its data directory, by name or by what the name begins with.
 #[cfg(unix)]
-const OWN: [&str; 9] = [
+const OWN: [&str; 12] = [
     "lock",
     "identity.key",
     "status.json",
+    "founder.key",
     "secret-",
+    "revocations-",
+    "roster-",
     "contacts-",
     "view-",
     "manifest-",

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use starling_topology::RunId;
 
+use crate::access::Credentials;
 use crate::error::NodeError;
+use crate::invitation::Invitation;
 use crate::private_file;
 
 /// Proof of membership in a run. 32 random bytes for a private run; a constant that everybody knows for a public one.
@@ -23,11 +25,6 @@ impl Secret {
         Self(bytes.unwrap_or_else(|| blake3::derive_key("starling 2026 a public run admits everybody", &[])))
     }
 
-    /// Whether it is more than what everybody knows.
-    pub(crate) fn is_private(&self) -> bool {
-        *self != Self::new(None)
-    }
-
     /// A message authentication code of `parts`, each behind its length.
     pub(crate) fn authenticate(&self, parts: &[&[u8]]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
@@ -42,21 +39,31 @@ fn path(data_dir: &Path, run: RunId) -> PathBuf {
     data_dir.join(format!("secret-{}", &run.to_string()[..16]))
 }
 
-/// The secret of `run` that is kept in `data_dir`, if any.
+/// What admits to `run`, as it is kept in `data_dir`, if anything: the secret, and behind it the invitation.
 ///
 /// # Errors
 /// [`NodeError::File`] if the file can't be read or holds no secret.
-pub fn load(data_dir: &Path, run: RunId) -> Result<Option<[u8; 32]>, NodeError> {
+pub(crate) fn load(data_dir: &Path, run: RunId) -> Result<Credentials, NodeError> {
     let path = path(data_dir, run);
-    let Some(bytes) = private_file::read(&path)? else { return Ok(None) };
-    let secret = <[u8; 32]>::try_from(bytes).map_err(|bytes| {
-        let message = format!("a secret has 32 bytes, this file has {}", bytes.len());
+    let Some(bytes) = private_file::read(&path)? else { return Ok(Credentials::default()) };
+    let (secret, invitation) = parse(&bytes).ok_or_else(|| {
+        let message =
+            format!("a secret has 32 bytes, and an invitation may follow; this file has {} bytes", bytes.len());
         NodeError::file("read", &path, std::io::Error::new(std::io::ErrorKind::InvalidData, message))
     })?;
-    Ok(Some(secret))
+    Ok(Credentials { secret: Some(secret), invitation, bearer: None })
 }
 
-/// Keeps the secret of `run` in `data_dir` (mode 0600).
-pub(crate) fn store(data_dir: &Path, run: RunId, secret: &[u8; 32]) -> Result<(), NodeError> {
-    private_file::write(&path(data_dir, run), secret)
+/// A secret's bytes, and an invitation if one follows.
+pub(crate) fn parse(bytes: &[u8]) -> Option<([u8; 32], Option<Invitation>)> {
+    let (secret, rest) = bytes.split_first_chunk()?;
+    let invitation = if rest.is_empty() { None } else { Some(Invitation::decode(rest)?) };
+    Some((*secret, invitation))
+}
+
+/// Keeps what admits to a private run in `data_dir` (mode 0600).
+pub(crate) fn store(data_dir: &Path, run: RunId, credentials: &Credentials) -> Result<(), NodeError> {
+    let Credentials { secret: Some(secret), invitation, .. } = credentials else { return Ok(()) };
+    let invitation = invitation.as_ref().map(Invitation::encode).unwrap_or_default();
+    private_file::write(&path(data_dir, run), &[&secret[..], &invitation].concat())
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use crate::access::Access;
 use crate::behaviour::WELCOME;
 use crate::control::Reception;
 use crate::data::{DataPlane, Door};
@@ -16,7 +17,6 @@ use crate::listen::Places;
 use crate::network::{MAX_NOTICES, Network, Part};
 use crate::probe::Sink;
 use crate::result_transfer::Results;
-use crate::secret::Secret;
 use crate::settings::Settings;
 use crate::transfer::{self, Shelves};
 use crate::welcome::{self, Mismatch, Terms, Welcome};
@@ -44,7 +44,7 @@ pub(crate) struct Inbox {
 /// Builds a member's swarm, serves its protocols, and listens.
 pub(crate) async fn start(
     identity: &Identity,
-    secret: Secret,
+    access: Access,
     settings: &Settings,
     (stock, places): (Stock, &Places),
 ) -> Result<(Network, Inbox), NodeError> {
@@ -53,7 +53,7 @@ pub(crate) async fn start(
     let stall = Duration::from_millis(terms.manifest.max_stall_ms);
     let segment_bytes = terms.manifest.layout.segment_bytes as usize;
     let operation_bytes = terms.manifest.codec.payload_bytes(terms.manifest.parameters());
-    let mut network = Network::new(identity, secret, settings, (run, Part::Member), stall)?;
+    let mut network = Network::new(identity, access, settings, (run, Part::Member), stall)?;
     let (mismatches_in, mismatches) = mpsc::channel(MAX_NOTICES);
     let (events_in, events) = mpsc::channel(MAX_EVENTS);
     let protocols = &network.protocols;

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use libp2p::Multiaddr;
 use starling_run::{Delimiter, RunSpec};
+use starling_topology::PeerId;
 use starling_train::DeviceChoice;
 
 use crate::data::DataPlane;
+use crate::invitation::Invitation;
 use crate::name::Name;
 use crate::ticket::Ticket;
 
@@ -44,6 +46,8 @@ pub struct Settings {
     pub data_plane: DataPlane,
     /// The most members that a view may have.
     pub max_peers: usize,
+    /// Peers that may come without an invitation; in a public run, if there are any, nobody else may come without one.
+    pub allow: Vec<PeerId>,
     /// When a side without a quorum goes on as a fork; `None` is never.
     pub fork_after: Option<Duration>,
     /// Whether to measure the links to other members, so that reductions can be planned by what they cost.
@@ -89,6 +93,7 @@ impl Settings {
             name: None,
             data_plane: DataPlane::Auto,
             max_peers: 64,
+            allow: Vec::new(),
             fork_after: Some(Duration::from_secs(120)),
             probe_links: true,
             state_rate: 64 << 20,
@@ -138,6 +143,8 @@ pub struct Joining {
     pub target: Target,
     /// The run's secret, where the target does not hold it.
     pub secret: Option<[u8; 32]>,
+    /// An invitation, where the target does not hold one.
+    pub invitation: Option<Invitation>,
     /// What the user insists on; a run that differs is refused, naming the field.
     pub expected: Expectations,
     /// Go on alone, as a fork, if this machine took part before and none of the others answers.

@@ -45,6 +45,7 @@ use logged::Logged;
 pub use reduced::{Mean, Reduced};
 use threads::{StopAtEnd, hand_out_snapshots};
 
+use crate::access::Credentials;
 use crate::ask::{Member, ask_any};
 use crate::contribution::{Brought, Contribution, clip};
 use crate::data_dir_lock::DataDirLock;
@@ -136,9 +137,9 @@ impl Swarm {
             ..RunSpec::default()
         };
         let manifest = Manifest::raw(buffers.elements as u64, &spec).map_err(NodeError::from)?;
-        let secret =
-            if buffers.public { None } else { Some(prepare::own_secret(&settings.data_dir, manifest.run_id())?) };
-        let ready = Part { identity, manifest, secret, min_peers: buffers.min_peers, start: Start::Found };
+        let credentials =
+            if buffers.public { Credentials::default() } else { prepare::own_credentials(settings, &manifest)? };
+        let ready = Part { identity, manifest, credentials, min_peers: buffers.min_peers, start: Start::Found };
         Self::start(settings, lock, runtime()?, ready)
     }
 
@@ -153,6 +154,7 @@ impl Swarm {
         let joining = Joining {
             target: Target::Ticket(ticket.clone()),
             secret: None,
+            invitation: None,
             expected: Expectations::default(),
             alone: false,
         };
@@ -163,7 +165,7 @@ impl Swarm {
         let contacts: Vec<_> = member.contact().into_iter().chain(others).collect();
         let peers = contacts.iter().map(|contact| contact.peer).collect();
         let start = Start::Join { contacts, awaited: Awaited { peers, stayed: false, live: true } };
-        let ready = Part { identity, manifest, secret: member.secret, min_peers: min_members, start };
+        let ready = Part { identity, manifest, credentials: member.credentials, min_peers: min_members, start };
         let mut swarm = Self::start(settings, lock, runtime, ready)?;
         loop {
             match swarm.exchange.next_task(&mut swarm.at) {
@@ -175,7 +177,7 @@ impl Swarm {
     }
 
     fn start(settings: &Settings, lock: DataDirLock, runtime: Runtime, part: Part) -> Result<Self, SwarmError> {
-        let Part { identity, manifest, secret, min_peers, start } = part;
+        let Part { identity, manifest, credentials, min_peers, start } = part;
         let averager = Averager::new(&manifest).map_err(NodeError::from)?;
         let (run, ours) = (manifest.run_id(), manifest.clone());
         let logged = Arc::<Logged>::default();
@@ -186,7 +188,7 @@ impl Swarm {
             shared: None,
             identity,
             manifest,
-            secret,
+            credentials,
             start,
         };
         let opened =
@@ -479,7 +481,7 @@ impl Drop for Swarm {
 struct Part {
     identity: Identity,
     manifest: Manifest,
-    secret: Option<[u8; 32]>,
+    credentials: Credentials,
     min_peers: usize,
     start: Start,
 }

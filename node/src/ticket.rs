@@ -6,6 +6,7 @@
 //!     1  the run's id, 32 bytes                          once
 //!     2  the run's secret, 32 bytes                      once, for a private run
 //!     3  a peer to join through: id and addresses        at most three count, in the order to try
+//!     4  the founder's invitation                        at most once
 //! ```
 //!
 //! A section with another tag is passed over, so that what later releases add cuts nobody off. Tickets that begin with
@@ -21,6 +22,8 @@ use starling_topology::{Contact, RunId};
 use thiserror::Error;
 
 use crate::identity::{from_libp2p, to_libp2p};
+use crate::invitation::Invitation;
+use crate::sections;
 
 /// What every ticket begins with, so that people and shells can tell it from an address.
 const PREFIX: &str = "starling2";
@@ -38,8 +41,9 @@ pub const MAX_PEERS: usize = 3;
 const RUN: u8 = 1;
 const SECRET: u8 = 2;
 const PEER: u8 = 3;
+const INVITATION: u8 = 4;
 
-/// Some members and where they are, the run, and for a private run its secret. Whoever holds it may join.
+/// Some members and where they are, the run, and for a private run its secret and an invitation, which says who may join.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ticket {
     /// Whom to join through: members, or a keeper that knows some. At least one, each once.
@@ -48,6 +52,8 @@ pub struct Ticket {
     pub run: RunId,
     /// The run's secret; `None` for a public run.
     pub secret: Option<[u8; 32]>,
+    /// Who may come by it; `None` is enough for whoever has been a member, and in runs that nobody has to be invited to.
+    pub invitation: Option<Invitation>,
 }
 
 /// Why a string is no ticket.
@@ -95,7 +101,13 @@ impl Ticket {
                 distinct.push(contact);
             }
         }
-        Self { peers: distinct, run, secret }
+        Self { peers: distinct, run, secret, invitation: None }
+    }
+
+    /// The same with this invitation, or without one.
+    #[must_use]
+    pub fn with_invitation(self, invitation: Option<Invitation>) -> Self {
+        Self { invitation, ..self }
     }
 
     /// The ids of its peers.
@@ -113,17 +125,19 @@ impl Ticket {
     }
 
     fn of_sections(mut bytes: &[u8]) -> Result<Self, TicketError> {
-        let cut = || TicketError::Damaged("a part of it is cut off");
-        let (mut run, mut secret, mut peers) = (None, None, Vec::new());
-        while let Some((tag, rest)) = bytes.split_first() {
-            let (length, rest) = rest.split_first_chunk().ok_or_else(cut)?;
-            let (content, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length))).ok_or_else(cut)?;
+        let (mut run, mut secret, mut peers, mut invitation) = (None, None, Vec::new(), None);
+        while let Some(section) = sections::next(bytes) {
+            let (tag, content, rest) = section.map_err(|()| TicketError::Damaged("a part of it is cut off"))?;
             bytes = rest;
             let whole = || <[u8; 32]>::try_from(content).map_err(|_| TicketError::Damaged("a part of it is too long"));
-            match *tag {
+            match tag {
                 RUN if run.is_none() => run = Some(RunId(whole()?)),
                 SECRET if secret.is_none() => secret = Some(whole()?),
-                RUN | SECRET => return Err(TicketError::Damaged("a part of it is there twice")),
+                INVITATION if invitation.is_none() => {
+                    let read = Invitation::decode(content);
+                    invitation = Some(read.ok_or(TicketError::Damaged("its invitation is none"))?);
+                }
+                RUN | SECRET | INVITATION => return Err(TicketError::Damaged("a part of it is there twice")),
                 PEER if peers.len() < MAX_PEERS => {
                     let (listed, rest) = postcard::take_from_bytes(content)
                         .map_err(|_| TicketError::Damaged("one of its peers is none"))?;
@@ -139,7 +153,7 @@ impl Ticket {
         if peers.is_empty() {
             return Err(TicketError::Damaged("it names no peer"));
         }
-        Ok(Self::new(peers, run, secret))
+        Ok(Self::new(peers, run, secret).with_invitation(invitation))
     }
 }
 
@@ -173,12 +187,7 @@ fn check(bytes: &[u8]) -> [u8; 4] {
 impl fmt::Display for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut bytes = Vec::new();
-        let mut section = |tag: u8, content: &[u8]| {
-            let length = u16::try_from(content.len()).expect("invariant: eight short addresses fit a section");
-            bytes.push(tag);
-            bytes.extend(length.to_le_bytes());
-            bytes.extend(content);
-        };
+        let mut section = |tag, content: &[u8]| sections::push(&mut bytes, tag, content);
         section(RUN, &self.run.0);
         if let Some(secret) = &self.secret {
             section(SECRET, secret);
@@ -188,6 +197,9 @@ impl fmt::Display for Ticket {
             let addresses = parsed.filter_map(|address| Some(address.parse::<Multiaddr>().ok()?.to_vec())).collect();
             let listed = Listed { peer: to_libp2p(*peer).to_bytes(), addresses };
             section(PEER, &postcard::to_allocvec(&listed).expect("invariant: a peer always encodes"));
+        }
+        if let Some(invitation) = &self.invitation {
+            section(INVITATION, &invitation.encode());
         }
         bytes.extend(check(&bytes));
         write!(f, "{PREFIX}{}", bs58::encode(bytes).into_string())
@@ -226,7 +238,9 @@ impl FromStr for Ticket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::founder::FounderKey;
     use crate::identity::Identity;
+    use crate::invitation::Terms;
 
     fn contact(addresses: &[&str]) -> Contact {
         let peer = from_libp2p(&Identity::generate().peer_id()).expect("an Ed25519 key");
@@ -256,8 +270,11 @@ mod tests {
     fn a_ticket_survives_the_trip() {
         let ticket = ticket();
         assert_eq!(ticket.to_string().parse::<Ticket>().expect("a ticket"), ticket);
-        let public = Ticket { secret: None, ..ticket };
+        let public = Ticket { secret: None, ..ticket.clone() };
         assert_eq!(public.to_string().parse::<Ticket>().expect("a ticket"), public);
+        let invitation = Invitation::sign(&FounderKey::generate(), ticket.run, Terms::default());
+        let invited = ticket.with_invitation(Some(invitation));
+        assert_eq!(invited.to_string().parse::<Ticket>().expect("a ticket"), invited);
     }
 
     #[test]
@@ -306,7 +323,7 @@ mod tests {
         let bytes =
             [section(77, b"new"), section(RUN, &[3; 32]), section(PEER, &listed(&peer)), section(200, &[0; 999])];
         let read: Ticket = written(PREFIX, &bytes.concat()).parse().expect("a ticket");
-        assert_eq!(read, Ticket { peers: vec![peer], run: RunId([3; 32]), secret: None });
+        assert_eq!(read, Ticket { peers: vec![peer], run: RunId([3; 32]), secret: None, invitation: None });
     }
 
     #[test]
@@ -323,7 +340,7 @@ mod tests {
         let (run, secret) = (RunId([3; 32]), Some([9; 32]));
         let body = postcard::to_allocvec(&Body { peer: id, addresses, run, secret }).expect("encoded");
         let read: Ticket = written(OLD_PREFIX, &body).parse().expect("a ticket");
-        assert_eq!(read, Ticket { peers: vec![peer], run, secret });
+        assert_eq!(read, Ticket { peers: vec![peer], run, secret, invitation: None });
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use starling_topology::{Contact, PeerId, RunId};
 
+use crate::access::Credentials;
 use crate::error::NodeError;
 use crate::identity::{Identity, to_libp2p};
 use crate::inquiry::Inquiry;
-use crate::secret::Secret;
 
 /// How long it may take to answer. On the network of the machine that was copied it does at once; elsewhere, a copy of it can't
 /// be found out anyway.
@@ -22,14 +22,14 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// [`NodeError::Twin`], if somebody answers.
 pub(crate) async fn refuse(
     me: PeerId,
-    (run, secret): (RunId, Option<[u8; 32]>),
+    (run, credentials): (RunId, &Credentials),
     places: Vec<String>,
     data_dir: &Path,
 ) -> Result<(), NodeError> {
     if places.is_empty() {
         return Ok(());
     }
-    let mut inquiry = Inquiry::start(run, Secret::new(secret), &[Contact { peer: me, addresses: places }])?;
+    let mut inquiry = Inquiry::start(run, credentials, &[Contact { peer: me, addresses: places }])?;
     match tokio::time::timeout(LIMIT, inquiry.next()).await {
         Ok(Some((peer, Ok(())))) => {
             Err(NodeError::Twin { peer: to_libp2p(peer).to_string(), key: Identity::file(data_dir) })

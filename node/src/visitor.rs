@@ -15,11 +15,11 @@ use starling_run::WIRE_VERSION;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::access::Access;
 use crate::admission::{Admission, Turned};
 use crate::error::NodeError;
 use crate::identity::Identity;
 use crate::pending::Pending;
-use crate::secret::Secret;
 use crate::{streams, transport};
 
 /// Connections that nothing uses are closed after this.
@@ -39,13 +39,13 @@ pub(crate) struct VisitorBehaviour {
 /// A swarm that only visits, and a queue of those who did not admit it.
 pub(crate) fn swarm(
     identity: &Identity,
-    secret: Secret,
+    access: Access,
     multicast: bool,
 ) -> Result<(Swarm<VisitorBehaviour>, mpsc::Receiver<Turned>), NodeError> {
     let (turned_in, turned) = mpsc::channel(8);
     let admission = Admission {
         me: identity.peer_id(),
-        secret,
+        access,
         wire_version: WIRE_VERSION,
         turned: turned_in,
         pending: Pending::default(),
@@ -70,11 +70,11 @@ impl Visitor {
     /// Visits members for streams of `protocol`.
     pub(crate) fn start(
         identity: &Identity,
-        secret: Secret,
+        access: Access,
         multicast: bool,
         protocol: StreamProtocol,
     ) -> Result<Self, NodeError> {
-        let (swarm, _) = swarm(identity, secret, multicast)?;
+        let (swarm, _) = swarm(identity, access, multicast)?;
         let control = swarm.behaviour().streams.new_control();
         let (dials, wanted) = mpsc::channel(MAX_DIALS);
         Ok(Self { control, protocol, dials, task: tokio::spawn(drive(swarm, wanted)) })

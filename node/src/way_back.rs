@@ -7,6 +7,7 @@ use std::path::Path;
 use starling_run::{CheckpointStore, Manifest};
 use starling_topology::{self as topology, Contact, Past, PeerId, RunId, Way};
 
+use crate::access::Credentials;
 use crate::catch_up::{Found, Search, catch_up};
 use crate::contacts_file::{Contacts, ContactsFile, Damaged, MAX_KNOWN};
 use crate::error::NodeError;
@@ -133,7 +134,7 @@ impl Memory {
     pub(crate) async fn ask(
         &self,
         manifest: &Manifest,
-        secret: Option<[u8; 32]>,
+        credentials: &Credentials,
         store: &CheckpointStore,
         observer: &dyn Observer,
     ) -> Result<Found, NodeError> {
@@ -149,7 +150,7 @@ impl Memory {
         let from_forks = self.kept.as_ref().is_some_and(|kept| kept.record.view.forked);
         let root = self.kept.as_ref().map(|kept| &kept.record.root);
         root.into_iter().for_each(|root| _ = store.root_in(*root));
-        let search = Search { manifest, secret, contacts, store, root, even_if_live: false, from_forks };
+        let search = Search { manifest, credentials, contacts, store, root, even_if_live: false, from_forks };
         let mut found = catch_up(search).await?;
         for (peer, answer) in &found.answers {
             let (live, stable_step) = answer.as_ref().map_or((false, None), |answer| (answer.live, answer.stable_step));

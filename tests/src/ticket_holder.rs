@@ -21,6 +21,8 @@ struct Ticket {
     secret: [u8; 32],
     peer: PeerId,
     addresses: Vec<Multiaddr>,
+    /// The founder's, as it is shown.
+    invitation: Vec<u8>,
 }
 
 #[derive(Deserialize)]
@@ -34,7 +36,7 @@ impl Ticket {
         let encoded = text.trim().strip_prefix("starling2").expect("a ticket");
         let bytes = bs58::decode(encoded).into_vec().expect("base58");
         let (mut rest, _) = bytes.split_last_chunk::<4>().expect("a check");
-        let (mut run, mut secret, mut listed) = ([0; 32], [0; 32], None);
+        let (mut run, mut secret, mut listed, mut invitation) = ([0; 32], [0; 32], None, Vec::new());
         while let Some((tag, length, after)) = rest.split_first().and_then(|(tag, rest)| {
             let (length, after) = rest.split_first_chunk()?;
             Some((*tag, usize::from(u16::from_le_bytes(*length)), after))
@@ -45,12 +47,14 @@ impl Ticket {
                 1 => run.copy_from_slice(content),
                 2 => secret.copy_from_slice(content),
                 3 if listed.is_none() => listed = postcard::from_bytes::<Listed>(content).ok(),
+                4 => invitation = content.to_vec(),
                 _ => {}
             }
         }
         let Listed { peer, addresses } = listed.expect("a peer");
         let addresses = addresses.into_iter().map(|bytes| Multiaddr::try_from(bytes).expect("an address"));
-        Self { run, secret, peer: PeerId::from_bytes(&peer).expect("an id"), addresses: addresses.collect() }
+        let (peer, addresses) = (PeerId::from_bytes(&peer).expect("an id"), addresses.collect());
+        Self { run, secret, peer, addresses, invitation }
     }
 }
 
@@ -74,7 +78,7 @@ impl TicketHolder {
         let ticket = Ticket::read(ticket);
         let version = version(&ticket).await;
         let key = Keypair::generate_ed25519();
-        let (me, transport) = (key.public().to_peer_id(), transport(&key, ticket.secret, version));
+        let (me, transport) = (key.public().to_peer_id(), transport(&key, &ticket, version));
         let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(Duration::MAX);
         let behaviour = libp2p_stream::Behaviour::new();
         let control = behaviour.new_control();
@@ -144,7 +148,11 @@ async fn version(ticket: &Ticket) -> u32 {
     versions.recv().await.expect("somebody answers")
 }
 
-fn transport(key: &Keypair, secret: [u8; 32], version: u32) -> Boxed<(PeerId, StreamMuxerBox)> {
+fn transport(key: &Keypair, ticket: &Ticket, version: u32) -> Boxed<(PeerId, StreamMuxerBox)> {
+    let (secret, invitation) = (ticket.secret, ticket.invitation.clone());
+    let length = |bytes: &[u8]| u16::try_from(bytes.len()).expect("short").to_le_bytes();
+    let pass = [&[1][..], &length(&invitation), &invitation].concat();
+    let pass = [&length(&pass)[..], &pass].concat();
     let (me, tls) = (key.public().to_peer_id(), tls::Config::new(key).expect("a certificate"));
     let connected = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true));
     let admitted = connected.and_then(move |stream, _| async move {
@@ -159,9 +167,12 @@ fn transport(key: &Keypair, secret: [u8; 32], version: u32) -> Boxed<(PeerId, St
         for part in parts {
             mac.update(&(part.len() as u64).to_le_bytes()).update(part);
         }
-        stream.write_all(mac.finalize().as_bytes()).await?;
+        stream.write_all(&[&mac.finalize().as_bytes()[..], &pass].concat()).await?;
         stream.flush().await?;
         stream.read_exact(&mut [0; 33]).await?;
+        let mut length = [0; 2];
+        stream.read_exact(&mut length).await?;
+        stream.read_exact(&mut vec![0; usize::from(u16::from_le_bytes(length))]).await?;
         let muxer = yamux::Config::default().upgrade_outbound(stream, "").await?;
         io::Result::Ok((peer, StreamMuxerBox::new(muxer)))
     });

@@ -10,6 +10,7 @@ use libp2p::{Multiaddr, Swarm, identify, ping};
 use starling_topology::message::MAX_ADDRESSES;
 
 use super::*;
+use crate::access::Credentials;
 use crate::behaviour::{Behaviour, Protocols};
 use crate::identity::Identity;
 use crate::transport;
@@ -27,9 +28,10 @@ struct Peer {
 fn peer(secret: u8, wire_version: u32) -> Peer {
     let identity = Identity::generate();
     let (turned_in, turned) = mpsc::channel(8);
-    let secret = Secret::new(Some([secret; 32]));
+    let credentials = Credentials { secret: Some([secret; 32]), ..Credentials::default() };
+    let access = Access::visiting(identity.peer_id(), None, &credentials);
     let admission =
-        Admission { me: identity.peer_id(), secret, wire_version, turned: turned_in, pending: Pending::default() };
+        Admission { me: identity.peer_id(), access, wire_version, turned: turned_in, pending: Pending::default() };
     let transport = transport::build(&identity, admission, None).expect("a transport");
     let protocols = Protocols::new(starling_topology::RunId([7; 32]));
     let behaviour = Behaviour::new(&identity, &protocols, None, (8, Arc::default()), false).expect("a behaviour");
@@ -177,17 +179,15 @@ async fn a_stranger_is_dropped_before_anything_answers() {
 
 #[test]
 fn a_proof_is_bound_to_role_nonces_and_peers() {
-    let (turned, _) = mpsc::channel(1);
     let [a, b] = [Identity::generate().peer_id(), Identity::generate().peer_id()];
-    let admission =
-        Admission { me: a, secret: Secret::new(Some([1; 32])), wire_version: 1, turned, pending: Pending::default() };
-    let proof = admission.proof(b"dialer", &[1; 32], &[2; 32], a, b);
+    let [secret, other] = [Secret::new(Some([1; 32])), Secret::new(None)];
+    let proof = proof_of(secret, b"dialer", &[1; 32], &[2; 32], a, b);
     let others = [
-        admission.proof(b"listener", &[1; 32], &[2; 32], a, b),
-        admission.proof(b"dialer", &[3; 32], &[2; 32], a, b),
-        admission.proof(b"dialer", &[1; 32], &[3; 32], a, b),
-        admission.proof(b"dialer", &[1; 32], &[2; 32], b, a),
-        Admission { secret: Secret::new(None), ..admission.clone() }.proof(b"dialer", &[1; 32], &[2; 32], a, b),
+        proof_of(secret, b"listener", &[1; 32], &[2; 32], a, b),
+        proof_of(secret, b"dialer", &[3; 32], &[2; 32], a, b),
+        proof_of(secret, b"dialer", &[1; 32], &[3; 32], a, b),
+        proof_of(secret, b"dialer", &[1; 32], &[2; 32], b, a),
+        proof_of(other, b"dialer", &[1; 32], &[2; 32], a, b),
     ];
     assert!(others.iter().all(|other| *other != proof));
 }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use super::error::BenchError;
 use super::wire::{Answer, Ask, Checked, Place, Reduced, Setup};
 use super::{clock, values};
+use crate::access::{Access, Credentials};
 use crate::admission::Admission;
 use crate::behaviour::Protocols;
 use crate::data::{Door, Limits, Transport};
@@ -22,7 +23,6 @@ use crate::event::{LinkFailure, NetworkEvent};
 use crate::identity::{Identity, from_libp2p};
 use crate::pending::Pending;
 use crate::reducer::{self, Operation, ReducerConfig, ReducerHandle, Sums};
-use crate::secret::Secret;
 use crate::{output, streams, transport};
 
 /// How long all links of a member may take.
@@ -113,10 +113,10 @@ impl Member {
     async fn start(setup: Setup) -> Result<Self, BenchError> {
         let identity = Identity::generate();
         let (turned, _) = mpsc::channel(QUEUE);
-        let secret = Secret::new(Some(setup.secret));
+        let credentials = Credentials { secret: Some(setup.secret), ..Credentials::default() };
         let admission = Admission {
             me: identity.peer_id(),
-            secret,
+            access: Access::visiting(identity.peer_id(), None, &credentials),
             wire_version: WIRE_VERSION,
             turned,
             pending: Pending::default(),

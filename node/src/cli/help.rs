@@ -33,6 +33,7 @@ const TUNING: [(&str, &[&str]); 4] = [
         "Tuning: network",
         &[
             "announce",
+            "allow",
             "mdns",
             "data-plane",
             "max-peers",

@@ -5,6 +5,7 @@
 
 mod bench;
 mod help;
+mod invite;
 mod keep;
 mod ticket;
 mod values;
@@ -19,6 +20,7 @@ use clap_complete::Shell;
 
 pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags, SwarmFlags};
 pub use help::{command, one_line, parse};
+pub use invite::InviteFlags;
 pub use keep::{FetchFlags, KeepFlags, StoreFlags};
 pub use ticket::{TICKET_VARIABLE, TicketFlags, hide_ticket, read_argument};
 
@@ -57,6 +59,15 @@ Model, optimizer, batch size, steps, seed, longest stall, codec, plan, and a tab
 the run. Set one anyway, and a run that differs is refused.
 Each process needs a data directory of its own, and each machine a copy of the data, unless a member was started with
 --share-data. -h lists what joiners mostly need, --help all.";
+
+const INVITE_EXAMPLES: &str = "\
+Examples:
+  starling invite                            a ticket for whoever holds it
+  starling invite --once --expires 2d        for one machine, to be used within two days
+  starling invite --role keeper --for 12D3KooW…   for the machine that printed this by `starling id`, to keep checkpoints
+
+Only the founder's key can sign invitations: founder.key in the data directory of whoever ran `starling run`. Elsewhere, the
+ticket of the member there is printed, if others may come by it too.";
 
 const KEEP_EXAMPLES: &str = "\
 Examples:
@@ -97,8 +108,11 @@ pub enum Verb {
     /// Store a run's checkpoints without taking part in it: no device, no data
     #[command(after_help = KEEP_EXAMPLES)]
     Keep(KeepFlags),
-    /// Print the ticket of the run on this machine
-    Invite(DataDirFlag),
+    /// Print a ticket of the run on this machine: for everybody, or as the founder says
+    #[command(after_help = INVITE_EXAMPLES)]
+    Invite(InviteFlags),
+    /// Print the peer id of this machine, for `starling invite --for`; makes its key if there is none
+    Id(DataDirFlag),
     /// Say how the run on this machine is doing
     Status(StatusFlags),
     /// Check the files that members wrote with --audit: that no sample was lost or repeated
@@ -263,6 +277,10 @@ pub struct MachineFlags {
     /// Multiaddr to announce besides those, repeatable, for a forwarded port [default: none]
     #[arg(long, value_name = "MULTIADDR")]
     pub announce: Vec<String>,
+    /// Peer id (`starling id` prints it) that may come without an invitation, repeatable; in a public run, nobody else then may
+    /// [default: none]
+    #[arg(long, value_name = "PEER")]
+    pub allow: Vec<String>,
     /// Look for peers on the local network by multicast [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub mdns: Option<String>,

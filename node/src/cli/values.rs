@@ -114,6 +114,7 @@ impl MachineFlags {
             one("train.audit", "--audit", &self.audit),
             many("network.listen", "--listen", &self.listen),
             many("network.announce", "--announce", &self.announce),
+            many("network.allow", "--allow", &self.allow),
             one("network.mdns", "--mdns", &self.mdns),
             one("network.name", "--name", &self.name),
             one("network.data", "--data-plane", &self.data_plane),

@@ -1,30 +1,107 @@
-//! `starling invite`: the ticket of the run on this machine.
+//! `starling invite`: a ticket of the run on this machine. `starling id`: who this machine is.
+
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use starling_topology::RunId;
 
 use super::{CommandError, Context, EXIT_DONE, print};
-use crate::cli::DataDirFlag;
+use crate::cli::{DataDirFlag, InviteFlags};
+use crate::founder::FounderKey;
+use crate::identity::{Identity, to_libp2p};
+use crate::invitation::{Invitation, Role, Terms, now_s};
+use crate::revocations::Renewal;
 use crate::status::Status;
+use crate::ticket::Ticket;
+use crate::{manifest_file, private_dir};
 
-pub(super) fn invite(context: &Context, flags: &DataDirFlag) -> Result<u8, CommandError> {
-    let dir = context.load(&flags.values())?.data_dir()?;
+pub(super) fn invite(context: &Context, flags: &InviteFlags) -> Result<u8, CommandError> {
+    let dir = context.load(&flags.data_dir.values())?.data_dir()?;
     let status = Status::read(&dir)?.ok_or_else(|| CommandError::NoStatus(dir.clone()))?;
+    let none = |reason: String| CommandError::NoInvitation { dir: dir.clone(), reason };
     if status.is_running() == Some(false) {
-        let reason = if status.phase.is_last() {
+        return Err(none(if status.phase.is_last() {
             format!("the node has {}; start it again, then invite", status.phase)
         } else {
             "the node was killed; start it again, then invite".to_owned()
-        };
-        return Err(CommandError::NoInvitation { dir, reason });
+        }));
     }
-    if status.ticket.is_empty() {
-        let reason = "the node can't be reached yet; try again in a moment".to_owned();
-        return Err(CommandError::NoInvitation { dir, reason });
-    }
+    let Ok(ticket) = status.ticket.parse::<Ticket>() else {
+        return Err(none("the node can't be reached yet; try again in a moment".to_owned()));
+    };
+    let (ticket, terms) = match key(&dir, flags.key.as_deref(), ticket.run)? {
+        Some(key) => {
+            let epoch = Renewal::load(&dir, ticket.run)?.map_or(0, |renewal| renewal.list.epoch);
+            let terms = terms(flags, epoch);
+            let invitation = Invitation::sign(&key, ticket.run, terms);
+            (ticket.with_invitation(Some(invitation)), Some(terms))
+        }
+        None if wants(flags) => return Err(CommandError::NoFounderKey(path(&dir, flags.key.as_deref()))),
+        None if ticket.invitation.is_none() && is_founded(&dir, ticket.run) && ticket.secret.is_some() => {
+            let reason = "this machine has no invitation that others may come by; only the founder's key can sign one: ask \
+                          whoever founded the run, or pass --key";
+            return Err(none(reason.to_owned()));
+        }
+        None => (ticket, None),
+    };
+    let text = ticket.to_string();
     print(
         context.global.json,
-        || json!({ "ticket": status.ticket, "run": status.run, "addresses": status.addresses }),
-        || format!("{}\n", status.ticket),
+        || {
+            let mut value = json!({ "ticket": text, "run": status.run, "addresses": status.addresses });
+            if let Some(Terms { role, expires, once, whom, .. }) = terms {
+                value["role"] = json!(role);
+                value["expires"] = json!(expires);
+                value["once"] = json!(once.is_some());
+                value["for"] = json!(whom.map(|whom| to_libp2p(whom).to_string()));
+            }
+            value
+        },
+        || format!("{text}\n"),
     )?;
     Ok(EXIT_DONE)
+}
+
+pub(super) fn id(context: &Context, flags: &DataDirFlag) -> Result<u8, CommandError> {
+    let dir = context.load(&flags.values())?.data_dir()?;
+    private_dir::create(&dir)?;
+    let peer = Identity::load_or_create(&dir)?.peer_id().to_string();
+    print(context.global.json, || json!({ "peer": peer, "data_dir": dir }), || format!("{peer}\n"))?;
+    Ok(EXIT_DONE)
+}
+
+fn path(dir: &Path, named: Option<&Path>) -> PathBuf {
+    named.map_or_else(|| FounderKey::file(dir), Path::to_owned)
+}
+
+/// The key of the run's founder, if it is there.
+pub(super) fn key(dir: &Path, named: Option<&Path>, run: RunId) -> Result<Option<FounderKey>, CommandError> {
+    let path = path(dir, named);
+    let founder = manifest_file::load(dir, run)?.founder;
+    match FounderKey::load(&path)? {
+        Some(key) if Some(key.public()) == founder => Ok(Some(key)),
+        // That of another run, which was founded here.
+        Some(_) if named.is_none() => Ok(None),
+        Some(_) => Err(CommandError::OtherFounder(path)),
+        None if named.is_some() => Err(CommandError::NoFounderKey(path)),
+        None => Ok(None),
+    }
+}
+
+fn is_founded(dir: &Path, run: RunId) -> bool {
+    manifest_file::load(dir, run).is_ok_and(|manifest| manifest.founder.is_some())
+}
+
+fn wants(flags: &InviteFlags) -> bool {
+    flags.role.is_some() || flags.expires.is_some() || flags.once || flags.whom.is_some()
+}
+
+fn terms(flags: &InviteFlags, epoch: u64) -> Terms {
+    Terms {
+        role: flags.role.unwrap_or(Role::Member),
+        expires: flags.expires.map(|expires| now_s().saturating_add(expires.as_secs())),
+        once: flags.once.then(rand::random),
+        whom: flags.whom,
+        epoch,
+    }
 }

@@ -9,9 +9,11 @@ use crate::settings::Joining;
 
 pub(super) async fn join(context: &Context, flags: &JoinFlags) -> Result<u8, CommandError> {
     let loaded = context.load(&[flags.manifest.values(), flags.machine.values()].concat())?;
+    let (secret, invitation) = flags.secret_file.as_deref().map(parse_secret).transpose()?.unzip();
     let joining = Joining {
         target: parse_target(&flags.ticket.read()?)?,
-        secret: flags.secret_file.as_deref().map(parse_secret).transpose()?,
+        secret,
+        invitation: invitation.flatten(),
         expected: loaded.expectations()?,
         alone: flags.alone,
     };

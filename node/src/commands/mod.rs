@@ -67,6 +67,14 @@ pub enum CommandError {
         /// Why.
         reason: String,
     },
+    /// The founder's key is not there.
+    #[error(
+        "{} is not there: only the run's founder can say who may come, and who has to go; do it in the data directory of whoever founded the run, or pass --key", .0.display()
+    )]
+    NoFounderKey(PathBuf),
+    /// It is another run's.
+    #[error("{} is not the key of this run's founder", .0.display())]
+    OtherFounder(PathBuf),
     /// A file is in the way.
     #[error("{} is there already; pass --force to write over it", .0.display())]
     Exists(PathBuf),
@@ -115,6 +123,8 @@ impl CommandError {
             | Self::Train(_)
             | Self::NoStatus(_)
             | Self::NoInvitation { .. }
+            | Self::NoFounderKey(_)
+            | Self::OtherFounder(_)
             | Self::Exists(_)
             | Self::NoCheckpoint(_)
             | Self::NotOneRun { .. }
@@ -181,6 +191,7 @@ pub async fn dispatch(cli: Cli) -> Result<u8, CommandError> {
         Verb::Join(flags) => join::join(&context, &flags).await,
         Verb::Keep(flags) => keep::keep(&context, &flags).await,
         Verb::Invite(flags) => invite::invite(&context, &flags),
+        Verb::Id(flags) => invite::id(&context, &flags),
         Verb::Status(flags) => status::status(&context, &flags).await,
         Verb::Audit(flags) => audit::audit(&context, &flags),
         Verb::Config(ConfigVerb::Show(flags)) => config::show(&context, &flags),

@@ -9,6 +9,7 @@ use etcetera::BaseStrategy;
 use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
 use starling_run::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
+use starling_topology::PeerId;
 use starling_train::DeviceChoice;
 
 use super::duration;
@@ -16,6 +17,7 @@ use super::error::ConfigError;
 use super::layers::Origin;
 use super::raw::Config;
 use crate::data::DataPlane;
+use crate::identity::from_libp2p;
 use crate::listen;
 use crate::settings::{Expectations, Founding, Resume, Settings};
 
@@ -128,6 +130,7 @@ impl Loaded {
                 _ => self.listen()?,
             },
             announce: self.addresses("network.announce", &network.announce)?,
+            allow: network.allow.iter().map(|text| self.peer("network.allow", text)).collect::<Result<_, _>>()?,
             mdns: network.mdns,
             name: network.name.as_ref().map(|name| self.parse("network.name", name)).transpose()?,
             data_plane: match network.data.as_str() {
@@ -300,6 +303,11 @@ impl Loaded {
             Ok(address)
         };
         texts.iter().map(parse).collect()
+    }
+
+    fn peer(&self, key: &'static str, text: &str) -> Result<PeerId, ConfigError> {
+        let peer = text.parse::<libp2p::PeerId>().ok().and_then(|peer| from_libp2p(&peer));
+        peer.ok_or_else(|| self.meaning(key, format!("`{text}` is no peer id; `starling id` prints a machine's")))
     }
 
     fn parse<T: FromStr<Err: ToString>>(&self, key: &'static str, text: &str) -> Result<T, ConfigError> {

@@ -204,6 +204,12 @@ pub static KEYS: &[Key] = &[
         Some("--announce"),
         "Multiaddrs to announce besides those, for a forwarded port.",
     ),
+    key(
+        "network.allow",
+        Kind::List,
+        Some("--allow"),
+        "Peer ids that may come without an invitation; in a public run, if there are any, nobody else may. Tell it to all members.",
+    ),
     key("network.mdns", Kind::Bool, Some("--mdns"), "Whether to look for peers on the local network by multicast."),
     optional(
         "network.name",

@@ -140,6 +140,8 @@ pub struct NetworkConfig {
     pub listen: Vec<String>,
     /// Multiaddrs to announce besides those.
     pub announce: Vec<String>,
+    /// Peers that may come without an invitation.
+    pub allow: Vec<String>,
     /// Whether to look for peers on the local network.
     pub mdns: bool,
     /// What people call this machine; `None` is its host's name, or nothing in a public run.
@@ -163,6 +165,7 @@ impl Default for NetworkConfig {
         Self {
             listen: EVERYWHERE.map(str::to_owned).to_vec(),
             announce: Vec::new(),
+            allow: Vec::new(),
             mdns: false,
             name: None,
             data: "auto".to_owned(),

@@ -8,13 +8,15 @@ use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
 
 use super::error::ConfigError;
+use crate::invitation::Invitation;
+use crate::secret;
 use crate::settings::Target;
 use crate::ticket::Ticket;
 
 /// The longest target that is quoted back in an error, in characters.
 const QUOTED_CHARS: usize = 40;
-/// More than a secret takes in any form, line end included.
-const MAX_SECRET_BYTES: u64 = 128;
+/// More than a secret with an invitation takes in any form, line end included.
+const MAX_SECRET_BYTES: u64 = 512;
 
 /// A ticket, or an address that ends in `/p2p/<peer id>`.
 ///
@@ -58,20 +60,20 @@ pub fn parse_ticket(text: &str) -> Result<Ticket, ConfigError> {
     }
 }
 
-/// The secret in the file at `path`: 64 hex digits, or the 32 bytes that a member's data directory keeps.
+/// The secret in the file at `path`: 64 hex digits, or what a member's data directory keeps, with an invitation if one is there.
 ///
 /// # Errors
 /// [`ConfigError::Read`] if there is no such file, [`ConfigError::Secret`] if it holds something else.
-pub fn parse_secret(path: &Path) -> Result<[u8; 32], ConfigError> {
+pub fn parse_secret(path: &Path) -> Result<([u8; 32], Option<Invitation>), ConfigError> {
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(MAX_SECRET_BYTES).read_to_end(&mut bytes))
         .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-    if let Ok(secret) = bytes.as_slice().try_into() {
-        return Ok(secret);
+    if let Some(kept) = secret::parse(&bytes) {
+        return Ok(kept);
     }
     let mut secret = [0; 32];
     hex::decode_to_slice(bytes.trim_ascii(), &mut secret)
         .map_err(|error| ConfigError::Secret { path: path.to_owned(), reason: error.to_string() })?;
-    Ok(secret)
+    Ok((secret, None))
 }

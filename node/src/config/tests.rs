@@ -326,9 +326,9 @@ fn a_secret_is_read_from_a_file() {
     let dir = tempfile::tempdir().expect("a temp dir");
     let path = dir.path().join("secret.hex");
     std::fs::write(&path, format!("{}\n", "0f".repeat(32))).expect("written");
-    assert_eq!(parse_secret(&path).expect("a secret"), [0x0f; 32]);
+    assert_eq!(parse_secret(&path).expect("a secret"), ([0x0f; 32], None));
     std::fs::write(&path, [0xff; 32]).expect("written");
-    assert_eq!(parse_secret(&path).expect("a secret's own bytes"), [0xff; 32]);
+    assert_eq!(parse_secret(&path).expect("a secret's own bytes"), ([0xff; 32], None));
     std::fs::write(&path, "0f0f").expect("written");
     let error = parse_secret(&path).expect_err("short").to_string();
     assert!(error.contains("secret.hex") && error.contains("64 hex digits"), "{error}");

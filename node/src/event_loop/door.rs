@@ -84,11 +84,10 @@ impl EventLoop {
         self.shelves.know(members.iter().cloned());
         self.network.expect(&self.members);
         let others = members.into_iter().filter(|contact| contact.peer != self.me);
-        let ticket = Ticket::new(
-            [self.network.contact()].into_iter().chain(others),
-            self.door.ticket.run,
-            self.door.ticket.secret,
-        );
+        let access = &self.network.access;
+        let ticket =
+            Ticket::new([self.network.contact()].into_iter().chain(others), self.door.ticket.run, access.secret())
+                .with_invitation(access.open_invitation());
         if ticket != self.door.ticket {
             self.observer.report(&Report::Invitation { ticket: ticket.to_string() });
             self.door.ticket = ticket;

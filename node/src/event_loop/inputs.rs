@@ -2,7 +2,7 @@
 
 use libp2p::gossipsub;
 use libp2p::swarm::SwarmEvent;
-use starling_topology::{Evidence, Input, PeerId, ViewId};
+use starling_topology::{Body, Evidence, Input, PeerId, ViewId};
 
 use super::{End, EventLoop, MAX_EARLY};
 use crate::behaviour::BehaviourEvent;
@@ -29,7 +29,11 @@ impl EventLoop {
     pub(super) fn on_network(&mut self, event: NetworkEvent) {
         match event {
             NetworkEvent::ControlOpened { peer } => *self.readers.entry(peer).or_default() += 1,
-            NetworkEvent::Received { from, envelope } => self.handle(Input::Received { from, envelope: *envelope }),
+            NetworkEvent::Received { from, envelope } => {
+                if !matches!(envelope.body, Body::Join(_)) || self.may_join(from) {
+                    self.handle(Input::Received { from, envelope: *envelope });
+                }
+            }
             NetworkEvent::ControlClosed { peer } => {
                 if let Some(open) = self.readers.get_mut(&peer) {
                     *open -= 1;

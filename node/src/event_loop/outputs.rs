@@ -109,6 +109,7 @@ impl EventLoop {
                 self.reducer = None;
                 if let Some(view) = self.membership.view().cloned() {
                     self.note_members(&view);
+                    self.note_guests(&view);
                 }
             }
             Event::Paused { present, needed } => self.observer.report(&Report::Paused { present, needed }),

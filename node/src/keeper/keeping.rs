@@ -287,8 +287,8 @@ impl Keeping {
         let mut members = self.known.members().to_vec();
         members.sort_by_key(|contact| !self.is_connected(contact.peer));
         self.shelves.know(members.iter().cloned());
-        let peers = [self.network.contact()].into_iter().chain(members);
-        let ticket = Ticket::new(peers, self.ticket.run, self.ticket.secret);
+        let (peers, access) = ([self.network.contact()].into_iter().chain(members), &self.network.access);
+        let ticket = Ticket::new(peers, self.ticket.run, access.secret()).with_invitation(access.open_invitation());
         if ticket != self.ticket {
             self.observer.report(&Report::Invitation { ticket: ticket.to_string() });
             self.ticket = ticket;

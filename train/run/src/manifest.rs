@@ -9,7 +9,7 @@ use starling_collective::Codec;
 use starling_topology::ledger::GAVE_UP;
 pub use starling_topology::ledger::MAX_BATCH_SIZE;
 use starling_topology::plan::Wish;
-use starling_topology::{Digest, RunId};
+use starling_topology::{Digest, PeerId, RunId};
 use thiserror::Error;
 
 use crate::balance::Balance;
@@ -73,6 +73,9 @@ pub struct Manifest {
     /// Digest of the replicated state that the run begins with, which is another run's; `None` if it begins with the initial
     /// parameters at step 0.
     pub from: Option<Digest>,
+    /// The founder's public key (Ed25519), which is no peer's: it invites and revokes. It tells runs apart that are equal in all
+    /// else. `None`: whoever holds the secret is invited, and nobody can be revoked.
+    pub founder: Option<PeerId>,
 }
 
 /// Bytes that are not a manifest this version can run.
@@ -168,6 +171,7 @@ impl Manifest {
             schema: Digest([0; 32]),
             initial: Digest([0; 32]),
             from: None,
+            founder: None,
         }
     }
 
@@ -363,7 +367,11 @@ mod tests {
         assert!(bytes.len() < 1024, "{} bytes", bytes.len());
         assert_eq!(Manifest::decode(&bytes), Ok(manifest.clone()));
         assert_eq!(manifest.run_id(), RunId(*blake3::hash(&bytes).as_bytes()));
-        for other in [Manifest { seed: 43, ..manifest.clone() }, Manifest { max_stall_ms: 9_999, ..manifest.clone() }] {
+        for other in [
+            Manifest { seed: 43, ..manifest.clone() },
+            Manifest { max_stall_ms: 9_999, ..manifest.clone() },
+            Manifest { founder: Some(PeerId([7; 32])), ..manifest.clone() },
+        ] {
             assert_ne!(other.run_id(), manifest.run_id());
         }
     }

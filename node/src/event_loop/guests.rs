@@ -1,0 +1,72 @@
+//! Who may be here, as the event loop sees to it: who is let into the view, who has been, who has to go.
+
+use starling_topology::{Evidence, PeerId, View};
+
+use super::{End, EventLoop};
+use crate::access::Doubt;
+use crate::admission::{AdmissionError, Turned};
+use crate::error::NodeError;
+use crate::identity::to_libp2p;
+
+impl EventLoop {
+    /// Whether a peer that asks to be let in is heard by the machine.
+    pub(super) fn may_join(&mut self, peer: PeerId) -> bool {
+        match self.network.access.may_join(peer) {
+            Ok(()) => true,
+            Err(Doubt::NotYet) => {
+                // They show how they came once they are connected. It asks again.
+                for member in self.network.access.silent() {
+                    self.network.connect(to_libp2p(member));
+                }
+                false
+            }
+            Err(Doubt::Denied(denial)) => {
+                let name = to_libp2p(peer);
+                if let Some(report) = self.network.turned_away(Some(name), denial.to_string()) {
+                    self.observer.report(&report);
+                }
+                // As it comes back, it is told.
+                let _ = self.network.swarm.disconnect_peer_id(name);
+                false
+            }
+        }
+    }
+
+    /// A view was installed: who is in it has been a member from now on, whatever its invitation says.
+    pub(super) fn note_guests(&mut self, view: &View) {
+        for peer in self.network.access.enter(view.members()) {
+            // Another may just have come by the same invitation. It asks again, and is looked at anew.
+            self.suspect(peer, Evidence::Closed);
+        }
+        self.keep_roster();
+    }
+
+    fn keep_roster(&self) {
+        let access = self.network.access.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = access.store() {
+                tracing::warn!(%error, "who has been a member is not on disk");
+            }
+        });
+    }
+
+    /// A connection was not admitted. `Some` if that ends this process: the founder has put it out, or nobody lets it in.
+    pub(super) fn on_turned(&mut self, turned: &Turned) -> Option<End> {
+        let verb = if turned.dialed { "dialed" } else { "dialing" };
+        tracing::debug!(peer = ?turned.peer, verb, error = %turned.error, "not admitted");
+        if turned.error == AdmissionError::PutOut {
+            return Some(End::Failed(NodeError::Revoked));
+        }
+        let is_alone = self.network.swarm.connected_peers().next().is_none();
+        if let (AdmissionError::Denied(_), Some(peer)) = (&turned.error, turned.peer)
+            && is_alone
+            && !self.door.took_part()
+        {
+            return Some(End::Failed(NodeError::NotAdmitted { peer: peer.to_string(), error: turned.error.clone() }));
+        }
+        if let Some(report) = self.network.turned_away(turned.news(), turned.error.to_string()) {
+            self.observer.report(&report);
+        }
+        None
+    }
+}

@@ -1,0 +1,102 @@
+//! Who may be in a run: whom its founder invites, and whom it puts out.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use starling_tests::{Outcome, Peer, PeerOptions, starling};
+use tempfile::TempDir;
+
+const ENDLESS: &str = "--model mlp:16 --steps 100000000 --checkpoint-every 0 --max-stall 2s";
+
+/// What `starling` says on these words in that data directory, or its one error line.
+fn said(dir: &Path, words: &[&str]) -> Result<String, String> {
+    let output = starling(dir).args(words).arg("--data-dir").arg(dir.join("state")).output().expect("starling starts");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    }
+    let errors: Vec<&str> = stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "one clear line, not: {stderr}");
+    Err(errors[0].to_owned())
+}
+
+fn invited(founder: &Peer, words: &[&str]) -> String {
+    said(founder.dir().path(), &[&["invite"], words].concat()).expect("a ticket")
+}
+
+/// The error with which a machine ends that may not come.
+fn refused(outcome: &Outcome, part: &str) {
+    assert!(outcome.error().contains(part), "{part}: {}", outcome.error());
+}
+
+fn joined(ticket: &str) -> Peer {
+    Peer::join(ticket, &PeerOptions::default())
+}
+
+#[test]
+fn an_invitation_admits_whom_it_says_and_nobody_else() {
+    let founder = Peer::run(&PeerOptions::flags(ENDLESS));
+    assert!(founder.data_dir().join("founder.key").is_file());
+    founder.ticket();
+    // For one key, of a machine that has not run yet.
+    let dir = Arc::new(TempDir::new().expect("a temp dir"));
+    let id = said(dir.path(), &["id"]).expect("an id");
+    assert_eq!(said(dir.path(), &["id"]), Ok(id.clone()), "it is made once");
+    let bound = invited(&founder, &["--for", &id, "--expires", "2d"]);
+    refused(&joined(&bound).finish(), "for another peer");
+    let guest = Peer::join_in(dir, &bound, &PeerOptions::default());
+    guest.wait_for_view(2);
+    assert_eq!(guest.id(), id);
+    // What it came by is no good to others, and it has no key to sign another one.
+    let error = said(guest.dir().path(), &["invite"]).expect_err("nothing to hand on");
+    assert!(error.contains("founder"), "{error}");
+    let error = said(guest.dir().path(), &["invite", "--once"]).expect_err("no key");
+    assert!(error.contains("founder.key"), "{error}");
+    // A key of another founder.
+    let other = Peer::run(&PeerOptions::flags(ENDLESS));
+    other.ticket();
+    let key = other.data_dir().join("founder.key");
+    let words = ["invite", "--key", key.to_str().expect("a text path")];
+    let error = said(guest.dir().path(), &words).expect_err("another's");
+    assert!(error.contains("not the key of this run's founder"), "{error}");
+    // The founder's own works wherever it lies.
+    let key = founder.data_dir().join("founder.key");
+    let key = ["invite", "--once", "--json", "--key", key.to_str().expect("a text path")];
+    let elsewhere: Value = serde_json::from_str(&said(guest.dir().path(), &key).expect("a ticket")).expect("JSON");
+    assert_eq!((&elsewhere["role"], &elsewhere["once"]), (&"member".into(), &true.into()));
+    joined(elsewhere["ticket"].as_str().expect("a ticket")).wait_for_view(3);
+    // A keeper's makes no member.
+    let keeps = invited(&founder, &["--role", "keeper"]);
+    refused(&joined(&keeps).finish(), "is a keeper's");
+    let keeper = Peer::keep_in(Arc::new(TempDir::new().expect("a temp dir")), &keeps, &PeerOptions::default());
+    keeper.id();
+}
+
+#[test]
+fn an_invitation_for_one_admits_the_first_who_comes() {
+    let founder = Peer::run(&PeerOptions::flags(ENDLESS));
+    founder.ticket();
+    let ticket = invited(&founder, &["--once"]);
+    let first = joined(&ticket);
+    first.wait_for_view(2);
+    refused(&joined(&ticket).finish(), "another has used it");
+    // Another member, which came otherwise and later, says the same.
+    let other = joined(&founder.ticket());
+    other.wait_for_view(3);
+    let peers = [&first, &other].map(Peer::id);
+    let dir = first.dir();
+    first.signal("KILL");
+    drop(first);
+    founder.wait_for("the others without it", |event| {
+        event["event"] == "view" && event["members"].as_array().is_some_and(|list| list.len() == 2) && {
+            let members = event["members"].to_string();
+            members.contains(&peers[1]) && !members.contains(&peers[0])
+        }
+    });
+    refused(&joined(&ticket).finish(), "another has used it");
+    // The first may come back.
+    let again = Peer::join_in(dir, &ticket, &PeerOptions::default());
+    again.wait_for_view(3);
+}
