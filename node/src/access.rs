@@ -2,9 +2,11 @@
 //!
 //! The run's secret keeps strangers out. Beyond that it is a peer's key that counts: it has been a member, or the user of this
 //! machine allows it, or it shows an invitation that the run's founder has signed; and the founder has not revoked it.
-//! Whoever knows no member yet, because it has never been one, takes those for members that its ticket leads to.
+//! Whoever is in no view yet can't tell who is in it, and takes those for members that its ticket leads to.
 
 mod pass;
+mod telling;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use starling_topology::{PeerId, RunId};
+use tokio::sync::Notify;
 
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p};
@@ -20,9 +23,11 @@ use crate::invitation::{Denial, Invitation, Role, Terms, now_s};
 use crate::private_file;
 use crate::revocations::{Renewal, Revocations};
 use crate::roster::{Entry, MAX_ENTRIES, Roster};
-use crate::secret::Secret;
+use crate::secret::{self, Secret};
 pub(crate) use pass::MAX_PASS;
 use pass::Pass;
+pub(crate) use telling::{serve, tell};
+pub(crate) use watch::Watch;
 
 /// Secrets of earlier epochs that still let members in.
 const MAX_SECRETS: usize = 8;
@@ -48,7 +53,16 @@ pub(crate) struct Credentials {
 
 /// Who may be here, for all tasks of a process. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Access(Arc<Mutex<State>>);
+pub(crate) struct Access(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Told when there is something new to act on.
+    news: Notify,
+    /// Held while files are written, so that what is newest comes last.
+    writing: Mutex<()>,
+}
 
 #[derive(Debug)]
 struct State {
@@ -62,6 +76,8 @@ struct State {
     allowed: BTreeSet<PeerId>,
     renewal: Option<Renewal>,
     roster: Roster,
+    /// Whether we store checkpoints, and are never in a view.
+    keeps: bool,
     /// Of the present view.
     view: BTreeSet<PeerId>,
     /// What those showed who are connected, or were.
@@ -92,7 +108,7 @@ impl Access {
     /// That of a machine that only visits: it judges nobody.
     pub(crate) fn visiting(me: libp2p::PeerId, run: Option<RunId>, credentials: &Credentials) -> Self {
         let pass = Pass::of(me, run, credentials);
-        Self(Arc::new(Mutex::new(State {
+        let state = State {
             run,
             founder: None,
             secrets: credentials.secret.into_iter().collect(),
@@ -100,11 +116,13 @@ impl Access {
             allowed: BTreeSet::new(),
             renewal: None,
             roster: Roster::default(),
+            keeps: false,
             view: BTreeSet::new(),
             shown: BTreeMap::new(),
             claims: BTreeMap::new(),
             data_dir: None,
-        })))
+        };
+        Self(Arc::new(Shared { state: Mutex::new(state), news: Notify::new(), writing: Mutex::new(()) }))
     }
 
     /// That of a member or keeper, with what its data directory has of it.
@@ -120,18 +138,18 @@ impl Access {
             let mut state = access.lock();
             (state.founder, state.data_dir) = (founder, Some(data_dir.to_owned()));
             state.allowed = allowed.iter().copied().collect();
-            if let Some(bytes) = private_file::read_up_to(&path(data_dir, run), MAX_ROSTER_BYTES)? {
-                // Whoever is not in it shows its invitation again.
-                state.roster = postcard::from_bytes(&bytes).unwrap_or_else(|error| {
-                    tracing::warn!(%error, "who has been a member can't be read");
-                    Roster::default()
-                });
-            }
+            state.roster = roster(data_dir, run)?;
         }
         if let Some(renewal) = Renewal::load(data_dir, run)? {
             access.adopt(renewal);
         }
         Ok(access)
+    }
+
+    /// That of a keeper: it is in no view, and judges by what members tell it.
+    pub(crate) fn keeping(self) -> Self {
+        self.lock().keeps = true;
+        self
     }
 
     /// Proofs of any of these are taken, the first one is given.
@@ -176,14 +194,14 @@ impl Access {
             return Err((Denial::Revoked, proof));
         }
         state.verdict(who, pass.invitation.as_ref()).map_err(|denial| (denial, Vec::new()))?;
-        if pass.speaks_for.is_none() {
-            if state.shown.len() >= MAX_SHOWN && !state.shown.contains_key(&who) {
+        if state.view.contains(&who) {
+            state.enter(who, Some(pass.invitation.clone()));
+        }
+        if let Some(peer) = from_libp2p(&peer) {
+            if state.shown.len() >= MAX_SHOWN && !state.shown.contains_key(&peer) {
                 state.shown.pop_first();
             }
-            if state.view.contains(&who) {
-                state.enter(who, Some(pass.invitation.clone()));
-            }
-            state.shown.insert(who, pass);
+            state.shown.insert(peer, pass);
         }
         Ok(())
     }
@@ -199,8 +217,9 @@ impl Access {
     /// Whether a peer that is connected may stay so.
     pub(crate) fn may_stay(&self, peer: PeerId) -> bool {
         let state = self.lock();
-        let invitation = state.shown.get(&peer).and_then(|pass| pass.invitation.as_ref());
-        !state.is_revoked(&peer) && state.verdict(peer, invitation).is_ok()
+        let pass = state.shown.get(&peer);
+        let who = pass.and_then(|pass| pass.speaks_for).map_or(peer, |(sender, _)| sender);
+        !state.is_revoked(&who) && state.verdict(who, pass.and_then(|pass| pass.invitation.as_ref())).is_ok()
     }
 
     /// Whether a peer that asks may be let into the view.
@@ -256,11 +275,15 @@ impl Access {
             .collect()
     }
 
-    /// Whether we know what this peer does not.
+    /// Whether we know what this peer does not. It counts as told from then on.
     pub(crate) fn is_behind(&self, peer: PeerId) -> bool {
-        let state = self.lock();
+        let mut state = self.lock();
         let ours = (state.epoch(), state.roster.len() as u64);
-        state.shown.get(&peer).is_some_and(|pass| pass.epoch < ours.0 || pass.known < ours.1)
+        let Some(pass) = state.shown.get_mut(&peer) else { return false };
+        // Visitors take nothing in.
+        let is_behind = pass.speaks_for.is_none() && (pass.epoch < ours.0 || pass.known < ours.1);
+        (pass.epoch, pass.known) = (pass.epoch.max(ours.0), pass.known.max(ours.1));
+        is_behind
     }
 
     /// All that we know, for a peer that may be here.
@@ -289,6 +312,9 @@ impl Access {
                 is_news |= state.enter(peer, Some(Some(invitation)));
             }
         }
+        if is_news {
+            self.0.news.notify_one();
+        }
         is_news
     }
 
@@ -306,12 +332,18 @@ impl Access {
         }
         renewal.list.peers.iter().for_each(|peer| state.roster.strike(peer));
         state.renewal = Some(renewal);
+        self.0.news.notify_one();
         true
     }
 
-    /// The founder's newest list, and the secret that came with it.
-    pub(crate) fn renewal(&self) -> Option<Renewal> {
-        self.lock().renewal.clone()
+    /// Ends when there is something new to act on.
+    pub(crate) async fn news(&self) {
+        self.0.news.notified().await;
+    }
+
+    /// Whether the founder has revoked this peer.
+    pub(crate) fn is_revoked(&self, peer: &PeerId) -> bool {
+        self.lock().is_revoked(peer)
     }
 
     /// Who has to go.
@@ -319,23 +351,30 @@ impl Access {
         self.lock().renewal.as_ref().map(|renewal| renewal.list.peers.clone()).unwrap_or_default()
     }
 
-    /// How a member came, and since when it is known.
-    pub(crate) fn entry(&self, peer: &PeerId) -> Option<Entry> {
-        self.lock().roster.get(peer).cloned()
-    }
-
-    /// Writes down who has been a member.
+    /// Writes down who has been a member, who has to go, and the secret since.
     pub(crate) fn store(&self) -> Result<(), NodeError> {
-        // Under the lock, so that what is newest comes last.
-        let state = self.lock();
-        let (Some(data_dir), Some(run)) = (&state.data_dir, state.run) else { return Ok(()) };
-        let bytes = postcard::to_allocvec(&state.roster).expect("invariant: a roster always encodes");
-        private_file::write(&path(data_dir, run), &bytes)
+        let _writing = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        // A disk that hangs keeps nobody waiting who wants to know who may be here.
+        let (data_dir, run, roster, renewal, credentials) = {
+            let state = self.lock();
+            let (Some(data_dir), Some(run)) = (state.data_dir.clone(), state.run) else { return Ok(()) };
+            let secret = state.secrets.first().copied();
+            let credentials = Credentials { secret, invitation: state.pass.invitation.clone(), bearer: None };
+            (data_dir, run, state.roster.clone(), state.renewal.clone(), credentials)
+        };
+        store_roster(&data_dir, run, &roster)?;
+        let Some(renewal) = renewal else { return Ok(()) };
+        // The founder may just have written a newer one.
+        let there = Renewal::load(&data_dir, run).ok().flatten();
+        if there.is_none_or(|there| there.list.epoch < renewal.list.epoch) {
+            renewal.store(&data_dir, run)?;
+        }
+        secret::store(&data_dir, run, &credentials)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A lock poisoned by a panic elsewhere still guards what is known.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -363,8 +402,8 @@ impl State {
 
     /// Whether a peer with this invitation may be connected, if it is not revoked.
     fn verdict(&self, peer: PeerId, invitation: Option<&Invitation>) -> Result<(), Denial> {
-        // Whoever has never been a member can't tell who is one.
-        let is_new = self.roster.is_empty() && self.allowed.is_empty();
+        // Who is in no view can't tell who is in one.
+        let is_new = self.view.is_empty() && self.allowed.is_empty() && (!self.keeps || self.roster.is_empty());
         if self.is_open() || is_new || self.is_known(&peer) {
             return Ok(());
         }
@@ -386,6 +425,23 @@ impl State {
         let has_shown = |peer: &&PeerId| self.roster.get(peer).is_some_and(|entry| entry.has_shown);
         self.view.iter().filter(move |peer| !has_shown(peer)).copied()
     }
+}
+
+/// Who has been a member of `run`, as `data_dir` has it.
+pub(crate) fn roster(data_dir: &Path, run: RunId) -> Result<Roster, NodeError> {
+    let Some(bytes) = private_file::read_up_to(&path(data_dir, run), MAX_ROSTER_BYTES)? else {
+        return Ok(Roster::default());
+    };
+    // Whoever is not in it shows its invitation again.
+    Ok(postcard::from_bytes(&bytes).unwrap_or_else(|error| {
+        tracing::warn!(%error, "who has been a member can't be read");
+        Roster::default()
+    }))
+}
+
+pub(crate) fn store_roster(data_dir: &Path, run: RunId, roster: &Roster) -> Result<(), NodeError> {
+    let bytes = postcard::to_allocvec(roster).expect("invariant: a roster always encodes");
+    private_file::write(&path(data_dir, run), &bytes)
 }
 
 fn path(data_dir: &Path, run: RunId) -> PathBuf {

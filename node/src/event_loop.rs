@@ -250,7 +250,10 @@ impl EventLoop {
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut give_up: Option<Instant> = None;
         let mut breath: Option<Instant> = None;
-        let exchange = self.exchange.clone();
+        let (exchange, access) = (self.exchange.clone(), self.network.access.clone());
+        if let Some(end) = self.on_news() {
+            return end; // It was put out before it came.
+        }
         loop {
             if let Some(end) = self.execute_all() {
                 return end;
@@ -307,6 +310,11 @@ impl EventLoop {
                 }
                 Some(turned) = self.network.turned.recv() => {
                     if let Some(end) = self.on_turned(&turned) {
+                        return end;
+                    }
+                }
+                () = access.news() => {
+                    if let Some(end) = self.on_news() {
                         return end;
                     }
                 }
@@ -372,6 +380,7 @@ impl EventLoop {
             | Input::Measured { .. }
             | Input::Synced
             | Input::Unable
+            | Input::Revoke(_)
             | Input::Persisted
             | Input::NotPersisted
             | Input::Leave => None,

@@ -1,5 +1,7 @@
 //! The swarm, and where its peers are.
 
+mod guests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::error::Error;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use starling_topology::{Contact, RunId};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::access::Access;
+use crate::access::{self, Access, Watch};
 use crate::admission::{Admission, Turned};
 use crate::allowance::Allowance;
 use crate::behaviour::{Behaviour, BehaviourEvent, Protocols};
@@ -94,6 +96,8 @@ pub(crate) struct Network {
     named: BTreeSet<PeerId>,
     /// Names that are news.
     names: VecDeque<(PeerId, Name)>,
+    /// Sees what the founder leaves in the data directory.
+    _watch: Watch,
     /// Where we tell of ourselves.
     topic: TopicHash,
     announce_at: Instant,
@@ -131,6 +135,8 @@ impl Network {
             .with_idle_connection_timeout(Duration::MAX)
             .with_max_negotiating_inbound_streams(MAX_NEGOTIATING);
         let swarm = Swarm::new(transport, behaviour, identity.peer_id(), config);
+        access::serve(swarm.behaviour().streams.new_control(), protocols.access.clone(), access.clone());
+        let watch = access.watch(settings.data_dir.clone(), run);
         let topic = match part {
             Part::Member => protocols.contacts.hash(),
             Part::Keeper => protocols.keepers.hash(),
@@ -150,6 +156,7 @@ impl Network {
             named: BTreeSet::new(),
             names: VecDeque::new(),
             announced: settings.announce.clone(),
+            _watch: watch,
             topic,
             announce_at: Instant::now(),
             tellable: Allowance::new(TOLD_BURST, 1, Instant::now()),
@@ -316,7 +323,10 @@ impl Network {
     }
 
     fn dial(&mut self, peer: PeerId, addresses: Vec<Multiaddr>) {
-        if addresses.is_empty() || self.swarm.is_connected(&peer) {
+        if from_libp2p(&peer).is_some_and(|name| self.access.is_revoked(&name))
+            || addresses.is_empty()
+            || self.swarm.is_connected(&peer)
+        {
             return;
         }
         let options = DialOpts::peer_id(peer).condition(PeerCondition::DisconnectedAndNotDialing).addresses(addresses);

@@ -17,9 +17,8 @@ use crate::ask::{Member, ask, ask_any};
 use crate::catch_up::Found;
 use crate::dataset::{self, Samples};
 use crate::error::NodeError;
-use crate::founder::FounderKey;
 use crate::identity::{Identity, from_libp2p};
-use crate::invitation::{self, Invitation, Role};
+use crate::invitation::Role;
 use crate::manifest_file;
 use crate::node::{CHECKPOINTS, blocking, layout_config};
 use crate::origin;
@@ -146,12 +145,14 @@ pub(crate) async fn founder(
     };
     manifest_file::store(&settings.data_dir, &manifest)?;
     let credentials = match founding.public {
-        true => Credentials { invitation: own_invitation(settings, &manifest)?, ..Credentials::default() },
+        true => {
+            Credentials { invitation: secret::own_invitation(&settings.data_dir, &manifest)?, ..Credentials::default() }
+        }
         // Without it nobody would let this machine in, and it would let in nobody of the run's.
         false if was_here && secret::load(&settings.data_dir, manifest.run_id())?.secret.is_none() => {
             return Err(NodeError::LostSecret { dir: settings.data_dir.clone() });
         }
-        false => own_credentials(settings, &manifest)?,
+        false => secret::own(&settings.data_dir, &manifest)?,
     };
     let credentials = Credentials { bearer: Some(identity.clone()), ..credentials };
     // Whoever goes on alone waits for nobody.
@@ -460,24 +461,6 @@ fn damaged(store: &CheckpointStore, error: CheckpointError) -> NodeError {
 /// The checkpoints of one run. Those of other runs lie beside them.
 pub(crate) fn open_store(settings: &Settings, run: RunId) -> Result<CheckpointStore, NodeError> {
     Ok(CheckpointFolder::new(settings.data_dir.join(CHECKPOINTS)).open(run, settings.checkpoint_keep)?)
-}
-
-/// What admits to a run that we founded, or came back to: from the data directory, or a fresh secret.
-pub(crate) fn own_credentials(settings: &Settings, manifest: &Manifest) -> Result<Credentials, NodeError> {
-    let run = manifest.run_id();
-    let kept = secret::load(&settings.data_dir, run)?;
-    let secret = kept.secret.unwrap_or_else(rand::random);
-    let invitation = own_invitation(settings, manifest)?.or(kept.invitation);
-    let credentials = Credentials { secret: Some(secret), invitation, bearer: None };
-    secret::store(&settings.data_dir, run, &credentials)?;
-    Ok(credentials)
-}
-
-/// With which whoever has the founder's key comes, and everybody whom it hands its ticket.
-fn own_invitation(settings: &Settings, manifest: &Manifest) -> Result<Option<Invitation>, NodeError> {
-    let key = FounderKey::load(&FounderKey::file(&settings.data_dir))?;
-    let key = key.filter(|key| Some(key.public()) == manifest.founder);
-    Ok(key.map(|key| Invitation::sign(&key, manifest.run_id(), invitation::Terms::default())))
 }
 
 /// The manifest with what this machine knows for itself in place: its data, its release, what its user insists on.

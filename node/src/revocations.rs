@@ -17,8 +17,6 @@ use crate::private_file;
 const PURPOSE: &[u8] = b"starling revokes 1";
 /// The most peers that a run may have revoked.
 pub const MAX_REVOKED: usize = 1024;
-/// The longest encoded list, in bytes.
-pub(crate) const MAX_BYTES: usize = 64 * 1024;
 
 /// Whom the founder has revoked so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +59,7 @@ impl Renewal {
         hash == self.list.secret && self.list.is_of(founder, run)
     }
 
-    fn path(data_dir: &Path, run: RunId) -> PathBuf {
+    pub(crate) fn path(data_dir: &Path, run: RunId) -> PathBuf {
         data_dir.join(format!("revocations-{}", &run.to_string()[..16]))
     }
 
@@ -142,6 +140,6 @@ mod tests {
             PeerId(bytes)
         });
         let list = Revocations { epoch: u64::MAX, peers: peers.collect(), secret: [0; 32], signature: vec![0; 64] };
-        assert!(postcard::to_allocvec(&list).expect("encoded").len() < MAX_BYTES);
+        assert!(postcard::to_allocvec(&list).expect("encoded").len() < usize::from(u16::MAX));
     }
 }

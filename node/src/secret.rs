@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use starling_run::Manifest;
 use starling_topology::RunId;
 
 use crate::access::Credentials;
 use crate::error::NodeError;
-use crate::invitation::Invitation;
+use crate::founder::FounderKey;
+use crate::invitation::{Invitation, Terms};
 use crate::private_file;
 
 /// Proof of membership in a run. 32 random bytes for a private run; a constant that everybody knows for a public one.
@@ -66,4 +68,22 @@ pub(crate) fn store(data_dir: &Path, run: RunId, credentials: &Credentials) -> R
     let Credentials { secret: Some(secret), invitation, .. } = credentials else { return Ok(()) };
     let invitation = invitation.as_ref().map(Invitation::encode).unwrap_or_default();
     private_file::write(&path(data_dir, run), &[&secret[..], &invitation].concat())
+}
+
+/// What admits to a run that we founded, or came back to: from the data directory, or a fresh secret.
+pub(crate) fn own(data_dir: &Path, manifest: &Manifest) -> Result<Credentials, NodeError> {
+    let run = manifest.run_id();
+    let kept = load(data_dir, run)?;
+    let secret = kept.secret.unwrap_or_else(rand::random);
+    let invitation = own_invitation(data_dir, manifest)?.or(kept.invitation);
+    let credentials = Credentials { secret: Some(secret), invitation, bearer: None };
+    store(data_dir, run, &credentials)?;
+    Ok(credentials)
+}
+
+/// With which whoever has the founder's key comes, and everybody whom it hands its ticket.
+pub(crate) fn own_invitation(data_dir: &Path, manifest: &Manifest) -> Result<Option<Invitation>, NodeError> {
+    let key = FounderKey::load(&FounderKey::file(data_dir))?;
+    let key = key.filter(|key| Some(key.public()) == manifest.founder);
+    Ok(key.map(|key| Invitation::sign(&key, manifest.run_id(), Terms::default())))
 }

@@ -11,8 +11,11 @@ pub(crate) fn push(bytes: &mut Vec<u8>, tag: u8, content: &[u8]) {
     bytes.extend(content);
 }
 
-/// The next section, and what follows it: `None` at the end, an error where one is cut off.
-pub(crate) fn next(bytes: &[u8]) -> Option<Result<(u8, &[u8], &[u8]), ()>> {
+/// A section's tag and content, and what follows it.
+pub(crate) type Section<'a> = (u8, &'a [u8], &'a [u8]);
+
+/// The next section: `None` at the end, an error where one is cut off.
+pub(crate) fn next(bytes: &[u8]) -> Option<Result<Section<'_>, ()>> {
     let (tag, rest) = bytes.split_first()?;
     let section = rest.split_first_chunk().and_then(|(length, rest)| {
         let (content, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;

@@ -138,7 +138,7 @@ impl Swarm {
         };
         let manifest = Manifest::raw(buffers.elements as u64, &spec).map_err(NodeError::from)?;
         let credentials =
-            if buffers.public { Credentials::default() } else { prepare::own_credentials(settings, &manifest)? };
+            if buffers.public { Credentials::default() } else { crate::secret::own(&settings.data_dir, &manifest)? };
         let ready = Part { identity, manifest, credentials, min_peers: buffers.min_peers, start: Start::Found };
         Self::start(settings, lock, runtime()?, ready)
     }

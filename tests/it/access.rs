@@ -23,7 +23,15 @@ fn said(dir: &Path, words: &[&str]) -> Result<String, String> {
 }
 
 fn invited(founder: &Peer, words: &[&str]) -> String {
-    said(founder.dir().path(), &[&["invite"], words].concat()).expect("a ticket")
+    // The file that tells where it is may be written just now.
+    loop {
+        match said(founder.dir().path(), &[&["invite"], words].concat()) {
+            Ok(ticket) => return ticket,
+            Err(error) => {
+                assert!(error.contains("can't be reached yet") || error.contains("no node has run"), "{error}")
+            }
+        }
+    }
 }
 
 /// The error with which a machine ends that may not come.
@@ -38,8 +46,8 @@ fn joined(ticket: &str) -> Peer {
 #[test]
 fn an_invitation_admits_whom_it_says_and_nobody_else() {
     let founder = Peer::run(&PeerOptions::flags(ENDLESS));
-    assert!(founder.data_dir().join("founder.key").is_file());
     founder.ticket();
+    assert!(founder.data_dir().join("founder.key").is_file());
     // For one key, of a machine that has not run yet.
     let dir = Arc::new(TempDir::new().expect("a temp dir"));
     let id = said(dir.path(), &["id"]).expect("an id");
@@ -99,4 +107,48 @@ fn an_invitation_for_one_admits_the_first_who_comes() {
     // The first may come back.
     let again = Peer::join_in(dir, &ticket, &PeerOptions::default());
     again.wait_for_view(3);
+}
+
+#[test]
+fn a_member_that_is_revoked_is_out_and_the_others_go_on() {
+    let founder = Peer::run(&PeerOptions::flags(ENDLESS));
+    let ticket = founder.ticket();
+    // One is away when it happens.
+    let away = joined(&ticket);
+    away.wait_for_view(2);
+    let away_dir = away.dir();
+    away.signal("KILL");
+    drop(away);
+    let mut members: Vec<Peer> = (0..3).map(|_| joined(&ticket)).collect();
+    founder.wait_for_view(4);
+    members.iter().for_each(|member| drop(member.wait_for_view(4)));
+    let gone = members.remove(0);
+    let id = gone.id();
+    let said_so = said(founder.dir().path(), &["revoke", &id, "--json"]).expect("revoked");
+    assert!(said_so.contains("\"revoked\":1") && said_so.contains("\"new\":true"), "{said_so}");
+    let without = |event: &Value| {
+        let stays = |member: &Value| member.as_str() != Some(id.as_str());
+        event["event"] == "view"
+            && event["reason"].as_str().is_some_and(|reason| reason.contains("revoked"))
+            && event["members"].as_array().is_some_and(|list| list.len() == 3 && list.iter().all(stays))
+    };
+    for member in [&founder, &members[0], &members[1]] {
+        let view = member.wait_for("a view without it", without);
+        member.wait_for_step(view["step"].as_u64().expect("a step") + 20);
+    }
+    // It is told why, by what the founder has signed, and can't come back.
+    let dir = gone.dir();
+    refused(&gone.finish(), "revoked this machine's key");
+    refused(&Peer::join_in(dir, &ticket, &PeerOptions::default()).finish(), "revoked");
+    // Nor does its ticket help it under another name, whomever it asks; a new one admits.
+    refused(&joined(&ticket).finish(), "before somebody was revoked");
+    let error = said(members[0].dir().path(), &["invite"]).expect_err("no invitation that lasts");
+    assert!(error.contains("founder"), "{error}");
+    let guest = joined(&invited(&founder, &[]));
+    guest.wait_for_view(4);
+    // A member that was away meanwhile comes back with what it has, and hears the new secret.
+    Peer::join_in(away_dir, &ticket, &PeerOptions::default()).wait_for_view(5);
+    founder.signal("INT");
+    let events = founder.finish().events;
+    assert!(events.iter().all(|(_, event)| event["event"] != "paused"), "nobody waited");
 }

@@ -33,8 +33,11 @@ fn what_an_earlier_attempt_left_on_disk_wins_over_nothing_of_a_new_one() {
         peer.signal("TERM");
         assert_eq!(peer.finish().summary()["outcome"], "left");
     }
-    // The founder begins anew from nothing, with the same settings: to all others it is the same run.
+    // The founder begins anew from nothing but its key, with the same settings: to all others it is the same run.
+    let key = std::fs::read(dirs[0].path().join("state/founder.key")).expect("a founder's key");
     dirs[0] = Arc::new(TempDir::new().expect("a temp dir"));
+    std::fs::create_dir(dirs[0].path().join("state")).expect("made");
+    std::fs::write(dirs[0].path().join("state/founder.key"), key).expect("written");
     let second = three(&dirs);
     let stable = wait_for_stable_after(&second[0], 30);
     let is_new = |event: &Value| event["event"] == "saved" && event["step"].as_u64() >= Some(stable);

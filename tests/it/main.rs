@@ -1,5 +1,6 @@
 //! Tests of the real binary, and of the house rules. One test binary, so that it links once.
 
+mod access;
 mod attempts;
 mod bench;
 mod checkpoints;

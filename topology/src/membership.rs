@@ -43,6 +43,7 @@ mod proposing;
 mod quarantine;
 mod receiving;
 mod returning;
+mod revoking;
 mod rows;
 mod seat;
 mod standstill;
@@ -52,7 +53,7 @@ mod voting;
 
 pub use part::Part;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use allowance::Allowance;
 use asking::Asking;
@@ -136,6 +137,8 @@ pub struct Membership {
     reports: Allowance,
     /// Who has refused ballots.
     refusals: Allowance,
+    /// Whom the founder has put out.
+    revoked: BTreeSet<PeerId>,
     digests: Digests,
     /// How fast we reach other members.
     measured: BTreeMap<PeerId, Link>,
@@ -268,6 +271,7 @@ impl Membership {
             ballots: [4; 2].map(Allowance::new),
             reports: Allowance::new(4),
             refusals: Allowance::strict(),
+            revoked: BTreeSet::new(),
             digests: Digests::default(),
             measured: BTreeMap::new(),
             early: VecDeque::new(),
@@ -352,6 +356,7 @@ impl Membership {
             Input::Reached { .. } | Input::Finished { .. } | Input::Digest { .. } | Input::Synced
                 if self.outbox.begins_anew() => {}
             Input::Suspected { peer, evidence } => self.suspect(now, peer, evidence),
+            Input::Revoke(peer) => self.revoke(now, peer),
             Input::Held(progress) => self.held(now, progress),
             Input::Unable => self.give_up(now),
             Input::Reached { step, waits } => {

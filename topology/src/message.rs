@@ -249,6 +249,9 @@ pub enum Evidence {
     /// It sent something that no correct peer sends.
     #[error("it sent something that no correct peer sends (its name is in the log of the peer that saw it)")]
     Misbehaved,
+    /// The run's founder has put it out.
+    #[error("the run's founder has revoked it")]
+    Revoked,
 }
 
 impl Envelope {

@@ -34,6 +34,20 @@ pub struct InviteFlags {
     pub key: Option<PathBuf>,
 }
 
+/// `starling revoke`.
+#[derive(Debug, Clone, Args)]
+pub struct RevokeFlags {
+    /// Who has to go, by its peer id, as `starling members` and `starling status` tell it
+    #[arg(value_name = "PEER", value_parser = parse_peer)]
+    pub peer: PeerId,
+    /// Where the data directory is.
+    #[command(flatten)]
+    pub data_dir: DataDirFlag,
+    /// The founder's key [default: founder.key in the data directory]
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+}
+
 /// A peer id as people write it.
 pub(super) fn parse_peer(text: &str) -> Result<PeerId, String> {
     let peer = text.parse::<libp2p::PeerId>().ok().and_then(|peer| from_libp2p(&peer));

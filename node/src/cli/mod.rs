@@ -20,7 +20,7 @@ use clap_complete::Shell;
 
 pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags, SwarmFlags};
 pub use help::{command, one_line, parse};
-pub use invite::InviteFlags;
+pub use invite::{InviteFlags, RevokeFlags};
 pub use keep::{FetchFlags, KeepFlags, StoreFlags};
 pub use ticket::{TICKET_VARIABLE, TicketFlags, hide_ticket, read_argument};
 
@@ -69,6 +69,14 @@ Examples:
 Only the founder's key can sign invitations: founder.key in the data directory of whoever ran `starling run`. Elsewhere, the
 ticket of the member there is printed, if others may come by it too.";
 
+const REVOKE_EXAMPLES: &str = "\
+Examples:
+  starling revoke 12D3KooW…                  in the data directory of whoever founded the run
+  starling revoke 12D3KooW… --key founder.key --data-dir state   with the founder's key, in that of any member
+
+A node that runs in that data directory hears of it within a second and tells the others. Invitations that name no peer
+(`--for`) end with each revocation: `starling invite` makes new ones.";
+
 const KEEP_EXAMPLES: &str = "\
 Examples:
   starling keep -
@@ -111,6 +119,11 @@ pub enum Verb {
     /// Print a ticket of the run on this machine: for everybody, or as the founder says
     #[command(after_help = INVITE_EXAMPLES)]
     Invite(InviteFlags),
+    /// List who is in the run on this machine, how each came and where it is, and who was revoked
+    Members(DataDirFlag),
+    /// Put a peer out of the run, for good: the others go on without it, with a new secret
+    #[command(after_help = REVOKE_EXAMPLES)]
+    Revoke(RevokeFlags),
     /// Print the peer id of this machine, for `starling invite --for`; makes its key if there is none
     Id(DataDirFlag),
     /// Say how the run on this machine is doing

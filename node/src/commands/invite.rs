@@ -70,7 +70,7 @@ pub(super) fn id(context: &Context, flags: &DataDirFlag) -> Result<u8, CommandEr
     Ok(EXIT_DONE)
 }
 
-fn path(dir: &Path, named: Option<&Path>) -> PathBuf {
+pub(super) fn path(dir: &Path, named: Option<&Path>) -> PathBuf {
     named.map_or_else(|| FounderKey::file(dir), Path::to_owned)
 }
 

@@ -10,6 +10,8 @@ mod init;
 mod invite;
 mod join;
 mod keep;
+mod members;
+mod revoke;
 mod run;
 mod signals;
 mod status;
@@ -72,6 +74,9 @@ pub enum CommandError {
         "{} is not there: only the run's founder can say who may come, and who has to go; do it in the data directory of whoever founded the run, or pass --key", .0.display()
     )]
     NoFounderKey(PathBuf),
+    /// There is no room in the list.
+    #[error("a run has room for {0} peers that are revoked")]
+    TooManyRevoked(usize),
     /// It is another run's.
     #[error("{} is not the key of this run's founder", .0.display())]
     OtherFounder(PathBuf),
@@ -125,6 +130,7 @@ impl CommandError {
             | Self::NoInvitation { .. }
             | Self::NoFounderKey(_)
             | Self::OtherFounder(_)
+            | Self::TooManyRevoked(_)
             | Self::Exists(_)
             | Self::NoCheckpoint(_)
             | Self::NotOneRun { .. }
@@ -191,6 +197,8 @@ pub async fn dispatch(cli: Cli) -> Result<u8, CommandError> {
         Verb::Join(flags) => join::join(&context, &flags).await,
         Verb::Keep(flags) => keep::keep(&context, &flags).await,
         Verb::Invite(flags) => invite::invite(&context, &flags),
+        Verb::Members(flags) => members::members(&context, &flags),
+        Verb::Revoke(flags) => revoke::revoke(&context, &flags),
         Verb::Id(flags) => invite::id(&context, &flags),
         Verb::Status(flags) => status::status(&context, &flags).await,
         Verb::Audit(flags) => audit::audit(&context, &flags),

@@ -1,6 +1,6 @@
 //! Who may be here, as the event loop sees to it: who is let into the view, who has been, who has to go.
 
-use starling_topology::{Evidence, PeerId, View};
+use starling_topology::{Evidence, Input, PeerId, View};
 
 use super::{End, EventLoop};
 use crate::access::Doubt;
@@ -38,7 +38,25 @@ impl EventLoop {
             // Another may just have come by the same invitation. It asks again, and is looked at anew.
             self.suspect(peer, Evidence::Closed);
         }
+        self.network.look_at_guests();
         self.keep_roster();
+    }
+
+    /// The founder has put somebody out. `Some` if that is us.
+    pub(super) fn on_news(&mut self) -> Option<End> {
+        for peer in self.network.access.revoked() {
+            if peer == self.me {
+                return Some(End::Failed(NodeError::Revoked));
+            }
+            self.handle(Input::Revoke(peer));
+            self.links.remove(&peer);
+            self.network.forget(to_libp2p(peer));
+        }
+        self.network.look_at_guests();
+        // Our ticket has the new secret from now on, and no invitation that has ended.
+        self.tell_members();
+        self.keep_roster();
+        None
     }
 
     fn keep_roster(&self) {

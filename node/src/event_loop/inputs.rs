@@ -122,6 +122,7 @@ impl EventLoop {
             }
             SwarmEvent::ConnectionEstablished { peer_id, endpoint, .. } => {
                 self.on_connected(peer_id, endpoint.get_remote_address());
+                self.network.tell_guest(peer_id);
             }
             SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Message { message, .. })) => {
                 self.on_gossip(&message);

@@ -16,6 +16,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::errands::{Done, Errands};
+use crate::admission::AdmissionError;
 use crate::behaviour::BehaviourEvent;
 use crate::contacts_file::{Contacts, ContactsFile};
 use crate::error::NodeError;
@@ -116,6 +117,7 @@ impl Keeping {
         let mut look = tokio::time::interval(self.look);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.handle(None, Input::Retry);
+        let access = self.network.access.clone();
         loop {
             self.write_known();
             let announce_at = self.network.announce_at();
@@ -135,9 +137,18 @@ impl Keeping {
                     }
                 },
                 Some(turned) = self.network.turned.recv() => {
+                    if turned.error == AdmissionError::PutOut {
+                        return Err(NodeError::Revoked);
+                    }
                     if let Some(report) = self.network.turned_away(turned.news(), turned.error.to_string()) {
                         self.observer.report(&report);
                     }
+                }
+                () = access.news() => {
+                    self.network.look_at_guests();
+                    self.tell_members();
+                    let access = access.clone();
+                    self.tasks.spawn_blocking(move || Done::Noted(access.store()));
                 }
                 Some(mismatch) = self.mismatches.recv() => {
                     if let Some(report) = self.network.turned_away(Some(mismatch.peer), mismatch.differences) {
@@ -240,6 +251,7 @@ impl Keeping {
     fn on_swarm(&mut self, event: SwarmEvent<BehaviourEvent>) {
         match event {
             SwarmEvent::ConnectionEstablished { peer_id, num_established, .. } if num_established.get() == 1 => {
+                self.network.tell_guest(peer_id);
                 if let Some(peer) = from_libp2p(&peer_id) {
                     self.question(peer);
                 }

@@ -145,6 +145,7 @@ impl Membership {
             forked: proposal.view.forked,
         });
         self.steps = Steps::Held;
+        self.suspect_revoked(now);
         self.watch(now);
         self.digests.keep_to(proposal.resume.step);
         if outdated {

@@ -81,7 +81,8 @@ impl Membership {
     /// Has a peer wait to be let in, unless it can't be.
     pub(super) fn admit(&mut self, now: Time, joiner: Joiner) {
         let peer = joiner.contact.peer;
-        let Some(seat) = self.seat.as_ref().filter(|_| peer != self.me.peer) else { return };
+        let may = peer != self.me.peer && !self.revoked.contains(&peer);
+        let Some(seat) = self.seat.as_ref().filter(|_| may) else { return };
         if let Some(remaining) = self.quarantine.remaining(now, peer) {
             let for_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
             return self.send(peer, Body::Refuse(Refusal::Quarantined { for_ms }));

@@ -307,7 +307,7 @@ impl Seat {
         let missed = self.suspects.iter().filter(|(peer, evidence)| match evidence {
             Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered => true,
             Evidence::LinkFailed => given_up(peer),
-            Evidence::Restarted | Evidence::Elsewhere | Evidence::Misbehaved => false,
+            Evidence::Restarted | Evidence::Elsewhere | Evidence::Misbehaved | Evidence::Revoked => false,
         });
         let unreachable: BTreeSet<PeerId> = apart.chain(missed.map(|(peer, _)| *peer)).collect();
         unreachable.into_iter().collect()
@@ -319,7 +319,7 @@ impl Seat {
         let most = most_named(self.view.members().len());
         let mut unreachable = self.unreachable(me);
         unreachable.truncate(most);
-        let accused = self.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::Misbehaved);
+        let accused = self.suspects.iter().filter(|(_, evidence)| matches!(evidence, Evidence::Misbehaved | Evidence::Revoked));
         let accused = accused.map(|(peer, _)| *peer).take(most).collect();
         let accepted = self.acceptor.accepted.as_ref().map(|(ballot, justified)| (*ballot, justified.hash()));
         Promise { progress, unreachable, accused, leaving, recovering: self.recovering.is_some(), accepted }
@@ -371,6 +371,7 @@ impl Seat {
         match self.suspects.get(&peer) {
             None | Some(Evidence::LinkFailed | Evidence::Elsewhere | Evidence::Restarted) => true,
             Some(Evidence::Misbehaved) => true, // It votes until others have seen it too.
+            Some(Evidence::Revoked) => false,
             Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => again,
         }
     }
@@ -386,7 +387,7 @@ impl Seat {
         }
         match self.suspects.get(&peer) {
             None | Some(Evidence::LinkFailed | Evidence::Misbehaved) => true,
-            Some(Evidence::Elsewhere | Evidence::Restarted) => false,
+            Some(Evidence::Elsewhere | Evidence::Restarted | Evidence::Revoked) => false,
             Some(Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered) => {
                 self.hearsay.of(peer).is_none() && self.who_reaches(peer, decree).is_some()
             }

@@ -11,7 +11,9 @@ use crate::time::Time;
 impl Membership {
     /// We have seen something ourselves.
     pub(super) fn suspect(&mut self, now: Time, peer: PeerId, evidence: Evidence) {
-        if matches!(evidence, Evidence::Closed | Evidence::Misbehaved) && self.joiners.remove(&peer).is_some() {
+        if matches!(evidence, Evidence::Closed | Evidence::Misbehaved | Evidence::Revoked)
+            && self.joiners.remove(&peer).is_some()
+        {
             self.tell(Event::JoinerLost(peer));
         }
         let ignored = matches!(evidence, Evidence::Silent(_)) && self.is_flawed(Flaw::IgnoresSilence);
@@ -105,7 +107,7 @@ impl Evidence {
     /// process has lost or done stays so.
     pub(super) fn outlasts_messages(self) -> bool {
         match self {
-            Self::LinkFailed | Self::Restarted | Self::Elsewhere | Self::Misbehaved => true,
+            Self::LinkFailed | Self::Restarted | Self::Elsewhere | Self::Misbehaved | Self::Revoked => true,
             Self::Closed | Self::Silent(_) | Self::Unanswered => false,
         }
     }

@@ -5,8 +5,8 @@ use super::cluster::{Cluster, RUN, contact, peer};
 use crate::certificate::{Acceptance, Certificate, Seal, Succession, leads};
 use crate::tests::cluster::Signs;
 use crate::{
-    Ballot, Body, Digest, Event, Generation, Joiner, Justified, Lineage, PeerId, Progress, Promise, Proposal, Reason,
-    Refusal, Resume, SignedPromise, Standing, View, ViewId,
+    Ballot, Body, Digest, Event, Evidence, Generation, Input, Joiner, Justified, Lineage, PeerId, Progress, Promise,
+    Proposal, Reason, Refusal, Resume, SignedPromise, Standing, View, ViewId,
 };
 
 const MEMBERS: [u8; 4] = [1, 2, 3, 4];
@@ -61,6 +61,28 @@ fn a_stranger_says_that_the_run_went_on_without_us() {
             cluster.say_of(peer(9), name, of, Body::Hello(standing));
             cluster.say_of(peer(9), name, of, Body::Refuse(Refusal::RunFinished));
         }
+        assert_the_others_complete(&mut cluster);
+    }
+}
+
+#[test]
+fn who_is_revoked_is_left_out_and_let_in_no_more() {
+    for seed in 0..20 {
+        let mut cluster = formed(seed);
+        // Not all hear of it at once, and it goes on saying what members say.
+        for name in [1, 2, 3].map(peer) {
+            cluster.input(name, Input::Revoke(peer(LIAR)));
+            cluster.run_for(std::time::Duration::from_millis(cluster.seed * 7));
+        }
+        cluster.run_until(|cluster| cluster.is_formed(&[1, 2, 3].map(peer)));
+        let is_it = |reason: &Reason| matches!(reason, Reason::Lost { peer: lost, evidence: Evidence::Revoked } if *lost == peer(LIAR));
+        let told = |event: &Event| matches!(event, Event::Changed { reasons, .. } if reasons.iter().any(is_it));
+        assert!([1, 2, 3].map(peer).iter().any(|name| cluster.has_event(*name, told)), "seed {seed}");
+        cluster.restart(peer(LIAR), &[1, 2, 3].map(peer));
+        cluster.join(peer(5), &[peer(1)]);
+        cluster.run_until(|cluster| cluster.is_formed(&[1, 2, 3, 5].map(peer)));
+        cluster.run_for(std::time::Duration::from_secs(1));
+        assert!(cluster.peers[&peer(LIAR)].machine.view().is_none(), "seed {seed}");
         assert_the_others_complete(&mut cluster);
     }
 }
@@ -267,7 +289,7 @@ fn a_member_refuses_every_ballot_and_speaks_against_all_others() {
             cluster.run_for(std::time::Duration::from_millis(50));
             for name in cluster.running().into_iter().filter(|name| *name != peer(LIAR)) {
                 let accused = peer(1 + (round % 3) as u8);
-                cluster.say(peer(LIAR), name, Body::Suspect { peer: accused, evidence: crate::Evidence::LinkFailed });
+                cluster.say(peer(LIAR), name, Body::Suspect { peer: accused, evidence: Evidence::LinkFailed });
                 for attempt in 1..4 {
                     let ballot = Ballot { attempt, proposer: name };
                     cluster.say(peer(LIAR), name, Body::Nack { ballot, promised: Ballot { attempt: 9, ..ballot } });

@@ -1,0 +1,30 @@
+//! Members that the run's founder has put out. Its signed word comes by other ways; here it is a reason to leave a member out of
+//! the next view, and to let it into none any more.
+
+use super::Membership;
+use crate::id::PeerId;
+use crate::message::Evidence;
+use crate::time::Time;
+
+/// Peers that are remembered as put out.
+const MAX_REVOKED: usize = 1024;
+
+impl Membership {
+    /// The founder has put this peer out.
+    pub(super) fn revoke(&mut self, now: Time, peer: PeerId) {
+        if self.revoked.len() < MAX_REVOKED {
+            self.revoked.insert(peer);
+        }
+        self.lost.remove(&peer);
+        self.suspect(now, peer, Evidence::Revoked);
+    }
+
+    /// Those who decided the view that we have entered had not heard of it yet.
+    pub(super) fn suspect_revoked(&mut self, now: Time) {
+        let Some(seat) = &self.seat else { return };
+        let there: Vec<PeerId> = self.revoked.iter().filter(|peer| seat.view.contains(**peer)).copied().collect();
+        for peer in there {
+            self.suspect(now, peer, Evidence::Revoked);
+        }
+    }
+}
