@@ -295,20 +295,38 @@ impl Access {
         postcard::to_allocvec(&update).expect("invariant: an update always encodes")
     }
 
-    /// Takes in what a peer told. What the founder has not signed does not count. True if it was news.
-    pub(crate) fn learn(&self, bytes: &[u8]) -> bool {
+    /// Takes in what a peer told: of the founder's list, what the founder has signed; of members, what a member says of those
+    /// whom the founder has invited. True if it was news.
+    pub(crate) fn learn(&self, from: libp2p::PeerId, bytes: &[u8]) -> bool {
         let Ok(Update { renewal, members }) = postcard::from_bytes::<Update>(bytes) else { return false };
         let is_renewed = renewal.is_some_and(|renewal| self.adopt(renewal));
+        let (parties, unknown) = {
+            let state = self.lock();
+            let (Some(founder), Some(run), Some(from)) = (state.founder, state.run, from_libp2p(&from)) else {
+                return is_renewed;
+            };
+            let is_member = match state.view.is_empty() {
+                true => state.roster.is_empty() || state.roster.get(&from).is_some(),
+                false => state.view.contains(&from),
+            };
+            let members = members.into_iter().take(if is_member { MAX_ENTRIES } else { 0 });
+            let is_new = |(peer, _): &(PeerId, Entry)| {
+                state.roster.get(peer).is_none_or(|entry| entry.invitation.is_none()) && !state.is_revoked(peer)
+            };
+            let unknown = members.filter(is_new).filter_map(|(peer, entry)| Some((peer, entry.invitation?)));
+            ((founder, run), unknown.collect::<Vec<_>>())
+        };
+        // Not under the lock, and no further than the first that is wrong: signatures take time.
+        let is_sound = |(peer, invitation): &(PeerId, Invitation)| {
+            let Terms { whom, role, .. } = invitation.terms;
+            whom.is_none_or(|whom| whom == *peer) && role == Role::Member && invitation.is_of(parties.0, parties.1)
+        };
+        let sound: Vec<_> = unknown.into_iter().take_while(is_sound).collect();
         let mut state = self.lock();
-        let (Some(founder), Some(run)) = (state.founder, state.run) else { return is_renewed };
         let mut is_news = is_renewed;
-        for (peer, Entry { invitation, .. }) in members.into_iter().take(MAX_ENTRIES) {
-            let Some(invitation) = invitation else { continue };
-            let Terms { whom, once, role, .. } = invitation.terms;
-            let is_known = state.roster.get(&peer).is_some_and(|entry| entry.invitation.is_some());
-            let is_free = once.is_none_or(|once| state.roster.user(&once).is_none_or(|user| user == peer));
-            let fits = whom.is_none_or(|whom| whom == peer) && role == Role::Member && is_free;
-            if !is_known && fits && !state.is_revoked(&peer) && invitation.is_of(founder, run) {
+        for (peer, invitation) in sound {
+            let user = invitation.terms.once.and_then(|once| state.roster.user(&once));
+            if user.is_none_or(|user| user == peer) && !state.is_revoked(&peer) {
                 is_news |= state.enter(peer, Some(Some(invitation)));
             }
         }

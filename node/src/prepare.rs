@@ -17,6 +17,7 @@ use crate::ask::{Member, ask, ask_any};
 use crate::catch_up::Found;
 use crate::dataset::{self, Samples};
 use crate::error::NodeError;
+use crate::founder::FounderKey;
 use crate::identity::{Identity, from_libp2p};
 use crate::invitation::Role;
 use crate::manifest_file;
@@ -155,6 +156,10 @@ pub(crate) async fn founder(
         false => secret::own(&settings.data_dir, &manifest)?,
     };
     let credentials = Credentials { bearer: Some(identity.clone()), ..credentials };
+    let key = FounderKey::file(&settings.data_dir);
+    if !was_here && FounderKey::load(&key)?.is_some_and(|key| Some(key.public()) == manifest.founder) {
+        observer.report(&Report::Founder { key: key.display().to_string() });
+    }
     // Whoever goes on alone waits for nobody.
     let min_members = if matches!(start, Start::Fork { .. }) { 1 } else { founding.min_peers };
     let membership = membership(settings, &manifest, min_members);

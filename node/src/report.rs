@@ -164,6 +164,11 @@ pub enum Report {
         /// For how long it has waited, in seconds.
         for_s: u64,
     },
+    /// This machine has founded the run, and has the key that invites and revokes.
+    Founder {
+        /// Where it lies.
+        key: String,
+    },
     /// With which ticket others can join now: it names other members too.
     Invitation {
         /// With which another machine joins. Holds the run's secret.

@@ -2,11 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use starling_tests::{Outcome, Peer, PeerOptions, starling};
 use tempfile::TempDir;
 
+/// How long anything may take. Nothing is measured here.
+const PATIENCE: Duration = Duration::from_secs(90);
 const ENDLESS: &str = "--model mlp:16 --steps 100000000 --checkpoint-every 0 --max-stall 2s";
 
 /// What `starling` says on these words in that data directory, or its one error line.
@@ -24,13 +27,17 @@ fn said(dir: &Path, words: &[&str]) -> Result<String, String> {
 
 fn invited(founder: &Peer, words: &[&str]) -> String {
     // The file that tells where it is may be written just now.
+    eventually("a ticket", || said(founder.dir().path(), &[&["invite"], words].concat()).ok())
+}
+
+/// What comes sooner or later.
+fn eventually<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    let began = Instant::now();
     loop {
-        match said(founder.dir().path(), &[&["invite"], words].concat()) {
-            Ok(ticket) => return ticket,
-            Err(error) => {
-                assert!(error.contains("can't be reached yet") || error.contains("no node has run"), "{error}")
-            }
+        if let Some(found) = look() {
+            return found;
         }
+        assert!(began.elapsed() < PATIENCE, "no {what}");
     }
 }
 
@@ -46,8 +53,8 @@ fn joined(ticket: &str) -> Peer {
 #[test]
 fn an_invitation_admits_whom_it_says_and_nobody_else() {
     let founder = Peer::run(&PeerOptions::flags(ENDLESS));
-    founder.ticket();
-    assert!(founder.data_dir().join("founder.key").is_file());
+    let told = founder.wait_for("where its key is", |event| event["event"] == "founder");
+    assert_eq!(told["key"].as_str().map(Path::new), Some(founder.data_dir().join("founder.key").as_path()));
     // For one key, of a machine that has not run yet.
     let dir = Arc::new(TempDir::new().expect("a temp dir"));
     let id = said(dir.path(), &["id"]).expect("an id");
@@ -151,4 +158,44 @@ fn a_member_that_is_revoked_is_out_and_the_others_go_on() {
     founder.signal("INT");
     let events = founder.finish().events;
     assert!(events.iter().all(|(_, event)| event["event"] != "paused"), "nobody waited");
+}
+
+#[test]
+fn a_keeper_stays_for_which_its_invitation_is_until_it_is_revoked() {
+    let founder = Peer::run(&PeerOptions::flags(ENDLESS));
+    founder.ticket();
+    let other = joined(&invited(&founder, &[]));
+    other.wait_for_view(2);
+    let dirs = [(); 2].map(|()| Arc::new(TempDir::new().expect("a temp dir")));
+    let ids = dirs.each_ref().map(|dir| said(dir.path(), &["id"]).expect("an id"));
+    let keepers = [0, 1].map(|at| {
+        let ticket = invited(&founder, &["--role", "keeper", "--for", &ids[at]]);
+        let keeper = Peer::keep_in(dirs[at].clone(), &ticket, &PeerOptions::default());
+        founder.wait_for("its name", |event| event["event"] == "named" && event["peer"].as_str() == Some(&ids[at]));
+        keeper
+    });
+    let listed = || said(other.dir().path(), &["members", "--json"]).expect("a list");
+    let is_keeper = |row: &Value| row["role"] == "keeper" && row["peer"].as_str() == Some(&ids[1]);
+    let rows = || serde_json::from_str::<Value>(&listed()).expect("JSON")["members"].as_array().cloned();
+    eventually("keeper", || rows().expect("a list").iter().any(is_keeper).then_some(()));
+    let is_member = |row: &Value| row["role"] == "member" && row["invitation"] == "open" && !row["since"].is_null();
+    let members = || rows().expect("a list").iter().filter(|row| is_member(row)).count();
+    eventually("two members", || (members() == 2).then_some(()));
+    said(founder.dir().path(), &["revoke", &ids[0]]).expect("revoked");
+    let [gone, stays] = keepers;
+    refused(&gone.finish(), "revoked this machine's key");
+    eventually("revocation", || listed().contains(&format!("\"revoked\":[\"{}", ids[0])).then_some(()));
+    // Of the other one it is said once more where it is: it is connected still, or again.
+    stays.signal("INT");
+    stays.finish().summary();
+}
+
+#[test]
+fn a_public_run_with_a_list_of_keys_is_closed_to_others() {
+    let dir = Arc::new(TempDir::new().expect("a temp dir"));
+    let id = said(dir.path(), &["id"]).expect("an id");
+    let founder = Peer::run(&PeerOptions::flags(&format!("{ENDLESS} --public --allow {id}")));
+    let address = founder.address();
+    refused(&joined(&address).finish(), "takes an invitation");
+    Peer::join_in(dir, &address, &PeerOptions::default()).wait_for_view(2);
 }

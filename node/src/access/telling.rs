@@ -20,7 +20,7 @@ pub(crate) fn serve(control: Control, protocol: StreamProtocol, access: Access) 
         let access = access.clone();
         async move {
             match tokio::time::timeout(LIMIT, frame::read(&mut stream, MAX_UPDATE)).await {
-                Ok(Ok(bytes)) => _ = access.learn(&bytes),
+                Ok(Ok(bytes)) => _ = access.learn(peer, &bytes),
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "a peer did not say who may be here"),
                 Err(_) => tracing::debug!(%peer, "a peer did not say in time who may be here"),
             }

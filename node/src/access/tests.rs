@@ -106,7 +106,9 @@ fn an_invitation_for_one_admits_one() {
     // Another member hears of it before it has seen anything, and one that has seen nothing of a member waits.
     let (other, third) = (Identity::generate(), Identity::generate());
     let elsewhere = world.member(&other, Terms::default());
-    assert!(elsewhere.learn(&access.update()));
+    assert!(!elsewhere.learn(founder.peer_id(), &access.update()), "it is no member there");
+    elsewhere.enter(&[name(&other), name(&founder)]);
+    assert!(elsewhere.learn(founder.peer_id(), &access.update()));
     assert_eq!(denied(&elsewhere, &second, &world.pass(&second, once)), Some(Denial::Used));
     let another = Terms { once: Some([8; 16]), ..Terms::default() };
     assert_eq!(denied(&elsewhere, &third, &world.pass(&third, another)), None);
@@ -153,11 +155,11 @@ fn who_is_revoked_is_out_and_so_are_open_invitations_of_before() {
     assert_eq!(denied(&access, &bound, &world.pass(&bound, whom)), None, "it was made for its key");
     // Others learn of it from a member, and nobody can talk a revoked one back in.
     let elsewhere = world.member(&bound, Terms::default());
-    assert!(elsewhere.learn(&access.update()));
+    assert!(elsewhere.learn(founder.peer_id(), &access.update()), "the founder's list counts, whoever passes it on");
     assert_eq!((elsewhere.secret(), elsewhere.revoked()), (Some([8; 32]), vec![name(&guest)]));
     let stale = world.member(&Identity::generate(), Terms::default());
     stale.enter(&[name(&guest)]);
-    elsewhere.learn(&stale.update());
+    elsewhere.learn(bound.peer_id(), &stale.update());
     assert_eq!(denied(&elsewhere, &guest, &world.pass(&guest, Terms::default())), Some(Denial::Revoked));
 }
 

@@ -80,6 +80,9 @@ impl Narrator {
             | Report::BegunFrom { .. }
             | Report::Awaiting { .. }
             | Report::Stopped => way_back::lines(report).into_iter().flat_map(plain).collect(),
+            Report::Founder { key } => plain(format!(
+                "the founder's key, which invites and revokes, is {key}: keep a copy elsewhere, or move it there"
+            )),
             // Whoever wants it asks for it: `starling invite`.
             Report::Invitation { .. } => Vec::new(),
             Report::Listening { addresses, ticket } => self.listening(addresses, ticket),

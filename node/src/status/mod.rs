@@ -274,6 +274,7 @@ impl Status {
             | Report::Answered { .. }
             | Report::Returning { .. }
             | Report::BegunFrom { .. }
+            | Report::Founder { .. }
             | Report::Awaiting { .. }
             | Report::Warning { .. } => false,
         }
