@@ -71,7 +71,9 @@ impl World {
         if self.is_deserted() {
             return Vec::new();
         }
-        let excused = !self.completed.is_empty() && !self.waits_for_all();
+        // Who is left out in the last moment for what a hostile peer says comes back too late as well.
+        let may_miss_it = !self.waits_for_all() || !self.plan.hostility.seats.is_empty();
+        let excused = !self.completed.is_empty() && may_miss_it;
         let honest = self.hosts.iter().enumerate().filter(|(_, host)| !host.is_hostile());
         let running = honest.filter(|(_, host)| host.is_in_the_run());
         let final_view = |peer: &Peer| peer.view_id().is_some_and(|view| self.final_views.contains(&view));
