@@ -18,7 +18,7 @@ const PREFIX: &str = "view-";
 /// The longest payload, in bytes.
 const MAX_PAYLOAD: usize = MAX_RECORD_BYTES + 2 * MAX_MEMBERS * (64 + MAX_ADDRESSES * (MAX_ADDRESS_BYTES + 2));
 /// The smallest slot, in bytes: room for some thirty members. Each larger one is twice as long.
-const LEAST_SLOT: usize = 8 * 1024;
+const LEAST_SLOT: usize = 32 * 1024;
 /// The longest file, in bytes: what is stored has half of a new slot at most, so that it has room to grow.
 const MAX_BYTES: u64 = 2 * (2 * (HEADER_BYTES + MAX_PAYLOAD)).next_power_of_two() as u64;
 

@@ -319,7 +319,8 @@ impl Seat {
         let most = most_named(self.view.members().len());
         let mut unreachable = self.unreachable(me);
         unreachable.truncate(most);
-        let accused = self.suspects.iter().filter(|(_, evidence)| matches!(evidence, Evidence::Misbehaved | Evidence::Revoked));
+        let accused =
+            self.suspects.iter().filter(|(_, evidence)| matches!(evidence, Evidence::Misbehaved | Evidence::Revoked));
         let accused = accused.map(|(peer, _)| *peer).take(most).collect();
         let accepted = self.acceptor.accepted.as_ref().map(|(ballot, justified)| (*ballot, justified.hash()));
         Promise { progress, unreachable, accused, leaving, recovering: self.recovering.is_some(), accepted }
