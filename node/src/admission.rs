@@ -269,6 +269,8 @@ impl Admission {
                 let proof = |secret, role: &[u8]| proof_of(secret, role, &theirs, &ours, peer, self.me);
                 let mut received = [0; 32];
                 stream.read_exact(&mut received).await?;
+                // Whatever comes of it: what is left unread would break the connection before the verdict is there.
+                let pass = read_part(stream, MAX_PASS).await?;
                 // A member that was away may know an earlier one.
                 let known = self.access.secrets().into_iter();
                 let mut fitting = known.filter(|secret| verify(&received, proof(*secret, b"dialer")).is_ok());
@@ -277,7 +279,6 @@ impl Admission {
                     stream.flush().await?;
                     return Err(AdmissionError::Unproven);
                 };
-                let pass = read_part(stream, MAX_PASS).await?;
                 let judged = self.access.judge(peer, &pass);
                 if let Err((denial, proof)) = &judged {
                     let mut said = postcard::to_allocvec(denial).expect("invariant: a denial always encodes");
