@@ -18,7 +18,7 @@ const PREFIX: &str = "view-";
 /// The longest payload, in bytes.
 const MAX_PAYLOAD: usize = MAX_RECORD_BYTES + 2 * MAX_MEMBERS * (64 + MAX_ADDRESSES * (MAX_ADDRESS_BYTES + 2));
 /// The smallest slot, in bytes: room for some thirty members. Each larger one is twice as long.
-const LEAST_SLOT: usize = 32 * 1024;
+const LEAST_SLOT: usize = 16 * 1024;
 /// The longest file, in bytes: what is stored has half of a new slot at most, so that it has room to grow.
 const MAX_BYTES: u64 = 2 * (2 * (HEADER_BYTES + MAX_PAYLOAD)).next_power_of_two() as u64;
 
@@ -326,12 +326,12 @@ mod tests {
         file.store(kept(1)).expect("stored");
         let first = is_at();
         let mut large = kept(1);
-        for attempt in 2..200 {
+        for attempt in (2..400).step_by(2) {
             large = kept(attempt);
             large.contacts = vec![kept(1).contacts[0].clone(); attempt as usize];
             file.store(large.clone()).expect("stored");
             assert_eq!(file.load(), whole(large.clone()));
-            let fits = attempt < 100;
+            let fits = attempt < 200;
             assert!(is_at() == first || !fits, "{attempt}: {:?}", is_at());
         }
         assert!(is_at().1 > first.1, "it has grown");

@@ -115,7 +115,6 @@ pub const PLANTS: &[Plant] = &[
     gullible(Flaw::CountsWithoutBound, Attack::CountsBeyond, &["progress"]),
     gullible(Flaw::EndsForRefusal, Attack::Refuses, &["endings"]),
     gullible(Flaw::GoesWhereTold, Attack::ShowsOut, &["progress"]),
-    gullible(Flaw::AdmitsIntroduced, Attack::Introduces, &["progress"]),
     gullible(Flaw::BelievesFinished, Attack::Finishes, &["endings", "progress"]),
 ];
 

@@ -42,9 +42,17 @@ impl Asking {
         !self.asked.contains_key(&peer)
     }
 
-    /// `peer` is the next one, if it is to be asked at all.
+    /// `peer` has spoken to us and is the next one to be asked, if need be in the place of one that was: the proposer may be the
+    /// only one who can let us in.
     pub(super) fn turn_to(&mut self, peer: PeerId) {
-        self.turn = self.candidates.iter().position(|candidate| *candidate == peer).unwrap_or(self.turn);
+        let at = self.candidates.iter().position(|candidate| *candidate == peer);
+        self.turn = at.unwrap_or_else(|| {
+            let before = (self.turn + self.candidates.len()).saturating_sub(1) % self.candidates.len().max(1);
+            if let Some(place) = self.candidates.get_mut(before) {
+                *place = peer;
+            }
+            before
+        });
     }
 }
 

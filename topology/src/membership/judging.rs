@@ -29,7 +29,12 @@ impl Membership {
         {
             return Err(Violation::MalformedProposal);
         }
-        accepted.map_or(Ok(()), |accepted| self.check_grounds(seat, accepted))
+        let Some(accepted) = accepted else { return Ok(()) };
+        // Who proposes it again must not be the one that the others blame.
+        if !seat.may_be_followed_by(&accepted.proposal, self.config.last_step) || accepted.ballot > ballot {
+            return Err(Violation::NotSuccessor);
+        }
+        self.check_grounds(seat, accepted)
     }
 
     /// Checks that a proposal is one that its first proposer was free to make.
@@ -52,8 +57,10 @@ impl Membership {
         promises: &[SignedPromise],
     ) -> Result<(), Violation> {
         let again = justified.ballot != ballot;
-        let told = promises.iter().filter_map(|signed| signed.promise.accepted).max_by_key(|(ballot, _)| *ballot);
-        let is_told = !again || told.is_some_and(|(_, hash)| hash == justified.hash());
+        let told = || promises.iter().filter_map(|signed| signed.promise.accepted);
+        // Of one ballot two may be told, if its proposer lied: either will do.
+        let (highest, hash) = (told().map(|(ballot, _)| ballot).max(), justified.hash());
+        let is_told = !again || told().any(|(ballot, told)| Some(ballot) == highest && told == hash);
         let are_theirs =
             again == !promises.is_empty() && (!again || are_a_quorums(&*self.notary, &seat.view, ballot, promises));
         if !is_told || !are_theirs || justified.ballot > ballot {

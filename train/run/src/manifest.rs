@@ -414,11 +414,11 @@ mod tests {
         let message = Manifest::decode(&trailing).expect_err("trailing").to_string();
         assert!(message.contains("1 bytes follow it"), "{message}");
         let mut later = valid.clone();
-        later[0] = 7;
+        later[0] = u8::try_from(WIRE_VERSION).expect("small") + 1;
         let message = Manifest::decode(&later).expect_err("later").to_string();
-        assert!(message.contains("speaks wire version 7, this program speaks 6"), "{message}");
-        // 6 as a varint of two bytes: the same value, but not the canonical bytes.
-        let longer = [&[0x86, 0x00], &valid[1..]].concat();
+        assert!(message.contains("speaks wire version 8, this program speaks 7"), "{message}");
+        // 7 as a varint of two bytes: the same value, but not the canonical bytes.
+        let longer = [&[0x87, 0x00], &valid[1..]].concat();
         let message = Manifest::decode(&longer).expect_err("not canonical").to_string();
         assert!(message.contains("canonical"), "{message}");
         for len in 0..valid.len() {
