@@ -62,7 +62,7 @@ impl Membership {
         let (highest, hash) = (told().map(|(ballot, _)| ballot).max(), justified.hash());
         let is_told = !again || told().any(|(ballot, told)| Some(ballot) == highest && told == hash);
         let are_theirs =
-            again == !promises.is_empty() && (!again || are_a_quorums(&*self.notary, &seat.view, ballot, promises));
+            again != promises.is_empty() && (!again || are_a_quorums(&*self.notary, &seat.view, ballot, promises));
         if !is_told || !are_theirs || justified.ballot > ballot {
             return Err(Violation::Unjustified);
         }
