@@ -74,7 +74,11 @@ impl Membership {
     pub(super) fn objects(&self, now: Time, seat: &Seat, justified: &Justified) -> bool {
         let Justified { proposal, promises, excluded, .. } = justified;
         let me = self.me.peer;
-        let grounds = || promises.iter().map(|signed| (signed.by, &signed.promise));
+        let grounds = || promises.iter().map(|signed| &signed.promise);
+        // They are sorted.
+        let promise_of = |peer: PeerId| {
+            promises.binary_search_by_key(&peer, |signed| signed.by).ok().map(|at| &promises[at].promise)
+        };
         let stood = self.since.map_or(std::time::Duration::ZERO, |since| now - since);
         let reached = proposal.resume.step;
         // We would have had to take part in what is behind it.
@@ -84,11 +88,11 @@ impl Membership {
         }
         let has_told = |peer: PeerId| {
             let joins = proposal.joiners.iter().any(|joiner| joiner.contact.peer == peer);
-            joins || grounds().any(|(by, _)| by == peer)
+            joins || promise_of(peer).is_some()
         };
         let all_told = seat.view.members().iter().all(|peer| has_told(*peer));
-        let all_recover = grounds().all(|(_, promise)| promise.recovering);
-        let stateless = !grounds().any(|(_, promise)| promise.progress.has_state);
+        let all_recover = grounds().all(|promise| promise.recovering);
+        let stateless = !grounds().any(|promise| promise.progress.has_state);
         // Who is not there may hold what is given up so.
         let patience = self.config.fork_after.map(|limit| limit / 2);
         if stateless && !all_told && patience.is_none_or(|patience| stood < patience) {
@@ -101,11 +105,9 @@ impl Membership {
         let lives = |peer: PeerId| peer == me || seat.hears(now, peer, self.config.heartbeat_interval() * 3 / 2);
         let asked_of_us = seat.pledged.is_some() && !self.leaving && self.asking.is_none();
         let forgets = |peer: &PeerId| (*peer != me || asked_of_us) && !has_told(*peer) && lives(*peer);
-        let says_so =
-            |peer: PeerId| grounds().any(|(by, promise)| by == peer && (promise.recovering || promise.leaving));
-        let lies = |peer: PeerId| {
-            here.is_some_and(|here| grounds().any(|(by, promise)| by == peer && promise.is_beyond(here.step)))
-        };
+        let says_so = |peer: PeerId| promise_of(peer).is_some_and(|promise| promise.recovering || promise.leaving);
+        let lies =
+            |peer: PeerId| here.zip(promise_of(peer)).is_some_and(|(here, promise)| promise.is_beyond(here.step));
         let slanders = |(peer, _): &(PeerId, Evidence)| {
             !says_so(*peer)
                 && !lies(*peer)

@@ -93,7 +93,7 @@ impl Question<'_> {
                 None => break (severed, resume),
             };
         };
-        let mut reasons = self.reasons(&staying, &severed);
+        let mut reasons = self.reasons(&staying, &severed, &convicted);
         let same_branch = self.candidates.iter().filter(|candidate| candidate.branch == self.view.branch);
         let generation = same_branch.map(|candidate| candidate.generation).fold(self.view.generation, Generation::max);
         let joiners = self.candidates.iter().map(|candidate| candidate.contact.peer);
@@ -141,7 +141,12 @@ impl Question<'_> {
         }
     }
 
-    fn reasons(&self, staying: &BTreeMap<PeerId, Progress>, severed: &[(PeerId, PeerId)]) -> Vec<Reason> {
+    fn reasons(
+        &self,
+        staying: &BTreeMap<PeerId, Progress>,
+        severed: &[(PeerId, PeerId)],
+        convicted: &BTreeSet<PeerId>,
+    ) -> Vec<Reason> {
         let mut reasons = Vec::new();
         if self.forked {
             reasons.push(Reason::Forked);
@@ -154,9 +159,7 @@ impl Question<'_> {
                 (Some(Evidence::Restarted), _) => Reason::Restarted(peer),
                 (_, Some(promised)) if promised.leaving => Reason::Left(peer),
                 (Some(evidence), _) => Reason::Lost { peer, evidence: *evidence },
-                (None, Some(_)) if convicted(self.view, self.promises).contains(&peer) => {
-                    Reason::Lost { peer, evidence: Evidence::Misbehaved }
-                }
+                (None, Some(_)) if convicted.contains(&peer) => Reason::Lost { peer, evidence: Evidence::Misbehaved },
                 (None, Some(_)) => Reason::Lost { peer, evidence: Evidence::LinkFailed },
                 (None, None) => {
                     let evidence = self.hearsay.of(peer).unwrap_or(Evidence::Unanswered);
@@ -180,20 +183,14 @@ fn convicted(view: &View, promises: &BTreeMap<PeerId, Promise>) -> BTreeSet<Peer
     let needed = (view.members().len() - 1) / 3 + 1;
     let mut convicted = BTreeSet::new();
     loop {
-        let counts = |by: &PeerId, promise: &Promise| !promise.leaving && !convicted.contains(by);
-        let accusers = |peer: &PeerId| {
-            let accuses = |(by, promise): &(&PeerId, &Promise)| {
-                by != &peer && counts(by, promise) && promise.accused.binary_search(peer).is_ok()
-            };
-            promises.iter().filter(accuses).count()
-        };
-        let accused =
-            view.members().iter().filter(|peer| !convicted.contains(*peer)).map(|peer| (accusers(peer), peer));
-        let most = accused
-            .filter(|(count, _)| *count >= needed)
-            .max_by_key(|(count, peer)| (*count, **peer != view.casting(), **peer));
-        match most {
-            Some((_, peer)) => drop(convicted.insert(*peer)),
+        let mut accusers: BTreeMap<PeerId, usize> = BTreeMap::new();
+        for (by, promise) in promises.iter().filter(|(by, promise)| !promise.leaving && !convicted.contains(*by)) {
+            let accused = promise.accused.iter().filter(|peer| *peer != by && view.contains(**peer));
+            accused.for_each(|peer| *accusers.entry(*peer).or_default() += 1);
+        }
+        let open = accusers.into_iter().filter(|(peer, count)| *count >= needed && !convicted.contains(peer));
+        match open.max_by_key(|(peer, count)| (*count, *peer != view.casting(), *peer)) {
+            Some((peer, _)) => drop(convicted.insert(peer)),
             None => return convicted,
         }
     }
