@@ -50,7 +50,9 @@ fn a_member_whose_disk_hangs_in_mid_run_can_leave_and_the_others_go_on() {
     disk.freeze().expect("it could be before");
     member.signal("INT");
     let outcome = give_up(member, &disk);
-    assert!(outcome.error().contains("not saved"), "{}", outcome.error());
+    // Its last state and its vote on the view without it wait for the same disk: whichever began first gives up first.
+    let error = outcome.error();
+    assert!(error.contains("not saved") || error.contains("can't store its vote"), "{error}");
     let reached = others[0].wait_for_view(2)["step"].as_u64().expect("a step");
     for peer in &others {
         peer.wait_for_view(2);
