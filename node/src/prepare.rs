@@ -327,6 +327,7 @@ pub(crate) fn membership(settings: &Settings, manifest: &Manifest, min_members: 
         min_members,
         last_step: manifest.steps,
         max_members: settings.max_peers,
+        quorum: manifest.quorum,
         fork_after: settings.fork_after,
         incarnation: rand::random(),
     }

@@ -208,6 +208,7 @@ mod tests {
             root: starling_topology::Root::default(),
             promised,
             accepted: None,
+            echoed: None,
         };
         let contacts = vec![Contact { peer: ME, addresses: vec!["/ip4/127.0.0.1/tcp/1".to_owned()] }];
         Kept { record, contacts, min_members: 3, listened: vec!["/ip4/127.0.0.1/tcp/2".to_owned()] }

@@ -163,8 +163,15 @@ mod tests {
         let mut disk = Disk::default();
         let ledger = || Ledger::new(1, 9, 3);
         let view = View::found(RunId([7; 32]), ME);
-        let of =
-            |root| Record { view: view.clone(), origin: None, certificate: None, root, promised: None, accepted: None };
+        let of = |root| Record {
+            view: view.clone(),
+            origin: None,
+            certificate: None,
+            root,
+            promised: None,
+            accepted: None,
+            echoed: None,
+        };
         let found = |disk: &Disk, root| found(disk, (ME, &of(root)), ledger(), None).0;
         let root = Root::default();
         assert_eq!(found(&disk, root), Some(State::initial(ledger())));

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum as _};
 use starling_sims::hostile::Attack;
 use starling_sims::sweep::{Blow, Kill};
 use starling_sims::{Scenario, Setup};
+use starling_topology::Quorum;
 
 #[derive(Debug, Parser)]
 #[command(version, about = "Starling in virtual time: proves runs from their seeds")]
@@ -24,7 +25,7 @@ pub(crate) enum Verb {
         #[arg(long, value_parser = parse_seeds)]
         seeds: Range<u64>,
         /// With each seed, every scenario with 2 to 5 peers, and one in a world of up to 64 whose size is drawn
-        #[arg(long, conflicts_with_all = ["peers", "steps", "scenario", "attack"])]
+        #[arg(long, conflicts_with_all = ["peers", "steps", "scenario", "attack", "quorum"])]
         all: bool,
         #[command(flatten)]
         shape: Shape,
@@ -122,17 +123,22 @@ pub(crate) struct Shape {
     /// What hostile members do in a byzantine run; if not given, the seed says it
     #[arg(long, value_enum)]
     pub(crate) attack: Option<Attack>,
+    /// Which members of a view decide, majority or two-thirds; if not given, majorities, and in a byzantine run what the seed says
+    #[arg(long)]
+    pub(crate) quorum: Option<Quorum>,
 }
 
 impl From<Shape> for Setup {
     fn from(shape: Shape) -> Self {
-        Self { peers: shape.peers, steps: shape.steps, scenario: shape.scenario, attack: shape.attack }
+        let Shape { peers, steps, scenario, attack, quorum } = shape;
+        Self { peers, steps, scenario, attack, quorum }
     }
 }
 
 impl From<Setup> for Shape {
     fn from(setup: Setup) -> Self {
-        Self { peers: setup.peers, steps: setup.steps, scenario: setup.scenario, attack: setup.attack }
+        let Setup { peers, steps, scenario, attack, quorum } = setup;
+        Self { peers, steps, scenario, attack, quorum }
     }
 }
 
@@ -146,7 +152,8 @@ impl fmt::Display for Shape {
         let scenario = scenario.as_ref().map_or("mixed", |value| value.get_name());
         write!(f, "--steps {} --scenario {scenario}", self.steps)?;
         let attack = self.attack.and_then(|attack| attack.to_possible_value());
-        attack.map_or(Ok(()), |attack| write!(f, " --attack {}", attack.get_name()))
+        attack.map_or(Ok(()), |attack| write!(f, " --attack {}", attack.get_name()))?;
+        self.quorum.map_or(Ok(()), |quorum| write!(f, " --quorum {quorum}"))
     }
 }
 

@@ -321,6 +321,7 @@ mod tests {
             root: starling_topology::Root::default(),
             promised: None,
             accepted: None,
+            echoed: None,
         })
     }
 

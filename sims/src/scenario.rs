@@ -5,6 +5,8 @@ mod byzantine;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use starling_topology::Quorum;
+
 use crate::fault::{Crash, Fate, Fault, Kind, When};
 use crate::hostile::{Attack, Hostility};
 use crate::message::Lane;
@@ -65,6 +67,8 @@ pub struct Setup {
     pub scenario: Scenario,
     /// What hostile members do; `None`: the seed says it.
     pub attack: Option<Attack>,
+    /// Which members of a view decide; `None`: majorities, and in byzantine runs what the seed says.
+    pub quorum: Option<Quorum>,
 }
 
 impl Setup {
@@ -78,14 +82,14 @@ impl Setup {
         let peers = u32::try_from(rng.between(least, 2 * least)).unwrap_or(1);
         small.chain([(drawn, peers)]).map(move |(scenario, peers)| {
             let steps = if rng.one_in(20) { rng.between(25, 400) } else { Self::default().steps };
-            Self { peers: Some(peers), steps, scenario, attack: None }
+            Self { peers: Some(peers), steps, scenario, attack: None, quorum: None }
         })
     }
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { peers: None, steps: 24, scenario: Scenario::Mixed, attack: None }
+        Self { peers: None, steps: 24, scenario: Scenario::Mixed, attack: None, quorum: None }
     }
 }
 
@@ -100,6 +104,8 @@ pub struct Plan {
     pub min_members: usize,
     /// What their kernels do with a peer that does not answer.
     pub patience: Duration,
+    /// Which members of a view decide.
+    pub quorum: Quorum,
     /// When a side without quorum goes on.
     pub fork_after: Option<Duration>,
     /// Whether the last step waits until all faults are over and all are members again.
@@ -128,6 +134,7 @@ const FOR_EVER: Duration = Duration::from_secs(600);
 impl Plan {
     /// Draws what happens in `setup`.
     pub fn draw(rng: &mut Rng, setup: &Setup) -> Self {
+        let quorum = setup.quorum.unwrap_or_default();
         if setup.scenario == Scenario::Byzantine {
             return Self::draw_byzantine(rng, setup);
         }
@@ -147,6 +154,7 @@ impl Plan {
             founders: size(founders),
             min_members: 1,
             patience: rng.micros(3_000_000, 25_000_000),
+            quorum,
             fork_after: [None, Some(MAX_STALL * 3), Some(MAX_STALL * 12)][size(rng.between(0, 2))],
             gated: rng.one_in(2),
             rots: rng.one_in(6),
@@ -155,6 +163,8 @@ impl Plan {
             faults: Vec::new(),
             hostility: Hostility::default(),
         };
+        let fork_after = plan.fork_after.filter(|_| quorum == Quorum::Majority);
+        let plan = Self { fork_after, ..plan };
         let mut draft = Draft { rng, plan, steps: setup.steps.max(2), moment: (1, Duration::ZERO) };
         draft.draw(setup.scenario);
         draft.need();
@@ -410,7 +420,7 @@ mod tests {
     fn every_peer_comes_once() {
         for scenario in Scenario::ALL {
             for seed in 0..200 {
-                let setup = Setup { peers: Some(1 + (seed % 7) as u32), steps: 10, scenario, attack: None };
+                let setup = Setup { peers: Some(1 + (seed % 7) as u32), steps: 10, scenario, ..Setup::default() };
                 let plan = Plan::draw(&mut Rng::new(seed), &setup);
                 let mut joins: Vec<Seat> = Vec::new();
                 joins.extend(plan.faults.iter().filter_map(|fault| match fault.kind {

@@ -2,12 +2,14 @@
 
 use std::panic::AssertUnwindSafe;
 
+use starling_topology::Quorum;
+
 use crate::canary::Sabotage;
 use crate::fault::Fault;
 use crate::invariants::Broken;
 use crate::report::Outcome;
 use crate::rng::Rng;
-use crate::scenario::{Plan, Setup};
+use crate::scenario::{Plan, Scenario, Setup};
 use crate::world::World;
 
 /// What is to be simulated, and what is to be told of it.
@@ -24,6 +26,9 @@ pub struct Simulation {
 impl Simulation {
     /// The run that `seed` determines.
     pub fn new(seed: u64, setup: Setup) -> Self {
+        // Apart from all else, so that a seed's faults are the same in both modes, as far as they may be.
+        let drawn = || Rng::new(seed ^ 0x0002_7d5).pick(&Quorum::ALL).filter(|_| setup.scenario == Scenario::Byzantine);
+        let setup = Setup { quorum: setup.quorum.or_else(drawn), ..setup };
         let mut rng = Rng::new(seed ^ 0x5f_a017);
         let plan = Plan::draw(&mut rng, &setup);
         Self { seed, setup, plan, sabotage: None, told: false, pictured: false }

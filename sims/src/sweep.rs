@@ -132,7 +132,7 @@ impl FromStr for Kill {
 fn simulation(peers: u32, deaths: Vec<Fault>) -> Simulation {
     let size = peers as usize;
     let after = |step, kind| Fault { when: When::After { step, delay: Duration::from_micros(500) }, kind };
-    let setup = Setup { peers: Some(peers), steps: 7, scenario: Scenario::Steady, attack: None };
+    let setup = Setup { peers: Some(peers), steps: 7, scenario: Scenario::Steady, ..Setup::default() };
     let mut faults: Vec<Fault> = (1..size - 1).map(|seat| after(0, Kind::Join(seat))).collect();
     faults.push(after(2, Kind::Join(size - 1)));
     if size > 2 {

@@ -35,7 +35,7 @@ fn mixed_runs_hold() {
 fn every_scenario_holds_in_every_world() {
     for scenario in Scenario::ALL {
         for peers in 1..=7 {
-            check(Setup { peers: Some(peers), steps: 12, scenario, attack: None }, 1_000..1_004);
+            check(Setup { peers: Some(peers), steps: 12, scenario, ..Setup::default() }, 1_000..1_004);
         }
     }
 }
@@ -61,15 +61,15 @@ fn a_hostile_minority_costs_bounded_time() {
 
 #[test]
 fn a_large_world_holds() {
-    check(Setup { peers: Some(60), steps: 6, scenario: Scenario::Churn, attack: None }, 0..1);
-    let summary = check(Setup { peers: Some(200), steps: 6, scenario: Scenario::Churn, attack: None }, 0..1);
+    check(Setup { peers: Some(60), steps: 6, scenario: Scenario::Churn, ..Setup::default() }, 0..1);
+    let summary = check(Setup { peers: Some(200), steps: 6, scenario: Scenario::Churn, ..Setup::default() }, 0..1);
     assert!(summary.views > 4 && summary.faults > 200, "members come and go: {summary:?}");
 }
 
 #[test]
 fn a_steady_run_commits_all_its_steps_and_all_complete_it() {
     for seed in 0..10 {
-        let setup = Setup { peers: Some(4), steps: 9, scenario: Scenario::Steady, attack: None };
+        let setup = Setup { peers: Some(4), steps: 9, scenario: Scenario::Steady, ..Setup::default() };
         // Else those who come first may be done before the others come.
         let outcome = Simulation::new(seed, setup).replan(|plan| plan.gated = true).run();
         assert_eq!((outcome.steps, outcome.completed), (9, 4), "seed {seed}: {:?}", outcome.broken);
@@ -123,6 +123,7 @@ fn regression(line: &str) -> Simulation {
         steps: number("--steps").unwrap_or(default.steps),
         scenario: scenario.unwrap_or(default.scenario),
         attack: value("--attack").map(|text| clap::ValueEnum::from_str(text, false).expect("an attack")),
+        quorum: value("--quorum").map(|text| text.parse().expect("a rule")),
     };
     let simulation = Simulation::new(number("--seed").expect("a line has a seed"), setup);
     match value("--only") {

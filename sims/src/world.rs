@@ -174,6 +174,7 @@ impl World {
         let config = Config {
             min_members: plan.min_members,
             last_step: workload.steps,
+            quorum: plan.quorum,
             fork_after: plan.fork_after,
             reduced: Some((workload.plan, PLANNED)),
             ..Config::default()

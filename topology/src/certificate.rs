@@ -131,9 +131,14 @@ impl Certificate {
     }
 
     pub(crate) fn validate(&self) -> Result<(), Violation> {
-        let sorted = self.seals.len() <= MAX_MEMBERS && self.seals.windows(2).all(|pair| pair[0].0 < pair[1].0);
-        if sorted { Ok(()) } else { Err(Violation::Uncertified) }
+        validate_seals(&self.seals)
     }
+}
+
+/// Whether these are by signer, ascending.
+pub(crate) fn validate_seals(seals: &[(PeerId, Seal)]) -> Result<(), Violation> {
+    let sorted = seals.len() <= MAX_MEMBERS && seals.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    if sorted { Ok(()) } else { Err(Violation::Uncertified) }
 }
 
 /// One step of the chain of views.
@@ -162,7 +167,8 @@ impl Succession {
 pub fn leads(notary: &dyn Notary, from: &View, chain: &[Succession], to: ViewId) -> bool {
     let mut last = from;
     for Succession { view, terms, certificate } in chain {
-        let follows = view.parent == Some(last.id()) && view.run == from.run && view.branch == last.branch;
+        let is_ours = view.run == from.run && view.branch == last.branch && view.quorum == last.quorum;
+        let follows = view.parent == Some(last.id()) && is_ours;
         let counts_up = view.generation > last.generation && view.forked == last.forked;
         if !follows || !counts_up || !certificate.is_of(notary, last, view, *terms) {
             return false;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::message::MAX_MEMBERS;
 use crate::plan::{Bucket, Wish};
+use crate::quorum::Quorum;
 
 /// Settings of the membership machine. All deadlines but `fork_after` derive from `max_stall`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +17,10 @@ pub struct Config {
     pub last_step: u64,
     /// How many members a view may have.
     pub max_members: usize,
-    /// A side of a split run that has had no quorum for this long goes on as a fork. `None`: it waits for ever.
+    /// Which members of a view decide the next one. All of a run have the same rule.
+    pub quorum: Quorum,
+    /// A side of a split run that has had no quorum for this long goes on as a fork. `None`: it waits for ever, as it does in any
+    /// case where more than two thirds decide.
     pub fork_after: Option<Duration>,
     /// Tells this process from earlier ones with the same identity: a random number will do, or the nanoseconds of the
     /// wall clock. A process that has forgotten what it promised must not be taken for the one that promised it, nor a
@@ -34,6 +38,7 @@ impl Default for Config {
             min_members: 1,
             last_step: u64::MAX,
             max_members: MAX_MEMBERS,
+            quorum: Quorum::Majority,
             fork_after: Some(Duration::from_secs(120)),
             incarnation: 0,
             reduced: None,

@@ -42,4 +42,6 @@ pub enum Flaw {
     AdmitsIntroduced,
     /// What a member says of the end of another is believed.
     BelievesFinished,
+    /// What a member says that it has accepted counts without the echoes of a quorum.
+    BelievesClaims,
 }

@@ -74,6 +74,7 @@ use crate::lineage::{Lineage, Root};
 use crate::message::{Body, Contact, Envelope, Evidence, MAX_MEMBERS};
 use crate::plan::Link;
 use crate::proposal::Progress;
+use crate::quorum::Quorum;
 use crate::record::Record;
 use crate::time::Time;
 use crate::view::View;
@@ -157,7 +158,8 @@ impl Membership {
     /// The founder of a run. Its steps are held: at step 0 or at a checkpoint's.
     pub fn found(config: Config, run: RunId, me: Me, progress: Progress, now: Time) -> Self {
         let mut founder = Self::new(config, run, me, progress, now);
-        let view = View::found(run, founder.me.peer).on_branch(founder.config.incarnation);
+        let (peer, Config { quorum, incarnation, .. }) = (founder.me.peer, &founder.config);
+        let view = View::found(run, peer).on_branch(*incarnation).with_quorum(*quorum);
         founder.take_only_seat(view, now);
         founder
     }
@@ -180,7 +182,8 @@ impl Membership {
             member.probe_later(now, contact.peer);
             member.learn(contact);
         }
-        let view = View::fork(run, member.me.peer, parent).on_branch(member.config.incarnation);
+        let (peer, Config { quorum, incarnation, .. }) = (member.me.peer, &member.config);
+        let view = View::fork(run, peer, parent).on_branch(*incarnation).with_quorum(*quorum);
         member.take_only_seat(view, now);
         member
     }
@@ -246,6 +249,9 @@ impl Membership {
 
     fn new(mut config: Config, run: RunId, me: Me, progress: Progress, now: Time) -> Self {
         config.max_members = config.max_members.min(MAX_MEMBERS);
+        if config.quorum == Quorum::TwoThirds {
+            config.fork_after = None;
+        }
         let at = now + config.heartbeat_interval();
         let mut member = Self {
             config,

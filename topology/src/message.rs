@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::certificate::{Certificate, MAX_LINKS, Seal, Succession, validate_chain};
+use crate::certificate::{Certificate, MAX_LINKS, Seal, Succession, validate_chain, validate_seals};
 use crate::error::Violation;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
 use crate::plan::Link;
@@ -113,6 +113,21 @@ pub enum Body {
         /// If it was proposed before: this attempt's promises, by member, ascending. The one with the highest ballot tells of it.
         #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
         promises: Vec<SignedPromise>,
+    },
+    /// "This is what I was shown in this ballot." Where more than two thirds decide: [`crate::echo`].
+    Echo {
+        /// The attempt.
+        ballot: Ballot,
+        /// My signature, for the others.
+        seal: Seal,
+    },
+    /// "A quorum was shown what I have proposed. Accept it."
+    Confirm {
+        /// The attempt.
+        ballot: Ballot,
+        /// Their echoes, by signer, ascending.
+        #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
+        echoes: Vec<(PeerId, Seal)>,
     },
     /// "I accept."
     Accept {
@@ -295,6 +310,7 @@ impl Body {
                 certificate.as_ref().map_or(Ok(()), Certificate::validate)?;
                 at_most(MAX_MEMBERS, contacts)
             }
+            Self::Confirm { echoes, .. } => validate_seals(echoes),
             Self::Outsider { contacts, chain, .. } => {
                 validate_chain(chain)?;
                 at_most(MAX_HINTS, contacts)
@@ -308,6 +324,7 @@ impl Body {
             | Self::Leave
             | Self::Suspect { .. }
             | Self::Nack { .. }
+            | Self::Echo { .. }
             | Self::Accept { .. }
             | Self::Heartbeat { .. }
             | Self::Hello(_)

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::certificate::{Notary, Seal};
+use crate::certificate::{Notary, Seal, validate_seals};
 use crate::error::Violation;
 use crate::id::{PeerId, ViewId};
 use crate::message::{Evidence, MAX_MEMBERS};
@@ -113,6 +113,9 @@ pub struct Justified {
     pub excluded: Vec<(PeerId, Evidence)>,
     /// The signature of its proposer.
     pub seal: Seal,
+    /// Who has echoed it in the ballot in which it was accepted last, by signer, ascending. Nobody where majorities decide.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
+    pub echoes: Vec<(PeerId, Seal)>,
 }
 
 impl Justified {
@@ -126,7 +129,7 @@ impl Justified {
         excluded: Vec<(PeerId, Evidence)>,
     ) -> Self {
         let seal = notary.sign(&statement(PROPOSES, view, ballot, &hash(&proposal))).into();
-        Self { proposal, ballot, promises, excluded, seal }
+        Self { proposal, ballot, promises, excluded, seal, echoes: Vec::new() }
     }
 
     /// As a promise names what its member has accepted.
@@ -153,7 +156,7 @@ impl Justified {
     pub(crate) fn validate(&self) -> Result<(), Violation> {
         self.proposal.validate()?;
         let excluded = self.excluded.len() <= MAX_MEMBERS && self.excluded.windows(2).all(|pair| pair[0].0 < pair[1].0);
-        if !excluded {
+        if !excluded || validate_seals(&self.echoes).is_err() {
             return Err(Violation::MalformedProposal);
         }
         validate_promises(&self.promises)

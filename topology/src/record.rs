@@ -29,6 +29,8 @@ pub struct Record {
     pub promised: Option<Ballot>,
     /// What it accepted last, and in which ballot.
     pub accepted: Option<(Ballot, Justified)>,
+    /// Which proposal it echoed last, by its hash, and in which ballot.
+    pub echoed: Option<(Ballot, [u8; 32])>,
 }
 
 impl Record {
@@ -84,7 +86,15 @@ mod tests {
         let resume = Resume { step, lineage, holders: Vec::new(), donors, syncing: syncing.to_vec() };
         let (reasons, joiners) = (Vec::new(), Vec::new());
         let origin = Proposal { view: view.clone(), resume, reasons, joiners, promised: 1, of: 1 };
-        Record { view, origin: Some(origin), certificate: None, root: Root::default(), promised: None, accepted: None }
+        Record {
+            view,
+            origin: Some(origin),
+            certificate: None,
+            root: Root::default(),
+            promised: None,
+            accepted: None,
+            echoed: None,
+        }
     }
 
     #[test]
@@ -98,7 +108,8 @@ mod tests {
         let next = record(9, &[]).origin.expect("it has one");
         let ballot = Ballot { attempt: 1, proposer: OTHER };
         let (promises, excluded, seal) = (Vec::new(), Vec::new(), [0; 64].into());
-        let accepted = Some((ballot, Justified { proposal: next, ballot, promises, excluded, seal }));
+        let accepted =
+            Some((ballot, Justified { proposal: next, ballot, promises, excluded, seal, echoes: Vec::new() }));
         assert!(!Record { accepted, ..founded }.can_begin_anew(ME), "others were to go on after step 9");
     }
 }

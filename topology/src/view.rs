@@ -8,6 +8,7 @@ use crate::error::Violation;
 use crate::id::{Generation, PeerId, Rank, RunId, ViewId, WorldSize};
 use crate::message::MAX_MEMBERS;
 use crate::plan::{Link, LinkCosts};
+use crate::quorum::Quorum;
 
 /// The most pairs of members that a view may note as severed.
 pub const MAX_SEVERED: usize = 1024;
@@ -41,6 +42,8 @@ pub struct View {
     pub forked: bool,
     /// What the members have measured, by place among them; [`Link::NONE`] where nobody has. `None` if nobody has at all.
     costs: Option<LinkCosts>,
+    /// Which of the members decide the next view: the same rule in all views of a run.
+    pub quorum: Quorum,
 }
 
 impl View {
@@ -56,6 +59,7 @@ impl View {
             severed: Vec::new(),
             forked: false,
             costs: None,
+            quorum: Quorum::Majority,
         }
     }
 
@@ -70,6 +74,11 @@ impl View {
     /// This view as the first one of a branch.
     pub fn on_branch(self, branch: u64) -> Self {
         Self { branch, ..self }
+    }
+
+    /// This view as the first one of a run in which such quorums decide.
+    pub fn with_quorum(self, quorum: Quorum) -> Self {
+        Self { quorum, ..self }
     }
 
     /// The view that follows this one, with `members` in it.
@@ -94,6 +103,7 @@ impl View {
             severed: Vec::new(),
             forked: self.forked,
             costs: None,
+            quorum: self.quorum,
         }
     }
 
@@ -184,7 +194,7 @@ impl View {
         self.casting
     }
 
-    /// Whether the members among `peers` may decide the next view: a majority, or exactly half with the casting vote.
+    /// Whether the members among `peers` may decide the next view, by the run's rule.
     pub fn has_quorum(&self, peers: &BTreeSet<PeerId>) -> bool {
         // Both are sorted, so one walk along them will do.
         let mut members = self.members.iter().peekable();
@@ -193,13 +203,12 @@ impl View {
             members.next_if_eq(peer).is_some()
         };
         let present = peers.iter().filter(is_member).count();
-        let tie = 2 * present == self.members.len() && peers.contains(&self.casting);
-        tie || 2 * present > self.members.len()
+        self.quorum.is_met(present, self.members.len(), peers.contains(&self.casting))
     }
 
     /// The fewest members that are a quorum if the casting vote is among them.
     pub fn quorum(&self) -> usize {
-        self.members.len().div_ceil(2)
+        self.quorum.needed(self.members.len())
     }
 
     /// How many members there are.
@@ -272,6 +281,7 @@ mod tests {
             View { run: RunId([2; 32]), ..next.clone() },
             View { generation: Generation(3), ..next.clone() },
             View { branch: 1, ..next.clone() },
+            View { quorum: Quorum::TwoThirds, ..next.clone() },
             View { parent: None, ..next.clone() },
             first.succeed([5, 7].map(peer)),
         ];

@@ -181,6 +181,7 @@ impl Loaded {
                 plan: self.parse("collective.plan", &self.config.collective.plan)?,
                 bound: self.config.collective.bound as f32,
                 max_stall_ms: self.config.network.max_stall_ms,
+                quorum: starling_topology::Quorum::default(),
                 balance: self.parse("run.balance", &run.balance)?,
             },
             min_peers: run.min_peers as usize,

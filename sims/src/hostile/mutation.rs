@@ -102,7 +102,8 @@ impl Liar {
                 let (promises, excluded) = (justified.promises.clone(), justified.excluded.clone());
                 **justified = Justified::new(&self.key, envelope.view, *ballot, proposal, promises, excluded);
             }
-            Body::Accept { ballot, .. } => ballot.attempt = number,
+            Body::Accept { ballot, .. } | Body::Echo { ballot, .. } => ballot.attempt = number,
+            Body::Confirm { echoes, .. } => drop(echoes.pop()),
             Body::Install { proposal, certificate, .. } => {
                 if coin {
                     *certificate = None

@@ -1,11 +1,11 @@
-//! Part of promise P9: a state that a majority of a view's members had on disk is not undone, as long as one good copy of it
+//! Part of promise P9: a state that a quorum of a view's members had on disk is not undone, as long as one good copy of it
 //! is on a machine that is in the run, or comes back to it. Where later views have taken in others, a quorum of them may have
 //! nothing but an older state; then one of those who took the steps must have that on disk. Judged by the disks alone,
 //! whatever their peers say, and whoever knows of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use starling_topology::{Digest, PeerId, Reason, Record, ViewId};
+use starling_topology::{Digest, PeerId, Quorum, Reason, Record, ViewId};
 
 use super::Broken;
 use crate::state::State;
@@ -26,6 +26,7 @@ struct Known {
     /// The view that this one goes on from; none for a fork, which may leave behind what it can't reach.
     parent: Option<ViewId>,
     members: BTreeSet<PeerId>,
+    quorum: Quorum,
     /// Those who had yet to load the state after this step.
     syncing: (u64, Vec<PeerId>),
     /// The newest state that was committed in it and is stable.
@@ -41,7 +42,8 @@ impl StableSurvives {
             let members = view.members().iter().copied().collect();
             let resume = record.origin.as_ref().map(|origin| &origin.resume);
             let syncing = resume.map(|resume| (resume.step, resume.syncing.clone())).unwrap_or_default();
-            Known { parent: view.parent.filter(|_| !forks), members, syncing, stable: None }
+            let (parent, quorum) = (view.parent.filter(|_| !forks), view.quorum);
+            Known { parent, members, quorum, syncing, stable: None }
         });
     }
 
@@ -55,7 +57,7 @@ impl StableSurvives {
         let Some(view) = self.committed.get(&state.digest).and_then(|view| self.views.get_mut(view)) else { return };
         let savers = self.saved.entry(state.digest).or_default();
         savers.insert(peer);
-        if 2 * savers.intersection(&view.members).count() > view.members.len() {
+        if view.quorum.is_met(savers.intersection(&view.members).count(), view.members.len(), false) {
             view.stable = view.stable.max(Some((state.step, state.digest)));
         }
     }
@@ -129,6 +131,7 @@ mod tests {
             root: starling_topology::Root::default(),
             promised: None,
             accepted: None,
+            echoed: None,
         };
         invariant.wrote(&record(&first));
         invariant.wrote(&record(&next));

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use starling_topology::Quorum;
+
 use super::{MAX_STALL, Plan, Setup};
 use crate::fault::{Crash, Fate, Fault, Kind, When};
 use crate::hostile::Hostility;
@@ -11,7 +13,7 @@ use crate::rng::Rng;
 
 impl Plan {
     /// Worlds of 4 to 16 peers, half of them of 4 to 6, in which fewer than a third are hostile. What else happens, happens to
-    /// so few of the others that those who are left are a majority, and outnumber the hostile ones by more than two to one.
+    /// so few of the others that those who are left are a quorum, and outnumber the hostile ones by more than two to one.
     pub(super) fn draw_byzantine(rng: &mut Rng, setup: &Setup) -> Self {
         let most = if rng.one_in(2) { 6 } else { 16 };
         let drawn = rng.between(4, most);
@@ -23,6 +25,7 @@ impl Plan {
             founders: peers,
             min_members: 1,
             patience: rng.micros(3_000_000, 25_000_000),
+            quorum: setup.quorum.unwrap_or_default(),
             fork_after: None,
             gated: rng.one_in(2),
             rots: false,
@@ -36,7 +39,11 @@ impl Plan {
             plan.faults.push(Fault { when: When::After { step: 0, delay }, kind: Kind::Join(seat) });
         }
         let hostile = plan.hostility.seats.len();
-        let spare = (peers.saturating_sub(1) / 2).saturating_sub(hostile).min(peers.saturating_sub(3 * hostile + 1));
+        let spare = match plan.quorum {
+            Quorum::Majority => peers.saturating_sub(1) / 2,
+            Quorum::TwoThirds => plan.quorum.spare(peers),
+        };
+        let spare = spare.saturating_sub(hostile).min(peers.saturating_sub(3 * hostile + 1));
         let honest: Vec<Seat> = (0..peers).filter(|seat| !plan.hostility.seats.contains(seat)).collect();
         let victims: Vec<Seat> = (0..spare).filter_map(|_| rng.pick(&honest)).collect();
         for _ in 0..rng.between(0, 4) {

@@ -166,7 +166,7 @@ impl World {
         if self.sabotage == Some(Sabotage::ForgetsPromise)
             && let Some(record) = &mut record
         {
-            (record.promised, record.accepted) = (None, None);
+            (record.promised, record.accepted, record.echoed) = (None, None, None);
         }
         let disk = host.disk.clone();
         let initial = self.workload.ledger();

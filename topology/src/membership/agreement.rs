@@ -21,17 +21,30 @@ use crate::proposal::Ballot;
 pub(super) struct Acceptor<V> {
     pub(super) promised: Option<Ballot>,
     pub(super) accepted: Option<(Ballot, V)>,
+    /// What it was shown last, by its hash: [`crate::echo`].
+    pub(super) echoed: Option<(Ballot, [u8; 32])>,
 }
 
 impl<V: Clone + PartialEq> Acceptor<V> {
     pub(super) fn new() -> Self {
-        Self { promised: None, accepted: None }
+        Self { promised: None, accepted: None, echoed: None }
     }
 
     /// Promises `ballot`, or says which higher one stands against it. To promise the same one again is fine.
     pub(super) fn prepare(&mut self, ballot: Ballot) -> Result<(), Ballot> {
         self.refuse_lower(ballot)?;
         self.promised = Some(ballot);
+        Ok(())
+    }
+
+    /// Echoes what is shown to it in `ballot`, or says which higher one stands against it. It echoes one value in a ballot.
+    pub(super) fn echo(&mut self, ballot: Ballot, shown: [u8; 32]) -> Result<(), Ballot> {
+        self.refuse_lower(ballot)?;
+        if self.echoed.is_some_and(|(before, kept)| before == ballot && kept != shown) {
+            return Err(ballot);
+        }
+        self.promised = Some(ballot);
+        self.echoed = Some((ballot, shown));
         Ok(())
     }
 

@@ -65,7 +65,8 @@ impl Membership {
         !stateless && !waited && !seat.is_reached(decree) && !self.have_all_told(seat, decree)
     }
 
-    /// Whether most members of the view before have told what they hold: those that stayed, and those that ask to be let in.
+    /// Whether as many members of the view before as decided there have told what they hold: those that stayed, and those that
+    /// ask to be let in.
     pub(super) fn are_parents_here(&self, seat: &Seat, decree: &Decree) -> bool {
         let Some(origin) = &seat.origin else { return true };
         if self.is_flawed(Flaw::GoesBack) {
@@ -78,7 +79,7 @@ impl Membership {
             gone && reason.peer().is_some_and(|peer| self.joiners.contains_key(&peer))
         };
         let back = origin.reasons.iter().filter(is_back).count();
-        2 * (stayed + back) > origin.of as usize
+        seat.view.quorum.is_met(stayed + back, origin.of as usize, false)
     }
 
     /// Whether each member has told what it holds: whoever asks to be let in does too, and may have no vote here any more.

@@ -35,7 +35,7 @@ impl Membership {
     ) -> Result<(), Violation> {
         let Decided { proposal, certificate, fork } = &decided;
         let (me, view) = (self.me.peer, &proposal.view);
-        if view.run != self.run {
+        if view.run != self.run || view.quorum != self.config.quorum {
             return Err(Violation::OtherRun);
         }
         if let Some(seat) = &self.seat {

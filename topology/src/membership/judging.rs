@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::Membership;
 use super::planning::follows;
 use super::seat::Seat;
+use crate::echo;
 use crate::error::Violation;
 use crate::flaw::Flaw;
 use crate::id::PeerId;
@@ -29,12 +30,25 @@ impl Membership {
         {
             return Err(Violation::MalformedProposal);
         }
-        let Some(accepted) = accepted else { return Ok(()) };
+        let Some((claim, accepted)) = signed.promise.accepted.zip(accepted) else { return Ok(()) };
+        if !self.is_echoed(seat, claim, accepted) {
+            return Err(Violation::Unjustified);
+        }
         // Who proposes it again must not be the one that the others blame.
         if !seat.may_be_followed_by(&accepted.proposal, self.config.last_step) || accepted.ballot > ballot {
             return Err(Violation::NotSuccessor);
         }
         self.check_grounds(seat, accepted)
+    }
+
+    /// Whether a quorum has echoed what was `accepted`, in the ballot in which a member says that it accepted that; where
+    /// majorities decide, whether nobody is said to have echoed anything.
+    fn is_echoed(&self, seat: &Seat, (ballot, hash): (Ballot, [u8; 32]), accepted: &Justified) -> bool {
+        match seat.view.quorum.echoes() {
+            _ if self.is_flawed(Flaw::BelievesClaims) => true,
+            true => echo::are_a_quorums(&*self.notary, &seat.view, ballot, &hash, &accepted.echoes),
+            false => accepted.echoes.is_empty(),
+        }
     }
 
     /// Checks that a proposal is one that its first proposer was free to make.
@@ -58,9 +72,14 @@ impl Membership {
     ) -> Result<(), Violation> {
         let again = justified.ballot != ballot;
         let told = || promises.iter().filter_map(|signed| signed.promise.accepted);
-        // Of one ballot two may be told, if its proposer lied: either will do.
+        // Of one ballot two may be told, if its proposer lied: either will do, but for one that was echoed there is none beside.
         let (highest, hash) = (told().map(|(ballot, _)| ballot).max(), justified.hash());
-        let is_told = !again || told().any(|(ballot, told)| Some(ballot) == highest && told == hash);
+        let is_highest =
+            |(told, other): &(Ballot, [u8; 32])| Some(*told) == highest && *other == hash && *told < ballot;
+        let is_told = match told().find(is_highest) {
+            Some(claim) => again && self.is_echoed(seat, claim, justified),
+            None => !again && justified.echoes.is_empty(),
+        };
         let are_theirs =
             again != promises.is_empty() && (!again || are_a_quorums(&*self.notary, &seat.view, ballot, promises));
         if !is_told || !are_theirs || justified.ballot > ballot {

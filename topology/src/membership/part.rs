@@ -40,7 +40,7 @@ impl Membership {
             return match decree.stage {
                 Stage::Stopping => Part::Stops,
                 Stage::Promising => Part::Prepares,
-                Stage::Accepting => Part::Proposes,
+                Stage::Echoing | Stage::Accepting => Part::Proposes,
                 Stage::Resting if seat.paused.is_some() => Part::Pauses,
                 Stage::Resting => Part::Rests,
             };

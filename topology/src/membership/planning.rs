@@ -79,7 +79,7 @@ impl Question<'_> {
         }
         if self.donor.is_none() {
             // The members who stay are to remain a quorum, with the casting vote, whoever the newcomers are.
-            self.candidates.truncate(staying.len().max(1));
+            self.candidates.truncate(self.view.quorum.most_joiners(staying.len()));
         }
         let donor = self.candidates.iter().find(|candidate| Some(candidate.contact.peer) == self.donor);
         let (severed, resume) = loop {

@@ -7,6 +7,7 @@ use super::installing::Decided;
 use super::seat::{Decree, Paused, Stage};
 use super::{Membership, Steps};
 use crate::certificate::{Acceptance, Certificate, Seal};
+use crate::echo::echo;
 use crate::error::Violation;
 use crate::flaw::Flaw;
 use crate::id::{PeerId, ViewId};
@@ -163,7 +164,7 @@ impl Membership {
                 }
                 self.propose_if_promised(now);
             }
-            Stage::Accepting | Stage::Resting => {}
+            Stage::Echoing | Stage::Accepting | Stage::Resting => {}
         }
     }
 
@@ -271,13 +272,19 @@ impl Membership {
             },
         };
         let Some(seat) = &mut self.seat else { return };
-        let accepted = Acceptance::of(seat.id, ballot, &justified.proposal);
-        if seat.acceptor.accept(ballot, justified.clone()).is_err() {
+        let (id, hash, echoes) = (seat.id, justified.hash(), seat.view.quorum.echoes());
+        let accepted = Acceptance::of(id, ballot, &justified.proposal);
+        let taken = match echoes {
+            true => seat.acceptor.echo(ballot, hash),
+            false => seat.acceptor.accept(ballot, justified.clone()),
+        };
+        if taken.is_err() {
             return;
         }
         if let Some(decree) = &mut seat.decree {
-            decree.stage = Stage::Accepting;
+            decree.stage = if echoes { Stage::Echoing } else { Stage::Accepting };
             decree.proposal = Some(justified.proposal.clone());
+            decree.shown = echoes.then(|| justified.clone());
             decree.accepted = Some(accepted);
         }
         self.persist(now);
@@ -285,6 +292,44 @@ impl Membership {
         let justified = Box::new(justified);
         for peer in promised.into_iter().filter(|peer| *peer != me) {
             self.send(peer, Body::Propose { ballot, justified: justified.clone(), promises: promises.clone() });
+        }
+        self.set_timer(Timer::Round, now + self.config.promise_limit());
+        if echoes {
+            let seal = self.notary.sign(&echo(id, ballot, &hash)).into();
+            self.receive_echo(now, me, ballot, seal);
+        } else {
+            let seal = accepted.sign(&*self.notary);
+            self.receive_accept(now, me, ballot, seal);
+        }
+    }
+
+    /// Once a quorum has echoed what we propose, all are asked to accept it.
+    pub(super) fn receive_echo(&mut self, now: Time, from: PeerId, ballot: Ballot, seal: Seal) {
+        let Some(seat) = &mut self.seat else { return };
+        if !seat.is_at(ballot, Stage::Echoing) {
+            return;
+        }
+        let Some(decree) = &mut seat.decree else { return };
+        let Some(justified) = &mut decree.shown else { return };
+        if !self.notary.is_signed(from, &echo(seat.id, ballot, &justified.hash()), &seal.bytes()) {
+            return; // What it was shown is something else, and does not count.
+        }
+        decree.echoes.insert(from, seal);
+        if !seat.view.has_quorum(&decree.echoes.keys().copied().collect()) {
+            return;
+        }
+        let echoes: Vec<(PeerId, Seal)> = decree.echoes.iter().map(|(signer, seal)| (*signer, *seal)).collect();
+        justified.echoes.clone_from(&echoes);
+        let (Some(justified), Some(accepted)) = (decree.shown.take(), decree.accepted) else { return };
+        let promised = decree.round.promised().clone();
+        decree.stage = Stage::Accepting;
+        if seat.acceptor.accept(ballot, justified).is_err() {
+            return; // We have promised a higher one meanwhile.
+        }
+        self.persist(now);
+        let me = self.me.peer;
+        for peer in promised.into_iter().filter(|peer| *peer != me) {
+            self.send(peer, Body::Confirm { ballot, echoes: echoes.clone() });
         }
         self.set_timer(Timer::Round, now + self.config.promise_limit());
         let seal = accepted.sign(&*self.notary);
@@ -336,7 +381,7 @@ impl Membership {
                 decree.late = true;
                 self.propose_if_promised(now);
             }
-            Stage::Accepting => self.rest(now),
+            Stage::Echoing | Stage::Accepting => self.rest(now),
             Stage::Resting => {
                 if let Some(seat) = &mut self.seat {
                     seat.decree = None; // `advance` begins the next one.
@@ -349,7 +394,8 @@ impl Membership {
     /// alone.
     pub(super) fn receive_nack(&mut self, now: Time, from: PeerId, ballot: Ballot, promised: Ballot) {
         let Some(seat) = &mut self.seat else { return };
-        if !seat.is_at(ballot, Stage::Promising) && !seat.is_at(ballot, Stage::Accepting) {
+        let asks = [Stage::Promising, Stage::Echoing, Stage::Accepting];
+        if !asks.into_iter().any(|stage| seat.is_at(ballot, stage)) {
             return;
         }
         let is_new = seat.decree.as_mut().is_some_and(|decree| decree.refused.insert(from));

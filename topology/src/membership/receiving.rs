@@ -62,7 +62,7 @@ impl Membership {
         if Some(envelope.view) == seat.view.parent && known && (urgent || self.asking.is_none()) {
             self.tell(Event::Stale { from });
             // What has arrived after its own decree was decided is late, and its sender not behind for long.
-            let late = matches!(envelope.body, Body::Accept { .. } | Body::Promise { .. });
+            let late = matches!(envelope.body, Body::Accept { .. } | Body::Echo { .. } | Body::Promise { .. });
             if urgent || (!late && self.may_answer(now, from)) {
                 self.send_install(from);
             }
@@ -85,6 +85,8 @@ impl Membership {
                 | Body::Promise { .. }
                 | Body::Nack { .. }
                 | Body::Propose { .. }
+                | Body::Echo { .. }
+                | Body::Confirm { .. }
                 | Body::Accept { .. }
         );
         if lasts {
@@ -104,7 +106,8 @@ impl Membership {
     }
 
     fn receive_from_member(&mut self, now: Time, from: PeerId, body: Body) -> Result<(), Violation> {
-        if self.asking.is_some() && !matches!(body, Body::Prepare { .. } | Body::Propose { .. }) {
+        let votes = matches!(body, Body::Prepare { .. } | Body::Propose { .. } | Body::Confirm { .. });
+        if self.asking.is_some() && !votes {
             return Ok(());
         }
         self.note_alive(now, from);
@@ -123,6 +126,11 @@ impl Membership {
             Body::Propose { ballot, justified, promises } => {
                 self.receive_propose(now, from, ballot, *justified, &promises)
             }
+            Body::Echo { ballot, seal } => {
+                self.receive_echo(now, from, ballot, seal);
+                Ok(())
+            }
+            Body::Confirm { ballot, echoes } => self.receive_confirm(now, from, ballot, echoes),
             Body::Accept { ballot, seal } => {
                 self.receive_accept(now, from, ballot, seal);
                 Ok(())

@@ -24,6 +24,7 @@ impl Membership {
         let attempts = [record.promised, record.accepted.as_ref().map(|(ballot, _)| *ballot)];
         seat.attempt = attempts.into_iter().flatten().map(|ballot| ballot.attempt).max().unwrap_or(0);
         (seat.acceptor.promised, seat.acceptor.accepted) = (record.promised, record.accepted);
+        seat.acceptor.echoed = record.echoed;
         if let (Some(origin), Some(parent)) = (&seat.origin, seat.view.parent) {
             let certificate = seat.certificate.clone();
             self.chain.go_on(parent, certificate.map(|certificate| Succession::to(origin, certificate)));
@@ -79,6 +80,7 @@ impl Membership {
         self.asking = None;
         let root = self.seat.as_ref().map(|seat| seat.root).unwrap_or_default();
         let view = proposal.view.clone();
-        self.take_back(now, Record { view, origin: Some(proposal), certificate, root, promised: None, accepted: None });
+        let origin = Some(proposal);
+        self.take_back(now, Record { view, origin, certificate, root, promised: None, accepted: None, echoed: None });
     }
 }

@@ -51,6 +51,8 @@ pub(super) struct Seat {
 
     /// Our part as one who votes.
     pub(super) acceptor: Acceptor<Justified>,
+    /// What we echoed last, to be accepted once we are shown that a quorum did.
+    pub(super) shown: Option<(Ballot, Justified)>,
     /// Where we stood when we last promised.
     pub(super) pledged: Option<Progress>,
     /// Whether the ballot that we have promised awaits our answer.
@@ -140,6 +142,10 @@ pub(super) struct Decree {
     /// What shows that they were given.
     pub(super) signatures: BTreeMap<PeerId, Seal>,
     pub(super) proposal: Option<Proposal>,
+    /// That with what it rests on, until it is accepted.
+    pub(super) shown: Option<Justified>,
+    /// Who has echoed it.
+    pub(super) echoes: BTreeMap<PeerId, Seal>,
     /// What those sign who accept it.
     pub(super) accepted: Option<Acceptance>,
     /// Of those who have accepted it.
@@ -161,6 +167,8 @@ impl Decree {
             promises,
             signatures: BTreeMap::new(),
             proposal: None,
+            shown: None,
+            echoes: BTreeMap::new(),
             accepted: None,
             seals: BTreeMap::new(),
             refused: BTreeSet::new(),
@@ -175,6 +183,8 @@ pub(super) enum Stage {
     /// Our own steps are about to be held at a boundary.
     Stopping,
     Promising,
+    /// What we propose is shown to the others: [`crate::echo`].
+    Echoing,
     Accepting,
     /// It failed; the next one follows.
     Resting,
@@ -200,6 +210,7 @@ impl Seat {
             waiting: false,
             recovering: None,
             acceptor: Acceptor::new(),
+            shown: None,
             pledged: None,
             owed: false,
             decree: None,
@@ -228,7 +239,7 @@ impl Seat {
     pub(super) fn record(&self) -> Record {
         let (promised, accepted) = (self.acceptor.promised, self.acceptor.accepted.clone());
         let (view, origin, certificate) = (self.view.clone(), self.origin.clone(), self.certificate.clone());
-        Record { view, origin, certificate, root: self.root, promised, accepted }
+        Record { view, origin, certificate, root: self.root, promised, accepted, echoed: self.acceptor.echoed }
     }
 
     pub(super) fn standing(&self, step: u64) -> Standing {
@@ -272,6 +283,7 @@ impl Seat {
         next.run == view.run
             && next.parent == Some(self.id)
             && next.branch == view.branch
+            && next.quorum == view.quorum
             && generations.contains(&next.generation.0)
             && proposal.resume.step <= last_step
             && next.members().iter().all(|peer| view.contains(*peer) || asked(peer))

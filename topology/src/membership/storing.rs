@@ -33,7 +33,7 @@ impl Membership {
     pub(super) fn round_limit(&self, stage: Stage, boundary: Option<u64>) -> Option<std::time::Duration> {
         match stage {
             Stage::Promising if boundary.is_some() => Some(self.config.boundary_limit()),
-            Stage::Promising | Stage::Accepting => Some(self.config.promise_limit()),
+            Stage::Promising | Stage::Echoing | Stage::Accepting => Some(self.config.promise_limit()),
             Stage::Stopping | Stage::Resting => None,
         }
     }

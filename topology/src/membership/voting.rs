@@ -1,7 +1,8 @@
 //! A member's part in a decree that another proposes: promise, stand still, accept.
 
 use super::{Membership, Steps};
-use crate::certificate::Acceptance;
+use crate::certificate::{Acceptance, Seal};
+use crate::echo::{are_a_quorums, echo};
 use crate::error::Violation;
 use crate::flaw::Flaw;
 use crate::id::{PeerId, ViewId};
@@ -114,9 +115,53 @@ impl Membership {
             return Ok(());
         }
         let before = seat.acceptor.accepted.as_ref().filter(|(accepted, _)| *accepted == ballot);
-        if before.is_some_and(|(_, kept)| kept.proposal != justified.proposal) {
+        let accepted_other = before.is_some_and(|(_, kept)| kept.proposal != justified.proposal);
+        let hash = justified.hash();
+        if accepted_other || seat.acceptor.echoed.is_some_and(|(echoed, kept)| echoed == ballot && kept != hash) {
             return Err(Violation::TwoProposals);
         }
+        if !seat.view.quorum.echoes() {
+            self.accept(now, from, ballot, justified);
+            return Ok(());
+        }
+        match seat.acceptor.echo(ballot, hash) {
+            Ok(()) => {
+                let id = seat.id;
+                seat.shown = Some((ballot, justified));
+                self.persist(now);
+                self.give_time(now, std::time::Duration::ZERO);
+                let seal = self.notary.sign(&echo(id, ballot, &hash)).into();
+                self.send(from, Body::Echo { ballot, seal });
+            }
+            Err(promised) => self.send(from, Body::Nack { ballot, promised }),
+        }
+        Ok(())
+    }
+
+    /// A quorum was shown what we were shown in this ballot: now it can be accepted.
+    pub(super) fn receive_confirm(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        ballot: Ballot,
+        echoes: Vec<(PeerId, Seal)>,
+    ) -> Result<(), Violation> {
+        let Some(seat) = &self.seat else { return Ok(()) };
+        if ballot.proposer != from {
+            return Err(Violation::ForeignBallot);
+        }
+        let shown = seat.shown.as_ref().filter(|(of, _)| *of == ballot);
+        let Some((_, shown)) = shown else { return Ok(()) }; // We objected, or have come back since.
+        if !are_a_quorums(&*self.notary, &seat.view, ballot, &shown.hash(), &echoes) {
+            return Err(Violation::Uncertified);
+        }
+        let justified = Justified { echoes, ..shown.clone() };
+        self.accept(now, from, ballot, justified);
+        Ok(())
+    }
+
+    fn accept(&mut self, now: Time, from: PeerId, ballot: Ballot, justified: Justified) {
+        let Some(seat) = &mut self.seat else { return };
         let accepted = Acceptance::of(seat.id, ballot, &justified.proposal);
         match seat.acceptor.accept(ballot, justified) {
             Ok(()) => {
@@ -127,7 +172,6 @@ impl Membership {
             }
             Err(promised) => self.send(from, Body::Nack { ballot, promised }),
         }
-        Ok(())
     }
 
     /// Gives the proposer time before we take over.

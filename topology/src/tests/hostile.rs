@@ -9,8 +9,8 @@ use super::cluster::{RUN, Rng, Signs, contact, me, peer};
 use crate::plan::{Bucket, Link, Wish};
 use crate::{
     Ballot, Body, Config, Digest, Envelope, Evidence, Generation, Input, Joiner, Justified, Membership, Output, PeerId,
-    Progress, Promise, Proposal, Reason, Record, Refusal, Resume, RunId, SignedPromise, Standing, Time, Timer, View,
-    ViewId, Violation,
+    Progress, Promise, Proposal, Quorum, Reason, Record, Refusal, Resume, RunId, SignedPromise, Standing, Time, Timer,
+    View, ViewId, Violation,
 };
 
 proptest! {
@@ -73,10 +73,11 @@ fn random_messages_into_every_state() {
         let mut rng = Rng(seed);
         let bucket = Bucket { bytes: 1 << 20, segment_bytes: 1 << 16 };
         let reduced = (rng.below(2) == 0).then(|| (rng.pick(&Wish::ALL), bucket));
-        let config = Config { min_members: 1 + rng.below(3), reduced, ..Config::default() };
+        let quorum = Quorum::ALL[(seed % 2) as usize];
+        let config = Config { min_members: 1 + rng.below(3), reduced, quorum, ..Config::default() };
         let mut now = Time::ZERO;
         let progress = Progress { step: rng.below(3) as u64, has_state: true, ..Progress::default() };
-        let first = View::found(RUN, peer(5)).succeed([5, 6, 7, 8].map(peer));
+        let first = View::found(RUN, peer(5)).with_quorum(quorum).succeed([5, 6, 7, 8].map(peer));
         let mut machine = match rng.below(3) {
             0 => Membership::found(config, RUN, me(peer(5)), progress, now),
             1 => Membership::join(config, RUN, me(peer(5)), vec![contact(peer(6))], now),
@@ -88,6 +89,7 @@ fn random_messages_into_every_state() {
                     root: crate::Root::default(),
                     promised: None,
                     accepted: None,
+                    echoed: None,
                 };
                 let contacts = [6, 7, 8].map(|name| contact(peer(name))).to_vec();
                 Membership::recover(config, RUN, me(peer(5)), record, contacts, progress, now)
@@ -252,7 +254,7 @@ fn envelope(rng: &mut Rng, view: &View) -> Envelope {
         recovering: rng.below(2) == 0,
     };
     let accepted = (rng.below(3) == 0).then(|| justified(rng, view, other, None));
-    let body = match rng.below(20) {
+    let body = match rng.below(22) {
         0 => {
             let asker = name(rng);
             Body::Join(joiner(rng, asker))
@@ -288,6 +290,8 @@ fn envelope(rng: &mut Rng, view: &View) -> Envelope {
         16 => Body::Synced,
         17 => Body::Finished { peer: name(rng), step, digest: Digest([0; 32]) },
         18 => Body::Measured { links: some(rng).into_iter().map(|name| (name, possible_link(rng))).collect() },
+        19 => Body::Echo { ballot, seal: [rng.below(2) as u8; 64].into() },
+        20 => Body::Confirm { ballot, echoes: some(rng).into_iter().map(|name| (name, [0; 64].into())).collect() },
         _ if rng.below(2) == 0 => Body::Goodbye,
         _ => Body::Digest { step, digest },
     };

@@ -33,6 +33,7 @@ fn member() -> (Membership, View) {
         root: crate::Root::default(),
         promised: None,
         accepted: None,
+        echoed: None,
     };
     let contacts = [1, 2].map(peer).map(contact).to_vec();
     let config = Config::default();

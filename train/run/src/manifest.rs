@@ -9,7 +9,7 @@ use starling_collective::Codec;
 use starling_topology::ledger::GAVE_UP;
 pub use starling_topology::ledger::MAX_BATCH_SIZE;
 use starling_topology::plan::Wish;
-use starling_topology::{Digest, PeerId, RunId};
+use starling_topology::{Digest, PeerId, Quorum, RunId};
 use thiserror::Error;
 
 use crate::balance::Balance;
@@ -19,7 +19,7 @@ use crate::spec::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
 use crate::state::max_encoded_len;
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 7;
+pub const WIRE_VERSION: u32 = 8;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
@@ -76,6 +76,8 @@ pub struct Manifest {
     /// The founder's public key (Ed25519), which is no peer's: it invites and revokes. It tells runs apart that are equal in all
     /// else. `None`: whoever holds the secret is invited, and nobody can be revoked.
     pub founder: Option<PeerId>,
+    /// Which members of a view decide the next one.
+    pub quorum: Quorum,
 }
 
 /// Bytes that are not a manifest this version can run.
@@ -172,6 +174,7 @@ impl Manifest {
             initial: Digest([0; 32]),
             from: None,
             founder: None,
+            quorum: spec.quorum,
         }
     }
 
@@ -371,6 +374,7 @@ mod tests {
             Manifest { seed: 43, ..manifest.clone() },
             Manifest { max_stall_ms: 9_999, ..manifest.clone() },
             Manifest { founder: Some(PeerId([7; 32])), ..manifest.clone() },
+            Manifest { quorum: Quorum::TwoThirds, ..manifest.clone() },
         ] {
             assert_ne!(other.run_id(), manifest.run_id());
         }
@@ -416,9 +420,9 @@ mod tests {
         let mut later = valid.clone();
         later[0] = u8::try_from(WIRE_VERSION).expect("small") + 1;
         let message = Manifest::decode(&later).expect_err("later").to_string();
-        assert!(message.contains("speaks wire version 8, this program speaks 7"), "{message}");
-        // 7 as a varint of two bytes: the same value, but not the canonical bytes.
-        let longer = [&[0x87, 0x00], &valid[1..]].concat();
+        assert!(message.contains("speaks wire version 9, this program speaks 8"), "{message}");
+        // 8 as a varint of two bytes: the same value, but not the canonical bytes.
+        let longer = [&[0x88, 0x00], &valid[1..]].concat();
         let message = Manifest::decode(&longer).expect_err("not canonical").to_string();
         assert!(message.contains("canonical"), "{message}");
         for len in 0..valid.len() {
@@ -467,6 +471,8 @@ mod tests {
         assert_eq!(lines(|manifest| manifest.codec = Codec::Int8), ["codec: ours f32, theirs int8"]);
         assert_eq!(lines(|manifest| manifest.plan = Wish::Mesh), ["plan: ours ring, theirs mesh"]);
         assert_eq!(lines(|manifest| manifest.max_stall_ms = 500), ["max_stall_ms: ours 10000, theirs 500"]);
+        let theirs = "quorum: ours majority, theirs two-thirds";
+        assert_eq!(lines(|manifest| manifest.quorum = Quorum::TwoThirds), [theirs]);
         assert_eq!(
             lines(|manifest| manifest.model = ModelSpec::Mlp { hidden: vec![128, 32] }),
             ["model.hidden: ours 64, theirs 128,32"]

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use starling_collective::Codec;
+use starling_topology::Quorum;
 use starling_topology::plan::Wish;
 use thiserror::Error;
 
@@ -356,6 +357,8 @@ pub struct RunSpec {
     pub bound: f32,
     /// The longest that the run may stand still because of one member, in milliseconds.
     pub max_stall_ms: u64,
+    /// Which members of a view decide the next one.
+    pub quorum: Quorum,
 }
 
 impl Default for RunSpec {
@@ -373,6 +376,7 @@ impl Default for RunSpec {
             plan: Wish::default(),
             bound: 1e12,
             max_stall_ms: 10_000,
+            quorum: Quorum::Majority,
         }
     }
 }
