@@ -3,7 +3,7 @@
 //! Most of them are in the simulated driver, which misbehaves in a way in which a real one could; the others are in the
 //! machines that it drives ([`Flaw`]).
 
-use starling_topology::Flaw;
+use starling_topology::{Flaw, Quorum};
 
 use crate::hostile::Attack;
 use crate::report::Outcome;
@@ -62,6 +62,8 @@ pub struct Plant {
     pub scenario: Scenario,
     /// What hostile members do in them, if any are.
     pub attack: Option<Attack>,
+    /// Which members of a view decide in them, if that matters.
+    pub quorum: Option<Quorum>,
     /// The invariants of which one must name it.
     pub found_by: &'static [&'static str],
 }
@@ -115,6 +117,10 @@ pub const PLANTS: &[Plant] = &[
     gullible(Flaw::CountsWithoutBound, Attack::CountsBeyond, &["progress"]),
     gullible(Flaw::EndsForRefusal, Attack::Refuses, &["endings"]),
     gullible(Flaw::GoesWhereTold, Attack::ShowsOut, &["progress"]),
+    Plant {
+        quorum: Some(Quorum::TwoThirds),
+        ..gullible(Flaw::BelievesClaims, Attack::SplitsViews, &["one_decision", "no_split_brain"])
+    },
     gullible(Flaw::BelievesFinished, Attack::Finishes, &["endings", "progress"]),
 ];
 
@@ -124,7 +130,7 @@ const fn gullible(flaw: Flaw, attack: Attack, found_by: &'static [&'static str])
 }
 
 const fn plant(sabotage: Sabotage, scenario: Scenario, found_by: &'static [&'static str]) -> Plant {
-    Plant { sabotage, scenario, attack: None, found_by }
+    Plant { sabotage, scenario, attack: None, quorum: None, found_by }
 }
 
 const fn machine(flaw: Flaw, scenario: Scenario, found_by: &'static [&'static str]) -> Plant {
@@ -134,7 +140,8 @@ const fn machine(flaw: Flaw, scenario: Scenario, found_by: &'static [&'static st
 impl Plant {
     /// Looks for this fault in up to `most` runs.
     pub fn find(&self, most: u64) -> Catch {
-        let setup = Setup { scenario: self.scenario, attack: self.attack, ..Setup::default() };
+        let (scenario, attack, quorum) = (self.scenario, self.attack, self.quorum);
+        let setup = Setup { scenario, attack, quorum, ..Setup::default() };
         for seed in 0..most {
             let outcome = Simulation::new(seed, setup).with_sabotage(self.sabotage).run();
             if let Some((invariant, seen)) = self.recognises(&outcome) {

@@ -6,8 +6,10 @@
 
 mod attack;
 mod ballots;
+mod echoes;
 mod guilt;
 mod mutation;
+mod split;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,6 +22,8 @@ use starling_topology::{
 
 pub use attack::Attack;
 pub use guilt::Guilt;
+
+use split::Split;
 
 use crate::network::Seat;
 use crate::notary::Key;
@@ -84,6 +88,8 @@ pub struct Liar {
     own: Option<Own>,
     /// What was promised in it.
     shown: BTreeMap<PeerId, SignedPromise>,
+    /// What it is about to split.
+    split: Option<Split>,
     step: u64,
 }
 
@@ -120,6 +126,7 @@ impl Liar {
             attempt: 0,
             own: None,
             shown: BTreeMap::new(),
+            split: None,
             step: 0,
         }
     }
@@ -162,6 +169,17 @@ impl Liar {
             _ => {}
         }
         remember(&mut self.heard, from, envelope);
+    }
+
+    /// What it answers to that at once.
+    pub fn answers(&mut self, from: PeerId, envelope: &Envelope) -> Said {
+        let does = |attack| self.begun && self.attacks.contains(&attack);
+        let (splits, echoes) = (does(Attack::SplitsViews), does(Attack::EchoesTwice));
+        let mut said = if splits { self.go_on_splitting(from, envelope) } else { Vec::new() };
+        if echoes {
+            said.extend(self.echo_anything(from, envelope));
+        }
+        said
     }
 
     /// What becomes of a message of its machine.

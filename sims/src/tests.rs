@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use starling_topology::Quorum;
+
 use crate::Summary;
 use crate::canary::PLANTS;
+use crate::hostile::Attack;
 use crate::scenario::{Scenario, Setup};
 use crate::shrink::shrink;
 use crate::simulation::Simulation;
@@ -41,6 +44,18 @@ fn every_scenario_holds_in_every_world() {
 }
 
 #[test]
+fn every_scenario_holds_where_two_thirds_decide() {
+    let quorum = Some(Quorum::TwoThirds);
+    for scenario in Scenario::ALL {
+        for peers in 1..=7 {
+            check(Setup { peers: Some(peers), steps: 12, scenario, quorum, ..Setup::default() }, 2_000..2_004);
+        }
+    }
+    let summary = check(Setup { quorum, ..Setup::default() }, 0..100);
+    assert!(summary.faults > 100 && summary.views > 300, "there is something to hold against: {summary:?}");
+}
+
+#[test]
 fn views_are_replanned_in_the_middle_of_everything() {
     let mut summary = Summary::default();
     for seed in 0..60 {
@@ -57,6 +72,14 @@ fn a_hostile_minority_costs_bounded_time() {
     let setup = Setup { scenario: Scenario::Byzantine, ..Setup::default() };
     let summary = check(setup, 0..150);
     assert!(summary.views > 1_500 && summary.faults > 700, "there is something to hold against: {summary:?}");
+}
+
+#[test]
+fn one_who_proposes_two_things_is_named_where_majorities_decide_and_splits_nothing_where_two_thirds_do() {
+    let setup = Setup { scenario: Scenario::Byzantine, attack: Some(Attack::SplitsViews), ..Setup::default() };
+    let summary = |quorum| check(Setup { quorum: Some(quorum), ..setup }, 0..60);
+    assert!(summary(Quorum::Majority).convicted > 5, "views are split, and it is known by whom");
+    assert_eq!(summary(Quorum::TwoThirds).convicted, 0);
 }
 
 #[test]

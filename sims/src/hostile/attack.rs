@@ -21,6 +21,14 @@ pub enum Attack {
     Conceals,
     /// Proposes one thing to some and another one to others, in one ballot, and has both accepted.
     ProposesTwice,
+    /// Makes two proposals of one ballot, has one decided in silence, and says that it has accepted the other one since.
+    SplitsViews,
+    /// Echoes and accepts all that it is shown, also two proposals of one ballot.
+    EchoesTwice,
+    /// Says that a quorum has echoed what it has accepted, or has proposed, with made-up echoes.
+    ForgesEchoes,
+    /// Promises without what it accepted, and keeps echoes from some.
+    HidesEchoes,
     /// Proposes what does not follow from the promises, and installs it if it is accepted.
     ProposesAnything,
     /// Promises nothing, and says each time that a higher ballot stands against it.
@@ -66,6 +74,10 @@ impl Attack {
     pub const DRAWN: &[Self] = &[
         Self::Installs,
         Self::Conceals,
+        Self::SplitsViews,
+        Self::EchoesTwice,
+        Self::ForgesEchoes,
+        Self::HidesEchoes,
         Self::ShowsOut,
         Self::Refuses,
         Self::Leaves,
@@ -89,6 +101,10 @@ impl Attack {
         Self::AcceptsFalsely,
         Self::Conceals,
         Self::ProposesTwice,
+        Self::SplitsViews,
+        Self::EchoesTwice,
+        Self::ForgesEchoes,
+        Self::HidesEchoes,
         Self::ProposesAnything,
         Self::Refutes,
         Self::ShowsOut,

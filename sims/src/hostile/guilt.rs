@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use starling_topology::{Certificate, PeerId, Record, ViewId};
+use starling_topology::{Ballot, Certificate, PeerId, Record, ViewId};
 
 /// Which certificates have led from each view, and what hostile peers have said that bears on them.
 #[derive(Debug, Default)]
 pub struct Guilt {
     /// After each view: what was decided, and by whom.
     decided: BTreeMap<ViewId, BTreeMap<ViewId, Certificate>>,
+    /// In each view and ballot: what was proposed for the first time there, which its proposer has signed.
+    proposed: BTreeMap<(ViewId, Ballot), [u8; 32]>,
+    /// Who has signed two such.
+    proposed_two: Option<PeerId>,
 }
 
 impl Guilt {
@@ -18,10 +22,23 @@ impl Guilt {
             let after = self.decided.entry(parent).or_default();
             after.entry(record.view.id()).or_insert_with(|| certificate.clone());
         }
+        if let Some((_, justified)) = &record.accepted {
+            let hash = justified.hash();
+            let first = *self.proposed.entry((record.view.id(), justified.ballot)).or_insert(hash);
+            if first != hash {
+                self.proposed_two = Some(justified.ballot.proposer);
+            }
+        }
     }
 
-    /// A peer that has signed in one ballot that it accepts this and that, after one and the same view: who, if there is one.
+    /// A peer that has signed in one ballot that it accepts this and that, or proposes this and that, after one and the same view:
+    /// who, if there is one.
     pub fn proven(&self) -> Option<PeerId> {
+        let accepted_two = || self.accepted_two();
+        self.proposed_two.or_else(accepted_two)
+    }
+
+    fn accepted_two(&self) -> Option<PeerId> {
         self.decided.values().find_map(|after| {
             let mut seen: BTreeMap<(u64, PeerId, PeerId), ViewId> = BTreeMap::new();
             for (view, certificate) in after {

@@ -14,6 +14,9 @@ impl Liar {
             Attack::Misdirects if self.rng.one_in(ODDS) => {
                 self.one().map(|other| (other, envelope)).into_iter().collect()
             }
+            Attack::SplitsViews => self.pass_while_splitting(to, envelope),
+            Attack::ForgesEchoes if self.rng.one_in(ODDS) => vec![(to, self.forge_echoes(envelope))],
+            Attack::HidesEchoes => self.hide_echoes(to, envelope),
             Attack::Distorts if self.rng.one_in(ODDS) => vec![(to, self.mutate(envelope))],
             Attack::PromisesAhead | Attack::AcceptsFalsely | Attack::Conceals | Attack::Refutes => {
                 vec![(to, self.promise_falsely(attack, envelope))]

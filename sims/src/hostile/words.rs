@@ -86,7 +86,11 @@ impl Liar {
                 let Some((_, envelope)) = self.heard.get(at).cloned() else { return Vec::new() };
                 self.one().map(|to| (to, envelope)).into_iter().collect()
             }
+            Attack::SplitsViews => self.tire_of_splitting(),
             Attack::PromisesAhead
+            | Attack::EchoesTwice
+            | Attack::ForgesEchoes
+            | Attack::HidesEchoes
             | Attack::AcceptsFalsely
             | Attack::Conceals
             | Attack::Refutes

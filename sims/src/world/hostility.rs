@@ -53,6 +53,8 @@ impl World {
             && let Ok(envelope) = sealed.read()
         {
             liar.hears(from, envelope);
+            let said = liar.answers(from, envelope);
+            self.say_all(seat, said);
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use starling_topology::Quorum;
+
 use super::{Happening, LOOK, World};
 use crate::invariants::{Broken, Progressing};
 use crate::network::Seat;
@@ -47,7 +49,9 @@ impl World {
     pub(super) fn breaks(&mut self, broken: Result<(), Broken>) {
         if let Err(broken) = broken {
             // Two signatures of one peer that no correct peer gives both name it, to all who see them.
-            if let Some(author) = self.guilt.proven() {
+            // Where two thirds decide, that is no excuse: nothing comes of them there.
+            let excuses = self.plan.quorum == Quorum::Majority;
+            if let Some(author) = self.guilt.proven().filter(|_| excuses) {
                 self.tell(|_| format!("{author:?} is convicted, for else {broken}"));
                 self.convicted = Some(author);
                 return;
