@@ -158,9 +158,7 @@ impl Membership {
     /// The founder of a run. Its steps are held: at step 0 or at a checkpoint's.
     pub fn found(config: Config, run: RunId, me: Me, progress: Progress, now: Time) -> Self {
         let mut founder = Self::new(config, run, me, progress, now);
-        let (peer, Config { quorum, incarnation, .. }) = (founder.me.peer, &founder.config);
-        let view = View::found(run, peer).on_branch(*incarnation).with_quorum(*quorum);
-        founder.take_only_seat(view, now);
+        founder.take_only_seat(View::found(run, founder.me.peer), now);
         founder
     }
 
@@ -182,14 +180,13 @@ impl Membership {
             member.probe_later(now, contact.peer);
             member.learn(contact);
         }
-        let (peer, Config { quorum, incarnation, .. }) = (member.me.peer, &member.config);
-        let view = View::fork(run, peer, parent).on_branch(*incarnation).with_quorum(*quorum);
-        member.take_only_seat(view, now);
+        member.take_only_seat(View::fork(run, member.me.peer, parent), now);
         member
     }
 
     /// Takes the only seat of a view that nobody else has decided.
     fn take_only_seat(&mut self, view: View, now: Time) {
+        let view = view.on_branch(self.config.incarnation).with_quorum(self.config.quorum);
         let mut seat = Seat::new(view.clone(), None, &self.config, now);
         seat.root = Root::new(&view, self.progress.step, self.progress.lineage);
         self.seat = Some(seat);
@@ -249,9 +246,7 @@ impl Membership {
 
     fn new(mut config: Config, run: RunId, me: Me, progress: Progress, now: Time) -> Self {
         config.max_members = config.max_members.min(MAX_MEMBERS);
-        if config.quorum == Quorum::TwoThirds {
-            config.fork_after = None;
-        }
+        config.fork_after = config.fork_after.filter(|_| config.quorum == Quorum::Majority);
         let at = now + config.heartbeat_interval();
         let mut member = Self {
             config,
