@@ -113,6 +113,7 @@ async fn take_part(
         steps: ready.manifest.steps,
         step: trainer.step(),
         private: ready.credentials.secret.is_some(),
+        quorum: ready.manifest.quorum,
     });
     observer.report(&Report::Data(trainer.dataset().summary().clone()));
     for message in trainer.dataset().warnings(ready.manifest.batch_size) {

@@ -16,8 +16,8 @@ use crate::settings::{Founding, Resume, Settings};
 use crate::welcome;
 
 /// Fields of a manifest in which a run may differ from the one that it begins with.
-const MAY_DIFFER: [&str; 9] =
-    ["steps", "from", "founder", "optimizer", "codec", "plan", "balance", "layout", "max_stall_ms"];
+const MAY_DIFFER: [&str; 10] =
+    ["steps", "from", "founder", "optimizer", "codec", "plan", "balance", "layout", "max_stall_ms", "quorum"];
 
 /// Which run the founder's settings name, and the state that it begins with, if it is new and begins with one: by `--from`,
 /// or because a complete run of this directory is to go on to a later last step. The same command again names the same

@@ -487,6 +487,7 @@ fn as_we_see_it(manifest: &Manifest, joining: &Joining, dataset: &Dataset) -> Ma
     ours.balance = expected.balance.unwrap_or(ours.balance);
     ours.codec = expected.codec.unwrap_or(ours.codec);
     ours.plan = expected.plan.unwrap_or(ours.plan);
+    ours.quorum = expected.quorum.unwrap_or(ours.quorum);
     ours.max_stall_ms = expected.max_stall_ms.unwrap_or(ours.max_stall_ms);
     ours
 }

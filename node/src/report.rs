@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use starling_topology::Quorum;
 use starling_topology::plan::Link;
 use starling_train::DataSummary;
 
@@ -97,6 +98,9 @@ pub enum Report {
         step: u64,
         /// Whether only holders of the ticket's secret are admitted.
         private: bool,
+        /// Which members of a view decide.
+        #[serde(default)]
+        quorum: Quorum,
     },
     /// The device is taking its time over what it computes for the first time; only then others see this node.
     WarmingUp {

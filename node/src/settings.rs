@@ -181,6 +181,8 @@ pub struct Expectations {
     pub codec: Option<starling_collective::Codec>,
     /// How reductions are scheduled.
     pub plan: Option<starling_topology::plan::Wish>,
+    /// Which members of a view decide.
+    pub quorum: Option<starling_topology::Quorum>,
 }
 
 #[cfg(test)]

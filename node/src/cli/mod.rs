@@ -232,6 +232,10 @@ pub struct FoundingFlags {
     /// Admit anyone who knows an address, without the ticket's secret [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub public: Option<String>,
+    /// Which members decide who is a member: majority, or two-thirds, so that fewer than a third can't split the run if they are
+    /// hostile; with fewer than four members, it then stands still at the first death [default: majority]
+    #[arg(long, value_name = "RULE")]
+    pub quorum: Option<String>,
 }
 
 /// Flags of this machine alone.

@@ -88,6 +88,7 @@ impl FoundingFlags {
             one("run.held_out", "--held-out", &self.held_out),
             one("run.min_peers", "--min-peers", &self.min_peers),
             one("run.public", "--public", &self.public),
+            one("security.quorum", "--quorum", &self.quorum),
         ];
         flags.into_iter().flatten().collect()
     }

@@ -46,7 +46,7 @@ pub(super) fn members(context: &Context, flags: &DataDirFlag) -> Result<u8, Comm
     let revoked: Vec<String> = revoked.into_iter().map(|peer| to_libp2p(peer).to_string()).collect();
     print(
         context.global.json,
-        || json!({ "run": status.run, "running": status.is_running(), "members": rows, "revoked": revoked }),
+        || json!({ "run": status.run, "running": status.is_running(), "quorum": status.quorum, "members": rows, "revoked": revoked }),
         || page(&status, &rows, &revoked),
     )?;
     Ok(EXIT_DONE)

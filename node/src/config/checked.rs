@@ -181,7 +181,7 @@ impl Loaded {
                 plan: self.parse("collective.plan", &self.config.collective.plan)?,
                 bound: self.config.collective.bound as f32,
                 max_stall_ms: self.config.network.max_stall_ms,
-                quorum: starling_topology::Quorum::default(),
+                quorum: self.parse("security.quorum", &self.config.security.quorum)?,
                 balance: self.parse("run.balance", &run.balance)?,
             },
             min_peers: run.min_peers as usize,
@@ -197,7 +197,7 @@ impl Loaded {
     /// # Errors
     /// [`ConfigError`], naming key and origin.
     pub fn expectations(&self) -> Result<Expectations, ConfigError> {
-        let Config { run, collective, .. } = &self.config;
+        let Config { run, collective, security, .. } = &self.config;
         let is_set = |key: &str| *self.origin(key) != Origin::Default;
         let about_optimizer = ["run.optimizer", "run.learning_rate", "run.momentum", "run.weight_decay"];
         let model = is_set("run.model").then(|| self.parse::<ModelSpec>("run.model", &run.model)).transpose()?;
@@ -212,6 +212,7 @@ impl Loaded {
             balance: is_set("run.balance").then(|| self.parse("run.balance", &run.balance)).transpose()?,
             codec: is_set("collective.codec").then(|| self.parse("collective.codec", &collective.codec)).transpose()?,
             plan: is_set("collective.plan").then(|| self.parse("collective.plan", &collective.plan)).transpose()?,
+            quorum: is_set("security.quorum").then(|| self.parse("security.quorum", &security.quorum)).transpose()?,
         })
     }
 

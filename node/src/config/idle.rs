@@ -14,6 +14,12 @@ impl Loaded {
         {
             idle.push(format!("{origin}: run.momentum has no effect, because {} has no momentum", run.optimizer));
         }
+        if let Some(origin) = written("network.fork_after")
+            && self.config().security.quorum == "two-thirds"
+            && self.config().network.fork_after != "never"
+        {
+            idle.push(format!("{origin}: network.fork_after has no effect, because security.quorum is two-thirds"));
+        }
         idle
     }
 }

@@ -289,6 +289,13 @@ pub static KEYS: &[Key] = &[
         "Buckets in flight together. Joiners take it from the run.",
     ),
     key(
+        "security.quorum",
+        Kind::Choice(&["majority", "two-thirds"]),
+        Some("--quorum"),
+        "Which members decide who is a member: a majority, so that any fewer may die, or two-thirds, so that fewer than a third \
+         can't split the run if they are hostile. Joiners take it from the run.",
+    ),
+    key(
         "log.level",
         Kind::Text,
         Some("--verbose"),

@@ -23,7 +23,7 @@ pub use checked::{Loaded, LogSettings};
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, Kind};
 pub use layers::{FlagValue, Layers, Origin};
-pub use raw::{CollectiveConfig, Config, DataConfig, LogConfig, NetworkConfig, RunConfig, TrainConfig};
+pub use raw::{CollectiveConfig, Config, DataConfig, LogConfig, NetworkConfig, RunConfig, SecurityConfig, TrainConfig};
 pub use show::{commented_file, show_json, show_toml};
 pub use target::{parse_secret, parse_target, parse_ticket};
 

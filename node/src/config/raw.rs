@@ -18,6 +18,8 @@ pub struct Config {
     pub network: NetworkConfig,
     /// How gradients travel among all: the founder's choice.
     pub collective: CollectiveConfig,
+    /// Who decides: the founder's choice.
+    pub security: SecurityConfig,
     /// What is logged.
     pub log: LogConfig,
 }
@@ -200,6 +202,20 @@ impl Default for CollectiveConfig {
     fn default() -> Self {
         let (codec, plan) = ("f32".to_owned(), "ring".to_owned());
         Self { codec, plan, bound: 1e12, bucket_kib: 4096, segment_kib: 128, in_flight: 4 }
+    }
+}
+
+/// Section `[security]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SecurityConfig {
+    /// Which members of a view decide: `majority` or `two-thirds`.
+    pub quorum: String,
+}
+
+impl Default for SecurityConfig {
+    fn default() -> Self {
+        Self { quorum: "majority".to_owned() }
     }
 }
 

@@ -368,6 +368,9 @@ fn what_has_no_effect_is_said() {
     let idle = load("[run]\nmomentum = 0.5\n", &[], &[]).expect("good").idle();
     assert_eq!(idle.len(), 1, "{idle:?}");
     assert!(idle[0].contains("starling.toml:2: run.momentum") && idle[0].contains("adamw"), "{idle:?}");
+    let forks =
+        load("[network]\nfork_after = \"90s\"\n[security]\nquorum = \"two-thirds\"\n", &[], &[]).expect("good").idle();
+    assert!(forks.len() == 1 && forks[0].contains("network.fork_after"), "{forks:?}");
     let used = "[run]\nmomentum = 0.5\noptimizer = \"nesterov\"\n";
     assert_eq!(load(used, &[], &[]).expect("good").idle(), Vec::<String>::new());
 }

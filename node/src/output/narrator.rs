@@ -1,5 +1,7 @@
 //! What happens in a run, as sentences.
 
+use starling_topology::Quorum;
+
 use super::{Detail, Line, Names, Tone, format, way_back};
 use crate::report::{Limit, Outcome, Report, Summary};
 
@@ -13,6 +15,8 @@ pub struct Narrator {
     keeps: bool,
     /// The members of the newest view.
     members: usize,
+    /// Which of them decide the next one.
+    quorum: Quorum,
     /// The newest stable checkpoint's step.
     stable: Option<u64>,
     /// How segments travelled when that was last said.
@@ -52,7 +56,8 @@ impl Narrator {
                 self.names.learn(peer, name);
                 only_if(everything, plain(format!("peer {} is called {name}", format::peer(peer))))
             }
-            Report::Started { peer, run, model, parameters, samples, device, steps, step, private } => {
+            Report::Started { peer, run, model, parameters, samples, device, steps, step, private, quorum } => {
+                self.quorum = *quorum;
                 let kind = if *private { "private" } else { "public" };
                 let from = if *step == 0 { String::new() } else { format!(", from step {step}") };
                 let lines = [
@@ -64,7 +69,12 @@ impl Narrator {
                         format::thousands(*samples)
                     ),
                 ];
-                lines.into_iter().flat_map(plain).collect()
+                let rule = (*quorum == Quorum::TwoThirds).then(|| {
+                    "two-thirds quorums: with one to three members, the first that dies stops the run until it is back, and \
+                     nothing is promised of what hostile members can do"
+                        .to_owned()
+                });
+                lines.into_iter().chain(rule).flat_map(plain).collect()
             }
             Report::WarmingUp { device } => {
                 plain(format!("warming up the device: {device} computes for the first time"))
@@ -99,6 +109,17 @@ impl Narrator {
             Report::Suspected { peer, evidence, seen_by } => {
                 let seen_by = seen_by.as_ref().map_or_else(String::new, |by| format!(" (seen by {by})"));
                 bad(format!("peer {peer} may be lost: {evidence}{seen_by}"))
+            }
+            Report::Paused { present, needed } if self.quorum == Quorum::TwoThirds => {
+                let missing = if present >= needed {
+                    "not one who holds the newest state".to_owned()
+                } else {
+                    format!("{needed} are needed")
+                };
+                bad(format!(
+                    "paused: of the members {present} answer, and {missing}; the others go on if they are enough, this peer \
+                     once they are back, or alone if started with --alone"
+                ))
             }
             Report::Paused { present, needed } if present >= needed => bad(format!(
                 "paused: of the members {present} answer, and not the one whose vote counts among equals, or who holds the \
@@ -367,6 +388,30 @@ mod tests {
         assert_eq!(founded, ["generation 1: 1 member, after step 7"]);
         let lines = narrator.lines(&view(2, &["a", "b"], "peer b joined"));
         assert_eq!(lines, [Line::new(Tone::Good, "peer b joined (41 ms); generation 2: 2 members, after step 7")]);
+    }
+
+    #[test]
+    fn who_asks_for_two_thirds_is_told_what_that_costs() {
+        let mut narrator = Narrator::new(Detail::Changes);
+        let started = |quorum| Report::Started {
+            peer: "12D3KooWabcdef".to_owned(),
+            run: "cd".repeat(32),
+            model: "mlp:64".to_owned(),
+            parameters: 1,
+            samples: 2,
+            device: "cpu".to_owned(),
+            steps: 600,
+            step: 0,
+            private: true,
+            quorum,
+        };
+        let paused = Report::Paused { present: 2, needed: 3 };
+        assert!(!texts(&mut narrator, &started(Quorum::Majority)).join("\n").contains("quorum"));
+        assert!(texts(&mut narrator, &paused).join("\n").contains("--fork-after"));
+        let lines = texts(&mut narrator, &started(Quorum::TwoThirds)).join("\n");
+        assert!(lines.contains("the first that dies stops the run"), "{lines}");
+        let lines = texts(&mut narrator, &paused).join("\n");
+        assert!(lines.contains("3 are needed") && !lines.contains("--fork-after"), "{lines}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use starling_topology::Quorum;
 
 pub use file::StatusFile;
 pub use member::Member;
@@ -48,6 +49,8 @@ pub struct Status {
     pub members: Vec<String>,
     /// Our place among them.
     pub rank: u32,
+    /// Which of them decide the next view.
+    pub quorum: Quorum,
     /// Why the view came.
     pub change: String,
     /// How segments travel; `None` before the view's links are there.
@@ -145,7 +148,8 @@ impl Status {
     /// Takes in a report. True if it is worth writing down at once.
     pub fn update(&mut self, report: &Report) -> bool {
         match report {
-            Report::Started { peer, run, steps, step, .. } => {
+            Report::Started { peer, run, steps, step, quorum, .. } => {
+                self.quorum = *quorum;
                 self.peer.clone_from(peer);
                 self.run.clone_from(run);
                 (self.steps, self.step, self.phase) = (*steps, *step, Phase::Waiting);

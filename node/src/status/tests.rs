@@ -35,6 +35,7 @@ fn reports() -> Vec<Report> {
             steps: 600,
             step: 0,
             private: true,
+            quorum: Quorum::TwoThirds,
         },
         Report::Listening { addresses: vec!["/ip4/192.0.2.1/tcp/1".to_owned()], ticket: "starling1abc".to_owned() },
         Report::View {
@@ -88,7 +89,7 @@ fn a_status_survives_the_file_and_is_private() {
         status.links.as_ref().map(ToString::to_string).as_deref(),
         Some("ring over 2 links, 1 direct and 1 universal")
     );
-    assert_eq!(status.change, "peer peer joined");
+    assert_eq!((status.change.as_str(), status.quorum), ("peer peer joined", Quorum::TwoThirds));
     assert_eq!(status.process.pid, std::process::id());
     assert!(status.updated_unix_ms > 0);
     #[cfg(unix)]

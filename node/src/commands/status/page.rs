@@ -1,5 +1,7 @@
 //! A node's status as people read it, within 80 columns.
 
+use starling_topology::Quorum;
+
 use crate::output::{self, Gauge, Names, clock, format, limit_of};
 use crate::report::MeasuredLink;
 use crate::status::{Member, Phase, Status};
@@ -73,6 +75,14 @@ fn lines(status: &Status, names: &Names) -> Vec<(&'static str, String)> {
         match status.generation {
             0 => line("members", "no view yet".to_owned()),
             _ => line("members", format!("{} {place}", status.members.len())),
+        }
+        if status.quorum == Quorum::TwoThirds && status.generation > 0 {
+            let (members, needed) = (status.members.len(), status.quorum.needed(status.members.len()));
+            let may_die = match status.quorum.spare(members) {
+                0 => "the first that dies stops the run".to_owned(),
+                spare => format!("{spare} may die at once"),
+            };
+            line("quorum", format!("two-thirds: {needed} of {members} decide, {may_die}"));
         }
     }
     if let Some(limit) = &status.limit {
@@ -195,6 +205,19 @@ mod tests {
         let table: Vec<&str> = page.lines().skip_while(|line| !line.contains("lag ms")).collect();
         assert!(table.len() > 3 && table.iter().all(|line| line.chars().count() <= 80), "{page}");
         assert!(!page.contains(&status.members[1]), "whole ids are only to be copied:\n{page}");
+    }
+
+    #[test]
+    fn two_thirds_say_how_many_may_die() {
+        let mut status = stepping();
+        (status.generation, status.quorum) = (5, Quorum::TwoThirds);
+        let few = page(&status);
+        assert!(few.contains("quorum    two-thirds: 3 of 3 decide, the first that dies stops the run"), "{few}");
+        status.members.push(crate::identity::Identity::generate().peer_id().to_string());
+        let four = page(&status);
+        assert!(four.contains("3 of 4 decide, 1 may die at once"), "{four}");
+        status.quorum = Quorum::Majority;
+        assert!(!page(&status).contains("quorum"));
     }
 
     #[test]
