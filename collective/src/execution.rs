@@ -1,7 +1,7 @@
 //! One operation under way: what each segment that comes does to the buffer, and what is sent when.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::ops::Range;
 
@@ -142,6 +142,11 @@ impl<B: Buffer> Execution<B> {
     pub fn bring(&mut self, bucket: u32) {
         self.session.handle(Input::Ready { from: bucket }).expect("invariant: nobody violates anything by beginning");
         self.execute(None, &Copied).expect("invariant: what was kept has been checked");
+    }
+
+    /// As [`Session::missing`].
+    pub fn missing(&self) -> Option<(u64, BTreeSet<Rank>)> {
+        self.session.missing()
     }
 
     /// How many segments are still to come from each of the schedule's [senders](Schedule::senders), in their order. What

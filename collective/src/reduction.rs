@@ -1,6 +1,6 @@
 //! The machine for one bucket, whatever the plan.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use starling_topology::Rank;
 
@@ -63,6 +63,28 @@ impl<P> Reduction<P> {
     /// Whether this rank has sent all it has to send and received all it will receive.
     pub(crate) fn is_done(&self) -> bool {
         self.started && self.expected == 0
+    }
+
+    /// The first place in the bucket's order of which something has not come, and from whom it has not: sums in the order of
+    /// how many contributions they hold, then results in that of how many links they come over. What comes at one place rests
+    /// on places before it alone.
+    pub(crate) fn missing(&self, schedule: &Schedule) -> Option<(u32, BTreeSet<Rank>)> {
+        let mut missing: BTreeMap<u32, BTreeSet<Rank>> = BTreeMap::new();
+        for ((index, chunk), role) in (0..).zip(&self.chunks).zip(schedule.roles()) {
+            for segment in 0..chunk.added.len() {
+                let at = |position| (index, u32::try_from(segment).unwrap_or(u32::MAX), position);
+                let to_come = (usize::from(chunk.added[segment])..role.order.len())
+                    .filter(|position| *position != role.own && !self.held.contains_key(&at(*position)));
+                for position in to_come {
+                    missing.entry(role.sums[position].count()).or_default().insert(role.order[position]);
+                }
+                if let Some(from) = role.from.filter(|_| !chunk.stored[segment]) {
+                    let place = schedule.world_size().get().saturating_add(role.depth);
+                    missing.entry(place).or_default().insert(from);
+                }
+            }
+        }
+        missing.pop_first()
     }
 
     /// Sends what needs nothing from others, once the own contribution is at hand: segment by segment, each rank beginning

@@ -61,6 +61,8 @@ pub(crate) struct Role {
     pub(crate) up: Option<Rank>,
     /// From whom the result comes, if it does.
     pub(crate) from: Option<Rank>,
+    /// How many links the result has come over when it is here.
+    pub(crate) depth: u32,
     /// To whom the result goes.
     pub(crate) down: Vec<Rank>,
     /// Whether the chunk's owner itself takes this rank's sum, and sends the result back.
@@ -173,7 +175,7 @@ impl Role {
         let (from, down) = if gathers { (route.down(rank), route.receivers(rank)) } else { (None, Vec::new()) };
         let up = route.up(rank);
         let is_answered = gathers && from == Some(route.owner()) && up == from;
-        Self { order, sums, own, up, from, down, is_answered, rounds }
+        Self { order, sums, own, up, from, depth: depth(route, rank), down, is_answered, rounds }
     }
 
     /// As [`Self::reduce`] over the ring's route.
@@ -193,7 +195,8 @@ impl Role {
         let from = (!is_owner).then_some(before);
         let down = if is_last { Vec::new() } else { vec![next] };
         let is_answered = !is_owner && world.get() == 2;
-        Self { order, sums, own, up: (!is_owner).then_some(next), from, down, is_answered, rounds: false }
+        let depth = (rank.0 + world.get() - owner.0) % world.get();
+        Self { order, sums, own, up: (!is_owner).then_some(next), from, depth, down, is_answered, rounds: false }
     }
 
     fn is_even(&self) -> bool {
@@ -204,13 +207,20 @@ impl Role {
     fn gather(route: &Route, rank: Rank) -> Self {
         let (from, down) = (route.down(rank), route.receivers(rank));
         let (order, sums) = (Vec::new(), Vec::new());
-        Self { order, sums, own: 0, up: None, from, down, is_answered: false, rounds: false }
+        let depth = depth(route, rank);
+        Self { order, sums, own: 0, up: None, from, depth, down, is_answered: false, rounds: false }
     }
 
     /// How many times each segment of the chunk comes to this rank.
     pub(crate) fn receptions(&self) -> u64 {
         self.order.len().saturating_sub(1) as u64 + u64::from(self.from.is_some())
     }
+}
+
+/// How many links a result comes over on its way to `rank`.
+fn depth(route: &Route, rank: Rank) -> u32 {
+    let way = std::iter::successors(route.down(rank), |before| route.down(*before));
+    u32::try_from(way.count()).expect("invariant: a world has fewer than 2^32 ranks")
 }
 
 /// Whose contributions are in what each of `order` brings to `rank`, which is one of them: its own, and those of all below it.

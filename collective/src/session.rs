@@ -1,6 +1,6 @@
 //! The machine for one operation: all buckets of a flat buffer, several in flight.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use starling_topology::Rank;
 use starling_topology::plan::Plan;
@@ -176,6 +176,19 @@ impl<P> Session<P> {
     /// Whether all buckets are done.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
+    }
+
+    /// The first place in the operation of which something has not come, and from whom it has not. Buckets have their places
+    /// in the order in which they are begun. What comes at one place rests on places before it alone.
+    pub fn missing(&self) -> Option<(u64, BTreeSet<Rank>)> {
+        (0..self.layout.buckets()).rev().zip(0_u64..).find_map(|(bucket, place)| {
+            let (within, from) = match &self.buckets[bucket as usize] {
+                Bucket::Done => None,
+                Bucket::Active(machine) => machine.missing(&self.schedule),
+                Bucket::Untouched => Reduction::<P>::new(&self.layout, &self.schedule, bucket).missing(&self.schedule),
+            }?;
+            Some((place << 32 | u64::from(within), from))
+        })
     }
 
     /// What to do next; drain to `None` after every [`Self::handle`].

@@ -285,7 +285,8 @@ impl Peer {
         let operation = self.steps.operation().filter(|_| is_whole);
         // Whose last step is withheld would wait for the others by now.
         let withheld = self.is_withheld(self.learner.cursor.step + 1).then_some((u64::MAX, self.workload.steps));
-        let waits = self.standstill.look(now, operation.or(withheld), self.moved);
+        let stands = self.standstill.look(now, operation.or(withheld), self.moved);
+        let waits = stands.then(|| self.awaited());
         self.input(now, Input::Reached { step: self.step(), waits });
         self.vouch(heads::Input::Repeat);
         self.obey(now);

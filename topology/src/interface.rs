@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::awaited::Awaited;
 use crate::id::{Digest, Generation, PeerId};
 use crate::lineage::Lineage;
 use crate::message::{Contact, Envelope, Evidence, Refusal};
@@ -53,9 +54,10 @@ pub enum Input {
     Reached {
         /// The last committed step. Says how far this branch of the run has come; decides nothing else.
         step: u64,
-        /// Whether this member waits in vain: all of its contribution to an operation is there, and for `max_stall` nothing
-        /// of the operation has come or gone. If that is so everywhere, a new view begins it anew.
-        waits: bool,
+        /// What this member waits for in vain, if it does: all of its contribution to an operation is there, and for
+        /// `max_stall` nothing of the operation has come or gone. If that is so everywhere, a new view begins it anew, without
+        /// the link over which the first missing thing should have come.
+        waits: Option<Awaited>,
     },
     /// A peer said, proven to be its own word, how it is reached now. Its contact is bounded.
     Located(Contact),

@@ -10,6 +10,7 @@
 //! Start reading at [`View`] (what members agree on), then [`Membership`] (how they come to agree), then
 //! [`message::Body`] (what they say to each other).
 
+pub mod awaited;
 pub mod bounded;
 pub mod certificate;
 pub mod config;
@@ -40,6 +41,7 @@ pub mod way_back;
 #[cfg(test)]
 mod tests;
 
+pub use awaited::Awaited;
 pub use certificate::{Certificate, Notary, Seal, Succession};
 pub use config::Config;
 pub use error::Violation;

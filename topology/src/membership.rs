@@ -64,6 +64,7 @@ use outsiders::Probe;
 use quarantine::Quarantine;
 use seat::Seat;
 
+use crate::awaited::Awaited;
 use crate::certificate::{Chain, Notary};
 use crate::config::Config;
 use crate::error::Violation;
@@ -123,8 +124,8 @@ pub struct Membership {
     downloading: bool,
     /// The highest step that we know we have committed.
     reached: u64,
-    /// Whether it waits in vain, as it was told last.
-    waits: bool,
+    /// What it waits for in vain, as it was told last.
+    waits: Option<Awaited>,
     leaving: bool,
     finished: Option<(u64, Digest)>,
     /// We have heard everybody finish, and wait for goodbyes.
@@ -262,7 +263,7 @@ impl Membership {
             synced: progress.has_state,
             downloading: false,
             reached: progress.step,
-            waits: false,
+            waits: None,
             leaving: false,
             finished: None,
             parting: false,
@@ -362,7 +363,10 @@ impl Membership {
             Input::Unable => self.give_up(now),
             Input::Reached { step, waits } => {
                 self.reached = self.reached.max(step);
-                self.waits = waits;
+                // Whose steps are held sees nothing any more of what it has waited for.
+                if self.steps != Steps::Held {
+                    self.waits = waits;
+                }
             }
             Input::Finished { step, digest } => self.finish(now, step, digest),
             Input::Digest { step, digest } => self.compute_digest(now, step, digest),
@@ -432,7 +436,7 @@ impl Membership {
     }
 
     fn resume(&mut self, resumption: Resumption) {
-        self.steps = Steps::Running;
+        (self.steps, self.waits) = (Steps::Running, None);
         self.outbox.push(Output::Resume(resumption));
     }
 

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::awaited::Awaited;
 use crate::certificate::{Notary, Seal, validate_seals};
 use crate::error::Violation;
 use crate::id::{PeerId, ViewId};
@@ -38,6 +39,8 @@ pub struct Promise {
     /// Members that have done what no correct peer does, as it saw itself, sorted.
     #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
     pub accused: Vec<PeerId>,
+    /// What it waits for in vain.
+    pub awaited: Option<Awaited>,
     /// Whether it votes only, and is to be left out.
     pub leaving: bool,
     /// Whether its process came back from a record since the view was installed.
@@ -77,15 +80,21 @@ impl SignedPromise {
 
     pub(crate) fn validate(&self) -> Result<(), Violation> {
         let sorted = |peers: &[PeerId]| peers.len() <= MAX_MEMBERS && peers.windows(2).all(|pair| pair[0] < pair[1]);
-        let Promise { unreachable, accused, .. } = &self.promise;
-        if sorted(unreachable) && sorted(accused) { Ok(()) } else { Err(Violation::MalformedProposal) }
+        let Promise { unreachable, accused, awaited, .. } = &self.promise;
+        let awaited = awaited.as_ref().map_or(&[][..], |awaited| &awaited.from);
+        if sorted(unreachable) && sorted(accused) && sorted(awaited) {
+            Ok(())
+        } else {
+            Err(Violation::MalformedProposal)
+        }
     }
 }
 
 impl Promise {
     /// Whether it names no more members than a promise in `view` may.
     pub(crate) fn is_bounded(&self, view: &View) -> bool {
-        self.unreachable.len().max(self.accused.len()) <= most_named(view.members().len())
+        let awaited = self.awaited.as_ref().map_or(0, |awaited| awaited.from.len());
+        self.unreachable.len().max(self.accused.len()).max(awaited) <= most_named(view.members().len())
     }
 
     /// Whether it claims more than anybody can have reached beside a member that has taken part in all steps up to `step`.

@@ -1,6 +1,8 @@
 //! What a hostile member makes of what its machine says.
 
-use starling_topology::{Ballot, Body, Digest, Envelope, Generation, Justified, PeerId, SignedPromise, ViewId};
+use starling_topology::{
+    Awaited, Ballot, Body, Digest, Envelope, Generation, Justified, PeerId, SignedPromise, ViewId,
+};
 
 use super::{Attack, Liar, Said};
 
@@ -83,7 +85,8 @@ impl Liar {
             }
             Body::Promise { ballot, promise: signed, .. } => {
                 let promise = &mut signed.promise;
-                match number % 6 {
+                match number % 7 {
+                    6 => promise.awaited = Some(Awaited { step: self.step, place: number, from: vec![other] }),
                     0 => promise.progress.lineage.generation = Generation(number),
                     1 => promise.unreachable = vec![other],
                     2 => promise.accused = vec![other],

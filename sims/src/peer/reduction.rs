@@ -8,7 +8,7 @@ use starling_collective::{
 };
 use starling_engine::ActiveView;
 use starling_topology::ledger::{GAVE_UP, SYNCING, UNMEASURED};
-use starling_topology::{Lineage, PeerId, Rank, Resumption, Ring, Time, View, ViewId};
+use starling_topology::{Awaited, Lineage, PeerId, Rank, Resumption, Ring, Time, View, ViewId};
 
 use super::{Effect, Peer};
 use crate::buffer::{Counted, Payload};
@@ -148,6 +148,17 @@ impl Peer {
         for (from, segment) in due {
             self.receive_segment(now, from, segment);
         }
+    }
+
+    /// What it waits for in the operation under way.
+    pub(super) fn awaited(&self) -> Awaited {
+        let missing = self.operation.as_ref().zip(self.place.as_ref()).and_then(|(operation, place)| {
+            let (at, from) = operation.execution.missing()?;
+            let mut from: Vec<PeerId> = from.into_iter().map(|rank| place.ring.peer(rank)).collect();
+            from.sort_unstable();
+            Some(Awaited { step: operation.step, place: at, from })
+        });
+        missing.unwrap_or_else(|| Awaited::nothing(self.step() + 1))
     }
 
     /// The rest of the gradient is there.

@@ -1,6 +1,6 @@
 //! What happens regularly.
 
-use super::Membership;
+use super::{Membership, Steps};
 use crate::interface::Timer;
 use crate::message::{Body, Evidence};
 use crate::time::Time;
@@ -25,7 +25,7 @@ impl Membership {
         let neighbours = seat.neighbours(me);
         let step = self.reached;
         // Whoever is through waits for the others, too.
-        let waits = self.waits || self.finished.is_some();
+        let waits = (self.waits.is_some() && self.steps != Steps::Held) || self.finished.is_some();
         let waiting = seat.standstill.count(waits, &neighbours);
         for peer in neighbours {
             self.send(peer, Body::Heartbeat { step, waiting });

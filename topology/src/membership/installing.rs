@@ -180,7 +180,7 @@ impl Membership {
         let view = &proposal.view;
         let differs = view.members() != old.view.members() || view.severed() != old.view.severed();
         let is_rare = now - old.entered >= self.config.heartbeat_interval();
-        if differs || is_rare || self.waits || old.outdated || old.recovering.is_some() {
+        if differs || is_rare || self.waits.is_some() || old.outdated || old.recovering.is_some() {
             let proposer = proposer.unwrap_or(self.me.peer);
             self.ballots.iter_mut().for_each(|ballots| ballots.forgive(proposer));
         }

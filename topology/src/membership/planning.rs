@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::hearsay::Hearsay;
 use super::rows::Rows;
+use crate::awaited::owed;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::lineage::Lineage;
 use crate::message::Evidence;
@@ -12,6 +13,9 @@ use crate::promise::Promise;
 use crate::proposal::{Joiner, MAX_REASONS, MAX_SOURCES, Progress, Proposal, Reason, Resume};
 use crate::ring::ring_around;
 use crate::view::{MAX_SEVERED, View};
+
+/// So many members make a ring without one of the links between them.
+const LEAST_WITH_A_LINK_TO_SPARE: usize = 4;
 
 /// All that a proposal follows from.
 #[derive(Debug)]
@@ -120,6 +124,8 @@ impl Question<'_> {
         // Who accuses another has no link to it, whichever of the two is wrong.
         let named = |promise: &Promise| promise.unreachable.iter().chain(&promise.accused).copied().collect::<Vec<_>>();
         let told = self.promises.iter().flat_map(|(a, promise)| named(promise).into_iter().map(|b| (*a, b)));
+        // Where each link is needed, one of the two would have to go for a segment that may just have been lost.
+        let told = told.chain(owed(self.promises).filter(|_| staying.len() >= LEAST_WITH_A_LINK_TO_SPARE));
         let mut severed: Vec<(PeerId, PeerId)> = told.map(|(a, b)| (a.min(b), a.max(b))).collect();
         severed.sort_unstable();
         severed.dedup();

@@ -7,6 +7,7 @@ use super::agreement::{Acceptor, Round};
 use super::hearsay::Hearsay;
 use super::rows::Rows;
 use super::standstill::Standstill;
+use crate::awaited::Awaited;
 use crate::certificate::{Acceptance, Certificate, Seal};
 use crate::config::Config;
 use crate::failure_detector::FailureDetector;
@@ -326,7 +327,13 @@ impl Seat {
     }
 
     /// What we promise, who stand at `progress`.
-    pub(super) fn promise(&mut self, me: PeerId, progress: Progress, leaving: bool) -> Promise {
+    pub(super) fn promise(
+        &mut self,
+        me: PeerId,
+        progress: Progress,
+        awaited: Option<&Awaited>,
+        leaving: bool,
+    ) -> Promise {
         self.pledged = Some(progress);
         let most = most_named(self.view.members().len());
         let mut unreachable = self.unreachable(me);
@@ -335,7 +342,10 @@ impl Seat {
             self.suspects.iter().filter(|(_, evidence)| matches!(evidence, Evidence::Misbehaved | Evidence::Revoked));
         let accused = accused.map(|(peer, _)| *peer).take(most).collect();
         let accepted = self.acceptor.accepted.as_ref().map(|(ballot, justified)| (*ballot, justified.hash()));
-        Promise { progress, unreachable, accused, leaving, recovering: self.recovering.is_some(), accepted }
+        let mut awaited = awaited.cloned();
+        awaited.iter_mut().for_each(|awaited| awaited.from.truncate(most));
+        let recovering = self.recovering.is_some();
+        Promise { progress, unreachable, accused, awaited, leaving, recovering, accepted }
     }
 
     /// Whether this member has taken part in all steps of the view, as far as we know: then nobody is more than one ahead of it.

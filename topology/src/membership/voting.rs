@@ -81,7 +81,8 @@ impl Membership {
         if std::mem::take(&mut seat.owed)
             && let Some(ballot) = seat.acceptor.promised
         {
-            let promise = seat.promise(self.me.peer, self.progress, self.leaving || self.asking.is_some());
+            let promise =
+                seat.promise(self.me.peer, self.progress, self.waits.as_ref(), self.leaving || self.asking.is_some());
             let accepted = seat.acceptor.accepted.clone().map(|(_, justified)| Box::new(justified));
             let promise = SignedPromise::new(&*self.notary, seat.id, ballot, self.me.peer, promise);
             self.send(ballot.proposer, Body::Promise { ballot, promise, accepted });

@@ -550,7 +550,7 @@ impl Cluster {
         let steps = self.steps;
         let peer = self.at(name);
         let (step, state) = (peer.step, peer.state);
-        self.input(name, Input::Reached { step, waits: false });
+        self.input(name, Input::Reached { step, waits: None });
         if let Some(digest) = state {
             self.invariants.state(name, view, step, digest);
             if step % 8 == 0 {

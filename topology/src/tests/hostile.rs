@@ -8,9 +8,9 @@ use proptest::test_runner::RngSeed;
 use super::cluster::{RUN, Rng, Signs, contact, me, peer};
 use crate::plan::{Bucket, Link, Wish};
 use crate::{
-    Ballot, Body, Config, Digest, Envelope, Evidence, Generation, Input, Joiner, Justified, Membership, Output, PeerId,
-    Progress, Promise, Proposal, Quorum, Reason, Record, Refusal, Resume, RunId, SignedPromise, Standing, Time, Timer,
-    View, ViewId, Violation,
+    Awaited, Ballot, Body, Config, Digest, Envelope, Evidence, Generation, Input, Joiner, Justified, Membership,
+    Output, PeerId, Progress, Promise, Proposal, Quorum, Reason, Record, Refusal, Resume, RunId, SignedPromise,
+    Standing, Time, Timer, View, ViewId, Violation,
 };
 
 proptest! {
@@ -111,7 +111,7 @@ fn random_messages_into_every_state() {
                 9 => Input::Synced,
                 10 if rng.below(3) == 0 => Input::Unable,
                 11 => Input::Digest { step: number(&mut rng), digest: Digest([0; 32]) },
-                12 => Input::Reached { step, waits: step % 2 == 0 },
+                12 => Input::Reached { step, waits: (step % 2 == 0).then(|| any_awaited(&mut rng)) },
                 13 if rng.below(2) == 0 => Input::Measured { links: vec![(name(&mut rng), any_link(&mut rng))] },
                 _ => {
                     let view = machine.view().cloned().unwrap_or_else(|| first.clone());
@@ -217,12 +217,17 @@ fn proposal(rng: &mut Rng, view: &View) -> Proposal {
     Proposal { view: next, resume, reasons, joiners, promised: 1, of: u32::MAX }
 }
 
+fn any_awaited(rng: &mut Rng) -> Awaited {
+    Awaited { step: number(rng), place: number(rng), from: some(rng) }
+}
+
 /// A promise that some member has signed.
 fn signed_promise(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&Justified>) -> SignedPromise {
     let (by, unreachable, accused) = (name(rng), some(rng), some(rng));
     let (leaving, recovering) = (rng.below(3) == 0, rng.below(3) == 0);
+    let awaited = (rng.below(3) == 0).then(|| any_awaited(rng));
     let accepted = accepted.map(|accepted| (accepted.ballot, accepted.hash()));
-    let promise = Promise { progress: any_progress(rng), unreachable, accused, leaving, recovering, accepted };
+    let promise = Promise { progress: any_progress(rng), unreachable, accused, awaited, leaving, recovering, accepted };
     SignedPromise::new(&Signs(by), view.id(), ballot, by, promise)
 }
 

@@ -310,8 +310,15 @@ fn a_member_proposes_what_nobody_promised() {
         let ballot = Ballot { attempt: 3, proposer: peer(LIAR) };
         let promise = |by: u8, step: u64| {
             let progress = Progress { step, lineage: Lineage::of(&view), has_state: true, has_result: false };
-            let (unreachable, accused) = (Vec::new(), Vec::new());
-            let promise = Promise { progress, unreachable, accused, leaving: false, recovering: false, accepted: None };
+            let promise = Promise {
+                progress,
+                unreachable: Vec::new(),
+                accused: Vec::new(),
+                awaited: None,
+                leaving: false,
+                recovering: false,
+                accepted: None,
+            };
             SignedPromise::new(&liar, view.id(), ballot, peer(by), promise)
         };
         // It alone goes on from what it says that it has; with its own promise, and with such as it makes up for others.

@@ -1,0 +1,46 @@
+//! Who owes what all wait for.
+//!
+//! Everybody is alive, and an operation does not end: what one member has to send does not come, because a link has lost it or
+//! because it withholds it. All others wait too, each for somebody who has to wait itself. Only the first missing thing has no
+//! such excuse: all that comes of an operation has a place in it, and rests on what comes before that place alone.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::PeerId;
+use crate::message::MAX_MEMBERS;
+use crate::promise::Promise;
+
+/// What a member waits for that has all of its own contribution to an operation brought, and sees nothing move.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Awaited {
+    /// The operation's step.
+    pub step: u64,
+    /// The first place in it of which something is missing. What is sent there rests on places before it alone.
+    pub place: u64,
+    /// From whom, sorted; nobody if that is not known.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
+    pub from: Vec<PeerId>,
+}
+
+impl Awaited {
+    /// Of whoever waits for it does not know what.
+    pub fn nothing(step: u64) -> Self {
+        Self { step, place: u64::MAX, from: Vec::new() }
+    }
+
+    fn at(&self) -> (u64, u64) {
+        (self.step, self.place)
+    }
+}
+
+/// The pairs of members that do not get to each other what one owes the other, by what those of `promises` say who wait: the
+/// one who owes it misses nothing that comes before, so it could send it. Who says nothing of the kind may still work on it.
+pub(crate) fn owed(promises: &BTreeMap<PeerId, Promise>) -> impl Iterator<Item = (PeerId, PeerId)> + '_ {
+    let awaited = |peer: &PeerId| promises.get(peer).and_then(|promise| promise.awaited.as_ref());
+    promises.keys().filter_map(move |to| Some((*to, awaited(to)?))).flat_map(move |(to, missing)| {
+        let could = move |from: &&PeerId| awaited(from).is_some_and(|before| before.at() > missing.at());
+        missing.from.iter().filter(could).map(move |from| (to, *from))
+    })
+}
