@@ -3,7 +3,7 @@
 use libp2p::Stream;
 use starling_run::{ReplicatedState, ResultRecord};
 use starling_topology::plan::Link;
-use starling_topology::{Envelope, PeerId, ViewId};
+use starling_topology::{Awaited, Envelope, PeerId, ViewId};
 
 use crate::data::Transport;
 
@@ -26,6 +26,8 @@ pub(crate) enum NetworkEvent {
     Linked { view: ViewId, plan: String, reason: String, from: Vec<(PeerId, Transport)>, to: Vec<(PeerId, Transport)> },
     /// A reduction failed because of a neighbour.
     ReductionFailed { peer: PeerId, view: ViewId, failure: LinkFailure },
+    /// Nothing moves in this member's reduction, and this is what it misses first.
+    Awaits { view: ViewId, awaited: Awaited },
     /// A neighbour whose link failed has had the time to say why.
     NeighbourSuspected { peer: PeerId, view: ViewId },
     /// Links were measured.

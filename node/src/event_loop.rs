@@ -20,7 +20,9 @@ use starling_collective::{Codec, LayoutConfig};
 use starling_engine::{Entry, Notice, Standstill};
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::plan::Wish;
-use starling_topology::{Event, Evidence, Heads, Input, Membership, Output, PeerId, RunId, Time, Timer, View, ViewId};
+use starling_topology::{
+    Awaited, Event, Evidence, Heads, Input, Membership, Output, PeerId, RunId, Time, Timer, View, ViewId,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -148,6 +150,8 @@ pub(crate) struct EventLoop {
     world_size: u32,
     watch: Watch,
     standstill: Standstill,
+    /// What the reducer of a view missed when nothing moved in it last.
+    awaited: Option<(ViewId, Awaited)>,
     looked: Instant,
 }
 
@@ -206,8 +210,17 @@ impl EventLoop {
             world_size: 0,
             watch: Watch::default(),
             standstill,
+            awaited: None,
             looked: Instant::now(),
         }
+    }
+
+    /// What this member waits for in the operation under way, which stands still.
+    fn awaited(&self, operation: Option<(u64, u64)>) -> Awaited {
+        let step = operation.map_or(0, |(_, step)| step);
+        let view = self.reducer.as_ref().map(|reducer| reducer.view);
+        let told = self.awaited.as_ref().filter(|(of, awaited)| Some(*of) == view && awaited.step == step);
+        told.map_or_else(|| Awaited::nothing(step), |(_, awaited)| awaited.clone())
     }
 
     fn now(&self) -> Time {
@@ -297,7 +310,8 @@ impl EventLoop {
                         return end;
                     }
                     let (step, operation) = self.exchange.reached();
-                    let waits = self.standstill.look(self.now(), operation, self.traffic.moved());
+                    let stands = self.standstill.look(self.now(), operation, self.traffic.moved());
+                    let waits = stands.then(|| self.awaited(operation));
                     self.handle(Input::Reached { step, waits });
                 }
                 () = sleep_until(wake_at) => {

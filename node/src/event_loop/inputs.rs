@@ -80,6 +80,7 @@ impl EventLoop {
                 }
                 LinkFailure::Misbehaved(violation) => self.misbehaved(peer, &violation),
             },
+            NetworkEvent::Awaits { view, awaited } => self.awaited = Some((view, awaited)),
             NetworkEvent::NeighbourSuspected { peer, view } => {
                 if self.reducer.as_ref().is_some_and(|reducer| reducer.view == view) {
                     self.suspect(peer, Evidence::LinkFailed);

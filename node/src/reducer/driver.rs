@@ -1,6 +1,7 @@
 //! The task: sets up all links of a view, then runs one operation after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,7 +10,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use libp2p::Stream;
 use libp2p_stream::Control;
 use starling_collective::{Execution, Layout, Limits, OperationKey, Schedule, Slots, Violation, Workspace};
-use starling_topology::{PeerId, ViewId};
+use starling_topology::{Awaited, PeerId, Rank, ViewId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -96,6 +97,16 @@ impl Driver {
     async fn give_up(&self, Blame(peer, failure): Blame) {
         let _ = self.events.send(NetworkEvent::ReductionFailed { peer, view: self.view, failure }).await;
         pending().await
+    }
+
+    fn tell_awaited(&self, step: u64, missing: Option<(u64, BTreeSet<Rank>)>) {
+        let Some((place, from)) = missing else { return };
+        let owes = |(rank, peer): (&Rank, &PeerId)| from.contains(rank).then_some(*peer);
+        let mut from: Vec<PeerId> = self.schedule.senders().iter().zip(&self.senders).filter_map(owes).collect();
+        from.sort_unstable();
+        let awaited = Awaited { step, place, from };
+        // If there is no room for it, it is said again.
+        let _ = self.events.try_send(NetworkEvent::Awaits { view: self.view, awaited });
     }
 
     /// All links of the view.
@@ -199,6 +210,9 @@ impl Driver {
         let (schedule, spare) = (self.schedule.clone(), std::mem::take(&mut self.spare));
         let mut execution = Execution::new(key, schedule, workspace, self.config.in_flight, spare);
         self.patience.begin(Instant::now());
+        // Far less than what anybody calls a standstill, which takes an eighth of the longest stall at least.
+        let quiet = self.config.open_limit / 8;
+        let mut idle = pin!(tokio::time::sleep(quiet));
         loop {
             let ready = contribution.as_ref().map_or(0, |coming| self.layout.bucket_from(coming.ready_from()));
             let all_brought = execution.bring_wanted(ready, |workspace, range| {
@@ -236,6 +250,12 @@ impl Driver {
                     let (buffer, dropped) = workspace.finish();
                     self.results.interrupted(self.view, step, buffer, dropped);
                     return Ok(());
+                }
+                () = idle.as_mut() => {
+                    if self.patience.idle(Instant::now()) >= quiet {
+                        self.tell_awaited(step, execution.missing());
+                    }
+                    idle.as_mut().reset(tokio::time::Instant::now() + quiet);
                 }
                 sent = outward.flush(!looks_again), if blocked => {
                     sent?;

@@ -44,6 +44,11 @@ impl Patience {
         (self.since, self.looked) = (now, None);
     }
 
+    /// For how long nothing has happened.
+    pub(super) fn idle(&self, now: Instant) -> Duration {
+        now.duration_since(self.since)
+    }
+
     /// Whether to look again, rather than to sleep.
     pub(super) fn looks_again(&mut self, now: Instant) -> bool {
         let looked = self.looked.take();
