@@ -401,7 +401,7 @@ impl Membership {
         }
         let is_new = seat.decree.as_mut().is_some_and(|decree| decree.refused.insert(from));
         if is_new {
-            seat.raise(now, promised);
+            seat.raise_by_word(now, promised);
         }
         let Some(decree) = &seat.decree else { return };
         let members = seat.view.members().iter().copied();

@@ -26,8 +26,8 @@ const NEIGHBOURS: usize = 4;
 /// How far a message may raise what all count together: generations, and the attempts of who was away. Who was cut off for
 /// days is no further behind, and nobody comes to their end that way.
 pub(super) const MAX_RISE: u64 = 1 << 20;
-/// So many attempts count from the beginning of a view.
-const FIRST_ATTEMPTS: u64 = 4_096;
+/// So many attempts count from the beginning of a view at least.
+const LEAST_ATTEMPTS: u64 = 64;
 /// Takeovers are staggered by rank up to this one.
 const MAX_STAGGER: usize = 8;
 
@@ -60,6 +60,10 @@ pub(super) struct Seat {
     pub(super) owed: bool,
     /// Our part as one who proposes.
     pub(super) decree: Option<Decree>,
+    /// By how much the first attempts count before time passes.
+    first_attempts: u64,
+    /// Who has proposed to leave whom out.
+    left_out: BTreeMap<PeerId, BTreeSet<PeerId>>,
     /// The highest attempt that we have heard of.
     pub(super) attempt: u64,
     /// How often we have tried in vain.
@@ -215,6 +219,8 @@ impl Seat {
             pledged: None,
             owed: false,
             decree: None,
+            first_attempts: milliseconds(config.max_stall / 4).max(LEAST_ATTEMPTS),
+            left_out: BTreeMap::new(),
             attempt: 0,
             tries: 0,
             paused: None,
@@ -258,21 +264,49 @@ impl Seat {
     /// the view for about as long, so who goes up to the bound is followed at once, and nobody uses up all that there are. Who
     /// comes back from a record was away for longer, and follows in leaps.
     fn most_attempts(&self, now: Time) -> u64 {
-        let age = u64::try_from((now - self.entered).as_millis()).unwrap_or(u64::MAX);
+        let age = milliseconds(now - self.entered);
         let leap = if self.recovering.is_some() { self.attempt.saturating_add(MAX_RISE) } else { 0 };
-        age.saturating_add(FIRST_ATTEMPTS).max(leap)
+        age.saturating_add(self.first_attempts).max(leap)
+    }
+
+    /// What keeps others from going beyond what we may attempt ourselves by now.
+    fn most_own_attempts(&self, now: Time) -> u64 {
+        self.most_attempts(now) - self.first_attempts / 2
     }
 
     /// Whether the next attempt of our own counts for all by now, also for those who came to the view a little later.
     pub(super) fn may_attempt(&self, now: Time) -> bool {
-        self.attempt < self.most_attempts(now) - FIRST_ATTEMPTS / 2
+        self.attempt < self.most_own_attempts(now)
     }
 
-    /// Notes the attempt of a ballot. False if it does not count yet; whoever is there by right tries again.
+    /// Notes the attempt of a ballot. False if it does not count yet; whoever is there by right tries again. Nobody who counts
+    /// too far takes us along, but if we were away for so long that it may be we who are behind.
     pub(super) fn raise(&mut self, now: Time, ballot: Ballot) -> bool {
         let most = self.most_attempts(now);
+        let counts = ballot.attempt <= most;
+        if counts || self.recovering.is_some() {
+            self.attempt = self.attempt.max(ballot.attempt.min(most));
+        }
+        counts
+    }
+
+    /// Notes the attempt of a ballot that is said to stand against ours, but no higher than leaves us another attempt.
+    pub(super) fn raise_by_word(&mut self, now: Time, ballot: Ballot) {
+        let most = self.most_own_attempts(now).saturating_sub(1);
         self.attempt = self.attempt.max(ballot.attempt.min(most));
-        ballot.attempt <= most
+    }
+
+    /// Notes whom a proposal of `proposer` that answers no other leaves out.
+    pub(super) fn note_left_out(&mut self, proposer: PeerId, next: &View) {
+        for peer in self.view.members().iter().filter(|peer| !next.contains(**peer)) {
+            self.left_out.entry(*peer).or_default().insert(proposer);
+        }
+    }
+
+    /// Whether more members than can be hostile, fewer than a third, have proposed to leave this one out.
+    pub(super) fn is_left_out(&self, peer: PeerId) -> bool {
+        let most = (self.view.members().len() - 1) / 3;
+        self.left_out.get(&peer).is_some_and(|proposers| proposers.len() > most)
     }
 
     /// Whether a correct proposer may propose this in our view: it follows the view, takes in nobody who has not asked, counts
@@ -443,6 +477,10 @@ impl Seat {
         let mut unreached = missing.filter(|peer| self.suspects.contains_key(peer) && self.expects(*peer, decree));
         unreached.find_map(|peer| self.who_reaches(peer, decree))
     }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// In which order the members of `view` propose: those first that can reach most, and of these the lowest.
