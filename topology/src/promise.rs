@@ -8,7 +8,7 @@
 //! So each value that may be decided is one that the rules give, of states that members have signed for (M. Castro, B. Liskov,
 //! "Practical Byzantine Fault Tolerance", 1999, has proofs of that kind in its view changes).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -146,13 +146,13 @@ impl Justified {
         hash(&self.proposal)
     }
 
-    /// Whether it was proposed by whose ballot that was, from the promises of a quorum of `view`, none of which had accepted
-    /// anything. Whether it follows from them is another question.
+    /// Whether it was proposed by whose ballot that was, from the promises of a quorum of `view`, which [leave it
+    /// free](leave_free) what to propose. Whether it follows from them is another question.
     pub(crate) fn is_signed(&self, notary: &dyn Notary, view: &View) -> bool {
         let (id, proposer) = (view.id(), self.ballot.proposer);
         let proposes = statement(PROPOSES, id, self.ballot, &self.hash());
         view.contains(proposer)
-            && self.promises.iter().all(|signed| signed.promise.accepted.is_none())
+            && leave_free(view, self.promises.iter().map(|signed| (signed.by, &signed.promise)))
             && notary.is_signed(proposer, &proposes, &self.seal.bytes())
             && are_a_quorums(notary, view, self.ballot, &self.promises)
     }
@@ -180,6 +180,16 @@ pub(crate) fn are_a_quorums(notary: &dyn Notary, view: &View, ballot: Ballot, pr
         signed.promise.is_bounded(view) && view.contains(signed.by) && signed.is_signed(notary, id, ballot)
     };
     view.has_quorum(&by) && promises.iter().all(counts)
+}
+
+/// Whether a proposer that holds these promises, of a quorum of `view`, need not propose what one of them has accepted: a quorum
+/// among them has accepted nothing, so nothing is decided, unless one of that quorum conceals it, which its two signatures show.
+/// And those who tell of something are no more than may be hostile: what they tell may be made up, to have it proposed again
+/// and again. Where proposals are echoed, it can't be.
+pub(crate) fn leave_free<'a>(view: &View, promises: impl Iterator<Item = (PeerId, &'a Promise)>) -> bool {
+    let (told, rest): (Vec<_>, Vec<_>) = promises.partition(|(_, promise)| promise.accepted.is_some());
+    let rest: BTreeSet<PeerId> = rest.into_iter().map(|(by, _)| by).collect();
+    told.is_empty() || (!view.quorum.echoes() && told.len() <= view.most_hostile() && view.has_quorum(&rest))
 }
 
 pub(crate) fn validate_promises(promises: &[SignedPromise]) -> Result<(), Violation> {

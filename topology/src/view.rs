@@ -194,6 +194,11 @@ impl View {
         self.casting
     }
 
+    /// How many members may be hostile at most, so that what is promised against them holds: fewer than a third.
+    pub(crate) fn most_hostile(&self) -> usize {
+        (self.members().len() - 1) / 3
+    }
+
     /// Whether the members among `peers` may decide the next view, by the run's rule.
     pub fn has_quorum(&self, peers: &BTreeSet<PeerId>) -> bool {
         // Both are sorted, so one walk along them will do.

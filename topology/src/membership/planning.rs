@@ -186,7 +186,7 @@ impl Question<'_> {
 /// The members that are put out for what others have seen of them. Of four or more it takes one more than may be hostile, fewer
 /// than a third, so that these alone put out nobody; below that one is enough, and the casting vote breaks ties.
 fn convicted(view: &View, promises: &BTreeMap<PeerId, Promise>) -> BTreeSet<PeerId> {
-    let needed = (view.members().len() - 1) / 3 + 1;
+    let needed = view.most_hostile() + 1;
     let mut convicted = BTreeSet::new();
     loop {
         let mut accusers: BTreeMap<PeerId, usize> = BTreeMap::new();

@@ -13,7 +13,7 @@ use crate::flaw::Flaw;
 use crate::id::{PeerId, ViewId};
 use crate::interface::{Event, Hold, Timer};
 use crate::message::{Body, Evidence};
-use crate::promise::{Justified, SignedPromise};
+use crate::promise::{Justified, SignedPromise, leave_free};
 use crate::proposal::Ballot;
 use crate::time::Time;
 
@@ -252,7 +252,9 @@ impl Membership {
     fn propose(&mut self, now: Time) {
         let Some(seat) = &self.seat else { return };
         let Some(decree) = &seat.decree else { return };
-        let forced = decree.round.forced().filter(|_| !self.is_flawed(Flaw::IgnoresAccepted)).cloned();
+        let told = decree.promises.iter().map(|(by, promise)| (*by, promise));
+        let is_free = leave_free(&seat.view, told) || self.is_flawed(Flaw::IgnoresAccepted);
+        let forced = decree.round.forced().filter(|_| !is_free).cloned();
         let promised = decree.round.promised();
         let is_void = |forced: &Justified| {
             let view = &forced.proposal.view;

@@ -305,8 +305,7 @@ impl Seat {
 
     /// Whether more members than can be hostile, fewer than a third, have proposed to leave this one out.
     pub(super) fn is_left_out(&self, peer: PeerId) -> bool {
-        let most = (self.view.members().len() - 1) / 3;
-        self.left_out.get(&peer).is_some_and(|proposers| proposers.len() > most)
+        self.left_out.get(&peer).is_some_and(|proposers| proposers.len() > self.view.most_hostile())
     }
 
     /// Whether a correct proposer may propose this in our view: it follows the view, takes in nobody who has not asked, counts
