@@ -58,7 +58,9 @@ impl Membership {
                     && !self.is_flawed(Flaw::DecidesAlone)
                     && !self.is_flawed(Flaw::BelievesInstalls)
                 {
-                    return Err(Violation::Uncertified);
+                    // A newcomer passes on what let it in, and could not check that: it may have got it from a liar.
+                    let came_by_it = proposal.joiners.iter().any(|joiner| joiner.contact.peer == from);
+                    return if came_by_it { Ok(()) } else { Err(Violation::Uncertified) };
                 }
                 if view.contains(me) && self.steps == Steps::Held {
                     self.enter(now, from, decided, contacts);
