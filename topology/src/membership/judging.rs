@@ -89,8 +89,7 @@ impl Membership {
     }
 
     /// Whether we know better than what is proposed for the first time. Its proposer has broken no rule that others could see.
-    /// Not for ever: some of what we know may be wrong, and others may have no other way to go on. But what one proposer alone
-    /// does again and again is no reason to follow it.
+    /// Not for ever: some of what we know may be wrong, and others may have no other way to go on.
     pub(super) fn objects(&self, now: Time, seat: &Seat, justified: &Justified) -> bool {
         let Justified { proposal, promises, excluded, .. } = justified;
         let me = self.me.peer;
@@ -118,19 +117,18 @@ impl Membership {
         if stateless && !all_told && patience.is_none_or(|patience| stood < patience) {
             return true;
         }
-        let late = stood >= self.config.max_stall / 2;
-        let behind = !late && !stateless && reached < seat.least() && !all_told && !all_recover;
+        if stood >= self.config.max_stall / 2 {
+            return false;
+        }
+        let behind = !stateless && reached < seat.least() && !all_told && !all_recover;
         let lives = |peer: PeerId| peer == me || seat.hears(now, peer, self.config.heartbeat_interval() * 3 / 2);
         let asked_of_us = seat.pledged.is_some() && !self.leaving && self.asking.is_none();
-        // Some of them are honest.
-        let stays_out = |peer: PeerId| late && seat.is_left_out(peer);
-        let forgets = |peer: &PeerId| !late && (*peer != me || asked_of_us) && !has_told(*peer) && lives(*peer);
+        let forgets = |peer: &PeerId| (*peer != me || asked_of_us) && !has_told(*peer) && lives(*peer);
         let says_so = |peer: PeerId| promise_of(peer).is_some_and(|promise| promise.recovering || promise.leaving);
         let lies =
             |peer: PeerId| here.zip(promise_of(peer)).is_some_and(|(here, promise)| promise.is_beyond(here.step));
         let slanders = |(peer, _): &(PeerId, Evidence)| {
-            !stays_out(*peer)
-                && !says_so(*peer)
+            !says_so(*peer)
                 && !lies(*peer)
                 && !self.joiners.contains_key(peer)
                 && seat.trusts(*peer)

@@ -62,8 +62,6 @@ pub(super) struct Seat {
     pub(super) decree: Option<Decree>,
     /// By how much the first attempts count before time passes.
     first_attempts: u64,
-    /// Who has proposed to leave whom out.
-    left_out: BTreeMap<PeerId, BTreeSet<PeerId>>,
     /// The highest attempt that we have heard of.
     pub(super) attempt: u64,
     /// How often we have tried in vain.
@@ -220,7 +218,6 @@ impl Seat {
             owed: false,
             decree: None,
             first_attempts: milliseconds(config.max_stall / 4).max(LEAST_ATTEMPTS),
-            left_out: BTreeMap::new(),
             attempt: 0,
             tries: 0,
             paused: None,
@@ -294,18 +291,6 @@ impl Seat {
     pub(super) fn raise_by_word(&mut self, now: Time, ballot: Ballot) {
         let most = self.most_own_attempts(now).saturating_sub(1);
         self.attempt = self.attempt.max(ballot.attempt.min(most));
-    }
-
-    /// Notes whom a proposal of `proposer` that answers no other leaves out.
-    pub(super) fn note_left_out(&mut self, proposer: PeerId, next: &View) {
-        for peer in self.view.members().iter().filter(|peer| !next.contains(**peer)) {
-            self.left_out.entry(*peer).or_default().insert(proposer);
-        }
-    }
-
-    /// Whether more members than can be hostile, fewer than a third, have proposed to leave this one out.
-    pub(super) fn is_left_out(&self, peer: PeerId) -> bool {
-        self.left_out.get(&peer).is_some_and(|proposers| proposers.len() > self.view.most_hostile())
     }
 
     /// Whether a correct proposer may propose this in our view: it follows the view, takes in nobody who has not asked, counts

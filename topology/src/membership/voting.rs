@@ -106,11 +106,7 @@ impl Membership {
             return Err(Violation::NotSuccessor);
         }
         self.check_proposal(seat, ballot, &justified, promises)?;
-        if let Some(seat) = &mut self.seat {
-            seat.note_left_out(justified.ballot.proposer, &justified.proposal.view);
-        }
-        let is_new = justified.ballot == ballot;
-        let objects = is_new && self.seat.as_ref().is_some_and(|seat| self.objects(now, seat, &justified));
+        let objects = justified.ballot == ballot && self.objects(now, seat, &justified);
         let Some(seat) = &mut self.seat else { return Ok(()) };
         if !seat.raise(now, ballot) {
             return Ok(());
