@@ -9,3 +9,4 @@ mod properties;
 mod refused;
 mod slots;
 mod violations;
+mod withheld;

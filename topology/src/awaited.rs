@@ -44,3 +44,47 @@ pub(crate) fn owed(promises: &BTreeMap<PeerId, Promise>) -> impl Iterator<Item =
         missing.from.iter().filter(could).map(move |from| (to, *from))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lineage::Lineage;
+    use crate::proposal::Progress;
+
+    fn peer(name: u8) -> PeerId {
+        PeerId([name; 32])
+    }
+
+    /// Of those who say so, what they miss first, and from whom.
+    fn pairs(said: &[(u8, Option<(u64, &[u8])>)]) -> Vec<(PeerId, PeerId)> {
+        let promise = |missing: Option<(u64, &[u8])>| Promise {
+            progress: Progress { step: 4, lineage: Lineage::default(), has_state: true, has_result: false },
+            unreachable: Vec::new(),
+            accused: Vec::new(),
+            awaited: missing.map(|(place, from)| Awaited {
+                step: 5,
+                place,
+                from: from.iter().map(|name| peer(*name)).collect(),
+            }),
+            leaving: false,
+            recovering: false,
+            accepted: None,
+        };
+        let promises = said.iter().map(|(name, missing)| (peer(*name), promise(*missing))).collect();
+        owed(&promises).collect()
+    }
+
+    #[test]
+    fn only_who_misses_nothing_before_it_owes_what_does_not_come() {
+        // Round a ring, 1 sends 2 nothing. All wait for whoever is before them; only 1 could go on.
+        let ring: [(u8, Option<(u64, &[u8])>); 4] =
+            [(1, Some((4, &[4]))), (2, Some((1, &[1]))), (3, Some((2, &[2]))), (4, Some((3, &[3])))];
+        assert_eq!(pairs(&ring), [(peer(2), peer(1))]);
+        let mut computing = ring;
+        computing[0].1 = None;
+        assert_eq!(pairs(&computing), [], "it may still work on what it is to send");
+        let mut lying = ring;
+        lying[0].1 = Some((0, &[4]));
+        assert_eq!(pairs(&lying), [(peer(1), peer(4))], "who says that it got nothing itself has no link to the other");
+    }
+}

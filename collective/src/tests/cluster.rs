@@ -174,6 +174,8 @@ pub(super) struct Cluster<B: Tested> {
     pub(super) blamed: Option<Vec<(Rank, Violation)>>,
     /// For a rank that sends other than it should.
     pub(super) change: Option<Change<B>>,
+    /// A link, and after how many segments nothing comes over it any more.
+    pub(super) lost: Option<(Rank, Rank, usize)>,
 }
 
 impl<B: Tested> Cluster<B> {
@@ -208,6 +210,7 @@ impl<B: Tested> Cluster<B> {
             in_flight: in_flight.max(1),
             blamed: None,
             change: None,
+            lost: None,
             layout,
         }
     }
@@ -334,6 +337,13 @@ impl<B: Tested> Cluster<B> {
             let begun = self.layout.buckets() - segment.bucket;
             let bound = self.buckets_done(rank).saturating_add(self.in_flight);
             assert!(begun <= bound, "bucket {} began beyond the bound {bound}", segment.bucket);
+        }
+        if let Some((_, _, rest)) = self.lost.as_mut().filter(|(from, over, _)| from.0 as usize == rank && *over == to)
+        {
+            match rest.checked_sub(1) {
+                Some(fewer) => *rest = fewer,
+                None => return,
+            }
         }
         self.sent.push(self.layout.range(&segment).expect("a segment of the layout").len());
         self.links[to.0 as usize].push_back((Rank(rank as u32), header, payload));

@@ -78,16 +78,20 @@ impl Attack {
         Self::EchoesTwice,
         Self::ForgesEchoes,
         Self::HidesEchoes,
+        Self::Refutes,
         Self::ShowsOut,
         Self::Refuses,
         Self::Leaves,
+        Self::Accuses,
         Self::Introduces,
         Self::JoinsAgain,
+        Self::TellsDigests,
         Self::Finishes,
         Self::Syncs,
         Self::Measures,
         Self::Beats,
         Self::Repeats,
+        Self::Parrots,
     ];
 
     /// All of them.

@@ -27,7 +27,7 @@ enum Verdict {
     Others(Vec<(PeerId, Digest)>),
     /// A quorum, of which this is one, holds this and we do not.
     Ours(PeerId, Digest),
-    /// There is no such quorum, though all have told. This is one that differs.
+    /// There is no such quorum, and can't be, though all have told who are still there. This is one that differs.
     Nobody(PeerId, Digest),
 }
 
@@ -145,9 +145,14 @@ fn verdict(
     theirs: &BTreeMap<PeerId, Digest>,
     complete: bool,
 ) -> Option<Verdict> {
-    let holders = |digest: Digest| {
+    let holders = |digest: Digest| -> BTreeSet<PeerId> {
         let own = (digest == ours).then_some(me);
         theirs.iter().filter(|(_, theirs)| **theirs == digest).map(|(peer, _)| *peer).chain(own).collect()
+    };
+    // Who left before it told us may have held what we hold.
+    let may_hold = || {
+        let untold = view.members().iter().copied().filter(|peer| *peer != me && !theirs.contains_key(peer));
+        holders(ours).into_iter().chain(untold).collect()
     };
     let others: Vec<(PeerId, Digest)> =
         theirs.iter().filter(|(_, theirs)| **theirs != ours).map(|(peer, theirs)| (*peer, *theirs)).collect();
@@ -158,9 +163,7 @@ fn verdict(
     let right = others.iter().find(|(_, theirs)| view.has_quorum(&holders(*theirs)));
     match right {
         Some((peer, theirs)) => Some(Verdict::Ours(*peer, *theirs)),
-        None if complete && view.has_quorum(&theirs.keys().copied().chain([me]).collect()) => {
-            Some(Verdict::Nobody(first.0, first.1))
-        }
+        None if complete && !view.has_quorum(&may_hold()) => Some(Verdict::Nobody(first.0, first.1)),
         None => None,
     }
 }
@@ -184,6 +187,8 @@ mod tests {
         assert_eq!(judge(3, 1, &[(2, 0), (3, 9)], true), Some(Verdict::Others(vec![(peer(3), digest(9))])));
         assert_eq!(judge(3, 1, &[(2, 9), (3, 9)], true), Some(Verdict::Ours(peer(2), digest(9))));
         assert_eq!(judge(3, 1, &[(2, 8), (3, 9)], true), Some(Verdict::Nobody(peer(2), digest(8))));
+        assert_eq!(judge(5, 1, &[(2, 0), (3, 9)], true), None, "the two others have left");
+        assert_eq!(judge(5, 1, &[(2, 8), (3, 9), (4, 7)], true), Some(Verdict::Nobody(peer(2), digest(8))));
         // Of two, the one with the casting vote.
         assert_eq!(judge(2, 1, &[(2, 9)], true), Some(Verdict::Others(vec![(peer(2), digest(9))])));
         assert_eq!(judge(2, 2, &[(1, 9)], true), Some(Verdict::Ours(peer(1), digest(9))));
