@@ -78,7 +78,6 @@ impl Attack {
         Self::EchoesTwice,
         Self::ForgesEchoes,
         Self::HidesEchoes,
-        Self::Refutes,
         Self::ShowsOut,
         Self::Refuses,
         Self::Leaves,

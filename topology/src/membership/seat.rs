@@ -155,6 +155,8 @@ pub(super) struct Decree {
     pub(super) seals: BTreeMap<PeerId, Seal>,
     /// Who has promised a higher one.
     pub(super) refused: BTreeSet<PeerId>,
+    /// Who of them has said so too often to be waited for.
+    pub(super) dismissed: BTreeSet<PeerId>,
     /// Whether all the time that promises may take has passed.
     pub(super) late: bool,
 }
@@ -175,6 +177,7 @@ impl Decree {
             accepted: None,
             seals: BTreeMap::new(),
             refused: BTreeSet::new(),
+            dismissed: BTreeSet::new(),
             late: false,
         }
     }
@@ -420,7 +423,7 @@ impl Seat {
     /// Whether it is worth waiting for this member's promise. If we can't reach it ourselves but somebody else can, it
     /// is: that one will propose instead, and evict nobody.
     pub(super) fn expects(&self, peer: PeerId, decree: &Decree) -> bool {
-        if decree.refused.contains(&peer) && decree.late {
+        if decree.dismissed.contains(&peer) || (decree.refused.contains(&peer) && decree.late) {
             return false;
         }
         if self.recovering.as_ref().is_some_and(|recovering| !recovering.returned.contains(&peer)) {
