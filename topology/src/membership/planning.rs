@@ -230,7 +230,8 @@ pub(super) fn follows(
     let stays = |peer: PeerId| proposal.view.contains(peer) && view.contains(peer);
     let holds = |reason: &Reason| match reason {
         Reason::Lost { peer, .. } | Reason::Restarted(peer) | Reason::Left(peer) => {
-            view.contains(*peer) && !stays(*peer)
+            // Who comes back with what all go on from is lost and joins at once.
+            view.contains(*peer) && (!stays(*peer) || joins(*peer))
         }
         Reason::Joined(peer) => joins(*peer),
         Reason::Severed(a, b) => view.contains(*a) && view.contains(*b),
