@@ -4,39 +4,45 @@
 //! machine allows it, or it shows an invitation that the run's founder has signed; and the founder has not revoked it.
 //! Whoever is in no view yet can't tell who is in it, and takes those for members that its ticket leads to.
 
+mod disk;
 mod pass;
+mod renewing;
 mod telling;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use starling_topology::{PeerId, RunId};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
+use crate::allowance::Allowance;
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p};
-use crate::invitation::{Denial, Invitation, Role, Terms, now_s};
-use crate::private_file;
-use crate::revocations::{Renewal, Revocations};
-use crate::roster::{Entry, MAX_ENTRIES, Roster};
-use crate::secret::{self, Secret};
+use crate::invitation::{Denial, Grant, Presented, Role, now_s};
+use crate::revocations::Renewal;
+use crate::roster::{MAX_ENTRIES, Roster};
+use crate::secret::Secret;
+pub(crate) use disk::roster;
+#[cfg(test)]
+pub(crate) use disk::store_roster;
 pub(crate) use pass::MAX_PASS;
 use pass::Pass;
 pub(crate) use telling::{serve, tell};
 pub(crate) use watch::Watch;
 
-/// Secrets of earlier epochs that still let members in.
-const MAX_SECRETS: usize = 8;
 /// Peers whose passes are remembered.
 const MAX_SHOWN: usize = 4096;
-/// The longest roster on disk, in bytes.
-const MAX_ROSTER_BYTES: u64 = 1 << 20;
-/// The longest update, in bytes.
-pub(crate) const MAX_UPDATE: usize = 512 * 1024;
+/// Who is not connected any more is forgotten after so long: it may be connecting again.
+const SHOWN_LIMIT: Duration = Duration::from_secs(60);
+/// Of how many members one peer may tell at once, and how many more with each second.
+const TOLD: (u64, u64) = (2 * MAX_ENTRIES as u64, 8);
+/// Peers of which is remembered that they did not take our secret.
+const MAX_REFUSALS: usize = 256;
 /// Who asks to be let in by an invitation for one is waited for so long before another may come by it.
 const CLAIM_LIMIT: Duration = Duration::from_secs(20);
 
@@ -46,7 +52,7 @@ pub(crate) struct Credentials {
     /// The run's; `None` for a public one.
     pub(crate) secret: Option<[u8; 32]>,
     /// The founder's word that its bearer may come.
-    pub(crate) invitation: Option<Invitation>,
+    pub(crate) invitation: Option<Grant>,
     /// Who comes, where connections are made under another key.
     pub(crate) bearer: Option<Identity>,
 }
@@ -62,6 +68,8 @@ struct Shared {
     news: Notify,
     /// Held while files are written, so that what is newest comes last.
     writing: Mutex<()>,
+    /// How much news is not written yet.
+    unkept: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -70,7 +78,8 @@ struct State {
     founder: Option<PeerId>,
     /// Newest first; none of a public run.
     secrets: Vec<[u8; 32]>,
-    /// What we show.
+    /// By what we come, and what we show of it.
+    grant: Option<Grant>,
     pass: Pass,
     /// Whom this machine's user lets in.
     allowed: BTreeSet<PeerId>,
@@ -80,19 +89,35 @@ struct State {
     keeps: bool,
     /// Of the present view.
     view: BTreeSet<PeerId>,
-    /// What those showed who are connected, or were.
-    shown: BTreeMap<PeerId, Pass>,
+    /// What those showed who are connected, or were a moment ago.
+    shown: BTreeMap<PeerId, Shown>,
+    /// Who did not take how many of our secrets.
+    refusals: BTreeMap<libp2p::PeerId, usize>,
     /// Who asks to be let in by which invitation for one, and since when.
-    claims: BTreeMap<[u8; 16], (PeerId, Instant)>,
+    claims: BTreeMap<PeerId, (PeerId, Instant)>,
     /// Where all that is kept.
     data_dir: Option<PathBuf>,
+    /// What the user has to hear, and about which list that was.
+    warning: Option<String>,
+    warned: Option<[u8; 32]>,
 }
 
-/// What members tell each other of who may be here.
-#[derive(Debug, Serialize, Deserialize)]
-struct Update {
-    renewal: Option<Renewal>,
-    members: Vec<(PeerId, Entry)>,
+/// By what a peer may be here, once its signatures were looked at; or what is wrong with that.
+type Card = Result<Option<Presented>, Denial>;
+
+/// What a peer showed that is connected.
+#[derive(Debug)]
+struct Shown {
+    /// The list that it has is the one that it said, or was told since.
+    pass: Pass,
+    card: Card,
+    /// What tells apart of whom it was told.
+    told: u64,
+    is_being_told: bool,
+    /// Of how many members it may tell us.
+    allowance: Allowance,
+    /// When it connected last.
+    at: Instant,
 }
 
 /// Why a peer is not let into the view now.
@@ -112,6 +137,7 @@ impl Access {
             run,
             founder: None,
             secrets: credentials.secret.into_iter().collect(),
+            grant: credentials.invitation.clone(),
             pass,
             allowed: BTreeSet::new(),
             renewal: None,
@@ -119,10 +145,14 @@ impl Access {
             keeps: false,
             view: BTreeSet::new(),
             shown: BTreeMap::new(),
+            refusals: BTreeMap::new(),
             claims: BTreeMap::new(),
             data_dir: None,
+            warning: None,
+            warned: None,
         };
-        Self(Arc::new(Shared { state: Mutex::new(state), news: Notify::new(), writing: Mutex::new(()) }))
+        let (news, unkept) = (Notify::new(), AtomicU64::new(0));
+        Self(Arc::new(Shared { state: Mutex::new(state), news, writing: Mutex::new(()), unkept }))
     }
 
     /// That of a member or keeper, with what its data directory has of it.
@@ -141,7 +171,14 @@ impl Access {
             state.roster = roster(data_dir, run)?;
         }
         if let Some(renewal) = Renewal::load(data_dir, run)? {
+            let is_newer = |secret: &[u8; 32]| !renewal.list.covers(secret);
+            let newer = credentials.secret.filter(is_newer);
             access.adopt(renewal);
+            // A ticket may be newer than what was kept.
+            let mut state = access.lock();
+            if let Some(at) = state.secrets.iter().position(|secret| Some(*secret) == newer) {
+                state.secrets[..=at].rotate_right(1);
+            }
         }
         Ok(access)
     }
@@ -159,6 +196,22 @@ impl Access {
         if secrets.is_empty() { vec![Secret::new(None)] } else { secrets }
     }
 
+    /// What we prove to this peer that we know: the newest, or if it did not take that, an earlier one. It may have been away.
+    pub(crate) fn secret_for(&self, peer: &libp2p::PeerId) -> Secret {
+        let secrets = self.secrets();
+        let refused = self.lock().refusals.get(peer).copied().unwrap_or_default();
+        secrets[refused % secrets.len()]
+    }
+
+    /// It did not take it.
+    pub(crate) fn was_refused_by(&self, peer: libp2p::PeerId) {
+        let mut state = self.lock();
+        if state.refusals.len() >= MAX_REFUSALS && !state.refusals.contains_key(&peer) {
+            state.refusals.clear();
+        }
+        *state.refusals.entry(peer).or_default() += 1;
+    }
+
     /// Whether those who know no secret are kept out.
     pub(crate) fn is_private(&self) -> bool {
         self.lock().is_private()
@@ -169,57 +222,64 @@ impl Access {
         self.lock().secrets.first().copied()
     }
 
-    /// The invitation that this machine may tell others.
-    pub(crate) fn open_invitation(&self) -> Option<Invitation> {
+    /// The invitation that this machine may hand on.
+    pub(crate) fn open_invitation(&self) -> Option<Grant> {
         let state = self.lock();
-        let epoch = state.epoch();
-        state.pass.invitation.clone().filter(|it| it.is_open() && it.terms.epoch == epoch && !it.is_over(now_s()))
+        let (epoch, now_s) = (state.epoch(), now_s());
+        let may = |it: &Grant| {
+            let invitation = &it.invitation;
+            invitation.is_open() && invitation.terms.epoch == epoch && !invitation.is_over(now_s)
+        };
+        state.grant.clone().filter(may)
     }
 
     /// What we show to whoever we connect with.
     pub(crate) fn pass(&self) -> Vec<u8> {
         let state = self.lock();
-        Pass { epoch: state.epoch(), known: state.roster.len() as u64, ..state.pass.clone() }.encode()
+        Pass { list: state.edition(), ..state.pass.clone() }.encode()
     }
 
     /// Whether a peer that shows this may be connected. If not, why, and what proves it.
     pub(crate) fn judge(&self, peer: libp2p::PeerId, pass: &[u8]) -> Result<(), (Denial, Vec<u8>)> {
-        let mut state = self.lock();
-        let pass = Pass::decode(pass).unwrap_or_default();
-        let Some(who) = pass.who(peer, state.run) else {
-            return state.is_open().then_some(()).ok_or((Denial::NotInvited, Vec::new()));
+        let mut pass = Pass::decode(pass).unwrap_or_default();
+        let (run, founder, is_open) = {
+            let state = self.lock();
+            (state.run, state.founder, state.is_open())
         };
+        // Not under the lock: signatures take time.
+        let Some(who) = pass.who(peer, run) else {
+            return is_open.then_some(()).ok_or((Denial::NotInvited, Vec::new()));
+        };
+        let card = match (pass.presented.take(), founder.zip(run)) {
+            (Some(presented), Some(parties)) => presented.check(parties, who).map(|()| Some(presented)),
+            (Some(_) | None, _) => Ok(None),
+        };
+        let mut state = self.lock();
         if let Some(renewal) = state.renewal.as_ref().filter(|renewal| renewal.list.names(&who)) {
             let proof = postcard::to_allocvec(&renewal.list).expect("invariant: a list always encodes");
             return Err((Denial::Revoked, proof));
         }
-        state.verdict(who, pass.invitation.as_ref()).map_err(|denial| (denial, Vec::new()))?;
+        state.verdict(who, &card).map_err(|denial| (denial, Vec::new()))?;
         if state.view.contains(&who) {
-            state.enter(who, Some(pass.invitation.clone()));
+            state.enter(who, Some(card.clone().unwrap_or_default()));
         }
         if let Some(peer) = from_libp2p(&peer) {
-            if state.shown.len() >= MAX_SHOWN && !state.shown.contains_key(&peer) {
-                state.shown.pop_first();
-            }
-            state.shown.insert(peer, pass);
+            state.note_shown(peer, pass, card);
         }
         Ok(())
     }
 
-    /// Whether what came with a denial proves that the founder has revoked this machine.
-    pub(crate) fn is_put_out(&self, me: libp2p::PeerId, proof: &[u8]) -> bool {
-        let state = self.lock();
-        let (Some(founder), Some(run), Some(me)) = (state.founder, state.run, from_libp2p(&me)) else { return false };
-        let list = postcard::from_bytes::<Revocations>(proof);
-        list.is_ok_and(|list| list.names(&me) && list.is_of(founder, run))
+    /// Forgets what those showed who are gone.
+    pub(crate) fn forget_gone(&self, is_connected: impl Fn(PeerId) -> bool) {
+        self.lock().shown.retain(|peer, shown| shown.at.elapsed() < SHOWN_LIMIT || is_connected(*peer));
     }
 
     /// Whether a peer that is connected may stay so.
     pub(crate) fn may_stay(&self, peer: PeerId) -> bool {
         let state = self.lock();
-        let pass = state.shown.get(&peer);
-        let who = pass.and_then(|pass| pass.speaks_for).map_or(peer, |(sender, _)| sender);
-        !state.is_revoked(&who) && state.verdict(who, pass.and_then(|pass| pass.invitation.as_ref())).is_ok()
+        let shown = state.shown.get(&peer);
+        let who = shown.and_then(|shown| shown.pass.speaks_for).map_or(peer, |(sender, _)| sender);
+        !state.is_revoked(&who) && state.verdict(who, shown.map_or(&Ok(None), |shown| &shown.card)).is_ok()
     }
 
     /// Whether a peer that asks may be let into the view.
@@ -234,21 +294,23 @@ impl Access {
         if state.is_open() || state.is_known(&peer) {
             return Ok(());
         }
-        let invitation = state.shown.get(&peer).and_then(|pass| pass.invitation.clone());
-        state.verdict(peer, invitation.as_ref()).map_err(Doubt::Denied)?;
-        let Some(terms) = invitation.map(|invitation| invitation.terms) else { return Ok(()) };
-        if terms.role == Role::Keeper {
+        let card = state.card(&peer).unwrap_or(Ok(None));
+        state.verdict(peer, &card).map_err(Doubt::Denied)?;
+        let Some(invitation) = card.ok().flatten().map(|presented| presented.invitation) else { return Ok(()) };
+        if invitation.terms.role == Role::Keeper {
             return Err(Doubt::Denied(Denial::KeepersOnly));
         }
-        let Some(once) = terms.once else { return Ok(()) };
+        if !invitation.terms.once {
+            return Ok(());
+        }
         if state.silent().next().is_some() {
             return Err(Doubt::NotYet);
         }
         state.claims.retain(|_, (_, since)| since.elapsed() < CLAIM_LIMIT);
-        match state.claims.get(&once) {
+        match state.claims.get(&invitation.key) {
             Some((first, _)) if *first != peer => Err(Doubt::NotYet),
             Some(_) | None => {
-                state.claims.insert(once, (peer, Instant::now()));
+                state.claims.insert(invitation.key, (peer, Instant::now()));
                 Ok(())
             }
         }
@@ -262,11 +324,12 @@ impl Access {
     /// These are the members now. Who asked to be let in by an invitation for one is to be asked anew: it is returned.
     pub(crate) fn enter(&self, view: &[PeerId]) -> Vec<PeerId> {
         let mut state = self.lock();
-        state.view = view.iter().copied().collect();
-        for member in view {
-            let shown = state.shown.get(member).map(|pass| pass.invitation.clone());
-            let own = (Some(*member) == state.pass.me).then(|| state.pass.invitation.clone());
-            state.enter(*member, own.or(shown));
+        let was_outside = std::mem::replace(&mut state.view, view.iter().copied().collect()).is_empty();
+        state.attest(view);
+        if was_outside {
+            // Until now whoever it met could tell.
+            let (view, seen) = (state.view.clone(), state.roster.seen());
+            state.roster.distrust(|teller| !view.contains(teller) && !seen.contains(teller));
         }
         std::mem::take(&mut state.claims)
             .into_values()
@@ -275,119 +338,9 @@ impl Access {
             .collect()
     }
 
-    /// Whether we know what this peer does not. It counts as told from then on.
-    pub(crate) fn is_behind(&self, peer: PeerId) -> bool {
-        let mut state = self.lock();
-        let ours = (state.epoch(), state.roster.len() as u64);
-        let Some(pass) = state.shown.get_mut(&peer) else { return false };
-        // Visitors take nothing in.
-        let is_behind = pass.speaks_for.is_none() && (pass.epoch < ours.0 || pass.known < ours.1);
-        (pass.epoch, pass.known) = (pass.epoch.max(ours.0), pass.known.max(ours.1));
-        is_behind
-    }
-
-    /// All that we know, for a peer that may be here.
-    pub(crate) fn update(&self) -> Vec<u8> {
-        let state = self.lock();
-        let members = state.roster.entries().filter(|(_, entry)| entry.invitation.is_some());
-        let members = members.map(|(peer, entry)| (*peer, entry.clone())).collect();
-        let update = Update { renewal: state.renewal.clone(), members };
-        postcard::to_allocvec(&update).expect("invariant: an update always encodes")
-    }
-
-    /// Takes in what a peer told: of the founder's list, what the founder has signed; of members, what a member says of those
-    /// whom the founder has invited. True if it was news.
-    pub(crate) fn learn(&self, from: libp2p::PeerId, bytes: &[u8]) -> bool {
-        let Ok(Update { renewal, members }) = postcard::from_bytes::<Update>(bytes) else { return false };
-        let is_renewed = renewal.is_some_and(|renewal| self.adopt(renewal));
-        let (parties, unknown) = {
-            let state = self.lock();
-            let (Some(founder), Some(run), Some(from)) = (state.founder, state.run, from_libp2p(&from)) else {
-                return is_renewed;
-            };
-            let is_member = match state.view.is_empty() {
-                true => state.roster.is_empty() || state.roster.get(&from).is_some(),
-                false => state.view.contains(&from),
-            };
-            let members = members.into_iter().take(if is_member { MAX_ENTRIES } else { 0 });
-            let is_new = |(peer, _): &(PeerId, Entry)| {
-                state.roster.get(peer).is_none_or(|entry| entry.invitation.is_none()) && !state.is_revoked(peer)
-            };
-            let unknown = members.filter(is_new).filter_map(|(peer, entry)| Some((peer, entry.invitation?)));
-            ((founder, run), unknown.collect::<Vec<_>>())
-        };
-        // Not under the lock, and no further than the first that is wrong: signatures take time.
-        let is_sound = |(peer, invitation): &(PeerId, Invitation)| {
-            let Terms { whom, role, .. } = invitation.terms;
-            whom.is_none_or(|whom| whom == *peer) && role == Role::Member && invitation.is_of(parties.0, parties.1)
-        };
-        let sound: Vec<_> = unknown.into_iter().take_while(is_sound).collect();
-        let mut state = self.lock();
-        let mut is_news = is_renewed;
-        for (peer, invitation) in sound {
-            let user = invitation.terms.once.and_then(|once| state.roster.user(&once));
-            if user.is_none_or(|user| user == peer) && !state.is_revoked(&peer) {
-                is_news |= state.enter(peer, Some(Some(invitation)));
-            }
-        }
-        if is_news {
-            self.0.news.notify_one();
-        }
-        is_news
-    }
-
-    /// Takes over a list of the founder's that is newer than ours. False if it is not.
-    pub(crate) fn adopt(&self, renewal: Renewal) -> bool {
-        let mut state = self.lock();
-        let (Some(founder), Some(run)) = (state.founder, state.run) else { return false };
-        if renewal.list.epoch <= state.epoch() || !renewal.is_of(founder, run) {
-            return false;
-        }
-        if let Some(secret) = renewal.secret.filter(|_| state.is_private()) {
-            state.secrets.retain(|known| *known != secret);
-            state.secrets.insert(0, secret);
-            state.secrets.truncate(MAX_SECRETS);
-        }
-        renewal.list.peers.iter().for_each(|peer| state.roster.strike(peer));
-        state.renewal = Some(renewal);
-        self.0.news.notify_one();
-        true
-    }
-
     /// Ends when there is something new to act on.
     pub(crate) async fn news(&self) {
         self.0.news.notified().await;
-    }
-
-    /// Whether the founder has revoked this peer.
-    pub(crate) fn is_revoked(&self, peer: &PeerId) -> bool {
-        self.lock().is_revoked(peer)
-    }
-
-    /// Who has to go.
-    pub(crate) fn revoked(&self) -> Vec<PeerId> {
-        self.lock().renewal.as_ref().map(|renewal| renewal.list.peers.clone()).unwrap_or_default()
-    }
-
-    /// Writes down who has been a member, who has to go, and the secret since.
-    pub(crate) fn store(&self) -> Result<(), NodeError> {
-        let _writing = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        // A disk that hangs keeps nobody waiting who wants to know who may be here.
-        let (data_dir, run, roster, renewal, credentials) = {
-            let state = self.lock();
-            let (Some(data_dir), Some(run)) = (state.data_dir.clone(), state.run) else { return Ok(()) };
-            let secret = state.secrets.first().copied();
-            let credentials = Credentials { secret, invitation: state.pass.invitation.clone(), bearer: None };
-            (data_dir, run, state.roster.clone(), state.renewal.clone(), credentials)
-        };
-        store_roster(&data_dir, run, &roster)?;
-        let Some(renewal) = renewal else { return Ok(()) };
-        // The founder may just have written a newer one.
-        let there = Renewal::load(&data_dir, run).ok().flatten();
-        if there.is_none_or(|there| there.list.epoch < renewal.list.epoch) {
-            renewal.store(&data_dir, run)?;
-        }
-        secret::store(&data_dir, run, &credentials)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -418,52 +371,79 @@ impl State {
         self.view.contains(peer) || self.allowed.contains(peer) || self.roster.get(peer).is_some()
     }
 
-    /// Whether a peer with this invitation may be connected, if it is not revoked.
-    fn verdict(&self, peer: PeerId, invitation: Option<&Invitation>) -> Result<(), Denial> {
+    /// Whether a peer that shows this may be connected, if it is not revoked.
+    fn verdict(&self, peer: PeerId, card: &Card) -> Result<(), Denial> {
         // Who is in no view can't tell who is in one.
         let is_new = self.view.is_empty() && self.allowed.is_empty() && (!self.keeps || self.roster.is_empty());
-        if self.is_open() || is_new || self.is_known(&peer) {
-            return Ok(());
-        }
-        let (Some(founder), Some(run)) = (self.founder, self.run) else { return Err(Denial::NotInvited) };
-        let invitation = invitation.ok_or(Denial::NotInvited)?;
-        invitation.admits((founder, run), peer, now_s(), self.epoch())?;
-        match invitation.terms.once.and_then(|once| self.roster.user(&once)) {
+        if self.is_open() || is_new || self.is_known(&peer) { Ok(()) } else { self.invites(peer, card) }
+    }
+
+    /// Whether what a peer shows holds.
+    fn invites(&self, peer: PeerId, card: &Card) -> Result<(), Denial> {
+        let presented = card.as_ref().map_err(|denial| *denial)?;
+        let Presented { invitation, .. } = presented.as_ref().ok_or(Denial::NotInvited)?;
+        invitation.admits(peer, now_s(), self.epoch())?;
+        match invitation.terms.once.then(|| self.roster.user(&invitation.key)).flatten() {
             Some(user) if user != peer => Err(Denial::Used),
             Some(_) | None => Ok(()),
         }
     }
 
-    fn enter(&mut self, peer: PeerId, shown: Option<Option<Invitation>>) -> bool {
+    /// Whether a peer that is connected may know the run's newest secret. Who is in no view yet admits more than that.
+    fn may_have_secret(&self, peer: PeerId) -> bool {
+        let is_member = match self.view.is_empty() {
+            true => self.roster.has_seen(&peer) || self.allowed.contains(&peer),
+            false => self.is_known(&peer),
+        };
+        let invited = || self.card(&peer).is_some_and(|card| self.invites(peer, &card).is_ok());
+        !self.is_revoked(&peer) && (self.is_open() || is_member || invited())
+    }
+
+    /// By what a peer may be here that speaks for itself.
+    fn card(&self, peer: &PeerId) -> Option<Card> {
+        self.shown.get(peer).filter(|shown| shown.pass.speaks_for.is_none()).map(|shown| shown.card.clone())
+    }
+
+    fn note_shown(&mut self, peer: PeerId, pass: Pass, card: Card) {
+        if self.shown.len() >= MAX_SHOWN && !self.shown.contains_key(&peer) {
+            let (view, shown) = (&self.view, &self.shown);
+            let oldest = shown.iter().filter(|(peer, _)| !view.contains(peer)).min_by_key(|(_, shown)| shown.at);
+            let oldest = oldest.map(|(peer, _)| *peer);
+            oldest.and_then(|peer| self.shown.remove(&peer));
+        }
+        let at = Instant::now();
+        let before = self.shown.remove(&peer);
+        // Who connects anew has no more to tell for that.
+        let (is_being_told, allowance) = before.map_or_else(
+            || (false, Allowance::new(TOLD.0, TOLD.1, at)),
+            |before| (before.is_being_told, before.allowance),
+        );
+        self.shown.insert(peer, Shown { pass, card, told: 0, is_being_told, allowance, at });
+    }
+
+    fn enter(&mut self, peer: PeerId, shown: Option<Option<Presented>>) -> bool {
         let view = &self.view;
         self.roster.enter(peer, shown, now_s(), |other| view.contains(other))
+    }
+
+    fn attest(&mut self, view: &[PeerId]) {
+        let parties = self.founder.zip(self.run);
+        for member in view {
+            let shown = self.card(member).map(Result::unwrap_or_default);
+            let is_me = Some(*member) == self.pass.me && self.roster.get(member).is_none_or(|it| !it.has_shown);
+            // Others would not take it if it were wrong.
+            let is_right = |it: &Presented| parties.is_some_and(|parties| it.check(parties, *member).is_ok());
+            let own = is_me.then(|| self.pass.presented.clone().filter(is_right));
+            if !self.is_revoked(member) {
+                self.enter(*member, own.or(shown));
+            }
+        }
     }
 
     fn silent(&self) -> impl Iterator<Item = PeerId> {
         let has_shown = |peer: &&PeerId| self.roster.get(peer).is_some_and(|entry| entry.has_shown);
         self.view.iter().filter(move |peer| !has_shown(peer)).copied()
     }
-}
-
-/// Who has been a member of `run`, as `data_dir` has it.
-pub(crate) fn roster(data_dir: &Path, run: RunId) -> Result<Roster, NodeError> {
-    let Some(bytes) = private_file::read_up_to(&path(data_dir, run), MAX_ROSTER_BYTES)? else {
-        return Ok(Roster::default());
-    };
-    // Whoever is not in it shows its invitation again.
-    Ok(postcard::from_bytes(&bytes).unwrap_or_else(|error| {
-        tracing::warn!(%error, "who has been a member can't be read");
-        Roster::default()
-    }))
-}
-
-pub(crate) fn store_roster(data_dir: &Path, run: RunId, roster: &Roster) -> Result<(), NodeError> {
-    let bytes = postcard::to_allocvec(roster).expect("invariant: a roster always encodes");
-    private_file::write(&path(data_dir, run), &bytes)
-}
-
-fn path(data_dir: &Path, run: RunId) -> PathBuf {
-    data_dir.join(format!("roster-{}", &run.to_string()[..16]))
 }
 
 #[cfg(test)]

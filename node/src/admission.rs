@@ -235,7 +235,7 @@ impl Admission {
             Role::Dialer => {
                 self.send_hello(stream, &ours).await?;
                 let theirs = self.receive_hello(stream).await?;
-                let secret = self.access.secrets()[0];
+                let secret = self.access.secret_for(&peer);
                 let proof = |role: &[u8]| proof_of(secret, role, &ours, &theirs, self.me, peer);
                 stream.write_all(proof(b"dialer").as_bytes()).await?;
                 write_part(stream, &self.access.pass()).await?;
@@ -244,7 +244,10 @@ impl Admission {
                 stream.read_exact(&mut verdict).await?;
                 match verdict[0] {
                     ADMITTED => {}
-                    REFUSED => return Err(AdmissionError::Refused),
+                    REFUSED => {
+                        self.access.was_refused_by(peer);
+                        return Err(AdmissionError::Refused);
+                    }
                     DENIED => {
                         let said = read_part(stream, usize::from(u16::MAX)).await?;
                         let said = postcard::take_from_bytes::<Denial>(&said).map_err(|_| AdmissionError::Foreign)?;

@@ -346,6 +346,7 @@ impl Network {
     /// Tells the swarm's peers that we are there, and where.
     pub(crate) fn announce(&mut self) {
         self.announce_at = Instant::now() + ANNOUNCE_INTERVAL;
+        self.forget_guests();
         // A later life of this process goes on where this one ends, as long as the clock does.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         self.counter = u64::try_from(now).unwrap_or(u64::MAX).max(self.counter.saturating_add(1));

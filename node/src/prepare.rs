@@ -146,9 +146,10 @@ pub(crate) async fn founder(
     };
     manifest_file::store(&settings.data_dir, &manifest)?;
     let credentials = match founding.public {
-        true => {
-            Credentials { invitation: secret::own_invitation(&settings.data_dir, &manifest)?, ..Credentials::default() }
-        }
+        true => Credentials {
+            invitation: secret::own_invitation(&settings.data_dir, &manifest, None)?,
+            ..Credentials::default()
+        },
         // Without it nobody would let this machine in, and it would let in nobody of the run's.
         false if was_here && secret::load(&settings.data_dir, manifest.run_id())?.secret.is_none() => {
             return Err(NodeError::LostSecret { dir: settings.data_dir.clone() });
@@ -194,7 +195,7 @@ pub(crate) async fn joiner(
     let named = Member::all_of(joining)?;
     let run = named.first().and_then(|member| member.run);
     let invitation = named.first().and_then(|member| member.credentials.invitation.as_ref());
-    if invitation.is_some_and(|invitation| invitation.terms.role == Role::Keeper) {
+    if invitation.is_some_and(|invitation| invitation.invitation.terms.role == Role::Keeper) {
         return Err(NodeError::KeepersTicket);
     }
     // A member that was here before knows the run, and those that it once joined through may be gone.

@@ -1,25 +1,41 @@
 //! Who has been a member, and by which invitation: for the run's life, so that members may come back when their invitations have
 //! expired, and an invitation for one admits nobody else.
+//!
+//! Whom a view of ours had is known for good. Whom others have told of rests on their word: it goes when all of them are revoked,
+//! and makes room first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use starling_topology::PeerId;
 
-use crate::invitation::Invitation;
+use crate::invitation::Presented;
 
 /// Members that are remembered.
 pub(crate) const MAX_ENTRIES: usize = 1024;
+/// Of whom one peer alone may tell.
+pub(crate) const MAX_TOLD: usize = 512;
+/// Whose word for one member is remembered.
+const MAX_TELLERS: usize = 4;
 
 /// One who has been a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    /// How it came; `None` if it needed no invitation, or has not shown it here.
-    pub(crate) invitation: Option<Invitation>,
+    /// How it came; `None` if it needed no invitation, or has not shown it here. Its signatures are right.
+    pub(crate) presented: Option<Presented>,
     /// Whether it has shown here how it came.
     pub(crate) has_shown: bool,
     /// When it was first seen in a view, in seconds since 1970.
     pub(crate) since: u64,
+    /// On whose word it rests; on nobody's if a view of ours had it.
+    pub(crate) told_by: Vec<PeerId>,
+}
+
+impl Entry {
+    /// Whether a view of ours had it.
+    pub(crate) fn is_seen(&self) -> bool {
+        self.told_by.is_empty()
+    }
 }
 
 /// All who have been members, as far as this machine knows.
@@ -31,59 +47,134 @@ impl Roster {
         self.0.is_empty()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     pub(crate) fn get(&self, peer: &PeerId) -> Option<&Entry> {
         self.0.get(peer)
     }
 
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&PeerId, &Entry)> {
-        self.0.iter()
+    /// Whether a view of ours had this peer.
+    pub(crate) fn has_seen(&self, peer: &PeerId) -> bool {
+        self.0.get(peer).is_some_and(Entry::is_seen)
     }
 
-    /// Who came by the invitation of this name.
-    pub(crate) fn user(&self, once: &[u8; 16]) -> Option<PeerId> {
-        let is_it = |entry: &Entry| entry.invitation.as_ref().is_some_and(|it| it.terms.once.as_ref() == Some(once));
+    /// Who came by the invitation of this key.
+    pub(crate) fn user(&self, key: &PeerId) -> Option<PeerId> {
+        let is_it = |entry: &Entry| entry.presented.as_ref().is_some_and(|it| it.invitation.key == *key);
         self.0.iter().find(|(_, entry)| is_it(entry)).map(|(peer, _)| *peer)
     }
 
-    /// Notes a member. `shown`: how it came, if it has shown that. True if that is news.
+    /// Of whom others may be told, and how each came: whom we have seen ourselves, the newest first.
+    pub(crate) fn tellable(&self) -> Vec<(PeerId, Presented)> {
+        let mut seen: Vec<_> = self.0.iter().filter(|(_, entry)| entry.is_seen()).collect();
+        seen.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.since));
+        let told = seen.into_iter().filter_map(|(peer, entry)| Some((*peer, entry.presented.clone()?)));
+        told.take(MAX_TOLD).collect()
+    }
+
+    /// What tells apart those of whom others may be told; 0 for nobody.
+    pub(crate) fn mark(&self) -> u64 {
+        let counts = |entry: &Entry| entry.presented.is_some() && entry.is_seen();
+        let marks = self.0.iter().filter(|(_, entry)| counts(entry)).map(|(peer, _)| {
+            u64::from_le_bytes(*blake3::hash(&peer.0).as_bytes().first_chunk().expect("invariant: a hash has 32 bytes"))
+        });
+        marks.fold(0, |all, mark| all ^ mark)
+    }
+
+    /// Notes a member of a view of ours. `shown`: how it came, if it has shown that. True if that is news.
     pub(crate) fn enter(
         &mut self,
         peer: PeerId,
-        shown: Option<Option<Invitation>>,
+        shown: Option<Option<Presented>>,
         now_s: u64,
         stays: impl Fn(&PeerId) -> bool,
     ) -> bool {
         if let Some(entry) = self.0.get_mut(&peer) {
+            let is_news = !std::mem::take(&mut entry.told_by).is_empty();
             return match shown {
-                Some(invitation) if !entry.has_shown || entry.invitation.is_none() && invitation.is_some() => {
-                    (entry.invitation, entry.has_shown) = (invitation, true);
+                Some(presented) if !entry.has_shown || entry.presented.is_none() && presented.is_some() => {
+                    (entry.presented, entry.has_shown) = (presented.or(entry.presented.take()), true);
                     true
                 }
-                Some(_) | None => false,
+                Some(_) | None => is_news,
             };
         }
-        if self.0.len() >= MAX_ENTRIES {
+        if self.0.len() >= MAX_ENTRIES && !self.drop_told() {
             // Who used an invitation for one goes last: another could come by it.
             let may_go = |(peer, entry): &(&PeerId, &Entry)| {
-                let used = entry.invitation.as_ref().is_some_and(|it| it.terms.once.is_some() && !it.is_over(now_s));
-                !used && !stays(peer)
+                let is_used = |it: &Presented| it.invitation.terms.once && !it.invitation.is_over(now_s);
+                !entry.presented.as_ref().is_some_and(is_used) && !stays(peer)
             };
             let Some(oldest) = self.0.iter().filter(may_go).min_by_key(|(_, entry)| entry.since) else { return false };
             let oldest = *oldest.0;
             self.0.remove(&oldest);
         }
         let has_shown = shown.is_some();
-        self.0.insert(peer, Entry { invitation: shown.flatten(), has_shown, since: now_s });
+        self.0.insert(peer, Entry { presented: shown.flatten(), has_shown, since: now_s, told_by: Vec::new() });
         true
     }
 
-    /// It has to go, and is never to come back.
-    pub(crate) fn strike(&mut self, peer: &PeerId) {
-        self.0.remove(peer);
+    /// Notes what `teller` says: that this peer has been a member, and came so. True if that is news.
+    pub(crate) fn hear(&mut self, teller: PeerId, peer: PeerId, presented: Presented, now_s: u64) -> bool {
+        let told = |entry: &&Entry| entry.told_by == [teller];
+        if let Some(entry) = self.0.get_mut(&peer) {
+            let is_news = entry.presented.is_none();
+            if is_news {
+                (entry.presented, entry.has_shown) = (Some(presented), true);
+            }
+            if entry.is_seen() || entry.told_by.contains(&teller) || entry.told_by.len() >= MAX_TELLERS {
+                return is_news;
+            }
+            entry.told_by.push(teller);
+            return true;
+        }
+        if self.0.values().filter(told).count() >= MAX_TOLD {
+            return false;
+        }
+        if self.0.len() >= MAX_ENTRIES && (self.longest_teller() == Some(teller) || !self.drop_told()) {
+            return false;
+        }
+        let entry = Entry { presented: Some(presented), has_shown: true, since: now_s, told_by: vec![teller] };
+        self.0.insert(peer, entry);
+        true
+    }
+
+    /// These have to go, and so has everybody for whom there is no other word than theirs.
+    pub(crate) fn strike(&mut self, is_out: impl Fn(&PeerId) -> bool) {
+        self.0.retain(|peer, _| !is_out(peer));
+        self.distrust(is_out);
+    }
+
+    /// The word of these counts for nothing.
+    pub(crate) fn distrust(&mut self, is_liar: impl Fn(&PeerId) -> bool) {
+        self.0.retain(|_, entry| {
+            let is_seen = entry.is_seen();
+            entry.told_by.retain(|teller| !is_liar(teller));
+            is_seen || !entry.told_by.is_empty()
+        });
+    }
+
+    /// Whom views of ours had.
+    pub(crate) fn seen(&self) -> BTreeSet<PeerId> {
+        self.0.iter().filter(|(_, entry)| entry.is_seen()).map(|(peer, _)| *peer).collect()
+    }
+
+    /// Who has told of the most peers whom nobody else has told of.
+    fn longest_teller(&self) -> Option<PeerId> {
+        let mut told = BTreeMap::<PeerId, usize>::new();
+        for entry in self.0.values() {
+            if let [teller] = entry.told_by[..] {
+                *told.entry(teller).or_default() += 1;
+            }
+        }
+        told.into_iter().max_by_key(|(_, count)| *count).map(|(teller, _)| teller)
+    }
+
+    /// Drops the oldest of whom that one has told, or of whom anybody has. False if there is none.
+    fn drop_told(&mut self) -> bool {
+        let longest = self.longest_teller();
+        let is_its = |entry: &Entry| longest.map_or(!entry.is_seen(), |teller| entry.told_by == [teller]);
+        let oldest = self.0.iter().filter(|(_, entry)| is_its(entry)).min_by_key(|(_, entry)| entry.since);
+        let Some(oldest) = oldest.map(|(peer, _)| *peer) else { return false };
+        self.0.remove(&oldest).is_some()
     }
 }
 
@@ -91,7 +182,7 @@ impl Roster {
 mod tests {
     use super::*;
     use crate::founder::FounderKey;
-    use crate::invitation::Terms;
+    use crate::invitation::{Grant, Terms};
     use starling_topology::RunId;
 
     fn peer(name: u32) -> PeerId {
@@ -100,20 +191,60 @@ mod tests {
         PeerId(bytes)
     }
 
+    fn grant(once: bool) -> Grant {
+        Grant::sign(&FounderKey::generate(), RunId([1; 32]), Terms { once, ..Terms::default() })
+    }
+
     #[test]
     fn an_invitation_for_one_has_one_user_and_memory_is_bounded() {
-        let key = FounderKey::generate();
-        let once = Invitation::sign(&key, RunId([1; 32]), Terms { once: Some([7; 16]), ..Terms::default() });
+        let once = grant(true);
         let mut roster = Roster::default();
         assert!(roster.enter(peer(0), None, 0, |_| false) && !roster.enter(peer(0), None, 1, |_| false));
-        assert_eq!(roster.user(&[7; 16]), None, "it has not shown how it came");
-        assert!(roster.enter(peer(0), Some(Some(once)), 1, |_| false));
-        assert_eq!((roster.user(&[7; 16]), roster.user(&[8; 16])), (Some(peer(0)), None));
+        assert_eq!(roster.user(&once.invitation.key), None, "it has not shown how it came");
+        assert!(roster.enter(peer(0), Some(Some(once.present(peer(0)))), 1, |_| false));
+        assert_eq!((roster.user(&once.invitation.key), roster.user(&peer(0))), (Some(peer(0)), None));
         for name in 1..3 * MAX_ENTRIES as u32 {
             roster.enter(peer(name), Some(None), u64::from(name), |other| *other == peer(1));
         }
-        assert_eq!(roster.len(), MAX_ENTRIES);
+        assert_eq!(roster.0.len(), MAX_ENTRIES);
         assert!(roster.get(&peer(1)).is_some(), "it is a member now");
-        assert_eq!(roster.user(&[7; 16]), Some(peer(0)), "or anybody could come by it");
+        assert_eq!(roster.user(&once.invitation.key), Some(peer(0)), "or anybody could come by it");
+    }
+
+    #[test]
+    fn who_tells_much_pushes_out_nobody_else() {
+        let open = grant(false);
+        let mut roster = Roster::default();
+        let [seen, first, second, third] = [1, 2, 3, 4].map(peer);
+        for name in 100..100 + MAX_TOLD as u32 - 1 {
+            roster.enter(peer(name), Some(Some(open.present(peer(name)))), 1, |_| false);
+        }
+        roster.enter(seen, None, 0, |_| false);
+        assert!(roster.hear(first, peer(50), open.present(peer(50)), 1));
+        let tell = |roster: &mut Roster, teller, names: std::ops::Range<u32>| {
+            names.filter(|name| roster.hear(teller, peer(*name), open.present(peer(*name)), 2)).count()
+        };
+        assert_eq!(tell(&mut roster, second, 10_000..12_000), MAX_TOLD - 1, "there is no more room");
+        assert!(tell(&mut roster, third, 20_000..20_010) == 10, "whoever told most makes room");
+        assert!(roster.0.len() == MAX_ENTRIES && roster.has_seen(&seen) && roster.get(&peer(50)).is_some());
+        for name in 30_000..30_000 + MAX_TOLD as u32 {
+            assert!(roster.enter(peer(name), None, 3, |_| false));
+        }
+        assert!(roster.has_seen(&peer(100)) && roster.seen().len() == MAX_ENTRIES, "whom we saw counts before hearsay");
+    }
+
+    #[test]
+    fn who_rests_on_a_revoked_peers_word_alone_goes_with_it() {
+        let open = grant(false);
+        let mut roster = Roster::default();
+        let [gone, honest, planted, known, seen] = [1, 2, 3, 4, 5].map(peer);
+        for (teller, name) in [(gone, planted), (gone, known), (honest, known), (gone, seen)] {
+            roster.hear(teller, name, open.present(name), 1);
+        }
+        roster.enter(gone, None, 1, |_| false);
+        roster.enter(seen, None, 1, |_| false);
+        assert_eq!(roster.tellable().len(), 1, "hearsay is not passed on");
+        roster.strike(|peer| *peer == gone);
+        assert_eq!([gone, planted, known, seen].map(|peer| roster.get(&peer).is_some()), [false, false, true, true]);
     }
 }

@@ -8,8 +8,9 @@ use starling_topology::RunId;
 use crate::access::Credentials;
 use crate::error::NodeError;
 use crate::founder::FounderKey;
-use crate::invitation::{Invitation, Terms};
+use crate::invitation::{Grant, Terms};
 use crate::private_file;
+use crate::revocations::Renewal;
 
 /// Proof of membership in a run. 32 random bytes for a private run; a constant that everybody knows for a public one.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,16 +58,16 @@ pub(crate) fn load(data_dir: &Path, run: RunId) -> Result<Credentials, NodeError
 }
 
 /// A secret's bytes, and an invitation if one follows.
-pub(crate) fn parse(bytes: &[u8]) -> Option<([u8; 32], Option<Invitation>)> {
+pub(crate) fn parse(bytes: &[u8]) -> Option<([u8; 32], Option<Grant>)> {
     let (secret, rest) = bytes.split_first_chunk()?;
-    let invitation = if rest.is_empty() { None } else { Some(Invitation::decode(rest)?) };
+    let invitation = if rest.is_empty() { None } else { Some(Grant::decode(rest)?) };
     Some((*secret, invitation))
 }
 
 /// Keeps what admits to a private run in `data_dir` (mode 0600).
 pub(crate) fn store(data_dir: &Path, run: RunId, credentials: &Credentials) -> Result<(), NodeError> {
     let Credentials { secret: Some(secret), invitation, .. } = credentials else { return Ok(()) };
-    let invitation = invitation.as_ref().map(Invitation::encode).unwrap_or_default();
+    let invitation = invitation.as_ref().map(Grant::encode).unwrap_or_default();
     private_file::write(&path(data_dir, run), &[&secret[..], &invitation].concat())
 }
 
@@ -75,15 +76,24 @@ pub(crate) fn own(data_dir: &Path, manifest: &Manifest) -> Result<Credentials, N
     let run = manifest.run_id();
     let kept = load(data_dir, run)?;
     let secret = kept.secret.unwrap_or_else(rand::random);
-    let invitation = own_invitation(data_dir, manifest)?.or(kept.invitation);
+    let invitation = own_invitation(data_dir, manifest, kept.invitation)?;
     let credentials = Credentials { secret: Some(secret), invitation, bearer: None };
     store(data_dir, run, &credentials)?;
     Ok(credentials)
 }
 
-/// With which whoever has the founder's key comes, and everybody whom it hands its ticket.
-pub(crate) fn own_invitation(data_dir: &Path, manifest: &Manifest) -> Result<Option<Invitation>, NodeError> {
+/// With which whoever has the founder's key comes, and everybody whom it hands its ticket: what was `kept`, or a new one if that
+/// has ended.
+pub(crate) fn own_invitation(
+    data_dir: &Path,
+    manifest: &Manifest,
+    kept: Option<Grant>,
+) -> Result<Option<Grant>, NodeError> {
+    let run = manifest.run_id();
     let key = FounderKey::load(&FounderKey::file(data_dir))?;
-    let key = key.filter(|key| Some(key.public()) == manifest.founder);
-    Ok(key.map(|key| Invitation::sign(&key, manifest.run_id(), Terms::default())))
+    let Some(key) = key.filter(|key| Some(key.public()) == manifest.founder) else { return Ok(kept) };
+    let epoch = Renewal::load(data_dir, run)?.map_or(0, |renewal| renewal.list.epoch);
+    let holds = |kept: &Grant| kept.invitation.is_of((key.public(), run)) && kept.invitation.terms.epoch >= epoch;
+    let fresh = || Grant::sign(&key, run, Terms { epoch, ..Terms::default() });
+    Ok(Some(kept.filter(holds).unwrap_or_else(fresh)))
 }

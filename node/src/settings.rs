@@ -9,7 +9,7 @@ use starling_topology::PeerId;
 use starling_train::DeviceChoice;
 
 use crate::data::DataPlane;
-use crate::invitation::Invitation;
+use crate::invitation::Grant;
 use crate::name::Name;
 use crate::ticket::Ticket;
 
@@ -144,7 +144,7 @@ pub struct Joining {
     /// The run's secret, where the target does not hold it.
     pub secret: Option<[u8; 32]>,
     /// An invitation, where the target does not hold one.
-    pub invitation: Option<Invitation>,
+    pub invitation: Option<Grant>,
     /// What the user insists on; a run that differs is refused, naming the field.
     pub expected: Expectations,
     /// Go on alone, as a fork, if this machine took part before and none of the others answers.

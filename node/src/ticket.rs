@@ -1,16 +1,16 @@
 //! The string that lets a machine join a run.
 //!
 //! ```text
-//!   "starling2" base58( section* | first 4 bytes of their blake3 )
+//!   "starling3" base58( section* | first 4 bytes of their blake3 )
 //!   section: tag u8 | length u16, little-endian | that many bytes
 //!     1  the run's id, 32 bytes                          once
 //!     2  the run's secret, 32 bytes                      once, for a private run
 //!     3  a peer to join through: id and addresses        at most three count, in the order to try
-//!     4  the founder's invitation                        at most once
+//!     4  the founder's invitation, behind its own key    at most once
 //! ```
 //!
-//! A section with another tag is passed over, so that what later releases add cuts nobody off. Tickets that begin with
-//! `starling1`, which name one peer in one fixed form, are still read.
+//! A section with another tag is passed over, so that what later releases add cuts nobody off. Tickets of earlier releases
+//! begin with `starling1` or `starling2`: their runs speak an earlier wire version, so they are told from damaged ones, and not read.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,13 +22,13 @@ use starling_topology::{Contact, RunId};
 use thiserror::Error;
 
 use crate::identity::{from_libp2p, to_libp2p};
-use crate::invitation::Invitation;
+use crate::invitation::Grant;
 use crate::sections;
 
 /// What every ticket begins with, so that people and shells can tell it from an address.
-const PREFIX: &str = "starling2";
+const PREFIX: &str = "starling3";
 /// What tickets of earlier releases begin with.
-const OLD_PREFIX: &str = "starling1";
+const OLD_PREFIXES: [&str; 2] = ["starling1", "starling2"];
 /// The longest ticket that is looked at, in characters.
 const MAX_CHARS: usize = 16 * 1024;
 /// A run's id alone takes more, in characters.
@@ -53,7 +53,7 @@ pub struct Ticket {
     /// The run's secret; `None` for a public run.
     pub secret: Option<[u8; 32]>,
     /// Who may come by it; `None` is enough for whoever has been a member, and in runs that nobody has to be invited to.
-    pub invitation: Option<Invitation>,
+    pub invitation: Option<Grant>,
 }
 
 /// Why a string is no ticket.
@@ -65,6 +65,11 @@ pub enum TicketError {
     /// A character is missing, changed or too many.
     #[error("the ticket is damaged ({0}); copy the whole line that `starling run` or `starling invite` printed")]
     Damaged(&'static str),
+    /// It is of a run that an earlier release founded.
+    #[error(
+        "the ticket is of an earlier release of starling: its run goes on with that one alone; ask for a ticket of a run that this one founded"
+    )]
+    Earlier,
 }
 
 /// A peer as tickets have it.
@@ -72,14 +77,6 @@ pub enum TicketError {
 struct Listed {
     peer: Vec<u8>,
     addresses: Vec<Vec<u8>>,
-}
-
-/// What a ticket of an earlier release holds.
-#[derive(Deserialize)]
-struct OldBody {
-    listed: Listed,
-    run: RunId,
-    secret: Option<[u8; 32]>,
 }
 
 impl Ticket {
@@ -106,22 +103,13 @@ impl Ticket {
 
     /// The same with this invitation, or without one.
     #[must_use]
-    pub fn with_invitation(self, invitation: Option<Invitation>) -> Self {
+    pub fn with_invitation(self, invitation: Option<Grant>) -> Self {
         Self { invitation, ..self }
     }
 
     /// The ids of its peers.
     pub(crate) fn names(&self) -> Vec<String> {
         self.peers.iter().map(|contact| to_libp2p(contact.peer).to_string()).collect()
-    }
-
-    fn of_old(bytes: &[u8]) -> Result<Self, TicketError> {
-        let (body, rest) = postcard::take_from_bytes::<OldBody>(bytes)
-            .map_err(|_| TicketError::Damaged("its content is not a ticket's"))?;
-        if !rest.is_empty() {
-            return Err(TicketError::Damaged("it holds more than a ticket does"));
-        }
-        Ok(Self::new([contact(body.listed)?], body.run, body.secret))
     }
 
     fn of_sections(mut bytes: &[u8]) -> Result<Self, TicketError> {
@@ -134,7 +122,7 @@ impl Ticket {
                 RUN if run.is_none() => run = Some(RunId(whole()?)),
                 SECRET if secret.is_none() => secret = Some(whole()?),
                 INVITATION if invitation.is_none() => {
-                    let read = Invitation::decode(content);
+                    let read = Grant::decode(content);
                     invitation = Some(read.ok_or(TicketError::Damaged("its invitation is none"))?);
                 }
                 RUN | SECRET | INVITATION => return Err(TicketError::Damaged("a part of it is there twice")),
@@ -159,7 +147,7 @@ impl Ticket {
 
 /// Whether a text is a ticket, however damaged, rather than a name that begins like one.
 pub(crate) fn looks_like_one(text: &str) -> bool {
-    let encoded = text.trim().strip_prefix(PREFIX).or_else(|| text.trim().strip_prefix(OLD_PREFIX));
+    let encoded = [PREFIX, OLD_PREFIXES[0], OLD_PREFIXES[1]].iter().find_map(|prefix| text.trim().strip_prefix(prefix));
     encoded.is_some_and(|encoded| encoded.len() > SHORTEST && encoded.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
@@ -218,10 +206,9 @@ impl FromStr for Ticket {
 
     fn from_str(text: &str) -> Result<Self, TicketError> {
         let text = text.trim();
-        let (encoded, is_old) = match (text.strip_prefix(PREFIX), text.strip_prefix(OLD_PREFIX)) {
-            (Some(encoded), _) => (encoded, false),
-            (None, Some(encoded)) => (encoded, true),
-            (None, None) => return Err(TicketError::Prefix),
+        let Some(encoded) = text.strip_prefix(PREFIX) else {
+            let is_old = looks_like_one(text);
+            return Err(if is_old { TicketError::Earlier } else { TicketError::Prefix });
         };
         if encoded.len() > MAX_CHARS {
             return Err(TicketError::Damaged("too long"));
@@ -231,7 +218,7 @@ impl FromStr for Ticket {
         if check(bytes) != *received {
             return Err(TicketError::Damaged("its check does not match"));
         }
-        if is_old { Self::of_old(bytes) } else { Self::of_sections(bytes) }
+        Self::of_sections(bytes)
     }
 }
 
@@ -272,7 +259,7 @@ mod tests {
         assert_eq!(ticket.to_string().parse::<Ticket>().expect("a ticket"), ticket);
         let public = Ticket { secret: None, ..ticket.clone() };
         assert_eq!(public.to_string().parse::<Ticket>().expect("a ticket"), public);
-        let invitation = Invitation::sign(&FounderKey::generate(), ticket.run, Terms::default());
+        let invitation = Grant::sign(&FounderKey::generate(), ticket.run, Terms::default());
         let invited = ticket.with_invitation(Some(invitation));
         assert_eq!(invited.to_string().parse::<Ticket>().expect("a ticket"), invited);
     }
@@ -302,9 +289,9 @@ mod tests {
         for text in [
             "",
             PREFIX,
-            OLD_PREFIX,
+            OLD_PREFIXES[0],
             "/ip4/127.0.0.1/tcp/1",
-            "starling2\u{0}",
+            "starling3\u{0}",
             &endless,
             &no_peer,
             &no_run,
@@ -327,20 +314,12 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_of_an_earlier_release_is_read() {
-        #[derive(Serialize)]
-        struct Body {
-            peer: Vec<u8>,
-            addresses: Vec<Vec<u8>>,
-            run: RunId,
-            secret: Option<[u8; 32]>,
+    fn a_ticket_of_an_earlier_release_is_told_from_a_damaged_one() {
+        for prefix in OLD_PREFIXES {
+            let text = written(prefix, &[section(RUN, &[3; 32]), section(PEER, &listed(&contact(&[])))].concat());
+            let error = text.parse::<Ticket>().expect_err("another release's");
+            assert!(matches!(error, TicketError::Earlier) && looks_like_one(&text) && holds_secret(&text), "{error}");
         }
-        let peer = contact(&["/ip4/127.0.0.1/tcp/4001"]);
-        let Listed { peer: id, addresses } = postcard::from_bytes(&listed(&peer)).expect("listed");
-        let (run, secret) = (RunId([3; 32]), Some([9; 32]));
-        let body = postcard::to_allocvec(&Body { peer: id, addresses, run, secret }).expect("encoded");
-        let read: Ticket = written(OLD_PREFIX, &body).parse().expect("a ticket");
-        assert_eq!(read, Ticket { peers: vec![peer], run, secret, invitation: None });
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use starling_tests::{Outcome, Peer, PeerOptions, starling};
+use starling_tests::{Outcome, Peer, PeerOptions, TicketHolder, starling};
 use tempfile::TempDir;
 
 /// How long anything may take. Nothing is measured here.
@@ -114,6 +114,65 @@ fn an_invitation_for_one_admits_the_first_who_comes() {
     // The first may come back.
     let again = Peer::join_in(dir, &ticket, &PeerOptions::default());
     again.wait_for_view(3);
+}
+
+#[tokio::test]
+async fn what_a_member_shows_is_no_good_to_another() {
+    let founder = Peer::run(&PeerOptions::flags(ENDLESS));
+    let ticket = founder.ticket();
+    founder.wait_for_step(1);
+    let guest = TicketHolder::admitted(&ticket).await;
+    // Its own invitation admits everybody, and was shown.
+    let shown = guest.shown();
+    assert!(shown.len() > 200 && !TicketHolder::admits(&ticket, shown).await);
+    assert!(!TicketHolder::admits(&ticket, Vec::new()).await, "nor is the secret alone");
+}
+
+#[test]
+fn who_was_cut_off_hears_of_a_revocation_later() {
+    let founder = Peer::run(&PeerOptions::flags(ENDLESS));
+    let ticket = founder.ticket();
+    let [gone, away, first, second] = [(); 4].map(|()| joined(&ticket));
+    [&founder, &gone, &away, &first, &second].iter().for_each(|member| drop(member.wait_for_view(5)));
+    let (gone_id, away_id) = (gone.id(), away.id());
+    let without = |event: &Value, others: usize, id: &str| {
+        let members = event["members"].as_array().filter(|list| list.len() == others);
+        event["event"] == "view" && members.is_some_and(|list| list.iter().all(|it| it.as_str() != Some(id)))
+    };
+    away.signal("STOP");
+    founder.wait_for("a view without it", |event| without(event, 4, &away_id));
+    said(founder.dir().path(), &["revoke", &gone_id]).expect("revoked");
+    refused(&gone.finish(), "revoked this machine's key");
+    founder.wait_for("a view without both", |event| without(event, 3, &gone_id));
+    away.signal("CONT");
+    let view = founder.wait_for("it back", |event| without(event, 4, &gone_id));
+    away.wait_for_step(view["step"].as_u64().expect("a step") + 20);
+    let list = format!("\"revoked\":[\"{gone_id}");
+    eventually("the list there", || {
+        said(away.dir().path(), &["members", "--json"]).ok().filter(|it| it.contains(&list))
+    });
+}
+
+#[test]
+fn who_was_away_for_two_revocations_comes_back() {
+    let founder = Peer::run(&PeerOptions::flags(ENDLESS));
+    let ticket = founder.ticket();
+    let away = joined(&ticket);
+    away.wait_for_view(2);
+    let (away_dir, founder_dir) = (away.dir(), founder.dir());
+    away.signal("INT");
+    away.finish();
+    for _ in 0..2 {
+        let nobody = TempDir::new().expect("a temp dir");
+        let id = said(nobody.path(), &["id"]).expect("an id");
+        said(founder_dir.path(), &["revoke", &id]).expect("revoked");
+    }
+    // The process that knew the first secret ends.
+    founder.signal("INT");
+    founder.finish();
+    let founder = Peer::run_in(founder_dir, &PeerOptions::flags(&format!("{ENDLESS} --resume")));
+    founder.wait_for_step(1);
+    Peer::join_in(away_dir, &ticket, &PeerOptions::default()).wait_for_view(2);
 }
 
 #[test]

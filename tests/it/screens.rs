@@ -34,7 +34,7 @@ fn a_long_run_has_few_lines_and_each_its_time() {
     for part in ["`starling join -`", "is stable", "generation 1: 1 member", "complete: all members", "  stable "] {
         assert!(stdout.contains(part), "{part} is missing from {stdout}");
     }
-    assert!(!stdout.contains("starling2"), "a file keeps the ticket:\n{stdout}");
+    assert!(!stdout.contains("starling3"), "a file keeps the ticket:\n{stdout}");
     assert!(!stdout.contains("waiting"), "nobody was there to wait for:\n{stdout}");
     let view = stdout.find("generation 1:").expect("it is there");
     assert!(view < stdout.find("step 1/").unwrap_or(usize::MAX), "a step before its view:\n{stdout}");

@@ -64,7 +64,7 @@ fn no_argument_file_report_or_log_tells_a_secret() {
     founder.finish().summary();
     assert!(said.contains("\"finished\"") && errors.contains("DEBUG"), "{said}{errors}");
     for text in [said, errors] {
-        assert!(!text.contains("starling2"), "a ticket in {text}");
+        assert!(!text.contains("starling3"), "a ticket in {text}");
     }
     assert!(!keys.exists(), "TLS wrote its keys down");
     let open: Vec<PathBuf> = everything(&state).into_iter().filter(|path| is_open(path)).collect();

@@ -1,6 +1,7 @@
 //! One who holds a ticket and keeps to no rule but the handshake.
 
 use std::io;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
@@ -21,7 +22,7 @@ struct Ticket {
     secret: [u8; 32],
     peer: PeerId,
     addresses: Vec<Multiaddr>,
-    /// The founder's, as it is shown.
+    /// The founder's, behind the seed of its own key.
     invitation: Vec<u8>,
 }
 
@@ -33,7 +34,7 @@ struct Listed {
 
 impl Ticket {
     fn read(text: &str) -> Self {
-        let encoded = text.trim().strip_prefix("starling2").expect("a ticket");
+        let encoded = text.trim().strip_prefix("starling3").expect("a ticket");
         let bytes = bs58::decode(encoded).into_vec().expect("base58");
         let (mut rest, _) = bytes.split_last_chunk::<4>().expect("a check");
         let (mut run, mut secret, mut listed, mut invitation) = ([0; 32], [0; 32], None, Vec::new());
@@ -63,6 +64,7 @@ pub struct TicketHolder {
     control: libp2p_stream::Control,
     run: String,
     peer: PeerId,
+    shown: Arc<Mutex<Vec<u8>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -78,7 +80,9 @@ impl TicketHolder {
         let ticket = Ticket::read(ticket);
         let version = version(&ticket).await;
         let key = Keypair::generate_ed25519();
-        let (me, transport) = (key.public().to_peer_id(), transport(&key, &ticket, version));
+        let pass = [&[1][..], &behind_length(&presented(&ticket, &key))].concat();
+        let shown = Arc::<Mutex<Vec<u8>>>::default();
+        let (me, transport) = (key.public().to_peer_id(), transport(&key, &ticket, version, (pass, shown.clone())));
         let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(Duration::MAX);
         let behaviour = libp2p_stream::Behaviour::new();
         let control = behaviour.new_control();
@@ -95,7 +99,31 @@ impl TicketHolder {
             }
         });
         let run = ticket.run.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { control, run, peer: ticket.peer, task }
+        Self { control, run, peer: ticket.peer, task, shown }
+    }
+
+    /// The pass that it was shown.
+    pub fn shown(&self) -> Vec<u8> {
+        self.shown.lock().expect("not poisoned").clone()
+    }
+
+    /// Whether one with a fresh key is admitted that shows this.
+    pub async fn admits(ticket: &str, pass: Vec<u8>) -> bool {
+        let ticket = Ticket::read(ticket);
+        let version = version(&ticket).await;
+        let key = Keypair::generate_ed25519();
+        let mut transport = transport(&key, &ticket, version, (pass, Arc::default()));
+        for address in &ticket.addresses {
+            let options = libp2p::core::transport::DialOpts {
+                role: libp2p::core::Endpoint::Dialer,
+                port_use: libp2p::core::transport::PortUse::New,
+            };
+            let Ok(dial) = transport.dial(address.clone(), options) else { continue };
+            if dial.await.is_ok() {
+                return true;
+            }
+        }
+        false
     }
 
     /// Opens a stream of this kind, `control` say.
@@ -148,11 +176,27 @@ async fn version(ticket: &Ticket) -> u32 {
     versions.recv().await.expect("somebody answers")
 }
 
-fn transport(key: &Keypair, ticket: &Ticket, version: u32) -> Boxed<(PeerId, StreamMuxerBox)> {
-    let (secret, invitation) = (ticket.secret, ticket.invitation.clone());
-    let length = |bytes: &[u8]| u16::try_from(bytes.len()).expect("short").to_le_bytes();
-    let pass = [&[1][..], &length(&invitation), &invitation].concat();
-    let pass = [&length(&pass)[..], &pass].concat();
+fn behind_length(bytes: &[u8]) -> Vec<u8> {
+    [&u16::try_from(bytes.len()).expect("short").to_le_bytes()[..], bytes].concat()
+}
+
+/// The invitation as whoever holds its key shows it.
+fn presented(ticket: &Ticket, key: &Keypair) -> Vec<u8> {
+    let (seed, invitation) = ticket.invitation.split_first_chunk::<32>().expect("an invitation");
+    let own = Keypair::ed25519_from_bytes(*seed).expect("a key");
+    let me = key.public().try_into_ed25519().expect("an Ed25519 key").to_bytes();
+    let proof = own.sign(&[&b"starling comes by an invitation 1"[..], &me].concat()).expect("signed");
+    [invitation, &[64], &proof].concat()
+}
+
+/// Shows a pass, and notes the other side's.
+fn transport(
+    key: &Keypair,
+    ticket: &Ticket,
+    version: u32,
+    (pass, shown): (Vec<u8>, Arc<Mutex<Vec<u8>>>),
+) -> Boxed<(PeerId, StreamMuxerBox)> {
+    let (secret, pass) = (ticket.secret, behind_length(&pass));
     let (me, tls) = (key.public().to_peer_id(), tls::Config::new(key).expect("a certificate"));
     let connected = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true));
     let admitted = connected.and_then(move |stream, _| async move {
@@ -169,10 +213,17 @@ fn transport(key: &Keypair, ticket: &Ticket, version: u32) -> Boxed<(PeerId, Str
         }
         stream.write_all(&[&mac.finalize().as_bytes()[..], &pass].concat()).await?;
         stream.flush().await?;
-        stream.read_exact(&mut [0; 33]).await?;
+        let mut verdict = [0];
+        stream.read_exact(&mut verdict).await?;
+        if verdict != [1] {
+            return Err(io::Error::other("turned away"));
+        }
+        stream.read_exact(&mut [0; 32]).await?;
         let mut length = [0; 2];
         stream.read_exact(&mut length).await?;
-        stream.read_exact(&mut vec![0; usize::from(u16::from_le_bytes(length))]).await?;
+        let mut theirs = vec![0; usize::from(u16::from_le_bytes(length))];
+        stream.read_exact(&mut theirs).await?;
+        *shown.lock().expect("not poisoned") = theirs;
         let muxer = yamux::Config::default().upgrade_outbound(stream, "").await?;
         io::Result::Ok((peer, StreamMuxerBox::new(muxer)))
     });

@@ -32,8 +32,8 @@ pub enum Input {
         /// How it was seen.
         evidence: Evidence,
     },
-    /// The run's founder has put this peer out, for good.
-    Revoke(PeerId),
+    /// The run's founder has put these peers out: all that it has, in any order.
+    Revoke(Vec<PeerId>),
     /// This member's steps are held, as [`Output::Hold`] asked; none is under way until [`Output::Resume`].
     Held(Progress),
     /// This member committed the run's last step.

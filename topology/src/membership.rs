@@ -358,7 +358,7 @@ impl Membership {
             Input::Reached { .. } | Input::Finished { .. } | Input::Digest { .. } | Input::Synced
                 if self.outbox.begins_anew() => {}
             Input::Suspected { peer, evidence } => self.suspect(now, peer, evidence),
-            Input::Revoke(peer) => self.revoke(now, peer),
+            Input::Revoke(peers) => self.revoke(now, peers),
             Input::Held(progress) => self.held(now, progress),
             Input::Unable => self.give_up(now),
             Input::Reached { step, waits } => {

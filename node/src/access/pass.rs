@@ -2,17 +2,16 @@
 //!
 //! ```text
 //!   section: tag u8 | length u16, little-endian | that many bytes
-//!     1  its invitation
+//!     1  its invitation, signed for its bearer by the invitation's own key
 //!     2  for whom it speaks, whose visitor it is: the key, 32 bytes, and its signature, 64 bytes
-//!     3  the number of the founder's list that it has, u64, little-endian
-//!     4  how many it knows that have been members, u64, little-endian
+//!     3  the founder's list that it has: its number, u64, little-endian, and its hash, 32 bytes
 //! ```
 
 use starling_topology::{PeerId, RunId};
 
 use super::Credentials;
 use crate::identity::{from_libp2p, has_signed};
-use crate::invitation::Invitation;
+use crate::invitation::Presented;
 use crate::sections;
 
 /// The longest pass, in bytes.
@@ -22,18 +21,23 @@ const PURPOSE: &[u8] = b"starling sends a visitor 1";
 
 const INVITATION: u8 = 1;
 const SPEAKS_FOR: u8 = 2;
-const EPOCH: u8 = 3;
-const KNOWN: u8 = 4;
+const LIST: u8 = 3;
+
+/// The number of a list of the founder's, and what tells it apart from another one of that number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Edition {
+    pub(super) epoch: u64,
+    pub(super) mark: [u8; 32],
+}
 
 /// What a peer shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Pass {
     /// Whose it is. Not shown: the connection proves it.
     pub(super) me: Option<PeerId>,
-    pub(super) invitation: Option<Invitation>,
+    pub(super) presented: Option<Presented>,
     pub(super) speaks_for: Option<(PeerId, [u8; 64])>,
-    pub(super) epoch: u64,
-    pub(super) known: u64,
+    pub(super) list: Edition,
 }
 
 impl Pass {
@@ -44,7 +48,9 @@ impl Pass {
         let speaks_for = bearer
             .zip(run)
             .and_then(|(bearer, run)| Some((from_libp2p(&bearer.peer_id())?, bearer.sign(&statement(run, me)))));
-        Self { me: from_libp2p(&me), invitation: invitation.clone(), speaks_for, epoch: 0, known: 0 }
+        let who = speaks_for.map(|(sender, _)| sender).or(from_libp2p(&me));
+        let presented = invitation.as_ref().zip(who).map(|(grant, who)| grant.present(who));
+        Self { me: from_libp2p(&me), presented, speaks_for, ..Self::default() }
     }
 
     /// Who shows it: the peer at the other end, or the one that has sent it; `None` if it can be neither.
@@ -59,14 +65,13 @@ impl Pass {
 
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        if let Some(invitation) = &self.invitation {
-            sections::push(&mut bytes, INVITATION, &invitation.encode());
+        if let Some(presented) = &self.presented {
+            sections::push(&mut bytes, INVITATION, &presented.encode());
         }
         if let Some((sender, signature)) = &self.speaks_for {
             sections::push(&mut bytes, SPEAKS_FOR, &[&sender.0[..], signature].concat());
         }
-        sections::push(&mut bytes, EPOCH, &self.epoch.to_le_bytes());
-        sections::push(&mut bytes, KNOWN, &self.known.to_le_bytes());
+        sections::push(&mut bytes, LIST, &[&self.list.epoch.to_le_bytes()[..], &self.list.mark].concat());
         bytes
     }
 
@@ -77,13 +82,15 @@ impl Pass {
             let (tag, content, rest) = section.ok()?;
             bytes = rest;
             match tag {
-                INVITATION => pass.invitation = Some(Invitation::decode(content)?),
+                INVITATION => pass.presented = Some(Presented::decode(content)?),
                 SPEAKS_FOR => {
                     let (sender, signature) = content.split_first_chunk()?;
                     pass.speaks_for = Some((PeerId(*sender), signature.try_into().ok()?));
                 }
-                EPOCH => pass.epoch = u64::from_le_bytes(content.try_into().ok()?),
-                KNOWN => pass.known = u64::from_le_bytes(content.try_into().ok()?),
+                LIST => {
+                    let (epoch, mark) = content.split_first_chunk()?;
+                    pass.list = Edition { epoch: u64::from_le_bytes(*epoch), mark: mark.try_into().ok()? };
+                }
                 _ => {}
             }
         }

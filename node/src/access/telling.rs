@@ -5,14 +5,34 @@ use std::time::Duration;
 
 use libp2p::{PeerId, StreamProtocol};
 use libp2p_stream::Control;
+use serde::{Deserialize, Serialize};
+use starling_topology::PeerId as Name;
+use tokio::time::Instant;
 
-use super::{Access, MAX_UPDATE};
+use super::pass::Edition;
+use super::{Access, State};
+use crate::identity::from_libp2p;
+use crate::invitation::{Presented, Role, now_s};
+use crate::revocations::Renewal;
+use crate::roster::{Entry, MAX_TOLD};
 use crate::{frame, streams};
 
+/// The longest update, in bytes.
+const MAX_UPDATE: usize = 256 * 1024;
 /// How long it may take to say it, and to read it.
 const LIMIT: Duration = Duration::from_secs(10);
 /// How long a stream for it may take. Who only visits takes none.
 const OPEN_LIMIT: Duration = Duration::from_millis(500);
+/// The pause before a peer is told more: what is new meanwhile goes together.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What peers tell each other of who may be here.
+#[derive(Debug, Serialize, Deserialize)]
+struct Update {
+    renewal: Option<Renewal>,
+    /// Whom the teller has seen in views, and by what each came.
+    members: Vec<(Name, Presented)>,
+}
 
 /// Takes in what others tell.
 pub(crate) fn serve(control: Control, protocol: StreamProtocol, access: Access) {
@@ -28,16 +48,138 @@ pub(crate) fn serve(control: Control, protocol: StreamProtocol, access: Access) 
     });
 }
 
-/// Tells a peer all that we know, in a task that ends within seconds.
+/// Tells a peer what it does not know, if it may, in a task that ends within seconds of the last news. There is one for each peer.
 pub(crate) fn tell(mut control: Control, protocol: StreamProtocol, access: &Access, peer: PeerId) {
-    let update = access.update();
+    let Some(name) = from_libp2p(&peer) else { return };
+    let Some(mut update) = access.next_update(name, true) else { return };
+    let access = access.clone();
     tokio::spawn(async move {
-        let told = async {
-            let mut stream = streams::open(&mut control, peer, &protocol, OPEN_LIMIT).await?;
-            frame::write(&mut stream, &update).await
-        };
-        if let Ok(Err(error)) = tokio::time::timeout(LIMIT, told).await {
-            tracing::debug!(%peer, %error, "a peer was not told who may be here");
+        loop {
+            let told = async {
+                let mut stream = streams::open(&mut control, peer, &protocol, OPEN_LIMIT).await?;
+                frame::write(&mut stream, &update).await
+            };
+            if let Ok(Err(error)) = tokio::time::timeout(LIMIT, told).await {
+                tracing::debug!(%peer, %error, "a peer was not told who may be here");
+            }
+            tokio::time::sleep(PAUSE).await;
+            match access.next_update(name, false) {
+                Some(next) => update = next,
+                None => return,
+            }
         }
     });
+}
+
+impl Access {
+    /// What a peer is to be told now: all that we know, if it knows less and may know it. It counts as told from then on.
+    /// `begins`: whether somebody has to begin with it; nobody has if somebody is at it already.
+    pub(super) fn next_update(&self, peer: Name, begins: bool) -> Option<Vec<u8>> {
+        let mut state = self.lock();
+        let (list, seen) = (state.edition(), state.roster.mark());
+        let may_have = state.may_have_secret(peer);
+        let shown = state.shown.get_mut(&peer)?;
+        if begins && shown.is_being_told {
+            return None;
+        }
+        let theirs = &mut shown.pass;
+        let is_older = theirs.list.epoch < list.epoch || theirs.list.epoch == list.epoch && theirs.list != list;
+        // Visitors take nothing in.
+        let is_behind = theirs.speaks_for.is_none() && (is_older || shown.told != seen);
+        shown.is_being_told = is_behind && may_have;
+        if !shown.is_being_told {
+            return None;
+        }
+        (theirs.list, shown.told) = (list, seen);
+        Some(state.update())
+    }
+
+    /// Takes in what a peer told: of the founder's list, what the founder has signed; of members, what a member says of those
+    /// whom the founder has invited and who say so themselves. True if it was news.
+    pub(super) fn learn(&self, from: PeerId, bytes: &[u8]) -> bool {
+        let Ok(Update { renewal, members }) = postcard::from_bytes::<Update>(bytes) else { return false };
+        let is_news = from_libp2p(&from).is_some_and(|from| self.hear(from, members));
+        // Last, or we would turn away members of whom we have not heard yet.
+        let is_renewed = renewal.is_some_and(|renewal| self.adopt(renewal));
+        if is_news {
+            self.0.news.notify_one();
+        }
+        is_news || is_renewed
+    }
+
+    fn hear(&self, from: Name, members: Vec<(Name, Presented)>) -> bool {
+        let (parties, unknown) = {
+            let mut state = self.lock();
+            let Some(parties) = state.founder.zip(state.run) else { return false };
+            let is_member = match state.view.is_empty() {
+                true => state.roster.is_empty() || state.roster.get(&from).is_some(),
+                false => state.view.contains(&from),
+            };
+            let members = members.into_iter().take(if is_member { MAX_TOLD } else { 0 });
+            let has_told = |told_by: &[Name]| told_by.is_empty() || told_by.contains(&from);
+            let is_known = |entry: &Entry| entry.presented.is_some() && has_told(&entry.told_by);
+            let is_news = |(peer, _): &(Name, Presented)| {
+                !state.is_revoked(peer) && !state.roster.get(peer).is_some_and(is_known)
+            };
+            let unknown: Vec<_> = members.filter(is_news).collect();
+            // Signatures take time, of which everybody has some.
+            let now = Instant::now();
+            let Some(shown) = state.shown.get_mut(&from) else { return false };
+            let paid: Vec<_> = unknown.into_iter().take_while(|_| shown.allowance.take(1, now)).collect();
+            (parties, paid)
+        };
+        // Not under the lock, and no further than the first that is wrong.
+        let is_sound = |(peer, presented): &(Name, Presented)| {
+            let terms = presented.invitation.terms;
+            let may = terms.whom.is_none_or(|whom| whom == *peer) && terms.role == Role::Member;
+            may && presented.check(parties, *peer).is_ok()
+        };
+        let sound: Vec<_> = unknown.into_iter().take_while(is_sound).collect();
+        let mut state = self.lock();
+        let mut is_news = false;
+        for (peer, presented) in sound {
+            let terms = presented.invitation.terms;
+            let user = terms.once.then(|| state.roster.user(&presented.invitation.key)).flatten();
+            if user.is_none_or(|user| user == peer) && !state.is_revoked(&peer) && !state.is_revoked(&from) {
+                is_news |= state.roster.hear(from, peer, presented, now_s());
+            }
+        }
+        is_news
+    }
+}
+
+impl State {
+    pub(super) fn edition(&self) -> Edition {
+        let list = self.renewal.as_ref().map(|renewal| &renewal.list);
+        list.map(|list| Edition { epoch: list.epoch, mark: list.mark() }).unwrap_or_default()
+    }
+
+    /// All that we know, for a peer that may be here.
+    pub(super) fn update(&self) -> Vec<u8> {
+        let update = Update { renewal: self.renewal.clone(), members: self.roster.tellable() };
+        postcard::to_allocvec(&update).expect("invariant: an update always encodes")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use starling_topology::RunId;
+
+    use super::*;
+    use crate::founder::FounderKey;
+    use crate::invitation::{Grant, Terms};
+    use crate::revocations::{MAX_REVOKED, MAX_SECRETS};
+
+    #[test]
+    fn the_longest_update_fits() {
+        let (key, run) = (FounderKey::generate(), RunId([3; 32]));
+        let whom = Some(Name([255; 32]));
+        let terms = Terms { expires: Some(u64::MAX), whom, once: true, epoch: u64::MAX, ..Terms::default() };
+        let shown = Grant::sign(&key, run, terms).present(Name([255; 32]));
+        let members = vec![(Name([255; 32]), shown); MAX_TOLD];
+        let renewal = Renewal::after(None, &key, run, Name([1; 32]), Some([9; 32]));
+        let update = Update { renewal: Some(renewal), members };
+        let bytes = postcard::to_allocvec(&update).expect("encoded").len();
+        assert!(bytes + 32 * MAX_REVOKED + 64 * MAX_SECRETS + 16 < MAX_UPDATE, "{bytes}");
+    }
 }

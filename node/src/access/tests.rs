@@ -1,6 +1,7 @@
 use super::*;
 use crate::founder::FounderKey;
 use crate::invitation::Terms;
+use crate::revocations::Renewal;
 
 const RUN: RunId = RunId([3; 32]);
 const SECRET: Option<[u8; 32]> = Some([9; 32]);
@@ -25,13 +26,41 @@ impl World {
     }
 
     fn credentials(&self, terms: Terms) -> Credentials {
-        let invitation = Some(Invitation::sign(&self.key, RUN, terms));
-        Credentials { secret: SECRET, invitation, bearer: None }
+        self.bearing(&self.grant(terms))
+    }
+
+    fn grant(&self, terms: Terms) -> Grant {
+        Grant::sign(&self.key, RUN, terms)
+    }
+
+    fn bearing(&self, grant: &Grant) -> Credentials {
+        Credentials { secret: SECRET, invitation: Some(grant.clone()), bearer: None }
     }
 
     fn pass(&self, identity: &Identity, terms: Terms) -> Vec<u8> {
-        Access::visiting(identity.peer_id(), Some(RUN), &self.credentials(terms)).pass()
+        self.pass_by(identity, &self.grant(terms))
     }
+
+    fn pass_by(&self, identity: &Identity, grant: &Grant) -> Vec<u8> {
+        Access::visiting(identity.peer_id(), Some(RUN), &self.bearing(grant)).pass()
+    }
+
+    fn renewal(&self, before: Option<&Renewal>, gone: &Identity) -> Renewal {
+        let now = before.map_or(SECRET, |before| before.secrets.first().copied());
+        Renewal::after(before, &self.key, RUN, name(gone), now)
+    }
+}
+
+/// Both connect: what each says.
+fn meet((a, of_a): (&Access, &Identity), (b, of_b): (&Access, &Identity)) -> [Option<Denial>; 2] {
+    [denied(a, of_b, &b.pass()), denied(b, of_a, &a.pass())]
+}
+
+/// What `teller` tells this peer, if it tells it anything.
+fn told(teller: &Access, to: &Identity) -> Option<Vec<u8>> {
+    let told = teller.next_update(name(to), true);
+    assert!(told.is_none() || teller.next_update(name(to), false).is_none(), "it has been told");
+    told
 }
 
 fn name(identity: &Identity) -> PeerId {
@@ -92,29 +121,72 @@ fn an_invitation_for_one_admits_one() {
     let world = World::new();
     let [founder, first, second] = [(); 3].map(|()| Identity::generate());
     let access = world.member(&founder, Terms::default());
-    let once = Terms { once: Some([7; 16]), ..Terms::default() };
+    let once = world.grant(Terms { once: true, ..Terms::default() });
     for bearer in [&first, &second] {
-        assert_eq!(denied(&access, bearer, &world.pass(bearer, once)), None, "nobody has come by it");
+        assert_eq!(denied(&access, bearer, &world.pass_by(bearer, &once)), None, "nobody has come by it");
     }
     assert_eq!(access.may_join(name(&first)), Ok(()));
     assert_eq!(access.may_join(name(&first)), Ok(()), "it asks again");
     assert_eq!(access.may_join(name(&second)), Err(Doubt::NotYet));
     assert_eq!(access.enter(&[name(&founder), name(&first)]), []);
     assert_eq!(access.may_join(name(&second)), Err(Doubt::Denied(Denial::Used)));
-    assert_eq!(denied(&access, &second, &world.pass(&second, once)), Some(Denial::Used));
-    assert_eq!(denied(&access, &first, &world.pass(&first, once)), None, "it may come back");
+    assert_eq!(denied(&access, &second, &world.pass_by(&second, &once)), Some(Denial::Used));
+    assert_eq!(denied(&access, &first, &world.pass_by(&first, &once)), None, "it may come back");
     // Another member hears of it before it has seen anything, and one that has seen nothing of a member waits.
     let (other, third) = (Identity::generate(), Identity::generate());
     let elsewhere = world.member(&other, Terms::default());
-    assert!(!elsewhere.learn(founder.peer_id(), &access.update()), "it is no member there");
+    assert_eq!(meet((&access, &founder), (&elsewhere, &other)), [None, None]);
+    let update = told(&access, &other).expect("an update");
+    assert!(!elsewhere.learn(founder.peer_id(), &update), "it is no member there");
     elsewhere.enter(&[name(&other), name(&founder)]);
-    assert!(elsewhere.learn(founder.peer_id(), &access.update()));
-    assert_eq!(denied(&elsewhere, &second, &world.pass(&second, once)), Some(Denial::Used));
-    let another = Terms { once: Some([8; 16]), ..Terms::default() };
-    assert_eq!(denied(&elsewhere, &third, &world.pass(&third, another)), None);
+    assert!(elsewhere.learn(founder.peer_id(), &update));
+    assert_eq!(denied(&elsewhere, &second, &world.pass_by(&second, &once)), Some(Denial::Used));
+    let another = world.grant(Terms { once: true, ..Terms::default() });
+    assert_eq!(denied(&elsewhere, &third, &world.pass_by(&third, &another)), None);
     elsewhere.enter(&[name(&other), name(&second)]);
     assert_eq!(elsewhere.may_join(name(&third)), Err(Doubt::NotYet), "who knows by what the second came");
     assert_eq!(elsewhere.silent(), [name(&second)]);
+}
+
+#[test]
+fn nobody_uses_up_an_invitation_whose_key_it_does_not_hold() {
+    let world = World::new();
+    let [founder, member, bearer] = [(); 3].map(|()| Identity::generate());
+    let access = world.member(&founder, Terms::default());
+    let once = world.grant(Terms { once: true, ..Terms::default() });
+    // The member has seen what the bearer shows, and shows it as its own, and says of another that it came by it.
+    let shown = once.present(name(&bearer));
+    let stolen = Pass { presented: Some(shown.clone()), ..Pass::default() }.encode();
+    assert_eq!(denied(&access, &member, &stolen), Some(Denial::NotItsBearer));
+    access.enter(&[name(&founder), name(&member)]);
+    assert_eq!(denied(&access, &member, &stolen), None, "it is a member");
+    let members = vec![(name(&Identity::generate()), shown)];
+    let update = postcard::to_allocvec(&(None::<Renewal>, members)).expect("encoded");
+    assert!(!access.learn(member.peer_id(), &update));
+    assert_eq!(denied(&access, &bearer, &world.pass_by(&bearer, &once)), None);
+    assert_eq!(access.may_join(name(&bearer)), Ok(()));
+}
+
+#[test]
+fn at_two_members_that_hear_nothing_of_each_other_one_bearer_comes_in() {
+    let world = World::new();
+    let [a, b, first, second] = [(); 4].map(|()| Identity::generate());
+    let once = world.grant(Terms { once: true, ..Terms::default() });
+    let sides = [&a, &b].map(|identity| world.member(identity, Terms::default()));
+    assert_eq!(meet((&sides[0], &a), (&sides[1], &b)), [None, None]);
+    for side in &sides {
+        side.enter(&[name(&a), name(&b)]);
+    }
+    for (side, bearer) in sides.iter().zip([&first, &second]) {
+        assert_eq!(denied(side, bearer, &world.pass_by(bearer, &once)), None);
+        assert_eq!(side.may_join(name(bearer)), Ok(()), "each side knows of one");
+    }
+    // The decree was one side's.
+    let view = [name(&a), name(&b), name(&first)];
+    assert_eq!((sides[0].enter(&view), sides[1].enter(&view)), (vec![], vec![name(&second)]));
+    assert_eq!(sides[1].may_join(name(&second)), Err(Doubt::NotYet), "how did the first come?");
+    assert_eq!(denied(&sides[1], &first, &world.pass_by(&first, &once)), None);
+    assert_eq!(sides[1].may_join(name(&second)), Err(Doubt::Denied(Denial::Used)));
 }
 
 #[test]
@@ -122,9 +194,9 @@ fn what_the_decree_did_not_admit_is_asked_anew() {
     let world = World::new();
     let [founder, first, second] = [(); 3].map(|()| Identity::generate());
     let access = world.member(&founder, Terms::default());
-    let once = Terms { once: Some([7; 16]), ..Terms::default() };
+    let once = world.grant(Terms { once: true, ..Terms::default() });
     for bearer in [&first, &second] {
-        assert_eq!(denied(&access, bearer, &world.pass(bearer, once)), None);
+        assert_eq!(denied(&access, bearer, &world.pass_by(bearer, &once)), None);
     }
     assert_eq!(access.may_join(name(&second)), Ok(()));
     // Another proposer had heard the first one first.
@@ -138,10 +210,11 @@ fn who_is_revoked_is_out_and_so_are_open_invitations_of_before() {
     let [founder, guest, old, bound] = [(); 4].map(|()| Identity::generate());
     let access = world.member(&founder, Terms::default());
     access.enter(&[name(&founder), name(&guest)]);
-    let renewal = Renewal::after(None, &world.key, RUN, name(&guest), Some([8; 32]));
-    let forged = Renewal::after(None, &FounderKey::generate(), RUN, name(&founder), Some([8; 32]));
+    let renewal = world.renewal(None, &guest);
+    let forged = Renewal::after(None, &FounderKey::generate(), RUN, name(&founder), SECRET);
+    let secret = renewal.secrets.first().copied();
     assert!(!access.adopt(forged) && access.adopt(renewal.clone()) && !access.adopt(renewal), "once");
-    assert_eq!(access.secret(), Some([8; 32]));
+    assert_eq!(access.secret(), secret);
     assert_eq!(access.secrets().len(), 2, "members that were away know the old one");
     let (denial, proof) = access.judge(guest.peer_id(), &world.pass(&guest, Terms::default())).expect_err("out");
     assert_eq!(denial, Denial::Revoked);
@@ -153,14 +226,141 @@ fn who_is_revoked_is_out_and_so_are_open_invitations_of_before() {
     assert_eq!(denied(&access, &old, &world.pass(&old, new)), None);
     let whom = Terms { whom: Some(name(&bound)), ..Terms::default() };
     assert_eq!(denied(&access, &bound, &world.pass(&bound, whom)), None, "it was made for its key");
-    // Others learn of it from a member, and nobody can talk a revoked one back in.
-    let elsewhere = world.member(&bound, Terms::default());
-    assert!(elsewhere.learn(founder.peer_id(), &access.update()), "the founder's list counts, whoever passes it on");
-    assert_eq!((elsewhere.secret(), elsewhere.revoked()), (Some([8; 32]), vec![name(&guest)]));
-    let stale = world.member(&Identity::generate(), Terms::default());
-    stale.enter(&[name(&guest)]);
-    elsewhere.learn(bound.peer_id(), &stale.update());
+    // Others learn of it from whoever passes it on, and nobody can talk a revoked one back in.
+    let elsewhere = world.member(&bound, whom);
+    elsewhere.enter(&[name(&bound), name(&founder)]);
+    assert_eq!(meet((&access, &founder), (&elsewhere, &bound)), [None, None]);
+    assert!(elsewhere.learn(founder.peer_id(), &told(&access, &bound).expect("an update")));
+    assert_eq!((elsewhere.secret(), elsewhere.revoked()), (secret, vec![name(&guest)]));
+    let members = vec![(name(&guest), world.grant(Terms::default()).present(name(&guest)))];
+    let stale = postcard::to_allocvec(&(None::<Renewal>, members)).expect("encoded");
+    assert!(!elsewhere.learn(founder.peer_id(), &stale));
     assert_eq!(denied(&elsewhere, &guest, &world.pass(&guest, Terms::default())), Some(Denial::Revoked));
+}
+
+#[test]
+fn keys_that_a_member_plants_before_it_is_revoked_go_with_it() {
+    let world = World::new();
+    let [founder, gone, planted, honest, known] = [(); 5].map(|()| Identity::generate());
+    let access = world.member(&founder, Terms::default());
+    let tellers = [&gone, &honest].map(|teller| (teller, world.member(teller, Terms::default())));
+    access.enter(&[&founder, &gone, &honest].map(name));
+    // It holds the key of the invitation by which it came.
+    let open = world.grant(Terms::default());
+    let entry = |identity: &Identity| (name(identity), open.present(name(identity)));
+    let tell = |teller: &Identity, members: Vec<_>| {
+        access.learn(teller.peer_id(), &postcard::to_allocvec(&(None::<Renewal>, members)).expect("encoded"))
+    };
+    assert!(!tell(&gone, vec![entry(&planted)]), "it has to be connected");
+    tellers.iter().for_each(|(teller, theirs)| _ = meet((&access, &founder), (theirs, teller)));
+    assert!(tell(&gone, vec![entry(&planted), entry(&known)]) && tell(&honest, vec![entry(&known)]));
+    assert!(access.adopt(world.renewal(None, &gone)));
+    assert_eq!(denied(&access, &planted, &world.pass_by(&planted, &open)), Some(Denial::Outdated));
+    assert_eq!(denied(&access, &known, &world.pass_by(&known, &open)), None, "another knows it too");
+    assert!(!tell(&gone, vec![entry(&planted)]));
+}
+
+#[test]
+fn one_peer_can_tell_so_many_and_then_slowly() {
+    let world = World::new();
+    let [founder, teller] = [(); 2].map(|()| Identity::generate());
+    let (access, theirs) = (world.member(&founder, Terms::default()), world.member(&teller, Terms::default()));
+    access.enter(&[&founder, &teller].map(name));
+    assert_eq!(meet((&access, &founder), (&theirs, &teller)), [None, None]);
+    let shown = world.grant(Terms::default()).present(name(&teller));
+    // Each costs two signatures to look at, be they right or wrong.
+    let members: Vec<_> = (0..100u8).map(|at| (PeerId([at; 32]), shown.clone())).collect();
+    let update = postcard::to_allocvec(&(None::<Renewal>, members)).expect("encoded");
+    let left = || access.lock().shown.get_mut(&name(&teller)).expect("there").allowance.take(1, Instant::now());
+    for _ in 0..TOLD.0 / 100 + 1 {
+        assert!(!access.learn(teller.peer_id(), &update) && access.lock().roster.get(&PeerId([0; 32])).is_none());
+    }
+    let before = Instant::now();
+    assert!(!left() || before.elapsed() > Duration::from_millis(100));
+    let is_there = |access: &Access| access.lock().shown.contains_key(&name(&teller));
+    access.forget_gone(|_| false);
+    assert!(is_there(&access), "it may be connecting again");
+}
+
+#[test]
+fn who_is_in_no_view_tells_the_secret_to_those_who_may_have_it() {
+    let world = World::new();
+    let [founder, guest, back, stranger, gone, bound] = [(); 6].map(|()| Identity::generate());
+    let dir = world.dir.path().join("back");
+    let parties = (RUN, Some(world.key.public()));
+    let open = |grant| Access::open(back.peer_id(), parties, &world.bearing(&grant), &[], &dir).expect("opened");
+    let returner = open(world.grant(Terms::default()));
+    returner.enter(&[&back, &founder, &gone].map(name));
+    assert!(returner.adopt(world.renewal(None, &gone)));
+    returner.store().expect("stored");
+    // It comes back, and has not heard who is a member now.
+    let returner = open(world.grant(Terms::default()));
+    let whom = Terms { whom: Some(name(&bound)), ..Terms::default() };
+    let outdated = |identity: &Identity| world.pass(identity, Terms::default());
+    let passes = [(&guest, outdated(&guest)), (&stranger, Pass::default().encode()), (&founder, outdated(&founder))];
+    for (peer, pass) in passes.iter().chain([&(&bound, world.pass(&bound, whom))]) {
+        assert_eq!(denied(&returner, peer, pass), None, "it can't judge");
+    }
+    assert_eq!([&guest, &stranger].map(|peer| told(&returner, peer)), [None, None]);
+    assert!([&founder, &bound].iter().all(|peer| told(&returner, peer).is_some()));
+    // Once it can, who has become a member meanwhile may.
+    returner.enter(&[&back, &founder, &guest].map(name));
+    assert!(told(&returner, &guest).is_some() && told(&returner, &stranger).is_none());
+}
+
+#[test]
+fn who_knows_an_old_secret_is_judged_also_by_those_who_came_after_it() {
+    let world = World::new();
+    let [founder, first, second, late] = [(); 4].map(|()| Identity::generate());
+    let access = world.member(&founder, Terms::default());
+    access.enter(&[name(&founder)]);
+    let once = world.renewal(None, &first);
+    let twice = world.renewal(Some(&once), &second);
+    assert!(access.adopt(once) && access.adopt(twice.clone()));
+    access.store().expect("stored");
+    let again = world.member(&founder, Terms::default());
+    assert_eq!(again.secrets().len(), 3, "the first one too, after any number of restarts");
+    assert!(again.secret() == twice.secrets.first().copied() && again.secrets().contains(&Secret::new(SECRET)));
+    // Who joins later with the newest alone hears of those before.
+    let grant = world.grant(Terms { epoch: 2, ..Terms::default() });
+    let credentials = Credentials { secret: again.secret(), ..world.bearing(&grant) };
+    let (dir, parties) = (world.dir.path().join("late"), (RUN, Some(world.key.public())));
+    let joiner = Access::open(late.peer_id(), parties, &credentials, &[], &dir).expect("opened");
+    assert_eq!(meet((&again, &founder), (&joiner, &late)), [None, None]);
+    assert!(joiner.learn(founder.peer_id(), &told(&again, &late).expect("an update")));
+    assert_eq!(joiner.secrets().len(), 3);
+    // A peer that does not take the newest, since it has been away, is shown an earlier one the next time.
+    let (shown, peer) = (|| joiner.secret_for(&first.peer_id()), first.peer_id());
+    assert!(shown() == Secret::new(joiner.secret()));
+    joiner.was_refused_by(peer);
+    joiner.was_refused_by(peer);
+    assert!(shown() == Secret::new(SECRET));
+}
+
+#[test]
+fn two_lists_of_one_number_end_as_one_everywhere() {
+    let world = World::new();
+    let [a, b, first, second] = [(); 4].map(|()| Identity::generate());
+    let sides = [&a, &b].map(|identity| world.member(identity, Terms::default()));
+    let lists = [&first, &second].map(|gone| world.renewal(None, gone));
+    for (side, list) in sides.iter().zip(&lists) {
+        side.enter(&[&a, &b, &first, &second].map(name));
+        assert!(side.adopt(list.clone()) && side.take_warning().is_none());
+    }
+    assert_eq!(meet((&sides[0], &a), (&sides[1], &b)), [None, None]);
+    let updates = [told(&sides[0], &b).expect("an update"), told(&sides[1], &a).expect("an update")];
+    sides[1].learn(a.peer_id(), &updates[0]);
+    sides[0].learn(b.peer_id(), &updates[1]);
+    let wins = if lists[0].list.precedes(&lists[1].list) { &lists[0] } else { &lists[1] };
+    let lost = if lists[0].list.precedes(&lists[1].list) { &second } else { &first };
+    for side in &sides {
+        assert_eq!((side.revoked(), side.secret()), (wins.list.peers.clone(), wins.secrets.first().copied()));
+        let warning = side.take_warning().expect("it is told");
+        assert!(warning.contains(&lost.peer_id().to_string()), "{warning}");
+    }
+    // Who knows no other secret than that of the list that lost gets as far as to be told.
+    let losing = if wins == &lists[0] { 1 } else { 0 };
+    assert!(sides[losing].secrets().contains(&Secret::new(lists[losing].secrets.first().copied())));
 }
 
 #[test]

@@ -158,7 +158,7 @@ mod tests {
             let cli = crate::cli::parse(words(text)).expect("it parses");
             cli.ticket_argument().map(str::to_owned)
         };
-        let ticket = format!("starling2{}", "z".repeat(80));
+        let ticket = format!("starling3{}", "z".repeat(80));
         assert_eq!(argument(&format!("starling join {ticket}")).as_deref(), Some(ticket.as_str()));
         assert_eq!(argument(&format!("starling keep {ticket}")).as_deref(), Some(ticket.as_str()));
         assert_eq!(argument(&format!("starling checkpoint fetch {ticket}")).as_deref(), Some(ticket.as_str()));
@@ -173,9 +173,9 @@ mod tests {
     fn a_file_holds_a_ticket_on_its_first_line() {
         let dir = tempfile::tempdir().expect("a temp dir");
         let path = dir.path().join("ticket");
-        std::fs::write(&path, "starling2abc\nmore\n").expect("written");
+        std::fs::write(&path, "starling3abc\nmore\n").expect("written");
         let flags = TicketFlags { ticket: None, ticket_file: Some(path.clone()) };
-        assert_eq!(flags.read().expect("read").trim(), "starling2abc");
+        assert_eq!(flags.read().expect("read").trim(), "starling3abc");
         std::fs::remove_file(&path).expect("removed");
         assert!(flags.read().expect_err("gone").to_string().contains("ticket"));
     }

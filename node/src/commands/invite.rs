@@ -9,7 +9,7 @@ use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::{DataDirFlag, InviteFlags};
 use crate::founder::FounderKey;
 use crate::identity::{Identity, to_libp2p};
-use crate::invitation::{Invitation, Role, Terms, now_s};
+use crate::invitation::{Grant, Role, Terms, now_s};
 use crate::revocations::Renewal;
 use crate::status::Status;
 use crate::ticket::Ticket;
@@ -29,12 +29,20 @@ pub(super) fn invite(context: &Context, flags: &InviteFlags) -> Result<u8, Comma
     let Ok(ticket) = status.ticket.parse::<Ticket>() else {
         return Err(none("the node can't be reached yet; try again in a moment".to_owned()));
     };
+    // What the founder has just said, a node may still have to hear.
+    let renewal = Renewal::load(&dir, ticket.run)?;
+    let ticket = match &renewal {
+        Some(renewal) => renewed(ticket, renewal),
+        None => ticket,
+    };
+    if ticket.peers.is_empty() {
+        return Err(none("its peers are revoked".to_owned()));
+    }
     let (ticket, terms) = match key(&dir, flags.key.as_deref(), ticket.run)? {
         Some(key) => {
-            let epoch = Renewal::load(&dir, ticket.run)?.map_or(0, |renewal| renewal.list.epoch);
-            let terms = terms(flags, epoch);
-            let invitation = Invitation::sign(&key, ticket.run, terms);
-            (ticket.with_invitation(Some(invitation)), Some(terms))
+            let terms = terms(flags, renewal.map_or(0, |renewal| renewal.list.epoch));
+            let grant = Grant::sign(&key, ticket.run, terms);
+            (ticket.with_invitation(Some(grant)), Some(terms))
         }
         None if wants(flags) => return Err(CommandError::NoFounderKey(path(&dir, flags.key.as_deref()))),
         None if ticket.invitation.is_none() && is_founded(&dir, ticket.run) && ticket.secret.is_some() => {
@@ -52,7 +60,7 @@ pub(super) fn invite(context: &Context, flags: &InviteFlags) -> Result<u8, Comma
             if let Some(Terms { role, expires, once, whom, .. }) = terms {
                 value["role"] = json!(role);
                 value["expires"] = json!(expires);
-                value["once"] = json!(once.is_some());
+                value["once"] = json!(once);
                 value["for"] = json!(whom.map(|whom| to_libp2p(whom).to_string()));
             }
             value
@@ -68,6 +76,14 @@ pub(super) fn id(context: &Context, flags: &DataDirFlag) -> Result<u8, CommandEr
     let peer = Identity::load_or_create(&dir)?.peer_id().to_string();
     print(context.global.json, || json!({ "peer": peer, "data_dir": dir }), || format!("{peer}\n"))?;
     Ok(EXIT_DONE)
+}
+
+/// A ticket as it is once everybody has heard of a list: with the secret since, and without those whom it names.
+fn renewed(mut ticket: Ticket, renewal: &Renewal) -> Ticket {
+    ticket.peers.retain(|contact| !renewal.list.names(&contact.peer));
+    ticket.secret = ticket.secret.map(|known| renewal.secrets.first().copied().unwrap_or(known));
+    ticket.invitation = ticket.invitation.filter(|grant| grant.invitation.terms.epoch >= renewal.list.epoch);
+    ticket
 }
 
 pub(super) fn path(dir: &Path, named: Option<&Path>) -> PathBuf {
@@ -100,8 +116,26 @@ fn terms(flags: &InviteFlags, epoch: u64) -> Terms {
     Terms {
         role: flags.role.unwrap_or(Role::Member),
         expires: flags.expires.map(|expires| now_s().saturating_add(expires.as_secs())),
-        once: flags.once.then(rand::random),
+        once: flags.once,
         whom: flags.whom,
         epoch,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use starling_topology::{Contact, PeerId};
+
+    use super::*;
+
+    #[test]
+    fn a_ticket_that_is_made_after_a_revocation_names_nobody_revoked() {
+        let (key, run) = (FounderKey::generate(), RunId([3; 32]));
+        let [a, b] = [1, 2].map(|name| Contact { peer: PeerId([name; 32]), addresses: Vec::new() });
+        let before = Ticket::new([a.clone(), b.clone()], run, Some([9; 32]));
+        let before = before.with_invitation(Some(Grant::sign(&key, run, Terms::default())));
+        let renewal = Renewal::after(None, &key, run, b.peer, before.secret);
+        let after = renewed(before.clone(), &renewal);
+        assert_eq!((after.peers, after.secret, after.invitation), (vec![a], renewal.secrets.first().copied(), None));
     }
 }

@@ -12,7 +12,7 @@ use crate::access;
 use crate::cli::DataDirFlag;
 use crate::contacts_file::{Contacts, ContactsFile};
 use crate::identity::{from_libp2p, to_libp2p};
-use crate::invitation::{Invitation, Role};
+use crate::invitation::{Presented, Role};
 use crate::output::{self, Gauge, Names, clock, format};
 use crate::revocations::Renewal;
 use crate::roster::Roster;
@@ -75,12 +75,12 @@ fn rows(dir: &Path, run: RunId, status: &Status) -> Result<Vec<Row>, CommandErro
 fn came(roster: &Roster, peer: &str) -> (Option<String>, Option<&'static str>) {
     let Some(entry) = peer_of(peer).and_then(|peer| roster.get(&peer)) else { return (None, None) };
     let since = clock::utc(UNIX_EPOCH + Duration::from_secs(entry.since.min(u64::from(u32::MAX))));
-    let kind = |invitation: &Invitation| match (invitation.terms.whom, invitation.terms.once) {
+    let kind = |presented: &Presented| match (presented.invitation.terms.whom, presented.invitation.terms.once) {
         (Some(_), _) => "for",
-        (None, Some(_)) => "once",
-        (None, None) => "open",
+        (None, true) => "once",
+        (None, false) => "open",
     };
-    (Some(since), entry.invitation.as_ref().map(kind))
+    (Some(since), entry.presented.as_ref().map(kind))
 }
 
 fn places(known: &Contacts, peer: &str) -> Vec<String> {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::founder::FounderKey;
     use crate::identity::Identity;
-    use crate::invitation::Terms;
+    use crate::invitation::{Grant, Terms};
 
     #[test]
     fn each_has_a_row_that_says_how_it_came() {
@@ -132,8 +132,9 @@ mod tests {
         let (run, key) = (RunId([3; 32]), FounderKey::generate());
         let [a, b] = [(); 2].map(|()| Identity::generate().peer_id());
         let mut roster = Roster::default();
-        let once = Invitation::sign(&key, run, Terms { once: Some([1; 16]), ..Terms::default() });
-        roster.enter(from_libp2p(&a).expect("a key"), Some(Some(once)), 1_795_391_999, |_| false);
+        let once = Grant::sign(&key, run, Terms { once: true, ..Terms::default() });
+        let name = from_libp2p(&a).expect("a key");
+        roster.enter(name, Some(Some(once.present(name))), 1_795_391_999, |_| false);
         access::store_roster(dir.path(), run, &roster).expect("stored");
         let status = Status {
             peer: a.to_string(),

@@ -27,7 +27,7 @@ pub(super) fn revoke(context: &Context, flags: &RevokeFlags) -> Result<u8, Comma
         return Err(CommandError::TooManyRevoked(MAX_REVOKED));
     }
     // A public run has none.
-    let secret = secret::load(&dir, run)?.secret.map(|_| rand::random());
+    let secret = secret::load(&dir, run)?.secret;
     let renewal = match before {
         Some(before) if is_out => before,
         before => {

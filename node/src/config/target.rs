@@ -8,7 +8,7 @@ use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
 
 use super::error::ConfigError;
-use crate::invitation::Invitation;
+use crate::invitation::Grant;
 use crate::secret;
 use crate::settings::Target;
 use crate::ticket::Ticket;
@@ -64,7 +64,7 @@ pub fn parse_ticket(text: &str) -> Result<Ticket, ConfigError> {
 ///
 /// # Errors
 /// [`ConfigError::Read`] if there is no such file, [`ConfigError::Secret`] if it holds something else.
-pub fn parse_secret(path: &Path) -> Result<([u8; 32], Option<Invitation>), ConfigError> {
+pub fn parse_secret(path: &Path) -> Result<([u8; 32], Option<Grant>), ConfigError> {
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(MAX_SECRET_BYTES).read_to_end(&mut bytes))

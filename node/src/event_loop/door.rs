@@ -81,10 +81,13 @@ impl EventLoop {
     pub(super) fn tell_members(&mut self) {
         let members = self.membership.contacts().filter(|contact| self.members.contains(&contact.peer));
         let members: Vec<Contact> = members.cloned().collect();
-        self.shelves.know(members.iter().cloned());
+        let revoked = self.network.access.revoked();
+        let is_known = |contact: &&Contact| revoked.binary_search(&contact.peer).is_err();
+        self.shelves.know(members.iter().filter(is_known).cloned());
         self.network.expect(&self.members);
-        let others = members.into_iter().filter(|contact| contact.peer != self.me);
         let access = &self.network.access;
+        let may_be_named = |contact: &Contact| contact.peer != self.me && !access.is_revoked(&contact.peer);
+        let others = members.into_iter().filter(may_be_named);
         let ticket =
             Ticket::new([self.network.contact()].into_iter().chain(others), self.door.ticket.run, access.secret())
                 .with_invitation(access.open_invitation());

@@ -7,6 +7,7 @@ use crate::access::Doubt;
 use crate::admission::{AdmissionError, Turned};
 use crate::error::NodeError;
 use crate::identity::to_libp2p;
+use crate::report::Report;
 
 impl EventLoop {
     /// Whether a peer that asks to be let in is heard by the machine.
@@ -39,33 +40,28 @@ impl EventLoop {
             self.suspect(peer, Evidence::Closed);
         }
         self.network.look_at_guests();
-        self.keep_roster();
+        self.network.access.keep();
     }
 
     /// The founder has put somebody out. `Some` if that is us.
     pub(super) fn on_news(&mut self) -> Option<End> {
-        for peer in self.network.access.revoked() {
-            if peer == self.me {
-                return Some(End::Failed(NodeError::Revoked));
-            }
-            self.handle(Input::Revoke(peer));
+        if let Some(message) = self.network.access.take_warning() {
+            self.observer.report(&Report::Warning { message });
+        }
+        let revoked = self.network.access.revoked();
+        if revoked.binary_search(&self.me).is_ok() {
+            return Some(End::Failed(NodeError::Revoked));
+        }
+        self.handle(Input::Revoke(revoked.clone()));
+        for peer in revoked {
             self.links.remove(&peer);
             self.network.forget(to_libp2p(peer));
         }
         self.network.look_at_guests();
         // Our ticket has the new secret from now on, and no invitation that has ended.
         self.tell_members();
-        self.keep_roster();
+        self.network.access.keep();
         None
-    }
-
-    fn keep_roster(&self) {
-        let access = self.network.access.clone();
-        tokio::task::spawn_blocking(move || {
-            if let Err(error) = access.store() {
-                tracing::warn!(%error, "who has been a member is not on disk");
-            }
-        });
     }
 
     /// A connection was not admitted. `Some` if that ends this process: the founder has put it out, or nobody lets it in.

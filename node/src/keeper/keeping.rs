@@ -147,8 +147,10 @@ impl Keeping {
                 () = access.news() => {
                     self.network.look_at_guests();
                     self.tell_members();
-                    let access = access.clone();
-                    self.tasks.spawn_blocking(move || Done::Noted(access.store()));
+                    if let Some(message) = access.take_warning() {
+                        self.observer.report(&Report::Warning { message });
+                    }
+                    access.keep();
                 }
                 Some(mismatch) = self.mismatches.recv() => {
                     if let Some(report) = self.network.turned_away(Some(mismatch.peer), mismatch.differences) {
@@ -297,6 +299,7 @@ impl Keeping {
     /// Has joiners that ask learn where members are, those who are connected first; and names some in the ticket.
     fn tell_members(&mut self) {
         let mut members = self.known.members().to_vec();
+        members.retain(|contact| !self.network.access.is_revoked(&contact.peer));
         members.sort_by_key(|contact| !self.is_connected(contact.peer));
         self.shelves.know(members.iter().cloned());
         let (peers, access) = ([self.network.contact()].into_iter().chain(members), &self.network.access);

@@ -350,9 +350,9 @@ mod tests {
     fn a_ticket_is_told_once_on_a_line_of_its_own() {
         let mut narrator = Narrator::new(Detail::Changes);
         let listening =
-            Report::Listening { addresses: vec!["/ip4/192.0.2.1/tcp/1".to_owned()], ticket: "starling2abc".to_owned() };
+            Report::Listening { addresses: vec!["/ip4/192.0.2.1/tcp/1".to_owned()], ticket: "starling3abc".to_owned() };
         let lines = texts(&mut narrator, &listening);
-        assert!(lines.contains(&"starling2abc".to_owned()) && lines[2].contains("`starling join -`"), "{lines:?}");
+        assert!(lines.contains(&"starling3abc".to_owned()) && lines[2].contains("`starling join -`"), "{lines:?}");
         assert!(texts(&mut narrator, &listening).is_empty());
     }
 
@@ -368,10 +368,10 @@ mod tests {
         let mut narrator = Narrator::new(Detail::Changes);
         let (peer, run) = ("12D3KooWabcdef".to_owned(), "cd".repeat(32));
         texts(&mut narrator, &Report::Keeping { peer, run, steps: 600, stable_step: None, private: true });
-        let listening = Report::Listening { addresses: Vec::new(), ticket: "starling2abc".to_owned() };
+        let listening = Report::Listening { addresses: Vec::new(), ticket: "starling3abc".to_owned() };
         let lines = texts(&mut narrator, &listening);
         assert!(
-            lines.contains(&"starling2abc".to_owned()) && lines[1].contains("`starling checkpoint fetch -`"),
+            lines.contains(&"starling3abc".to_owned()) && lines[1].contains("`starling checkpoint fetch -`"),
             "{lines:?}"
         );
         let summary = Summary { steps: 40, digest: "ab".repeat(32), ..Summary::before_the_start() };

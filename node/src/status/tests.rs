@@ -37,7 +37,7 @@ fn reports() -> Vec<Report> {
             private: true,
             quorum: Quorum::TwoThirds,
         },
-        Report::Listening { addresses: vec!["/ip4/192.0.2.1/tcp/1".to_owned()], ticket: "starling1abc".to_owned() },
+        Report::Listening { addresses: vec!["/ip4/192.0.2.1/tcp/1".to_owned()], ticket: "starling3abc".to_owned() },
         Report::View {
             generation: 2,
             view: "00".to_owned(),
@@ -84,7 +84,7 @@ fn a_status_survives_the_file_and_is_private() {
     let status = Status::read(dir.path()).expect("read").expect("there");
     assert_eq!((status.step, status.steps, status.generation, status.rank), (7, 600, 2, 1));
     assert_eq!((status.loss, status.accuracy, status.phase), (Some(2.5), Some(0.25), Phase::Stepping));
-    assert_eq!((status.ticket.as_str(), status.peer.as_str(), status.members.len()), ("starling1abc", "peer", 2));
+    assert_eq!((status.ticket.as_str(), status.peer.as_str(), status.members.len()), ("starling3abc", "peer", 2));
     assert_eq!(
         status.links.as_ref().map(ToString::to_string).as_deref(),
         Some("ring over 2 links, 1 direct and 1 universal")

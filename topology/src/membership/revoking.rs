@@ -10,13 +10,17 @@ use crate::time::Time;
 const MAX_REVOKED: usize = 1024;
 
 impl Membership {
-    /// The founder has put this peer out.
-    pub(super) fn revoke(&mut self, now: Time, peer: PeerId) {
-        if self.revoked.len() < MAX_REVOKED {
-            self.revoked.insert(peer);
+    /// The founder has put these peers out, and nobody else. A list can give way to another one that does not name all of it.
+    pub(super) fn revoke(&mut self, now: Time, peers: Vec<PeerId>) {
+        self.revoked = peers.into_iter().take(MAX_REVOKED).collect();
+        let revoked = &self.revoked;
+        if let Some(seat) = &mut self.seat {
+            seat.suspects.retain(|peer, evidence| *evidence != Evidence::Revoked || revoked.contains(peer));
         }
-        self.lost.remove(&peer);
-        self.suspect(now, peer, Evidence::Revoked);
+        for peer in revoked.clone() {
+            self.lost.remove(&peer);
+            self.suspect(now, peer, Evidence::Revoked);
+        }
     }
 
     /// Those who decided the view that we have entered had not heard of it yet.

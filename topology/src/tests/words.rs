@@ -71,7 +71,7 @@ fn who_is_revoked_is_left_out_and_let_in_no_more() {
         let mut cluster = formed(seed);
         // Not all hear of it at once, and it goes on saying what members say.
         for name in [1, 2, 3].map(peer) {
-            cluster.input(name, Input::Revoke(peer(LIAR)));
+            cluster.input(name, Input::Revoke(vec![peer(LIAR)]));
             cluster.run_for(std::time::Duration::from_millis(cluster.seed * 7));
         }
         cluster.run_until(|cluster| cluster.is_formed(&[1, 2, 3].map(peer)));
