@@ -4,6 +4,7 @@
 //! machine allows it, or it shows an invitation that the run's founder has signed; and the founder has not revoked it.
 //! Whoever is in no view yet can't tell who is in it, and takes those for members that its ticket leads to.
 
+mod clerk;
 mod disk;
 mod pass;
 mod renewing;
@@ -23,10 +24,11 @@ use tokio::time::Instant;
 use crate::allowance::Allowance;
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p};
-use crate::invitation::{Denial, Grant, Presented, Role, now_s};
+use crate::invitation::{Denial, Grant, Presented, now_s};
 use crate::revocations::Renewal;
 use crate::roster::{MAX_ENTRIES, Roster};
 use crate::secret::Secret;
+pub(crate) use clerk::Clerk;
 pub(crate) use disk::roster;
 #[cfg(test)]
 pub(crate) use disk::store_roster;
@@ -95,6 +97,10 @@ struct State {
     refusals: BTreeMap<libp2p::PeerId, usize>,
     /// Who asks to be let in by which invitation for one, and since when.
     claims: BTreeMap<PeerId, (PeerId, Instant)>,
+    /// By what those came whom a proposal lets in that we have looked at.
+    joining: BTreeMap<PeerId, Presented>,
+    /// Which passes of joiners were found to be right.
+    proven: BTreeSet<[u8; 32]>,
     /// Where all that is kept.
     data_dir: Option<PathBuf>,
     /// What the user has to hear, and about which list that was.
@@ -147,6 +153,8 @@ impl Access {
             shown: BTreeMap::new(),
             refusals: BTreeMap::new(),
             claims: BTreeMap::new(),
+            joining: BTreeMap::new(),
+            proven: BTreeSet::new(),
             data_dir: None,
             warning: None,
             warned: None,
@@ -291,15 +299,21 @@ impl Access {
         if state.is_revoked(&peer) {
             return Err(Doubt::Denied(Denial::Revoked));
         }
-        if state.is_open() || state.is_known(&peer) {
+        if state.is_open() {
             return Ok(());
         }
         let card = state.card(&peer).unwrap_or(Ok(None));
+        if state.needs_invitation(&peer) {
+            // Without one the others would not take it, were it here a hundred times before.
+            let presented = card.as_ref().map_err(|denial| Doubt::Denied(*denial))?;
+            let presented = presented.as_ref().ok_or(Doubt::Denied(Denial::NotInvited))?;
+            presented.invitation.is_for(peer).map_err(Doubt::Denied)?;
+        }
+        if state.is_known(&peer) {
+            return Ok(());
+        }
         state.verdict(peer, &card).map_err(Doubt::Denied)?;
         let Some(invitation) = card.ok().flatten().map(|presented| presented.invitation) else { return Ok(()) };
-        if invitation.terms.role == Role::Keeper {
-            return Err(Doubt::Denied(Denial::KeepersOnly));
-        }
         if !invitation.terms.once {
             return Ok(());
         }
@@ -361,6 +375,11 @@ impl State {
     /// Whether nobody is asked who it is: the run has no founder's key, or it is public and its user allows everybody.
     fn is_open(&self) -> bool {
         self.allowed.is_empty() && (self.founder.is_none() || !self.is_private())
+    }
+
+    /// Whether it takes an invitation by the founder to become a member, or to have been one.
+    fn needs_invitation(&self, peer: &PeerId) -> bool {
+        self.founder.is_some() && self.is_private() && !self.allowed.contains(peer)
     }
 
     fn is_revoked(&self, peer: &PeerId) -> bool {
@@ -429,7 +448,8 @@ impl State {
     fn attest(&mut self, view: &[PeerId]) {
         let parties = self.founder.zip(self.run);
         for member in view {
-            let shown = self.card(member).map(Result::unwrap_or_default);
+            let joined = self.joining.remove(member).map(Some);
+            let shown = self.card(member).map(Result::unwrap_or_default).filter(Option::is_some).or(joined);
             let is_me = Some(*member) == self.pass.me && self.roster.get(member).is_none_or(|it| !it.has_shown);
             // Others would not take it if it were wrong.
             let is_right = |it: &Presented| parties.is_some_and(|parties| it.check(parties, *member).is_ok());

@@ -194,6 +194,17 @@ impl Invitation {
         Ok(())
     }
 
+    /// Whether it may ever make a member of `peer`.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(crate) fn is_for(&self, peer: PeerId) -> Result<(), Denial> {
+        if self.terms.role == Role::Keeper {
+            return Err(Denial::KeepersOnly);
+        }
+        if self.terms.whom.is_some_and(|whom| whom != peer) { Err(Denial::ForAnother) } else { Ok(()) }
+    }
+
     /// Whether others than the first may come by it too, as members, so that its bearer may hand it on.
     pub(crate) fn is_open(&self) -> bool {
         self.terms.role == Role::Member && !self.terms.once && self.terms.whom.is_none()

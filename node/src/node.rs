@@ -13,7 +13,7 @@ use starling_topology::{Event, Lineage, Me, Membership, Time};
 use starling_train::Trainer;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::Access;
+use crate::access::{Access, Clerk};
 use crate::error::NodeError;
 use crate::event_loop::{Books, Company, Doorplate, End, Ended, EventLoop, LoopConfig};
 use crate::exchange::{Exchange, Steps};
@@ -316,7 +316,8 @@ pub(crate) async fn open(
     }
     let patience = (config.max_stall * DISK_STALLS, config.max_state_bytes);
     let (saver, desk) = Saver::start(store, file.clone(), observer.clone(), patience)?;
-    let me = Me { contact: network.contact(), notary: Box::new(identity.clone()) };
+    let clerk = Clerk { identity: identity.clone(), access: access.clone() };
+    let me = Me { contact: network.contact(), notary: Box::new(clerk) };
     let (progress, now) = (exchange.progress(), Time::ZERO);
     let (mut awaited, others) = (None, contacts.members().to_vec());
     let membership = match start {

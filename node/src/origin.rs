@@ -92,3 +92,40 @@ fn read(path: &Path) -> Result<(Manifest, ReplicatedState), NodeError> {
     let state = store.load(step)?;
     Ok((manifest_file::load(&data_dir, state.run)?, state))
 }
+
+#[cfg(test)]
+mod tests {
+    use starling_run::RunSpec;
+    use starling_train::{DataOptions, Dataset};
+
+    use super::*;
+
+    #[test]
+    fn a_directory_of_before_the_founders_key_and_one_without_it_go_on() {
+        let spec = RunSpec::default();
+        let options = DataOptions { held_out: spec.held_out, seed: spec.seed, ..DataOptions::default() };
+        let dataset = Dataset::load(&options).expect("the digits");
+        let ours = starling_train::found(&spec, &dataset).expect("a manifest");
+        let run =
+            |resume| Founding { run: spec.clone(), min_peers: 1, public: false, resume, alone: false, from: None };
+        let key = |dir: &Path| FounderKey::file(dir);
+        // Of before: its run has no founder, and gets none.
+        let dir = tempfile::tempdir().expect("a temp dir");
+        manifest_file::store(dir.path(), &ours).expect("stored");
+        let settings = Settings::new(dir.path().to_owned());
+        for resume in [Resume::Fresh, Resume::Newest] {
+            let (found, _) = find(&settings, &run(resume), ours.clone()).expect("found");
+            assert_eq!((found.founder, found.run_id()), (None, ours.run_id()));
+        }
+        assert!(!key(dir.path()).exists());
+        // A new one has its own; the file may be elsewhere later.
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let settings = Settings::new(dir.path().to_owned());
+        let (new, _) = find(&settings, &run(Resume::Fresh), ours.clone()).expect("found");
+        assert!(new.founder.is_some() && key(dir.path()).exists());
+        manifest_file::store(dir.path(), &new).expect("stored");
+        std::fs::remove_file(key(dir.path())).expect("moved");
+        let (again, _) = find(&settings, &run(Resume::Newest), ours).expect("found");
+        assert!(again == new && !key(dir.path()).exists());
+    }
+}

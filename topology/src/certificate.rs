@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Violation;
 use crate::id::{PeerId, ViewId};
 use crate::message::MAX_MEMBERS;
-use crate::proposal::{Ballot, Proposal};
+use crate::proposal::{Ballot, Joiner, Proposal};
 use crate::view::View;
 
 /// The most links of a chain that one message carries.
@@ -35,6 +35,25 @@ pub trait Notary: Debug + Send {
 
     /// Whether `signature` is that of `signer` under `statement`.
     fn is_signed(&self, signer: PeerId, statement: &[u8], signature: &[u8; 64]) -> bool;
+
+    /// By what this peer may join, for [`Self::is_invited`] and [`Self::admits`] elsewhere. At most [`crate::proposal::MAX_PASS_BYTES`].
+    fn pass(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Whether whoever founded the run has ever invited this joiner. All peers find the same: who proposes one that is not
+    /// invited breaks the rules.
+    fn is_invited(&self, joiner: &Joiner) -> bool {
+        let _ = joiner;
+        true
+    }
+
+    /// Whether all of these may join now, as far as this peer knows. What it knows, others need not: it does not accept what
+    /// is proposed, and nobody is blamed for it.
+    fn admits(&self, joiners: &[Joiner]) -> bool {
+        let _ = joiners;
+        true
+    }
 }
 
 /// A signature as it goes over the wire.

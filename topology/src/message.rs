@@ -295,7 +295,7 @@ impl Envelope {
 impl Body {
     fn validate(&self) -> Result<(), Violation> {
         match self {
-            Self::Join(joiner) | Self::Introduce(joiner) => joiner.contact.validate(),
+            Self::Join(joiner) | Self::Introduce(joiner) => joiner.validate(),
             Self::Prepare { unreachable, .. } => sorted(unreachable),
             Self::Promise { promise, accepted, .. } => {
                 promise.validate()?;

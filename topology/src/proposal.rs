@@ -12,6 +12,8 @@ use crate::view::View;
 pub const MAX_SOURCES: usize = 16;
 /// The most joiners that one decree takes in.
 pub const MAX_JOINERS: usize = 64;
+/// The longest pass that a joiner shows, in bytes.
+pub const MAX_PASS_BYTES: usize = 256;
 /// The most reasons that a proposal tells.
 pub const MAX_REASONS: usize = 2 * MAX_MEMBERS;
 
@@ -70,6 +72,19 @@ pub struct Joiner {
     pub branch: u64,
     /// The generation of that view.
     pub generation: Generation,
+    /// By what it may come: opaque here, [`crate::Notary::admits`] judges it.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_PASS_BYTES>")]
+    pub pass: Vec<u8>,
+}
+
+impl Joiner {
+    /// Checks one that came from elsewhere.
+    pub(crate) fn validate(&self) -> Result<(), Violation> {
+        if self.pass.len() > MAX_PASS_BYTES {
+            return Err(Violation::MalformedProposal);
+        }
+        self.contact.validate()
+    }
 }
 
 /// Why the view changed.
@@ -147,6 +162,6 @@ impl Proposal {
         if self.reasons.len() > MAX_REASONS || self.joiners.len() > MAX_JOINERS {
             return Err(Violation::MalformedProposal);
         }
-        self.joiners.iter().try_for_each(|joiner| joiner.contact.validate())
+        self.joiners.iter().try_for_each(Joiner::validate)
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::pass::Edition;
 use super::{Access, State};
 use crate::identity::from_libp2p;
-use crate::invitation::{Presented, Role, now_s};
+use crate::invitation::{Presented, now_s};
 use crate::revocations::Renewal;
 use crate::roster::{Entry, MAX_TOLD};
 use crate::{frame, streams};
@@ -23,8 +23,8 @@ const MAX_UPDATE: usize = 256 * 1024;
 const LIMIT: Duration = Duration::from_secs(10);
 /// How long a stream for it may take. Who only visits takes none.
 const OPEN_LIMIT: Duration = Duration::from_millis(500);
-/// The pause before a peer is told more: what is new meanwhile goes together.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The pause before a peer is told more: what is new meanwhile goes together. Who is revoked is to be known soon.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What peers tell each other of who may be here.
 #[derive(Debug, Serialize, Deserialize)]
@@ -130,9 +130,7 @@ impl Access {
         };
         // Not under the lock, and no further than the first that is wrong.
         let is_sound = |(peer, presented): &(Name, Presented)| {
-            let terms = presented.invitation.terms;
-            let may = terms.whom.is_none_or(|whom| whom == *peer) && terms.role == Role::Member;
-            may && presented.check(parties, *peer).is_ok()
+            presented.invitation.is_for(*peer).is_ok() && presented.check(parties, *peer).is_ok()
         };
         let sound: Vec<_> = unknown.into_iter().take_while(is_sound).collect();
         let mut state = self.lock();

@@ -1,7 +1,8 @@
 use super::*;
 use crate::founder::FounderKey;
-use crate::invitation::Terms;
+use crate::invitation::{Role, Terms};
 use crate::revocations::Renewal;
+use starling_topology::{Contact, Generation, Joiner, Notary};
 
 const RUN: RunId = RunId([3; 32]);
 const SECRET: Option<[u8; 32]> = Some([9; 32]);
@@ -91,6 +92,8 @@ fn whoever_is_neither_known_nor_invited_stays_out() {
     access.store().expect("stored");
     let again = world.member(&founder, Terms::default());
     assert_eq!(denied(&again, &guest, &nothing.pass()), None);
+    assert_eq!(again.may_join(name(&guest)), Err(Doubt::Denied(Denial::NotInvited)), "others could not tell");
+    assert_eq!(denied(&again, &guest, &world.pass(&guest, once)), None);
     assert!(again.may_join(name(&guest)).is_ok());
 }
 
@@ -165,6 +168,49 @@ fn nobody_uses_up_an_invitation_whose_key_it_does_not_hold() {
     assert!(!access.learn(member.peer_id(), &update));
     assert_eq!(denied(&access, &bearer, &world.pass_by(&bearer, &once)), None);
     assert_eq!(access.may_join(name(&bearer)), Ok(()));
+}
+
+#[test]
+fn whom_a_member_proposes_the_others_look_at_themselves() {
+    let world = World::new();
+    let [member, guest, other, gone] = [(); 4].map(|()| Identity::generate());
+    let access = world.member(&member, Terms::default());
+    access.enter(&[&member, &gone].map(name));
+    assert!(access.adopt(world.renewal(None, &gone)));
+    let clerk = Clerk { identity: member, access: access.clone() };
+    let joiner = |identity: &Identity, pass: Vec<u8>| Joiner {
+        contact: Contact { peer: name(identity), addresses: Vec::new() },
+        incarnation: 1,
+        step: 0,
+        state: None,
+        branch: 0,
+        generation: Generation(0),
+        pass,
+    };
+    let by = |identity: &Identity, grant: &Grant| joiner(identity, grant.present(name(identity)).encode());
+    let judged = |joiner: Joiner| (clerk.is_invited(&joiner), clerk.admits(&[joiner]));
+    let now = Terms { epoch: 1, ..Terms::default() };
+    let open = world.grant(now);
+    assert_eq!(judged(by(&guest, &open)), (true, true));
+    // Who holds no invitation of its own is in no honest proposal.
+    let copied = joiner(&other, open.present(name(&guest)).encode());
+    let keepers = world.grant(Terms { role: Role::Keeper, ..now });
+    let theirs = world.grant(Terms { whom: Some(name(&guest)), ..now });
+    let forged = Grant::sign(&FounderKey::generate(), RUN, now);
+    for joiner in [copied, joiner(&guest, Vec::new()), by(&guest, &keepers), by(&other, &theirs), by(&guest, &forged)] {
+        assert_eq!(judged(joiner), (false, false));
+    }
+    // Whether it still holds, others may see otherwise: it may have been a member.
+    let expired = world.grant(Terms { expires: Some(1), ..now });
+    for joiner in [by(&other, &expired), by(&other, &world.grant(Terms::default())), by(&gone, &open)] {
+        assert_eq!(judged(joiner), (true, false));
+    }
+    let once = world.grant(Terms { once: true, ..now });
+    assert!(clerk.admits(&[by(&guest, &once)]) && !clerk.admits(&[by(&guest, &once), by(&other, &once)]));
+    // It came in, so nobody has to ask by what.
+    access.enter(&[&clerk.identity, &guest].map(name));
+    assert_eq!((access.silent(), judged(by(&other, &once))), (vec![], (true, false)));
+    assert_eq!(judged(by(&guest, &expired)), (true, true), "it was a member");
 }
 
 #[test]
@@ -377,4 +423,24 @@ fn a_list_of_keys_lets_in_and_closes_a_public_run() {
     let closed = open(&[name(&guest)]);
     assert_eq!(denied(&closed, &guest, &nothing(&guest)), None);
     assert_eq!(denied(&closed, &other, &nothing(&other)), Some(Denial::NotInvited));
+}
+
+#[tokio::test]
+async fn what_is_new_is_written_by_one_thread_however_much_there_is() {
+    let world = World::new();
+    let founder = Identity::generate();
+    let access = world.member(&founder, Terms::default());
+    let holders = || Arc::strong_count(&access.0);
+    {
+        // A disk that hangs.
+        let _writing = access.0.writing.lock().expect("not poisoned");
+        (0..50).for_each(|_| access.keep());
+        assert_eq!(holders(), 2);
+    }
+    while holders() > 1 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(world.member(&founder, Terms::default()).lock().roster.has_seen(&name(&founder)));
+    access.keep();
+    assert_eq!(holders(), 2, "and the next time");
 }

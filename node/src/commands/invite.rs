@@ -38,7 +38,11 @@ pub(super) fn invite(context: &Context, flags: &InviteFlags) -> Result<u8, Comma
     if ticket.peers.is_empty() {
         return Err(none("its peers are revoked".to_owned()));
     }
+    // What the node tells admits everybody as well: no other one is made for that.
+    let told = ticket.invitation.as_ref().map(|grant| grant.invitation.terms);
+    let told = told.filter(|terms| !wants(flags) && terms.expires.is_none());
     let (ticket, terms) = match key(&dir, flags.key.as_deref(), ticket.run)? {
+        Some(_) if told.is_some() => (ticket, told),
         Some(key) => {
             let terms = terms(flags, renewal.map_or(0, |renewal| renewal.list.epoch));
             let grant = Grant::sign(&key, ticket.run, terms);

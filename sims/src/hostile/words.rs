@@ -137,7 +137,7 @@ impl Liar {
         let lineage = self.view.as_ref().map_or(Lineage::NONE, Lineage::of);
         let (step, held) = (self.number(), self.number());
         let state = if self.rng.one_in(2) { Some((held, lineage)) } else { None };
-        Joiner { contact, incarnation: self.rng.between(0, 9), step, state, branch, generation }
+        Joiner { contact, incarnation: self.rng.between(0, 9), step, state, branch, generation, pass: Vec::new() }
     }
 
     fn measure(&mut self) -> Said {

@@ -85,7 +85,8 @@ impl Membership {
             let (contact, step, incarnation) = (self.me.clone(), self.reached, self.config.incarnation);
             let held = self.seat.is_some() && self.synced && self.steps == Steps::Held;
             let state = held.then_some((self.progress.step, self.progress.lineage));
-            self.send(peer, Body::Join(Joiner { contact, incarnation, step, state, branch, generation }));
+            let pass = self.notary.pass();
+            self.send(peer, Body::Join(Joiner { contact, incarnation, step, state, branch, generation, pass }));
         }
         self.set_timer(Timer::Join, now + interval);
         self.end_if_refused();

@@ -81,7 +81,8 @@ impl Membership {
     /// Has a peer wait to be let in, unless it can't be.
     pub(super) fn admit(&mut self, now: Time, joiner: Joiner) {
         let peer = joiner.contact.peer;
-        let may = peer != self.me.peer && !self.revoked.contains(&peer);
+        let is_invited = self.notary.is_invited(&joiner) && self.notary.admits(std::slice::from_ref(&joiner));
+        let may = peer != self.me.peer && !self.revoked.contains(&peer) && is_invited;
         let Some(seat) = self.seat.as_ref().filter(|_| may) else { return };
         if let Some(remaining) = self.quarantine.remaining(now, peer) {
             let for_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).saturating_add(1);

@@ -59,7 +59,9 @@ impl Membership {
         }
         let excluded: BTreeMap<PeerId, Evidence> = justified.excluded.iter().copied().collect();
         let follows = || follows(&seat.view, seat.least(), &justified.grounds(), &excluded, &justified.proposal);
-        if justified.is_signed(&*self.notary, &seat.view) && follows() { Ok(()) } else { Err(Violation::Unjustified) }
+        let invited = || justified.proposal.joiners.iter().all(|joiner| self.notary.is_invited(joiner));
+        let is_sound = justified.is_signed(&*self.notary, &seat.view) && invited() && follows();
+        if is_sound { Ok(()) } else { Err(Violation::Unjustified) }
     }
 
     /// Checks what is proposed in `ballot`: anew, or again, because one of these `promises` tells of it.
@@ -92,6 +94,10 @@ impl Membership {
     /// Not for ever: some of what we know may be wrong, and others may have no other way to go on.
     pub(super) fn objects(&self, now: Time, seat: &Seat, justified: &Justified) -> bool {
         let Justified { proposal, promises, excluded, .. } = justified;
+        // For good: nobody needs whoever waits to be let in.
+        if !self.notary.admits(&proposal.joiners) {
+            return true;
+        }
         let me = self.me.peer;
         let grounds = || promises.iter().map(|signed| &signed.promise);
         // They are sorted.

@@ -195,6 +195,7 @@ fn joiner(rng: &mut Rng, name: PeerId) -> Joiner {
         state,
         branch: rng.below(2) as u64,
         generation,
+        pass: vec![0; 9 * rng.below(2)],
     }
 }
 

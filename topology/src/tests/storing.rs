@@ -220,7 +220,8 @@ fn what_waits_is_bounded() {
         from[..4].copy_from_slice(&name.to_le_bytes());
         let (from, generation) = (PeerId(from), Generation(0));
         let (contact, state) = (contact(from), None);
-        let body = Body::Join(Joiner { contact, incarnation: 1, step: 0, state, branch: 0, generation });
+        let body =
+            Body::Join(Joiner { contact, incarnation: 1, step: 0, state, branch: 0, generation, pass: Vec::new() });
         let envelope = Envelope { run: RUN, generation, view: ViewId::NONE, body };
         machine.handle(at(20), Input::Received { from, envelope }).expect("a correct message");
     }

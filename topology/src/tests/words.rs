@@ -3,7 +3,7 @@
 
 use super::cluster::{Cluster, RUN, contact, peer};
 use crate::certificate::{Acceptance, Certificate, Seal, Succession, leads};
-use crate::tests::cluster::Signs;
+use crate::tests::cluster::{Signs, UNINVITED};
 use crate::{
     Ballot, Body, Digest, Event, Evidence, Generation, Input, Joiner, Justified, Lineage, PeerId, Progress, Promise,
     Proposal, Reason, Refusal, Resume, SignedPromise, Standing, View, ViewId,
@@ -39,7 +39,7 @@ fn assert_the_others_complete(cluster: &mut Cluster) {
 
 fn joiner(name: u8) -> Joiner {
     let (contact, generation) = (contact(peer(name)), Generation(0));
-    Joiner { contact, incarnation: 9, step: 0, state: None, branch: 0, generation }
+    Joiner { contact, incarnation: 9, step: 0, state: None, branch: 0, generation, pass: Vec::new() }
 }
 
 #[test]
@@ -84,6 +84,24 @@ fn who_is_revoked_is_left_out_and_let_in_no_more() {
         cluster.run_for(std::time::Duration::from_secs(1));
         assert!(cluster.peers[&peer(LIAR)].machine.view().is_none(), "seed {seed}");
         assert_the_others_complete(&mut cluster);
+    }
+}
+
+#[test]
+fn a_member_proposes_a_joiner_whom_the_others_do_not_let_in() {
+    for seed in 0..20 {
+        let mut cluster = super::changes::formed(seed, 200, &MEMBERS);
+        // It proposes first, and has no objection.
+        cluster.join(UNINVITED, &[peer(1)]);
+        cluster.run_for(std::time::Duration::from_secs(2));
+        cluster.join(peer(5), &[peer(2)]);
+        cluster.run_until(|cluster| cluster.peers[&peer(5)].machine.view().is_some());
+        let has_it = |name: PeerId| cluster.peers[&name].machine.view().is_some_and(|view| view.contains(UNINVITED));
+        assert!(![2, 3, 4, 5].map(peer).into_iter().any(has_it), "seed {seed}");
+        // It would go on as long as it is let in again.
+        cluster.kill(peer(1));
+        cluster.run_until(|cluster| [2, 3, 4, 5].map(peer).iter().all(|name| !cluster.running().contains(name)));
+        cluster.assert_complete([2, 3, 4, 5].map(peer));
     }
 }
 
