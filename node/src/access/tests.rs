@@ -438,7 +438,7 @@ async fn what_is_new_is_written_by_one_thread_however_much_there_is() {
         assert_eq!(holders(), 2);
     }
     while holders() > 1 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::task::yield_now().await;
     }
     assert!(world.member(&founder, Terms::default()).lock().roster.has_seen(&name(&founder)));
     access.keep();
