@@ -91,7 +91,7 @@ impl Roster {
             let is_news = !std::mem::take(&mut entry.told_by).is_empty();
             return match shown {
                 Some(presented) if !entry.has_shown || entry.presented.is_none() && presented.is_some() => {
-                    (entry.presented, entry.has_shown) = (presented.or(entry.presented.take()), true);
+                    (entry.presented, entry.has_shown) = (presented.or_else(|| entry.presented.take()), true);
                     true
                 }
                 Some(_) | None => is_news,
@@ -171,7 +171,7 @@ impl Roster {
     /// Drops the oldest of whom that one has told, or of whom anybody has. False if there is none.
     fn drop_told(&mut self) -> bool {
         let longest = self.longest_teller();
-        let is_its = |entry: &Entry| longest.map_or(!entry.is_seen(), |teller| entry.told_by == [teller]);
+        let is_its = |entry: &Entry| longest.map_or_else(|| !entry.is_seen(), |teller| entry.told_by == [teller]);
         let oldest = self.0.iter().filter(|(_, entry)| is_its(entry)).min_by_key(|(_, entry)| entry.since);
         let Some(oldest) = oldest.map(|(peer, _)| *peer) else { return false };
         self.0.remove(&oldest).is_some()

@@ -153,6 +153,7 @@ pub struct Joining {
 
 /// Whom to join through.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a process has one")]
 pub enum Target {
     /// One string with everything.
     Ticket(Ticket),

@@ -48,7 +48,7 @@ impl Pass {
         let speaks_for = bearer
             .zip(run)
             .and_then(|(bearer, run)| Some((from_libp2p(&bearer.peer_id())?, bearer.sign(&statement(run, me)))));
-        let who = speaks_for.map(|(sender, _)| sender).or(from_libp2p(&me));
+        let who = speaks_for.map(|(sender, _)| sender).or_else(|| from_libp2p(&me));
         let presented = invitation.as_ref().zip(who).map(|(grant, who)| grant.present(who));
         Self { me: from_libp2p(&me), presented, speaks_for, ..Self::default() }
     }
