@@ -8,6 +8,7 @@ mod churn;
 mod disks;
 mod fuzz;
 mod keepers;
+mod liars;
 mod links;
 mod members;
 mod numbers;

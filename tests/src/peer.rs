@@ -305,6 +305,22 @@ impl Peer {
         event["peer"].as_str().expect("a string").to_owned()
     }
 
+    /// All that it has told so far.
+    pub fn told(&self) -> Vec<Value> {
+        lock(&self.output.0).events.iter().map(|(_, event)| event.clone()).collect()
+    }
+
+    /// The newest step that it has told of.
+    pub fn reached(&self) -> u64 {
+        let output = lock(&self.output.0);
+        output
+            .events
+            .iter()
+            .rev()
+            .find_map(|(_, event)| (event["event"] == "progress").then(|| event["step"].as_u64())?)
+            .unwrap_or(0)
+    }
+
     /// Waits until the process steps in a view of `members`.
     pub fn wait_for_view(&self, members: usize) -> Value {
         self.wait_for(&format!("a view of {members}"), |event| {

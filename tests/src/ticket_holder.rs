@@ -9,9 +9,12 @@ use libp2p::core::muxing::StreamMuxerBox;
 use libp2p::core::transport::Boxed;
 use libp2p::core::upgrade::OutboundConnectionUpgrade as _;
 use libp2p::identity::Keypair;
+use libp2p::multiaddr::Protocol;
 use libp2p::{Multiaddr, PeerId, Stream, StreamProtocol, Swarm, Transport as _, swarm, tcp, tls, yamux};
 use serde::Deserialize;
 
+/// The protocol of gossip.
+pub(crate) const GOSSIP: &str = "/meshsub/1.1.0";
 /// How long it tries to open a stream.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -59,18 +62,19 @@ impl Ticket {
     }
 }
 
-/// One that is connected, and in no view.
+/// One that is connected, and does no more by itself.
 pub struct TicketHolder {
     control: libp2p_stream::Control,
-    run: String,
-    peer: PeerId,
+    run: [u8; 32],
+    /// Whom it is connected with.
+    peers: Vec<PeerId>,
     shown: Arc<Mutex<Vec<u8>>>,
-    task: tokio::task::JoinHandle<()>,
+    task: tokio::task::JoinHandle<((), ())>,
 }
 
 impl std::fmt::Debug for TicketHolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TicketHolder").field("run", &self.run).finish_non_exhaustive()
+        f.debug_struct("TicketHolder").field("peers", &self.peers).finish_non_exhaustive()
     }
 }
 
@@ -78,28 +82,52 @@ impl TicketHolder {
     /// A fresh one, admitted by the first peer that the ticket names.
     pub async fn admitted(ticket: &str) -> Self {
         let ticket = Ticket::read(ticket);
-        let version = version(&ticket).await;
-        let key = Keypair::generate_ed25519();
-        let pass = [&[1][..], &behind_length(&presented(&ticket, &key))].concat();
+        let first = (ticket.peer, ticket.addresses.clone());
+        Self::connected(&Keypair::generate_ed25519(), &ticket, vec![first]).await
+    }
+
+    /// One that has this key, which may be another's too, admitted at each of these addresses, which end with a peer's id.
+    pub async fn admitted_as(key: &Keypair, ticket: &str, addresses: &[String]) -> Self {
+        let peers = addresses.iter().map(|address| {
+            let address: Multiaddr = address.parse().expect("an address");
+            let Some(Protocol::P2p(peer)) = address.iter().last() else { panic!("it names no peer: {address}") };
+            (peer, vec![address])
+        });
+        Self::connected(key, &Ticket::read(ticket), peers.collect()).await
+    }
+
+    async fn connected(key: &Keypair, ticket: &Ticket, peers: Vec<(PeerId, Vec<Multiaddr>)>) -> Self {
+        let version = version(ticket).await;
+        let pass = [&[1][..], &behind_length(&presented(ticket, key))].concat();
         let shown = Arc::<Mutex<Vec<u8>>>::default();
-        let (me, transport) = (key.public().to_peer_id(), transport(&key, &ticket, version, (pass, shown.clone())));
+        let (me, transport) = (key.public().to_peer_id(), transport(key, ticket, version, (pass, shown.clone())));
         let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(Duration::MAX);
         let behaviour = libp2p_stream::Behaviour::new();
-        let control = behaviour.new_control();
+        let mut control = behaviour.new_control();
+        // Who takes no gossip is not listened to.
+        let gossip = control.accept(StreamProtocol::new(GOSSIP)).expect("nobody takes it yet");
+        let heard = gossip.for_each_concurrent(None, |(_, stream)| async {
+            let _ = futures::io::copy(stream, &mut futures::io::sink()).await;
+        });
         let mut swarm = Swarm::new(transport, behaviour, me, config);
-        let options = swarm::dial_opts::DialOpts::peer_id(ticket.peer).addresses(ticket.addresses.clone());
-        swarm.dial(options.build()).expect("dialed");
-        while !swarm.is_connected(&ticket.peer) {
+        let names: Vec<PeerId> = peers.iter().map(|(peer, _)| *peer).collect();
+        for (peer, addresses) in peers {
+            let options = swarm::dial_opts::DialOpts::peer_id(peer).addresses(addresses);
+            swarm.dial(options.build()).expect("dialed");
+        }
+        while !names.iter().all(|peer| swarm.is_connected(peer)) {
             let event = swarm.select_next_some().await;
             assert!(!matches!(event, swarm::SwarmEvent::OutgoingConnectionError { .. }), "{event:?}");
         }
         let task = tokio::spawn(async move {
-            loop {
-                swarm.select_next_some().await;
-            }
+            let driven = async {
+                loop {
+                    swarm.select_next_some().await;
+                }
+            };
+            futures::join!(driven, heard)
         });
-        let run = ticket.run.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { control, run, peer: ticket.peer, task, shown }
+        Self { control, run: ticket.run, peers: names, task, shown }
     }
 
     /// The pass that it was shown.
@@ -126,12 +154,28 @@ impl TicketHolder {
         false
     }
 
-    /// Opens a stream of this kind, `control` say.
+    /// The run that it has a ticket of.
+    pub fn run(&self) -> [u8; 32] {
+        self.run
+    }
+
+    /// Whom it is connected with.
+    pub fn peers(&self) -> &[PeerId] {
+        &self.peers
+    }
+
+    /// Opens a stream of this kind, `control` say, to the first that it is connected with.
     pub async fn open(&mut self, kind: &str) -> Stream {
-        let protocol = StreamProtocol::try_from_owned(format!("/starling/{}/{kind}/1", self.run)).expect("a name");
+        self.open_to(self.peers[0], kind).await
+    }
+
+    /// Opens one to another of them.
+    pub async fn open_to(&mut self, peer: PeerId, kind: &str) -> Stream {
+        let run: String = self.run.iter().map(|byte| format!("{byte:02x}")).collect();
+        let protocol = StreamProtocol::try_from_owned(format!("/starling/{run}/{kind}/1")).expect("a name");
         let opened = async {
             loop {
-                if let Ok(mut stream) = self.control.open_stream(self.peer, protocol.clone()).await
+                if let Ok(mut stream) = self.control.open_stream(peer, protocol.clone()).await
                     && stream.read_exact(&mut [0]).await.is_ok()
                 {
                     return stream;
@@ -139,6 +183,12 @@ impl TicketHolder {
             }
         };
         tokio::time::timeout(PATIENCE, opened).await.expect("a stream")
+    }
+
+    /// Opens a stream of a protocol that is none of ours.
+    pub async fn open_foreign(&mut self, peer: PeerId, protocol: &'static str) -> Stream {
+        let opened = self.control.open_stream(peer, StreamProtocol::new(protocol));
+        tokio::time::timeout(PATIENCE, opened).await.expect("an answer").expect("a stream")
     }
 }
 
