@@ -130,3 +130,48 @@ pub(crate) async fn read(
     }
     let _ = events.send(NetworkEvent::ControlClosed { peer: from }).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use starling_topology::{Body, Generation, RunId, ViewId};
+    use tokio_util::compat::TokioAsyncReadCompatExt as _;
+
+    use super::*;
+    use crate::identity::Identity;
+
+    /// How long it takes until so many messages have come of one who sends them all at once.
+    async fn until_heard(count: u64, members: &[PeerId], peer: &Identity) -> Duration {
+        let list = Arc::<MemberList>::default();
+        list.enter(members);
+        let (run, generation, view) = (RunId([7; 32]), Generation(0), ViewId::NONE);
+        let message = Envelope { run, generation, view, body: Body::Synced }.encode();
+        let mut flood = Vec::new();
+        for _ in 0..count {
+            frame::write(&mut flood, &message).await.expect("a Vec takes all");
+        }
+        let (mut sender, receiver) = tokio::io::duplex(flood.len());
+        tokio::io::AsyncWriteExt::write_all(&mut sender, &flood).await.expect("room");
+        let (events, mut heard) = mpsc::channel(16);
+        let reception = Reception::new(list, Duration::from_secs(60));
+        let began = Instant::now();
+        let reads = tokio::spawn(read(peer.peer_id(), receiver.compat(), events, reception));
+        let is_message = |event: Option<NetworkEvent>| matches!(event, Some(NetworkEvent::Received { .. }));
+        assert!(matches!(heard.recv().await, Some(NetworkEvent::ControlOpened { .. })));
+        for _ in 0..count {
+            assert!(is_message(heard.recv().await));
+        }
+        reads.abort();
+        began.elapsed()
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_one_who_is_no_member_is_read_slowly() {
+        let peer = Identity::generate();
+        let took = until_heard(FOREIGN_BURST + FOREIGN_PER_SECOND, &[], &peer).await;
+        // The bucket fills as time passes: on no machine it is sooner.
+        assert!(took >= Duration::from_millis(950), "{took:?}");
+        // Members say as much as they like.
+        let member = from_libp2p(&peer.peer_id()).expect("an Ed25519 key");
+        until_heard(16 * FOREIGN_BURST, &[member], &peer).await;
+    }
+}

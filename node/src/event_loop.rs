@@ -407,7 +407,9 @@ impl EventLoop {
     fn misbehaved(&mut self, peer: PeerId, violation: &str) {
         let name = to_libp2p(peer);
         tracing::warn!(peer = %name, violation, "peer misbehaved");
-        self.observer.report(&Report::Warning { message: format!("peer {name} {violation}") });
+        if let Some(report) = self.network.misbehaved(name, violation.to_owned()) {
+            self.observer.report(&report);
+        }
         self.links.remove(&peer);
         self.suspect(peer, Evidence::Misbehaved);
         let _ = self.network.swarm.disconnect_peer_id(name);

@@ -1,6 +1,7 @@
 //! The swarm, and where its peers are.
 
 mod guests;
+mod telling;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::error::Error;
@@ -36,8 +37,6 @@ use crate::transport;
 
 /// Refusals that wait to be told; more are dropped.
 pub(crate) const MAX_NOTICES: usize = 64;
-/// Refusals that are told one after the other; then one each second.
-const TOLD_BURST: u64 = 16;
 /// How long listening may take to begin.
 const LISTEN_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait for a listener's next address.
@@ -103,6 +102,8 @@ pub(crate) struct Network {
     announce_at: Instant,
     /// Refusals that may be told.
     tellable: Allowance,
+    /// Misdeeds that may be told.
+    accusable: Allowance,
 }
 
 impl Network {
@@ -159,7 +160,8 @@ impl Network {
             _watch: watch,
             topic,
             announce_at: Instant::now(),
-            tellable: Allowance::new(TOLD_BURST, 1, Instant::now()),
+            tellable: telling::allowance(),
+            accusable: telling::allowance(),
         })
     }
 
@@ -288,12 +290,6 @@ impl Network {
     pub(crate) fn next_name(&mut self) -> Option<Report> {
         let (peer, name) = self.names.pop_front()?;
         Some(Report::Named { peer: peer.to_string(), name: name.to_string() })
-    }
-
-    /// What to tell of a peer that was turned away. Of many, a few are enough.
-    pub(crate) fn turned_away(&mut self, peer: Option<PeerId>, reason: String) -> Option<Report> {
-        let peer = peer?.to_string();
-        self.tellable.take(1, Instant::now()).then_some(Report::Turned { peer, reason })
     }
 
     /// Dials a peer unless a connection is there or on its way: over TCP if it has such an address.
@@ -506,15 +502,22 @@ mod tests {
         postcard::to_allocvec(&Announcement { contact, counter }).expect("encoded")
     }
 
+    pub(super) fn network(settings: &Settings) -> Network {
+        let identity = Identity::generate();
+        let access = Access::visiting(identity.peer_id(), None, &Credentials::default());
+        let part = (RunId([7; 32]), Part::Member);
+        Network::new(&identity, access, settings, part, Duration::from_secs(10)).expect("a network")
+    }
+
+    pub(super) fn fresh() -> PeerId {
+        Identity::generate().peer_id()
+    }
+
     #[tokio::test]
     async fn an_announcement_counts_once_and_from_whoever_is_there() {
         let dir = tempfile::tempdir().expect("a temp dir");
-        let settings = Settings::new(dir.path().to_owned());
-        let (identity, part) = (Identity::generate(), (RunId([7; 32]), Part::Member));
-        let access = Access::visiting(identity.peer_id(), None, &Credentials::default());
-        let network = Network::new(&identity, access, &settings, part, Duration::from_secs(10));
-        let mut network = network.expect("a network");
-        let [peer, other] = [(); 2].map(|()| from_libp2p(&Identity::generate().peer_id()).expect("an Ed25519 key"));
+        let mut network = network(&Settings::new(dir.path().to_owned()));
+        let [peer, other] = [(); 2].map(|()| from_libp2p(&fresh()).expect("an Ed25519 key"));
         assert_eq!(network.hear(peer, &announced(peer, 1, 3)), None, "nobody knows it");
         network.learn(&Contact { peer, addresses: Vec::new() });
         let heard =
@@ -527,14 +530,40 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn multicast_leads_to_nobody_who_is_not_known() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let mut network = network(&Settings::new(dir.path().to_owned()));
+        let [known, made_up] = [fresh(), fresh()];
+        let peer = from_libp2p(&known).expect("an Ed25519 key");
+        network.learn(&Contact { peer, addresses: Vec::new() });
+        let address: Multiaddr = "/ip4/192.0.2.1/tcp/1".parse().expect("an address");
+        let found = vec![(made_up, address.clone()), (known, address)];
+        let found = BehaviourEvent::Mdns(libp2p::mdns::Event::Discovered(found));
+        assert!(network.absorb(SwarmEvent::Behaviour(found)).is_none());
+        assert!(network.dialing.keys().eq([&known]), "{:?}", network.dialing);
+    }
+
+    #[tokio::test]
+    async fn third_parties_are_dialed_a_few_at_a_time() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let settings = Settings { max_peers: 40, ..Settings::new(dir.path().to_owned()) };
+        let mut network = network(&settings);
+        network.connect(fresh());
+        assert!(network.dialing.is_empty(), "nobody knows where it is");
+        // Somebody tells of many members that all are where somebody else is.
+        for peer in (0..200).map(|_| fresh()) {
+            let addresses = vec!["/ip4/192.0.2.1/tcp/1".to_owned()];
+            network.learn(&Contact { peer: from_libp2p(&peer).expect("an Ed25519 key"), addresses });
+            network.connect(peer);
+        }
+        assert_eq!(network.dialing.len(), 40);
+    }
+
+    #[tokio::test]
     async fn members_are_not_pushed_out_by_others() {
         let dir = tempfile::tempdir().expect("a temp dir");
-        let settings = Settings::new(dir.path().to_owned());
-        let (identity, part) = (Identity::generate(), (RunId([7; 32]), Part::Member));
-        let access = Access::visiting(identity.peer_id(), None, &Credentials::default());
-        let network = Network::new(&identity, access, &settings, part, Duration::from_secs(10));
-        let mut network = network.expect("a network");
-        let fresh = || from_libp2p(&Identity::generate().peer_id()).expect("an Ed25519 key");
+        let mut network = network(&Settings::new(dir.path().to_owned()));
+        let fresh = || from_libp2p(&fresh()).expect("an Ed25519 key");
         let member = fresh();
         network.learn(&Contact { peer: member, addresses: Vec::new() });
         network.expect(&[member]);

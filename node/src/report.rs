@@ -422,6 +422,13 @@ pub enum Report {
         /// Digest of the replicated state, hex.
         digest: String,
     },
+    /// A peer did what no correct peer does: a member is left out for it. 16 at once at most, then one each second.
+    Misbehaved {
+        /// Its peer id.
+        peer: String,
+        /// What it did.
+        what: String,
+    },
     /// Something is off, but the run goes on.
     Warning {
         /// What, and what to do.

@@ -5,15 +5,13 @@ use std::time::Instant;
 
 use libp2p::identity::Keypair;
 use serde_json::Value;
-use starling_tests::{Liar, Peer, PeerOptions};
+use starling_tests::{Liar, Peer, PeerOptions, starling};
 use starling_topology::certificate::acceptance;
 use starling_topology::message::{MAX_ENVELOPE_BYTES, Refusal};
 use starling_topology::{
     Ballot, Body, Certificate, Contact, Digest, Generation, Head, Joiner, Justified, Lineage, Notary, PeerId, Progress,
     Promise, Proposal, Reason, Resume, RunId, SignedPromise, Standing, Succession, View, ViewId,
 };
-
-use crate::strangers::memory;
 
 /// Slow enough for who speaks of steps to come.
 const FLAGS: &str =
@@ -45,7 +43,7 @@ impl Honest {
             peer.wait_for_view(3);
             peer.wait_for_step(MORE);
         }
-        let before = peers.each_ref().map(|peer| memory(peer)[0]);
+        let before = peers.each_ref().map(|peer| peer.memory()[0]);
         Self { peers, ticket, before }
     }
 
@@ -91,11 +89,11 @@ impl Honest {
     }
 
     /// One who is in no view says what such a one does not say.
-    fn hear_ticket_holder(&self, what: &str, says: impl AsyncFn(&mut Liar)) -> String {
+    fn hear_ticket_holder(&self, what: &str, says: impl AsyncFn(&mut Liar, &Self)) -> String {
         let began = Instant::now();
         let name = runtime().block_on(async {
             let mut liar = Liar::outside(&self.ticket, &self.peers).await;
-            says(&mut liar).await;
+            says(&mut liar, self).await;
             self.go_on_after(what, &mut liar).await;
             liar.name()
         });
@@ -107,15 +105,32 @@ impl Honest {
     fn all_name(&self, name: &str, what: &str) {
         for peer in &self.peers {
             peer.wait_for(&format!("who {what}"), |event| {
-                let message = event["message"].as_str().unwrap_or_default();
-                event["event"] == "warning" && message.contains(name) && message.contains(what)
+                let did = event["what"].as_str().unwrap_or_default();
+                event["event"] == "misbehaved" && event["peer"] == name && did.contains(what)
             });
         }
     }
 
+    /// The user of the first of them is told, too, of all of these.
+    fn page_names(&self, names: &[String]) {
+        let output = starling(self.peers[0].dir().path()).args(["status", "--json", "--data-dir", "state"]).output();
+        let status: Value = serde_json::from_slice(&output.expect("starling starts").stdout).expect("JSON");
+        for name in names {
+            assert!(status["misbehaved"][name].is_string(), "{name}: {}", status["misbehaved"]);
+        }
+    }
+
+    /// Whom the first of them knows as keepers.
+    fn keepers(&self) -> Vec<String> {
+        let output = starling(self.peers[0].dir().path()).args(["members", "--json", "--data-dir", "state"]).output();
+        let list: Value = serde_json::from_slice(&output.expect("starling starts").stdout).expect("JSON");
+        let keepers = list["members"].as_array().expect("a list").iter().filter(|row| row["role"] == "keeper");
+        keepers.map(|row| row["peer"].as_str().expect("a name").to_owned()).collect()
+    }
+
     fn end(self) {
         for (peer, before) in self.peers.iter().zip(self.before) {
-            let [_, most] = memory(peer);
+            let [_, most] = peer.memory();
             eprintln!("{} KiB more", most.saturating_sub(before) >> 10);
             assert!(most < before + MEMORY, "{} KiB more", (most - before) >> 10);
             peer.signal("TERM");
@@ -152,6 +167,7 @@ async fn say_that_it_is_over(liar: &mut Liar, forked: bool) {
 #[test]
 fn members_say_what_no_member_says() {
     let honest = Honest::begin();
+    let mut named = Vec::new();
     honest.hear_member("that the run is over", async |liar, _| {
         say_that_it_is_over(liar, false).await;
         // A chain of its own making leads there.
@@ -179,7 +195,8 @@ fn members_say_what_no_member_says() {
         }
     });
     honest.all_name(&name, "no quorum of the one before it has accepted");
-    honest.hear_member("the last ballot", async |liar, _| {
+    named.push(name);
+    let name = honest.hear_member("the last ballot", async |liar, _| {
         let last = Ballot { attempt: u64::MAX, proposer: liar.me() };
         liar.say_each(|victim| Body::Nack { ballot: Ballot { attempt: 1, proposer: victim }, promised: last }).await;
         let sound = Ballot { attempt: 7, ..last };
@@ -187,6 +204,8 @@ fn members_say_what_no_member_says() {
             liar.say(&Body::Prepare { ballot, boundary, unreachable: vec![] }).await;
         }
     });
+    honest.all_name(&name, "so many views or ballots as nobody has counted");
+    named.push(name);
     let name = honest.hear_member("another state", async |liar, honest| {
         // Of steps to come: the member itself says the truth of them.
         for _ in 0..ROUNDS {
@@ -194,7 +213,7 @@ fn members_say_what_no_member_says() {
             for step in (next..next + 3).map(|at| at * 64) {
                 liar.say(&Body::Digest { step, digest: Digest([0xee; 32]) }).await;
             }
-            let is_named = |event: &Value| event["message"].to_string().contains("holds another state");
+            let is_named = |event: &Value| event["what"].to_string().contains("holds another state");
             if honest.peers.iter().all(|peer| peer.told().iter().any(is_named)) {
                 return;
             }
@@ -202,13 +221,16 @@ fn members_say_what_no_member_says() {
         }
     });
     honest.all_name(&name, "holds another state");
-    honest.hear_member("the end of others", async |liar, _| {
+    named.push(name);
+    let name = honest.hear_member("the end of others", async |liar, _| {
         let others = liar.others();
         for peer in others {
             liar.say(&Body::Finished { peer, step: LAST, digest: Digest([0xee; 32]) }).await;
         }
         liar.say(&Body::Goodbye).await;
     });
+    honest.all_name(&name, "which says so itself");
+    named.push(name);
     honest.hear_member("peers that are not there", async |liar, _| {
         for number in 0..60 {
             liar.say(&Body::Introduce(Liar::made_up(number))).await;
@@ -232,6 +254,7 @@ fn members_say_what_no_member_says() {
         .await;
     });
     honest.all_name(&name, "does not follow from what the members have promised");
+    named.push(name);
     honest.hear_member("half messages", async |liar, _| liar.begin(2).await);
     let name = honest.hear_member("a list without end", async |liar, _| {
         let next = proposal(liar.view().succeed([liar.me()]), liar.me());
@@ -244,13 +267,13 @@ fn members_say_what_no_member_says() {
         liar.send(&long).await;
     });
     honest.all_name(&name, "not a membership message");
+    named.push(name);
+    honest.page_names(&named);
     honest.end();
 }
 
-/// What a peer announces of itself.
 fn announced(number: u16) -> (Keypair, Vec<u8>) {
-    let contact = Liar::made_up(number).contact;
-    (Liar::key(number), postcard::to_allocvec(&(contact, u64::from(number))).expect("encoded"))
+    (Liar::key(number), Liar::announcement(Liar::made_up(number).contact))
 }
 
 /// A checkpoint after the last step, as somebody says who is nobody.
@@ -265,28 +288,38 @@ fn vouched(number: u16, run: RunId) -> (Keypair, Vec<u8>) {
 #[test]
 fn ticket_holders_say_what_only_members_may() {
     let honest = Honest::begin();
-    honest.hear_ticket_holder("that the run is over", async |liar| {
+    honest.hear_ticket_holder("that the run is over", async |liar, _| {
         for forked in [false, true] {
             say_that_it_is_over(liar, forked).await;
         }
     });
-    honest.hear_ticket_holder("the last generation", async |liar| {
+    let name = honest.hear_ticket_holder("the last generation", async |liar, _| {
         let joiner = Joiner { contact: Contact { peer: liar.me(), addresses: vec![] }, ..Liar::made_up(1) };
         for (generation, step) in [(u64::MAX, 0), (1 << 20, 0), (0, LAST + 1)] {
             liar.say(&Body::Join(Joiner { generation: Generation(generation), step, ..joiner.clone() })).await;
         }
     });
+    honest.all_name(&name, "so many views or ballots as nobody has counted");
     for number in 0..3 {
-        honest.hear_ticket_holder(&format!("{number}: to be let in, and nothing after that"), async |liar| {
+        honest.hear_ticket_holder(&format!("{number}: to be let in, and nothing after that"), async |liar, _| {
             let contact = Contact { peer: liar.me(), addresses: vec![] };
             liar.say(&Body::Join(Joiner { contact, ..Liar::made_up(1) })).await;
         });
     }
-    honest.hear_ticket_holder("by gossip, in the names of many", async |liar| {
+    honest.hear_ticket_holder("by gossip, in the names of many", async |liar, honest| {
         let run = liar.run();
         liar.gossip("contacts", (0..400).map(announced)).await;
-        liar.gossip("keepers", (400..500).map(announced)).await;
-        liar.gossip("heads", (500..600).map(|number| vouched(number, run))).await;
+        liar.gossip("heads", (400..500).map(|number| vouched(number, run))).await;
+        // It is there itself, so that its own word counts, and comes last.
+        liar.gossip("keepers", (500..600).map(announced).chain([liar.announced()])).await;
+        let keepers = || honest.keepers();
+        for _ in 0..ROUNDS {
+            if !keepers().is_empty() {
+                break;
+            }
+            honest.peers[0].wait_for_step(honest.peers[0].reached() + 1);
+        }
+        assert_eq!(keepers(), [liar.name()]);
     });
     honest.end();
 }

@@ -76,13 +76,19 @@ fn one_batch_that_explodes_costs_adamw_one_step_and_nothing_else() {
         assert!(skip["reason"].as_str().is_some_and(|reason| reason.contains("next optimizer moments")), "{skip}");
     }
     peers.iter().for_each(|peer| goes_on(peer, 200));
+    let progress = one_joins(&peers);
+    assert_eq!(progress["skipped"], 1, "who comes later knows, too: {progress}");
+    all_come_back(peers);
+}
+
+/// Another one gets the state, and leaves. What it told of its steps first.
+fn one_joins(peers: &[Peer; 3]) -> Value {
     let joiner = Peer::join(&peers[0].ticket(), &PeerOptions::flags(SAVING));
     joiner.wait_for("the state", |event| event["event"] == "synced");
     let progress = joiner.wait_for("its progress", |event| event["event"] == "progress");
-    assert_eq!(progress["skipped"], 1, "who comes later knows, too: {progress}");
     joiner.signal("TERM");
     assert_eq!(joiner.finish().summary()["outcome"], "left");
-    all_come_back(peers);
+    progress
 }
 
 #[test]
@@ -103,6 +109,9 @@ fn others_compute(factor: &str, optimizer: &str) {
     let message = warned["message"].as_str().unwrap_or_default();
     assert!(message.contains(&format!("step {STEP}: the ")) && message.contains("are given back"), "{message}");
     peers.iter().for_each(|peer| goes_on(peer, 200));
+    assert_eq!(one_joins(&peers)["skipped"], 0, "no step was lost");
+    let is_accusation = |event: &Value| event["event"] == "misbehaved";
+    assert!(!peers.iter().any(|peer| peer.told().iter().any(is_accusation)), "nobody is taken for hostile");
     all_come_back(peers);
 }
 

@@ -43,10 +43,9 @@ fn is_named_and_left_out(number: &str) {
         peer.signal("TERM");
         let outcome = peer.finish();
         assert_eq!(outcome.summary()["outcome"], "left");
-        for (_, event) in outcome.events.iter().filter(|(_, event)| event["event"] == "warning") {
-            let message = event["message"].as_str().unwrap_or_default();
-            if message.contains(REFUSED) {
-                assert!(message.starts_with(&format!("peer {name} ")), "{message}");
+        for (_, event) in outcome.events.iter().filter(|(_, event)| event["event"] == "misbehaved") {
+            if event["what"].as_str().is_some_and(|what| what.contains(REFUSED)) {
+                assert_eq!(event["peer"].as_str(), Some(name.as_str()), "{event}");
                 named += 1;
             }
         }
@@ -85,9 +84,8 @@ fn a_word_that_is_changed_into_another_is_noticed_by_whose_it_is() {
             }
         } else {
             let next = [&founder, &second].into_iter().find(|peer| ring[(rank + 1) % 3] == peer.id());
-            next.expect("one of the two").wait_for("a refusal", |event| {
-                event["message"].as_str().is_some_and(|message| message.contains(REFUSED))
-            });
+            next.expect("one of the two")
+                .wait_for("a refusal", |event| event["what"].as_str().is_some_and(|what| what.contains(REFUSED)));
         }
         ranks.push(rank);
         for peer in [founder, second, offender] {

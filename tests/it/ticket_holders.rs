@@ -5,8 +5,6 @@ use std::time::Duration;
 use futures::{AsyncReadExt, AsyncWriteExt};
 use starling_tests::{Peer, PeerOptions, TicketHolder};
 
-use crate::strangers::memory;
-
 /// What a hostile peer may make a process grow by, in bytes.
 const MEMORY: u64 = 32 << 20;
 /// The longest message, in bytes.
@@ -17,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 fn half_messages_of_many_take_little_memory() {
     let founder = Peer::run(&PeerOptions::flags("--min-peers 2 --steps 50 --max-stall 5s"));
     let ticket = founder.ticket();
-    let [before, _] = memory(&founder);
+    let [before, _] = founder.memory();
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let holders = runtime.block_on(async {
         let mut holders = Vec::new();
@@ -40,7 +38,7 @@ fn half_messages_of_many_take_little_memory() {
         tokio::time::timeout(PATIENCE, all_are_put_out).await.expect("no message may stay half for ever");
         holders
     });
-    let [_, most] = memory(&founder);
+    let [_, most] = founder.memory();
     assert!(most < before + MEMORY, "half messages take {} KiB", (most - before) >> 10);
     let joiner = Peer::join(&ticket, &PeerOptions::flags(""));
     assert_eq!(joiner.finish().summary()["digest"], founder.finish().summary()["digest"]);

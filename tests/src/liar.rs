@@ -43,7 +43,7 @@ pub struct Liar {
     /// The view that it is in.
     view: Option<View>,
     streams: Vec<(PeerId, Stream)>,
-    gossips: Vec<Stream>,
+    gossip: Option<Stream>,
 }
 
 impl Liar {
@@ -69,7 +69,7 @@ impl Liar {
             streams.push((topology_name(peer), holder.open_to(peer, "control").await));
         }
         let me = topology_name(key.public().to_peer_id());
-        Self { holder, pen: Pen(key), me, view: None, streams, gossips: Vec::new() }
+        Self { holder, pen: Pen(key), me, view: None, streams, gossip: None }
     }
 
     /// Its own name.
@@ -110,6 +110,17 @@ impl Liar {
         let peer = topology_name(Self::key(number).public().to_peer_id());
         let contact = Contact { peer, addresses: vec![format!("/ip4/127.0.0.1/tcp/{}", 1 + number % 1000)] };
         Joiner { contact, incarnation: 9, step: 0, state: None, branch: 0, generation: Generation(0) }
+    }
+
+    /// What a peer gossips of where it is.
+    pub fn announcement(contact: Contact) -> Vec<u8> {
+        postcard::to_allocvec(&(contact, 1u64)).expect("an announcement")
+    }
+
+    /// What it gossips of itself.
+    pub fn announced(&self) -> (Keypair, Vec<u8>) {
+        let contact = Contact { peer: self.me, addresses: vec!["/ip4/127.0.0.1/tcp/1".to_owned()] };
+        (self.pen.0.clone(), Self::announcement(contact))
     }
 
     /// Its key.
@@ -179,13 +190,19 @@ impl Liar {
     /// Gossips to the first that it talks to, on this topic of the run, what each of these authors says.
     pub async fn gossip(&mut self, topic: &str, said: impl IntoIterator<Item = (Keypair, Vec<u8>)>) {
         let topic = format!("/starling/{}/{topic}/1", self.run());
-        let first = self.holder.peers()[0];
-        let mut stream = self.holder.open_foreign(first, GOSSIP).await;
+        // A second stream would take the place of the first, read or not.
+        let mut stream = match self.gossip.take() {
+            Some(stream) => stream,
+            None => {
+                let first = self.holder.peers()[0];
+                self.holder.open_foreign(first, GOSSIP).await
+            }
+        };
         for (number, (author, data)) in said.into_iter().enumerate() {
             stream.write_all(&gossip::frame(&author, &topic, &data, number as u64)).await.expect("it is read");
         }
         stream.flush().await.expect("it is read");
-        self.gossips.push(stream);
+        self.gossip = Some(stream);
     }
 }
 

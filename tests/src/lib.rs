@@ -13,6 +13,7 @@ pub mod data;
 mod feed;
 mod frozen_disk;
 mod gossip;
+mod initials;
 mod lan;
 mod liar;
 mod machine;

@@ -1,6 +1,7 @@
 //! One `starling` process.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -260,6 +261,29 @@ impl Peer {
     /// The process's number.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// What it holds in memory now, and what it has held at most since this was last asked, in bytes.
+    pub fn memory(&self) -> [u64; 2] {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");
+        // From here on the most counts anew (proc(5), clear_refs).
+        std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5").expect("it is ours");
+        ["VmRSS:", "VmHWM:"].map(|name| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the system tells");
+            line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+        })
+    }
+
+    /// Where it listens with this protocol, `tcp` or `udp`.
+    pub fn place(&self, protocol: &str) -> SocketAddr {
+        let event = self.wait_for("an address", |event| event["event"] == "listening");
+        let addresses = event["addresses"].as_array().expect("a list").iter().filter_map(Value::as_str);
+        let places = addresses.filter_map(|address| {
+            let mut parts = address.split('/').skip(2);
+            let (ip, kind, port) = (parts.next()?, parts.next()?, parts.next()?);
+            (kind == protocol).then(|| format!("{ip}:{port}").parse().expect("an address and a port"))
+        });
+        places.into_iter().next().expect("it listens so")
     }
 
     /// What it wrote to stderr so far.

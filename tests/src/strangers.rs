@@ -9,12 +9,16 @@ use futures::AsyncWriteExt as _;
 use libp2p::core::upgrade::OutboundConnectionUpgrade as _;
 use libp2p::identity::Keypair;
 use tokio::io::{AsyncReadExt, AsyncWriteExt as _};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::runtime::Runtime;
 use tokio_util::compat::TokioAsyncReadCompatExt as _;
 
+use crate::initials::initials;
+
 /// Between two bytes of one who is slow, and before one who was put out comes again.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Between two datagrams of one.
+const DATAGRAM_PAUSE: Duration = Duration::from_secs(1);
 /// What one who babbles says at most, in bytes.
 const TIRADE: usize = 16 << 20;
 /// How long all may take to be there.
@@ -45,17 +49,45 @@ pub struct Strangers {
     count: usize,
 }
 
+/// Where the stranger of this number comes from, of these networks.
+fn home(networks: &[[u8; 3]], number: usize) -> Ipv4Addr {
+    let [a, b, c] = networks[number % networks.len()];
+    // The first address is for those who belong here.
+    Ipv4Addr::new(a, b, c, 2 + u8::try_from(number / networks.len() % 250).expect("invariant: less than 250"))
+}
+
+fn thread() -> Runtime {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.expect("a thread for them")
+}
+
 impl Strangers {
+    /// So many over QUIC: each sends a first datagram of its own, again and again, and babble after it.
+    pub fn visit_quic(target: SocketAddr, networks: &[[u8; 3]], count: usize) -> Self {
+        let (runtime, came) = (thread(), Arc::new(AtomicUsize::new(0)));
+        for (number, initial) in runtime.block_on(initials(count)).into_iter().enumerate() {
+            let (from, came) = (home(networks, number), came.clone());
+            runtime.spawn(async move {
+                let socket = UdpSocket::bind((from, 0)).await.expect("a port");
+                let mut pause = tokio::time::interval(DATAGRAM_PAUSE);
+                let mut is_first = true;
+                loop {
+                    pause.tick().await;
+                    let sent = socket.send_to(&initial, target).await.and(socket.send_to(&[0xa5; 1200], target).await);
+                    if sent.is_ok() && std::mem::take(&mut is_first) {
+                        came.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        Self { runtime: Some(runtime), came, count }
+    }
+
     /// So many at once, in turn from each of these networks of 256 addresses of this machine.
     pub fn visit(target: SocketAddr, networks: &[[u8; 3]], count: usize) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.expect("a thread for them");
-        let came = Arc::new(AtomicUsize::new(0));
+        let (runtime, came) = (thread(), Arc::new(AtomicUsize::new(0)));
         for number in 0..count {
-            let [a, b, c] = networks[number % networks.len()];
-            // The first address is for those who belong here.
-            let host = 2 + u8::try_from(number / networks.len() % 250).expect("invariant: less than 250");
-            let (from, manner) = (Ipv4Addr::new(a, b, c, host), MANNERS[number / networks.len() % MANNERS.len()]);
+            let (from, manner) = (home(networks, number), MANNERS[number / networks.len() % MANNERS.len()]);
             let came = came.clone();
             runtime.spawn(async move {
                 let (mut is_first, mut pause) = (true, tokio::time::interval(PAUSE));

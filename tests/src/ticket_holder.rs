@@ -37,7 +37,7 @@ struct Listed {
 
 impl Ticket {
     fn read(text: &str) -> Self {
-        let encoded = text.trim().strip_prefix("starling3").expect("a ticket");
+        let encoded = text.trim().strip_prefix("starling").and_then(|rest| rest.get(1..)).expect("a ticket");
         let bytes = bs58::decode(encoded).into_vec().expect("base58");
         let (mut rest, _) = bytes.split_last_chunk::<4>().expect("a check");
         let (mut run, mut secret, mut listed, mut invitation) = ([0; 32], [0; 32], None, Vec::new());

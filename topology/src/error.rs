@@ -46,6 +46,12 @@ pub enum Violation {
         /// The step.
         step: u64,
     },
+    /// Steps, views and ballots are counted, one after the other.
+    #[error("told of a step that the run does not have, or of so many views or ballots as nobody has counted")]
+    Beyond,
+    /// A member that we hear says for itself that it has finished.
+    #[error("said that {0:?} has finished, which says so itself")]
+    NotToldByItself(PeerId),
     /// A view that no quorum has decided.
     #[error("sent a view as decided that no quorum of the one before it has accepted")]
     Uncertified,

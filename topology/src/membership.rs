@@ -26,6 +26,7 @@
 mod agreement;
 mod allowance;
 mod asking;
+mod beyond;
 mod digests;
 mod drafting;
 mod finishing;

@@ -118,12 +118,11 @@ impl EventLoop {
                 self.observer.report(&Report::Evicted { by: name(by) });
             }
             Event::Differs { peer, step, ours, theirs } => {
-                let peer = name(peer);
-                let message = format!(
-                    "peer {peer} holds another state than most members after step {step} (digest {theirs}, most {ours}); \
-                     it computes wrongly or says what is not so, and is left out"
+                let what = format!(
+                    "holds another state than most members after step {step} (digest {theirs}, most {ours}); it computes \
+                     wrongly or says what is not so, and is left out"
                 );
-                self.observer.report(&Report::Warning { message });
+                self.observer.report(&Report::Misbehaved { peer: name(peer), what });
             }
             Event::Outvoted { peer, step, ours, theirs } => {
                 let peer = name(peer);

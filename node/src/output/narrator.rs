@@ -194,6 +194,7 @@ impl Narrator {
                 "another peer held a newer stable checkpoint: goes on after step {step}, digest {}",
                 format::digest(digest)
             )),
+            Report::Misbehaved { peer, what } => bad(format!("warning: peer {} {what}", self.names.show(peer))),
             Report::Warning { message } => bad(format!("warning: {message}")),
             Report::Finished(summary) if self.keeps => plain(match summary.digest.as_str() {
                 "" => "stopped, without a stable checkpoint".to_owned(),
@@ -449,7 +450,8 @@ mod tests {
             view(4, &["a"], &format!("peer {peer} lost: gone")),
             Report::Suspected { peer: peer.clone(), evidence: "gone".to_owned(), seen_by: Some(peer.clone()) },
             Report::Turned { peer: peer.clone(), reason: "no".to_owned() },
-            Report::Warning { message: format!("peer {peer} sent nonsense") },
+            Report::Misbehaved { peer: peer.clone(), what: "sent nonsense".to_owned() },
+            Report::Warning { message: format!("peer {peer} is known") },
             Report::Limit { limit: Some(Limit::Member { peer: peer.clone(), speed: 0.21 }) },
         ];
         for report in reports {

@@ -24,6 +24,9 @@ const FILE: &str = "status.json";
 /// Names that are kept.
 const MAX_NAMES: usize = 4096;
 
+/// Peers that misbehaved that are kept.
+const MAX_MISBEHAVED: usize = 16;
+
 /// What the file says.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -73,6 +76,8 @@ pub struct Status {
     pub skip: String,
     /// In how many steps another member changed what others were told of this one.
     pub rewritten: u64,
+    /// By peer, what it did last that no correct peer does: of the first of them.
+    pub misbehaved: BTreeMap<String, String>,
     /// The last checkpoint here that a quorum has signed; `None` before the first.
     pub stable_step: Option<u64>,
     /// Mean loss over the last global batch; `None` before the first step.
@@ -223,6 +228,12 @@ impl Status {
                 (self.step, self.steps, self.samples_per_s) = (*step, *steps, *samples_per_s);
                 (self.loss, self.phase) = (Some(*loss), Phase::Stepping);
                 is_first
+            }
+            Report::Misbehaved { peer, what } => {
+                if self.misbehaved.len() < MAX_MISBEHAVED || self.misbehaved.contains_key(peer) {
+                    self.misbehaved.insert(peer.clone(), what.clone());
+                }
+                true
             }
             Report::Stable { step, .. } => {
                 self.stable_step = Some(*step);

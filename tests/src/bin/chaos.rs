@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use starling_tests::chaos::{
-    Churn, Fuzz, Goodput, Joining, Overhead, Overlap, Partition, Restart, Schedule, Verdict, Wire,
+    Churn, Fuzz, Goodput, Joining, Overhead, Overlap, Partition, Restart, Schedule, Siege, Verdict, Wire,
 };
 use starling_tests::{FarLink, mounting, switch};
 
@@ -97,6 +97,8 @@ enum Experiment {
     Partition(PartitionFlags),
     /// All are killed and come back in another order, one without its disk.
     Restart(RestartFlags),
+    /// Many who know an address and no secret: joiners join, and the one that was killed comes back.
+    Strangers(StrangersFlags),
     /// What agreement costs when nothing happens.
     Overhead(OverheadFlags),
     /// Whether gradients travel while they are computed.
@@ -164,6 +166,25 @@ struct GoodputFlags {
     /// The share of the fault-free samples per second that must be kept.
     #[arg(long, default_value_t = 0.95)]
     keep: f64,
+}
+
+#[derive(Debug, Args)]
+struct StrangersFlags {
+    /// For how long they are there, in seconds.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// How many over TCP.
+    #[arg(long, default_value_t = 500)]
+    strangers: usize,
+    /// How many over QUIC besides; 0: it is not listened on.
+    #[arg(long, default_value_t = 0)]
+    quic: usize,
+    /// How long a joiner may take, in milliseconds.
+    #[arg(long, default_value_t = 2000)]
+    patience_ms: u64,
+    /// What those over TCP may make a member grow by, in MiB.
+    #[arg(long, default_value_t = 16)]
+    mib: u64,
 }
 
 #[derive(Debug, Args)]
@@ -415,6 +436,15 @@ fn run(experiment: Experiment) -> anyhow::Result<Verdict> {
             seed: flags.common.seed(),
             machine: flags.machine,
             logs: flags.common.logs,
+        }
+        .run(),
+        Experiment::Strangers(flags) => Siege {
+            strangers: flags.strangers,
+            quic: flags.quic,
+            lasts: Duration::from_secs(flags.seconds),
+            patience: Some(Duration::from_millis(flags.patience_ms)),
+            memory: flags.mib << 20,
+            seed: 1,
         }
         .run(),
         Experiment::Partition(flags) => {

@@ -1,6 +1,7 @@
 //! The end of a run: all have committed the last step, or are lost.
 
 use super::Membership;
+use crate::error::Violation;
 use crate::flaw::Flaw;
 use crate::id::{Digest, PeerId};
 use crate::interface::{Event, Timer};
@@ -23,16 +24,21 @@ impl Membership {
         self.judge_finished(now);
     }
 
-    /// Notes that `peer` has finished, and tells those that can't hear it. Others are believed only of those that we can't hear.
-    pub(super) fn receive_finished(&mut self, now: Time, from: PeerId, peer: PeerId, step: u64, digest: Digest) {
+    /// Notes who has finished, and tells those that can't hear it. Others are believed only of those that we can't hear, and
+    /// of nobody else do they say so.
+    pub(super) fn receive_finished(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        (peer, step, digest): (PeerId, u64, Digest),
+    ) -> Result<(), Violation> {
         let (me, believes) = (self.me.peer, self.is_flawed(Flaw::BelievesFinished));
-        let Some(seat) = &mut self.seat else { return };
-        if peer == me
-            || (peer != from && !seat.view.is_severed(me, peer) && !believes)
-            || !seat.view.contains(peer)
-            || seat.finished.insert(peer, (step, digest)).is_some()
-        {
-            return;
+        let Some(seat) = &mut self.seat else { return Ok(()) };
+        if peer != from && !seat.view.is_severed(me, peer) && !believes {
+            return Err(Violation::NotToldByItself(peer));
+        }
+        if peer == me || !seat.view.contains(peer) || seat.finished.insert(peer, (step, digest)).is_some() {
+            return Ok(());
         }
         let deaf: Vec<PeerId> = seat.severed_from(peer).filter(|other| *other != me).collect();
         for other in deaf {
@@ -40,6 +46,7 @@ impl Membership {
         }
         self.judge_finished(now);
         self.wait_no_more();
+        Ok(())
     }
 
     /// Tells those that have not answered with the same: they may have missed it.

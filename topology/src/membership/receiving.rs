@@ -1,8 +1,10 @@
 //! Where a message belongs: to our view, to one before it or after it, or to another branch of the run.
 
 use super::Membership;
+use super::beyond::is_beyond;
 use super::installing::Decided;
 use crate::error::Violation;
+use crate::flaw::Flaw;
 use crate::id::PeerId;
 use crate::interface::Event;
 use crate::message::{Body, Envelope, Refusal};
@@ -24,6 +26,11 @@ impl Membership {
                 }
                 _ => Err(Violation::OtherRun),
             };
+        }
+        let is_believed =
+            [Flaw::TakesGenerations, Flaw::CountsWithoutBound].into_iter().any(|flaw| self.is_flawed(flaw));
+        if is_beyond(&envelope, self.config.last_step) && !is_believed {
+            return Err(Violation::Beyond);
         }
         self.note_answer(from);
         let Envelope { generation, view, body, .. } = envelope;
@@ -155,10 +162,7 @@ impl Membership {
                 self.receive_digest(now, from, step, digest);
                 Ok(())
             }
-            Body::Finished { peer, step, digest } => {
-                self.receive_finished(now, from, peer, step, digest);
-                Ok(())
-            }
+            Body::Finished { peer, step, digest } => self.receive_finished(now, from, (peer, step, digest)),
             Body::Goodbye => {
                 seat.gone.insert(from);
                 Ok(())

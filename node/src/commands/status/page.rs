@@ -85,6 +85,9 @@ fn lines(status: &Status, names: &Names) -> Vec<(&'static str, String)> {
             line("quorum", format!("two-thirds: {needed} of {members} decide, {may_die}"));
         }
     }
+    for (peer, what) in &status.misbehaved {
+        line("HOSTILE", names.line(&format!("{peer} {what}")));
+    }
     if let Some(limit) = &status.limit {
         line("SLOW", names.line(&limit_of(limit)));
     }
