@@ -131,6 +131,8 @@ impl Drop for Strangers {
 
 async fn connect(from: Ipv4Addr, target: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
+    // They live on one machine with those who belong here, and dial from ports of their own. No port is to be taken from these.
+    socket.set_reuseaddr(true)?;
     socket.bind((from, 0).into())?;
     socket.connect(target).await
 }

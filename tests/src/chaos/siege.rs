@@ -12,6 +12,8 @@ use crate::{Peer, PeerOptions, Strangers};
 /// A joiner's own network, and four others.
 const NETWORKS: [[u8; 3]; 5] = [[127, 0, 0], [127, 0, 1], [127, 0, 2], [127, 1, 0], [127, 2, 0]];
 const QUIC: &str = "--listen /ip4/127.0.0.1/udp/0/quic-v1";
+/// How often the member is killed and comes back.
+const RETURNS: usize = 2;
 /// Reasons that are told at once, before there is one a second.
 const TOLD: u64 = 16;
 
@@ -56,24 +58,31 @@ impl Siege {
         let others = (self.quic > 0).then(|| Strangers::visit_quic(founder.place("udp"), &NETWORKS, self.quic));
         others.iter().for_each(Strangers::wait_until_all_came);
         let mut joins: Vec<Duration> = Vec::new();
-        let mut away = away;
+        let (mut away, mut returned) = (away, 0);
         while joins.is_empty() || began.elapsed() < self.lasts {
             let at = Instant::now();
             let joiner = Peer::join(&ticket, &saves);
             let id = joiner.id();
             is_seen(&founder, &id);
             joins.push(at.elapsed());
+            eprintln!("  {:6.2} a peer joined in {:?}", began.elapsed().as_secs_f64(), at.elapsed());
             joiner.signal("INT");
             joiner.finish();
+            if self.quic == 0 {
+                most = most.max(founder.memory()[1]);
+            }
+            // Who is lost again and again has to wait, strangers or not.
+            if returned == RETURNS {
+                continue;
+            }
+            returned += 1;
             let dir = away.dir();
             away.signal("KILL");
             drop(away.finish());
             away = Peer::join_in(Arc::clone(&dir), &ticket, &saves);
             let reached = away.wait_for_step(1);
             away.wait_for_step(reached + 1);
-            if self.quic == 0 {
-                most = most.max(founder.memory()[1]);
-            }
+            eprintln!("  {:6.2} the member came back", began.elapsed().as_secs_f64());
         }
         drop((strangers, others));
         let seconds = began.elapsed().as_secs();

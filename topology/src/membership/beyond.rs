@@ -29,3 +29,40 @@ pub(super) fn is_beyond(envelope: &Envelope, last_step: u64) -> bool {
     };
     is_told || envelope.generation.0 >= MOST
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
+    use crate::message::{Contact, Standing};
+
+    const LAST: u64 = 40;
+
+    fn told(body: Body) -> bool {
+        let envelope = Envelope { run: RunId([7; 32]), generation: Generation(MOST - 1), view: ViewId::NONE, body };
+        let later = Envelope { generation: Generation(MOST), ..envelope.clone() };
+        assert!(is_beyond(&later, LAST));
+        is_beyond(&envelope, LAST)
+    }
+
+    #[test]
+    fn what_a_run_can_come_to_is_told_and_nothing_beyond_it() {
+        let peer = PeerId([1; 32]);
+        for (step, count, beyond) in [(LAST, MOST - 1, false), (LAST + 1, MOST - 1, true), (LAST, MOST, true)] {
+            let ballot = Ballot { attempt: count, proposer: peer };
+            let first = Ballot { attempt: 1, proposer: peer };
+            let (contact, generation) = (Contact { peer, addresses: Vec::new() }, Generation(count));
+            let joiner = Joiner { contact, incarnation: 1, step, state: None, branch: 0, generation };
+            assert_eq!(told(Body::Join(joiner.clone())), beyond);
+            assert_eq!(told(Body::Introduce(joiner)), beyond);
+            assert_eq!(told(Body::Prepare { ballot, boundary: Some(step), unreachable: Vec::new() }), beyond);
+            assert_eq!(told(Body::Nack { ballot: first, promised: ballot }), count == MOST);
+            let digest = Digest([1; 32]);
+            assert_eq!(told(Body::Digest { step, digest }), step > LAST);
+            assert_eq!(told(Body::Finished { peer, step, digest }), step > LAST);
+            assert_eq!(told(Body::Heartbeat { step, waiting: 0 }), step > LAST);
+            let standing = Standing { step, branch: 0, parent: None, forked: false, paused: false, recovering: false };
+            assert_eq!(told(Body::Hello(standing)), step > LAST);
+        }
+    }
+}
