@@ -19,7 +19,10 @@ pub(super) fn is_beyond(envelope: &Envelope, last_step: u64) -> bool {
         Body::Prepare { ballot, boundary, .. } => far(ballot) || boundary.is_some_and(after),
         Body::Promise { ballot, promise, .. } => far(ballot) || after(promise.promise.progress.step),
         Body::Nack { ballot, promised } => far(ballot) || far(promised),
-        Body::Propose { ballot, .. } | Body::Accept { ballot, .. } => far(ballot),
+        Body::Propose { ballot, .. }
+        | Body::Echo { ballot, .. }
+        | Body::Confirm { ballot, .. }
+        | Body::Accept { ballot, .. } => far(ballot),
         Body::Install { proposal, .. } => after(proposal.resume.step) || proposal.view.generation.0 >= MOST,
         Body::Heartbeat { step, .. } | Body::Digest { step, .. } | Body::Finished { step, .. } => after(*step),
         Body::Hello(standing) | Body::Outsider { standing, .. } => after(standing.step),
@@ -52,7 +55,7 @@ mod tests {
             let ballot = Ballot { attempt: count, proposer: peer };
             let first = Ballot { attempt: 1, proposer: peer };
             let (contact, generation) = (Contact { peer, addresses: Vec::new() }, Generation(count));
-            let joiner = Joiner { contact, incarnation: 1, step, state: None, branch: 0, generation };
+            let joiner = Joiner { contact, incarnation: 1, step, state: None, branch: 0, generation, pass: Vec::new() };
             assert_eq!(told(Body::Join(joiner.clone())), beyond);
             assert_eq!(told(Body::Introduce(joiner)), beyond);
             assert_eq!(told(Body::Prepare { ballot, boundary: Some(step), unreachable: Vec::new() }), beyond);
