@@ -284,7 +284,6 @@ impl Membership {
         if taken.is_err() {
             return;
         }
-        seat.deciding = Some(now + self.config.promise_limit());
         if let Some(decree) = &mut seat.decree {
             decree.stage = if echoes { Stage::Echoing } else { Stage::Accepting };
             decree.proposal = Some(justified.proposal.clone());
@@ -330,7 +329,6 @@ impl Membership {
         if seat.acceptor.accept(ballot, justified).is_err() {
             return; // We have promised a higher one meanwhile.
         }
-        seat.deciding = Some(now + self.config.promise_limit());
         self.persist(now);
         let me = self.me.peer;
         for peer in promised.into_iter().filter(|peer| *peer != me) {
@@ -412,10 +410,7 @@ impl Membership {
         let rest: BTreeSet<PeerId> = members.filter(|peer| !decree.refused.contains(peer)).collect();
         // Fewer than four can't tell who is wrong.
         let few = seat.view.members().len() < 4;
-        // Whoever is put out for what others have seen of it does not like it, and they do.
-        let leaves_out = decree.proposal.as_ref().is_some_and(|proposal| !proposal.view.contains(from));
-        let put_out = leaves_out && decree.promises.contains_key(&from);
-        let counts = is_new && (few || (!put_out && self.refusals.take(now, from, self.config.call_limit())));
+        let counts = is_new && (few || self.refusals.take(now, from, self.config.call_limit()));
         if seat.view.has_quorum(&rest) && !counts {
             if let Some(decree) = &mut seat.decree {
                 decree.dismissed.insert(from);

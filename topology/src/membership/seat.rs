@@ -54,8 +54,6 @@ pub(super) struct Seat {
     pub(super) acceptor: Acceptor<Justified>,
     /// What we echoed last, to be accepted once we are shown that a quorum did.
     pub(super) shown: Option<(Ballot, Justified)>,
-    /// Until when what we have echoed or accepted last has time to be decided.
-    pub(super) deciding: Option<Time>,
     /// Where we stood when we last promised.
     pub(super) pledged: Option<Progress>,
     /// Whether the ballot that we have promised awaits our answer.
@@ -219,7 +217,6 @@ impl Seat {
             recovering: None,
             acceptor: Acceptor::new(),
             shown: None,
-            deciding: None,
             pledged: None,
             owed: false,
             decree: None,
@@ -328,13 +325,6 @@ impl Seat {
     pub(super) fn proposer(&self, me: PeerId) -> PeerId {
         let sound = |peer: &PeerId| self.trusts(*peer) && self.hearsay.of(*peer).is_none();
         self.precedence.iter().copied().find(|peer| *peer == me || sound(peer)).unwrap_or(me)
-    }
-
-    /// Whether another than `from`, which we trust, has proposed by right what may be decided at any moment: then a ballot of
-    /// `from` comes at the wrong time, and whoever opens such again and again keeps nobody from going on.
-    pub(super) fn is_deciding(&self, now: Time, from: PeerId) -> bool {
-        let proposer = self.acceptor.promised.map(|ballot| ballot.proposer).filter(|proposer| *proposer != from);
-        proposer.is_some_and(|proposer| self.trusts(proposer)) && self.deciding.is_some_and(|until| now < until)
     }
 
     /// How many trusted members stand before us.

@@ -34,11 +34,6 @@ impl Membership {
             }
             seat.suspects.remove(&from); // It is back, and without a quorum it may be the one who can go on.
         }
-        // Among four or more others can propose, and whoever of them is wrong of it goes on without our vote.
-        let is_wrong = seat.suspects.get(&from) == Some(&Evidence::Misbehaved);
-        if is_wrong && seat.view.most_hostile() > 0 {
-            return Ok(());
-        }
         let known = seat.acceptor.promised == Some(ballot);
         // Where no step is taken anyway it costs others less; who has no quorum tries again and again, though not as often.
         let has_none = seat.paused.is_some() || seat.recovering.is_some() || seat.waiting || self.asking.is_some();
@@ -48,10 +43,6 @@ impl Membership {
         }
         if !seat.raise(now, ballot) && !is_unbounded {
             return Ok(()); // Who counts that far is not one of us.
-        }
-        if let Some(promised) = seat.acceptor.promised.filter(|_| seat.is_deciding(now, from)) {
-            self.send(from, Body::Nack { ballot, promised });
-            return Ok(());
         }
         let me = self.me.peer;
         let view = &seat.view;
@@ -138,7 +129,6 @@ impl Membership {
             Ok(()) => {
                 let id = seat.id;
                 seat.shown = Some((ballot, justified));
-                seat.deciding = Some(now + self.config.promise_limit());
                 self.persist(now);
                 self.give_time(now, std::time::Duration::ZERO);
                 let seal = self.notary.sign(&echo(id, ballot, &hash)).into();
@@ -176,7 +166,6 @@ impl Membership {
         let accepted = Acceptance::of(seat.id, ballot, &justified.proposal);
         match seat.acceptor.accept(ballot, justified) {
             Ok(()) => {
-                seat.deciding = Some(now + self.config.promise_limit());
                 self.persist(now);
                 self.give_time(now, std::time::Duration::ZERO);
                 let seal = accepted.sign(&*self.notary);

@@ -353,25 +353,3 @@ fn a_member_proposes_what_nobody_promised() {
         assert_the_others_complete(&mut cluster);
     }
 }
-
-#[test]
-fn who_was_seen_to_lie_opens_no_ballots() {
-    for seed in 0..20 {
-        let mut cluster = formed(seed);
-        cluster.run_for(std::time::Duration::from_millis(300));
-        for name in [1, 2, 3].map(peer) {
-            let view = cluster.peers[&name].machine.view().expect("a member").clone();
-            let next = proposal(view.succeed([name, peer(LIAR)]), STEPS, peer(LIAR));
-            let install = Body::Install { proposal: next, certificate: None, contacts: Vec::new(), fork: None };
-            assert!(cluster.say(peer(LIAR), name, install), "seed {seed}: it is believed");
-            cluster.input(name, Input::Suspected { peer: peer(LIAR), evidence: Evidence::Misbehaved });
-            let attempt = cluster.peers[&name].record.as_ref().and_then(|record| record.promised);
-            let attempt = attempt.map_or(1, |promised| promised.attempt + 1);
-            let ballot = Ballot { attempt, proposer: peer(LIAR) };
-            cluster.say(peer(LIAR), name, Body::Prepare { ballot, boundary: None, unreachable: Vec::new() });
-            let promised = cluster.peers[&name].record.as_ref().and_then(|record| record.promised);
-            assert!(promised.is_none_or(|promised| promised.proposer != peer(LIAR)), "seed {seed}");
-        }
-        assert_the_others_complete(&mut cluster);
-    }
-}
