@@ -109,7 +109,7 @@ impl Liar {
     pub fn made_up(number: u16) -> Joiner {
         let peer = topology_name(Self::key(number).public().to_peer_id());
         let contact = Contact { peer, addresses: vec![format!("/ip4/127.0.0.1/tcp/{}", 1 + number % 1000)] };
-        Joiner { contact, incarnation: 9, step: 0, state: None, branch: 0, generation: Generation(0) }
+        Joiner { contact, incarnation: 9, step: 0, state: None, branch: 0, generation: Generation(0), pass: Vec::new() }
     }
 
     /// What a peer gossips of where it is.

@@ -1,6 +1,6 @@
 //! The task: sets up all links of a view, then runs one operation after the other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -97,16 +97,6 @@ impl Driver {
     async fn give_up(&self, Blame(peer, failure): Blame) {
         let _ = self.events.send(NetworkEvent::ReductionFailed { peer, view: self.view, failure }).await;
         pending().await
-    }
-
-    fn tell_awaited(&self, step: u64, missing: Option<(u64, BTreeSet<Rank>)>) {
-        let Some((place, from)) = missing else { return };
-        let owes = |(rank, peer): (&Rank, &PeerId)| from.contains(rank).then_some(*peer);
-        let mut from: Vec<PeerId> = self.schedule.senders().iter().zip(&self.senders).filter_map(owes).collect();
-        from.sort_unstable();
-        let awaited = Awaited { step, place, from };
-        // If there is no room for it, it is said again.
-        let _ = self.events.try_send(NetworkEvent::Awaits { view: self.view, awaited });
     }
 
     /// All links of the view.
@@ -253,7 +243,11 @@ impl Driver {
                 }
                 () = idle.as_mut() => {
                     if self.patience.idle(Instant::now()) >= quiet {
-                        self.tell_awaited(step, execution.missing());
+                        let awaited = awaited(step, &execution, &self.senders);
+                        // If there is no room for it, it is said again.
+                        let _ = awaited.map(|awaited| {
+                            self.events.try_send(NetworkEvent::Awaits { view: self.view, awaited })
+                        });
                     }
                     idle.as_mut().reset(tokio::time::Instant::now() + quiet);
                 }
@@ -280,6 +274,15 @@ impl Driver {
             }
         }
     }
+}
+
+/// What is missing first in `execution`, the operation of `step`, and from which of its `senders`.
+fn awaited(step: u64, execution: &Execution<Workspace>, senders: &[PeerId]) -> Option<Awaited> {
+    let (place, from) = execution.missing()?;
+    let owes = |(rank, peer): (&Rank, &PeerId)| from.contains(rank).then_some(*peer);
+    let mut from: Vec<PeerId> = execution.schedule().senders().iter().zip(senders).filter_map(owes).collect();
+    from.sort_unstable();
+    Some(Awaited { step, place, from })
 }
 
 /// Lets other tasks of this thread run, and other threads that wait for this core: a member's that works on what this one
