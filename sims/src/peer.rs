@@ -286,7 +286,7 @@ impl Peer {
         // Whose last step is withheld would wait for the others by now.
         let withheld = self.is_withheld(self.learner.cursor.step + 1).then_some((u64::MAX, self.workload.steps));
         let stands = self.standstill.look(now, operation.or(withheld), self.moved);
-        let waits = stands.then(|| self.awaited());
+        let waits = stands.then(|| self.missing());
         self.input(now, Input::Reached { step: self.step(), waits });
         self.vouch(heads::Input::Repeat);
         self.obey(now);

@@ -75,6 +75,12 @@ fn a_hostile_minority_costs_bounded_time() {
 }
 
 #[test]
+fn one_who_withholds_its_segments_costs_bounded_time() {
+    let setup = Setup { scenario: Scenario::Byzantine, attack: Some(Attack::Withholds), ..Setup::default() };
+    check(Setup { quorum: Some(Quorum::Majority), ..setup }, 0..60);
+}
+
+#[test]
 fn one_who_proposes_two_things_is_named_where_majorities_decide_and_splits_nothing_where_two_thirds_do() {
     let setup = Setup { scenario: Scenario::Byzantine, attack: Some(Attack::SplitsViews), ..Setup::default() };
     let summary = |quorum| check(Setup { quorum: Some(quorum), ..setup }, 0..60);

@@ -242,8 +242,8 @@ fn members_say_what_no_member_says() {
         let promise = |by: PeerId| {
             let progress = Progress { step: LAST - 1, lineage: Lineage::of(&view), has_state: true, has_result: false };
             let (unreachable, accused) = (vec![], vec![]);
-            let (awaited, accepted, leaving, recovering) = (None, None, false, false);
-            let promise = Promise { progress, unreachable, accused, awaited, leaving, recovering, accepted };
+            let (missing, accepted, leaving, recovering) = (None, None, false, false);
+            let promise = Promise { progress, unreachable, accused, missing, leaving, recovering, accepted };
             SignedPromise::new(&pen, view.id(), ballot, by, promise)
         };
         let promises: Vec<_> = view.members().iter().map(|by| promise(*by)).collect();

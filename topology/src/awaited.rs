@@ -38,7 +38,7 @@ impl Awaited {
 /// The pairs of members that do not get to each other what one owes the other, by what those of `promises` say who wait: the
 /// one who owes it misses nothing that comes before, so it could send it. Who says nothing of the kind may still work on it.
 pub(crate) fn owed(promises: &BTreeMap<PeerId, Promise>) -> impl Iterator<Item = (PeerId, PeerId)> + '_ {
-    let awaited = |peer: &PeerId| promises.get(peer).and_then(|promise| promise.awaited.as_ref());
+    let awaited = |peer: &PeerId| promises.get(peer).and_then(|promise| promise.missing.as_ref());
     promises.keys().filter_map(move |to| Some((*to, awaited(to)?))).flat_map(move |(to, missing)| {
         let could = move |from: &&PeerId| awaited(from).is_some_and(|before| before.at() > missing.at());
         missing.from.iter().filter(could).map(move |from| (to, *from))
@@ -61,7 +61,7 @@ mod tests {
             progress: Progress { step: 4, lineage: Lineage::default(), has_state: true, has_result: false },
             unreachable: Vec::new(),
             accused: Vec::new(),
-            awaited: missing.map(|(place, from)| Awaited {
+            missing: missing.map(|(place, from)| Awaited {
                 step: 5,
                 place,
                 from: from.iter().map(|name| peer(*name)).collect(),

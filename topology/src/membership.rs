@@ -27,6 +27,7 @@ mod agreement;
 mod allowance;
 mod asking;
 mod beyond;
+mod contacts;
 mod digests;
 mod drafting;
 mod finishing;
@@ -80,9 +81,6 @@ use crate::quorum::Quorum;
 use crate::record::Record;
 use crate::time::Time;
 use crate::view::View;
-
-/// How many contacts are remembered.
-const MAX_CONTACTS: usize = 2 * MAX_MEMBERS;
 
 /// Whether the driver's steps run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -459,21 +457,6 @@ impl Membership {
 
     fn leave(&mut self) {
         self.leaving = true; // `advance` sees to it.
-    }
-
-    fn learn(&mut self, contact: Contact) {
-        let room = self.contacts.len() < MAX_CONTACTS || self.contacts.contains_key(&contact.peer);
-        if contact.peer != self.me.peer && room {
-            self.contacts.insert(contact.peer, contact.clone());
-            self.outbox.push(Output::Learn(contact));
-        }
-    }
-
-    /// A member that came back may listen elsewhere; whoever is sent to it must find it.
-    fn locate(&mut self, contact: Contact) {
-        if let Some(known) = self.contacts.get_mut(&contact.peer).filter(|known| known.peer != self.me.peer) {
-            *known = contact;
-        }
     }
 
     fn set_timer(&mut self, timer: Timer, at: Time) {

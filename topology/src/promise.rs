@@ -40,7 +40,7 @@ pub struct Promise {
     #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
     pub accused: Vec<PeerId>,
     /// What it waits for in vain.
-    pub awaited: Option<Awaited>,
+    pub missing: Option<Awaited>,
     /// Whether it votes only, and is to be left out.
     pub leaving: bool,
     /// Whether its process came back from a record since the view was installed.
@@ -80,9 +80,9 @@ impl SignedPromise {
 
     pub(crate) fn validate(&self) -> Result<(), Violation> {
         let sorted = |peers: &[PeerId]| peers.len() <= MAX_MEMBERS && peers.windows(2).all(|pair| pair[0] < pair[1]);
-        let Promise { unreachable, accused, awaited, .. } = &self.promise;
-        let awaited = awaited.as_ref().map_or(&[][..], |awaited| &awaited.from);
-        if sorted(unreachable) && sorted(accused) && sorted(awaited) {
+        let Promise { unreachable, accused, missing, .. } = &self.promise;
+        let missing = missing.as_ref().map_or(&[][..], |awaited| &awaited.from);
+        if sorted(unreachable) && sorted(accused) && sorted(missing) {
             Ok(())
         } else {
             Err(Violation::MalformedProposal)
@@ -93,8 +93,8 @@ impl SignedPromise {
 impl Promise {
     /// Whether it names no more members than a promise in `view` may.
     pub(crate) fn is_bounded(&self, view: &View) -> bool {
-        let awaited = self.awaited.as_ref().map_or(0, |awaited| awaited.from.len());
-        self.unreachable.len().max(self.accused.len()).max(awaited) <= most_named(view.members().len())
+        let missing = self.missing.as_ref().map_or(0, |awaited| awaited.from.len());
+        self.unreachable.len().max(self.accused.len()).max(missing) <= most_named(view.members().len())
     }
 
     /// Whether it claims more than anybody can have reached beside a member that has taken part in all steps up to `step`.

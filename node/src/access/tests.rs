@@ -441,6 +441,7 @@ async fn what_is_new_is_written_by_one_thread_however_much_there_is() {
         tokio::task::yield_now().await;
     }
     assert!(world.member(&founder, Terms::default()).lock().roster.has_seen(&name(&founder)));
+    let _writing = access.0.writing.lock().expect("not poisoned");
     access.keep();
     assert_eq!(holders(), 2, "and the next time");
 }

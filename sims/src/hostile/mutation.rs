@@ -86,7 +86,7 @@ impl Liar {
             Body::Promise { ballot, promise: signed, .. } => {
                 let promise = &mut signed.promise;
                 match number % 7 {
-                    6 => promise.awaited = Some(Awaited { step: self.step, place: number, from: vec![other] }),
+                    6 => promise.missing = Some(Awaited { step: self.step, place: number, from: vec![other] }),
                     0 => promise.progress.lineage.generation = Generation(number),
                     1 => promise.unreachable = vec![other],
                     2 => promise.accused = vec![other],

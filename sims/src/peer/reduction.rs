@@ -151,7 +151,7 @@ impl Peer {
     }
 
     /// What it waits for in the operation under way.
-    pub(super) fn awaited(&self) -> Awaited {
+    pub(super) fn missing(&self) -> Awaited {
         let missing = self.operation.as_ref().zip(self.place.as_ref()).and_then(|(operation, place)| {
             let (at, from) = operation.execution.missing()?;
             let mut from: Vec<PeerId> = from.into_iter().map(|rank| place.ring.peer(rank)).collect();

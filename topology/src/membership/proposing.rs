@@ -412,10 +412,7 @@ impl Membership {
         let few = seat.view.members().len() < 4;
         let counts = is_new && (few || self.refusals.take(now, from, self.config.call_limit()));
         if seat.view.has_quorum(&rest) && !counts {
-            if let Some(decree) = &mut seat.decree {
-                decree.dismissed.insert(from);
-            }
-            return self.propose_if_promised(now);
+            return;
         }
         if promised.proposer < self.me.peer && seat.trusts(promised.proposer) {
             seat.decree = None;

@@ -155,8 +155,6 @@ pub(super) struct Decree {
     pub(super) seals: BTreeMap<PeerId, Seal>,
     /// Who has promised a higher one.
     pub(super) refused: BTreeSet<PeerId>,
-    /// Who of them has said so too often to be waited for.
-    pub(super) dismissed: BTreeSet<PeerId>,
     /// Whether all the time that promises may take has passed.
     pub(super) late: bool,
 }
@@ -177,7 +175,6 @@ impl Decree {
             accepted: None,
             seals: BTreeMap::new(),
             refused: BTreeSet::new(),
-            dismissed: BTreeSet::new(),
             late: false,
         }
     }
@@ -363,10 +360,10 @@ impl Seat {
             self.suspects.iter().filter(|(_, evidence)| matches!(evidence, Evidence::Misbehaved | Evidence::Revoked));
         let accused = accused.map(|(peer, _)| *peer).take(most).collect();
         let accepted = self.acceptor.accepted.as_ref().map(|(ballot, justified)| (*ballot, justified.hash()));
-        let mut awaited = awaited.cloned();
-        awaited.iter_mut().for_each(|awaited| awaited.from.truncate(most));
+        let mut missing = awaited.cloned();
+        missing.iter_mut().for_each(|awaited| awaited.from.truncate(most));
         let recovering = self.recovering.is_some();
-        Promise { progress, unreachable, accused, awaited, leaving, recovering, accepted }
+        Promise { progress, unreachable, accused, missing, leaving, recovering, accepted }
     }
 
     /// Whether this member has taken part in all steps of the view, as far as we know: then nobody is more than one ahead of it.
@@ -423,7 +420,7 @@ impl Seat {
     /// Whether it is worth waiting for this member's promise. If we can't reach it ourselves but somebody else can, it
     /// is: that one will propose instead, and evict nobody.
     pub(super) fn expects(&self, peer: PeerId, decree: &Decree) -> bool {
-        if decree.dismissed.contains(&peer) || (decree.refused.contains(&peer) && decree.late) {
+        if decree.refused.contains(&peer) && decree.late {
             return false;
         }
         if self.recovering.as_ref().is_some_and(|recovering| !recovering.returned.contains(&peer)) {

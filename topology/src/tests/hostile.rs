@@ -226,9 +226,9 @@ fn any_awaited(rng: &mut Rng) -> Awaited {
 fn signed_promise(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&Justified>) -> SignedPromise {
     let (by, unreachable, accused) = (name(rng), some(rng), some(rng));
     let (leaving, recovering) = (rng.below(3) == 0, rng.below(3) == 0);
-    let awaited = (rng.below(3) == 0).then(|| any_awaited(rng));
+    let missing = (rng.below(3) == 0).then(|| any_awaited(rng));
     let accepted = accepted.map(|accepted| (accepted.ballot, accepted.hash()));
-    let promise = Promise { progress: any_progress(rng), unreachable, accused, awaited, leaving, recovering, accepted };
+    let promise = Promise { progress: any_progress(rng), unreachable, accused, missing, leaving, recovering, accepted };
     SignedPromise::new(&Signs(by), view.id(), ballot, by, promise)
 }
 

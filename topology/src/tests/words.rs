@@ -332,7 +332,7 @@ fn a_member_proposes_what_nobody_promised() {
                 progress,
                 unreachable: Vec::new(),
                 accused: Vec::new(),
-                awaited: None,
+                missing: None,
                 leaving: false,
                 recovering: false,
                 accepted: None,
