@@ -450,6 +450,8 @@ impl State {
         for member in view {
             let joined = self.joining.remove(member).map(Some);
             let shown = self.card(member).map(Result::unwrap_or_default).filter(Option::is_some).or(joined);
+            // Whom users let in by its key has shown that it needs nothing.
+            let shown = shown.or_else(|| self.card(member).and_then(Result::ok));
             let is_me = Some(*member) == self.pass.me && self.roster.get(member).is_none_or(|it| !it.has_shown);
             // Others would not take it if it were wrong.
             let is_right = |it: &Presented| parties.is_some_and(|parties| it.check(parties, *member).is_ok());

@@ -150,6 +150,8 @@ pub(crate) struct EventLoop {
     world_size: u32,
     watch: Watch,
     standstill: Standstill,
+    /// The last view in which all links were there.
+    linked: Option<ViewId>,
     /// What the reducer of a view missed when nothing moved in it last.
     awaited: Option<(ViewId, Awaited)>,
     looked: Instant,
@@ -210,9 +212,14 @@ impl EventLoop {
             world_size: 0,
             watch: Watch::default(),
             standstill,
+            linked: None,
             awaited: None,
             looked: Instant::now(),
         }
+    }
+
+    fn is_linked(&self) -> bool {
+        self.reducer.as_ref().is_some_and(|reducer| self.linked == Some(reducer.view))
     }
 
     /// What this member waits for in the operation under way, which stands still.
@@ -310,6 +317,8 @@ impl EventLoop {
                         return end;
                     }
                     let (step, operation) = self.exchange.reached();
+                    // Links that are not there yet have a time of their own.
+                    let operation = operation.filter(|_| self.is_linked());
                     let stands = self.standstill.look(self.now(), operation, self.traffic.moved());
                     let waits = stands.then(|| self.awaited(operation));
                     self.handle(Input::Reached { step, waits });
@@ -406,8 +415,8 @@ impl EventLoop {
 
     fn misbehaved(&mut self, peer: PeerId, violation: &str) {
         let name = to_libp2p(peer);
-        tracing::warn!(peer = %name, violation, "peer misbehaved");
         if let Some(report) = self.network.misbehaved(name, violation.to_owned()) {
+            tracing::warn!(peer = %name, violation, "peer misbehaved");
             self.observer.report(&report);
         }
         self.links.remove(&peer);

@@ -36,11 +36,17 @@ impl Awaited {
 }
 
 /// The pairs of members that do not get to each other what one owes the other, by what those of `promises` say who wait: the
-/// one who owes it misses nothing that comes before, so it could send it. Who says nothing of the kind may still work on it.
+/// one who owes it misses nothing that comes before, so it could send it. Who says nothing of the kind may still work on it; who
+/// misses something from nobody that is there could send too.
 pub(crate) fn owed(promises: &BTreeMap<PeerId, Promise>) -> impl Iterator<Item = (PeerId, PeerId)> + '_ {
-    let awaited = |peer: &PeerId| promises.get(peer).and_then(|promise| promise.missing.as_ref());
-    promises.keys().filter_map(move |to| Some((*to, awaited(to)?))).flat_map(move |(to, missing)| {
-        let could = move |from: &&PeerId| awaited(from).is_some_and(|before| before.at() > missing.at());
+    let missing = |peer: &PeerId| promises.get(peer).and_then(|promise| promise.missing.as_ref());
+    let place = move |peer: &PeerId| {
+        let missing = missing(peer)?;
+        let is_owed = missing.from.iter().any(|from| from != peer && promises.contains_key(from));
+        Some(if is_owed { missing.at() } else { (missing.step, u64::MAX) })
+    };
+    promises.keys().filter_map(move |to| Some((*to, missing(to)?, place(to)?))).flat_map(move |(to, missing, at)| {
+        let could = move |from: &&PeerId| **from != to && place(from).is_some_and(|before| before > at);
         missing.from.iter().filter(could).map(move |from| (to, *from))
     })
 }
@@ -86,5 +92,9 @@ mod tests {
         let mut lying = ring;
         lying[0].1 = Some((0, &[4]));
         assert_eq!(pairs(&lying), [(peer(1), peer(4))], "who says that it got nothing itself has no link to the other");
+        for nobody in [&[][..], &[1], &[9]] {
+            lying[0].1 = Some((0, nobody));
+            assert_eq!(pairs(&lying), [(peer(2), peer(1))], "{nobody:?} owes it nothing");
+        }
     }
 }

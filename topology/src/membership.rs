@@ -149,6 +149,8 @@ pub struct Membership {
     answered: BTreeMap<PeerId, Time>,
     /// When the change that is under way became necessary, as far as we saw.
     since: Option<Time>,
+    /// When our steps began to be held for a decree.
+    held_since: Option<Time>,
     ended: bool,
     outbox: Outbox,
     flaw: Option<Flaw>,
@@ -278,6 +280,7 @@ impl Membership {
             early: VecDeque::new(),
             answered: BTreeMap::new(),
             since: None,
+            held_since: None,
             ended: false,
             outbox: Outbox::default(),
             flaw: None,
@@ -435,7 +438,7 @@ impl Membership {
     }
 
     fn resume(&mut self, resumption: Resumption) {
-        (self.steps, self.waits) = (Steps::Running, None);
+        (self.steps, self.waits, self.held_since) = (Steps::Running, None, None);
         self.outbox.push(Output::Resume(resumption));
     }
 

@@ -21,8 +21,12 @@ use crate::{frame, streams};
 const MAX_UPDATE: usize = 256 * 1024;
 /// How long it may take to say it, and to read it.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How long a stream for it may take. Who only visits takes none.
-const OPEN_LIMIT: Duration = Duration::from_millis(500);
+/// How long a stream for it may take: some tries. Who only visits takes none.
+const OPEN_LIMIT: Duration = Duration::from_secs(4);
+/// So often in a row it may fail before a peer is told no more until there is something new.
+const MAX_FAILED: u32 = 16;
+/// What nobody has been told up to.
+const NEVER: u64 = u64::MAX;
 /// The pause before a peer is told more: what is new meanwhile goes together. Who is revoked is to be known soon.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -54,15 +58,24 @@ pub(crate) fn tell(mut control: Control, protocol: StreamProtocol, access: &Acce
     let Some(mut update) = access.next_update(name, true) else { return };
     let access = access.clone();
     tokio::spawn(async move {
+        let mut failed = 0;
         loop {
             let told = async {
                 let mut stream = streams::open(&mut control, peer, &protocol, OPEN_LIMIT).await?;
                 frame::write(&mut stream, &update).await
             };
-            if let Ok(Err(error)) = tokio::time::timeout(LIMIT, told).await {
-                tracing::debug!(%peer, %error, "a peer was not told who may be here");
+            let told = tokio::time::timeout(LIMIT, told).await;
+            if matches!(told, Ok(Ok(()))) {
+                failed = 0;
+            } else {
+                failed += 1;
+                tracing::debug!(%peer, failed, "a peer was not told who may be here");
+                // It is told once more, as long as it is there and does not always fail.
+                if failed <= MAX_FAILED {
+                    access.forget_told(name);
+                }
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(PAUSE * (1 << failed.min(6))).await;
             match access.next_update(name, false) {
                 Some(next) => update = next,
                 None => return,
@@ -92,6 +105,13 @@ impl Access {
         }
         (theirs.list, shown.told) = (list, seen);
         Some(state.update())
+    }
+
+    /// What was to be told to a peer did not get there.
+    fn forget_told(&self, peer: Name) {
+        if let Some(shown) = self.lock().shown.get_mut(&peer) {
+            shown.told = NEVER;
+        }
     }
 
     /// Takes in what a peer told: of the founder's list, what the founder has signed; of members, what a member says of those

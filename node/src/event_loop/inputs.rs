@@ -64,6 +64,7 @@ impl EventLoop {
             },
             NetworkEvent::Measured { links } => self.on_measured(links),
             NetworkEvent::Linked { view, plan, reason, from, to } => {
+                self.linked = Some(view);
                 if self.reducer.as_ref().is_some_and(|reducer| reducer.view == view) {
                     let named = |links: Vec<(PeerId, Transport)>| {
                         links.into_iter().map(|(peer, transport)| (to_libp2p(peer).to_string(), transport)).collect()

@@ -245,9 +245,7 @@ impl Driver {
                     if self.patience.idle(Instant::now()) >= quiet {
                         let awaited = awaited(step, &execution, &self.senders);
                         // If there is no room for it, it is said again.
-                        let _ = awaited.map(|awaited| {
-                            self.events.try_send(NetworkEvent::Awaits { view: self.view, awaited })
-                        });
+                        let _ = self.events.try_send(NetworkEvent::Awaits { view: self.view, awaited });
                     }
                     idle.as_mut().reset(tokio::time::Instant::now() + quiet);
                 }
@@ -276,13 +274,14 @@ impl Driver {
     }
 }
 
-/// What is missing first in `execution`, the operation of `step`, and from which of its `senders`.
-fn awaited(step: u64, execution: &Execution<Workspace>, senders: &[PeerId]) -> Option<Awaited> {
-    let (place, from) = execution.missing()?;
+/// What is missing first in `execution`, the operation of `step`, and from which of its `senders`; nothing, if it waits for those
+/// who are to take what it sends.
+fn awaited(step: u64, execution: &Execution<Workspace>, senders: &[PeerId]) -> Awaited {
+    let Some((place, from)) = execution.missing() else { return Awaited::nothing(step) };
     let owes = |(rank, peer): (&Rank, &PeerId)| from.contains(rank).then_some(*peer);
     let mut from: Vec<PeerId> = execution.schedule().senders().iter().zip(senders).filter_map(owes).collect();
     from.sort_unstable();
-    Some(Awaited { step, place, from })
+    Awaited { step, place, from }
 }
 
 /// Lets other tasks of this thread run, and other threads that wait for this core: a member's that works on what this one

@@ -3,8 +3,8 @@
 use crate::message::{Body, Envelope};
 use crate::proposal::{Ballot, Joiner};
 
-/// Views and ballots are counted one by one, for as long as a run lasts: at a thousand a second, this takes fifty days.
-const MOST: u64 = 1 << 32;
+/// Views and ballots are counted one by one, or, by who was away, in leaps that are far smaller: no run lasts until this.
+const MOST: u64 = 1 << 60;
 
 /// Whether a message tells of a step after the run's last one, or of a count that nobody has come to.
 pub(super) fn is_beyond(envelope: &Envelope, last_step: u64) -> bool {

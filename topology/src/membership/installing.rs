@@ -1,7 +1,6 @@
 //! Entering a view that is decided.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use super::seat::{Recovering, Seat};
 use super::{Membership, Steps};
@@ -48,10 +47,14 @@ impl Membership {
                 }
                 if view.forked && certificate.is_none() {
                     // A fork binds those who promised it and nobody else since, and nobody who has not stood still for long.
-                    let stood = self.since.map_or(Duration::ZERO, |since| now - since);
+                    let stood = self.held_for(now);
                     let lacks_quorum = seat.recovering.is_some() || seat.paused.is_some();
                     let is_due = self.config.fork_after.is_some_and(|limit| lacks_quorum || stood >= limit / 2);
-                    if fork.is_none() || *fork != seat.acceptor.promised || self.asking.is_some() || !is_due {
+                    if fork.is_none_or(|fork| fork.proposer != from)
+                        || *fork != seat.acceptor.promised
+                        || self.asking.is_some()
+                        || !is_due
+                    {
                         return Ok(());
                     }
                 } else if !certificate.as_ref().is_some_and(|it| it.proves(&*self.notary, &seat.view, proposal))

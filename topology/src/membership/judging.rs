@@ -31,11 +31,15 @@ impl Membership {
             return Err(Violation::MalformedProposal);
         }
         let Some((claim, accepted)) = signed.promise.accepted.zip(accepted) else { return Ok(()) };
+        // Who accepted it in a later ballot would not have promised this one. The others would blame us for passing that on.
+        if claim.0 >= ballot || accepted.ballot > claim.0 {
+            return Err(Violation::MalformedProposal);
+        }
         if !self.is_echoed(seat, claim, accepted) {
             return Err(Violation::Unjustified);
         }
         // Who proposes it again must not be the one that the others blame.
-        if !seat.may_be_followed_by(&accepted.proposal, self.config.last_step) || accepted.ballot > ballot {
+        if !seat.may_be_followed_by(&accepted.proposal, self.config.last_step) {
             return Err(Violation::NotSuccessor);
         }
         self.check_grounds(seat, accepted)
@@ -90,6 +94,11 @@ impl Membership {
         self.check_grounds(seat, justified)
     }
 
+    /// For how long no step has been taken here for want of a decree: not for how long somebody has wanted one.
+    pub(super) fn held_for(&self, now: Time) -> std::time::Duration {
+        self.held_since.map_or(std::time::Duration::ZERO, |since| now - since)
+    }
+
     /// Whether we know better than what is proposed for the first time. Its proposer has broken no rule that others could see.
     /// Not for ever: some of what we know may be wrong, and others may have no other way to go on.
     pub(super) fn objects(&self, now: Time, seat: &Seat, justified: &Justified) -> bool {
@@ -104,7 +113,7 @@ impl Membership {
         let promise_of = |peer: PeerId| {
             promises.binary_search_by_key(&peer, |signed| signed.by).ok().map(|at| &promises[at].promise)
         };
-        let stood = self.since.map_or(std::time::Duration::ZERO, |since| now - since);
+        let stood = self.held_for(now);
         let reached = proposal.resume.step;
         // We would have had to take part in what is behind it.
         let here = seat.pledged.filter(|pledged| pledged.has_state && seat.is_steady(me));
@@ -123,9 +132,7 @@ impl Membership {
         if stateless && !all_told && patience.is_none_or(|patience| stood < patience) {
             return true;
         }
-        if stood >= self.config.max_stall / 2 {
-            return false;
-        }
+        let late = stood >= self.config.max_stall / 2;
         let behind = !stateless && reached < seat.least() && !all_told && !all_recover;
         let lives = |peer: PeerId| peer == me || seat.hears(now, peer, self.config.heartbeat_interval() * 3 / 2);
         let asked_of_us = seat.pledged.is_some() && !self.leaving && self.asking.is_none();
@@ -140,6 +147,10 @@ impl Membership {
                 && seat.trusts(*peer)
                 && !proposal.view.contains(*peer)
         };
-        behind || seat.view.members().iter().any(forgets) || excluded.iter().any(slanders)
+        let slandered = excluded.iter().filter(|it| slanders(it)).count();
+        // More than can be hostile are not wrong all at once, however long that goes on.
+        let most = seat.view.most_hostile();
+        (most > 0 && slandered > most)
+            || (!late && (behind || slandered > 0 || seat.view.members().iter().any(forgets)))
     }
 }

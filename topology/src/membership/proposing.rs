@@ -138,6 +138,7 @@ impl Membership {
         let unreachable = seat.unreachable(me);
         let limit = if boundary.is_some() { self.config.boundary_limit() } else { self.config.promise_limit() };
         self.persist(now);
+        self.held_since.get_or_insert(now);
         self.hold(Hold::Now);
         for peer in asked {
             self.send(peer, Body::Prepare { ballot, boundary, unreachable: unreachable.clone() });

@@ -63,6 +63,7 @@ impl Membership {
             self.since.get_or_insert(now);
             self.persist(now);
         }
+        self.held_since.get_or_insert(now);
         self.hold(boundary.map_or(Hold::Now, Hold::After));
         if gives_time {
             let patience = boundary.map_or(std::time::Duration::ZERO, |_| self.config.boundary_limit());
