@@ -27,7 +27,7 @@ impl Simulation {
     /// The run that `seed` determines.
     pub fn new(seed: u64, setup: Setup) -> Self {
         // Apart from all else, so that a seed's faults are the same in both modes, as far as they may be.
-        let drawn = || Rng::new(seed ^ 0x0002_7d5).pick(&Quorum::ALL).filter(|_| setup.scenario == Scenario::Byzantine);
+        let drawn = || Rng::new(seed ^ 0x27d5).pick(&Quorum::ALL).filter(|_| setup.scenario == Scenario::Byzantine);
         let setup = Setup { quorum: setup.quorum.or_else(drawn), ..setup };
         let mut rng = Rng::new(seed ^ 0x5f_a017);
         let plan = Plan::draw(&mut rng, &setup);

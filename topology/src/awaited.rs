@@ -61,9 +61,11 @@ mod tests {
         PeerId([name; 32])
     }
 
-    /// Of those who say so, what they miss first, and from whom.
-    fn pairs(said: &[(u8, Option<(u64, &[u8])>)]) -> Vec<(PeerId, PeerId)> {
-        let promise = |missing: Option<(u64, &[u8])>| Promise {
+    /// Who says what: the first place of which something is missing, and from whom.
+    type Said = (u8, Option<(u64, &'static [u8])>);
+
+    fn pairs(said: &[Said]) -> Vec<(PeerId, PeerId)> {
+        let promise = |missing: Option<(u64, &'static [u8])>| Promise {
             progress: Progress { step: 4, lineage: Lineage::default(), has_state: true, has_result: false },
             unreachable: Vec::new(),
             accused: Vec::new(),
@@ -83,8 +85,7 @@ mod tests {
     #[test]
     fn only_who_misses_nothing_before_it_owes_what_does_not_come() {
         // Round a ring, 1 sends 2 nothing. All wait for whoever is before them; only 1 could go on.
-        let ring: [(u8, Option<(u64, &[u8])>); 4] =
-            [(1, Some((4, &[4]))), (2, Some((1, &[1]))), (3, Some((2, &[2]))), (4, Some((3, &[3])))];
+        let ring: [Said; 4] = [(1, Some((4, &[4]))), (2, Some((1, &[1]))), (3, Some((2, &[2]))), (4, Some((3, &[3])))];
         assert_eq!(pairs(&ring), [(peer(2), peer(1))]);
         let mut computing = ring;
         computing[0].1 = None;
@@ -92,7 +93,7 @@ mod tests {
         let mut lying = ring;
         lying[0].1 = Some((0, &[4]));
         assert_eq!(pairs(&lying), [(peer(1), peer(4))], "who says that it got nothing itself has no link to the other");
-        for nobody in [&[][..], &[1], &[9]] {
+        for nobody in [&[][..], &[1], &[9]] as [&'static [u8]; 3] {
             lying[0].1 = Some((0, nobody));
             assert_eq!(pairs(&lying), [(peer(2), peer(1))], "{nobody:?} owes it nothing");
         }
