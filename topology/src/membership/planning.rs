@@ -14,9 +14,6 @@ use crate::proposal::{Joiner, MAX_REASONS, MAX_SOURCES, Progress, Proposal, Reas
 use crate::ring::ring_around;
 use crate::view::{MAX_SEVERED, View};
 
-/// So many members make a ring without one of the links between them.
-const LEAST_WITH_A_LINK_TO_SPARE: usize = 4;
-
 /// All that a proposal follows from.
 #[derive(Debug)]
 pub(super) struct Question<'a> {
@@ -124,8 +121,6 @@ impl Question<'_> {
         // Who accuses another has no link to it, whichever of the two is wrong.
         let named = |promise: &Promise| promise.unreachable.iter().chain(&promise.accused).copied().collect::<Vec<_>>();
         let told = self.promises.iter().flat_map(|(a, promise)| named(promise).into_iter().map(|b| (*a, b)));
-        // Where each link is needed, one of the two would have to go for a segment that may just have been lost.
-        let told = told.chain(owed(self.promises).filter(|_| staying.len() >= LEAST_WITH_A_LINK_TO_SPARE));
         let mut severed: Vec<(PeerId, PeerId)> = told.map(|(a, b)| (a.min(b), a.max(b))).collect();
         severed.sort_unstable();
         severed.dedup();
@@ -133,7 +128,7 @@ impl Question<'_> {
             severed.retain(|(a, b)| a != b && staying.contains_key(a) && staying.contains_key(b));
             let members: Vec<PeerId> = staying.keys().copied().collect();
             if severed.len() <= MAX_SEVERED && ring_around(&members, &severed).is_some() {
-                return severed;
+                return self.sever_owed(&members, severed);
             }
             let donors = staying.values().filter(|progress| progress.has_state).count();
             let degree = |peer: PeerId| severed.iter().filter(|(a, b)| *a == peer || *b == peer).count();
@@ -145,6 +140,24 @@ impl Question<'_> {
             let (_, worst) = worst.expect("invariant: a ring of one needs no link, and a ring of two has one to spare");
             staying.remove(&worst);
         }
+    }
+
+    /// These, and the pairs that do not get to each other what one owes the other, as far as a ring goes without them: nobody has
+    /// to go for a segment that may just have been lost.
+    fn sever_owed(&self, members: &[PeerId], mut severed: Vec<(PeerId, PeerId)>) -> Vec<(PeerId, PeerId)> {
+        let pairs = owed(self.promises).map(|(a, b)| (a.min(b), a.max(b)));
+        let stay = |(a, b): &(PeerId, PeerId)| members.contains(a) && members.contains(b);
+        for pair in pairs.filter(stay) {
+            if let Err(at) = severed.binary_search(&pair)
+                && severed.len() < MAX_SEVERED
+            {
+                severed.insert(at, pair);
+                if ring_around(members, &severed).is_none() {
+                    severed.remove(at);
+                }
+            }
+        }
+        severed
     }
 
     fn reasons(
