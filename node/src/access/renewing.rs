@@ -84,7 +84,8 @@ impl State {
             false => format!("revoke again, which it does not name: {}", missing.join(", ")),
         };
         self.warning = Some(format!(
-            "the founder's key has signed two lists of revocations with the number {}, so there are two copies of it in use;              one of the lists counts everywhere; {again}",
+            "the founder's key has signed two lists of revocations with the number {}, so there are two copies of it in use; \
+             one of the lists counts everywhere; {again}",
             counts.epoch
         ));
     }
