@@ -23,6 +23,7 @@ mod pins;
 mod recovery;
 mod signed;
 mod sound;
+mod sweep;
 mod unsynced;
 
 use std::collections::BTreeSet;
@@ -36,6 +37,7 @@ use signed::signatures_path;
 use sound::Sound;
 use starling_topology::retention::{Folder, Held};
 use starling_topology::{Digest, Lineage, Root, RunId};
+use sweep::Arriving;
 use unsynced::Unsynced;
 
 use abandoned::ABANDONED;
@@ -61,6 +63,7 @@ pub struct CheckpointStore {
     /// Which checkpoints are of the branch that goes on, once that is known.
     root: Arc<Mutex<Option<Root>>>,
     sound: Sound,
+    arriving: Arriving,
 }
 
 /// One checkpoint.
@@ -123,7 +126,8 @@ impl CheckpointStore {
     /// process writes.
     pub fn reading(directory: impl Into<PathBuf>) -> Self {
         let (directory, keep) = (directory.into(), usize::MAX);
-        Self { directory, keep, pins: Pins::default(), root: Arc::default(), sound: Sound::default() }
+        let (pins, sound, arriving) = (Pins::default(), Sound::default(), Arriving::default());
+        Self { directory, keep, pins, root: Arc::default(), sound, arriving }
     }
 
     /// Where the checkpoints are.
@@ -137,18 +141,29 @@ impl CheckpointStore {
     ///
     /// # Errors
     /// If the state is of a branch that was left or is none that can be read back, the directory holds checkpoints of another
-    /// run, a file cannot be written, or what was written does not read back; older checkpoints are then untouched.
+    /// run, a file cannot be written, or what was written does not read back; older checkpoints are then untouched, and chunks that
+    /// none of them needs are removed.
     pub fn save(&self, state: ReplicatedState) -> Result<CheckpointInfo, CheckpointError> {
         let refuse = |error| {
             let reason = format!("the state after step {} would be no checkpoint: {error}", state.step);
             CheckpointError::Malformed { path: self.directory.clone(), reason }
         };
         state.check_numbers().and_then(|()| state.check_ledger()).map_err(refuse)?;
-        let (run, step, lineage) = (state.run, state.step, state.lineage);
+        let (run, step) = (state.run, state.step);
         if self.has_left(&state) {
             return Err(CheckpointError::OtherBranch { directory: self.directory.clone(), step });
         }
         self.refuse_other_run(run)?;
+        let (path, id) = self.write(state).inspect_err(|_| self.sweep())?;
+        let (info, manifest) = self.read_manifest(&path, step, id)?;
+        self.check_bytes(&manifest, &info.path)?;
+        self.prune(&info)?;
+        Ok(info)
+    }
+
+    /// Writes the chunks of a state, then its manifest. Says where that is, and its name.
+    fn write(&self, state: ReplicatedState) -> Result<(PathBuf, Digest), CheckpointError> {
+        let (run, step, lineage) = (state.run, state.step, state.lineage);
         let mut chunks = Unsynced::in_store(self);
         // Why a chunk could not be stored: `Write` can only say that it could not.
         let mut trouble = None;
@@ -169,10 +184,7 @@ impl CheckpointStore {
         let id = hash(&encoded);
         let path = self.directory.join(format!("step-{step:012}-{id}.json"));
         write_atomically(&path, &encoded)?;
-        let (info, manifest) = self.read_manifest(&path, step, id)?;
-        self.check_bytes(&manifest, &info.path)?;
-        self.prune(&info)?;
-        Ok(info)
+        Ok((path, id))
     }
 
     /// The steps of all checkpoints that were not abandoned, ascending, by their file names alone.
@@ -419,16 +431,11 @@ impl CheckpointStore {
         }
         drop(pins);
         gone.iter().rev().for_each(|at| drop(there.remove(*at)));
+        let needed = there.iter().flat_map(|(_, manifest)| manifest.chunks.iter().copied()).collect();
+        let freed = self.remove_chunks_but(&needed);
+        // Last: on a disk that is full, there is room for the list now.
         self.write_abandoned(&abandoned)?;
-        let needed: BTreeSet<String> =
-            there.iter().flat_map(|(_, manifest)| manifest.chunks.iter().map(Digest::to_string)).collect();
-        let chunks = self.chunks();
-        for name in names(&chunks)? {
-            if parse_digest(&name).is_some() && !needed.contains(&name) {
-                remove(&chunks.join(name))?;
-            }
-        }
-        Ok(())
+        freed
     }
 }
 
@@ -477,10 +484,6 @@ fn is_leftover(name: &str) -> bool {
     let is_ours =
         parse_digest(ours).is_some() || (ours.ends_with(".json") && (ours.starts_with("step-") || ours == ABANDONED));
     is_ours && suffix.len() == 6 && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric())
-}
-
-fn is_hex(name: &str) -> bool {
-    name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn remove(path: &Path) -> Result<(), CheckpointError> {

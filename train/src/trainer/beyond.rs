@@ -10,7 +10,7 @@ use super::Trainer;
 use crate::flatten;
 
 /// For tests, in the environment: by what the gradient of a step that is computed here is multiplied, as `step:factor` with
-/// commas between them; of `step+:factor`, from that step on.
+/// commas between them; of `step+:factor`, from that step on; of `step:factor!`, whatever comes of it is contributed.
 const FACTORS: &str = "STARLING_TEST_GRADIENT_FACTORS";
 
 /// A gradient that was computed here, and can't be contributed.
@@ -45,6 +45,9 @@ fn outcome(is_whole: bool) -> &'static str {
 impl Trainer {
     /// The first number of the pieces, which begin at `start`, that can't be contributed by a member with `weight` samples.
     pub(super) fn find_beyond(&self, start: usize, pieces: &[&[f32]], weight: u64) -> Option<Beyond> {
+        if self.factors.is_blind(self.ledger.step()) {
+            return None;
+        }
         let most = self.manifest.bound;
         let mut at = start;
         for piece in pieces {
@@ -67,8 +70,15 @@ impl Trainer {
 /// What a test has gradients multiplied by.
 #[derive(Debug, Default)]
 pub(super) struct Factors {
-    once: BTreeMap<u64, f32>,
-    from: BTreeMap<u64, f32>,
+    once: BTreeMap<u64, Factor>,
+    from: BTreeMap<u64, Factor>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Factor {
+    by: f32,
+    /// Nobody looks at what comes of it.
+    is_blind: bool,
 }
 
 impl Factors {
@@ -80,18 +90,28 @@ impl Factors {
     pub(super) fn read(text: &str) -> Self {
         let mut factors = Self::default();
         for (steps, factor) in text.split(',').filter_map(|entry| entry.trim().split_once(':')) {
-            let Ok(factor) = factor.parse() else { continue };
+            let (number, is_blind) = factor.strip_suffix('!').map_or((factor, false), |number| (number, true));
+            let Ok(by) = number.parse() else { continue };
             let (into, step) = match steps.strip_suffix('+') {
                 Some(step) => (&mut factors.from, step),
                 None => (&mut factors.once, steps),
             };
-            step.parse().ok().map(|step| into.insert(step, factor));
+            step.parse().ok().map(|step| into.insert(step, Factor { by, is_blind }));
         }
         factors
     }
 
     /// That of `step`.
     pub(super) fn of(&self, step: u64) -> Option<f32> {
+        self.find(step).map(|factor| factor.by)
+    }
+
+    /// Whether what `step` comes to is contributed, whatever it is.
+    pub(super) fn is_blind(&self, step: u64) -> bool {
+        self.find(step).is_some_and(|factor| factor.is_blind)
+    }
+
+    fn find(&self, step: u64) -> Option<Factor> {
         let from = || self.from.range(..=step).next_back().map(|(_, factor)| *factor);
         self.once.get(&step).copied().or_else(from)
     }
@@ -108,9 +128,10 @@ mod tests {
 
     #[test]
     fn factors_are_of_a_step_or_of_all_from_one_on() {
-        let factors = Factors::read("3:1e30, 7+:2,x:1,9:-1,5");
+        let factors = Factors::read("3:1e30, 7+:2!,x:1,9:-1,5");
         let of = [2, 3, 4, 7, 8, 9, 10].map(|step| factors.of(step));
         assert_eq!(of, [None, Some(1e30), None, Some(2.0), Some(2.0), Some(-1.0), Some(2.0)]);
+        assert_eq!([3, 6, 8, 9].map(|step| factors.is_blind(step)), [false, false, true, false]);
         assert_eq!(Factors::read("").of(1), None);
     }
 }

@@ -9,8 +9,9 @@ use super::{CheckpointError, CheckpointInfo, CheckpointStore, write_atomically};
 use crate::snapshot::{SnapshotError, SnapshotManifest, hash};
 
 impl CheckpointStore {
-    /// The chunks of `manifest` that are not here, or are damaged, each once, in the order of the state.
+    /// The chunks of `manifest` that are not here, or are damaged, each once, in the order of the state. The others stay for now.
     pub fn missing(&self, manifest: &SnapshotManifest) -> Vec<Digest> {
+        self.arriving.begin(manifest);
         let mut seen = BTreeSet::new();
         let distinct = manifest.chunks.iter().filter(|chunk| seen.insert(**chunk));
         distinct.filter(|chunk| self.read_chunk(**chunk).is_err()).copied().collect()
@@ -59,6 +60,7 @@ impl CheckpointStore {
         self.read_state(manifest, &path)?;
         self.sound.note(id);
         write_atomically(&path, &encoded)?;
+        self.arriving.end(manifest);
         let (info, _) = self.read_manifest(&path, manifest.step, id)?;
         self.prune(&info)?;
         Ok(info)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use starling_topology::RunId;
 
-use super::{CheckpointError, CheckpointStore, is_hex, names};
+use super::{CheckpointError, CheckpointStore, names};
 
 /// How many hex digits of a run's id name its directory.
 const NAME_DIGITS: usize = 16;
@@ -55,6 +55,10 @@ impl CheckpointFolder {
 
 fn modified(path: &Path) -> io::Result<std::time::SystemTime> {
     fs::metadata(path)?.modified()
+}
+
+fn is_hex(name: &str) -> bool {
+    name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 #[cfg(test)]

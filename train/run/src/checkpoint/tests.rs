@@ -695,6 +695,38 @@ fn a_checkpoint_comes_from_another_store_chunk_by_chunk() {
 }
 
 #[test]
+fn a_save_that_fails_leaves_no_chunks_behind() {
+    let ((_theirs, donor), (_ours, store)) = (self::store(3), self::store(3));
+    store.save(state(5)).expect("saved");
+    let kept = chunk_files(&store);
+    // On its way meanwhile; and what a save has left that was killed.
+    let info = donor.save(state(9)).expect("saved");
+    let coming = donor.manifest(info.id).expect("read").expect("there");
+    for chunk in store.missing(&coming) {
+        store.insert(&coming, &donor.read_chunk(chunk).expect("intact")).expect("kept");
+    }
+    let left_behind = store.chunk_path(hash(b"left behind"));
+    fs::write(&left_behind, b"left behind").expect("written");
+    // Of many chunks, the one that comes last can't be written.
+    let large = ReplicatedState {
+        parameters: Arc::new((0..1_300_000).map(|at| at as f32).collect()),
+        moments: vec![],
+        ..state(6)
+    };
+    let chunks = crate::snapshot::StateSnapshot::of(large.clone()).manifest().chunks.clone();
+    let last = store.chunk_path(*chunks.iter().max().expect("some"));
+    fs::create_dir(&last).expect("made");
+    store.save(large.clone()).expect_err("no room");
+    assert!(kept.iter().all(|chunk| chunk.exists()) && !left_behind.exists());
+    assert!(chunks.iter().all(|chunk| !store.chunk_path(*chunk).is_file()), "its own are gone");
+    fs::remove_dir(&last).expect("removed");
+    store.complete(&coming).expect("all there");
+    store.save(large.clone()).expect("there is room");
+    assert_eq!(store.load(None).expect("the newest"), state(9));
+    assert_eq!(store.load(Some(6)).expect("whole"), large);
+}
+
+#[test]
 fn foreign_bytes_become_no_checkpoint() {
     let ((_theirs, donor), (_ours, store)) = (self::store(3), self::store(3));
     let info = donor.save(state(7)).expect("saved");
