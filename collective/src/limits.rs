@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::codec::{Bound, Codec};
+use crate::kernel;
 
 /// The largest share by which a codec makes a value larger: rounded to seven binary digits behind the first.
 const ROUNDING: f64 = 1.0 / 128.0;
@@ -43,5 +44,27 @@ impl Limits {
         let Some(limits) = &self.0 else { return Bound::FINITE };
         let sum = limits.last().copied().unwrap_or_default();
         Bound::new(sum / f64::from(divisor) * (1.0 + 2.0 * ROUNDING))
+    }
+
+    /// Whether these can be the mean of all: each was within the limit for whoever received it.
+    pub fn admit_mean(&self, mean: &[f32], divisor: f32) -> bool {
+        let infinite = f32::INFINITY.to_bits();
+        kernel::magnitude(mean).to_bits() < self.of_mean(divisor).limit(infinite)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mean_is_within_what_its_contributions_can_come_to() {
+        for codec in [Codec::F32, Codec::Bf16] {
+            let limits = Limits::new(10.0, codec, 3);
+            assert!(limits.admit_mean(&[0.0, 15.0, -15.0], 2.0) && limits.admit_mean(&[], 2.0));
+            assert!(!limits.admit_mean(&[0.0, 16.0], 2.0) && !limits.admit_mean(&[-1e30], 2.0));
+            assert!(!limits.admit_mean(&[f32::INFINITY], 2.0));
+        }
+        assert!(Limits::NONE.admit_mean(&[f32::MAX], 2.0) && !Limits::NONE.admit_mean(&[f32::NEG_INFINITY], 2.0));
     }
 }

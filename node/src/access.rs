@@ -6,18 +6,20 @@
 
 mod clerk;
 mod disk;
+mod joining;
 mod pass;
 mod renewing;
 mod telling;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use starling_topology::{PeerId, RunId};
+use starling_topology::{Joiner, PeerId, RunId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -32,6 +34,7 @@ pub(crate) use clerk::Clerk;
 pub(crate) use disk::roster;
 #[cfg(test)]
 pub(crate) use disk::store_roster;
+pub(crate) use joining::Doubt;
 pub(crate) use pass::MAX_PASS;
 use pass::Pass;
 pub(crate) use telling::{serve, tell};
@@ -45,11 +48,9 @@ const SHOWN_LIMIT: Duration = Duration::from_secs(60);
 const TOLD: (u64, u64) = (2 * MAX_ENTRIES as u64, 8);
 /// Peers of which is remembered that they did not take our secret.
 const MAX_REFUSALS: usize = 256;
-/// Who asks to be let in by an invitation for one is waited for so long before another may come by it.
-const CLAIM_LIMIT: Duration = Duration::from_secs(20);
 
 /// What a machine is admitted by.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Credentials {
     /// The run's; `None` for a public one.
     pub(crate) secret: Option<[u8; 32]>,
@@ -59,11 +60,30 @@ pub(crate) struct Credentials {
     pub(crate) bearer: Option<Identity>,
 }
 
+impl fmt::Debug for Credentials {
+    /// Leaves the secret out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { secret, invitation, bearer } = self;
+        let (is_private, bearer) = (secret.is_some(), bearer.as_ref().map(Identity::peer_id));
+        f.debug_struct("Credentials")
+            .field("is_private", &is_private)
+            .field("invitation", invitation)
+            .field("bearer", &bearer)
+            .finish()
+    }
+}
+
 /// Who may be here, for all tasks of a process. Clones share it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Access(Arc<Shared>);
 
-#[derive(Debug)]
+impl fmt::Debug for Access {
+    /// Leaves out what it knows: secrets are in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Access(..)")
+    }
+}
+
 struct Shared {
     state: Mutex<State>,
     /// Told when there is something new to act on.
@@ -74,7 +94,6 @@ struct Shared {
     unkept: AtomicU64,
 }
 
-#[derive(Debug)]
 struct State {
     run: Option<RunId>,
     founder: Option<PeerId>,
@@ -87,8 +106,9 @@ struct State {
     allowed: BTreeSet<PeerId>,
     renewal: Option<Renewal>,
     roster: Roster,
-    /// Whether we store checkpoints, and are never in a view.
+    /// Whether we store checkpoints, and are never in a view; and who may vouch for itself then, as our user names it.
     keeps: bool,
+    named: BTreeSet<PeerId>,
     /// Of the present view.
     view: BTreeSet<PeerId>,
     /// What those showed who are connected, or were a moment ago.
@@ -97,12 +117,12 @@ struct State {
     refusals: BTreeMap<libp2p::PeerId, usize>,
     /// Who asks to be let in by which invitation for one, and since when.
     claims: BTreeMap<PeerId, (PeerId, Instant)>,
-    /// By what those came whom a proposal lets in that we have looked at.
-    joining: BTreeMap<PeerId, Presented>,
     /// Which passes of joiners were found to be right.
     proven: BTreeSet<[u8; 32]>,
     /// Where all that is kept.
     data_dir: Option<PathBuf>,
+    /// Whether what is there of secret and invitation is what we come by, or better.
+    is_kept: bool,
     /// What the user has to hear, and about which list that was.
     warning: Option<String>,
     warned: Option<[u8; 32]>,
@@ -117,6 +137,8 @@ struct Shown {
     /// The list that it has is the one that it said, or was told since.
     pass: Pass,
     card: Card,
+    /// What both sides proved to know.
+    secret: Secret,
     /// What tells apart of whom it was told.
     told: u64,
     is_being_told: bool,
@@ -124,15 +146,6 @@ struct Shown {
     allowance: Allowance,
     /// When it connected last.
     at: Instant,
-}
-
-/// Why a peer is not let into the view now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Doubt {
-    /// It never is.
-    Denied(Denial),
-    /// Another may have come by its invitation: these members have to show theirs first, or the other has to give up.
-    NotYet,
 }
 
 impl Access {
@@ -149,13 +162,14 @@ impl Access {
             renewal: None,
             roster: Roster::default(),
             keeps: false,
+            named: BTreeSet::new(),
             view: BTreeSet::new(),
             shown: BTreeMap::new(),
             refusals: BTreeMap::new(),
             claims: BTreeMap::new(),
-            joining: BTreeMap::new(),
             proven: BTreeSet::new(),
             data_dir: None,
+            is_kept: false,
             warning: None,
             warned: None,
         };
@@ -191,9 +205,11 @@ impl Access {
         Ok(access)
     }
 
-    /// That of a keeper: it is in no view, and judges by what members tell it.
-    pub(crate) fn keeping(self) -> Self {
-        self.lock().keeps = true;
+    /// That of a keeper: it is in no view, and judges by what members tell it, those first whom its user `named`.
+    pub(crate) fn keeping(self, named: impl IntoIterator<Item = PeerId>) -> Self {
+        let mut state = self.lock();
+        (state.keeps, state.named) = (true, named.into_iter().collect());
+        drop(state);
         self
     }
 
@@ -247,9 +263,9 @@ impl Access {
         Pass { list: state.edition(), ..state.pass.clone() }.encode()
     }
 
-    /// Whether a peer that shows this may be connected. If not, why, and what proves it.
-    pub(crate) fn judge(&self, peer: libp2p::PeerId, pass: &[u8]) -> Result<(), (Denial, Vec<u8>)> {
-        let mut pass = Pass::decode(pass).unwrap_or_default();
+    /// Whether a peer that knows this `secret` and shows this may be connected. If not, why, and what proves it.
+    pub(crate) fn judge(&self, peer: libp2p::PeerId, secret: Secret, pass: &[u8]) -> Result<(), (Denial, Vec<u8>)> {
+        let pass = Pass::decode(pass).unwrap_or_default();
         let (run, founder, is_open) = {
             let state = self.lock();
             (state.run, state.founder, state.is_open())
@@ -258,8 +274,8 @@ impl Access {
         let Some(who) = pass.who(peer, run) else {
             return is_open.then_some(()).ok_or((Denial::NotInvited, Vec::new()));
         };
-        let card = match (pass.presented.take(), founder.zip(run)) {
-            (Some(presented), Some(parties)) => presented.check(parties, who).map(|()| Some(presented)),
+        let card = match (&pass.presented, founder.zip(run)) {
+            (Some(presented), Some(parties)) => presented.check(parties, who).map(|()| Some(presented.clone())),
             (Some(_) | None, _) => Ok(None),
         };
         let mut state = self.lock();
@@ -272,7 +288,10 @@ impl Access {
             state.enter(who, Some(card.clone().unwrap_or_default()));
         }
         if let Some(peer) = from_libp2p(&peer) {
-            state.note_shown(peer, pass, card);
+            state.note_shown(peer, pass, card, secret);
+            if !state.is_kept && state.is_taken() {
+                self.0.news.notify_one();
+            }
         }
         Ok(())
     }
@@ -290,56 +309,25 @@ impl Access {
         !state.is_revoked(&who) && state.verdict(who, shown.map_or(&Ok(None), |shown| &shown.card)).is_ok()
     }
 
-    /// Whether a peer that asks may be let into the view.
-    ///
-    /// # Errors
-    /// Why not.
-    pub(crate) fn may_join(&self, peer: PeerId) -> Result<(), Doubt> {
-        let mut state = self.lock();
-        if state.is_revoked(&peer) {
-            return Err(Doubt::Denied(Denial::Revoked));
-        }
-        if state.is_open() {
-            return Ok(());
-        }
-        let card = state.card(&peer).unwrap_or(Ok(None));
-        if state.needs_invitation(&peer) {
-            // Without one the others would not take it, were it here a hundred times before.
-            let presented = card.as_ref().map_err(|denial| Doubt::Denied(*denial))?;
-            let presented = presented.as_ref().ok_or(Doubt::Denied(Denial::NotInvited))?;
-            presented.invitation.is_for(peer).map_err(Doubt::Denied)?;
-        }
-        if state.is_known(&peer) {
-            return Ok(());
-        }
-        state.verdict(peer, &card).map_err(Doubt::Denied)?;
-        let Some(invitation) = card.ok().flatten().map(|presented| presented.invitation) else { return Ok(()) };
-        if !invitation.terms.once {
-            return Ok(());
-        }
-        if state.silent().next().is_some() {
-            return Err(Doubt::NotYet);
-        }
-        state.claims.retain(|_, (_, since)| since.elapsed() < CLAIM_LIMIT);
-        match state.claims.get(&invitation.key) {
-            Some((first, _)) if *first != peer => Err(Doubt::NotYet),
-            Some(_) | None => {
-                state.claims.insert(invitation.key, (peer, Instant::now()));
-                Ok(())
-            }
-        }
+    /// Whether a peer that is connected may have what the run has come to. Who is in no view lets others connect, since it can't
+    /// tell who is a member, and serves those alone whom it has seen in one, or whose invitation holds.
+    pub(crate) fn may_fetch(&self, peer: PeerId) -> bool {
+        let state = self.lock();
+        let shown = state.shown.get(&peer);
+        let who = shown.and_then(|shown| shown.pass.speaks_for).map_or(peer, |(sender, _)| sender);
+        let is_known = state.keeps && state.roster.get(&who).is_some() && !state.is_revoked(&who);
+        is_known || state.is_entitled(who, shown.map(|shown| &shown.card))
     }
 
-    /// Members that have not shown here how they came: until they have, nobody comes by an invitation for one.
-    pub(crate) fn silent(&self) -> Vec<PeerId> {
-        self.lock().silent().collect()
-    }
-
-    /// These are the members now. Who asked to be let in by an invitation for one is to be asked anew: it is returned.
-    pub(crate) fn enter(&self, view: &[PeerId]) -> Vec<PeerId> {
+    /// These are the members now, of whom the decree let in `joiners`. Who asked to be let in by an invitation for one is to be
+    /// asked anew: it is returned.
+    pub(crate) fn enter(&self, view: &[PeerId], joiners: &[Joiner]) -> Vec<PeerId> {
+        // Not under the lock: signatures take time, unless we have looked at them when that was proposed.
+        let came = joiners.iter().filter_map(|joiner| Some((joiner.contact.peer, self.invited(joiner).ok()??)));
+        let came: BTreeMap<PeerId, Presented> = came.collect();
         let mut state = self.lock();
         let was_outside = std::mem::replace(&mut state.view, view.iter().copied().collect()).is_empty();
-        state.attest(view);
+        state.attest(view, came);
         if was_outside {
             // Until now whoever it met could tell.
             let (view, seen) = (state.view.clone(), state.roster.seen());
@@ -410,12 +398,28 @@ impl State {
 
     /// Whether a peer that is connected may know the run's newest secret. Who is in no view yet admits more than that.
     fn may_have_secret(&self, peer: PeerId) -> bool {
+        self.is_entitled(peer, self.card(&peer).as_ref())
+    }
+
+    fn is_entitled(&self, peer: PeerId, card: Option<&Card>) -> bool {
         let is_member = match self.view.is_empty() {
             true => self.roster.has_seen(&peer) || self.allowed.contains(&peer),
             false => self.is_known(&peer),
         };
-        let invited = || self.card(&peer).is_some_and(|card| self.invites(peer, &card).is_ok());
+        let invited = || card.is_some_and(|card| self.invites(peer, card).is_ok());
         !self.is_revoked(&peer) && (self.is_open() || is_member || invited())
+    }
+
+    /// Whether a member, or to a keeper one who has been one, is connected by the secret that we come by: whoever made that up is
+    /// none.
+    fn is_taken(&self) -> bool {
+        let newest = Secret::new(self.secrets.first().copied());
+        let is_member = |peer: &PeerId| match self.keeps {
+            true => self.roster.get(peer).is_some(),
+            false => self.view.contains(peer),
+        };
+        let shown = &mut self.shown.iter().filter(|(_, shown)| shown.pass.speaks_for.is_none());
+        shown.any(|(peer, shown)| shown.secret == newest && is_member(peer))
     }
 
     /// By what a peer may be here that speaks for itself.
@@ -423,7 +427,7 @@ impl State {
         self.shown.get(peer).filter(|shown| shown.pass.speaks_for.is_none()).map(|shown| shown.card.clone())
     }
 
-    fn note_shown(&mut self, peer: PeerId, pass: Pass, card: Card) {
+    fn note_shown(&mut self, peer: PeerId, pass: Pass, card: Card, secret: Secret) {
         if self.shown.len() >= MAX_SHOWN && !self.shown.contains_key(&peer) {
             let (view, shown) = (&self.view, &self.shown);
             let oldest = shown.iter().filter(|(peer, _)| !view.contains(peer)).min_by_key(|(_, shown)| shown.at);
@@ -437,7 +441,7 @@ impl State {
             || (false, Allowance::new(TOLD.0, TOLD.1, at)),
             |before| (before.is_being_told, before.allowance),
         );
-        self.shown.insert(peer, Shown { pass, card, told: 0, is_being_told, allowance, at });
+        self.shown.insert(peer, Shown { pass, card, secret, told: 0, is_being_told, allowance, at });
     }
 
     fn enter(&mut self, peer: PeerId, shown: Option<Option<Presented>>) -> bool {
@@ -445,19 +449,20 @@ impl State {
         self.roster.enter(peer, shown, now_s(), |other| view.contains(other))
     }
 
-    fn attest(&mut self, view: &[PeerId]) {
+    /// Notes who is in the view, and by what each came: what the decree says counts, and not what it shows here besides.
+    fn attest(&mut self, view: &[PeerId], mut came: BTreeMap<PeerId, Presented>) {
         let parties = self.founder.zip(self.run);
-        for member in view {
-            let joined = self.joining.remove(member).map(Some);
-            let shown = self.card(member).map(Result::unwrap_or_default).filter(Option::is_some).or(joined);
+        for member in view.iter().filter(|member| !self.is_revoked(member)).copied().collect::<Vec<_>>() {
             // Whom users let in by its key has shown that it needs nothing.
-            let shown = shown.or_else(|| self.card(member).and_then(Result::ok));
-            let is_me = Some(*member) == self.pass.me && self.roster.get(member).is_none_or(|it| !it.has_shown);
+            let shown = self.card(&member).and_then(Result::ok);
+            let is_me = Some(member) == self.pass.me && self.roster.get(&member).is_none_or(|it| !it.has_shown);
             // Others would not take it if it were wrong.
-            let is_right = |it: &Presented| parties.is_some_and(|parties| it.check(parties, *member).is_ok());
+            let is_right = |it: &Presented| parties.is_some_and(|parties| it.check(parties, member).is_ok());
             let own = is_me.then(|| self.pass.presented.clone().filter(is_right));
-            if !self.is_revoked(member) {
-                self.enter(*member, own.or(shown));
+            let came = came.remove(&member);
+            self.enter(member, own.or_else(|| came.clone().map(Some)).or(shown));
+            if let Some(came) = came {
+                self.roster.came_by(member, came);
             }
         }
     }

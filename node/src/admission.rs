@@ -260,7 +260,7 @@ impl Admission {
                 stream.read_exact(&mut mac).await?;
                 let pass = read_part(stream, MAX_PASS).await?;
                 verify(&mac, proof(b"listener"))?;
-                self.access.judge(peer, &pass).map_err(|(denial, _)| AdmissionError::Uninvited(denial))
+                self.access.judge(peer, secret, &pass).map_err(|(denial, _)| AdmissionError::Uninvited(denial))
             }
             Role::Listener => {
                 let theirs = self.receive_hello(stream).await;
@@ -282,7 +282,7 @@ impl Admission {
                     stream.flush().await?;
                     return Err(AdmissionError::Unproven);
                 };
-                let judged = self.access.judge(peer, &pass);
+                let judged = self.access.judge(peer, secret, &pass);
                 if let Err((denial, proof)) = &judged {
                     let mut said = postcard::to_allocvec(denial).expect("invariant: a denial always encodes");
                     said.extend(proof);

@@ -93,9 +93,7 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
             .map_err(|_| NodeError::Stopped("search"))??
     };
     let mut offers: Vec<(Proof, Vec<PeerId>)> = offers.into_values().collect();
-    offers.retain(|(proof, _)| from_forks || !proof.view.forked);
-    // Of another branch it would be of no use here.
-    offers.retain(|(proof, _)| root.is_none_or(|root| root.may_admit(proof.head.step, &proof.view)));
+    offers.retain(|(proof, _)| is_of_our_branch(proof, root, from_forks));
     offers.retain(|(proof, _)| own.as_ref().is_none_or(|own| proof.head.step > own.step));
     offers.sort_by_key(|(proof, _)| std::cmp::Reverse(proof.head.step));
     if !offers.is_empty() {
@@ -108,7 +106,8 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
         }
     }
     for (proof, donors) in offers {
-        match follow(&inquiry, manifest, proof, donors, (store, from_forks)).await {
+        let is_ours = |proof: &Proof| is_of_our_branch(proof, root, from_forks);
+        match follow(&inquiry, manifest, (proof, donors), store, is_ours).await {
             Ok(info) => {
                 found.fetched = Some(info);
                 break;
@@ -119,14 +118,19 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
     Ok(found)
 }
 
+/// Whether what is signed so counts: of another branch it would be of no use here.
+fn is_of_our_branch(proof: &Proof, root: Option<&Root>, from_forks: bool) -> bool {
+    (from_forks || !proof.view.forked) && root.is_none_or(|root| root.may_admit(proof.head.step, &proof.view))
+}
+
 /// Fetches a checkpoint; or, as often as the run has gone on so far meanwhile that nobody has it any more, the one that is the
-/// newest by then.
+/// newest by then of those that `is_ours` takes.
 async fn follow(
     inquiry: &Inquiry,
     manifest: &Manifest,
-    mut proof: Proof,
-    mut donors: Vec<PeerId>,
-    (store, from_forks): (&CheckpointStore, bool),
+    (mut proof, mut donors): (Proof, Vec<PeerId>),
+    store: &CheckpointStore,
+    is_ours: impl Fn(&Proof) -> bool,
 ) -> Result<CheckpointInfo, String> {
     let mut followed = 0;
     loop {
@@ -134,8 +138,8 @@ async fn follow(
             Ok(info) => return Ok(info),
             Err(reason) => format!("the stable checkpoint after step {} can't be had: {reason}", proof.head.step),
         };
-        let newer =
-            if followed < MAX_FOLLOWED { newer(inquiry, manifest, &donors, &proof, from_forks).await } else { None };
+        let is_newer = |next: &Proof| next.head.step > proof.head.step && is_ours(next);
+        let newer = if followed < MAX_FOLLOWED { newer(inquiry, manifest, &donors, is_newer).await } else { None };
         let Some((donor, next)) = newer else { return Err(reason) };
         tracing::info!(reason, step = next.head.step, "going on with a newer checkpoint");
         followed += 1;
@@ -146,13 +150,12 @@ async fn follow(
     }
 }
 
-/// Asks all donors at once for a newer stable checkpoint than that of `proof`. Who has one first, and which.
+/// Asks all donors at once for a stable checkpoint that `is_newer`. Who has one first, and which.
 async fn newer(
     inquiry: &Inquiry,
     manifest: &Manifest,
     donors: &[PeerId],
-    proof: &Proof,
-    from_forks: bool,
+    is_newer: impl Fn(&Proof) -> bool,
 ) -> Option<(PeerId, Proof)> {
     let (run, steps, stall) = (manifest.run_id(), manifest.steps, stall(manifest));
     let open = inquiry.opener(stall / 2);
@@ -164,7 +167,6 @@ async fn newer(
             Some((donor, answer.await.ok()?.proof?))
         });
     }
-    let is_newer = |next: &Proof| next.head.step > proof.head.step && (from_forks || !next.view.forked);
     let first = async {
         while let Some(answer) = asked.join_next().await {
             if let Ok(Some((donor, next))) = answer
@@ -256,4 +258,28 @@ async fn fetch(
 
 fn stall(manifest: &Manifest) -> Duration {
     Duration::from_millis(manifest.max_stall_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use starling_topology::{Head, RunId, View};
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_signed_of_our_branch_counts() {
+        let run = RunId([1; 32]);
+        let view = View::found(run, PeerId([1; 32]));
+        let proof = |step: u64, view: &View| {
+            let head = Head { run, step, view: view.id(), digest: Digest([2; 32]), manifest: Digest([3; 32]) };
+            Proof { head, view: view.clone(), signatures: Vec::new() }
+        };
+        let root = Root { step: 5, branch: view.branch, generation: view.generation, ..Root::default() };
+        let counts = |step: u64, view: &View| is_of_our_branch(&proof(step, view), Some(&root), false);
+        assert!(counts(6, &view) && !counts(4, &view));
+        let (mut other, mut fork) = (view.clone(), view.clone());
+        (other.branch, fork.forked) = (view.branch + 1, true);
+        assert!(!counts(6, &other) && is_of_our_branch(&proof(6, &other), None, false));
+        assert!(!counts(6, &fork) && is_of_our_branch(&proof(6, &fork), Some(&root), true));
+    }
 }

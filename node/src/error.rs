@@ -337,6 +337,16 @@ pub enum NodeError {
         /// How long the disk may take.
         limit: Duration,
     },
+    /// The disk did not take the last state.
+    #[error(
+        "the state after step {step}, the run's last, is not saved: {source}; this machine keeps its place in the run: once its disk takes files again, the same command goes on with the others that come back, and `starling checkpoint fetch` brings that state from one that has it"
+    )]
+    NotKept {
+        /// The step.
+        step: u64,
+        /// Why.
+        source: CheckpointError,
+    },
     /// This process is to end, and its trainer does not.
     #[error(
         "stopped without saving the last state: this machine's device or disk has not answered for {limit:?}; the others go on, and the same command brings it back once that works again"

@@ -2,6 +2,7 @@
 //! asks ([`outputs`]), and goes on in new views ([`resume`]).
 
 mod change;
+mod denials;
 mod door;
 mod guests;
 pub(crate) mod heads;
@@ -40,7 +41,9 @@ use crate::served::Inbox;
 use crate::snapshots::Snapshots;
 use crate::trainer::{Busy, Feed, Watch};
 use crate::transfer::Shelves;
+use crate::transfer::state::Shape;
 use change::Change;
+use denials::Denials;
 pub(crate) use door::{Books, Doorplate};
 use resume::Fetch;
 use storing::Storing;
@@ -86,6 +89,10 @@ pub(crate) struct LoopConfig {
     pub(crate) last_step: u64,
     /// The largest number of a contribution.
     pub(crate) most: f32,
+    /// What the sum of contributions is divided by.
+    pub(crate) batch_size: u32,
+    /// What the run's states have in common.
+    pub(crate) shape: Shape,
 }
 
 /// Whom the loop works with.
@@ -114,6 +121,7 @@ pub(crate) struct EventLoop {
     shelves: Arc<Shelves>,
     books: Books,
     door: Doorplate,
+    denials: Denials,
     desk: Desk,
     /// Which checkpoints are stable.
     heads: Heads,
@@ -155,6 +163,8 @@ pub(crate) struct EventLoop {
     /// What the reducer of a view missed when nothing moved in it last.
     awaited: Option<(ViewId, Awaited)>,
     looked: Instant,
+    /// Whether the state after the last step is on this machine's disk.
+    is_saved: bool,
 }
 
 /// What is left when the loop has ended.
@@ -187,6 +197,7 @@ impl EventLoop {
             shelves,
             books,
             door,
+            denials: Denials::default(),
             desk,
             heads: Heads::new(config.run, me),
             identity,
@@ -215,6 +226,7 @@ impl EventLoop {
             linked: None,
             awaited: None,
             looked: Instant::now(),
+            is_saved: false,
         }
     }
 
@@ -247,8 +259,9 @@ impl EventLoop {
         // What is still being written would come back after it is removed.
         let _ended = tokio::time::timeout(LINGER, self.storing.ended_if_begun()).await;
         match &end {
-            // A run that stopped before its last step goes on if all are started again.
-            End::Event(Event::Complete { step, .. }) if *step >= self.config.last_step => {
+            // A run that stopped before its last step goes on if all are started again, and so does one whose last state no disk
+            // took.
+            End::Event(Event::Complete { step, .. }) if *step >= self.config.last_step && self.is_saved => {
                 let record = self.books.record.clone();
                 let removed = tokio::task::spawn_blocking(move || record.remove());
                 // A disk that hangs has it still, and who comes back with it hears that the run is complete.
@@ -349,6 +362,9 @@ impl EventLoop {
                 () = tokio::time::sleep_until(announce_at) => self.network.announce(),
                 _ = retell.tick() => {
                     self.vouch(starling_topology::heads::Input::Repeat);
+                    if let Some(end) = self.denied() {
+                        return end;
+                    }
                     if let Some(report) = self.door.wait() {
                         self.observer.report(&report);
                     }
@@ -402,6 +418,7 @@ impl EventLoop {
             | Input::Located(_)
             | Input::Measured { .. }
             | Input::Synced
+            | Input::Withheld
             | Input::Unable
             | Input::Revoke(_)
             | Input::Persisted

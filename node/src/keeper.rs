@@ -151,8 +151,8 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
     }
     let stall = Duration::from_millis(manifest.max_stall_ms);
     let parties = (run, manifest.founder);
-    let access =
-        Access::open(identity.peer_id(), parties, &credentials, &settings.allow, &settings.data_dir)?.keeping();
+    let access = Access::open(identity.peer_id(), parties, &credentials, &settings.allow, &settings.data_dir)?
+        .keeping(ticket.peers.iter().map(|contact| contact.peer));
     let mut network = Network::new(&identity, access.clone(), settings, (run, Part::Keeper), stall)?;
     // It has no states for joiners.
     let shelves = Shelves::new(Snapshots::new(pace), shelf.clone(), None);
@@ -261,7 +261,7 @@ async fn manifest(
             manifest
         }
     };
-    secret::store(dir, run, credentials)?;
+    secret::store_first(dir, run, credentials)?;
     Ok(manifest)
 }
 

@@ -104,6 +104,8 @@ pub(crate) struct Network {
     tellable: Allowance,
     /// Misdeeds that may be told.
     accusable: Allowance,
+    /// What each passes on that nobody answers for.
+    brought: BTreeMap<PeerId, Allowance>,
 }
 
 impl Network {
@@ -162,6 +164,7 @@ impl Network {
             announce_at: Instant::now(),
             tellable: telling::allowance(),
             accusable: telling::allowance(),
+            brought: BTreeMap::new(),
         })
     }
 

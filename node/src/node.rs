@@ -34,6 +34,7 @@ use crate::snapshots::Snapshots;
 use crate::ticket::Ticket;
 use crate::trainer::{self, Busy, Duties, Totals, Watch};
 use crate::transfer::Shelves;
+use crate::transfer::state::Shape;
 use crate::way_back::Memory;
 use crate::welcome::Terms;
 
@@ -134,8 +135,9 @@ async fn take_part(
         observer.report(&Report::Stopped);
         return Ok(summary);
     };
-    let Opened { company, config, saver, .. } =
+    let Opened { company, mut config, saver, .. } =
         open(settings, ready, (trainer.step(), trainer.lineage()), observer.clone()).await?;
+    config.shape.samples = u32::try_from(trainer.dataset().training().len()).ok();
     let duties = Duties {
         checkpoint_every: settings.checkpoint_every,
         evaluate_every: settings.evaluate_every,
@@ -263,8 +265,11 @@ pub(crate) async fn open(
     let access = Access::open(identity.peer_id(), parties, &credentials, &settings.allow, &settings.data_dir)?;
     match &start {
         Start::Join { .. } => {}
-        Start::Found | Start::Fork { .. } => drop(access.enter(&[prepare::own_name(&identity)])),
-        Start::Recover { kept, .. } => drop(access.enter(kept.record.view.members())),
+        Start::Found | Start::Fork { .. } => drop(access.enter(&[prepare::own_name(&identity)], &[])),
+        Start::Recover { kept, .. } => {
+            let came = kept.record.origin.as_ref().map_or(&[][..], |origin| &origin.joiners);
+            drop(access.enter(kept.record.view.members(), came));
+        }
     }
     let config = LoopConfig {
         run,
@@ -279,6 +284,15 @@ pub(crate) async fn open(
         probe_links: settings.probe_links,
         last_step: manifest.steps,
         most: manifest.most(),
+        batch_size: manifest.batch_size,
+        shape: Shape {
+            parameters: manifest.parameters(),
+            moments: manifest.optimizer.moments(),
+            scalars: manifest.optimizer.scalars(),
+            seed: manifest.seed,
+            batch_size: manifest.batch_size,
+            samples: None,
+        },
     };
     let steps = match &start {
         Start::Recover { has_state: false, .. } => Steps::without_state(manifest.steps),

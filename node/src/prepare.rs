@@ -19,7 +19,7 @@ use crate::dataset::{self, Samples};
 use crate::error::NodeError;
 use crate::founder::FounderKey;
 use crate::identity::{Identity, from_libp2p};
-use crate::invitation::Role;
+use crate::invitation::{Grant, Role};
 use crate::manifest_file;
 use crate::node::{CHECKPOINTS, blocking, layout_config};
 use crate::origin;
@@ -224,9 +224,12 @@ pub(crate) async fn joiner(
         return Err(NodeError::OtherRun { peer: member.peer.to_string(), ours, theirs });
     }
     let kept = secret::load(&settings.data_dir, run)?;
+    // A ticket is newer than what was kept; one with an invitation that is for another, or of another founder, is no better.
+    let suits = |grant: &Grant| manifest.founder.is_none_or(|founder| grant.suits((founder, run), me));
+    let [newer, older] = [member.credentials.invitation, kept.invitation];
     let credentials = Credentials {
         secret: member.credentials.secret.or(kept.secret),
-        invitation: member.credentials.invitation.or(kept.invitation),
+        invitation: newer.clone().filter(suits).or(older).or(newer),
         bearer: Some(identity.clone()),
     };
     let member = Member { credentials: credentials.clone(), ..member };
@@ -287,7 +290,7 @@ pub(crate) async fn joiner(
     };
     manifest_file::store(&settings.data_dir, &manifest)?;
     // Kept, so that it can come back without the ticket.
-    secret::store(&settings.data_dir, run, &credentials)?;
+    secret::store_first(&settings.data_dir, run, &credentials)?;
     let min_members = if matches!(start, Start::Fork { .. }) { 1 } else { min_members };
     let membership = membership(settings, &manifest, min_members);
     let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory };

@@ -13,6 +13,7 @@ mod link;
 mod links;
 mod patience;
 mod sums;
+mod withheld;
 
 #[cfg(test)]
 mod tests;

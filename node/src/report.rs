@@ -241,6 +241,9 @@ pub enum Report {
         evidence: String,
         /// Who saw it; `None` if this peer did.
         seen_by: Option<String>,
+        /// The last committed step.
+        #[serde(default)]
+        step: u64,
     },
     /// Too few members answer: steps stand still until more do.
     Paused {

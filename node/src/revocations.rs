@@ -5,6 +5,7 @@
 //!
 //! Of two lists of one number, which a copy of the key makes, the one with the lower hash counts, everywhere.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -36,12 +37,19 @@ pub struct Revocations {
 }
 
 /// A list, and the secrets that it leads to, as far as they are known: the newest one first. None of a public run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
     /// The list.
     pub list: Revocations,
     /// The secret since, and earlier ones.
     pub secrets: Vec<[u8; 32]>,
+}
+
+impl fmt::Debug for Renewal {
+    /// Leaves the secrets out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Renewal").field("list", &self.list).finish_non_exhaustive()
+    }
 }
 
 impl Renewal {

@@ -2,8 +2,9 @@
 //! expired, and an invitation for one admits nobody else.
 //!
 //! Whom a view of ours had is known for good. Whom others have told of rests on their word: it goes when all of them are revoked,
-//! and makes room first.
+//! or go themselves, and makes room first.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -65,7 +66,7 @@ impl Roster {
     /// Of whom others may be told, and how each came: whom we have seen ourselves, the newest first.
     pub(crate) fn tellable(&self) -> Vec<(PeerId, Presented)> {
         let mut seen: Vec<_> = self.0.iter().filter(|(_, entry)| entry.is_seen()).collect();
-        seen.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.since));
+        seen.sort_by_key(|(_, entry)| Reverse(entry.since));
         let told = seen.into_iter().filter_map(|(peer, entry)| Some((*peer, entry.presented.clone()?)));
         told.take(MAX_TOLD).collect()
     }
@@ -103,13 +104,27 @@ impl Roster {
                 let is_used = |it: &Presented| it.invitation.terms.once && !it.invitation.is_over(now_s);
                 !entry.presented.as_ref().is_some_and(is_used) && !stays(peer)
             };
-            let Some(oldest) = self.0.iter().filter(may_go).min_by_key(|(_, entry)| entry.since) else { return false };
-            let oldest = *oldest.0;
-            self.0.remove(&oldest);
+            // Who can bring in many keys pushes out the newest of them, and nobody who came otherwise and is away.
+            let key = |entry: &Entry| entry.presented.as_ref().map(|it| it.invitation.key);
+            let mut brought = BTreeMap::<_, usize>::new();
+            self.0.values().for_each(|entry| *brought.entry(key(entry)).or_default() += 1);
+            let rank = |(peer, entry): &(&PeerId, &Entry)| (brought[&key(entry)], entry.since, **peer);
+            let Some((newest, _)) = self.0.iter().filter(may_go).max_by_key(rank) else { return false };
+            let newest = *newest;
+            self.0.remove(&newest);
         }
         let has_shown = shown.is_some();
         self.0.insert(peer, Entry { presented: shown.flatten(), has_shown, since: now_s, told_by: Vec::new() });
         true
+    }
+
+    /// A decree let in this member by that. Another invitation that it showed elsewhere does not count, unless it has used that up.
+    pub(crate) fn came_by(&mut self, peer: PeerId, presented: Presented) {
+        if let Some(entry) = self.0.get_mut(&peer)
+            && entry.presented.as_ref().is_none_or(|before| !before.invitation.terms.once)
+        {
+            (entry.presented, entry.has_shown) = (Some(presented), true);
+        }
     }
 
     /// Notes what `teller` says: that this peer has been a member, and came so. True if that is news.
@@ -143,13 +158,26 @@ impl Roster {
         self.distrust(is_out);
     }
 
-    /// The word of these counts for nothing.
+    /// The word of these counts for nothing, nor does that of those who rest on it: each has to be seen, or told of by one who is,
+    /// and so on. Who began, and told of itself when nobody else was known, counts as seen.
     pub(crate) fn distrust(&mut self, is_liar: impl Fn(&PeerId) -> bool) {
-        self.0.retain(|_, entry| {
-            let is_seen = entry.is_seen();
-            entry.told_by.retain(|teller| !is_liar(teller));
-            is_seen || !entry.told_by.is_empty()
-        });
+        let mut told = BTreeMap::<PeerId, Vec<PeerId>>::new();
+        let mut sound: BTreeSet<PeerId> = self.seen();
+        for (peer, entry) in self.0.iter().filter(|(peer, _)| !sound.contains(peer)).collect::<Vec<_>>() {
+            for teller in entry.told_by.iter().filter(|teller| !is_liar(teller)) {
+                // Who made room since was believed.
+                let counts = teller == peer || !self.0.contains_key(teller);
+                _ = counts && sound.insert(*peer);
+                told.entry(*teller).or_default().push(*peer);
+            }
+        }
+        let mut next: Vec<PeerId> = sound.iter().copied().collect();
+        while let Some(teller) = next.pop() {
+            let news = told.remove(&teller).unwrap_or_default();
+            next.extend(news.into_iter().filter(|peer| sound.insert(*peer)));
+        }
+        self.0.retain(|peer, _| sound.contains(peer));
+        self.0.values_mut().for_each(|entry| entry.told_by.retain(|teller| !is_liar(teller)));
     }
 
     /// Whom views of ours had.
@@ -231,6 +259,20 @@ mod tests {
             assert!(roster.enter(peer(name), None, 3, |_| false));
         }
         assert!(roster.has_seen(&peer(100)) && roster.seen().len() == MAX_ENTRIES, "whom we saw counts before hearsay");
+    }
+
+    #[test]
+    fn who_brings_in_many_keys_pushes_out_no_member_that_is_away() {
+        let [theirs, open] = [grant(false), grant(false)];
+        let mut roster = Roster::default();
+        for name in 0..8 {
+            roster.enter(peer(name), Some(Some(theirs.present(peer(name)))), 1, |_| false);
+        }
+        for name in 100..100 + 2 * MAX_ENTRIES as u32 {
+            assert!(roster.enter(peer(name), Some(Some(open.present(peer(name)))), u64::from(name), |_| false));
+        }
+        assert!((0..8).all(|name| roster.has_seen(&peer(name))) && roster.0.len() == MAX_ENTRIES);
+        assert!(roster.has_seen(&peer(100)), "nor one that came as they did, and before them");
     }
 
     #[test]

@@ -29,8 +29,8 @@ const LOOK: Duration = Duration::from_millis(5);
 
 enum Task {
     Save(ReplicatedState),
-    /// Save the state after the last step; say when it is on disk.
-    Keep(ReplicatedState, SyncSender<()>),
+    /// Save the state after the last step; say then whether it is on disk.
+    Keep(ReplicatedState, SyncSender<bool>),
     Sign(Proof),
     Note(Contacts),
     /// Put aside what the newest root does not admit.
@@ -52,6 +52,8 @@ pub(crate) struct Saver {
     step: u64,
     /// Whether the disk did not answer in time.
     hangs: bool,
+    /// Whether it did not take the state after the last step.
+    is_lost: bool,
 }
 
 /// The event loop's end.
@@ -81,7 +83,7 @@ impl Saver {
             .name("saver".into())
             .spawn(move || writer.run(&queue))
             .map_err(NodeError::Thread)?;
-        let saver = Self { tasks: tasks.clone(), busy, thread, limit, place, step: 0, hangs: false };
+        let saver = Self { tasks: tasks.clone(), busy, thread, limit, place, step: 0, hangs: false, is_lost: false };
         Ok((saver, Desk { tasks, store, saved }))
     }
 
@@ -102,15 +104,18 @@ impl Saver {
     }
 
     /// Saves the state after the last step, however busy the disk is: those who hear of that step may go for good. On disk
-    /// when this returns, or the user knows why it is not, or the disk hangs: nobody can wait for that.
-    pub(crate) fn keep(&mut self, state: ReplicatedState) {
+    /// when this returns true; else the user knows why it is not, or the disk hangs: nobody can wait for that.
+    pub(crate) fn keep(&mut self, state: ReplicatedState) -> bool {
         let (done, kept) = sync_channel(1);
         self.step = state.step;
         let until = Instant::now() + self.limit;
         let is_taken = self.hand_over(Task::Keep(state, done), until);
         // Who has ended does not hang; `finish` tells why.
         let left = until.saturating_duration_since(Instant::now());
-        self.hangs = !is_taken || kept.recv_timeout(left) == Err(RecvTimeoutError::Timeout);
+        let kept = kept.recv_timeout(left);
+        self.hangs = !is_taken || kept == Err(RecvTimeoutError::Timeout);
+        self.is_lost = kept == Ok(false);
+        kept == Ok(true)
     }
 
     /// Waits for room in the queue. Whether there was, or nobody takes anything any more.
@@ -129,6 +134,7 @@ impl Saver {
     /// it hangs: then the process ends under the thread.
     pub(crate) fn finish(self, last: Option<ReplicatedState>) -> Result<(), NodeError> {
         let step = last.as_ref().map_or(self.step, |state| state.step);
+        let is_lost = self.is_lost && last.is_none();
         let until = Instant::now() + if self.hangs { LAST_CHANCE } else { self.limit };
         // Of a thread that has ended, the error comes from the join.
         let mut is_over = self.hand_over(Task::End(last), until);
@@ -139,7 +145,8 @@ impl Saver {
         if !is_over {
             return Err(NodeError::Unsaved { step, place: self.place, limit: self.limit });
         }
-        self.thread.join().map_err(|_| NodeError::Stopped("checkpoint thread"))?.map_err(NodeError::from)
+        let outcome = self.thread.join().map_err(|_| NodeError::Stopped("checkpoint thread"))?;
+        outcome.map_err(|source| if is_lost { NodeError::NotKept { step, source } } else { source.into() })
     }
 }
 
@@ -196,7 +203,7 @@ impl Writer {
                 Task::Keep(state, done) => {
                     outcome = self.save(state);
                     // Nobody may be waiting.
-                    let _ = done.send(());
+                    let _ = done.send(outcome.is_ok());
                 }
                 Task::Sign(proof) => self.sign(&proof),
                 Task::Note(contacts) => {
@@ -298,7 +305,7 @@ mod tests {
             saver.save(state(4));
             saver.save(state(6));
             let last = if keeps {
-                saver.keep(state(4));
+                assert!(!saver.keep(state(4)));
                 None
             } else {
                 Some(state(4))
@@ -307,6 +314,22 @@ mod tests {
             assert!(error.contains("the state after step 4 is not of the branch"), "{error}");
             assert_eq!(store.steps().expect("read"), [6]);
         }
+    }
+
+    #[test]
+    fn a_last_state_that_the_disk_does_not_take_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = CheckpointStore::open(folder.path(), 2).expect("a store");
+        let contacts = ContactsFile::new(folder.path(), RunId([1; 32]));
+        let patience = (Duration::from_secs(60), 0);
+        let (mut saver, _desk) = Saver::start(store, contacts, Arc::new(Deaf), patience).expect("a thread");
+        assert!(saver.keep(state(2)));
+        // What is not there takes nothing.
+        std::fs::remove_dir_all(folder.path()).expect("removed");
+        assert!(!saver.keep(state(3)));
+        let error = saver.finish(None).expect_err("it is not saved");
+        assert!(matches!(error, NodeError::NotKept { step: 3, .. }), "{error}");
+        assert!(error.to_string().contains("keeps its place"), "{error}");
     }
 
     #[test]
@@ -323,7 +346,7 @@ mod tests {
             saver.save(state(2));
             desk.note(Contacts::default());
         }
-        saver.keep(state(3));
+        assert!(!saver.keep(state(3)));
         let error = saver.finish(None).expect_err("it hangs");
         assert!(matches!(error, NodeError::Unsaved { step: 3, .. }), "{error}");
         let place = folder.path().display().to_string();
@@ -346,7 +369,7 @@ mod tests {
             // Whatever is told to the thread after it comes after it.
             let (done, kept) = sync_channel(1);
             assert!(saver.hand_over(Task::Keep(state(step), done), Instant::now() + saver.limit));
-            kept.recv_timeout(saver.limit).expect("kept");
+            assert_eq!(kept.recv_timeout(saver.limit), Ok(true));
             assert!(!saver.is_busy(), "after step {step}");
         }
         saver.finish(None).expect("saved");
@@ -363,7 +386,7 @@ mod tests {
         let (mut saver, _desk) = Saver::start(store.clone(), contacts, observer, patience).expect("a thread");
         saver.save(state(1));
         let released = std::thread::spawn(move || [(); 3].map(|()| release.send(())));
-        saver.keep(state(2));
+        assert!(saver.keep(state(2)));
         saver.finish(Some(state(3))).expect("saved");
         assert_eq!(store.steps().expect("read"), [1, 2, 3]);
         assert!(released.join().expect("no panic").iter().all(Result::is_ok));

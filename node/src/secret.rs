@@ -71,6 +71,12 @@ pub(crate) fn store(data_dir: &Path, run: RunId, credentials: &Credentials) -> R
     private_file::write(&path(data_dir, run), &[&secret[..], &invitation].concat())
 }
 
+/// The same unless something is there: what a new ticket says takes its place once a member has let us in by it
+/// ([`crate::access::Access::store`]). Until then that may be better.
+pub(crate) fn store_first(data_dir: &Path, run: RunId, credentials: &Credentials) -> Result<(), NodeError> {
+    if load(data_dir, run)?.secret.is_some() { Ok(()) } else { store(data_dir, run, credentials) }
+}
+
 /// What admits to a run that we founded, or came back to: from the data directory, or a fresh secret.
 pub(crate) fn own(data_dir: &Path, manifest: &Manifest) -> Result<Credentials, NodeError> {
     let run = manifest.run_id();

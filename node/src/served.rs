@@ -117,9 +117,13 @@ pub(crate) fn serve_welcome(
 
 /// Serves what travels in chunks, as members and keepers do.
 pub(crate) fn serve_chunks(network: &Network, shelves: Arc<Shelves>, stall: Duration) {
+    let access = network.access.clone();
     streams::serve(network.control(), network.protocols.state.clone(), move |peer, stream| {
-        let shelves = shelves.clone();
+        let (shelves, may) = (shelves.clone(), from_libp2p(&peer).is_some_and(|peer| access.may_fetch(peer)));
         async move {
+            if !may {
+                return tracing::info!(%peer, "nothing is served to a peer whose invitation does not hold");
+            }
             if let Err(error) = transfer::serve(stream, shelves, stall).await {
                 tracing::info!(%peer, %error, "a peer stopped asking for a state, a checkpoint or data");
             }

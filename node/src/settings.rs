@@ -1,5 +1,6 @@
 //! What a node is told by its user: the checked form of the configuration.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -137,7 +138,7 @@ pub enum Resume {
 }
 
 /// Joining a run.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Joining {
     /// Whom to join through.
     pub target: Target,
@@ -149,6 +150,19 @@ pub struct Joining {
     pub expected: Expectations,
     /// Go on alone, as a fork, if this machine took part before and none of the others answers.
     pub alone: bool,
+}
+
+impl fmt::Debug for Joining {
+    /// Leaves the secret out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { target, secret: _, invitation, expected, alone } = self;
+        f.debug_struct("Joining")
+            .field("target", target)
+            .field("invitation", invitation)
+            .field("expected", expected)
+            .field("alone", alone)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Whom to join through.

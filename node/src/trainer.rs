@@ -52,8 +52,8 @@ pub(crate) enum TrainerEvent {
     Synced,
     /// The state's digest after a step at which all members compute it.
     Digest { step: u64, digest: Digest },
-    /// The last step is applied.
-    Finished { step: u64, digest: Digest },
+    /// The last step is applied, and the state after it on disk or not.
+    Finished { step: u64, digest: Digest, is_saved: bool },
     /// Training can't go on.
     Failed(NodeError),
 }
@@ -141,7 +141,7 @@ pub(crate) fn start(
         contributed: None,
         view: 0,
         drafted: None,
-        kept: false,
+        kept: None,
         mishaps: Mishaps::default(),
         journal,
         totals: Totals::default(),

@@ -82,6 +82,8 @@ pub struct Liar {
     said: VecDeque<(PeerId, Envelope)>,
     /// To whom it is silent.
     silent_to: BTreeSet<PeerId>,
+    /// From whom it withholds its segments in this view.
+    victim: Option<PeerId>,
     /// The highest attempt that it has heard of.
     attempt: u64,
     /// Its own ballot in the view that is called so.
@@ -123,6 +125,7 @@ impl Liar {
             heard: VecDeque::new(),
             said: VecDeque::new(),
             silent_to: BTreeSet::new(),
+            victim: None,
             attempt: 0,
             own: None,
             shown: BTreeMap::new(),
@@ -143,7 +146,7 @@ impl Liar {
         self.silent_to.retain(|_| self.rng.one_in(3));
         self.before.extend(self.view.replace(view.clone()));
         self.before.drain(..self.before.len().saturating_sub(4));
-        (self.attempt, self.step) = (0, step);
+        (self.attempt, self.step, self.victim) = (0, step, None);
     }
 
     /// It committed that step.
@@ -196,8 +199,10 @@ impl Liar {
     }
 
     /// Whether a segment that it owes gets to `to`.
-    pub fn withholds(&self, to: PeerId) -> bool {
-        self.begun && self.attacks.contains(&Attack::Withholds) && self.silent_to.contains(&to)
+    pub fn withholds(&mut self, to: PeerId) -> bool {
+        let does = |attack| self.begun && self.attacks.contains(&attack);
+        let (some, in_turn) = (does(Attack::Withholds), does(Attack::WithholdsInTurn));
+        (some && self.silent_to.contains(&to)) || (in_turn && *self.victim.get_or_insert(to) == to)
     }
 
     /// What it says of its own accord.

@@ -457,10 +457,11 @@ impl Peer {
                 (self.learner.state, self.reached) = (Some(Rc::clone(&initial)), Some(initial));
                 self.input(now, Input::Synced);
             }
-            Action::FetchResult { number, step, from } => self.fetch_result(now, number, step, from),
+            Action::FetchResult { number, step, from, .. } => self.fetch_result(now, number, step, from),
             Action::FetchState { number, generation, step, lineage, from } => {
                 self.begin_download(now, number, generation, (step, lineage), from);
             }
+            Action::Withheld(_) => self.input(now, Input::Withheld),
             Action::Unable(_) => self.give_up(now),
         }
     }

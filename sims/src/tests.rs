@@ -81,6 +81,14 @@ fn one_who_withholds_its_segments_costs_bounded_time() {
 }
 
 #[test]
+fn who_says_that_it_is_ahead_has_nobody_give_up_a_seat_or_a_state() {
+    let setup = Setup { scenario: Scenario::Byzantine, attack: Some(Attack::PromisesAhead), ..Setup::default() };
+    for quorum in [Quorum::Majority, Quorum::TwoThirds] {
+        check(Setup { quorum: Some(quorum), ..setup }, 420..500);
+    }
+}
+
+#[test]
 fn one_who_proposes_two_things_is_named_where_majorities_decide_and_splits_nothing_where_two_thirds_do() {
     let setup = Setup { scenario: Scenario::Byzantine, attack: Some(Attack::SplitsViews), ..Setup::default() };
     let summary = |quorum| check(Setup { quorum: Some(quorum), ..setup }, 0..60);

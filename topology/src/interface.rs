@@ -71,6 +71,9 @@ pub enum Input {
     Synced,
     /// The user wants to leave in order.
     Leave,
+    /// Nobody has given the result that [`Output::Resume`] goes on from, or only what can't be it. This member stands where it
+    /// stood.
+    Withheld,
     /// This member can't do what [`Output::Resume`] asked: nobody that was named answered. It joins anew.
     Unable,
     /// The record that [`Output::Persist`] asked for would survive this process and its machine's power.

@@ -39,6 +39,7 @@ mod judging;
 mod measuring;
 mod outbox;
 mod outsiders;
+mod owing;
 mod part;
 mod planning;
 mod proposing;
@@ -49,6 +50,7 @@ mod revoking;
 mod rows;
 mod seat;
 mod standstill;
+mod steps;
 mod storing;
 mod suspecting;
 mod voting;
@@ -62,9 +64,10 @@ use asking::Asking;
 use digests::Digests;
 use joining::Waiting;
 use outbox::{Next, Outbox};
-use outsiders::Probe;
+use outsiders::{Doubts, Probe};
 use quarantine::Quarantine;
 use seat::Seat;
+use steps::Steps;
 
 use crate::awaited::Awaited;
 use crate::certificate::{Chain, Notary};
@@ -72,24 +75,15 @@ use crate::config::Config;
 use crate::error::Violation;
 use crate::flaw::Flaw;
 use crate::id::{Digest, Generation, PeerId, RunId, ViewId};
-use crate::interface::{CatchUp, Event, Hold, Input, Output, Resumption, Timer};
+use crate::interface::{CatchUp, Event, Input, Output, Resumption, Timer};
 use crate::lineage::{Lineage, Root};
 use crate::message::{Body, Contact, Envelope, Evidence, MAX_MEMBERS};
 use crate::plan::Link;
-use crate::proposal::Progress;
+use crate::proposal::{Joiner, Progress};
 use crate::quorum::Quorum;
 use crate::record::Record;
 use crate::time::Time;
 use crate::view::View;
-
-/// Whether the driver's steps run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Steps {
-    Running,
-    /// We have asked for them to be held.
-    Holding,
-    Held,
-}
 
 /// Who a machine speaks for.
 #[derive(Debug)]
@@ -125,6 +119,7 @@ pub struct Membership {
     reached: u64,
     /// What it waits for in vain, as it was told last.
     waits: Option<Awaited>,
+    doubts: Doubts,
     leaving: bool,
     finished: Option<(u64, Digest)>,
     /// We have heard everybody finish, and wait for goodbyes.
@@ -265,6 +260,7 @@ impl Membership {
             downloading: false,
             reached: progress.step,
             waits: None,
+            doubts: Doubts::default(),
             leaving: false,
             finished: None,
             parting: false,
@@ -293,6 +289,12 @@ impl Membership {
     pub fn view(&self) -> Option<&View> {
         let seat = self.seat.as_ref().filter(|_| self.asking.is_none());
         seat.map(|seat| &seat.view)
+    }
+
+    /// Whom the decree of the current view let in, and by what each came; nobody where there is no view.
+    pub fn let_in(&self) -> &[Joiner] {
+        let seat = self.seat.as_ref().filter(|_| self.asking.is_none());
+        seat.and_then(|seat| seat.origin.as_ref()).map_or(&[], |origin| &origin.joiners)
     }
 
     /// Which of its checkpoints are of the branch that this member is on, if it is on any.
@@ -355,21 +357,19 @@ impl Membership {
             Input::Measured { links } => self.measure(links),
             Input::Leave => self.leave(),
             // What the driver says of its steps before it has heard what came of them.
-            Input::Held(_) | Input::Unable | Input::Suspected { evidence: Evidence::LinkFailed, .. }
+            Input::Held(_)
+            | Input::Unable
+            | Input::Withheld
+            | Input::Suspected { evidence: Evidence::LinkFailed, .. }
                 if self.outbox.moves_on() => {}
             Input::Reached { .. } | Input::Finished { .. } | Input::Digest { .. } | Input::Synced
                 if self.outbox.begins_anew() => {}
             Input::Suspected { peer, evidence } => self.suspect(now, peer, evidence),
             Input::Revoke(peers) => self.revoke(now, peers),
             Input::Held(progress) => self.held(now, progress),
+            Input::Withheld => self.miss_result(now),
             Input::Unable => self.give_up(now),
-            Input::Reached { step, waits } => {
-                self.reached = self.reached.max(step);
-                // Whose steps are held sees nothing any more of what it has waited for.
-                if self.steps != Steps::Held {
-                    self.waits = waits;
-                }
-            }
+            Input::Reached { step, waits } => self.reach(step, waits),
             Input::Finished { step, digest } => self.finish(now, step, digest),
             Input::Digest { step, digest } => self.compute_digest(now, step, digest),
             Input::Synced => self.sync(),
@@ -412,49 +412,6 @@ impl Membership {
         // Who can't say what it has promised begins nothing new.
         if !self.ended && !self.outbox.is_waiting() && self.asking.is_none() && self.seat.is_some() {
             self.seek_change(now);
-        }
-    }
-
-    fn held(&mut self, now: Time, progress: Progress) {
-        if self.steps == Steps::Running {
-            return; // Nobody asked any more.
-        }
-        self.outbox.drop_holds();
-        self.steps = Steps::Held;
-        self.progress = progress;
-        self.reached = self.reached.max(progress.step);
-        self.synced |= progress.has_state;
-        self.answer_when_held(now);
-        if self.asking.is_some() {
-            self.ask(now);
-        }
-    }
-
-    fn hold(&mut self, hold: Hold) {
-        if self.steps != Steps::Held {
-            self.steps = Steps::Holding;
-            self.outbox.push(Output::Hold(hold));
-        }
-    }
-
-    fn resume(&mut self, resumption: Resumption) {
-        (self.steps, self.waits, self.held_since) = (Steps::Running, None, None);
-        self.outbox.push(Output::Resume(resumption));
-    }
-
-    fn sync(&mut self) {
-        self.synced = true;
-        self.progress.has_state = true;
-        if self.asking.is_none() {
-            self.tell_synced();
-        }
-    }
-
-    fn tell_synced(&mut self) {
-        let me = self.me.peer;
-        let Some(seat) = &mut self.seat else { return };
-        if seat.syncing.remove(&me) {
-            self.tell_members(&Body::Synced);
         }
     }
 

@@ -49,7 +49,7 @@ pub struct Promise {
     pub accepted: Option<(Ballot, [u8; 32])>,
 }
 
-/// How many members a promise may list as unreachable, and how many it may accuse, in a view of `members`.
+/// How many members a promise in a view of `members` may name: those that it can't reach, accuses and waits for together.
 pub(crate) fn most_named(members: usize) -> usize {
     (MAX_NAMES / members.max(1)).clamp(LEAST_NAMES, MAX_MEMBERS)
 }
@@ -94,7 +94,7 @@ impl Promise {
     /// Whether it names no more members than a promise in `view` may.
     pub(crate) fn is_bounded(&self, view: &View) -> bool {
         let missing = self.missing.as_ref().map_or(0, |awaited| awaited.from.len());
-        self.unreachable.len().max(self.accused.len()).max(missing) <= most_named(view.members().len())
+        self.unreachable.len() + self.accused.len() + missing <= most_named(view.members().len())
     }
 
     /// Whether it claims more than anybody can have reached beside a member that has taken part in all steps up to `step`.

@@ -12,7 +12,7 @@ use crate::proposal::{Ballot, Proposal};
 use crate::view::View;
 
 /// The longest encoded record, in bytes.
-pub const MAX_RECORD_BYTES: usize = 1024 * 1024;
+pub const MAX_RECORD_BYTES: usize = 2 * 1024 * 1024;
 
 /// The view that a member is in, and its part in the decree for the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

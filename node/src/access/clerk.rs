@@ -8,7 +8,7 @@ use super::Access;
 use crate::identity::{Identity, has_signed};
 use crate::invitation::{Denial, Presented};
 
-/// Passes of joiners that are remembered as right, and those by which joiners come whom nobody has seen in a view yet.
+/// Passes of joiners that are remembered as right.
 const MAX_KNOWN: usize = 256;
 
 /// Signs what the machine says, and judges whom others propose to let in.
@@ -80,21 +80,12 @@ impl Access {
         joiners.iter().all(|joiner| {
             let Ok(presented) = self.invited(joiner) else { return false };
             let peer = joiner.contact.peer;
-            let mut state = self.lock();
+            let state = self.lock();
             let once = presented.as_ref().map(|it| &it.invitation).filter(|it| it.terms.once).map(|it| it.key);
             if state.is_revoked(&peer) || once.is_some_and(|key| !used.insert(key)) {
                 return false;
             }
-            let card = Ok(presented);
-            let may = state.is_open() || state.is_known(&peer) || state.invites(peer, &card).is_ok();
-            if let (true, Ok(Some(presented))) = (may, card) {
-                // If it comes in, nobody has to wait until it has shown that.
-                if state.joining.len() >= MAX_KNOWN {
-                    state.joining.clear();
-                }
-                state.joining.insert(peer, presented);
-            }
-            may
+            state.is_open() || state.is_known(&peer) || state.invites(peer, &Ok(presented)).is_ok()
         })
     }
 }

@@ -8,6 +8,7 @@ use starling_topology::RunId;
 
 use super::{Access, Credentials};
 use crate::error::NodeError;
+use crate::invitation::{Grant, now_s};
 use crate::revocations::Renewal;
 use crate::roster::Roster;
 use crate::{private_file, secret};
@@ -20,22 +21,52 @@ impl Access {
     pub(crate) fn store(&self) -> Result<(), NodeError> {
         let _writing = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
         // A disk that hangs keeps nobody waiting who wants to know who may be here.
-        let (data_dir, run, roster, renewal, credentials) = {
+        let (data_dir, run, roster, renewal, taken) = {
             let state = self.lock();
             let (Some(data_dir), Some(run)) = (state.data_dir.clone(), state.run) else { return Ok(()) };
-            let secret = state.secrets.first().copied();
-            let credentials = Credentials { secret, invitation: state.grant.clone(), bearer: None };
-            (data_dir, run, state.roster.clone(), state.renewal.clone(), credentials)
+            let own = || Credentials {
+                secret: state.secrets.first().copied(),
+                invitation: state.grant.clone(),
+                bearer: None,
+            };
+            (data_dir, run, state.roster.clone(), state.renewal.clone(), state.is_taken().then(own))
         };
         store_roster(&data_dir, run, &roster)?;
-        let Some(renewal) = renewal else { return Ok(()) };
-        // The founder may just have written a newer one.
-        let there = Renewal::load(&data_dir, run).ok().flatten();
-        let is_same = |there: &Renewal| there.list == renewal.list && there.secrets.len() < renewal.secrets.len();
-        if there.is_none_or(|there| renewal.list.precedes(&there.list) || is_same(&there)) {
-            renewal.store(&data_dir, run)?;
+        if let Some(renewal) = &renewal {
+            // The founder may just have written a newer one.
+            let there = Renewal::load(&data_dir, run).ok().flatten();
+            let is_same = |there: &Renewal| there.list == renewal.list && there.secrets.len() < renewal.secrets.len();
+            if there.is_none_or(|there| renewal.list.precedes(&there.list) || is_same(&there)) {
+                renewal.store(&data_dir, run)?;
+            }
         }
-        secret::store(&data_dir, run, &credentials)
+        let kept = secret::load(&data_dir, run).unwrap_or_default();
+        let is_taken = taken.is_some();
+        let better = match (taken, renewal) {
+            (Some(own), _) if own.invitation.as_ref().is_none_or(|grant| self.holds(grant)) => Some(own),
+            // The founder has signed that this secret counts. What the ticket says besides may be worse than what is there.
+            (taken, Some(renewal)) => {
+                let invitation = kept.invitation.clone().or_else(|| taken.and_then(|own| own.invitation));
+                Some(Credentials { secret: renewal.secrets.first().copied(), invitation, bearer: None })
+            }
+            (Some(_) | None, None) => None,
+        };
+        if let Some(better) = better.filter(|it| (it.secret, &it.invitation) != (kept.secret, &kept.invitation)) {
+            secret::store(&data_dir, run, &better)?;
+        }
+        self.lock().is_kept |= is_taken;
+        Ok(())
+    }
+
+    /// Whether an invitation of ours is one that admits us anywhere now.
+    fn holds(&self, grant: &Grant) -> bool {
+        let (parties, me, epoch) = {
+            let state = self.lock();
+            (state.founder.zip(state.run), state.pass.me, state.epoch())
+        };
+        // Not under the lock: signatures take time.
+        let Some((parties, me)) = parties.zip(me) else { return true };
+        grant.invitation.is_of(parties) && grant.invitation.admits(me, now_s(), epoch).is_ok()
     }
 
     /// The same in a thread, as often as there is news and never twice at once.

@@ -1,23 +1,39 @@
 //! The founder's lists of who has to go: which of them counts here, and which secret since.
 
-use starling_topology::PeerId;
+use starling_topology::{PeerId, RunId};
+use tokio::time::Instant;
 
 use super::{Access, State};
 use crate::identity::{from_libp2p, to_libp2p};
 use crate::revocations::{MAX_SECRETS, Renewal, Revocations};
 
+/// What it costs a peer of its allowance to have a list looked at: one costs more than a member.
+const LIST_COST: u64 = 64;
+
 impl Access {
     /// Takes over a list of the founder's that is newer than ours, or of two of one number the one that counts. False if it is
     /// neither.
-    pub(crate) fn adopt(&self, mut renewal: Renewal) -> bool {
+    pub(crate) fn adopt(&self, renewal: Renewal) -> bool {
+        let parties = self.lock().parties_of(&renewal.list);
+        // Not under the lock: a long list that is nobody's takes time.
+        parties.is_some_and(|(founder, run)| renewal.is_of(founder, run)) && self.take_over(renewal)
+    }
+
+    /// The same of what a peer tells. Each list has to be looked at, and it may have so many looked at as it may tell of members.
+    pub(super) fn adopt_from(&self, from: PeerId, renewal: Renewal) -> bool {
+        let may = {
+            let mut state = self.lock();
+            let is_news = state.parties_of(&renewal.list).is_some();
+            let shown = state.shown.get_mut(&from).filter(|_| is_news);
+            shown.is_some_and(|shown| shown.allowance.take(LIST_COST, Instant::now()))
+        };
+        may && self.adopt(renewal)
+    }
+
+    /// The founder has signed it.
+    fn take_over(&self, mut renewal: Renewal) -> bool {
         let mut state = self.lock();
-        let (Some(founder), Some(run)) = (state.founder, state.run) else { return false };
-        let ours = state.renewal.as_ref().map(|ours| &ours.list);
-        let is_twin = ours.is_some_and(|ours| ours.epoch == renewal.list.epoch && ours.mark() != renewal.list.mark());
-        let counts = renewal.list.epoch > 0 && ours.is_none_or(|ours| renewal.list.precedes(ours));
-        if !counts && !is_twin || !renewal.is_of(founder, run) {
-            return false;
-        }
+        let (counts, is_twin) = state.standing(&renewal.list);
         if is_twin {
             state.warn_of_two(&renewal.list, counts);
             self.0.news.notify_one();
@@ -70,6 +86,19 @@ impl Access {
 }
 
 impl State {
+    /// Whether a list would count here, and whether it is another one of the number of ours.
+    fn standing(&self, list: &Revocations) -> (bool, bool) {
+        let ours = self.renewal.as_ref().map(|ours| &ours.list);
+        let is_twin = ours.is_some_and(|ours| ours.epoch == list.epoch && ours.mark() != list.mark());
+        (list.epoch > 0 && ours.is_none_or(|ours| list.precedes(ours)), is_twin)
+    }
+
+    /// Who would have had to sign a list, and of which run, if it is news.
+    fn parties_of(&self, list: &Revocations) -> Option<(PeerId, RunId)> {
+        let (counts, is_twin) = self.standing(list);
+        self.founder.zip(self.run).filter(|_| counts || is_twin)
+    }
+
     /// The founder has signed two lists of one number.
     fn warn_of_two(&mut self, other: &Revocations, other_counts: bool) {
         let Some(ours) = self.renewal.as_ref().map(|ours| &ours.list) else { return };

@@ -118,9 +118,10 @@ impl Access {
     /// whom the founder has invited and who say so themselves. True if it was news.
     pub(super) fn learn(&self, from: PeerId, bytes: &[u8]) -> bool {
         let Ok(Update { renewal, members }) = postcard::from_bytes::<Update>(bytes) else { return false };
-        let is_news = from_libp2p(&from).is_some_and(|from| self.hear(from, members));
+        let Some(from) = from_libp2p(&from) else { return false };
+        let is_news = self.hear(from, members);
         // Last, or we would turn away members of whom we have not heard yet.
-        let is_renewed = renewal.is_some_and(|renewal| self.adopt(renewal));
+        let is_renewed = renewal.is_some_and(|renewal| self.adopt_from(from, renewal));
         if is_news {
             self.0.news.notify_one();
         }
@@ -131,11 +132,16 @@ impl Access {
         let (parties, unknown) = {
             let mut state = self.lock();
             let Some(parties) = state.founder.zip(state.run) else { return false };
+            // Who knows nobody believes whoever may have the secret; a keeper, besides, whom its user names.
+            let is_first = state.roster.is_empty() && (state.epoch() == 0 || state.may_have_secret(from));
+            let may_begin = is_first || state.named.contains(&from);
             let is_member = match state.view.is_empty() {
-                true => state.roster.is_empty() || state.roster.get(&from).is_some(),
+                true => may_begin || state.roster.get(&from).is_some(),
                 false => state.view.contains(&from),
             };
             let members = members.into_iter().take(if is_member { MAX_TOLD } else { 0 });
+            // Nobody else vouches for itself.
+            let members = members.filter(|(peer, _)| *peer != from || may_begin);
             let has_told = |told_by: &[Name]| told_by.is_empty() || told_by.contains(&from);
             let is_known = |entry: &Entry| entry.presented.is_some() && has_told(&entry.told_by);
             let is_news = |(peer, _): &(Name, Presented)| {
@@ -148,11 +154,11 @@ impl Access {
             let paid: Vec<_> = unknown.into_iter().take_while(|_| shown.allowance.take(1, now)).collect();
             (parties, paid)
         };
-        // Not under the lock, and no further than the first that is wrong.
+        // Not under the lock. What is wrong was paid for, and who passes it on may not know better: the rest counts.
         let is_sound = |(peer, presented): &(Name, Presented)| {
             presented.invitation.is_for(*peer).is_ok() && presented.check(parties, *peer).is_ok()
         };
-        let sound: Vec<_> = unknown.into_iter().take_while(is_sound).collect();
+        let sound: Vec<_> = unknown.into_iter().filter(is_sound).collect();
         let mut state = self.lock();
         let mut is_news = false;
         for (peer, presented) in sound {

@@ -22,7 +22,7 @@ impl World {
         let me = identity.peer_id();
         let dir = self.dir.path().join(me.to_string());
         let access = Access::open(me, (RUN, Some(self.key.public())), &credentials, &[], &dir).expect("opened");
-        access.enter(&[name(identity)]);
+        access.enter(&[name(identity)], &[]);
         access
     }
 
@@ -68,8 +68,18 @@ fn name(identity: &Identity) -> PeerId {
     from_libp2p(&identity.peer_id()).expect("an Ed25519 key")
 }
 
+fn joiner(identity: &Identity, pass: Vec<u8>) -> Joiner {
+    let (contact, generation) = (Contact { peer: name(identity), addresses: Vec::new() }, Generation(0));
+    Joiner { contact, incarnation: 1, step: 0, state: None, branch: 0, generation, pass }
+}
+
+/// What these tell of the members that they have seen.
+fn tell(access: &Access, teller: &Identity, members: &[(PeerId, Presented)]) -> bool {
+    access.learn(teller.peer_id(), &postcard::to_allocvec(&(None::<Renewal>, members)).expect("encoded"))
+}
+
 fn denied(access: &Access, identity: &Identity, pass: &[u8]) -> Option<Denial> {
-    access.judge(identity.peer_id(), pass).err().map(|(denial, _)| denial)
+    access.judge(identity.peer_id(), Secret::new(access.secret()), pass).err().map(|(denial, _)| denial)
 }
 
 #[test]
@@ -85,16 +95,16 @@ fn whoever_is_neither_known_nor_invited_stays_out() {
     assert_eq!(denied(&access, &guest, &world.pass(&guest, once)), Some(Denial::Expired));
     assert_eq!(denied(&access, &guest, &world.pass(&guest, Terms::default())), None);
     // It was a member: its invitation may be as old as it likes.
-    access.enter(&[name(&founder), name(&guest)]);
-    access.enter(&[name(&founder)]);
+    access.enter(&[name(&founder), name(&guest)], &[]);
+    access.enter(&[name(&founder)], &[]);
     assert_eq!(denied(&access, &guest, &world.pass(&guest, once)), None);
     // Also after this process is gone.
     access.store().expect("stored");
     let again = world.member(&founder, Terms::default());
     assert_eq!(denied(&again, &guest, &nothing.pass()), None);
-    assert_eq!(again.may_join(name(&guest)), Err(Doubt::Denied(Denial::NotInvited)), "others could not tell");
+    assert_eq!(again.may_join(name(&guest), b""), Err(Doubt::Denied(Denial::NotInvited)), "others could not tell");
     assert_eq!(denied(&again, &guest, &world.pass(&guest, once)), None);
-    assert!(again.may_join(name(&guest)).is_ok());
+    assert!(again.may_join(name(&guest), b"").is_ok());
 }
 
 #[test]
@@ -102,7 +112,7 @@ fn a_visitor_counts_as_who_has_sent_it() {
     let world = World::new();
     let [founder, guest, visitor] = [(); 3].map(|()| Identity::generate());
     let access = world.member(&founder, Terms::default());
-    access.enter(&[name(&founder), name(&guest)]);
+    access.enter(&[name(&founder), name(&guest)], &[]);
     let sent = Credentials { secret: SECRET, bearer: Some(guest), ..Credentials::default() };
     let pass = Access::visiting(visitor.peer_id(), Some(RUN), &sent).pass();
     assert_eq!(denied(&access, &visitor, &pass), None);
@@ -116,7 +126,7 @@ fn a_keeper_never_becomes_a_member() {
     let access = world.member(&founder, Terms::default());
     let terms = Terms { role: Role::Keeper, ..Terms::default() };
     assert_eq!(denied(&access, &keeper, &world.pass(&keeper, terms)), None);
-    assert_eq!(access.may_join(name(&keeper)), Err(Doubt::Denied(Denial::KeepersOnly)));
+    assert_eq!(access.may_join(name(&keeper), b""), Err(Doubt::Denied(Denial::KeepersOnly)));
 }
 
 #[test]
@@ -128,11 +138,11 @@ fn an_invitation_for_one_admits_one() {
     for bearer in [&first, &second] {
         assert_eq!(denied(&access, bearer, &world.pass_by(bearer, &once)), None, "nobody has come by it");
     }
-    assert_eq!(access.may_join(name(&first)), Ok(()));
-    assert_eq!(access.may_join(name(&first)), Ok(()), "it asks again");
-    assert_eq!(access.may_join(name(&second)), Err(Doubt::NotYet));
-    assert_eq!(access.enter(&[name(&founder), name(&first)]), []);
-    assert_eq!(access.may_join(name(&second)), Err(Doubt::Denied(Denial::Used)));
+    assert_eq!(access.may_join(name(&first), b""), Ok(()));
+    assert_eq!(access.may_join(name(&first), b""), Ok(()), "it asks again");
+    assert_eq!(access.may_join(name(&second), b""), Err(Doubt::NotYet));
+    assert_eq!(access.enter(&[name(&founder), name(&first)], &[]), []);
+    assert_eq!(access.may_join(name(&second), b""), Err(Doubt::Denied(Denial::Used)));
     assert_eq!(denied(&access, &second, &world.pass_by(&second, &once)), Some(Denial::Used));
     assert_eq!(denied(&access, &first, &world.pass_by(&first, &once)), None, "it may come back");
     // Another member hears of it before it has seen anything, and one that has seen nothing of a member waits.
@@ -141,13 +151,13 @@ fn an_invitation_for_one_admits_one() {
     assert_eq!(meet((&access, &founder), (&elsewhere, &other)), [None, None]);
     let update = told(&access, &other).expect("an update");
     assert!(!elsewhere.learn(founder.peer_id(), &update), "it is no member there");
-    elsewhere.enter(&[name(&other), name(&founder)]);
+    elsewhere.enter(&[name(&other), name(&founder)], &[]);
     assert!(elsewhere.learn(founder.peer_id(), &update));
     assert_eq!(denied(&elsewhere, &second, &world.pass_by(&second, &once)), Some(Denial::Used));
     let another = world.grant(Terms { once: true, ..Terms::default() });
     assert_eq!(denied(&elsewhere, &third, &world.pass_by(&third, &another)), None);
-    elsewhere.enter(&[name(&other), name(&second)]);
-    assert_eq!(elsewhere.may_join(name(&third)), Err(Doubt::NotYet), "who knows by what the second came");
+    elsewhere.enter(&[name(&other), name(&second)], &[]);
+    assert_eq!(elsewhere.may_join(name(&third), b""), Err(Doubt::NotYet), "who knows by what the second came");
     assert_eq!(elsewhere.silent(), [name(&second)]);
 }
 
@@ -161,13 +171,13 @@ fn nobody_uses_up_an_invitation_whose_key_it_does_not_hold() {
     let shown = once.present(name(&bearer));
     let stolen = Pass { presented: Some(shown.clone()), ..Pass::default() }.encode();
     assert_eq!(denied(&access, &member, &stolen), Some(Denial::NotItsBearer));
-    access.enter(&[name(&founder), name(&member)]);
+    access.enter(&[name(&founder), name(&member)], &[]);
     assert_eq!(denied(&access, &member, &stolen), None, "it is a member");
     let members = vec![(name(&Identity::generate()), shown)];
     let update = postcard::to_allocvec(&(None::<Renewal>, members)).expect("encoded");
     assert!(!access.learn(member.peer_id(), &update));
     assert_eq!(denied(&access, &bearer, &world.pass_by(&bearer, &once)), None);
-    assert_eq!(access.may_join(name(&bearer)), Ok(()));
+    assert_eq!(access.may_join(name(&bearer), b""), Ok(()));
 }
 
 #[test]
@@ -175,18 +185,9 @@ fn whom_a_member_proposes_the_others_look_at_themselves() {
     let world = World::new();
     let [member, guest, other, gone] = [(); 4].map(|()| Identity::generate());
     let access = world.member(&member, Terms::default());
-    access.enter(&[&member, &gone].map(name));
+    access.enter(&[&member, &gone].map(name), &[]);
     assert!(access.adopt(world.renewal(None, &gone)));
     let clerk = Clerk { identity: member, access: access.clone() };
-    let joiner = |identity: &Identity, pass: Vec<u8>| Joiner {
-        contact: Contact { peer: name(identity), addresses: Vec::new() },
-        incarnation: 1,
-        step: 0,
-        state: None,
-        branch: 0,
-        generation: Generation(0),
-        pass,
-    };
     let by = |identity: &Identity, grant: &Grant| joiner(identity, grant.present(name(identity)).encode());
     let judged = |joiner: Joiner| (clerk.is_invited(&joiner), clerk.admits(&[joiner]));
     let now = Terms { epoch: 1, ..Terms::default() };
@@ -208,7 +209,7 @@ fn whom_a_member_proposes_the_others_look_at_themselves() {
     let once = world.grant(Terms { once: true, ..now });
     assert!(clerk.admits(&[by(&guest, &once)]) && !clerk.admits(&[by(&guest, &once), by(&other, &once)]));
     // It came in, so nobody has to ask by what.
-    access.enter(&[&clerk.identity, &guest].map(name));
+    access.enter(&[&clerk.identity, &guest].map(name), &[by(&guest, &once)]);
     assert_eq!((access.silent(), judged(by(&other, &once))), (vec![], (true, false)));
     assert_eq!(judged(by(&guest, &expired)), (true, true), "it was a member");
 }
@@ -221,18 +222,18 @@ fn at_two_members_that_hear_nothing_of_each_other_one_bearer_comes_in() {
     let sides = [&a, &b].map(|identity| world.member(identity, Terms::default()));
     assert_eq!(meet((&sides[0], &a), (&sides[1], &b)), [None, None]);
     for side in &sides {
-        side.enter(&[name(&a), name(&b)]);
+        side.enter(&[name(&a), name(&b)], &[]);
     }
     for (side, bearer) in sides.iter().zip([&first, &second]) {
         assert_eq!(denied(side, bearer, &world.pass_by(bearer, &once)), None);
-        assert_eq!(side.may_join(name(bearer)), Ok(()), "each side knows of one");
+        assert_eq!(side.may_join(name(bearer), b""), Ok(()), "each side knows of one");
     }
     // The decree was one side's.
     let view = [name(&a), name(&b), name(&first)];
-    assert_eq!((sides[0].enter(&view), sides[1].enter(&view)), (vec![], vec![name(&second)]));
-    assert_eq!(sides[1].may_join(name(&second)), Err(Doubt::NotYet), "how did the first come?");
+    assert_eq!((sides[0].enter(&view, &[]), sides[1].enter(&view, &[])), (vec![], vec![name(&second)]));
+    assert_eq!(sides[1].may_join(name(&second), b""), Err(Doubt::NotYet), "how did the first come?");
     assert_eq!(denied(&sides[1], &first, &world.pass_by(&first, &once)), None);
-    assert_eq!(sides[1].may_join(name(&second)), Err(Doubt::Denied(Denial::Used)));
+    assert_eq!(sides[1].may_join(name(&second), b""), Err(Doubt::Denied(Denial::Used)));
 }
 
 #[test]
@@ -244,10 +245,10 @@ fn what_the_decree_did_not_admit_is_asked_anew() {
     for bearer in [&first, &second] {
         assert_eq!(denied(&access, bearer, &world.pass_by(bearer, &once)), None);
     }
-    assert_eq!(access.may_join(name(&second)), Ok(()));
+    assert_eq!(access.may_join(name(&second), b""), Ok(()));
     // Another proposer had heard the first one first.
-    assert_eq!(access.enter(&[name(&founder), name(&first)]), [name(&second)]);
-    assert_eq!(access.may_join(name(&second)), Err(Doubt::Denied(Denial::Used)));
+    assert_eq!(access.enter(&[name(&founder), name(&first)], &[]), [name(&second)]);
+    assert_eq!(access.may_join(name(&second), b""), Err(Doubt::Denied(Denial::Used)));
 }
 
 #[test]
@@ -255,18 +256,21 @@ fn who_is_revoked_is_out_and_so_are_open_invitations_of_before() {
     let world = World::new();
     let [founder, guest, old, bound] = [(); 4].map(|()| Identity::generate());
     let access = world.member(&founder, Terms::default());
-    access.enter(&[name(&founder), name(&guest)]);
+    access.enter(&[name(&founder), name(&guest)], &[]);
     let renewal = world.renewal(None, &guest);
     let forged = Renewal::after(None, &FounderKey::generate(), RUN, name(&founder), SECRET);
     let secret = renewal.secrets.first().copied();
     assert!(!access.adopt(forged) && access.adopt(renewal.clone()) && !access.adopt(renewal), "once");
     assert_eq!(access.secret(), secret);
     assert_eq!(access.secrets().len(), 2, "members that were away know the old one");
-    let (denial, proof) = access.judge(guest.peer_id(), &world.pass(&guest, Terms::default())).expect_err("out");
+    let (denial, proof) =
+        access.judge(guest.peer_id(), Secret::new(SECRET), &world.pass(&guest, Terms::default())).expect_err("out");
     assert_eq!(denial, Denial::Revoked);
     let joiner = world.member(&guest, Terms::default());
     assert!(joiner.is_put_out(guest.peer_id(), &proof) && !joiner.is_put_out(old.peer_id(), &proof));
-    assert!(!access.may_stay(name(&guest)) && access.may_join(name(&guest)) == Err(Doubt::Denied(Denial::Revoked)));
+    assert!(
+        !access.may_stay(name(&guest)) && access.may_join(name(&guest), b"") == Err(Doubt::Denied(Denial::Revoked))
+    );
     assert_eq!(denied(&access, &old, &world.pass(&old, Terms::default())), Some(Denial::Outdated));
     let new = Terms { epoch: 1, ..Terms::default() };
     assert_eq!(denied(&access, &old, &world.pass(&old, new)), None);
@@ -274,7 +278,7 @@ fn who_is_revoked_is_out_and_so_are_open_invitations_of_before() {
     assert_eq!(denied(&access, &bound, &world.pass(&bound, whom)), None, "it was made for its key");
     // Others learn of it from whoever passes it on, and nobody can talk a revoked one back in.
     let elsewhere = world.member(&bound, whom);
-    elsewhere.enter(&[name(&bound), name(&founder)]);
+    elsewhere.enter(&[name(&bound), name(&founder)], &[]);
     assert_eq!(meet((&access, &founder), (&elsewhere, &bound)), [None, None]);
     assert!(elsewhere.learn(founder.peer_id(), &told(&access, &bound).expect("an update")));
     assert_eq!((elsewhere.secret(), elsewhere.revoked()), (secret, vec![name(&guest)]));
@@ -290,7 +294,7 @@ fn keys_that_a_member_plants_before_it_is_revoked_go_with_it() {
     let [founder, gone, planted, honest, known] = [(); 5].map(|()| Identity::generate());
     let access = world.member(&founder, Terms::default());
     let tellers = [&gone, &honest].map(|teller| (teller, world.member(teller, Terms::default())));
-    access.enter(&[&founder, &gone, &honest].map(name));
+    access.enter(&[&founder, &gone, &honest].map(name), &[]);
     // It holds the key of the invitation by which it came.
     let open = world.grant(Terms::default());
     let entry = |identity: &Identity| (name(identity), open.present(name(identity)));
@@ -311,7 +315,7 @@ fn one_peer_can_tell_so_many_and_then_slowly() {
     let world = World::new();
     let [founder, teller] = [(); 2].map(|()| Identity::generate());
     let (access, theirs) = (world.member(&founder, Terms::default()), world.member(&teller, Terms::default()));
-    access.enter(&[&founder, &teller].map(name));
+    access.enter(&[&founder, &teller].map(name), &[]);
     assert_eq!(meet((&access, &founder), (&theirs, &teller)), [None, None]);
     let shown = world.grant(Terms::default()).present(name(&teller));
     // Each costs two signatures to look at, be they right or wrong.
@@ -336,7 +340,7 @@ fn who_is_in_no_view_tells_the_secret_to_those_who_may_have_it() {
     let parties = (RUN, Some(world.key.public()));
     let open = |grant| Access::open(back.peer_id(), parties, &world.bearing(&grant), &[], &dir).expect("opened");
     let returner = open(world.grant(Terms::default()));
-    returner.enter(&[&back, &founder, &gone].map(name));
+    returner.enter(&[&back, &founder, &gone].map(name), &[]);
     assert!(returner.adopt(world.renewal(None, &gone)));
     returner.store().expect("stored");
     // It comes back, and has not heard who is a member now.
@@ -350,7 +354,7 @@ fn who_is_in_no_view_tells_the_secret_to_those_who_may_have_it() {
     assert_eq!([&guest, &stranger].map(|peer| told(&returner, peer)), [None, None]);
     assert!([&founder, &bound].iter().all(|peer| told(&returner, peer).is_some()));
     // Once it can, who has become a member meanwhile may.
-    returner.enter(&[&back, &founder, &guest].map(name));
+    returner.enter(&[&back, &founder, &guest].map(name), &[]);
     assert!(told(&returner, &guest).is_some() && told(&returner, &stranger).is_none());
 }
 
@@ -359,7 +363,7 @@ fn who_knows_an_old_secret_is_judged_also_by_those_who_came_after_it() {
     let world = World::new();
     let [founder, first, second, late] = [(); 4].map(|()| Identity::generate());
     let access = world.member(&founder, Terms::default());
-    access.enter(&[name(&founder)]);
+    access.enter(&[name(&founder)], &[]);
     let once = world.renewal(None, &first);
     let twice = world.renewal(Some(&once), &second);
     assert!(access.adopt(once) && access.adopt(twice.clone()));
@@ -390,7 +394,7 @@ fn two_lists_of_one_number_end_as_one_everywhere() {
     let sides = [&a, &b].map(|identity| world.member(identity, Terms::default()));
     let lists = [&first, &second].map(|gone| world.renewal(None, gone));
     for (side, list) in sides.iter().zip(&lists) {
-        side.enter(&[&a, &b, &first, &second].map(name));
+        side.enter(&[&a, &b, &first, &second].map(name), &[]);
         assert!(side.adopt(list.clone()) && side.take_warning().is_none());
     }
     assert_eq!(meet((&sides[0], &a), (&sides[1], &b)), [None, None]);
@@ -444,4 +448,173 @@ async fn what_is_new_is_written_by_one_thread_however_much_there_is() {
     let _writing = access.0.writing.lock().expect("not poisoned");
     access.keep();
     assert_eq!(holders(), 2, "and the next time");
+}
+
+#[test]
+fn what_the_decree_says_counts_and_not_what_its_bearer_shows_besides() {
+    let world = World::new();
+    let [member, guest, other] = [(); 3].map(|()| Identity::generate());
+    let access = world.member(&member, Terms::default());
+    let once = world.grant(Terms { once: true, ..Terms::default() });
+    let by = once.present(name(&guest)).encode();
+    // It connects here by another one, and is let in by a decree of members at which it has shown the first.
+    assert_eq!(denied(&access, &guest, &world.pass(&guest, Terms::default())), None);
+    let decreed = [joiner(&guest, by.clone())];
+    assert!(access.admits(&decreed));
+    access.enter(&[&member, &guest].map(name), &decreed);
+    assert_eq!(denied(&access, &other, &world.pass_by(&other, &once)), Some(Denial::Used));
+    // Nor does another one that it asks by: signatures of its making are not looked at.
+    let asks = |pass: Vec<u8>| access.may_join(name(&guest), &pass);
+    assert_eq!((asks(by), asks(Vec::new())), (Err(Doubt::NotShown), Ok(())));
+    // What it has used up stays so when it comes back otherwise.
+    let back = [joiner(&guest, world.grant(Terms::default()).present(name(&guest)).encode())];
+    access.enter(&[name(&member)], &[]);
+    access.enter(&[&member, &guest].map(name), &back);
+    assert_eq!(denied(&access, &other, &world.pass_by(&other, &once)), Some(Denial::Used));
+}
+
+#[test]
+fn one_bad_entry_silences_nobody() {
+    let world = World::new();
+    let [member, teller, bad, good] = [(); 4].map(|()| Identity::generate());
+    let (access, theirs) = (world.member(&member, Terms::default()), world.member(&teller, Terms::default()));
+    access.enter(&[&member, &teller].map(name), &[]);
+    assert_eq!(meet((&access, &member), (&theirs, &teller)), [None, None]);
+    let open = world.grant(Terms::default());
+    let entries = [(name(&bad), open.present(name(&good))), (name(&good), open.present(name(&good)))];
+    assert!(tell(&access, &teller, &entries));
+    let roster = access.lock().roster.clone();
+    assert!(roster.get(&name(&bad)).is_none() && roster.get(&name(&good)).is_some());
+}
+
+#[test]
+fn a_wrong_ticket_does_not_take_the_place_of_a_good_one() {
+    let world = World::new();
+    let [me, member] = [(); 2].map(|()| Identity::generate());
+    let dir = world.dir.path().join("back");
+    let parties = (RUN, Some(world.key.public()));
+    let good = world.bearing(&world.grant(Terms::default()));
+    crate::secret::store_first(&dir, RUN, &good).expect("stored");
+    let kept = || crate::secret::load(&dir, RUN).map(|kept| (kept.secret, kept.invitation)).expect("there");
+    let open = |ticket: &Credentials| {
+        crate::secret::store_first(&dir, RUN, ticket).expect("kept");
+        Access::open(me.peer_id(), parties, ticket, &[], &dir).expect("opened")
+    };
+    let shows = |access: &Access, secret| {
+        let pass = world.pass(&member, Terms::default());
+        assert!(access.judge(member.peer_id(), Secret::new(secret), &pass).is_ok());
+        access.store().expect("stored");
+    };
+    // Another secret, as somebody has made it up who lets everybody in; and an invitation of nobody's.
+    let wrong = Credentials { secret: Some([8; 32]), ..world.bearing(&world.grant(Terms::default())) };
+    let access = open(&wrong);
+    shows(&access, wrong.secret);
+    assert_eq!(kept(), (good.secret, good.invitation.clone()), "that one is in no view of ours");
+    let forged = world.bearing(&Grant::sign(&FounderKey::generate(), RUN, Terms::default()));
+    let access = open(&forged);
+    access.enter(&[&me, &member].map(name), &[]);
+    shows(&access, SECRET);
+    assert_eq!(kept(), (good.secret, good.invitation), "it was not let in by that");
+    // One by which a member lets it in is.
+    let newer = world.bearing(&world.grant(Terms::default()));
+    let access = open(&newer);
+    shows(&access, SECRET);
+    assert_ne!(kept().1, newer.invitation);
+    access.enter(&[&me, &member].map(name), &[]);
+    access.store().expect("stored");
+    assert_eq!(kept(), (newer.secret, newer.invitation));
+}
+
+#[test]
+fn forged_lists_are_looked_at_a_few_times() {
+    let world = World::new();
+    let [member, liar, honest, gone] = [(); 4].map(|()| Identity::generate());
+    let access = world.member(&member, Terms::default());
+    for other in [&liar, &honest] {
+        let theirs = world.member(other, Terms::default());
+        assert_eq!(meet((&access, &member), (&theirs, other)), [None, None]);
+    }
+    let nobody = Vec::<(PeerId, Presented)>::new();
+    let update = |renewal: Renewal| postcard::to_allocvec(&(Some(renewal), &nobody)).expect("encoded");
+    let bytes = update(Renewal::after(None, &FounderKey::generate(), RUN, name(&member), SECRET));
+    let left = || access.lock().shown.get_mut(&name(&liar)).expect("there").allowance.take(64, Instant::now());
+    let before = Instant::now();
+    (0..TOLD.0 / 64).for_each(|_| assert!(!access.learn(liar.peer_id(), &bytes)));
+    assert!(!left() || before.elapsed() > Duration::from_secs(1), "each has its cost");
+    let right = update(world.renewal(None, &gone));
+    assert!(access.learn(honest.peer_id(), &right) && access.is_revoked(&name(&gone)));
+}
+
+#[test]
+fn a_keeper_forgets_the_other_keys_of_whoever_is_revoked() {
+    let world = World::new();
+    let [keeper, founder, member, gone, second, third] = [(); 6].map(|()| Identity::generate());
+    let (dir, parties) = (world.dir.path().join("keeper"), (RUN, Some(world.key.public())));
+    let credentials = world.credentials(Terms { role: Role::Keeper, ..Terms::default() });
+    let access = Access::open(keeper.peer_id(), parties, &credentials, &[], &dir).expect("opened");
+    let access = access.keeping([name(&founder)]);
+    let open = world.grant(Terms::default());
+    for peer in [&founder, &member, &gone, &second, &third] {
+        assert_eq!(denied(&access, peer, &world.pass_by(peer, &open)), None);
+    }
+    let entry = |identity: &Identity| (name(identity), open.present(name(identity)));
+    assert!(tell(&access, &founder, &[&founder, &member, &gone].map(entry)));
+    // Keys of one and the same vouch for each other, and for themselves.
+    assert!(tell(&access, &gone, &[entry(&second)]) && !tell(&access, &second, &[entry(&second)]));
+    assert!(tell(&access, &second, &[entry(&third)]) && tell(&access, &third, &[entry(&second)]));
+    tell(&access, &member, &[&founder, &member].map(entry));
+    assert!(access.adopt(world.renewal(None, &gone)));
+    let knows = |access: &Access| {
+        [&founder, &member, &gone, &second, &third].map(|peer| access.lock().roster.get(&name(peer)).is_some())
+    };
+    assert_eq!(knows(&access), [true, true, false, false, false]);
+    assert_eq!(denied(&access, &second, &world.pass_by(&second, &open)), Some(Denial::Outdated));
+    assert!(!access.may_stay(name(&third)) && !tell(&access, &third, &[entry(&second)]));
+    // Nor do they begin anew with one who knows nobody, and has the founder's list.
+    let fresh = Access::open(keeper.peer_id(), parties, &credentials, &[], &dir).expect("opened").keeping([]);
+    assert!(fresh.adopt(world.renewal(None, &gone)));
+    denied(&fresh, &second, &world.pass_by(&second, &open));
+    assert!(!tell(&fresh, &second, &[&second, &third].map(entry)));
+}
+
+#[test]
+fn who_waits_to_be_let_in_serves_those_whose_invitation_holds() {
+    let world = World::new();
+    let [me, member, gone, old, guest, visitor] = [(); 6].map(|()| Identity::generate());
+    let dir = world.dir.path().join("back");
+    let parties = (RUN, Some(world.key.public()));
+    let credentials = world.credentials(Terms::default());
+    let open = || Access::open(me.peer_id(), parties, &credentials, &[], &dir).expect("opened");
+    let access = open();
+    access.enter(&[&me, &member].map(name), &[]);
+    assert!(access.adopt(world.renewal(None, &gone)));
+    access.store().expect("stored");
+    let access = open();
+    let new = world.pass(&guest, Terms { epoch: 1, ..Terms::default() });
+    for (peer, pass) in [(&old, world.pass(&old, Terms::default())), (&guest, new), (&member, Pass::default().encode())]
+    {
+        assert_eq!(denied(&access, peer, &pass), None, "it can't judge");
+    }
+    assert_eq!([&old, &guest, &member, &gone].map(|peer| access.may_fetch(name(peer))), [false, true, true, false]);
+    let sent = Credentials { secret: SECRET, bearer: Some(member), ..Credentials::default() };
+    let pass = Access::visiting(visitor.peer_id(), Some(RUN), &sent).pass();
+    assert!(denied(&access, &visitor, &pass).is_none() && access.may_fetch(name(&visitor)), "it speaks for a member");
+    access.enter(&[&me, &old].map(name), &[]);
+    assert!(access.may_fetch(name(&old)), "it is a member");
+}
+
+#[test]
+fn what_is_written_to_logs_has_no_secret() {
+    let world = World::new();
+    let [me, gone] = [(); 2].map(|()| Identity::generate());
+    let secret = [171; 32];
+    let credentials = Credentials { secret: Some(secret), ..world.credentials(Terms::default()) };
+    let renewal = Renewal::after(None, &world.key, RUN, name(&gone), Some(secret));
+    let access = Access::visiting(me.peer_id(), Some(RUN), &credentials);
+    let target = crate::settings::Target::Address("/ip4/192.0.2.1/tcp/1".parse().expect("an address"));
+    let expected = crate::settings::Expectations::default();
+    let joining = crate::settings::Joining { target, secret: Some(secret), invitation: None, expected, alone: false };
+    for text in [format!("{credentials:?}"), format!("{renewal:?}"), format!("{access:?}"), format!("{joining:?}")] {
+        assert!(!text.contains("171, 171"), "{text}");
+    }
 }

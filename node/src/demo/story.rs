@@ -222,7 +222,7 @@ mod tests {
         assert!((1..4).contains(&victim));
         story.killed(victim, at(10));
         let other = if victim == 1 { 2 } else { 1 };
-        let suspected = Report::Suspected { peer: String::new(), evidence: String::new(), seen_by: None };
+        let suspected = Report::Suspected { peer: String::new(), evidence: String::new(), seen_by: None, step: 20 };
         assert_eq!(story.hear(other, &suspected, at(13)), None);
         assert_eq!(story.hear(0, &progress(21, 4), at(14)), None, "of the old view");
         assert_eq!(story.hear(other, &progress(22, 5), at(30)), None, "the first peer has yet to tell of its view");

@@ -1,6 +1,7 @@
 //! Who may be here, as the event loop sees to it: who is let into the view, who has been, who has to go.
 
 use starling_topology::{Evidence, Input, PeerId, View};
+use tokio::time::Instant;
 
 use super::{End, EventLoop};
 use crate::access::Doubt;
@@ -11,14 +12,18 @@ use crate::report::Report;
 
 impl EventLoop {
     /// Whether a peer that asks to be let in is heard by the machine.
-    pub(super) fn may_join(&mut self, peer: PeerId) -> bool {
-        match self.network.access.may_join(peer) {
+    pub(super) fn may_join(&mut self, peer: PeerId, pass: &[u8]) -> bool {
+        match self.network.access.may_join(peer, pass) {
             Ok(()) => true,
             Err(Doubt::NotYet) => {
                 // They show how they came once they are connected. It asks again.
                 for member in self.network.access.silent() {
                     self.network.connect(to_libp2p(member));
                 }
+                false
+            }
+            Err(Doubt::NotShown) => {
+                self.misbehaved(peer, "asked to be let in by an invitation that it did not show when it connected");
                 false
             }
             Err(Doubt::Denied(denial)) => {
@@ -35,7 +40,7 @@ impl EventLoop {
 
     /// A view was installed: who is in it has been a member from now on, whatever its invitation says.
     pub(super) fn note_guests(&mut self, view: &View) {
-        for peer in self.network.access.enter(view.members()) {
+        for peer in self.network.access.enter(view.members(), self.membership.let_in()) {
             // Another may just have come by the same invitation. It asks again, and is looked at anew.
             self.suspect(peer, Evidence::Closed);
         }
@@ -64,23 +69,36 @@ impl EventLoop {
         None
     }
 
-    /// A connection was not admitted. `Some` if that ends this process: the founder has put it out, or nobody lets it in.
+    /// A connection was not admitted. `Some` if that ends this process: the founder has put it out, or none of those that it knows
+    /// lets it in.
     pub(super) fn on_turned(&mut self, turned: &Turned) -> Option<End> {
         let verb = if turned.dialed { "dialed" } else { "dialing" };
         tracing::debug!(peer = ?turned.peer, verb, error = %turned.error, "not admitted");
         if turned.error == AdmissionError::PutOut {
             return Some(End::Failed(NodeError::Revoked));
         }
-        let is_alone = self.network.swarm.connected_peers().next().is_none();
-        if let (AdmissionError::Denied(_), Some(peer)) = (&turned.error, turned.peer)
-            && is_alone
-            && !self.door.took_part()
+        if let (AdmissionError::Denied(denial), Some(peer), false) = (&turned.error, turned.peer, self.door.took_part())
         {
-            return Some(End::Failed(NodeError::NotAdmitted { peer: peer.to_string(), error: turned.error.clone() }));
+            let is_news = self.denials.note(peer, *denial, Instant::now());
+            let end = self.denied();
+            if is_news && end.is_none() {
+                let message =
+                    format!("{peer} does not let this machine in: {denial}; it asks the others that it knows");
+                self.observer.report(&Report::Warning { message });
+            }
+            return end;
         }
         if let Some(report) = self.network.turned_away(turned.news(), turned.error.to_string()) {
             self.observer.report(&report);
         }
         None
+    }
+
+    /// Whether nobody lets this machine in, which has never been in: what one says, others may know better.
+    pub(super) fn denied(&self) -> Option<End> {
+        let is_alone = self.network.swarm.connected_peers().next().is_none();
+        let may_end = is_alone && !self.door.took_part();
+        let error = may_end.then(|| self.denials.verdict(self.network.known(), Instant::now())).flatten();
+        error.map(End::Failed)
     }
 }

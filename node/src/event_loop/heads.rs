@@ -24,7 +24,14 @@ impl EventLoop {
     pub(super) fn on_head(&mut self, from: PeerId, bytes: &[u8]) {
         match read(from, bytes) {
             Some((head, signature)) => self.vouch(Input::Received { from, head, signature }),
-            None => self.misbehaved(from, "gossiped bytes that are not a head with its signature"),
+            None => self.blame(from, "gossiped bytes that are not a head with its signature"),
+        }
+    }
+
+    /// Keys cost nothing: who made up an author is not found by its name.
+    fn blame(&mut self, author: PeerId, violation: &str) {
+        if self.network.is_answerable(author) {
+            self.misbehaved(author, violation);
         }
     }
 
@@ -32,7 +39,7 @@ impl EventLoop {
     pub(super) fn vouch(&mut self, input: Input) {
         let from = if let Input::Received { from, .. } = &input { Some(*from) } else { None };
         if let (Err(violation), Some(peer)) = (self.heads.handle(input), from) {
-            self.misbehaved(peer, &violation.to_string());
+            self.blame(peer, &violation.to_string());
         }
         while let Some(output) = self.heads.poll() {
             match output {

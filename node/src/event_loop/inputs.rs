@@ -20,7 +20,10 @@ impl EventLoop {
                 self.handle(Input::Synced);
             }
             TrainerEvent::Digest { step, digest } => self.handle(Input::Digest { step, digest }),
-            TrainerEvent::Finished { step, digest } => self.handle(Input::Finished { step, digest }),
+            TrainerEvent::Finished { step, digest, is_saved } => {
+                self.is_saved = is_saved;
+                self.handle(Input::Finished { step, digest });
+            }
             TrainerEvent::Failed(error) => return Some(End::Failed(error)),
         }
         None
@@ -30,7 +33,8 @@ impl EventLoop {
         match event {
             NetworkEvent::ControlOpened { peer } => *self.readers.entry(peer).or_default() += 1,
             NetworkEvent::Received { from, envelope } => {
-                if !matches!(envelope.body, Body::Join(_)) || self.may_join(from) {
+                let pass = if let Body::Join(joiner) = &envelope.body { Some(&joiner.pass) } else { None };
+                if pass.is_none_or(|pass| self.may_join(from, pass)) {
                     self.handle(Input::Received { from, envelope: *envelope });
                 }
             }
@@ -123,24 +127,32 @@ impl EventLoop {
                 }
             }
             SwarmEvent::ConnectionEstablished { peer_id, endpoint, .. } => {
-                self.on_connected(peer_id, endpoint.get_remote_address());
-                self.network.tell_guest(peer_id);
+                self.denials.retract(peer_id);
+                if self.network.greet(peer_id) {
+                    self.on_connected(peer_id, endpoint.get_remote_address());
+                }
             }
-            SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Message { message, .. })) => {
-                self.on_gossip(&message);
+            SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Message {
+                message,
+                propagation_source,
+                ..
+            })) => {
+                self.on_gossip(&message, propagation_source);
             }
             _ => {}
         }
     }
 
-    /// A gossiped message came. Its author is proven, whoever passed it on.
-    fn on_gossip(&mut self, message: &gossipsub::Message) {
+    /// A gossiped message came. Its author is proven, whoever passed it on; and may be nobody.
+    fn on_gossip(&mut self, message: &gossipsub::Message, by: libp2p::PeerId) {
         let Some(from) = message.source.as_ref().and_then(from_libp2p) else { return };
         let protocols = &self.network.protocols;
         let [heads, contacts, keepers] =
             [&protocols.heads, &protocols.contacts, &protocols.keepers].map(|topic| message.topic == topic.hash());
         if heads {
-            self.on_head(from, &message.data);
+            if self.network.may_bring(from, by) {
+                self.on_head(from, &message.data);
+            }
         } else if contacts && let Some(contact) = self.network.hear(from, &message.data) {
             self.handle(Input::Located(contact));
             self.tell_members();

@@ -92,7 +92,8 @@ impl EventLoop {
             Event::Stale { from } => tracing::debug!(peer = name(from), "message of an older view dropped"),
             Event::Suspected { peer, evidence, reporter } => {
                 let (peer, evidence, seen_by) = (name(peer), evidence.to_string(), reporter.map(name));
-                self.observer.report(&Report::Suspected { peer, evidence, seen_by });
+                let step = self.exchange.progress().step;
+                self.observer.report(&Report::Suspected { peer, evidence, seen_by, step });
             }
             Event::Changed { reasons, promised, of, took, .. } => {
                 self.door.enter();

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use libp2p::StreamProtocol;
+use starling_collective::Limits;
 use starling_engine::Action;
 use starling_run::{ReplicatedState, ResultRecord, contribution};
 use starling_topology::plan::{Agreed, Bucket, loads};
@@ -11,14 +13,16 @@ use starling_topology::{Generation, Hold, Input, Lineage, PeerId, Resumption, Ri
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::EventLoop;
-use crate::data::Limits;
+use super::{EventLoop, LoopConfig};
+use crate::data;
 use crate::event::NetworkEvent;
 use crate::identity::to_libp2p;
+use crate::inquiry::Opening;
 use crate::reducer::{self, ReducerConfig, ReducerHandle};
 use crate::report::{LinkCost, MeasuredLink, Report};
-use crate::transfer::state;
-use crate::{result_transfer, streams, trainer};
+use crate::result_transfer::{self, Wanted};
+use crate::transfer::{questions, state};
+use crate::{streams, trainer};
 
 /// How often the progress of a download is told.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
@@ -83,9 +87,17 @@ impl EventLoop {
         match action {
             Action::GoOn => {}
             Action::GoOnFromInitial => self.handle(Input::Synced),
-            Action::FetchResult { number, step, from } => self.result = Some(self.fetch_result(number, step, from)),
+            Action::FetchResult { number, step, lineage, from } => {
+                self.result = Some(self.fetch_result(number, (step, lineage), from));
+            }
             Action::FetchState { number, generation, step, lineage, from } => {
                 self.state = Some(self.fetch_state(number, generation, (step, lineage), from));
+            }
+            Action::Withheld(reason) => {
+                let message =
+                    format!("the result of a step can't be had ({reason}); asking for a view that does without it");
+                self.observer.report(&Report::Warning { message });
+                self.handle(Input::Withheld);
             }
             Action::Unable(reason) => self.unable(&reason),
         }
@@ -142,7 +154,7 @@ impl EventLoop {
             most: self.config.most,
             in_flight: self.config.in_flight,
             open_limit: self.config.max_stall / 2,
-            limits: Limits::new(self.config.max_stall),
+            limits: data::Limits::new(self.config.max_stall),
             protocol: self.network.protocols.segments.clone(),
             door: self.inbox.door.clone(),
             traffic: self.traffic.clone(),
@@ -210,20 +222,43 @@ impl EventLoop {
         Report::Costs { links: links.collect(), codec: codec.to_string() }
     }
 
-    fn fetch_result(&self, number: u64, step: u64, holders: Vec<PeerId>) -> Fetch {
+    fn fetch_result(&self, number: u64, (step, lineage): (u64, Lineage), holders: Vec<PeerId>) -> Fetch {
         tracing::info!(step, "fetching the result of a step");
-        let wanted = result_transfer::Wanted {
-            step,
-            parameters: self.config.parameters,
-            holders,
-            stall: self.config.max_stall / 4,
+        let stall = self.config.max_stall / 4;
+        let LoopConfig { parameters, most, codec, batch_size, .. } = self.config;
+        let (after, reduced_in) = self.exchange.act(|steps| {
+            let reduced_in = steps.active().filter(|active| active.lineage == lineage);
+            (steps.progress().lineage, reduced_in.map(|active| active.members.clone()))
+        });
+        let open_view = self.opener(&self.network.protocols.state, stall);
+        let open = self.opener(&self.network.protocols.result, stall);
+        let fetch = async move {
+            let members = match reduced_in {
+                Some(members) => members,
+                // Whoever missed the view, or has begun anew, can't know; the view's name proves what is said of it.
+                None => {
+                    let view = questions::view(open_view, lineage.view, &holders, stall).await;
+                    view.ok_or("nobody says who was in the view that reduced it")?.members().into()
+                }
+            };
+            let (limits, divisor) = (Limits::new(most, codec, members.len() as u32), batch_size as f32);
+            let wanted = Wanted { step, lineage, after, members, parameters, limits, divisor, holders, stall };
+            result_transfer::fetch(open, wanted).await
         };
-        let fetch = result_transfer::fetch(self.network.control(), self.network.protocols.result.clone(), wanted);
         let events = self.inbox.events_in.clone();
         Fetch(tokio::spawn(async move {
             let result = fetch.await;
             let _ = events.send(NetworkEvent::ResultFetched { number, result }).await;
         }))
+    }
+
+    /// Connects to members.
+    fn opener(&self, protocol: &StreamProtocol, limit: Duration) -> impl Fn(PeerId) -> Opening + use<> {
+        let (control, protocol) = (self.network.control(), protocol.clone());
+        move |peer| {
+            let (mut control, protocol) = (control.clone(), protocol.clone());
+            Box::pin(async move { streams::open(&mut control, to_libp2p(peer), &protocol, limit).await })
+        }
     }
 
     fn fetch_state(
@@ -247,13 +282,9 @@ impl EventLoop {
             max_bytes: self.config.max_state_bytes,
             donors,
             stall: self.config.max_stall,
+            shape: self.config.shape,
         };
-        let (control, protocol) = (self.network.control(), self.network.protocols.state.clone());
-        let limit = self.config.max_stall / 2;
-        let open = move |donor: PeerId| {
-            let (mut control, protocol) = (control.clone(), protocol.clone());
-            async move { streams::open(&mut control, to_libp2p(donor), &protocol, limit).await }
-        };
+        let open = self.opener(&self.network.protocols.state, self.config.max_stall / 2);
         let (events, observer) = (self.inbox.events_in.clone(), Arc::clone(&self.observer));
         Fetch(tokio::spawn(async move {
             let mut told: Option<Instant> = None;

@@ -253,25 +253,32 @@ impl Keeping {
     fn on_swarm(&mut self, event: SwarmEvent<BehaviourEvent>) {
         match event {
             SwarmEvent::ConnectionEstablished { peer_id, num_established, .. } if num_established.get() == 1 => {
-                self.network.tell_guest(peer_id);
-                if let Some(peer) = from_libp2p(&peer_id) {
+                if self.network.greet(peer_id)
+                    && let Some(peer) = from_libp2p(&peer_id)
+                {
                     self.question(peer);
                 }
             }
-            SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Message { message, .. })) => {
-                self.on_gossip(&message);
+            SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Message {
+                message,
+                propagation_source,
+                ..
+            })) => {
+                self.on_gossip(&message, propagation_source);
             }
             _ => {}
         }
     }
 
-    /// A gossiped message came. Its author is proven, whoever passed it on.
-    fn on_gossip(&mut self, message: &gossipsub::Message) {
+    /// A gossiped message came. Its author is proven, whoever passed it on; and may be nobody.
+    fn on_gossip(&mut self, message: &gossipsub::Message, by: libp2p::PeerId) {
         let Some(from) = message.source.as_ref().and_then(from_libp2p) else { return };
         let protocols = &self.network.protocols;
         let [heads, contacts, keepers] =
             [&protocols.heads, &protocols.contacts, &protocols.keepers].map(|topic| message.topic == topic.hash());
-        if heads {
+        if heads && !self.network.may_bring(from, by) {
+            tracing::debug!(peer = %by, "a peer passes on too much of what nobody answers for");
+        } else if heads {
             match heads::read(from, &message.data) {
                 Some((head, signature)) => self.handle(Some(from), Input::Received { from, head, signature }),
                 None => self.misbehaved(from, "gossiped bytes that are not a head with its signature"),
@@ -312,8 +319,13 @@ impl Keeping {
 
     fn misbehaved(&mut self, peer: PeerId, violation: &str) {
         let name = to_libp2p(peer);
-        tracing::warn!(peer = %name, violation, "peer misbehaved");
-        self.observer.report(&Report::Warning { message: format!("peer {name} {violation}") });
+        if !self.network.is_answerable(peer) {
+            return; // Keys cost nothing: who made it up is not found by its name.
+        }
+        if let Some(report) = self.network.misbehaved(name, violation.to_owned()) {
+            tracing::warn!(peer = %name, violation, "peer misbehaved");
+            self.observer.report(&report);
+        }
         let _ = self.network.swarm.disconnect_peer_id(name);
     }
 

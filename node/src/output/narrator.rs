@@ -106,7 +106,7 @@ impl Narrator {
             Report::JoinerLost { peer } => bad(format!("peer {peer} went away before it had joined")),
             Report::Turned { peer, reason } => bad(format!("turned away peer {peer}: {reason}")),
             Report::View { .. } => self.view(report),
-            Report::Suspected { peer, evidence, seen_by } => {
+            Report::Suspected { peer, evidence, seen_by, .. } => {
                 let seen_by = seen_by.as_ref().map_or_else(String::new, |by| format!(" (seen by {by})"));
                 bad(format!("peer {peer} may be lost: {evidence}{seen_by}"))
             }
@@ -448,7 +448,7 @@ mod tests {
         let short = format!("{} (lab-2)", format::peer(&peer));
         let reports = [
             view(4, &["a"], &format!("peer {peer} lost: gone")),
-            Report::Suspected { peer: peer.clone(), evidence: "gone".to_owned(), seen_by: Some(peer.clone()) },
+            Report::Suspected { peer: peer.clone(), evidence: "gone".to_owned(), seen_by: Some(peer.clone()), step: 0 },
             Report::Turned { peer: peer.clone(), reason: "no".to_owned() },
             Report::Misbehaved { peer: peer.clone(), what: "sent nonsense".to_owned() },
             Report::Warning { message: format!("peer {peer} is known") },

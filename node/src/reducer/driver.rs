@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use super::link::{Incoming, Outgoing};
 use super::links::{Inward, Outward};
 use super::patience::Patience;
+use super::withheld::Withheld;
 use super::{Completion, Operation, ReducerConfig, Results, greeting};
 use crate::contribution::Contribution;
 use crate::data::LinkConfig;
@@ -141,7 +142,7 @@ impl Driver {
         let taken = |links: &mut BTreeMap<PeerId, Linked>, peer: &PeerId| {
             links.remove(peer).expect("invariant: all links were waited for")
         };
-        let mut outward = Outward::default();
+        let mut outward = Outward::withholding(Withheld::from_environment());
         for (rank, peer) in self.schedule.receivers().iter().zip(&self.receivers) {
             let (stream, connections) = taken(&mut opened, peer);
             outward.add(*rank, *peer, Outgoing::new(stream, connections, &config, tasks));
@@ -256,13 +257,17 @@ impl Driver {
                 received = inward.next(step, execution.due(), !looks_again) => {
                     let from = inward.from(received?);
                     let peer = from.peer;
-                    let misbehaved = |violation: Violation| {
-                        Blame(peer, LinkFailure::Misbehaved(format!("step {step}: {violation}")))
+                    let failed = |violation: Violation| {
+                        let said = format!("step {step}: {violation}");
+                        // Who is let in by a liar, or sleeps, may be at another step, and does as it should there.
+                        let is_elsewhere = matches!(violation, Violation::OtherOperation { .. });
+                        let failure = if is_elsewhere { LinkFailure::Broken } else { LinkFailure::Misbehaved };
+                        Blame(peer, failure(said))
                     };
                     let kind = from.link.kind();
                     let (header, payload) = from.link.segment();
-                    let taken = execution.take(from.rank, header, payload, &outward.after(kind));
-                    if let Some((to, header)) = taken.map_err(misbehaved)? {
+                    let taken = execution.take(from.rank, header, payload, &outward.after(step, kind));
+                    if let Some((to, header)) = taken.map_err(failed)? {
                         outward.pass_on(to, &header, &mut from.link);
                     }
                     self.patience.progressed(Instant::now());

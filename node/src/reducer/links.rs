@@ -8,13 +8,17 @@ use starling_topology::{PeerId, Rank};
 
 use super::driver::Blame;
 use super::link::{Incoming, Kind, Outgoing};
+use super::withheld::Withheld;
 use crate::data::Transport;
 use crate::event::LinkFailure;
 use crate::first::first;
 
 /// The links to others: to the schedule's receivers, in their order.
 #[derive(Default)]
-pub(super) struct Outward(Vec<Out>);
+pub(super) struct Outward {
+    links: Vec<Out>,
+    withheld: Withheld,
+}
 
 struct Out {
     rank: Rank,
@@ -25,23 +29,32 @@ struct Out {
 }
 
 impl Outward {
+    /// None yet.
+    pub(super) fn withholding(withheld: Withheld) -> Self {
+        Self { links: Vec::new(), withheld }
+    }
+
     /// Adds the link to `rank`, which comes after those that are there.
     pub(super) fn add(&mut self, rank: Rank, peer: PeerId, link: Outgoing) {
-        self.0.push(Out { rank, peer, link, is_blocked: false });
+        self.links.push(Out { rank, peer, link, is_blocked: false });
     }
 
     pub(super) fn transports(&self) -> Vec<(PeerId, Transport)> {
-        self.0.iter().map(|one| (one.peer, one.link.transport())).collect()
+        self.links.iter().map(|one| (one.peer, one.link.transport())).collect()
     }
 
     /// Puts on their way what waits, as far as links are free. Says whether any of them has something left.
     pub(super) fn load(&mut self, execution: &mut Execution<Workspace>) -> bool {
         let mut blocked = false;
-        for (position, one) in self.0.iter_mut().enumerate() {
+        let step = execution.key().step;
+        for (position, one) in self.links.iter_mut().enumerate() {
+            let is_withheld = self.withheld.is_for(one.peer, step);
             while one.link.has_room()
                 && let Some(header) = execution.next_send(position)
             {
-                one.link.load(&header, execution.buffer_mut());
+                if !is_withheld {
+                    one.link.load(&header, execution.buffer_mut());
+                }
             }
             one.is_blocked = one.link.is_busy() || execution.has_sends(position);
             blocked |= one.is_blocked;
@@ -52,16 +65,16 @@ impl Outward {
     /// Waits until a link that is blocked has sent what was on its way. Can be cancelled and called again. Without
     /// `may_sleep` the caller looks again by itself. Never, if no link is blocked.
     pub(super) async fn flush(&mut self, may_sleep: bool) -> Result<(), Blame> {
-        let blocked = self.0.iter_mut().filter(|one| one.is_blocked);
+        let blocked = self.links.iter_mut().filter(|one| one.is_blocked);
         match first(blocked.map(|one| one.flush(may_sleep))).await {
             Some(flushed) => flushed,
             None => pending().await,
         }
     }
 
-    /// Whether what came last over a link of this kind can go on without a copy.
-    pub(super) fn after(&self, kind: Kind) -> After<'_> {
-        After(self, kind)
+    /// Whether what came last of `step`, over a link of this kind, can go on without a copy.
+    pub(super) fn after(&self, step: u64, kind: Kind) -> After<'_> {
+        After { outward: self, step, kind }
     }
 
     /// Sends what came last over `incoming` on to `to`, as the segment that `header` names.
@@ -70,11 +83,11 @@ impl Outward {
     /// If [`Self::after`] says that it is not taken.
     pub(super) fn pass_on(&mut self, to: Rank, header: &SegmentHeader, incoming: &mut Incoming) {
         let position = self.position(to);
-        self.0[position].link.pass_on(header, incoming);
+        self.links[position].link.pass_on(header, incoming);
     }
 
     fn position(&self, rank: Rank) -> usize {
-        let found = self.0.binary_search_by_key(&rank, |one| one.rank);
+        let found = self.links.binary_search_by_key(&rank, |one| one.rank);
         found.expect("invariant: there is a link to each of the schedule's receivers")
     }
 }
@@ -86,16 +99,21 @@ impl Out {
 }
 
 /// What a segment that came last over a link of one kind meets.
-pub(super) struct After<'a>(&'a Outward, Kind);
+pub(super) struct After<'a> {
+    outward: &'a Outward,
+    step: u64,
+    kind: Kind,
+}
 
 impl Onward for After<'_> {
     fn takes(&self, to: Rank) -> bool {
-        let Self(outward, kind) = self;
-        outward.0[outward.position(to)].link.can_pass_on(*kind)
+        let Self { outward, step, kind } = self;
+        let one = &outward.links[outward.position(to)];
+        one.link.can_pass_on(*kind) && !outward.withheld.is_for(one.peer, *step)
     }
 
     fn gives_place(&self) -> bool {
-        self.1.gives_buffers()
+        self.kind.gives_buffers()
     }
 }
 

@@ -389,14 +389,12 @@ async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> LinkFailure {
 
 #[tokio::test]
 async fn evidence_holds_on_a_direct_link() {
-    let elsewhere = SegmentHeader { operation: OperationKey { step: 7, attempt: 0 }, ..header() };
     let unasked = SegmentHeader { segment: SegmentId { chunk: Rank(0), ..header().segment }, ..header() };
     let unknown = SegmentHeader { segment: SegmentId { bucket: 9, ..header().segment }, ..header() };
     let lying = SegmentHeader { payload_bytes: u32::MAX, ..header() };
     let shortened = SegmentHeader { codec: Codec::Int8, payload_bytes: 5, ..header() };
     for (header, values, what) in [
-        (elsewhere, &[1.0][..], "a segment of step 7"),
-        (unasked, &[1.0], "step 1: "),
+        (unasked, &[1.0][..], "step 1: "),
         (unknown, &[1.0], "the layout does not have"),
         (lying, &[1.0], "declared 4294967295 payload bytes"),
         (shortened, &[1.0], "as int8, where f32 was agreed"),
@@ -408,6 +406,13 @@ async fn evidence_holds_on_a_direct_link() {
         let failure = reduce_after(Some((header, values))).await;
         assert!(matches!(&failure, LinkFailure::Misbehaved(claim) if claim.contains(what)), "{what}: {failure:?}");
     }
+}
+
+#[tokio::test]
+async fn whoever_is_at_another_step_is_no_liar() {
+    let elsewhere = SegmentHeader { operation: OperationKey { step: 7, attempt: 0 }, ..header() };
+    let failure = reduce_after(Some((elsewhere, &[1.0]))).await;
+    assert!(matches!(&failure, LinkFailure::Broken(said) if said.contains("a segment of step 7")), "{failure:?}");
 }
 
 #[tokio::test]

@@ -47,8 +47,8 @@ pub(super) struct Worker {
     pub(super) view: u64,
     /// The number of the one whose operation the draft is of.
     pub(super) drafted: Option<u64>,
-    /// Whether the state after the last step was saved.
-    pub(super) kept: bool,
+    /// Whether the state after the last step is on disk, once that was tried.
+    pub(super) kept: Option<bool>,
     pub(super) mishaps: Mishaps,
     pub(super) journal: Journal,
     pub(super) totals: Totals,
@@ -91,7 +91,7 @@ impl Worker {
                 self.trainer.load(*state)?;
                 // The steps that it made up for are not those of this state.
                 self.feedback.iter_mut().for_each(Feedback::forget);
-                (self.began, self.contributed, self.kept) = (None, None, false);
+                (self.began, self.contributed, self.kept) = (None, None, None);
                 self.journal.adopt(self.trainer.step() + 1, self.company.exchange.view());
             }
             Task::Synced => {
@@ -269,12 +269,13 @@ impl Worker {
 
     /// Says that the run is at its end here. Whoever hears it may go for good, so the state is on disk first.
     fn tell_finished(&mut self, saver: &mut Saver) {
-        if !std::mem::replace(&mut self.kept, true) {
+        let is_saved = self.kept.unwrap_or_else(|| {
             self.busy.stop(); // A slow disk is no hanging step.
-            saver.keep(self.trainer.state());
-        }
+            saver.keep(self.trainer.state())
+        });
+        self.kept = Some(is_saved);
         let (step, digest) = (self.trainer.step(), self.trainer.digest());
-        let _ = self.events.blocking_send(TrainerEvent::Finished { step, digest });
+        let _ = self.events.blocking_send(TrainerEvent::Finished { step, digest, is_saved });
     }
 
     /// Saves first: whatever goes wrong after it, nothing is lost.
@@ -285,7 +286,7 @@ impl Worker {
         // Before the first step there is nothing to lose, and a file would only be in the way of a fresh start. A state
         // that was about to be replaced may not be the run's.
         let is_ours = self.company.exchange.progress().has_state;
-        let last = (self.trainer.step() > 0 && is_ours && !self.kept).then(|| self.trainer.state());
+        let last = (self.trainer.step() > 0 && is_ours && self.kept.is_none()).then(|| self.trainer.state());
         let mut outcomes = vec![saver.finish(last)];
         if matches!(outcomes[..], [Err(NodeError::Unsaved { .. })]) {
             // To write more, or to close a file that has something to write, would take as long.

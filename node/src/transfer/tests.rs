@@ -13,7 +13,7 @@ use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
 use super::checkpoint::{self, Lacking};
 use super::questions::{Newest, newest, run};
-use super::state::{Wanted, fetch};
+use super::state::{Shape, Wanted, fetch};
 use super::*;
 use crate::frame;
 use crate::identity::{Identity, from_libp2p};
@@ -52,6 +52,9 @@ type Stream = Compat<tokio::io::DuplexStream>;
 fn peer(name: u8) -> PeerId {
     PeerId([name; 32])
 }
+
+/// That of [`state`].
+const SHAPE: Shape = Shape { parameters: 800_000, moments: 0, scalars: 0, seed: 1, batch_size: 5, samples: Some(10) };
 
 /// Of a little more than three chunks.
 fn state(seed: f32) -> ReplicatedState {
@@ -96,6 +99,7 @@ fn wanted(donors: &[u8]) -> Wanted {
         max_bytes: 8 << 20,
         donors,
         stall: STALL,
+        shape: SHAPE,
     }
 }
 
@@ -184,11 +188,27 @@ async fn the_state_that_most_donors_name_is_taken() {
     };
     let fetched = fetch(open, wanted(&[1, 2, 3, 9]), |_, _| {}).await.expect("two against one");
     assert_eq!(*fetched, state(0.0));
-    let error = fetch(open, wanted(&[1, 2, 9]), |_, _| {}).await.expect_err("one against one");
-    assert!(error.contains("differ"), "{error}");
+    let fetched = fetch(open, wanted(&[1, 2, 9]), |_, _| {}).await.expect("one against one");
+    assert!([state(0.0), state(1.0)].contains(&fetched), "either, and whole");
     let error = fetch(open, wanted(&[9]), |_, _| {}).await.expect_err("nobody");
     assert!(error.contains("refused"), "{error}");
     fetch(open, wanted(&[]), |_, _| {}).await.expect_err("no donor");
+}
+
+#[tokio::test]
+async fn one_donor_of_two_that_names_what_it_does_not_hand_out_keeps_nobody_out() {
+    let (true_state, false_state) = (donor(&state(0.0)).await, donor(&state(1.0)).await);
+    let open = |donor: PeerId| {
+        let is_true = donor == peer(1);
+        opened(Ok(if is_true { connect(true_state.clone()) } else { failing(false_state.clone(), None) }))
+    };
+    // Whichever is tried first.
+    for _ in 0..8 {
+        let fetched = fetch(open, wanted(&[1, 2]), |_, _| {}).await.expect("one of them hands it out");
+        assert_eq!(*fetched, state(0.0));
+    }
+    let error = fetch(open, wanted(&[1, 2, 2]), |_, _| {}).await.expect_err("most name another one");
+    assert!(error.contains("no donor is left"), "{error}");
 }
 
 #[tokio::test]
@@ -199,6 +219,10 @@ async fn only_the_state_that_was_asked_for_is_taken() {
         Wanted { run: RunId([8; 32]), ..wanted(&[1]) },
         Wanted { step: STEP + 1, ..wanted(&[1]) },
         Wanted { max_bytes: 1 << 20, ..wanted(&[1]) },
+        Wanted { shape: Shape { parameters: 800_001, ..SHAPE }, ..wanted(&[1]) },
+        Wanted { shape: Shape { moments: 1, ..SHAPE }, ..wanted(&[1]) },
+        Wanted { shape: Shape { seed: 2, ..SHAPE }, ..wanted(&[1]) },
+        Wanted { shape: Shape { samples: Some(11), ..SHAPE }, ..wanted(&[1]) },
     ] {
         fetch(open, other, |_, _| {}).await.expect_err("another state");
     }

@@ -57,6 +57,8 @@ pub enum Attack {
     Beats,
     /// Does not send its share of sums to some.
     Withholds,
+    /// Does not send its share of sums to the first whom it owes some in each view.
+    WithholdsInTurn,
     /// Is silent towards some.
     IsSilent,
     /// Changes a field of what its machine says.
@@ -122,6 +124,7 @@ impl Attack {
         Self::Measures,
         Self::Beats,
         Self::Withholds,
+        Self::WithholdsInTurn,
         Self::IsSilent,
         Self::Distorts,
         Self::Repeats,

@@ -1,6 +1,6 @@
 //! Who is proven to have lied: two signatures of one peer that no correct peer gives both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use starling_topology::{Ballot, Certificate, PeerId, Record, ViewId};
 
@@ -13,6 +13,8 @@ pub struct Guilt {
     proposed: BTreeMap<(ViewId, Ballot), [u8; 32]>,
     /// Who has signed two such.
     proposed_two: Option<PeerId>,
+    /// In each view: who has signed, when it promised a ballot, that it had accepted nothing since which one.
+    promised: BTreeSet<(ViewId, PeerId, Ballot, Option<Ballot>)>,
 }
 
 impl Guilt {
@@ -23,6 +25,10 @@ impl Guilt {
             after.entry(record.view.id()).or_insert_with(|| certificate.clone());
         }
         if let Some((_, justified)) = &record.accepted {
+            for signed in &justified.promises {
+                let accepted = signed.promise.accepted.map(|(ballot, _)| ballot);
+                self.promised.insert((record.view.id(), signed.by, justified.ballot, accepted));
+            }
             let hash = justified.hash();
             let first = *self.proposed.entry((record.view.id(), justified.ballot)).or_insert(hash);
             if first != hash {
@@ -35,7 +41,17 @@ impl Guilt {
     /// who, if there is one.
     pub fn proven(&self) -> Option<PeerId> {
         let accepted_two = || self.accepted_two();
-        self.proposed_two.or_else(accepted_two)
+        self.proposed_two.or_else(accepted_two).or_else(|| self.concealed())
+    }
+
+    /// Who has accepted what was decided, and signed in a later ballot that it had not.
+    fn concealed(&self) -> Option<PeerId> {
+        let conceals = |(view, by, ballot, accepted): &&(ViewId, PeerId, Ballot, Option<Ballot>)| {
+            let certificates = self.decided.get(view).into_iter().flat_map(BTreeMap::values);
+            let mut before = certificates.filter(|it| it.ballot < *ballot && Some(it.ballot) > *accepted);
+            before.any(|certificate| certificate.seals.iter().any(|(signer, _)| signer == by))
+        };
+        self.promised.iter().find(conceals).map(|(_, by, ..)| *by)
     }
 
     fn accepted_two(&self) -> Option<PeerId> {

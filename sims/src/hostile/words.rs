@@ -95,6 +95,7 @@ impl Liar {
             | Attack::Conceals
             | Attack::Refutes
             | Attack::Withholds
+            | Attack::WithholdsInTurn
             | Attack::IsSilent
             | Attack::Distorts
             | Attack::Misdirects => Vec::new(),

@@ -223,7 +223,7 @@ impl Peer {
 
     fn ask_next(&mut self, now: Time) {
         let goes_on = match (&mut self.fetch, &mut self.download) {
-            (Some(fetch), _) => fetch.asked.next(now),
+            (Some(fetch), _) => fetch.asked.next(now) && fetch.asked.turn < fetch.asked.from.len(),
             (None, Some(download)) => {
                 if download.chunks.is_empty() {
                     download.snapshot = None;

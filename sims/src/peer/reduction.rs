@@ -80,6 +80,8 @@ pub(super) struct Operation {
     brought: Vec<Contributions>,
     /// Whether all of that is there.
     pub(super) is_whole: bool,
+    /// A segment was refused: nothing is taken or sent any more, until another view comes.
+    is_broken: bool,
 }
 
 /// Now one, now another way on.
@@ -140,7 +142,7 @@ impl Peer {
         let (key, spare) = (OperationKey { step, attempt: 0 }, std::mem::take(&mut self.spare));
         let execution = Execution::new(key, place.schedule.clone(), buffer, workload.in_flight, spare);
         let is_whole = self.learner.computing.is_none() || !has_state;
-        self.operation = Some(Operation { step, execution, numbers, brought, is_whole });
+        self.operation = Some(Operation { step, execution, numbers, brought, is_whole, is_broken: false });
         self.drive(now);
         let due = |(_, segment): &(PeerId, Segment)| segment.view == place.id && segment.step() == step;
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.early).into_iter().partition(due);
@@ -191,7 +193,10 @@ impl Peer {
                 };
                 match self.take(rank, segment) {
                     Ok(()) => self.drive(now),
-                    Err(violation) => self.blame(from, &violation),
+                    Err(violation) => {
+                        self.operation.iter_mut().for_each(|operation| operation.is_broken = true);
+                        self.blame(from, &violation);
+                    }
                 }
             }
             // Of a step that has not begun here, or of a view that we are about to enter.
@@ -218,7 +223,7 @@ impl Peer {
 
     /// Takes in a segment of the operation under way.
     fn take(&mut self, from: Rank, segment: Segment) -> Result<(), Violation> {
-        let Some(operation) = &mut self.operation else { return Ok(()) };
+        let Some(operation) = self.operation.as_mut().filter(|operation| !operation.is_broken) else { return Ok(()) };
         self.moved += 1;
         let Segment { header, mut payload, .. } = segment;
         let goes_on = operation.execution.take(from, &header.to_bytes(), &mut payload, &Links(self.moved))?;
@@ -230,7 +235,7 @@ impl Peer {
 
     /// Brings and sends what there is to, and ends the operation once it is done.
     fn drive(&mut self, now: Time) {
-        let Some(operation) = &mut self.operation else { return };
+        let Some(operation) = self.operation.as_mut().filter(|operation| !operation.is_broken) else { return };
         let Operation { execution, numbers, brought, is_whole, .. } = operation;
         // Half of the gradient is there from the beginning.
         let ready = if *is_whole { 0 } else { execution.buffer().layout().buckets().div_ceil(2) };

@@ -1,11 +1,12 @@
 //! Being let in: the joiner's side.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Membership, Steps};
 use crate::flaw::Flaw;
-use crate::id::{Generation, PeerId};
+use crate::id::{Generation, PeerId, ViewId};
 use crate::interface::{Event, Timer};
 use crate::message::{Body, Refusal};
 use crate::proposal::Joiner;
@@ -15,6 +16,8 @@ use crate::time::Time;
 const MAX_ASKED: usize = 64;
 /// Who has been asked this often and has said nothing is not there.
 const MAX_UNANSWERED: u32 = 2;
+/// So many views are remembered of which others say that we have a seat in them.
+const MAX_SEATED: usize = 8;
 
 /// A joiner's search for members.
 #[derive(Debug)]
@@ -22,20 +25,40 @@ pub(super) struct Asking {
     /// Whom to ask, in turn.
     candidates: Vec<PeerId>,
     turn: usize,
+    /// Who is asked out of turn: it has answered what we asked somebody else, so it may be the one who proposes.
+    called: Option<PeerId>,
+    /// Whom we asked last, and whether that was out of turn. Nobody calls us twice in a row.
+    last: Option<(PeerId, bool)>,
     /// How often each was asked since it last said anything.
     asked: BTreeMap<PeerId, u32>,
     /// Who has refused for good, and why.
     refused: BTreeMap<PeerId, Refusal>,
     /// When a member of a run that goes on last answered.
     pub(super) answered_at: Time,
-    /// Not before.
-    until: Time,
+    /// Who has us wait, and until when: we ask the others meanwhile.
+    waits: BTreeMap<PeerId, Time>,
+    /// Whether we had a seat, and nothing but somebody's word says that the others went on without us.
+    pub(super) unproven: bool,
+    /// Who of those that we sat with says that we have a seat in the view called so.
+    seated: BTreeMap<ViewId, BTreeSet<PeerId>>,
 }
 
 impl Asking {
     pub(super) fn new(now: Time) -> Self {
         let (candidates, asked, refused) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        Self { candidates, turn: 0, asked, refused, answered_at: now, until: Time::ZERO }
+        let (called, last) = (None, None);
+        Self {
+            candidates,
+            turn: 0,
+            called,
+            last,
+            asked,
+            refused,
+            answered_at: now,
+            waits: BTreeMap::new(),
+            unproven: false,
+            seated: BTreeMap::new(),
+        }
     }
 
     pub(super) fn has_not_asked(&self, peer: PeerId) -> bool {
@@ -53,6 +76,41 @@ impl Asking {
             }
             before
         });
+    }
+
+    /// How many of those that we sat with say that we have a seat in the view called so, `by` among them.
+    pub(super) fn note_seated(&mut self, by: PeerId, view: ViewId) -> usize {
+        if self.seated.len() >= MAX_SEATED && !self.seated.contains_key(&view) {
+            self.seated.clear();
+        }
+        let tellers = self.seated.entry(view).or_default();
+        tellers.insert(by);
+        tellers.len()
+    }
+
+    /// `peer` has spoken to us without being asked just now. It is asked next, but for every other time.
+    pub(super) fn call(&mut self, peer: PeerId) {
+        if self.last.is_none_or(|(last, _)| last != peer) {
+            self.called = Some(peer);
+        }
+    }
+
+    /// Whom to ask now, of those who have not refused if there is one. Nobody while these have us wait.
+    fn next(&mut self, now: Time) -> Option<PeerId> {
+        self.waits.retain(|_, until| *until > now);
+        let open = |peer: &PeerId| !self.refused.contains_key(peer) && !self.waits.contains_key(peer);
+        let was_called = self.last.is_some_and(|(_, called)| called);
+        if let Some(peer) = self.called.take_if(|_| !was_called).filter(open) {
+            self.last = Some((peer, true));
+            return Some(peer);
+        }
+        let count = self.candidates.len();
+        let order = (0..count).map(|by| (self.turn + by) % count);
+        let at = order.clone().find(|at| open(&self.candidates[*at]));
+        let at = at.or_else(|| order.clone().next().filter(|_| self.waits.is_empty()))?;
+        self.turn = (at + 1) % count;
+        self.last = Some((self.candidates[at], false));
+        Some(self.candidates[at])
     }
 }
 
@@ -72,12 +130,7 @@ impl Membership {
         // Who was a member asks once its steps are held: before that it can't say what it holds.
         let stands = self.seat.is_none() || self.steps == Steps::Held;
         let Some(asking) = &mut self.asking else { return };
-        if stands && now >= asking.until && !asking.candidates.is_empty() {
-            let open = |peer: &PeerId| !asking.refused.contains_key(peer);
-            let order = asking.candidates.iter().cycle().skip(asking.turn).take(asking.candidates.len());
-            let peer = order.copied().find(open).unwrap_or(asking.candidates[0]);
-            let at = asking.candidates.iter().position(|candidate| *candidate == peer).unwrap_or(0);
-            asking.turn = (at + 1) % asking.candidates.len();
+        if stands && let Some(peer) = asking.next(now) {
             let asked = asking.asked.entry(peer).or_default();
             *asked = asked.saturating_add(1);
             let view = self.seat.as_ref().map(|seat| &seat.view);
@@ -99,13 +152,13 @@ impl Membership {
         let knows_us = self.seat.as_ref().is_none_or(|seat| seat.view.contains(from));
         let Some(asking) = self.asking.as_mut().filter(|asking| asking.asked.contains_key(&from)) else { return };
         if let Refusal::Quarantined { for_ms } = refusal {
-            // Who says so says it again, so that nobody keeps us waiting longer.
-            if !knows_us {
-                return;
+            // Who says so says it again when asked, so that nobody keeps us waiting longer; others may let us in.
+            if knows_us && !asking.waits.contains_key(&from) {
+                let until = now + Duration::from_millis(for_ms).min(limit);
+                asking.waits.insert(from, until);
+                asking.answered_at = asking.answered_at.max(if asking.unproven { Time::ZERO } else { until });
             }
-            let pause = Duration::from_millis(for_ms).min(limit);
-            (asking.answered_at, asking.until) = (now + pause, now + pause);
-            return self.set_timer(Timer::Join, now + pause);
+            return;
         }
         asking.refused.insert(from, refusal);
         asking.asked.insert(from, 0);
@@ -120,8 +173,22 @@ impl Membership {
         let Some(asking) = &self.asking else { return };
         let is_gone = |peer: &PeerId| asking.asked.get(peer).is_some_and(|asked| *asked > MAX_UNANSWERED);
         let is_out = |peer: &PeerId| asking.refused.contains_key(peer) || is_gone(peer);
-        if let Some((from, refusal)) = asking.refused.first_key_value().map(|(from, refusal)| (*from, *refusal))
-            && (asking.candidates.iter().all(is_out) || self.is_flawed(Flaw::EndsForRefusal))
+        // Where only words say that others went on, whoever was not with us ends nothing.
+        let (seat, unproven) = (self.seat.as_ref(), asking.unproven);
+        let counts = |by: &PeerId| !unproven || seat.is_none_or(|seat| seat.view.contains(*by));
+        let refused = || asking.refused.iter().filter(|(by, _)| counts(by));
+        // Who is not there has said nothing: then it takes more of those who were with us than may be hostile.
+        let silent = asking.candidates.iter().any(|peer| !asking.refused.contains_key(peer));
+        let enough = seat.filter(|_| silent).map_or(0, |seat| seat.view.most_hostile());
+        let with_us = refused().filter(|(by, _)| seat.is_some_and(|seat| seat.view.contains(**by))).count();
+        // Why, the most of them know; of as many, those who say that there is nothing left to take part in.
+        let alike = |why: &Refusal| refused().filter(|(_, other)| *other == why).count();
+        let most = refused()
+            .max_by_key(|(by, why)| (alike(why), **why == Refusal::RunFinished, Reverse(**by)))
+            .map(|(by, why)| (*by, *why));
+        if let Some((from, refusal)) = most
+            && ((asking.candidates.iter().all(is_out) && (enough == 0 || with_us > enough))
+                || self.is_flawed(Flaw::EndsForRefusal))
         {
             self.end(Event::Refused { from, refusal });
         }

@@ -107,9 +107,10 @@ impl Membership {
             .finished
             .iter()
             .filter(|(_, (at, _))| *at == step)
-            .map(|(peer, (_, digest))| (*peer, *digest))
+            .filter_map(|(peer, (_, digest))| Some((*peer, (*digest)?)))
             .collect();
-        let is_done = |peer: &PeerId| theirs.contains_key(peer) || seat.gone.contains(peer) || !seat.trusts(*peer);
+        let has_finished = |peer: &PeerId| seat.finished.get(peer).is_some_and(|(at, _)| *at == step);
+        let is_done = |peer: &PeerId| has_finished(peer) || seat.gone.contains(peer) || !seat.trusts(*peer);
         let complete = seat.view.members().iter().all(|peer| *peer == self.me.peer || is_done(peer));
         if let Some(verdict) = verdict(&seat.view, self.me.peer, ours, &theirs, complete) {
             self.obey(now, step, ours, verdict);

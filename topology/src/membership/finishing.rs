@@ -37,9 +37,13 @@ impl Membership {
         if peer != from && !seat.view.is_severed(me, peer) && !believes {
             return Err(Violation::NotToldByItself(peer));
         }
-        if peer == me || !seat.view.contains(peer) || seat.finished.insert(peer, (step, digest)).is_some() {
+        // Of whom we can't hear, that it is done is believed, and not with which state.
+        let said = (peer == from || believes).then_some(digest);
+        let is_known = seat.finished.get(&peer).is_some_and(|(_, before)| before.is_some() || said.is_none());
+        if peer == me || !seat.view.contains(peer) || is_known {
             return Ok(());
         }
+        seat.finished.insert(peer, (step, said));
         let deaf: Vec<PeerId> = seat.severed_from(peer).filter(|other| *other != me).collect();
         for other in deaf {
             self.send(other, Body::Finished { peer, step, digest });

@@ -18,14 +18,17 @@ impl Membership {
         }
         self.try_severed(now);
         let me = self.me.peer;
+        // Whoever is through waits for the others too, and so does who has held its steps for a change that nobody else wants.
+        let holds_long = self.steps == Steps::Held && self.held_for(now) >= self.config.max_stall;
         let Some(seat) = &mut self.seat else { return };
+        let is_whole = !seat.waiting && seat.recovering.is_none();
+        let has_brought = self.waits.is_some() && self.steps != Steps::Held;
+        let waits = has_brought || (holds_long && is_whole) || self.finished.is_some();
         let joiners = &self.joiners;
         seat.told.retain(|peer, _| seat.suspects.contains_key(peer) || joiners.contains_key(peer));
         let silent = seat.detector.take_silent(now);
         let neighbours = seat.neighbours(me);
         let step = self.reached;
-        // Whoever is through waits for the others, too.
-        let waits = (self.waits.is_some() && self.steps != Steps::Held) || self.finished.is_some();
         let waiting = seat.standstill.count(waits, &neighbours);
         for peer in neighbours {
             self.send(peer, Body::Heartbeat { step, waiting });

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::seat::{Recovering, Seat};
+use super::outsiders::Doubts;
+use super::seat::{MAX_RISE, Recovering, Seat};
 use super::{Membership, Steps};
 use crate::certificate::{Certificate, Chain, Succession};
 use crate::error::Violation;
@@ -76,12 +77,17 @@ impl Membership {
                 return Ok(());
             }
         }
-        let newer = self.seat.as_ref().is_none_or(|seat| view.generation > seat.view.generation);
+        // Nobody takes us further than a run can have come since we were in it.
+        let rise = |seat: &Seat| view.generation.0.checked_sub(seat.view.generation.0);
+        let newer = self.seat.as_ref().is_none_or(|seat| rise(seat).is_some_and(|by| (1..=MAX_RISE).contains(&by)));
         let ours = |joiner: &Joiner| joiner.contact.peer == me && joiner.incarnation == self.config.incarnation;
         let invited = view.contains(me) && proposal.joiners.iter().any(ours);
         if self.asking.is_some() && newer && invited {
             self.enter(now, from, decided, contacts);
-        } else if self.remembers_less(proposal) {
+        } else if newer && self.remembers_less(proposal) {
+            if !self.is_seated(from, view.id()) {
+                return Ok(());
+            }
             let Decided { proposal, certificate, .. } = decided;
             self.catch_up_with(now, proposal, certificate, contacts);
         } else {
@@ -122,6 +128,8 @@ impl Membership {
         }
         if let Some(old) = old.filter(|_| !joins) {
             seat.inherit(old, me);
+            seat.owing.retain(|_, owing| owing.step > self.reached);
+            self.waits.iter().for_each(|awaited| seat.note_owing(me, awaited, &proposal.reasons));
         }
         seat.told_row = seat.rows.row(me);
         // What follows from promises that we gave before we came back from a record is not true of us any more: we stay
@@ -133,12 +141,13 @@ impl Membership {
         }
         self.seat = Some(seat);
         self.note_measured();
-        self.asking = None;
+        (self.asking, self.doubts) = (None, Doubts::default());
         let catch_up = self.catch_up(&proposal.resume, joins).filter(|_| !outdated);
         self.root_in(&proposal, catch_up.as_ref(), joins, recovering);
         self.persist(now);
         self.note_losses(now, &proposal); // First: the contacts of the lost stay.
-        self.learn_all(now, contacts, &proposal);
+        // Who was there knows where the others are, and hears of it from themselves.
+        self.learn_all(now, if joins { contacts } else { Vec::new() }, &proposal);
         let took = self.since.take().map_or(std::time::Duration::ZERO, |since| now - since);
         self.tell(Event::Changed {
             generation: proposal.view.generation,
@@ -350,11 +359,13 @@ impl Seat {
         suspects.retain(|peer, evidence| stays(peer) && !severed(peer) && lasts(evidence));
         let mut broken = old.broken;
         broken.retain(|peer, _| stays(peer));
+        let mut owing = old.owing;
+        owing.retain(|peer, _| stays(peer));
         let mut leavers = old.leavers;
         leavers.retain(stays);
         let mut gone = old.gone;
         gone.retain(stays);
-        (self.suspects, self.broken, self.leavers) = (suspects, broken, leavers);
+        (self.suspects, self.broken, self.owing, self.leavers) = (suspects, broken, owing, leavers);
         self.gone = gone; // Who has finished says so again.
         if self.view.members() == old.view.members() {
             self.replans = old.replans.saturating_add(1);

@@ -9,7 +9,7 @@ use crate::flaw::Flaw;
 use crate::id::{PeerId, ViewId};
 use crate::interface::Event;
 use crate::message::{Body, Evidence, Refusal};
-use crate::proposal::{Joiner, MAX_JOINERS};
+use crate::proposal::{Joiner, MAX_JOINERS, Reason};
 use crate::time::Time;
 
 /// A joiner that has not asked again for this many of its intervals is forgotten.
@@ -109,7 +109,15 @@ impl Membership {
         let limit = self.config.max_stall * SYNC_STALLS;
         let is_new = |seat: &Seat| now - seat.entered < limit;
         let waits = self.seat.as_ref().is_some_and(|seat| !seat.syncing.is_empty() && !seat.waiting && is_new(seat));
-        self.admitted().filter(move |_| !waits)
+        self.admitted().filter(move |joiner| !waits && !self.is_in_the_way(now, joiner.contact.peer))
+    }
+
+    /// Whether our view left this peer out because no ring went with it, and has taken no step since: that one comes first.
+    fn is_in_the_way(&self, now: Time, peer: PeerId) -> bool {
+        let Some(seat) = self.seat.as_ref().filter(|seat| !seat.waiting) else { return false };
+        let was_left_out = Reason::Lost { peer, evidence: Evidence::LinkFailed };
+        let is_new = now - seat.entered < self.config.max_stall && self.reached <= seat.least();
+        is_new && seat.origin.as_ref().is_some_and(|origin| origin.reasons.contains(&was_left_out))
     }
 
     /// The joiners that wait, as many as there is room for.

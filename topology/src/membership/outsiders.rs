@@ -1,6 +1,8 @@
 //! Peers that follow another view: those left behind, other branches of the run, and ourselves when the others go on
 //! without us.
 
+use std::time::Duration;
+
 use super::asking::Asking;
 use super::{Membership, Steps};
 use crate::certificate::{Succession, leads};
@@ -19,8 +21,29 @@ const PROBERS: u32 = 3;
 const MAX_DOUBLINGS: u32 = 4;
 /// So many of those who were with us are asked besides the one that says that the others went on.
 const ASKED_BESIDES: usize = 4;
+/// The time for which mere words are doubted doubles this often.
+const MAX_DOUBTS: u32 = 3;
 /// How many peers of other views are remembered as answered.
 const MAX_ANSWERED: usize = 1024;
+
+/// How long we go outside for nobody's mere word, since the last one was followed by nothing: twice as long each time. So those
+/// who have no quorum, or come back from records, meet in their seats, whoever says again and again that others went on.
+#[derive(Debug, Default)]
+pub(super) struct Doubts {
+    until: Time,
+    times: u32,
+}
+
+impl Doubts {
+    fn believes(&self, now: Time) -> bool {
+        now >= self.until
+    }
+
+    fn grow(&mut self, now: Time, stall: Duration) {
+        self.until = now + stall * (2 << self.times.min(MAX_DOUBTS));
+        self.times = self.times.saturating_add(1);
+    }
+}
 
 /// A lost peer that may come back.
 #[derive(Debug)]
@@ -66,7 +89,11 @@ impl Membership {
                     }
                 }
                 // Its view goes on, or has gone on: whoever comes back from a record is not a part of it any more.
-                (Some(_), false) if view == seat.id => self.evict_ourselves(now, from, hints.unwrap_or_default()),
+                (Some(_), false) if view == seat.id => {
+                    if self.doubts.believes(now) {
+                        self.evict_ourselves(now, from, hints.unwrap_or_default(), false);
+                    }
+                }
                 (None, true) if view == seat.id => {
                     self.suspect(now, from, Evidence::Restarted);
                     self.show_out(from, view);
@@ -83,7 +110,7 @@ impl Membership {
         let goes_on = !standing.paused && !standing.recovering;
         // Whoever is still there has slept since.
         let before_ours = self.chain.came_from(view);
-        // Without a quorum, or on a fork, there is nothing that a claim could take from us.
+        // Without a quorum, or on a fork, a claim takes nothing from us but time.
         let unsure = ours.paused || ours.forked || ours.recovering;
         // Of two that stand at one step, who can go on does not wait for who can't.
         let tie = ours.paused || view < seat.id;
@@ -92,9 +119,10 @@ impl Membership {
             || (unforked && generation > seat.view.generation)
             || (unforked && generation == seat.view.generation && ahead)
             || (!unforked && goes_on && (ahead || (ours.forked && !standing.forked)));
-        let they_win = proven || (told_so && they_lead) || (unsure && !before_ours && they_lead);
+        let is_believed = unsure && !before_ours && self.doubts.believes(now);
+        let they_win = proven || (they_lead && (told_so || is_believed));
         match (they_win, hints) {
-            (true, Some(hints)) => self.evict_ourselves(now, from, hints),
+            (true, Some(hints)) => self.evict_ourselves(now, from, hints, proven),
             // We may be in their view without knowing it: they will tell.
             (true, None) => self.say_hello(from),
             // There is one view of each generation without forks, so it has gone through theirs: what it said is old, from
@@ -123,20 +151,24 @@ impl Membership {
         }
         let is_new = self.asking.as_ref().is_some_and(|asking| asking.has_not_asked(from));
         self.consider_asking(from);
-        if is_new && let Some(asking) = &mut self.asking {
-            asking.turn_to(from);
-            self.ask(now);
+        match &mut self.asking {
+            Some(asking) if is_new => {
+                asking.turn_to(from);
+                self.ask(now);
+            }
+            Some(asking) => asking.call(from),
+            None => {}
         }
         // One that has no quorum itself does not go on: who waits for it may be what it waits for.
         if !standing.recovering
             && !standing.paused
-            && let Some(asking) = &mut self.asking
+            && let Some(asking) = self.asking.as_mut().filter(|asking| !asking.unproven)
         {
             asking.answered_at = now;
         }
     }
 
-    fn evict_ourselves(&mut self, now: Time, by: PeerId, hints: Vec<Contact>) {
+    fn evict_ourselves(&mut self, now: Time, by: PeerId, hints: Vec<Contact>, proven: bool) {
         // Those too who were there with us: what one says alone is not all that we are told.
         let ours = self.seat.as_ref().map_or_else(Vec::new, |seat| seat.others(self.me.peer));
         let others = ours.into_iter().filter(|peer| *peer != by).take(ASKED_BESIDES);
@@ -146,6 +178,7 @@ impl Membership {
             self.learn(contact);
         }
         self.go_outside(now, by, &members);
+        self.asking.iter_mut().for_each(|asking| asking.unproven = !proven);
     }
 
     /// The others go on without us: we vote on in our view, stand still, and ask `members` to be let in.
@@ -194,7 +227,9 @@ impl Membership {
     pub(super) fn come_back_if_alone(&mut self, now: Time) {
         let waited = self.asking.as_ref().is_some_and(|asking| now - asking.answered_at >= self.config.max_stall * 2);
         if waited && self.seat.is_some() && self.steps == Steps::Held {
-            self.asking = None;
+            if self.asking.take().is_some_and(|asking| asking.unproven) {
+                self.doubts.grow(now, self.config.max_stall);
+            }
             if let Some(seat) = &mut self.seat {
                 seat.suspects.retain(|_, evidence| *evidence != Evidence::Elsewhere);
                 seat.hearsay.clear();
@@ -202,7 +237,7 @@ impl Membership {
                 seat.waiting = false;
                 seat.returned = true;
             }
-            self.give_time(now, std::time::Duration::ZERO);
+            self.give_time(now, Duration::ZERO);
             self.watch(now);
         }
     }

@@ -145,9 +145,8 @@ impl Question<'_> {
     /// These, and the pairs that do not get to each other what one owes the other, as far as a ring goes without them: nobody has
     /// to go for a segment that may just have been lost.
     fn sever_owed(&self, members: &[PeerId], mut severed: Vec<(PeerId, PeerId)>) -> Vec<(PeerId, PeerId)> {
-        let pairs = owed(self.promises).map(|(a, b)| (a.min(b), a.max(b)));
         let stay = |(a, b): &(PeerId, PeerId)| members.contains(a) && members.contains(b);
-        for pair in pairs.filter(stay) {
+        for pair in self.owed().filter(stay) {
             if let Err(at) = severed.binary_search(&pair)
                 && severed.len() < MAX_SEVERED
             {
@@ -158,6 +157,11 @@ impl Question<'_> {
             }
         }
         severed
+    }
+
+    /// The pairs that do not get to each other what one owes the other, lower one first.
+    fn owed(&self) -> impl Iterator<Item = (PeerId, PeerId)> + '_ {
+        owed(self.promises).map(|(a, b)| (a.min(b), a.max(b)))
     }
 
     fn reasons(
@@ -186,8 +190,10 @@ impl Question<'_> {
                 }
             });
         }
-        let tried = self.failed.iter().filter(|(a, b)| staying.contains_key(a) && staying.contains_key(b));
-        let failed = tried.map(|(a, b)| (*a.min(b), *a.max(b))).chain(severed.iter().copied());
+        // Pairs that no ring goes without are tried again: who waits in vain once more gives the other one up.
+        let failed = self.failed.iter().map(|(a, b)| (*a.min(b), *a.max(b))).chain(self.owed());
+        let tried = failed.filter(|(a, b)| staying.contains_key(a) && staying.contains_key(b));
+        let failed = tried.chain(severed.iter().copied());
         let fresh: BTreeSet<(PeerId, PeerId)> = failed.filter(|(a, b)| !self.view.is_severed(*a, *b)).collect();
         reasons.extend(fresh.into_iter().map(|(a, b)| Reason::Severed(a, b)));
         reasons.extend(self.candidates.iter().map(|candidate| Reason::Joined(candidate.contact.peer)));
@@ -200,7 +206,7 @@ impl Question<'_> {
 /// than a third, so that these alone put out nobody; below that one is enough, and the casting vote breaks ties.
 fn convicted(view: &View, promises: &BTreeMap<PeerId, Promise>) -> BTreeSet<PeerId> {
     let needed = view.most_hostile() + 1;
-    let mut convicted = BTreeSet::new();
+    let mut convicted = unfounded(view, promises);
     loop {
         let mut accusers: BTreeMap<PeerId, usize> = BTreeMap::new();
         for (by, promise) in promises.iter().filter(|(by, promise)| !promise.leaving && !convicted.contains(*by)) {
@@ -213,6 +219,22 @@ fn convicted(view: &View, promises: &BTreeMap<PeerId, Promise>) -> BTreeSet<Peer
             None => return convicted,
         }
     }
+}
+
+/// The members that say they hold a state which nobody can have reached. Of more than may be hostile, one at least speaks the
+/// truth and has taken part in all steps up to its own: beside it there is at most the next one's result, with whoever took it.
+/// So nobody gives up a state that it holds for one that a few say they have.
+fn unfounded(view: &View, promises: &BTreeMap<PeerId, Promise>) -> BTreeSet<PeerId> {
+    let hostile = view.most_hostile();
+    let is_steady = |promise: &&Promise| promise.progress.has_state && !promise.recovering;
+    let mut steps: Vec<u64> = promises.values().filter(is_steady).map(|promise| promise.progress.step).collect();
+    steps.sort_unstable();
+    let Some(reached) = steps.get(hostile).copied().filter(|_| hostile > 0) else { return BTreeSet::new() };
+    let is_unfounded = |promise: &Promise| {
+        let is_alone = is_steady(&promise) && promise.progress.step > reached && !promise.progress.has_result;
+        is_alone || promise.is_beyond(reached)
+    };
+    promises.iter().filter(|(_, promise)| is_unfounded(promise)).map(|(peer, _)| *peer).collect()
 }
 
 /// Whether `proposal` is what a proposer finds that has these promises, could not keep those whom it has `excluded`, and was
@@ -241,11 +263,19 @@ pub(super) fn follows(
     };
     let joins = |peer: PeerId| proposal.joiners.iter().any(|joiner| joiner.contact.peer == peer);
     let stays = |peer: PeerId| proposal.view.contains(peer) && view.contains(peer);
+    // Who comes back with what all go on from is lost and joins at once.
+    let goes = |peer: PeerId| view.contains(peer) && (!stays(peer) || joins(peer));
+    let convicted = convicted(view, promises);
+    // Of who has promised, nothing is said that nobody has signed; of who has not, its proposer's word is all that there is.
+    let is_shown = |peer: &PeerId, evidence: &Evidence| {
+        let is_grave = matches!(evidence, Evidence::Misbehaved | Evidence::Revoked);
+        let is_signed = convicted.contains(peer) || excluded.get(peer) == Some(evidence);
+        !is_grave || is_signed || !promises.contains_key(peer)
+    };
     let holds = |reason: &Reason| match reason {
-        Reason::Lost { peer, .. } | Reason::Restarted(peer) | Reason::Left(peer) => {
-            // Who comes back with what all go on from is lost and joins at once.
-            view.contains(*peer) && (!stays(*peer) || joins(*peer))
-        }
+        Reason::Lost { peer, evidence } => goes(*peer) && is_shown(peer, evidence),
+        Reason::Restarted(peer) => goes(*peer),
+        Reason::Left(peer) => goes(*peer) && promises.get(peer).is_some_and(|promise| promise.leaving),
         Reason::Joined(peer) => joins(*peer),
         Reason::Severed(a, b) => view.contains(*a) && view.contains(*b),
         Reason::Recovered => promises.values().any(|promise| promise.recovering),
@@ -258,7 +288,11 @@ pub(super) fn follows(
         let same = (&proposal.view, &proposal.resume, &proposal.joiners, proposal.promised, proposal.of);
         (&view, &resume, &joiners, promised, of) == same
     };
+    let gone = |reason: &&Reason| matches!(reason, Reason::Lost { .. } | Reason::Restarted(_) | Reason::Left(_));
+    let gone: Vec<PeerId> = proposal.reasons.iter().filter(gone).filter_map(Reason::peer).collect();
+    let is_told_once = gone.iter().collect::<BTreeSet<_>>().len() == gone.len();
     (stateless || !proposal.joiners.iter().any(strays))
+        && is_told_once
         && proposal.reasons.iter().all(holds)
         && question.answer().is_some_and(alike)
 }
@@ -337,4 +371,74 @@ fn stranded(staying: &BTreeMap<PeerId, Progress>, severed: &[(PeerId, PeerId)], 
 
 fn count(peers: usize) -> u32 {
     u32::try_from(peers).expect("invariant: members are bounded")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::RunId;
+
+    fn peer(name: u8) -> PeerId {
+        PeerId([name; 32])
+    }
+
+    /// Of as many members as these promise: of where they stand, whether with a state, and whether with the step's result.
+    fn decided(least: u64, standing: &[(u64, bool, bool)]) -> Proposal {
+        let view = View::found(RunId([7; 32]), peer(0)).succeed((0..standing.len() as u8).map(peer));
+        let promise = |(step, has_state, has_result): (u64, bool, bool)| Promise {
+            progress: Progress { step, lineage: Lineage::NONE, has_state, has_result },
+            unreachable: Vec::new(),
+            accused: Vec::new(),
+            missing: None,
+            leaving: false,
+            recovering: false,
+            accepted: None,
+        };
+        let promises: BTreeMap<PeerId, Promise> =
+            standing.iter().enumerate().map(|(at, stands)| (peer(at as u8), promise(*stands))).collect();
+        let question = Question {
+            view: &view,
+            least,
+            promises: &promises,
+            excluded: &BTreeMap::new(),
+            hearsay: &Hearsay::default(),
+            failed: Vec::new(),
+            candidates: Vec::new(),
+            rows: &Rows::of(&view),
+            donor: None,
+            forked: false,
+        };
+        let proposal = question.answer().expect("somebody holds a state");
+        assert!(follows(&view, least, &promises, &BTreeMap::new(), &proposal), "who accepts it finds the same");
+        proposal
+    }
+
+    #[test]
+    fn nobody_gives_up_a_state_for_one_that_a_few_say_they_have() {
+        let honest = (23, true, true);
+        // Also where an earlier decree has believed one that said it had the result of the next step.
+        for least in [20, 24] {
+            for claim in [(24, true, false), (25, true, true), (25, false, true), (60, true, true)] {
+                let Proposal { view, resume, reasons, .. } = decided(least, &[honest, honest, honest, claim]);
+                assert_eq!((resume.step, resume.syncing), (23, Vec::new()), "{claim:?}");
+                assert_eq!(view.members(), [0, 1, 2].map(peer), "{claim:?}");
+                assert_eq!(reasons, [Reason::Lost { peer: peer(3), evidence: Evidence::Misbehaved }], "{claim:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_that_one_has_reduced_counts() {
+        let behind = (23, true, true);
+        for ahead in [(24, true, true), (24, false, true)] {
+            let Proposal { view, resume, .. } = decided(20, &[behind, behind, behind, ahead]);
+            assert_eq!((resume.step, resume.holders, view.members().len()), (24, vec![peer(3)], 4), "{ahead:?}");
+        }
+        // One that claims to be far behind speaks against nobody.
+        let Proposal { view, resume, .. } = decided(0, &[(2, true, true), behind, behind, (24, true, true)]);
+        assert_eq!((resume.step, resume.syncing, view.members().len()), (24, vec![peer(0)], 4));
+        // Who has just got the state has no result of it; of three nobody knows who is wrong.
+        let Proposal { resume, .. } = decided(20, &[behind, (24, true, false), behind]);
+        assert_eq!((resume.step, resume.donors), (24, vec![peer(1)]));
+    }
 }

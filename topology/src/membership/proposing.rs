@@ -415,6 +415,12 @@ impl Membership {
         if seat.view.has_quorum(&rest) && !counts {
             return;
         }
+        // Who has promised no other ballot knows better than what is proposed in this one.
+        let proposed = decree.proposal.as_ref().filter(|_| promised == ballot);
+        for joiner in proposed.into_iter().flat_map(|proposal| &proposal.joiners) {
+            self.quarantine.put_off(now, joiner.contact.peer, &self.config);
+            self.joiners.remove(&joiner.contact.peer); // It asks again, and hears for how long it waits.
+        }
         if promised.proposer < self.me.peer && seat.trusts(promised.proposer) {
             seat.decree = None;
             self.give_time(now, Duration::ZERO);

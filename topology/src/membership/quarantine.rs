@@ -1,4 +1,4 @@
-//! Peers that are lost again and again wait before they are let in again.
+//! Peers that are lost again and again wait before they are let in again; so do those against whom others object.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,6 +13,8 @@ const MAX_REMEMBERED: usize = 256;
 const LOSSES: usize = 3;
 /// A quarantine is at most the first one times two to this power.
 const MAX_DOUBLINGS: u32 = 6;
+/// After the first objection it is this part of the first quarantine: it may be about something else.
+const FIRST_WAIT: u32 = 8;
 
 /// Who was lost when.
 #[derive(Debug, Default)]
@@ -24,17 +26,14 @@ pub(super) struct Quarantine {
 struct Past {
     losses: Vec<Time>,
     times: u32,
+    objections: u32,
     until: Time,
 }
 
 impl Quarantine {
     /// `peer` is lost.
     pub(super) fn lose(&mut self, now: Time, peer: PeerId, config: &Config) {
-        if self.peers.len() >= MAX_REMEMBERED && !self.peers.contains_key(&peer) {
-            let oldest = self.peers.iter().min_by_key(|(_, past)| past.losses.last().copied()).map(|(peer, _)| *peer);
-            oldest.and_then(|peer| self.peers.remove(&peer));
-        }
-        let past = self.peers.entry(peer).or_default();
+        let past = self.past(peer);
         past.losses.retain(|loss| now - *loss < config.quarantine_window());
         past.losses.push(now);
         if past.losses.len() >= LOSSES {
@@ -43,6 +42,23 @@ impl Quarantine {
             past.until = now + config.quarantine() * (1 << past.times.min(MAX_DOUBLINGS));
             past.times += 1;
         }
+    }
+
+    /// Another member does not accept what we proposed, which lets `peer` in. The two may differ for good, and meanwhile nobody
+    /// takes a step: so it waits, twice as long each time, and the others go on without it.
+    pub(super) fn put_off(&mut self, now: Time, peer: PeerId, config: &Config) {
+        let past = self.past(peer);
+        let wait = config.quarantine() / FIRST_WAIT * (1 << past.objections.min(MAX_DOUBLINGS + FIRST_WAIT.ilog2()));
+        past.until = past.until.max(now + wait);
+        past.objections = past.objections.saturating_add(1);
+    }
+
+    fn past(&mut self, peer: PeerId) -> &mut Past {
+        if self.peers.len() >= MAX_REMEMBERED && !self.peers.contains_key(&peer) {
+            let oldest = self.peers.iter().min_by_key(|(_, past)| past.losses.last().copied()).map(|(peer, _)| *peer);
+            oldest.and_then(|peer| self.peers.remove(&peer));
+        }
+        self.peers.entry(peer).or_default()
     }
 
     /// For how much longer `peer` may not join.
@@ -77,6 +93,21 @@ mod tests {
         }
         assert_eq!(quarantine.remaining(at(32), peer), Some(Duration::from_secs(20)));
         assert_eq!(quarantine.remaining(at(32), PeerId([2; 32])), None);
+    }
+
+    #[test]
+    fn who_is_objected_to_waits_twice_as_long_each_time() {
+        let (config, peer) = (Config::default(), PeerId([1; 32]));
+        let mut quarantine = Quarantine::default();
+        let mut waits = (0..12).map(|round| {
+            let now = at(round * 10_000);
+            quarantine.put_off(now, peer, &config);
+            quarantine.remaining(now, peer).expect("it waits")
+        });
+        let first = waits.next().expect("the first");
+        assert_eq!(first, config.quarantine() / FIRST_WAIT);
+        assert_eq!(waits.next(), Some(first * 2));
+        assert_eq!(waits.last(), Some(config.quarantine() * (1 << MAX_DOUBLINGS)));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use super::seat::{Recovering, Seat};
 use super::{Membership, Steps};
 use crate::certificate::{Certificate, Chain, Succession};
+use crate::id::{PeerId, ViewId};
 use crate::message::Contact;
 use crate::proposal::{Joiner, Proposal};
 use crate::record::Record;
@@ -57,6 +58,13 @@ impl Membership {
         };
         let is_outside = self.asking.is_some() && self.steps == Steps::Held;
         is_outside && self.seat.as_ref().is_some_and(remembers) && view.contains(me) && !view.forked
+    }
+
+    /// Whether more of those that we sat with than may be hostile say that we have a seat in the view called so, `by` the last of
+    /// them.
+    pub(super) fn is_seated(&mut self, by: PeerId, view: ViewId) -> bool {
+        let (Some(seat), Some(asking)) = (&self.seat, &mut self.asking) else { return false };
+        seat.view.contains(by) && asking.note_seated(by, view) > seat.view.most_hostile()
     }
 
     /// Takes our seat in the view of `proposal`.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::agreement::{Acceptor, Round};
 use super::hearsay::Hearsay;
+use super::owing::Owing;
 use super::rows::Rows;
 use super::standstill::Standstill;
 use crate::awaited::Awaited;
@@ -82,6 +83,8 @@ pub(super) struct Seat {
     pub(super) suspects: BTreeMap<PeerId, Evidence>,
     /// Members to which our ring link failed, in this view or an earlier one.
     pub(super) broken: BTreeMap<PeerId, Broken>,
+    /// Members that owed us something in earlier tries of a step.
+    pub(super) owing: BTreeMap<PeerId, Owing>,
     /// Members that others can't reach.
     pub(super) hearsay: Hearsay,
     /// Of whom we have told whom.
@@ -90,7 +93,8 @@ pub(super) struct Seat {
     pub(super) syncing: BTreeSet<PeerId>,
     /// Who has spoken in this view.
     pub(super) heard: BTreeSet<PeerId>,
-    pub(super) finished: BTreeMap<PeerId, (u64, Digest)>,
+    /// Who has committed the run's last step, and its state if it says so itself.
+    pub(super) finished: BTreeMap<PeerId, (u64, Option<Digest>)>,
     pub(super) gone: BTreeSet<PeerId>,
     pub(super) detector: FailureDetector,
     /// When we last tried the links that the view says are broken.
@@ -227,6 +231,7 @@ impl Seat {
             takeover_at: None,
             suspects: BTreeMap::new(),
             broken: BTreeMap::new(),
+            owing: BTreeMap::new(),
             hearsay: Hearsay::default(),
             overruled: false,
             told: BTreeMap::new(),
@@ -334,13 +339,15 @@ impl Seat {
     /// view says we can't reach, unless we have heard from them since.
     pub(super) fn unreachable(&self, me: PeerId) -> Vec<PeerId> {
         let given_up = |peer: &PeerId| self.broken.get(peer).is_some_and(|broken| broken.again);
-        let apart = self.severed_from(me).filter(|peer| !self.heard.contains(peer) || given_up(peer));
+        let is_apart = |peer: &PeerId| !self.heard.contains(peer) || given_up(peer) || self.owing.contains_key(peer);
+        let apart = self.severed_from(me).filter(is_apart);
+        let owing = self.owing.iter().filter(|(_, owing)| owing.tries > 1).map(|(peer, _)| *peer);
         let missed = self.suspects.iter().filter(|(peer, evidence)| match evidence {
             Evidence::Closed | Evidence::Silent(_) | Evidence::Unanswered => true,
             Evidence::LinkFailed => given_up(peer),
             Evidence::Restarted | Evidence::Elsewhere | Evidence::Misbehaved | Evidence::Revoked => false,
         });
-        let unreachable: BTreeSet<PeerId> = apart.chain(missed.map(|(peer, _)| *peer)).collect();
+        let unreachable: BTreeSet<PeerId> = apart.chain(missed.map(|(peer, _)| *peer)).chain(owing).collect();
         unreachable.into_iter().collect()
     }
 
@@ -354,14 +361,15 @@ impl Seat {
     ) -> Promise {
         self.pledged = Some(progress);
         let most = most_named(self.view.members().len());
-        let mut unreachable = self.unreachable(me);
-        unreachable.truncate(most);
         let accused =
             self.suspects.iter().filter(|(_, evidence)| matches!(evidence, Evidence::Misbehaved | Evidence::Revoked));
-        let accused = accused.map(|(peer, _)| *peer).take(most).collect();
+        let accused: Vec<PeerId> = accused.map(|(peer, _)| *peer).take(most).collect();
         let accepted = self.acceptor.accepted.as_ref().map(|(ballot, justified)| (*ballot, justified.hash()));
         let mut missing = awaited.cloned();
-        missing.iter_mut().for_each(|awaited| awaited.from.truncate(most));
+        missing.iter_mut().for_each(|awaited| awaited.from.truncate(most - accused.len()));
+        let named = accused.len() + missing.as_ref().map_or(0, |awaited| awaited.from.len());
+        let mut unreachable = self.unreachable(me);
+        unreachable.truncate(most - named);
         let recovering = self.recovering.is_some();
         Promise { progress, unreachable, accused, missing, leaving, recovering, accepted }
     }

@@ -43,6 +43,21 @@ impl Membership {
         self.propose_if_promised(now);
     }
 
+    /// Nobody gave us the result that some say they hold. Their word moves nobody out of the view: we doubt them, and ask for a
+    /// view that goes on from what there is without them.
+    pub(super) fn miss_result(&mut self, now: Time) {
+        let me = self.me.peer;
+        let Some(seat) = &self.seat else { return };
+        let holders = seat.origin.iter().flat_map(|origin| &origin.resume.holders).copied();
+        let blamed: Vec<PeerId> = holders.filter(|peer| *peer != me && !seat.view.is_severed(me, *peer)).collect();
+        if blamed.is_empty() {
+            return self.give_up(now); // We have said so before, and others go on from there all the same.
+        }
+        for peer in blamed {
+            self.suspect(now, peer, Evidence::Misbehaved);
+        }
+    }
+
     /// Another member has seen something.
     pub(super) fn receive_suspect(&mut self, now: Time, from: PeerId, peer: PeerId, evidence: Evidence) {
         if peer == from && evidence == Evidence::Elsewhere {

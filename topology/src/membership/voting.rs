@@ -126,12 +126,15 @@ impl Membership {
             self.accept(now, from, ballot, justified);
             return Ok(());
         }
+        let again = seat.acceptor.echoed == Some((ballot, hash));
         match seat.acceptor.echo(ballot, hash) {
             Ok(()) => {
                 let id = seat.id;
                 seat.shown = Some((ballot, justified));
-                self.persist(now);
-                self.give_time(now, std::time::Duration::ZERO);
+                if !again {
+                    self.persist(now);
+                    self.give_time(now, std::time::Duration::ZERO);
+                }
                 let seal = self.notary.sign(&echo(id, ballot, &hash)).into();
                 self.send(from, Body::Echo { ballot, seal });
             }
@@ -162,13 +165,18 @@ impl Membership {
         Ok(())
     }
 
+    /// Accepts it, and gives its proposer the time to have it decided: once, however often it asks.
     fn accept(&mut self, now: Time, from: PeerId, ballot: Ballot, justified: Justified) {
         let Some(seat) = &mut self.seat else { return };
         let accepted = Acceptance::of(seat.id, ballot, &justified.proposal);
+        let before = seat.acceptor.accepted.as_ref().filter(|(of, _)| *of == ballot);
+        let again = before.is_some_and(|(_, kept)| kept.proposal == justified.proposal);
         match seat.acceptor.accept(ballot, justified) {
             Ok(()) => {
-                self.persist(now);
-                self.give_time(now, std::time::Duration::ZERO);
+                if !again {
+                    self.persist(now);
+                    self.give_time(now, std::time::Duration::ZERO);
+                }
                 let seal = accepted.sign(&*self.notary);
                 self.send(from, Body::Accept { ballot, seal });
             }

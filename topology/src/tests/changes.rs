@@ -13,7 +13,7 @@ pub(super) fn formed(seed: u64, steps: u64, names: &[u8]) -> Cluster {
     cluster
 }
 
-fn gather(cluster: &mut Cluster, names: &[u8]) {
+pub(super) fn gather(cluster: &mut Cluster, names: &[u8]) {
     let mut members: Vec<PeerId> = names.iter().copied().map(peer).collect();
     cluster.found(members[0]);
     for joiner in &members[1..] {

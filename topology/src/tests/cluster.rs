@@ -16,6 +16,9 @@ const START: Digest = Digest([0; 32]);
 /// One whom nobody but the first lets in.
 pub(super) const UNINVITED: PeerId = PeerId([200; 32]);
 
+/// One whom only the first lets in, and nobody is to blame for that.
+pub(super) const DOUBTED: PeerId = PeerId([201; 32]);
+
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Debug)]
 pub(super) struct Rng(pub(super) u64);
@@ -73,6 +76,10 @@ impl Notary for Signs {
 
     fn is_invited(&self, joiner: &Joiner) -> bool {
         self.0 == peer(1) || joiner.pass.is_empty()
+    }
+
+    fn admits(&self, joiners: &[Joiner]) -> bool {
+        self.0 == peer(1) || joiners.iter().all(|joiner| joiner.contact.peer != DOUBTED)
     }
 }
 
@@ -401,6 +408,15 @@ impl Cluster {
         refused
     }
 
+    /// What is on its way to it, and from whom.
+    pub(super) fn under_way(&self, name: PeerId) -> Vec<(PeerId, Envelope)> {
+        let messages = self.queue.values().filter_map(|happening| match happening {
+            Happening::Message { from, to, bytes } if *to == name => Some((*from, bytes)),
+            _ => None,
+        });
+        messages.map(|(from, bytes)| (from, Envelope::decode(bytes).expect("what was encoded"))).collect()
+    }
+
     fn note(&mut self, line: impl FnOnce() -> String) {
         if self.tracing {
             eprintln!("{:>12?} {}", Duration::from_nanos(self.now.as_nanos()), line());
@@ -591,7 +607,7 @@ impl Cluster {
             let serves = |donor: &PeerId| self.peers[donor].result.filter(|(step, _)| *step == of);
             let (Some(outcome), Some(view)) = (donors.iter().find_map(serves), view) else {
                 if donors.iter().all(|donor| self.peers[donor].step >= of) {
-                    return self.input(name, Input::Unable); // Whoever held it is gone or has gone on.
+                    return self.input(name, Input::Withheld); // Whoever held it is gone or has gone on.
                 }
                 let again = self.now + Duration::from_millis(50);
                 return self.push(again, Happening::Download { of: name, activity });

@@ -3,10 +3,10 @@
 
 use super::cluster::{Cluster, RUN, contact, peer};
 use crate::certificate::{Acceptance, Certificate, Seal, Succession, leads};
-use crate::tests::cluster::{Signs, UNINVITED};
+use crate::tests::cluster::{DOUBTED, Signs, UNINVITED};
 use crate::{
     Ballot, Body, Digest, Event, Evidence, Generation, Input, Joiner, Justified, Lineage, PeerId, Progress, Promise,
-    Proposal, Reason, Refusal, Resume, SignedPromise, Standing, View, ViewId,
+    Proposal, Quorum, Reason, Refusal, Resume, SignedPromise, Standing, View, ViewId,
 };
 
 const MEMBERS: [u8; 4] = [1, 2, 3, 4];
@@ -106,6 +106,21 @@ fn a_member_proposes_a_joiner_whom_the_others_do_not_let_in() {
 }
 
 #[test]
+fn members_differ_for_good_about_a_joiner() {
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(seed, 10 * STEPS, 1);
+        cluster.config.quorum = Quorum::TwoThirds;
+        super::changes::gather(&mut cluster, &[1, 2, 3]);
+        // The first proposes, and can't let it in without the others.
+        cluster.join(DOUBTED, &[peer(1)]);
+        assert_the_others_complete(&mut cluster);
+        assert!(cluster.has_event(peer(1), |event| matches!(event, Event::Joining(DOUBTED))), "seed {seed}");
+        let let_in = |event: &Event| matches!(event, Event::Changed { reasons, .. } if reasons.contains(&Reason::Joined(DOUBTED)));
+        assert!(!cluster.has_event(peer(1), let_in), "seed {seed}");
+    }
+}
+
+#[test]
 fn one_member_refuses_a_joiner() {
     for seed in 0..20 {
         let mut cluster = formed(seed);
@@ -113,6 +128,24 @@ fn one_member_refuses_a_joiner() {
         cluster.say_of(peer(LIAR), peer(5), (Generation(0), ViewId::NONE), Body::Refuse(Refusal::RunFinished));
         cluster.say_of(peer(2), peer(5), (Generation(0), ViewId::NONE), Body::Refuse(Refusal::Withdrawn));
         cluster.run_until(|cluster| cluster.is_formed(&[1, 2, 3, 4, 5].map(peer)));
+    }
+}
+
+#[test]
+fn one_member_has_a_joiner_wait_again_and_again() {
+    for seed in 0..20 {
+        let mut cluster = formed(seed);
+        cluster.cut.insert((peer(5), peer(LIAR))); // It never hears the request, and answers all the same.
+        cluster.join(peer(5), &MEMBERS.map(peer));
+        for _ in 0..400 {
+            cluster.run_for(std::time::Duration::from_millis(100));
+            let refusal = Refusal::Quarantined { for_ms: u64::MAX };
+            if cluster.running().contains(&peer(5)) && cluster.peers[&peer(5)].machine.view().is_none() {
+                cluster.say_of(peer(LIAR), peer(5), (Generation(2), ViewId([9; 32])), Body::Refuse(refusal));
+            }
+        }
+        let came_in = |event: &Event| matches!(event, Event::Changed { .. });
+        assert!(cluster.has_event(peer(5), came_in), "seed {seed}: it waits for ever");
     }
 }
 
@@ -296,6 +329,152 @@ fn a_member_opens_ballots_without_end() {
             }
         }
         assert_the_others_complete(&mut cluster);
+    }
+}
+
+/// What all members promise in a ballot of the liar, whose own process says nothing any more; its own promise is as that of
+/// others. `None` if they do not all stand at the same place.
+fn promised(cluster: &mut Cluster, ballot: Ballot) -> Option<Vec<SignedPromise>> {
+    cluster.hang(peer(LIAR));
+    for name in [1, 2, 3].map(peer) {
+        cluster.say(peer(LIAR), name, Body::Prepare { ballot, boundary: None, unreachable: Vec::new() });
+    }
+    let mut promises: Vec<SignedPromise> = Vec::new();
+    cluster.run_until(|cluster| {
+        for (by, envelope) in cluster.under_way(peer(LIAR)) {
+            if let Body::Promise { promise, .. } = envelope.body
+                && promises.iter().all(|before| before.by != by)
+            {
+                promises.push(promise);
+            }
+        }
+        promises.len() == 3
+    });
+    promises.sort_by_key(|signed| signed.by);
+    let view = cluster.peers[&peer(1)].machine.view().expect("a member").id();
+    let own = promises[0].promise.clone();
+    let is_alike = promises.iter().all(|signed| signed.promise == own);
+    promises.push(SignedPromise::new(&Signs(peer(LIAR)), view, ballot, peer(LIAR), own));
+    is_alike.then_some(promises)
+}
+
+/// What follows from these promises.
+fn following(cluster: &Cluster, promises: &[SignedPromise]) -> Proposal {
+    let view = cluster.peers[&peer(1)].machine.view().expect("a member");
+    let all = MEMBERS.map(peer).to_vec();
+    let Progress { step, lineage, has_result, .. } = promises[0].promise.progress;
+    let holders = if has_result { all.clone() } else { Vec::new() };
+    let resume = Resume { step, lineage, holders, donors: all.clone(), syncing: Vec::new() };
+    let (reasons, joiners) = (vec![Reason::StoodStill], Vec::new());
+    Proposal { view: view.succeed(all), resume, reasons, joiners, promised: 4, of: 4 }
+}
+
+#[test]
+fn a_member_proposes_one_thing_again_and_again_and_installs_it_never() {
+    let mut accepted = 0;
+    for seed in 0..20 {
+        let mut cluster = formed(seed);
+        cluster.run_for(std::time::Duration::from_millis(seed * 40));
+        let ballot = Ballot { attempt: 5, proposer: peer(LIAR) };
+        let Some(promises) = promised(&mut cluster, ballot) else { continue };
+        let next = following(&cluster, &promises);
+        let view = cluster.peers[&peer(1)].machine.view().expect("a member").id();
+        let justified = Justified::new(&Signs(peer(LIAR)), view, ballot, next.clone(), promises, Vec::new());
+        let done = |cluster: &Cluster| [1, 2, 3].map(peer).iter().all(|name| !cluster.running().contains(name));
+        for _ in 0..2_000 {
+            cluster.run_for(std::time::Duration::from_millis(50));
+            for name in
+                [1, 2, 3].map(peer).into_iter().filter(|name| cluster.running().contains(name)).collect::<Vec<_>>()
+            {
+                if cluster.peers[&name].machine.view().is_some_and(|here| here.id() == view) {
+                    let body = Body::Propose { ballot, justified: Box::new(justified.clone()), promises: Vec::new() };
+                    cluster.say(peer(LIAR), name, body);
+                    let kept = cluster.peers[&name].record.as_ref().and_then(|record| record.accepted.clone());
+                    accepted += usize::from(kept.is_some_and(|(of, _)| of == ballot));
+                }
+            }
+            if done(&cluster) {
+                break;
+            }
+        }
+        assert!(done(&cluster), "seed {seed}: it keeps all others standing");
+        cluster.assert_complete([1, 2, 3].map(peer));
+    }
+    assert!(accepted > 20, "they have accepted it: {accepted}");
+}
+
+#[test]
+fn whoever_proposes_says_of_nobody_twice_that_it_is_lost() {
+    let (mut once, mut twice) = (0, 0);
+    for seed in 0..20 {
+        let mut cluster = formed(seed);
+        cluster.run_for(std::time::Duration::from_millis(seed * 40));
+        let ballot = Ballot { attempt: 5, proposer: peer(LIAR) };
+        let Some(mut promises) = promised(&mut cluster, ballot) else { continue };
+        promises.retain(|signed| signed.by != peer(3));
+        let mut next = following(&cluster, &promises);
+        let view = cluster.peers[&peer(1)].machine.view().expect("a member").clone();
+        let stay = [1, 2, LIAR].map(peer);
+        (next.view, next.promised) = (view.succeed(stay), 3);
+        next.resume.donors.retain(|peer| stay.contains(peer));
+        next.resume.holders.retain(|peer| stay.contains(peer));
+        let lost = Reason::Lost { peer: peer(3), evidence: Evidence::Unanswered };
+        for (count, refused) in [(2, &mut twice), (1, &mut once)] {
+            next.reasons = vec![lost; count];
+            let justified =
+                Justified::new(&Signs(peer(LIAR)), view.id(), ballot, next.clone(), promises.clone(), Vec::new());
+            let body = Body::Propose { ballot, justified: Box::new(justified), promises: Vec::new() };
+            *refused += usize::from(cluster.say(peer(LIAR), peer(1), body));
+        }
+    }
+    assert!(once == 0 && twice > 5, "refused: {once} with one loss, {twice} with two");
+}
+
+#[test]
+fn whoever_cannot_be_heard_is_told_to_have_finished_and_not_with_which_state() {
+    for seed in 0..20 {
+        let mut cluster = formed(seed);
+        cluster.cut.extend([(peer(1), peer(2)), (peer(2), peer(1))]);
+        cluster.close(peer(1), peer(2));
+        let severed = |cluster: &Cluster| {
+            let view = cluster.peers[&peer(1)].machine.view();
+            view.is_some_and(|view| view.contains(peer(2)) && view.is_severed(peer(1), peer(2)))
+        };
+        cluster.run_until(severed);
+        let told = Body::Finished { peer: peer(2), step: STEPS, digest: Digest([9; 32]) };
+        assert!(!cluster.say(peer(LIAR), peer(1), told), "seed {seed}: that is told by whoever hears it");
+        cluster.run_until(|cluster| [1, 2, 3].map(peer).iter().all(|name| !cluster.running().contains(name)));
+        cluster.assert_complete([1, 2, 3].map(peer));
+        let differs = |event: &Event| matches!(event, Event::Differs { .. } | Event::Outvoted { .. });
+        assert!(!cluster.has_event(peer(1), differs), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_stranger_says_again_and_again_that_others_went_on_without_those_who_come_back() {
+    for seed in 0..10 {
+        let mut cluster = formed(seed);
+        cluster.run_for(std::time::Duration::from_millis(500));
+        MEMBERS.map(peer).into_iter().for_each(|name| cluster.kill(name));
+        cluster.run_for(std::time::Duration::from_secs(1));
+        MEMBERS.map(peer).into_iter().for_each(|name| cluster.recover(name));
+        let done = |cluster: &Cluster| MEMBERS.map(peer).iter().all(|name| !cluster.running().contains(name));
+        for _ in 0..6_000 {
+            cluster.run_for(std::time::Duration::from_millis(100));
+            for name in cluster.running() {
+                let standing =
+                    Standing { step: STEPS, branch: 3, parent: None, forked: true, paused: false, recovering: false };
+                let of = (Generation(1 << 40), ViewId([9; 32]));
+                let body = Body::Outsider { standing, contacts: Vec::new(), chain: Vec::new() };
+                cluster.say_of(peer(9), name, of, body);
+                cluster.say_of(peer(9), name, of, Body::Refuse(Refusal::RunFinished));
+            }
+            if done(&cluster) {
+                break;
+            }
+        }
+        assert!(done(&cluster), "seed {seed}: they stay outside");
+        cluster.assert_complete(MEMBERS.map(peer));
     }
 }
 

@@ -13,12 +13,14 @@ pub enum Action {
     GoOn,
     /// Steps run, from the initial state, which is the same everywhere: say [`starling_topology::Input::Synced`].
     GoOnFromInitial,
-    /// Fetch a result from the first of these that hands it out, and hand it to [`Entry::fetched`]. Steps wait for it.
+    /// Fetch a result: ask each of these once, in their order, until one hands it out, for [`Entry::fetched`]. Steps wait for it.
     FetchResult {
         /// What to hand it over with.
         number: u64,
         /// The step that it is of.
         step: u64,
+        /// Its lineage: of the view that reduced it.
+        lineage: Lineage,
         /// Who has it, or will.
         from: Vec<PeerId>,
     },
@@ -36,6 +38,8 @@ pub enum Action {
         /// Who has it, or will.
         from: Vec<PeerId>,
     },
+    /// None of those who were asked for the result gave it, for this reason: say [`starling_topology::Input::Withheld`].
+    Withheld(String),
     /// This member can't go on in this view, for this reason: say [`starling_topology::Input::Unable`].
     Unable(String),
 }
@@ -110,7 +114,7 @@ impl Entry {
             CatchUp::Result { from } => {
                 self.fetches += 1;
                 self.fetch = Some(Fetch { number: self.fetches, view: view.clone(), snapshot });
-                Action::FetchResult { number: self.fetches, step: *step, from: from.clone() }
+                Action::FetchResult { number: self.fetches, step: *step, lineage: *lineage, from: from.clone() }
             }
             CatchUp::State { .. } if *step == 0 && steps.is_initial() => {
                 steps.draw_initial();
@@ -144,7 +148,7 @@ impl Entry {
                 steps.open(&fetch.view, fetch.snapshot);
                 Action::GoOn
             }
-            Err(reason) => Action::Unable(format!("the result of a step can't be had ({reason})")),
+            Err(reason) => Action::Withheld(reason),
         })
     }
 
@@ -269,7 +273,7 @@ mod tests {
     fn steps_wait_for_a_result_and_a_hold_gives_it_up() {
         let mut member = Member::after(3);
         let asked = member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]);
-        assert_eq!(asked, Action::FetchResult { number: 1, step: 4, from: vec![OTHER] });
+        assert_eq!(asked, Action::FetchResult { number: 1, step: 4, lineage: LINEAGE, from: vec![OTHER] });
         assert!(!member.is_open() && member.entry.is_waiting());
         let Member { steps, entry, .. } = &mut member;
         assert_eq!(entry.fetched(steps, 2, Ok(Of(4))), None, "of another fetch");
@@ -286,7 +290,10 @@ mod tests {
         let mut member = Member::after(3);
         member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]);
         let Member { steps, entry, .. } = &mut member;
-        assert!(matches!(entry.fetched(steps, 1, Ok(Of(5))), Some(Action::Unable(_))), "not the next one");
+        let withheld = entry.fetched(steps, 1, Ok(Of(5)));
+        assert!(matches!(withheld, Some(Action::Withheld(_))), "not the next one");
+        let held = entry.hold(steps, Hold::Now, true);
+        assert_eq!(held.map(|held| (held.step, held.has_state)), Some((3, true)), "it stays where it is");
         assert!(!member.is_open());
     }
 

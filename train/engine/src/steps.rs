@@ -245,7 +245,7 @@ impl<R: StepResult, S> Steps<R, S> {
         if is_next { Ok(self.commit(result, None)) } else { Err(result) }
     }
 
-    /// Ends the learner once it is through with what it is at.
+    /// Ends the learner once it is through with what it is at; if it is to `evaluate`, what is committed is applied first.
     pub fn stop(&mut self, evaluate: bool) {
         self.gate.last = Some(self.step);
         self.stop = Some(evaluate);
@@ -312,7 +312,9 @@ impl<R: StepResult, S> Steps<R, S> {
     /// What the learner is to do next, if anything. The cursor is moved to where that leads.
     pub fn next(&mut self, cursor: &mut Cursor) -> Option<Task<R, S>> {
         if let Some(evaluate) = self.stop {
-            return Some(Task::Stop { evaluate });
+            // Who leaves in order has said that this step is committed: its last state is the one after it.
+            let committed = if evaluate && self.syncing.is_none() { self.apply_next(cursor) } else { None };
+            return committed.or(Some(Task::Stop { evaluate }));
         }
         if let Some(syncing) = &mut self.syncing {
             if let Some(next) = syncing.next(cursor) {
@@ -336,9 +338,8 @@ impl<R: StepResult, S> Steps<R, S> {
         if self.snapshot.take_if(|step| *step == cursor.step).is_some() {
             return Some(Task::Snapshot);
         }
-        if let Some(result) = self.result.as_ref().filter(|result| result.step() == cursor.step + 1) {
-            *cursor = Cursor::after(result.step());
-            return Some(Task::Apply { result: result.clone(), reduced_in: self.reduced_in });
+        if let Some(apply) = self.apply_next(cursor) {
+            return Some(apply);
         }
         let active = self.active.as_ref()?;
         if cursor.step != self.step {
@@ -362,6 +363,13 @@ impl<R: StepResult, S> Steps<R, S> {
         }
         cursor.contributed = active.number;
         Some(Task::Contribute(active.clone()))
+    }
+
+    /// The committed result that is to be applied next, if it is here.
+    fn apply_next(&self, cursor: &mut Cursor) -> Option<Task<R, S>> {
+        let result = self.result.as_ref().filter(|result| result.step() == cursor.step + 1)?;
+        *cursor = Cursor::after(result.step());
+        Some(Task::Apply { result: result.clone(), reduced_in: self.reduced_in })
     }
 
     /// Whether the learner, which has nothing else to do, may work ahead with parts of the result of the step under way.

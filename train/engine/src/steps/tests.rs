@@ -288,6 +288,28 @@ fn outside_of_all_views_nothing_runs() {
 }
 
 #[test]
+fn who_leaves_in_order_applies_what_is_committed_first() {
+    let stopped = |evaluate: bool| {
+        let (mut member, view) = Member::of_two();
+        member.steps.complete(view, member.result(1, view), true);
+        member.steps.stop(evaluate);
+        member.work();
+        assert_eq!(member.steps.next(&mut member.cursor), Some(Task::Stop { evaluate }));
+        (member.applied, member.contributed.len())
+    };
+    assert_eq!(stopped(true), (vec![1], 1), "and takes no other step");
+    assert_eq!(stopped(false), (vec![], 1), "what failed may fail again");
+    // What came while the state was on its way is of no use without it.
+    let (mut member, view) = Member::of_two();
+    member.steps.sync(4, lineage(ELSEWHERE));
+    member.steps.open(&self::view(&[1, 2]), false);
+    member.cursor = Cursor::after(4);
+    member.steps.complete(view, member.result(5, view), true);
+    member.steps.stop(true);
+    assert_eq!(member.steps.next(&mut member.cursor), Some(Task::Stop { evaluate: true }));
+}
+
+#[test]
 fn the_first_step_is_assigned_anew_until_it_is_committed() {
     let (mut member, _) = Member::of_two();
     member.steps.open(&view(&[1, 2, 3]), false);

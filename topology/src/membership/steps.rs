@@ -1,0 +1,72 @@
+//! Taking steps and standing still: what the driver is told to do, and what it says has come of that.
+
+use super::Membership;
+use crate::awaited::Awaited;
+use crate::interface::{Hold, Output, Resumption};
+use crate::message::Body;
+use crate::proposal::Progress;
+use crate::time::Time;
+
+/// Whether the driver's steps run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Steps {
+    Running,
+    /// We have asked for them to be held.
+    Holding,
+    Held,
+}
+
+impl Membership {
+    /// The driver has committed `step`, and misses `waits`.
+    pub(super) fn reach(&mut self, step: u64, waits: Option<Awaited>) {
+        self.reached = self.reached.max(step);
+        self.seat.iter_mut().for_each(|seat| seat.owing.retain(|_, owing| owing.step > step));
+        // Whose steps are held sees nothing any more of what it has waited for.
+        if self.steps != Steps::Held {
+            self.waits = waits;
+        }
+    }
+
+    pub(super) fn held(&mut self, now: Time, progress: Progress) {
+        if self.steps == Steps::Running {
+            return; // Nobody asked any more.
+        }
+        self.outbox.drop_holds();
+        self.steps = Steps::Held;
+        self.progress = progress;
+        self.reached = self.reached.max(progress.step);
+        self.synced |= progress.has_state;
+        self.answer_when_held(now);
+        if self.asking.is_some() {
+            self.ask(now);
+        }
+    }
+
+    pub(super) fn hold(&mut self, hold: Hold) {
+        if self.steps != Steps::Held {
+            self.steps = Steps::Holding;
+            self.outbox.push(Output::Hold(hold));
+        }
+    }
+
+    pub(super) fn resume(&mut self, resumption: Resumption) {
+        (self.steps, self.waits, self.held_since) = (Steps::Running, None, None);
+        self.outbox.push(Output::Resume(resumption));
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.synced = true;
+        self.progress.has_state = true;
+        if self.asking.is_none() {
+            self.tell_synced();
+        }
+    }
+
+    pub(super) fn tell_synced(&mut self) {
+        let me = self.me.peer;
+        let Some(seat) = &mut self.seat else { return };
+        if seat.syncing.remove(&me) {
+            self.tell_members(&Body::Synced);
+        }
+    }
+}
