@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use starling_tests::{Outcome, Peer, PeerOptions, TicketHolder, starling};
+use starling_tests::{Lan, Outcome, Peer, PeerOptions, TicketHolder, starling};
 use tempfile::TempDir;
 
 /// How long anything may take. Nothing is measured here.
@@ -128,29 +128,120 @@ async fn what_a_member_shows_is_no_good_to_another() {
     assert!(!TicketHolder::admits(&ticket, Vec::new()).await, "nor is the secret alone");
 }
 
+/// Whether it tells of a view of so many, with these of them and without others.
+fn is_view(event: &Value, members: usize, with: &[&str], without: &[&str]) -> bool {
+    let Some(list) = event["members"].as_array().filter(|list| event["event"] == "view" && list.len() == members)
+    else {
+        return false;
+    };
+    let has = |id: &&str| list.iter().any(|member| member.as_str() == Some(id));
+    with.iter().all(has) && !without.iter().any(has)
+}
+
+/// Whether a view has it.
+fn has(view: &Value, id: &str) -> bool {
+    view["members"].to_string().contains(id)
+}
+
+/// Steps after that one are taken there.
+fn goes_on_from(member: &Peer, event: &Value) {
+    member.wait_for_step(event["step"].as_u64().expect("a step") + 20);
+}
+
+/// On a host with three addresses, of both families.
+fn on(lan: &Lan, host: usize, flags: &str) -> PeerOptions {
+    PeerOptions { prefix: lan.host(host).prefix, listen: None, ..PeerOptions::flags(flags) }
+}
+
+/// Of five hosts, those whose members are lost and revoked.
+const AWAY: usize = 3;
+const GONE: usize = 4;
+
+/// One of five is revoked while these, the one on host 3 among them, can't reach the others.
+fn is_revoked_during_a_cut(cut_off: &[usize]) {
+    let lan = Lan::wide(5).expect("a network");
+    let founder = Peer::run(&on(&lan, 0, ENDLESS));
+    let ticket = founder.ticket();
+    let [first, second, away, gone] = [1, 2, AWAY, GONE].map(|host| Peer::join(&ticket, &on(&lan, host, "")));
+    let full = [&founder, &first, &second, &away, &gone].map(|member| member.wait_for_view(5));
+    let (away_id, gone_id) = (away.id(), gone.id());
+    let (away_id, gone_id) = (away_id.as_str(), gone_id.as_str());
+    let others: Vec<usize> = (0..5).filter(|host| !cut_off.contains(host)).collect();
+    lan.split(&others, cut_off).expect("cut");
+    let later = |member: &Peer, before: &Value, members, with: &[&str], without: &[&str]| {
+        let is_later = |event: &Value| event["generation"].as_u64() > before["generation"].as_u64();
+        member.wait_for("a later view", |event| is_view(event, members, with, without) && is_later(event))
+    };
+    later(&founder, &full[0], others.len(), &[], &[away_id]);
+    said(founder.dir().path(), &["revoke", gone_id]).expect("revoked");
+    let hears = |member: &Peer| {
+        let listed = || said(member.dir().path(), &["members", "--json"]).ok();
+        eventually("the list", || listed().filter(|it| it.contains(&format!("\"revoked\":[\"{gone_id}"))));
+    };
+    let mut without = full[0].clone();
+    for member in [&founder, &first, &second] {
+        without = later(member, &full[0], 3, &[], &[away_id, gone_id]);
+        goes_on_from(member, &without);
+        hears(member);
+    }
+    lan.heal(&others, cut_off).expect("healed");
+    for member in [&founder, &first, &second, &away] {
+        let view = later(member, &without, 4, &[away_id], &[gone_id]);
+        goes_on_from(member, &view);
+        hears(member);
+    }
+    let dir = gone.dir();
+    refused(&gone.finish(), "revoked this machine's key");
+    refused(&Peer::join_in(dir, &ticket, &on(&lan, GONE, "")).finish(), "revoked");
+    for member in [founder, first, second, away] {
+        member.signal("INT");
+        let outcome = member.finish();
+        assert_eq!(outcome.summary()["outcome"], "left", "of the others, nobody is out for it");
+        let has_it = |event: &Value| {
+            event["event"] == "view"
+                && event["generation"].as_u64() > without["generation"].as_u64()
+                && event["members"].to_string().contains(gone_id)
+        };
+        assert!(!outcome.events.iter().any(|(_, event)| has_it(event)), "it does not come back");
+    }
+}
+
 #[test]
 fn who_was_cut_off_hears_of_a_revocation_later() {
-    let founder = Peer::run(&PeerOptions::flags(ENDLESS));
+    is_revoked_during_a_cut(&[AWAY]);
+}
+
+#[test]
+fn who_is_revoked_while_it_is_cut_off_is_out_when_that_ends() {
+    is_revoked_during_a_cut(&[AWAY, GONE]);
+}
+
+/// They come at the same time to members that can't hear each other: two that go on, and one that waits.
+#[test]
+fn of_two_who_use_one_invitation_on_both_sides_of_a_cut_one_stays() {
+    let lan = Lan::wide(5).expect("a network");
+    let founder = Peer::run(&on(&lan, 0, ENDLESS));
     let ticket = founder.ticket();
-    let [gone, away, first, second] = [(); 4].map(|()| joined(&ticket));
-    [&founder, &gone, &away, &first, &second].iter().for_each(|member| drop(member.wait_for_view(5)));
-    let (gone_id, away_id) = (gone.id(), away.id());
-    let without = |event: &Value, others: usize, id: &str| {
-        let members = event["members"].as_array().filter(|list| list.len() == others);
-        event["event"] == "view" && members.is_some_and(|list| list.iter().all(|it| it.as_str() != Some(id)))
-    };
-    away.signal("STOP");
-    founder.wait_for("a view without it", |event| without(event, 4, &away_id));
-    said(founder.dir().path(), &["revoke", &gone_id]).expect("revoked");
-    refused(&gone.finish(), "revoked this machine's key");
-    founder.wait_for("a view without both", |event| without(event, 3, &gone_id));
-    away.signal("CONT");
-    let view = founder.wait_for("it back", |event| without(event, 4, &gone_id));
-    away.wait_for_step(view["step"].as_u64().expect("a step") + 20);
-    let list = format!("\"revoked\":[\"{gone_id}");
-    eventually("the list there", || {
-        said(away.dir().path(), &["members", "--json"]).ok().filter(|it| it.contains(&list))
-    });
+    let [first, other] = [1, 2].map(|host| Peer::join(&ticket, &on(&lan, host, "")));
+    [&founder, &first, &other].iter().for_each(|member| drop(member.wait_for_view(3)));
+    let names_all = |ticket: &String| TicketHolder::named(ticket) == 3;
+    let ticket = eventually("a ticket", || Some(invited(&founder, &["--once"])).filter(names_all));
+    let sides: [&[usize]; 2] = [&[0, 1, 3], &[2, 4]];
+    lan.split(sides[0], sides[1]).expect("cut");
+    let dirs = [(); 2].map(|()| Arc::new(TempDir::new().expect("a temp dir")));
+    let [id, name] = dirs.each_ref().map(|dir| said(dir.path(), &["id"]).expect("an id"));
+    let [here, there] = [0, 1].map(|at| Peer::join_in(dirs[at].clone(), &ticket, &on(&lan, 3 + at, "")));
+    here.wait_for("a view with it", |event| is_view(event, 3, &[&id], &[]));
+    lan.heal(sides[0], sides[1]).expect("healed");
+    for member in [&founder, &first, &other, &here] {
+        let view = member.wait_for("all but the second", |event| is_view(event, 4, &[&id], &[&name]));
+        goes_on_from(member, &view);
+    }
+    refused(&there.finish(), "another has used it");
+    for member in [founder, first, other, here] {
+        member.signal("INT");
+        assert_eq!(member.finish().summary()["outcome"], "left");
+    }
 }
 
 #[test]
@@ -186,21 +277,16 @@ fn a_member_that_is_revoked_is_out_and_the_others_go_on() {
     away.signal("KILL");
     drop(away);
     let mut members: Vec<Peer> = (0..3).map(|_| joined(&ticket)).collect();
-    founder.wait_for_view(4);
+    let full = founder.wait_for_view(4)["generation"].as_u64();
     members.iter().for_each(|member| drop(member.wait_for_view(4)));
     let gone = members.remove(0);
     let id = gone.id();
     let said_so = said(founder.dir().path(), &["revoke", &id, "--json"]).expect("revoked");
     assert!(said_so.contains("\"revoked\":1") && said_so.contains("\"new\":true"), "{said_so}");
-    let without = |event: &Value| {
-        let stays = |member: &Value| member.as_str() != Some(id.as_str());
-        event["event"] == "view"
-            && event["reason"].as_str().is_some_and(|reason| reason.contains("revoked"))
-            && event["members"].as_array().is_some_and(|list| list.len() == 3 && list.iter().all(stays))
-    };
+    let is_out = |event: &Value| event["generation"].as_u64() > full && is_view(event, 3, &[], &[&id]);
     for member in [&founder, &members[0], &members[1]] {
-        let view = member.wait_for("a view without it", without);
-        member.wait_for_step(view["step"].as_u64().expect("a step") + 20);
+        let view = member.wait_for("a view without it", is_out);
+        goes_on_from(member, &view);
     }
     // It is told why, by what the founder has signed, and can't come back.
     let dir = gone.dir();
@@ -214,9 +300,17 @@ fn a_member_that_is_revoked_is_out_and_the_others_go_on() {
     guest.wait_for_view(4);
     // A member that was away meanwhile comes back with what it has, and hears the new secret.
     Peer::join_in(away_dir, &ticket, &PeerOptions::default()).wait_for_view(5);
-    founder.signal("INT");
-    let events = founder.finish().events;
-    assert!(events.iter().all(|(_, event)| event["event"] != "paused"), "nobody waited");
+    members.push(founder);
+    members.push(guest);
+    for member in members {
+        member.signal("INT");
+        let outcome = member.finish();
+        let mut events = outcome.events.iter().map(|(_, event)| event);
+        let waited = |event: &&Value| event["event"] == "paused" || event["event"] == "evicted";
+        assert_eq!(events.clone().find(waited), None, "nobody waits for it, or has to come back");
+        events.find(|event| event["event"] == "view" && event["generation"].as_u64() > full && !has(event, &id));
+        assert_eq!(events.find(|event| event["event"] == "view" && has(event, &id)), None, "it is out for good");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod attempts;
 mod bench;
 mod checkpoints;
 mod churn;
+mod contributions;
 mod disks;
 mod fuzz;
 mod keepers;

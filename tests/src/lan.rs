@@ -8,6 +8,8 @@
 //!                          host 2 (10.77.2.1)
 //! ```
 //!
+//! In a wide network each host has another address of IPv4, 10.77.x.2, and one of IPv6, fd77:x::1.
+//!
 //! A cut is a rule of the router that drops what one host sends to another, silently, as a broken network does. It is
 //! one-way; two of them are a partition. Each namespace is held by a process that waits for the end of its standard
 //! input, so all of them vanish with the process that made them, however it ends.
@@ -28,6 +30,7 @@ const BUFFER_MS: u32 = 50;
 pub struct Lan {
     router: Namespace,
     hosts: Vec<Namespace>,
+    is_wide: bool,
 }
 
 /// Where a process can run.
@@ -53,6 +56,29 @@ impl Lan {
         Self::make(hosts).context(WHAT_THEY_NEED)
     }
 
+    /// The same, where each host has two addresses of IPv4 and one of IPv6.
+    ///
+    /// # Errors
+    /// If it can't be made here, saying why.
+    pub fn wide(hosts: usize) -> Result<Self> {
+        let mut lan = Self::new(hosts)?;
+        lan.widen().context(WHAT_THEY_NEED)?;
+        lan.is_wide = true;
+        Ok(lan)
+    }
+
+    fn widen(&self) -> Result<()> {
+        self.router.sh("echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")?;
+        for (number, host) in self.hosts.iter().enumerate() {
+            self.router.ip6(&format!("addr add fd77:{number}::254/64 dev port{number} nodad\n"))?;
+            host.ip(&format!("addr add 10.77.{number}.2/24 dev eth0\n"))?;
+            host.ip6(&format!(
+                "addr add fd77:{number}::1/64 dev eth0 nodad\nroute add default via fd77:{number}::254\n"
+            ))?;
+        }
+        Ok(())
+    }
+
     fn make(count: usize) -> Result<Self> {
         let router = Namespace::first()?;
         router.sh("echo 1 > /proc/sys/net/ipv4/ip_forward && ip link set lo up")?;
@@ -71,7 +97,7 @@ impl Lan {
             ))?;
             hosts.push(host);
         }
-        Ok(Self { router, hosts })
+        Ok(Self { router, hosts, is_wide: false })
     }
 
     /// A host, by its number from 0.
@@ -84,7 +110,7 @@ impl Lan {
     /// # Errors
     /// If the router can't be told.
     pub fn cut(&self, from: &[usize], to: &[usize]) -> Result<()> {
-        self.router.ip(&rules("add", from, to))
+        self.rule("add", from, to)
     }
 
     /// Cuts both ways between two groups of hosts.
@@ -92,7 +118,8 @@ impl Lan {
     /// # Errors
     /// If the router can't be told.
     pub fn split(&self, one: &[usize], other: &[usize]) -> Result<()> {
-        self.router.ip(&(rules("add", one, other) + &rules("add", other, one)))
+        self.cut(one, other)?;
+        self.cut(other, one)
     }
 
     /// Takes back what [`cut`](Self::cut) did.
@@ -100,7 +127,7 @@ impl Lan {
     /// # Errors
     /// If the router can't be told.
     pub fn mend(&self, from: &[usize], to: &[usize]) -> Result<()> {
-        self.router.ip(&rules("del", from, to))
+        self.rule("del", from, to)
     }
 
     /// Takes back what [`split`](Self::split) did.
@@ -108,7 +135,20 @@ impl Lan {
     /// # Errors
     /// If the router can't be told.
     pub fn heal(&self, one: &[usize], other: &[usize]) -> Result<()> {
-        self.router.ip(&(rules("del", one, other) + &rules("del", other, one)))
+        self.mend(one, other)?;
+        self.mend(other, one)
+    }
+
+    fn rule(&self, verb: &str, from: &[usize], to: &[usize]) -> Result<()> {
+        let lines = |net: fn(usize) -> String| -> String {
+            let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (net(*from), net(*to))));
+            pairs.map(|(from, to)| format!("rule {verb} priority 100 from {from} to {to} blackhole\n")).collect()
+        };
+        self.router.ip(&lines(|host| format!("10.77.{host}.0/24")))?;
+        if self.is_wide {
+            self.router.ip6(&lines(|host| format!("fd77:{host}::/64")))?;
+        }
+        Ok(())
     }
 
     /// Limits what a host can send and receive, to `mbit` millions of bits per second each way.
@@ -132,11 +172,4 @@ impl Lan {
         let links: serde_json::Value = serde_json::from_slice(&output.stdout).context("ip -s -json is not JSON")?;
         links[0]["stats64"]["rx"]["bytes"].as_u64().context("ip -s -json tells no bytes")
     }
-}
-
-/// Lines for `ip -batch`.
-fn rules(verb: &str, from: &[usize], to: &[usize]) -> String {
-    let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (from, to)));
-    let rule = |(from, to)| format!("rule {verb} priority 100 from 10.77.{from}.1 to 10.77.{to}.1 blackhole\n");
-    pairs.map(rule).collect()
 }

@@ -114,8 +114,17 @@ impl Namespace {
 
     /// Runs lines of `ip` there.
     pub(crate) fn ip(&self, lines: &str) -> Result<()> {
+        self.batch(&[], lines)
+    }
+
+    /// Runs lines of `ip -6` there.
+    pub(crate) fn ip6(&self, lines: &str) -> Result<()> {
+        self.batch(&["-6"], lines)
+    }
+
+    fn batch(&self, flags: &[&str], lines: &str) -> Result<()> {
         let mut command = self.command("ip");
-        command.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(flags).args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("can't start ip (iproute2)")?;
         child.stdin.take().context("piped")?.write_all(lines.as_bytes())?;
         let output = child.wait_with_output()?;

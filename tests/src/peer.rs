@@ -18,6 +18,8 @@ use crate::owned_child::OwnedChild;
 
 /// How long any one thing may take. Generous: the machine is shared, and nothing is measured here.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// How many events a failed wait prints, besides steps.
+const CHANGES_TOLD: usize = 24;
 /// Environment variable: flags that every peer gets, such as `-vv`, to look into a failure.
 const EXTRA_FLAGS: &str = "STARLING_TEST_FLAGS";
 
@@ -164,6 +166,18 @@ struct Output {
     ended: bool,
 }
 
+impl Output {
+    /// What somebody who reads a failed test wants to see first: the last changes, and where it is.
+    fn told(&self) -> String {
+        let rare = |event: &&(Duration, Value)| event.1["event"] != "progress";
+        let mut changes: Vec<_> = self.events.iter().filter(rare).rev().take(CHANGES_TOLD).collect();
+        changes.reverse();
+        let last = self.events.last();
+        let lines = changes.into_iter().chain(last).map(|(at, event)| format!("{:.3} s: {event}", at.as_secs_f64()));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
 /// A running `starling` process that prints JSON.
 #[derive(Debug)]
 pub struct Peer {
@@ -300,11 +314,11 @@ impl Peer {
                 return event.clone();
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let last = output.events.last().cloned();
-            assert!(!output.ended, "ended without {what}; last event {last:?}; stderr: {}", lock(&self.stderr));
+            let why = if output.ended { "ended without" } else { "had in time no" };
             assert!(
-                !left.is_zero(),
-                "no {what} within {PATIENCE:?}; last event {last:?}; stderr: {}",
+                !output.ended && !left.is_zero(),
+                "{why} {what}; its last events:\n{}\nstderr: {}",
+                output.told(),
                 lock(&self.stderr)
             );
             output = self.output.1.wait_timeout(output, left).expect("no reader panicked").0;

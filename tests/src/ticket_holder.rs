@@ -25,6 +25,8 @@ struct Ticket {
     secret: [u8; 32],
     peer: PeerId,
     addresses: Vec<Multiaddr>,
+    /// How many peers it names; that is the first.
+    named: usize,
     /// The founder's, behind the seed of its own key.
     invitation: Vec<u8>,
 }
@@ -40,7 +42,7 @@ impl Ticket {
         let encoded = text.trim().strip_prefix("starling").and_then(|rest| rest.get(1..)).expect("a ticket");
         let bytes = bs58::decode(encoded).into_vec().expect("base58");
         let (mut rest, _) = bytes.split_last_chunk::<4>().expect("a check");
-        let (mut run, mut secret, mut listed, mut invitation) = ([0; 32], [0; 32], None, Vec::new());
+        let (mut run, mut secret, mut listed, mut named, mut invitation) = ([0; 32], [0; 32], None, 0, Vec::new());
         while let Some((tag, length, after)) = rest.split_first().and_then(|(tag, rest)| {
             let (length, after) = rest.split_first_chunk()?;
             Some((*tag, usize::from(u16::from_le_bytes(*length)), after))
@@ -50,7 +52,10 @@ impl Ticket {
             match tag {
                 1 => run.copy_from_slice(content),
                 2 => secret.copy_from_slice(content),
-                3 if listed.is_none() => listed = postcard::from_bytes::<Listed>(content).ok(),
+                3 => {
+                    named += 1;
+                    listed = listed.or_else(|| postcard::from_bytes::<Listed>(content).ok());
+                }
                 4 => invitation = content.to_vec(),
                 _ => {}
             }
@@ -58,7 +63,7 @@ impl Ticket {
         let Listed { peer, addresses } = listed.expect("a peer");
         let addresses = addresses.into_iter().map(|bytes| Multiaddr::try_from(bytes).expect("an address"));
         let (peer, addresses) = (PeerId::from_bytes(&peer).expect("an id"), addresses.collect());
-        Self { run, secret, peer, addresses, invitation }
+        Self { run, secret, peer, addresses, named, invitation }
     }
 }
 
@@ -94,6 +99,11 @@ impl TicketHolder {
             (peer, vec![address])
         });
         Self::connected(key, &Ticket::read(ticket), peers.collect()).await
+    }
+
+    /// How many peers a ticket names.
+    pub fn named(ticket: &str) -> usize {
+        Ticket::read(ticket).named
     }
 
     async fn connected(key: &Keypair, ticket: &Ticket, peers: Vec<(PeerId, Vec<Multiaddr>)>) -> Self {

@@ -66,8 +66,12 @@ impl Siege {
             is_seen(&founder, &id);
             joins.push(at.elapsed());
             eprintln!("  {:6.2} a peer joined in {:?}", began.elapsed().as_secs_f64(), at.elapsed());
+            let is_slow = self.patience.is_some_and(|patience| at.elapsed() * 2 > patience);
             joiner.signal("INT");
-            joiner.finish();
+            let outcome = joiner.finish();
+            if is_slow {
+                eprintln!("{}", outcome.stderr);
+            }
             if self.quic == 0 {
                 most = most.max(founder.memory()[1]);
             }
