@@ -120,6 +120,19 @@ pub enum NodeError {
         /// Those that are known.
         members: Vec<String>,
     },
+    /// The last member has lost what it went on from when others left.
+    #[error(
+        "when the others left{}, this machine went on from step {resumed}, and now it holds no checkpoint later than step {step}: they may hold what is missing. Start one of them again with --resume, and then this machine, which gets it from there; or pass --alone to go on from step {step}, as a fork",
+        named(members)
+    )]
+    LeftAhead {
+        /// The newest that it holds.
+        step: u64,
+        /// What its view went on from.
+        resumed: u64,
+        /// Who left.
+        members: Vec<String>,
+    },
     /// A step is named to go on from although the run is others' too.
     #[error(
         "--resume={step} would begin another branch of a run that others train too{}; leave the step out to go on with them, or, while none of them trains, pass --alone as well to go on alone, as a fork",

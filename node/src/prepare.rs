@@ -26,7 +26,7 @@ use crate::origin;
 use crate::record_file::{Kept, RecordFile};
 use crate::report::{Observer, Report};
 use crate::settings::{Founding, Joining, Resume, Settings};
-use crate::way_back::{Awaited, Memory};
+use crate::way_back::{self, Awaited, Memory};
 use crate::welcome::{self, Terms, Welcome};
 use crate::{secret, twin};
 
@@ -132,7 +132,9 @@ pub(crate) async fn founder(
             let mut memory = memory;
             let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
             let (start, damaged) = match (way, memory.kept.take()) {
-                (Way::Recover, Some(kept)) => recover(&store, &mut trainer, (me, kept), &manifest)?,
+                (Way::Recover, Some(kept)) => {
+                    recover(&store, &mut trainer, (me, kept), &memory, &manifest, founding.alone)?
+                }
                 (Way::Join, _) => (Start::Join { contacts, awaited }, Vec::new()),
                 (Way::Fork, kept) => fork(&store, &mut trainer, founding.resume, kept, &memory, &manifest)?,
                 (Way::Found | Way::Recover, _) => {
@@ -274,13 +276,13 @@ pub(crate) async fn joiner(
         false => Awaited { peers: through.into_iter().collect(), stayed: false, live: true },
     };
     let (trainer, shared, store, memory, start, damaged) = {
-        let (settings, manifest) = (settings.clone(), manifest.clone());
+        let (settings, manifest, alone) = (settings.clone(), manifest.clone(), joining.alone);
         blocking(move || {
             let mut memory = memory;
             let shared = dataset::share(&settings, &source)?;
             let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
             let (start, damaged) = match (way, memory.kept.take()) {
-                (Way::Recover, Some(kept)) => recover(&store, &mut trainer, (me, kept), &manifest)?,
+                (Way::Recover, Some(kept)) => recover(&store, &mut trainer, (me, kept), &memory, &manifest, alone)?,
                 (Way::Fork, kept) => fork(&store, &mut trainer, Resume::Newest, kept, &memory, &manifest)?,
                 (Way::Join | Way::Found | Way::Recover, _) => (Start::Join { contacts, awaited }, Vec::new()),
             };
@@ -430,15 +432,32 @@ fn fork(
     Ok((Start::Fork { parent }, damaged))
 }
 
-/// Loads what a killed member goes on from: its newest checkpoint. If what it has is damaged, others may hold the state.
+/// Loads what a killed member goes on from: its newest checkpoint. If what it has is damaged, others may hold the state; if
+/// only those can who have left, it goes on from an older one as a fork, and only if its user says `alone`.
 fn recover(
     store: &CheckpointStore,
     trainer: &mut Trainer,
     (me, kept): (PeerId, Kept),
+    memory: &Memory,
     manifest: &Manifest,
+    alone: bool,
 ) -> Result<(Start, Vec<CheckpointError>), NodeError> {
     let record = &kept.record;
     let Recovered { found, damaged } = store.recover(Some(&record.root))?;
+    let step = found.as_ref().map_or(0, |(_, state)| state.step);
+    let ahead = record.left_ahead(me, step);
+    match (ahead.is_empty(), alone) {
+        (true, _) => {}
+        (false, true) => return fork(store, trainer, Resume::Newest, Some(kept), memory, manifest),
+        (false, false) => {
+            let resumed = record.origin.as_ref().map_or(step, |origin| origin.resume.step);
+            return Err(NodeError::LeftAhead {
+                step,
+                resumed,
+                members: ahead.into_iter().map(way_back::name).collect(),
+            });
+        }
+    }
     // The initial state can be computed, that of another run can't.
     let begins_anew = damaged.is_empty() && manifest.from.is_none() && record.can_begin_anew(me);
     let has_state = found.is_some() || begins_anew;

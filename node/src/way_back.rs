@@ -241,6 +241,6 @@ impl Found {
     }
 }
 
-fn name(peer: PeerId) -> String {
+pub(crate) fn name(peer: PeerId) -> String {
     to_libp2p(peer).to_string()
 }

@@ -150,6 +150,39 @@ fn the_last_to_leave_goes_on_and_who_left_before_waits_for_it() {
 }
 
 #[test]
+fn the_last_one_that_has_lost_its_state_gets_it_from_who_left_and_goes_back_behind_it_only_by_a_word() {
+    let (dirs, [founder, second, last], _) = three();
+    let leaver = second.id();
+    let ticket = last.ticket();
+    for peer in [founder, second] {
+        assert_eq!(end(peer, "INT").summary()["outcome"], "left");
+    }
+    let resumed = last.wait_for_view(1)["step"].as_u64().expect("a step");
+    end(last, "KILL");
+    // Its disk has lost what it went on from, and what it saved since.
+    let run = fs::read_dir(dirs[2].path().join("state/checkpoints")).expect("checkpoints").next().expect("a run");
+    for entry in fs::read_dir(run.expect("read").path()).expect("a directory") {
+        let path = entry.expect("read").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        let step = name.strip_prefix("step-").and_then(|rest| rest.get(..12)?.parse::<u64>().ok());
+        if step.is_some_and(|step| step >= resumed) {
+            fs::remove_file(path).expect("removed");
+        }
+    }
+    let error = join_in(&dirs[2], &ticket).finish().error().to_owned();
+    for part in [leaver.as_str(), "--alone", "--resume", &format!("step {resumed}")] {
+        assert!(error.contains(part), "{part} is missing in: {error}");
+    }
+    // Who left waits for it, and hands over what it holds.
+    let second = run_in(&dirs[1], "--resume");
+    second.wait_for("whom it waits for", is_event("awaiting"));
+    let last = join_in(&dirs[2], &second.ticket());
+    let view = last.wait_for("a view", is_event("view"));
+    assert_eq!((view["step"].as_u64(), &view["forked"]), (Some(resumed), &false.into()), "{view}");
+    assert_eq!(second.wait_for_view(2)["forked"], false);
+}
+
+#[test]
 fn beside_members_that_cant_be_reached_it_takes_a_word_to_go_on_alone() {
     let (dirs, [founder, first, second], _) = three();
     let names = [first.id(), second.id()];

@@ -8,7 +8,7 @@ use crate::error::Violation;
 use crate::id::PeerId;
 use crate::lineage::Root;
 use crate::promise::Justified;
-use crate::proposal::{Ballot, Proposal};
+use crate::proposal::{Ballot, Proposal, Reason};
 use crate::view::View;
 
 /// The longest encoded record, in bytes.
@@ -42,6 +42,15 @@ impl Record {
         let is_syncing = resume.is_some_and(|resume| resume.syncing.contains(&me));
         let mut resumed = resume.into_iter().chain(accepted).map(|resume| resume.step).chain([self.root.step]);
         !is_syncing && resumed.all(|step| step == 0)
+    }
+
+    /// Who left `me` the only member, where it holds no more than the state after `step` and its view went on from a later one:
+    /// they may hold that, and nobody else can.
+    pub fn left_ahead(&self, me: PeerId, step: u64) -> Vec<PeerId> {
+        let Some(origin) = self.origin.as_ref().filter(|_| self.view.members() == [me]) else { return Vec::new() };
+        let left = |reason: &Reason| if let Reason::Left(peer) = reason { Some(*peer) } else { None };
+        let is_behind = step < origin.resume.step;
+        origin.reasons.iter().filter_map(left).filter(|_| is_behind).collect()
     }
 
     /// The canonical bytes (postcard).
@@ -95,6 +104,19 @@ mod tests {
             accepted: None,
             echoed: None,
         }
+    }
+
+    #[test]
+    fn those_who_left_are_ahead_of_whoever_is_alone_and_has_lost_what_it_went_on_from() {
+        let mut record = record(9, &[]);
+        let origin = record.origin.as_mut().expect("it has one");
+        origin.reasons = vec![Reason::Left(OTHER), Reason::Joined(ME)];
+        assert!(record.left_ahead(ME, 8).is_empty(), "others are there, and decide with it");
+        record.view = View::found(RunId([7; 32]), ME);
+        assert_eq!(record.left_ahead(ME, 8), [OTHER]);
+        assert!(record.left_ahead(ME, 9).is_empty() && record.left_ahead(ME, 10).is_empty());
+        let founded = Record { origin: None, ..record };
+        assert!(founded.left_ahead(ME, 0).is_empty());
     }
 
     #[test]

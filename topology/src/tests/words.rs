@@ -132,6 +132,24 @@ fn one_member_refuses_a_joiner() {
 }
 
 #[test]
+fn whoever_all_refuse_ends_for_what_most_of_them_say() {
+    for (seed, liar) in (0..20).flat_map(|seed| MEMBERS.map(|liar| (seed, liar))) {
+        let mut cluster = formed(seed);
+        let joiner = peer(5);
+        cluster.cut.extend(MEMBERS.map(|member| (joiner, peer(member)))); // They answer what they never hear.
+        cluster.join(joiner, &MEMBERS.map(peer));
+        cluster.run_for(std::time::Duration::from_secs(3));
+        for member in MEMBERS {
+            let refusal = if member == liar { Refusal::OtherRun } else { Refusal::RunFinished };
+            cluster.say_of(peer(member), joiner, (Generation(0), ViewId::NONE), Body::Refuse(refusal));
+        }
+        cluster.run_for(std::time::Duration::from_secs(3));
+        let ends = |event: &Event| matches!(event, Event::Refused { refusal: Refusal::RunFinished, .. });
+        assert!(cluster.has_event(joiner, ends), "seed {seed}, liar {liar}");
+    }
+}
+
+#[test]
 fn one_member_has_a_joiner_wait_again_and_again() {
     for seed in 0..20 {
         let mut cluster = formed(seed);
