@@ -120,17 +120,17 @@ pub enum NodeError {
         /// Those that are known.
         members: Vec<String>,
     },
-    /// The last member has lost what it went on from when others left.
+    /// The last member has not saved what it should have before the others were gone.
     #[error(
-        "when the others left{}, this machine went on from step {resumed}, and now it holds no checkpoint later than step {step}: they may hold what is missing. Start one of them again with --resume, and then this machine, which gets it from there; or pass --alone to go on from step {step}, as a fork",
+        "this machine went on alone from step {resumed} when others were gone{}, and holds no checkpoint later than step {step}: they may hold one that all had signed. Start them again with --resume, and then this machine, which gets it from them; or pass --alone to go on from step {step}, as a fork",
         named(members)
     )]
-    LeftAhead {
+    Behind {
         /// The newest that it holds.
         step: u64,
         /// What its view went on from.
         resumed: u64,
-        /// Who left.
+        /// Who is gone.
         members: Vec<String>,
     },
     /// A step is named to go on from although the run is others' too.

@@ -1,17 +1,20 @@
 //! What is ready before a peer shows itself: data, manifest, trainer, checkpoints, secret.
 
+mod begin;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use starling_run::{
-    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Manifest, ModelSpec, Recovered, ReplicatedState,
-    SharedData, WIRE_VERSION,
+    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Manifest, ModelSpec, ReplicatedState, SharedData,
+    WIRE_VERSION,
 };
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId, Way};
 use starling_train::{Dataset, Trainer, check_export_place};
 
+use self::begin::Returning;
 use crate::access::Credentials;
 use crate::ask::{Member, ask, ask_any};
 use crate::catch_up::Found;
@@ -26,7 +29,7 @@ use crate::origin;
 use crate::record_file::{Kept, RecordFile};
 use crate::report::{Observer, Report};
 use crate::settings::{Founding, Joining, Resume, Settings};
-use crate::way_back::{self, Awaited, Memory};
+use crate::way_back::{Awaited, Memory};
 use crate::welcome::{self, Terms, Welcome};
 use crate::{secret, twin};
 
@@ -119,13 +122,22 @@ pub(crate) async fn founder(
         let credentials = Credentials { bearer: Some(identity.clone()), ..kept };
         twin::refuse(me, (manifest.run_id(), &credentials), memory.places([]), &settings.data_dir).await?;
         let found = memory.ask(&manifest, &credentials, &store, &*observer).await?;
-        let way = memory.way(&found, false, founding.alone)?;
+        let way = match memory.is_over(&found, &store, manifest.steps)? {
+            true if founding.resume == Resume::Fresh => {
+                return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
+            }
+            true => {
+                memory.record.remove();
+                Way::Found
+            }
+            false => memory.way(&found, false, founding.alone)?,
+        };
         (found, way)
     };
     let way = at_step(way, &memory, &searched, founding)?;
     memory.tell(way, &searched, &*observer);
     let contacts = memory.doors(&searched);
-    let awaited = memory.awaited(&searched);
+    let (awaited, heard) = (memory.awaited(&searched), searched.heard());
     let (trainer, store, memory, start, damaged) = {
         let (settings, founding, manifest) = (settings.clone(), founding.clone(), manifest.clone());
         blocking(move || {
@@ -133,12 +145,14 @@ pub(crate) async fn founder(
             let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
             let (start, damaged) = match (way, memory.kept.take()) {
                 (Way::Recover, Some(kept)) => {
-                    recover(&store, &mut trainer, (me, kept), &memory, &manifest, founding.alone)?
+                    let (alone, stride) = (founding.alone, settings.checkpoint_every);
+                    let returning = Returning { me, kept, heard: &heard, alone, stride };
+                    begin::recover(&store, &mut trainer, returning, &memory, &manifest)?
                 }
                 (Way::Join, _) => (Start::Join { contacts, awaited }, Vec::new()),
-                (Way::Fork, kept) => fork(&store, &mut trainer, founding.resume, kept, &memory, &manifest)?,
+                (Way::Fork, kept) => begin::fork(&store, &mut trainer, founding.resume, kept, &memory, &manifest)?,
                 (Way::Found | Way::Recover, _) => {
-                    found(&settings, founding.resume, &manifest, &store, &mut trainer)?;
+                    begin::found(&settings, founding.resume, &manifest, &store, &mut trainer)?;
                     (Start::Found, Vec::new())
                 }
             };
@@ -259,6 +273,9 @@ pub(crate) async fn joiner(
     };
     let (searched, way) = if was_here {
         let found = memory.ask(&manifest, &credentials, &store, &*observer).await?;
+        if memory.is_over(&found, &store, manifest.steps)? {
+            return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
+        }
         let way = memory.way(&found, true, joining.alone)?;
         memory.tell(way, &found, &*observer);
         (found, way)
@@ -275,6 +292,7 @@ pub(crate) async fn joiner(
         true => memory.awaited(&searched),
         false => Awaited { peers: through.into_iter().collect(), stayed: false, live: true },
     };
+    let heard = searched.heard();
     let (trainer, shared, store, memory, start, damaged) = {
         let (settings, manifest, alone) = (settings.clone(), manifest.clone(), joining.alone);
         blocking(move || {
@@ -282,8 +300,12 @@ pub(crate) async fn joiner(
             let shared = dataset::share(&settings, &source)?;
             let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
             let (start, damaged) = match (way, memory.kept.take()) {
-                (Way::Recover, Some(kept)) => recover(&store, &mut trainer, (me, kept), &memory, &manifest, alone)?,
-                (Way::Fork, kept) => fork(&store, &mut trainer, Resume::Newest, kept, &memory, &manifest)?,
+                (Way::Recover, Some(kept)) => {
+                    let stride = settings.checkpoint_every;
+                    let returning = Returning { me, kept, heard: &heard, alone, stride };
+                    begin::recover(&store, &mut trainer, returning, &memory, &manifest)?
+                }
+                (Way::Fork, kept) => begin::fork(&store, &mut trainer, Resume::Newest, kept, &memory, &manifest)?,
                 (Way::Join | Way::Found | Way::Recover, _) => (Start::Join { contacts, awaited }, Vec::new()),
             };
             Ok((trainer, shared, store, memory, start, damaged))
@@ -364,127 +386,6 @@ fn describe(settings: &Settings, founding: &Founding) -> Result<Described, NodeE
         store.save(ReplicatedState { run, lineage: Lineage::NONE, ..state })?;
     }
     Ok(Described { manifest, dataset, store, begun_from })
-}
-
-/// Loads what a run that is this machine's alone goes on from, if anything.
-fn found(
-    settings: &Settings,
-    resume: Resume,
-    manifest: &Manifest,
-    store: &CheckpointStore,
-    trainer: &mut Trainer,
-) -> Result<(), NodeError> {
-    let wanted = match (resume, store.steps()?.last()) {
-        (Resume::Fresh, Some(step)) => {
-            return Err(NodeError::CheckpointThere { dir: settings.data_dir.clone(), step: *step });
-        }
-        (Resume::Fresh, None) => None,
-        (Resume::Newest, Some(step)) => Some(*step),
-        (Resume::Newest, None) => {
-            refuse_other_checkpoints(settings, manifest)?;
-            None
-        }
-        (Resume::Step(step), Some(_)) => Some(step),
-        (Resume::Step(step), None) => {
-            refuse_other_checkpoints(settings, manifest)?;
-            Some(step)
-        }
-    };
-    if let Some(step) = wanted {
-        trainer.load(store.load(Some(step)).map_err(|error| damaged(store, error))?)?;
-    }
-    Ok(())
-}
-
-/// Loads what a fork goes on from: the step that was named, or what a killed member would.
-fn fork(
-    store: &CheckpointStore,
-    trainer: &mut Trainer,
-    resume: Resume,
-    kept: Option<Kept>,
-    memory: &Memory,
-    manifest: &Manifest,
-) -> Result<(Start, Vec<CheckpointError>), NodeError> {
-    let record = kept.map(|kept| kept.record);
-    let parent = record.as_ref().map(|record| (record.view.generation, record.view.id())).or(memory.contacts.view);
-    if let Resume::Step(step) = resume {
-        trainer.load(store.load(Some(step)).map_err(|error| damaged(store, error))?)?;
-        return Ok((Start::Fork { parent }, Vec::new()));
-    }
-    let recovered = match &record {
-        Some(record) => store.recover(Some(&record.root))?,
-        None => store.recover(None)?,
-    };
-    // Its user wants it to go on, be it with what it had before.
-    let Recovered { found, mut damaged } =
-        if recovered.found.is_some() { recovered } else { store.recover_whatever()? };
-    match (found, damaged.pop()) {
-        (Some((_, state)), last) => {
-            trainer.load(state)?;
-            damaged.extend(last);
-        }
-        // Nobody else has the state where one goes on alone.
-        (None, Some(error)) => return Err(error.into()),
-        // The initial state can be computed, that of another run can't.
-        (None, None) if manifest.from.is_some() => return Err(NodeError::NoState),
-        (None, None) => {}
-    }
-    Ok((Start::Fork { parent }, damaged))
-}
-
-/// Loads what a killed member goes on from: its newest checkpoint. If what it has is damaged, others may hold the state; if
-/// only those can who have left, it goes on from an older one as a fork, and only if its user says `alone`.
-fn recover(
-    store: &CheckpointStore,
-    trainer: &mut Trainer,
-    (me, kept): (PeerId, Kept),
-    memory: &Memory,
-    manifest: &Manifest,
-    alone: bool,
-) -> Result<(Start, Vec<CheckpointError>), NodeError> {
-    let record = &kept.record;
-    let Recovered { found, damaged } = store.recover(Some(&record.root))?;
-    let step = found.as_ref().map_or(0, |(_, state)| state.step);
-    let ahead = record.left_ahead(me, step);
-    match (ahead.is_empty(), alone) {
-        (true, _) => {}
-        (false, true) => return fork(store, trainer, Resume::Newest, Some(kept), memory, manifest),
-        (false, false) => {
-            let resumed = record.origin.as_ref().map_or(step, |origin| origin.resume.step);
-            return Err(NodeError::LeftAhead {
-                step,
-                resumed,
-                members: ahead.into_iter().map(way_back::name).collect(),
-            });
-        }
-    }
-    // The initial state can be computed, that of another run can't.
-    let begins_anew = damaged.is_empty() && manifest.from.is_none() && record.can_begin_anew(me);
-    let has_state = found.is_some() || begins_anew;
-    if let Some((_, state)) = found {
-        trainer.load(state)?;
-    }
-    Ok((Start::Recover { kept: Box::new(kept), has_state }, damaged))
-}
-
-/// Refuses to resume a run without checkpoints where other runs have some: most likely a setting was mistyped.
-fn refuse_other_checkpoints(settings: &Settings, manifest: &Manifest) -> Result<(), NodeError> {
-    let dir = settings.data_dir.clone();
-    for store in CheckpointFolder::new(dir.join(CHECKPOINTS)).stores()?.iter().rev() {
-        if let Some(run) = store.run()? {
-            let differences = welcome::describe(&manifest.differences(&manifest_file::load(&dir, run)?));
-            return Err(NodeError::OtherCheckpoint { dir, differences });
-        }
-    }
-    Ok(())
-}
-
-/// What to say of a checkpoint that can't be loaded: with an earlier one that can, if there is one.
-fn damaged(store: &CheckpointStore, error: CheckpointError) -> NodeError {
-    match (store.last_intact(), &error) {
-        (_, CheckpointError::NotFound { .. }) | (Err(_) | Ok(None), _) => error.into(),
-        (Ok(Some(intact)), _) => NodeError::DamagedCheckpoint { error, intact },
-    }
 }
 
 /// The checkpoints of one run. Those of other runs lie beside them.

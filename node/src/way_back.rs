@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use starling_run::{CheckpointStore, Manifest};
+use starling_run::{CheckpointError, CheckpointStore, Manifest};
 use starling_topology::{self as topology, Contact, Past, PeerId, RunId, Way};
 
 use crate::access::Credentials;
@@ -171,6 +171,16 @@ impl Memory {
             .ok_or_else(|| NodeError::NobodyAnswers { members: self.names() })
     }
 
+    /// Whether the run is over although this machine has a seat still: it was killed before it heard that the others had finished
+    /// too. Nobody answers, and a quorum has signed the state after the last step.
+    pub(crate) fn is_over(&self, found: &Found, store: &CheckpointStore, steps: u64) -> Result<bool, CheckpointError> {
+        let Some(kept) = self.kept.as_ref().filter(|_| found.heard().is_empty()) else { return Ok(false) };
+        if store.steps()?.last().is_none_or(|step| *step < steps) {
+            return Ok(false);
+        }
+        Ok(store.newest_stable(Some(&kept.record.root))?.is_some_and(|stable| stable.step >= steps))
+    }
+
     fn company(&self, found: &Found) -> topology::Company {
         // A keeper is always there and is no company; who is in a view is no keeper any more.
         let is_member = |peer: &PeerId| self.contacts.keepers().iter().all(|keeper| keeper.peer != *peer);
@@ -233,6 +243,11 @@ impl Memory {
 }
 
 impl Found {
+    /// Those who have said what they hold.
+    pub(crate) fn heard(&self) -> BTreeSet<PeerId> {
+        self.answers.iter().filter(|(_, answer)| answer.is_ok()).map(|(peer, _)| *peer).collect()
+    }
+
     /// Those who go on.
     pub(crate) fn live(&self) -> impl Iterator<Item = PeerId> + '_ {
         let is_live =

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
-use starling_tests::{Outcome, Peer, PeerOptions, audit};
+use starling_tests::{Outcome, Peer, PeerOptions, audit, newest_stable};
 use tempfile::TempDir;
 
 const RUN: &str = "--model mlp:8 --steps 100000000 --max-stall-ms 4000 --checkpoint-every 500";
@@ -157,20 +157,21 @@ fn the_last_one_that_has_lost_its_state_gets_it_from_who_left_and_goes_back_behi
     for peer in [founder, second] {
         assert_eq!(end(peer, "INT").summary()["outcome"], "left");
     }
-    let resumed = last.wait_for_view(1)["step"].as_u64().expect("a step");
+    last.wait_for_view(1);
     end(last, "KILL");
-    // Its disk has lost what it went on from, and what it saved since.
+    let stable = newest_stable(&dirs[1])["step"].as_u64().expect("a step");
+    // Its disk has lost what all had signed, and what it saved since.
     let run = fs::read_dir(dirs[2].path().join("state/checkpoints")).expect("checkpoints").next().expect("a run");
     for entry in fs::read_dir(run.expect("read").path()).expect("a directory") {
         let path = entry.expect("read").path();
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         let step = name.strip_prefix("step-").and_then(|rest| rest.get(..12)?.parse::<u64>().ok());
-        if step.is_some_and(|step| step >= resumed) {
+        if step.is_some_and(|step| step >= stable) {
             fs::remove_file(path).expect("removed");
         }
     }
     let error = join_in(&dirs[2], &ticket).finish().error().to_owned();
-    for part in [leaver.as_str(), "--alone", "--resume", &format!("step {resumed}")] {
+    for part in [leaver.as_str(), "--alone", "--resume"] {
         assert!(error.contains(part), "{part} is missing in: {error}");
     }
     // Who left waits for it, and hands over what it holds.
@@ -178,7 +179,7 @@ fn the_last_one_that_has_lost_its_state_gets_it_from_who_left_and_goes_back_behi
     second.wait_for("whom it waits for", is_event("awaiting"));
     let last = join_in(&dirs[2], &second.ticket());
     let view = last.wait_for("a view", is_event("view"));
-    assert_eq!((view["step"].as_u64(), &view["forked"]), (Some(resumed), &false.into()), "{view}");
+    assert_eq!((view["step"].as_u64(), &view["forked"]), (Some(stable), &false.into()), "{view}");
     assert_eq!(second.wait_for_view(2)["forked"], false);
 }
 
@@ -323,6 +324,33 @@ fn a_complete_run_goes_on_as_a_new_one() {
     elsewhere.finish().summary();
     let other = Peer::run(&flags(120, "--batch-size 16").with("--from", dir.path().join("state")));
     assert!(other.finish().error().contains("batch_size"));
+}
+
+#[test]
+fn who_was_killed_when_all_had_finished_waits_for_nobody() {
+    let flags = "--model mlp:8 --steps 2000 --checkpoint-every 500 --max-stall-ms 4000";
+    // Members go when all have finished, also before a quorum has signed the last state.
+    let (dir, last) = (0..8)
+        .find_map(|_| {
+            let dirs = [fresh(), fresh()];
+            let founder = Peer::run_in(dirs[0].clone(), &PeerOptions::flags(&format!("{flags} --min-peers 2")));
+            let joiner = join_in(&dirs[1], &founder.ticket());
+            founder.wait_for_step(1);
+            let seat = fs::read(file(&dirs[0], "view-")).expect("its seat");
+            let outcomes = [founder, joiner].map(Peer::finish);
+            assert!(outcomes.iter().all(|outcome| outcome.summary()["outcome"] == "complete"));
+            // As if it had been killed before it put its seat away.
+            let name = format!("view-{}", outcomes[0].summary()["run"].as_str().expect("a name"));
+            fs::write(dirs[0].path().join("state").join(name), seat).expect("written");
+            let last = newest_stable(&dirs[0])["step"].as_u64();
+            (last == Some(2000)).then(|| (dirs[0].clone(), last))
+        })
+        .expect("a quorum signed the last state of none of the runs");
+    assert_eq!(last, Some(2000));
+    let error = Peer::run_in(dir.clone(), &PeerOptions::flags(flags)).finish().error().to_owned();
+    assert!(error.contains("complete"), "{error}");
+    let again = Peer::run_in(dir, &PeerOptions::flags(&format!("{flags} --resume"))).finish();
+    assert_eq!((&again.summary()["outcome"], again.summary()["steps"].as_u64()), (&"complete".into(), Some(2000)));
 }
 
 #[test]

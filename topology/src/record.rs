@@ -44,13 +44,16 @@ impl Record {
         !is_syncing && resumed.all(|step| step == 0)
     }
 
-    /// Who left `me` the only member, where it holds no more than the state after `step` and its view went on from a later one:
-    /// they may hold that, and nobody else can.
-    pub fn left_ahead(&self, me: PeerId, step: u64) -> Vec<PeerId> {
+    /// Who was a member before `me` was alone, where it holds no more than the state after `step` and saves one each `stride`
+    /// steps: what it should have saved by then may be stable, and only they can have it.
+    pub fn ahead_of(&self, me: PeerId, step: u64, stride: u64) -> Vec<PeerId> {
         let Some(origin) = self.origin.as_ref().filter(|_| self.view.members() == [me]) else { return Vec::new() };
-        let left = |reason: &Reason| if let Reason::Left(peer) = reason { Some(*peer) } else { None };
-        let is_behind = step < origin.resume.step;
-        origin.reasons.iter().filter_map(left).filter(|_| is_behind).collect()
+        let resumed = origin.resume.step;
+        let was_due = resumed.checked_rem(stride).is_some_and(|since| step < resumed - since);
+        let gone = |reason: &&Reason| {
+            matches!(reason, Reason::Left(_) | Reason::Lost { .. } | Reason::Restarted(_)) && was_due
+        };
+        origin.reasons.iter().filter(gone).filter_map(Reason::peer).filter(|peer| *peer != me).collect()
     }
 
     /// The canonical bytes (postcard).
@@ -107,16 +110,17 @@ mod tests {
     }
 
     #[test]
-    fn those_who_left_are_ahead_of_whoever_is_alone_and_has_lost_what_it_went_on_from() {
-        let mut record = record(9, &[]);
+    fn those_who_are_gone_are_ahead_of_whoever_is_alone_without_what_it_should_have_saved() {
+        let mut record = record(17, &[]);
         let origin = record.origin.as_mut().expect("it has one");
         origin.reasons = vec![Reason::Left(OTHER), Reason::Joined(ME)];
-        assert!(record.left_ahead(ME, 8).is_empty(), "others are there, and decide with it");
+        assert!(record.ahead_of(ME, 14, 5).is_empty(), "others are there, and decide with it");
         record.view = View::found(RunId([7; 32]), ME);
-        assert_eq!(record.left_ahead(ME, 8), [OTHER]);
-        assert!(record.left_ahead(ME, 9).is_empty() && record.left_ahead(ME, 10).is_empty());
+        assert_eq!(record.ahead_of(ME, 14, 5), [OTHER]);
+        assert!(record.ahead_of(ME, 15, 5).is_empty(), "nothing later is stable");
+        assert!(record.ahead_of(ME, 0, 0).is_empty(), "nothing was to be saved before the end");
         let founded = Record { origin: None, ..record };
-        assert!(founded.left_ahead(ME, 0).is_empty());
+        assert!(founded.ahead_of(ME, 0, 5).is_empty());
     }
 
     #[test]

@@ -25,10 +25,8 @@ pub(super) struct Asking {
     /// Whom to ask, in turn.
     candidates: Vec<PeerId>,
     turn: usize,
-    /// Who is asked out of turn: it has answered what we asked somebody else, so it may be the one who proposes.
+    /// Who is asked besides, next time: it has answered what we asked somebody else, so it may be the one who proposes.
     called: Option<PeerId>,
-    /// Whom we asked last, and whether that was out of turn. Nobody calls us twice in a row.
-    last: Option<(PeerId, bool)>,
     /// How often each was asked since it last said anything.
     asked: BTreeMap<PeerId, u32>,
     /// Who has refused for good, and why.
@@ -46,12 +44,10 @@ pub(super) struct Asking {
 impl Asking {
     pub(super) fn new(now: Time) -> Self {
         let (candidates, asked, refused) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        let (called, last) = (None, None);
         Self {
             candidates,
             turn: 0,
-            called,
-            last,
+            called: None,
             asked,
             refused,
             answered_at: now,
@@ -88,29 +84,24 @@ impl Asking {
         tellers.len()
     }
 
-    /// `peer` has spoken to us without being asked just now. It is asked next, but for every other time.
+    /// `peer` has spoken to us without being asked.
     pub(super) fn call(&mut self, peer: PeerId) {
-        if self.last.is_none_or(|(last, _)| last != peer) {
-            self.called = Some(peer);
-        }
+        self.called = Some(peer);
     }
 
-    /// Whom to ask now, of those who have not refused if there is one. Nobody while these have us wait.
-    fn next(&mut self, now: Time) -> Option<PeerId> {
+    /// Whom to ask now: the one whose turn it is, of those who have not refused if there is one, and who has called, so that
+    /// nobody who calls again and again takes another's turn. Nobody while these have us wait.
+    fn next(&mut self, now: Time) -> Vec<PeerId> {
         self.waits.retain(|_, until| *until > now);
         let open = |peer: &PeerId| !self.refused.contains_key(peer) && !self.waits.contains_key(peer);
-        let was_called = self.last.is_some_and(|(_, called)| called);
-        if let Some(peer) = self.called.take_if(|_| !was_called).filter(open) {
-            self.last = Some((peer, true));
-            return Some(peer);
-        }
         let count = self.candidates.len();
         let order = (0..count).map(|by| (self.turn + by) % count);
         let at = order.clone().find(|at| open(&self.candidates[*at]));
-        let at = at.or_else(|| order.clone().next().filter(|_| self.waits.is_empty()))?;
-        self.turn = (at + 1) % count;
-        self.last = Some((self.candidates[at], false));
-        Some(self.candidates[at])
+        let at = at.or_else(|| order.clone().next().filter(|_| self.waits.is_empty()));
+        let in_turn = at.map(|at| self.candidates[at]);
+        let called = self.called.take().filter(|peer| open(peer) && Some(*peer) != in_turn);
+        self.turn = at.map_or(self.turn, |at| (at + 1) % count);
+        in_turn.into_iter().chain(called).collect()
     }
 }
 
@@ -124,22 +115,26 @@ impl Membership {
         }
     }
 
-    /// Asks the next candidate.
+    /// Asks who is next.
     pub(super) fn ask(&mut self, now: Time) {
         let interval = self.config.probe_interval();
         // Who was a member asks once its steps are held: before that it can't say what it holds.
         let stands = self.seat.is_none() || self.steps == Steps::Held;
         let Some(asking) = &mut self.asking else { return };
-        if stands && let Some(peer) = asking.next(now) {
-            let asked = asking.asked.entry(peer).or_default();
-            *asked = asked.saturating_add(1);
+        let asked = if stands { asking.next(now) } else { Vec::new() };
+        for peer in &asked {
+            let times = asking.asked.entry(*peer).or_default();
+            *times = times.saturating_add(1);
+        }
+        if !asked.is_empty() {
             let view = self.seat.as_ref().map(|seat| &seat.view);
             let (branch, generation) = view.map_or((0, Generation(0)), |view| (view.branch, view.generation));
             let (contact, step, incarnation) = (self.me.clone(), self.reached, self.config.incarnation);
             let held = self.seat.is_some() && self.synced && self.steps == Steps::Held;
             let state = held.then_some((self.progress.step, self.progress.lineage));
             let pass = self.notary.pass();
-            self.send(peer, Body::Join(Joiner { contact, incarnation, step, state, branch, generation, pass }));
+            let joiner = Joiner { contact, incarnation, step, state, branch, generation, pass };
+            asked.into_iter().for_each(|peer| self.send(peer, Body::Join(joiner.clone())));
         }
         self.set_timer(Timer::Join, now + interval);
         self.end_if_refused();
@@ -215,5 +210,26 @@ impl Membership {
             self.send(peer, Body::Refuse(Refusal::Withdrawn));
         }
         self.end(Event::Left { stayed: Vec::new() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_calls_is_asked_besides_and_takes_nobodys_turn() {
+        let [first, second, third] = [1, 2, 3].map(|name| PeerId([name; 32]));
+        let mut asking = Asking::new(Time::ZERO);
+        asking.candidates = vec![first, second, third];
+        for turn in [first, second, third, first] {
+            asking.call(first);
+            asking.call(second);
+            let besides = (turn != second).then_some(second);
+            assert_eq!(asking.next(Time::ZERO), [turn].into_iter().chain(besides).collect::<Vec<_>>());
+        }
+        asking.waits.insert(second, Time::ZERO + Duration::from_secs(1));
+        asking.call(second);
+        assert_eq!(asking.next(Time::ZERO), [third], "it has us wait, and we ask the others");
     }
 }
