@@ -44,7 +44,7 @@ use crate::transfer::Shelves;
 use crate::transfer::state::Shape;
 use change::Change;
 use denials::Denials;
-pub(crate) use door::{Books, Doorplate};
+pub(crate) use door::{Books, Departure, Doorplate};
 use resume::Fetch;
 use storing::Storing;
 
@@ -176,6 +176,8 @@ pub(crate) struct Ended {
     pub(crate) took_part: bool,
     /// What the trainer is at.
     pub(crate) busy: Busy,
+    /// Of a member that has left.
+    pub(crate) departure: Option<Departure>,
 }
 
 impl EventLoop {
@@ -258,6 +260,7 @@ impl EventLoop {
         self.linger().await;
         // What is still being written would come back after it is removed.
         let _ended = tokio::time::timeout(LINGER, self.storing.ended_if_begun()).await;
+        let mut departure = None;
         match &end {
             // A run that stopped before its last step goes on if all are started again, and so does one whose last state no disk
             // took.
@@ -268,13 +271,11 @@ impl EventLoop {
                 let _removed = tokio::time::timeout(LINGER, removed).await;
             }
             // Whoever was the last, or was not answered, has its place still.
-            End::Event(Event::Left { stayed }) if !stayed.is_empty() => {
-                let noted = self.note_departure(stayed.clone());
-                let _noted = tokio::time::timeout(LINGER, noted).await;
-            }
+            End::Event(Event::Left { stayed }) if !stayed.is_empty() => departure = Some(self.depart(stayed.clone())),
             End::Event(_) | End::LeftAlone | End::Failed(_) => {}
         }
-        Ended { end, traffic: self.traffic, world_size: self.world_size, took_part, busy: self.feed.busy }
+        let (traffic, world_size) = (self.traffic, self.world_size);
+        Ended { end, traffic, world_size, took_part, busy: self.feed.busy, departure }
     }
 
     async fn work(&mut self, stop: CancellationToken) -> End {

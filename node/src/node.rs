@@ -153,12 +153,17 @@ async fn take_part(
     };
     let (feed, thread) = trainer::start(trainer, duties, saver, partners)?;
     let max_stall = config.max_stall;
-    let Ended { end, traffic, world_size, took_part, busy } = EventLoop::new(company, feed, config).run(stop).await;
+    let ended = EventLoop::new(company, feed, config).run(stop).await;
+    let Ended { end, traffic, world_size, took_part, busy, departure } = ended;
     if let End::Failed(error @ NodeError::Stalled { .. }) = end {
         // The trainer does not answer; the process ends under it.
         return Err(error);
     }
-    let totals = ended(thread, &busy, max_stall).await?;
+    let totals = finished(thread, &busy, max_stall).await?;
+    let is_unsaved = matches!(totals.trouble, Some(NodeError::Unsaved { .. } | NodeError::NotKept { .. }));
+    if let Some(departure) = departure.filter(|_| !is_unsaved) {
+        departure.note(observer.as_ref()).await;
+    }
     if let (Some(in_row), None) = (totals.skips, &totals.trouble) {
         return Err(NodeError::Unstable { step: totals.step, in_row });
     }
@@ -199,7 +204,7 @@ async fn take_part(
 }
 
 /// Waits for the trainer thread's end, as long as it is not at one thing for too long: to wait for a disk that hangs, say.
-async fn ended(thread: JoinHandle<Totals>, busy: &Busy, max_stall: Duration) -> Result<Totals, NodeError> {
+async fn finished(thread: JoinHandle<Totals>, busy: &Busy, max_stall: Duration) -> Result<Totals, NodeError> {
     let mut watch = Watch::default();
     while !thread.is_finished() {
         if watch.look(busy, LOOK, LOOK).spent > max_stall {

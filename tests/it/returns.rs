@@ -154,6 +154,7 @@ fn the_last_one_that_has_lost_its_state_gets_it_from_who_left_and_goes_back_behi
     let (dirs, [founder, second, last], _) = three();
     let leaver = second.id();
     let ticket = last.ticket();
+    second.wait_for("a stable checkpoint", is_event("stable"));
     for peer in [founder, second] {
         assert_eq!(end(peer, "INT").summary()["outcome"], "left");
     }

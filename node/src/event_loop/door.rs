@@ -6,11 +6,11 @@ use std::time::Duration;
 use starling_topology::{Contact, View};
 use tokio::time::Instant;
 
-use super::EventLoop;
+use super::{EventLoop, LINGER};
 use crate::contacts_file::{Contacts, ContactsFile};
 use crate::identity::to_libp2p;
 use crate::record_file::RecordFile;
-use crate::report::Report;
+use crate::report::{Observer, Report};
 use crate::ticket::Ticket;
 use crate::way_back::Awaited;
 
@@ -111,19 +111,33 @@ impl EventLoop {
         self.books.is_unwritten = !self.desk.note(self.books.contacts.clone());
     }
 
-    /// This member has left, and others stayed: it knows whom to wait for when it comes back. Only then its place is given
-    /// up.
-    pub(super) async fn note_departure(&mut self, stayed: Vec<starling_topology::PeerId>) {
-        self.books.contacts.leave(self.exchange.progress().step, stayed);
-        let (file, record, contacts) =
-            (self.books.file.clone(), self.books.record.clone(), self.books.contacts.clone());
+    /// This member has left, and others stayed.
+    pub(super) fn depart(&self, stayed: Vec<starling_topology::PeerId>) -> Departure {
+        let Books { contacts, file, record, .. } = &self.books;
+        let mut contacts = contacts.clone();
+        contacts.leave(self.exchange.progress().step, stayed);
+        Departure { contacts, file: file.clone(), record: record.clone() }
+    }
+}
+
+/// What is to be written down of a member that has left, once the state that it left with is on disk: whom it waits for when it
+/// comes back. Only then its place is given up.
+pub(crate) struct Departure {
+    contacts: Contacts,
+    file: ContactsFile,
+    record: RecordFile,
+}
+
+impl Departure {
+    /// Writes it down. Who can't comes back as one that was killed, and finds out.
+    pub(crate) async fn note(self, observer: &dyn Observer) {
+        let Self { contacts, file, record } = self;
         let stored = tokio::task::spawn_blocking(move || file.store(&contacts).map(|()| record.remove()));
-        let message = match stored.await {
-            Ok(Ok(())) => return,
+        let message = match tokio::time::timeout(LINGER, stored).await {
+            Ok(Ok(Ok(()))) | Err(_) => return,
+            Ok(Ok(Err(error))) => error.to_string(),
             Ok(Err(error)) => error.to_string(),
-            Err(error) => error.to_string(),
         };
-        // It comes back as one that was killed, and finds out.
-        self.observer.report(&Report::Warning { message: format!("who stayed in the run can't be kept: {message}") });
+        observer.report(&Report::Warning { message: format!("who stayed in the run can't be kept: {message}") });
     }
 }
