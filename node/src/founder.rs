@@ -50,13 +50,20 @@ impl FounderKey {
     /// # Errors
     /// As [`Self::load`], and [`NodeError::File`] if it can't be written.
     pub fn load_or_create(data_dir: &Path) -> Result<Self, NodeError> {
-        let path = Self::file(data_dir);
-        if let Some(key) = Self::load(&path)? {
+        Self::load_or_make(&Self::file(data_dir))
+    }
+
+    /// The same of a key in this file.
+    ///
+    /// # Errors
+    /// As [`Self::load_or_create`].
+    pub fn load_or_make(path: &Path) -> Result<Self, NodeError> {
+        if let Some(key) = Self::load(path)? {
             return Ok(key);
         }
         let key = Self::generate();
-        let bytes = key.keypair.to_protobuf_encoding().map_err(|_| NodeError::FounderKey(path.clone()))?;
-        private_file::write(&path, &bytes)?;
+        let bytes = key.keypair.to_protobuf_encoding().map_err(|_| NodeError::FounderKey(path.to_owned()))?;
+        private_file::write(path, &bytes)?;
         Ok(key)
     }
 

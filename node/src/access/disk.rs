@@ -21,7 +21,7 @@ impl Access {
     pub(crate) fn store(&self) -> Result<(), NodeError> {
         let _writing = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
         // A disk that hangs keeps nobody waiting who wants to know who may be here.
-        let (data_dir, run, roster, renewal, taken) = {
+        let (data_dir, run, roster, renewal, taken, appointments) = {
             let state = self.lock();
             let (Some(data_dir), Some(run)) = (state.data_dir.clone(), state.run) else { return Ok(()) };
             let own = || Credentials {
@@ -29,14 +29,18 @@ impl Access {
                 invitation: state.grant.clone(),
                 bearer: None,
             };
-            (data_dir, run, state.roster.clone(), state.renewal.clone(), state.is_taken().then(own))
+            let taken = state.is_taken().then(own);
+            (data_dir, run, state.roster.clone(), state.renewal.clone(), taken, state.appointments())
         };
         store_roster(&data_dir, run, &roster)?;
+        if let Some(appointments) = appointments {
+            appointments.store(&data_dir, run)?;
+        }
         if let Some(renewal) = &renewal {
             // The founder may just have written a newer one.
             let there = Renewal::load(&data_dir, run).ok().flatten();
             let is_same = |there: &Renewal| there.list == renewal.list && there.secrets.len() < renewal.secrets.len();
-            if there.is_none_or(|there| renewal.list.precedes(&there.list) || is_same(&there)) {
+            if there.is_none_or(|there| self.is_older(&there, &renewal) || is_same(&there)) {
                 renewal.store(&data_dir, run)?;
             }
         }
@@ -60,13 +64,14 @@ impl Access {
 
     /// Whether an invitation of ours is one that admits us anywhere now.
     fn holds(&self, grant: &Grant) -> bool {
-        let (parties, me, epoch) = {
+        let (office, me, renewal) = {
             let state = self.lock();
-            (state.founder.zip(state.run), state.pass.me, state.epoch())
+            (state.office.clone(), state.pass.me, state.renewal.clone())
         };
         // Not under the lock: signatures take time.
-        let Some((parties, me)) = parties.zip(me) else { return true };
-        grant.invitation.is_of(parties) && grant.invitation.admits(me, now_s(), epoch).is_ok()
+        let Some((office, me)) = office.zip(me) else { return true };
+        let invitation = &grant.invitation;
+        invitation.admits(me, now_s(), 0).is_ok() && !office.has_ended(invitation, renewal.as_ref())
     }
 
     /// The same in a thread, as often as there is news and never twice at once.
