@@ -28,14 +28,14 @@ use crate::allowance::Allowance;
 use crate::appointment::{Appointments, Consents, Electors, Office};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p};
-use crate::invitation::{Denial, Grant, Invitation, Presented, now_s};
+use crate::invitation::{Denial, Grant, Presented, now_s};
 use crate::revocations::Renewal;
 use crate::roster::{MAX_ENTRIES, Roster};
 use crate::secret::Secret;
 pub(crate) use clerk::Clerk;
-pub(crate) use disk::roster;
 #[cfg(test)]
 pub(crate) use disk::store_roster;
+pub(crate) use disk::{better, roster};
 pub(crate) use joining::Doubt;
 pub(crate) use pass::MAX_PASS;
 use pass::Pass;
@@ -265,17 +265,6 @@ impl Access {
     /// The run's secret now; `None` for a public run.
     pub(crate) fn secret(&self) -> Option<[u8; 32]> {
         self.lock().secrets.first().copied()
-    }
-
-    /// The invitation that this machine may hand on.
-    pub(crate) fn open_invitation(&self) -> Option<Grant> {
-        let (grant, office, renewal) = {
-            let state = self.lock();
-            (state.grant.clone(), state.office.clone(), state.renewal.clone())
-        };
-        // Not under the lock: signatures take time.
-        let holds = |it: &Invitation| office.is_none_or(|office| !office.has_ended(it, renewal.as_ref()));
-        grant.filter(|it| it.invitation.is_open() && !it.invitation.is_over(now_s()) && holds(&it.invitation))
     }
 
     /// What we show to whoever we connect with.

@@ -2,7 +2,7 @@
 //!
 //! It is no peer's key and takes part in nothing. The run's id covers its public half, so that all members check by it what it
 //! has signed, whoever passes that on. Its file lies in the founder's data directory and may be moved elsewhere: the run goes
-//! on without it, but nobody is invited or revoked meanwhile.
+//! on without it, but nobody is invited or revoked until it is back, or a quorum of the members has named another.
 
 use std::path::{Path, PathBuf};
 

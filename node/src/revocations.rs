@@ -60,7 +60,7 @@ impl Renewal {
             peers.insert(at, peer);
         }
         // A later key counts its own: one that was stolen may have used up all numbers.
-        let own = before.filter(|before| before.is_of(key.public(), run));
+        let own = before.filter(|before| before.list.is_of(key.public(), run));
         let epoch = own.map_or(0, |before| before.list.epoch).saturating_add(1);
         let mut secrets: Vec<[u8; 32]> = now.iter().map(|_| rand::random()).collect();
         // Who knows one of a list that has lost to another gets in all the same.

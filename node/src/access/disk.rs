@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use starling_topology::RunId;
+use starling_topology::{PeerId, RunId};
 
 use super::{Access, Credentials};
+use crate::appointment::Office;
 use crate::error::NodeError;
 use crate::invitation::{Grant, now_s};
 use crate::revocations::Renewal;
@@ -92,6 +93,24 @@ impl Access {
             }
         });
     }
+}
+
+/// By which of two invitations `me` comes, the `newer` one of a ticket, or the `older` one that was kept. The former, unless it is
+/// for another, or of another founder.
+pub(crate) fn better(
+    data_dir: &Path,
+    (run, founder): (RunId, Option<PeerId>),
+    me: PeerId,
+    [newer, older]: [Option<Grant>; 2],
+) -> Result<Option<Grant>, NodeError> {
+    let office = founder.map(|founder| Office::load(data_dir, run, founder));
+    // Who was never a member may not have heard who has the founder's place now.
+    let is_known = roster(data_dir, run)?.has_seen(&me);
+    let suits = |grant: &Grant| {
+        let by = |office: &Office| !is_known || office.inviter(&grant.invitation).is_some();
+        office.as_ref().is_none_or(|office| grant.invitation.is_for(me).is_ok() && by(office))
+    };
+    Ok(newer.clone().filter(suits).or(older).or(newer))
 }
 
 /// Who has been a member of `run`, as `data_dir` has it.

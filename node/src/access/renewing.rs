@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use super::{Access, State};
 use crate::appointment::Office;
 use crate::identity::{from_libp2p, to_libp2p};
+use crate::invitation::{Grant, Invitation, now_s};
 use crate::revocations::{MAX_SECRETS, Renewal, Revocations};
 
 /// What it costs a peer of its allowance to have a list looked at: one costs more than a member.
@@ -78,6 +79,17 @@ impl Access {
         (state.renewal, state.writer) = (Some(renewal), writer);
         self.0.news.notify_one();
         true
+    }
+
+    /// The invitation that this machine may hand on.
+    pub(crate) fn open_invitation(&self) -> Option<Grant> {
+        let (grant, office, renewal) = {
+            let state = self.lock();
+            (state.grant.clone(), state.office.clone(), state.renewal.clone())
+        };
+        // Not under the lock: signatures take time.
+        let holds = |it: &Invitation| office.is_none_or(|office| !office.has_ended(it, renewal.as_ref()));
+        grant.filter(|it| it.invitation.is_open() && !it.invitation.is_over(now_s()) && holds(&it.invitation))
     }
 
     /// What the user has to hear of the founder's lists.

@@ -122,14 +122,18 @@ impl Access {
     /// whom the founder has invited and who say so themselves. True if it was news.
     pub(super) fn learn(&self, from: PeerId, bytes: &[u8]) -> bool {
         let update = postcard::from_bytes::<Update>(bytes);
-        let Ok(Update { renewal, members, consents, number }) = update else { return false };
+        let Ok(Update { renewal: told, members, consents, number }) = update else { return false };
         let Some(from) = from_libp2p(&from) else { return false };
         let mut is_news = self.hear(from, members);
-        // After those, or we would turn away members of whom we have not heard yet; before an appointment, with which the lists of
-        // the key before come to an end; and behind it, with which those of the next one begin.
-        let is_renewed = renewal.as_ref().is_some_and(|renewal| self.adopt_from(from, renewal.clone()));
+        // After those, or we would turn away members of whom we have not heard yet; before an appointment, from which on no more lists
+        // of the key before are taken; and behind it, if it comes with the next one's.
+        let adopt = || told.clone().is_some_and(|renewal| self.adopt_from(from, renewal));
+        let mut is_renewed = adopt();
+        let before = self.lock().number();
         is_news |= self.hear_consents(from, &consents);
-        let is_renewed = is_renewed || renewal.is_some_and(|renewal| self.adopt_from(from, renewal));
+        if self.lock().number() > before {
+            is_renewed |= adopt();
+        }
         self.note_number(from, number as usize);
         if is_news {
             self.0.news.notify_one();

@@ -542,7 +542,9 @@ fn forged_lists_are_looked_at_a_few_times() {
         assert_eq!(meet((&access, &member), (&theirs, other)), [None, None]);
     }
     let nobody = Vec::<(PeerId, Presented)>::new();
-    let update = |renewal: Renewal| postcard::to_allocvec(&(Some(renewal), &nobody)).expect("encoded");
+    let update = |renewal: Renewal| {
+        postcard::to_allocvec(&(Some(renewal), &nobody, Consents::default(), 0u32)).expect("encoded")
+    };
     let bytes = update(Renewal::after(None, &FounderKey::generate(), RUN, name(&member), SECRET));
     let left = || access.lock().shown.get_mut(&name(&liar)).expect("there").allowance.take(64, Instant::now());
     let before = Instant::now();

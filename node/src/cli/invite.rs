@@ -66,6 +66,7 @@ pub struct IdFlags {
     #[command(flatten)]
     pub data_dir: DataDirFlag,
     /// Print the public half of the founder's key in this file instead, which `starling appoint` takes; makes one if there is none
+    /// [default: the machine's peer id]
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
 }
