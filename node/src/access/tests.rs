@@ -864,3 +864,24 @@ fn who_comes_later_and_a_keeper_hear_who_has_the_place() {
         assert_eq!(keeper.lock().number(), number, "{named:?}");
     }
 }
+
+#[test]
+fn whatever_bytes_are_told_appoint_nobody() {
+    let all = Electorate::new(3);
+    let (teller, access) = (&all.members[1].0, &all.members[0].1);
+    all.consents(1);
+    let bytes = told(&all.members[1].1, &all.members[0].0).expect("news");
+    (0..bytes.len()).for_each(|length| _ = access.learn(teller.peer_id(), &bytes[..length]));
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x55;
+        access.learn(teller.peer_id(), &changed);
+    }
+    // A line of more keys than there may be, with as many who have consented to it.
+    let long = (0..64).fold(Line::default(), |line, at| line.followed_by(PeerId([at; 32])));
+    let names = (0..4096u32).map(|at| PeerId(*blake3::hash(&at.to_le_bytes()).as_bytes()));
+    tell_consents(access, teller, &names.map(|name| (long.clone(), name, vec![0; 64])).collect::<Vec<_>>());
+    access.learn(teller.peer_id(), &bytes);
+    let kept = access.lock().consents.iter().count();
+    assert_eq!((all.number(0), access.revoked(), kept), (0, vec![], 1), "what is right counts");
+}
