@@ -397,7 +397,7 @@ fn a_quorum_appoints_another_founder_and_the_lost_key_counts_no_more() {
     let own = first.id();
     let error = said(first.dir().path(), &["appoint", &own]).expect_err("no founder's key");
     assert!(error.contains("a member's id"), "{error}");
-    all.iter().for_each(|member| drop(member.wait_for_step(member.reached() + 200)));
+    all.iter().for_each(|member| _ = member.wait_for_step(member.reached() + 200));
     assert!(!all.iter().any(has_told));
     said(third.dir().path(), &["appoint", &key]).expect("said");
     all.iter().for_each(|member| drop(member.wait_for("who has the place", is_told)));
@@ -420,7 +420,7 @@ fn a_quorum_appoints_another_founder_and_the_lost_key_counts_no_more() {
     let list =
         lists.map(|entry| entry.path()).find(|path| path.to_string_lossy().contains("revocations-")).expect("a list");
     std::fs::copy(&list, second.data_dir().join(list.file_name().expect("a name"))).expect("left there");
-    all.iter().for_each(|member| drop(member.wait_for_step(member.reached() + 200)));
+    all.iter().for_each(|member| _ = member.wait_for_step(member.reached() + 200));
     // The new one does: with it end the invitations of the one before.
     let gone = guest.id();
     said(third.dir().path(), &["revoke", &gone, "--key", &file]).expect("revoked");
