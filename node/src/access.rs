@@ -4,6 +4,7 @@
 //! machine allows it, or it shows an invitation that the run's founder has signed; and the founder has not revoked it.
 //! Whoever is in no view yet can't tell who is in it, and takes those for members that its ticket leads to.
 
+mod appointing;
 mod clerk;
 mod disk;
 mod joining;
@@ -19,11 +20,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use starling_topology::{Joiner, PeerId, RunId};
+use starling_topology::{Joiner, PeerId, Quorum, RunId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::allowance::Allowance;
+use crate::appointment::{Appointments, Consents, Electors, Office};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p};
 use crate::invitation::{Denial, Grant, Presented, now_s};
@@ -31,9 +33,9 @@ use crate::revocations::Renewal;
 use crate::roster::{MAX_ENTRIES, Roster};
 use crate::secret::Secret;
 pub(crate) use clerk::Clerk;
-pub(crate) use disk::roster;
 #[cfg(test)]
 pub(crate) use disk::store_roster;
+pub(crate) use disk::{better, roster};
 pub(crate) use joining::Doubt;
 pub(crate) use pass::MAX_PASS;
 use pass::Pass;
@@ -96,7 +98,14 @@ struct Shared {
 
 struct State {
     run: Option<RunId>,
-    founder: Option<PeerId>,
+    /// The founder's place; `None` if the run has no founder's key.
+    office: Option<Office>,
+    /// Who decides who has it, and who has consented to whom.
+    electors: Option<Electors>,
+    consents: Consents,
+    /// Since when the present key has it, if that came about here; and with what this member consents.
+    appointed: Option<Instant>,
+    signer: Option<Identity>,
     /// Newest first; none of a public run.
     secrets: Vec<[u8; 32]>,
     /// By what we come, and what we show of it.
@@ -105,6 +114,8 @@ struct State {
     /// Whom this machine's user lets in.
     allowed: BTreeSet<PeerId>,
     renewal: Option<Renewal>,
+    /// The number of the key that has signed that.
+    writer: usize,
     roster: Roster,
     /// Whether we store checkpoints, and are never in a view; and who may vouch for itself then, as our user names it.
     keeps: bool,
@@ -117,8 +128,8 @@ struct State {
     refusals: BTreeMap<libp2p::PeerId, usize>,
     /// Who asks to be let in by which invitation for one, and since when.
     claims: BTreeMap<PeerId, (PeerId, Instant)>,
-    /// Which passes of joiners were found to be right.
-    proven: BTreeSet<[u8; 32]>,
+    /// Which passes of joiners were found to be right, and the number of the key that invited.
+    proven: BTreeMap<[u8; 32], usize>,
     /// Where all that is kept.
     data_dir: Option<PathBuf>,
     /// Whether what is there of secret and invitation is what we come by, or better.
@@ -128,8 +139,9 @@ struct State {
     warned: Option<[u8; 32]>,
 }
 
-/// By what a peer may be here, once its signatures were looked at; or what is wrong with that.
-type Card = Result<Option<Presented>, Denial>;
+/// By what a peer may be here, once its signatures were looked at, and the number of the key that invited it; or what is wrong
+/// with that.
+type Card = Result<Option<(Presented, usize)>, Denial>;
 
 /// What a peer showed that is connected.
 #[derive(Debug)]
@@ -154,12 +166,17 @@ impl Access {
         let pass = Pass::of(me, run, credentials);
         let state = State {
             run,
-            founder: None,
+            office: None,
+            electors: None,
+            consents: Consents::default(),
+            appointed: None,
+            signer: None,
             secrets: credentials.secret.into_iter().collect(),
             grant: credentials.invitation.clone(),
             pass,
             allowed: BTreeSet::new(),
             renewal: None,
+            writer: 0,
             roster: Roster::default(),
             keeps: false,
             named: BTreeSet::new(),
@@ -167,7 +184,7 @@ impl Access {
             shown: BTreeMap::new(),
             refusals: BTreeMap::new(),
             claims: BTreeMap::new(),
-            proven: BTreeSet::new(),
+            proven: BTreeMap::new(),
             data_dir: None,
             is_kept: false,
             warning: None,
@@ -188,14 +205,16 @@ impl Access {
         let access = Self::visiting(me, Some(run), credentials);
         {
             let mut state = access.lock();
-            (state.founder, state.data_dir) = (founder, Some(data_dir.to_owned()));
+            let Appointments { line, consents } = Appointments::load(data_dir, run);
+            (state.office, state.consents) = (founder.map(|founder| Office { run, founder, line }), consents);
+            state.data_dir = Some(data_dir.to_owned());
             state.allowed = allowed.iter().copied().collect();
             state.roster = roster(data_dir, run)?;
         }
         if let Some(renewal) = Renewal::load(data_dir, run)? {
             let is_newer = |secret: &[u8; 32]| !renewal.list.covers(secret);
             let newer = credentials.secret.filter(is_newer);
-            access.adopt(renewal);
+            access.adopt_kept(renewal);
             // A ticket may be newer than what was kept.
             let mut state = access.lock();
             if let Some(at) = state.secrets.iter().position(|secret| Some(*secret) == newer) {
@@ -205,10 +224,12 @@ impl Access {
         Ok(access)
     }
 
-    /// That of a keeper: it is in no view, and judges by what members tell it, those first whom its user `named`.
-    pub(crate) fn keeping(self, named: impl IntoIterator<Item = PeerId>) -> Self {
+    /// That of a keeper: it is in no view, and judges by what members tell it, those first whom its user `named`. By the run's
+    /// `rule` they say who has the founder's place.
+    pub(crate) fn keeping(self, named: impl IntoIterator<Item = PeerId>, rule: Quorum) -> Self {
         let mut state = self.lock();
         (state.keeps, state.named) = (true, named.into_iter().collect());
+        Self::counts_named(&mut state, rule);
         drop(state);
         self
     }
@@ -246,17 +267,6 @@ impl Access {
         self.lock().secrets.first().copied()
     }
 
-    /// The invitation that this machine may hand on.
-    pub(crate) fn open_invitation(&self) -> Option<Grant> {
-        let state = self.lock();
-        let (epoch, now_s) = (state.epoch(), now_s());
-        let may = |it: &Grant| {
-            let invitation = &it.invitation;
-            invitation.is_open() && invitation.terms.epoch == epoch && !invitation.is_over(now_s)
-        };
-        state.grant.clone().filter(may)
-    }
-
     /// What we show to whoever we connect with.
     pub(crate) fn pass(&self) -> Vec<u8> {
         let state = self.lock();
@@ -266,16 +276,18 @@ impl Access {
     /// Whether a peer that knows this `secret` and shows this may be connected. If not, why, and what proves it.
     pub(crate) fn judge(&self, peer: libp2p::PeerId, secret: Secret, pass: &[u8]) -> Result<(), (Denial, Vec<u8>)> {
         let pass = Pass::decode(pass).unwrap_or_default();
-        let (run, founder, is_open) = {
+        let (run, office, is_open) = {
             let state = self.lock();
-            (state.run, state.founder, state.is_open())
+            (state.run, state.office.clone(), state.is_open())
         };
         // Not under the lock: signatures take time.
         let Some(who) = pass.who(peer, run) else {
             return is_open.then_some(()).ok_or((Denial::NotInvited, Vec::new()));
         };
-        let card = match (&pass.presented, founder.zip(run)) {
-            (Some(presented), Some(parties)) => presented.check(parties, who).map(|()| Some(presented.clone())),
+        let card = match (&pass.presented, &office) {
+            (Some(presented), Some(office)) => {
+                office.check(presented, who).map(|number| Some((presented.clone(), number)))
+            }
             (Some(_) | None, _) => Ok(None),
         };
         let mut state = self.lock();
@@ -285,7 +297,7 @@ impl Access {
         }
         state.verdict(who, &card).map_err(|denial| (denial, Vec::new()))?;
         if state.view.contains(&who) {
-            state.enter(who, Some(card.clone().unwrap_or_default()));
+            state.enter(who, Some(card.clone().unwrap_or_default().map(|(presented, _)| presented)));
         }
         if let Some(peer) = from_libp2p(&peer) {
             state.note_shown(peer, pass, card, secret);
@@ -323,7 +335,7 @@ impl Access {
     /// asked anew: it is returned.
     pub(crate) fn enter(&self, view: &[PeerId], joiners: &[Joiner]) -> Vec<PeerId> {
         // Not under the lock: signatures take time, unless we have looked at them when that was proposed.
-        let came = joiners.iter().filter_map(|joiner| Some((joiner.contact.peer, self.invited(joiner).ok()??)));
+        let came = joiners.iter().filter_map(|joiner| Some((joiner.contact.peer, self.invited(joiner).ok()??.0)));
         let came: BTreeMap<PeerId, Presented> = came.collect();
         let mut state = self.lock();
         let was_outside = std::mem::replace(&mut state.view, view.iter().copied().collect()).is_empty();
@@ -362,12 +374,12 @@ impl State {
 
     /// Whether nobody is asked who it is: the run has no founder's key, or it is public and its user allows everybody.
     fn is_open(&self) -> bool {
-        self.allowed.is_empty() && (self.founder.is_none() || !self.is_private())
+        self.allowed.is_empty() && (self.office.is_none() || !self.is_private())
     }
 
     /// Whether it takes an invitation by the founder to become a member, or to have been one.
     fn needs_invitation(&self, peer: &PeerId) -> bool {
-        self.founder.is_some() && self.is_private() && !self.allowed.contains(peer)
+        self.office.is_some() && self.is_private() && !self.allowed.contains(peer)
     }
 
     fn is_revoked(&self, peer: &PeerId) -> bool {
@@ -388,8 +400,12 @@ impl State {
     /// Whether what a peer shows holds.
     fn invites(&self, peer: PeerId, card: &Card) -> Result<(), Denial> {
         let presented = card.as_ref().map_err(|denial| *denial)?;
-        let Presented { invitation, .. } = presented.as_ref().ok_or(Denial::NotInvited)?;
-        invitation.admits(peer, now_s(), self.epoch())?;
+        let (Presented { invitation, .. }, number) = presented.as_ref().ok_or(Denial::NotInvited)?;
+        if *number < self.writer {
+            return Err(Denial::Outdated);
+        }
+        // What the keys before have revoked does not end what a later one signs.
+        invitation.admits(peer, now_s(), if *number == self.writer { self.epoch() } else { 0 })?;
         match invitation.terms.once.then(|| self.roster.user(&invitation.key)).flatten() {
             Some(user) if user != peer => Err(Denial::Used),
             Some(_) | None => Ok(()),
@@ -451,13 +467,13 @@ impl State {
 
     /// Notes who is in the view, and by what each came: what the decree says counts, and not what it shows here besides.
     fn attest(&mut self, view: &[PeerId], mut came: BTreeMap<PeerId, Presented>) {
-        let parties = self.founder.zip(self.run);
+        let office = self.office.clone();
         for member in view.iter().filter(|member| !self.is_revoked(member)).copied().collect::<Vec<_>>() {
             // Whom users let in by its key has shown that it needs nothing.
-            let shown = self.card(&member).and_then(Result::ok);
+            let shown = self.card(&member).and_then(Result::ok).map(|card| card.map(|(presented, _)| presented));
             let is_me = Some(member) == self.pass.me && self.roster.get(&member).is_none_or(|it| !it.has_shown);
             // Others would not take it if it were wrong.
-            let is_right = |it: &Presented| parties.is_some_and(|parties| it.check(parties, member).is_ok());
+            let is_right = |it: &Presented| office.as_ref().is_some_and(|office| office.check(it, member).is_ok());
             let own = is_me.then(|| self.pass.presented.clone().filter(is_right));
             let came = came.remove(&member);
             self.enter(member, own.or_else(|| came.clone().map(Some)).or(shown));

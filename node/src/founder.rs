@@ -2,7 +2,7 @@
 //!
 //! It is no peer's key and takes part in nothing. The run's id covers its public half, so that all members check by it what it
 //! has signed, whoever passes that on. Its file lies in the founder's data directory and may be moved elsewhere: the run goes
-//! on without it, but nobody is invited or revoked meanwhile.
+//! on without it, but nobody is invited or revoked until it is back, or a quorum of the members has named another.
 
 use std::path::{Path, PathBuf};
 
@@ -50,13 +50,20 @@ impl FounderKey {
     /// # Errors
     /// As [`Self::load`], and [`NodeError::File`] if it can't be written.
     pub fn load_or_create(data_dir: &Path) -> Result<Self, NodeError> {
-        let path = Self::file(data_dir);
-        if let Some(key) = Self::load(&path)? {
+        Self::load_or_make(&Self::file(data_dir))
+    }
+
+    /// The same of a key in this file.
+    ///
+    /// # Errors
+    /// As [`Self::load_or_create`].
+    pub fn load_or_make(path: &Path) -> Result<Self, NodeError> {
+        if let Some(key) = Self::load(path)? {
             return Ok(key);
         }
         let key = Self::generate();
-        let bytes = key.keypair.to_protobuf_encoding().map_err(|_| NodeError::FounderKey(path.clone()))?;
-        private_file::write(&path, &bytes)?;
+        let bytes = key.keypair.to_protobuf_encoding().map_err(|_| NodeError::FounderKey(path.to_owned()))?;
+        private_file::write(path, &bytes)?;
         Ok(key)
     }
 

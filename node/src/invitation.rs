@@ -154,11 +154,6 @@ impl Grant {
         Presented { invitation: self.invitation.clone(), proof }
     }
 
-    /// Whether `peer` can come by it as a member, as far as what is in it says.
-    pub(crate) fn suits(&self, parties: (PeerId, RunId), peer: PeerId) -> bool {
-        self.invitation.is_for(peer).is_ok() && self.invitation.is_of(parties)
-    }
-
     pub(crate) fn encode(&self) -> Vec<u8> {
         let invitation = postcard::to_allocvec(&self.invitation).expect("invariant: an invitation always encodes");
         [&self.seed[..], &invitation].concat()

@@ -152,7 +152,7 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
     let stall = Duration::from_millis(manifest.max_stall_ms);
     let parties = (run, manifest.founder);
     let access = Access::open(identity.peer_id(), parties, &credentials, &settings.allow, &settings.data_dir)?
-        .keeping(ticket.peers.iter().map(|contact| contact.peer));
+        .keeping(ticket.peers.iter().map(|contact| contact.peer), manifest.quorum);
     let mut network = Network::new(&identity, access.clone(), settings, (run, Part::Keeper), stall)?;
     // It has no states for joiners.
     let shelves = Shelves::new(Snapshots::new(pace), shelf.clone(), None);

@@ -18,6 +18,7 @@
 mod access;
 mod admission;
 mod allowance;
+mod appointment;
 mod ask;
 mod behaviour;
 pub mod bench;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use starling_collective::LayoutConfig;
 use starling_run::LayoutSpec;
-use starling_topology::{Event, Lineage, Me, Membership, Time};
+use starling_topology::{Event, Lineage, Me, Membership, Time, View};
 use starling_train::Trainer;
 use tokio_util::sync::CancellationToken;
 
@@ -268,11 +268,18 @@ pub(crate) async fn open(
     let run = manifest.run_id();
     let parties = (run, manifest.founder);
     let access = Access::open(identity.peer_id(), parties, &credentials, &settings.allow, &settings.data_dir)?;
+    let access = access.signing(&identity);
     match &start {
         Start::Join { .. } => {}
-        Start::Found | Start::Fork { .. } => drop(access.enter(&[prepare::own_name(&identity)], &[])),
+        Start::Found => {
+            let first = View::found(run, prepare::own_name(&identity)).with_quorum(manifest.quorum);
+            access.counts_by(&first);
+            drop(access.enter(first.members(), &[]));
+        }
+        Start::Fork { .. } => drop(access.enter(&[prepare::own_name(&identity)], &[])),
         Start::Recover { kept, .. } => {
             let came = kept.record.origin.as_ref().map_or(&[][..], |origin| &origin.joiners);
+            access.counts_by(&kept.record.view);
             drop(access.enter(kept.record.view.members(), came));
         }
     }

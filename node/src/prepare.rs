@@ -15,14 +15,14 @@ use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage
 use starling_train::{Dataset, Trainer, check_export_place};
 
 use self::begin::Returning;
-use crate::access::Credentials;
+use crate::access::{self, Credentials};
 use crate::ask::{Member, ask, ask_any};
 use crate::catch_up::Found;
 use crate::dataset::{self, Samples};
 use crate::error::NodeError;
 use crate::founder::FounderKey;
 use crate::identity::{Identity, from_libp2p};
-use crate::invitation::{Grant, Role};
+use crate::invitation::Role;
 use crate::manifest_file;
 use crate::node::{CHECKPOINTS, blocking, layout_config};
 use crate::origin;
@@ -240,12 +240,10 @@ pub(crate) async fn joiner(
         return Err(NodeError::OtherRun { peer: member.peer.to_string(), ours, theirs });
     }
     let kept = secret::load(&settings.data_dir, run)?;
-    // A ticket is newer than what was kept; one with an invitation that is for another, or of another founder, is no better.
-    let suits = |grant: &Grant| manifest.founder.is_none_or(|founder| grant.suits((founder, run), me));
-    let [newer, older] = [member.credentials.invitation, kept.invitation];
+    let invitations = [member.credentials.invitation, kept.invitation];
     let credentials = Credentials {
         secret: member.credentials.secret.or(kept.secret),
-        invitation: newer.clone().filter(suits).or(older).or(newer),
+        invitation: access::better(&settings.data_dir, (run, manifest.founder), me, invitations)?,
         bearer: Some(identity.clone()),
     };
     let member = Member { credentials: credentials.clone(), ..member };

@@ -6,13 +6,15 @@ use crate::error::NodeError;
 
 /// What a node puts into its data directory, by name or by what the name begins with.
 #[cfg(unix)]
-const OWN: [&str; 12] = [
+const OWN: [&str; 14] = [
     "lock",
     "identity.key",
     "status.json",
     "founder.key",
     "secret-",
     "revocations-",
+    "appointments-",
+    "consent-",
     "roster-",
     "contacts-",
     "view-",

@@ -59,7 +59,9 @@ impl Renewal {
         if let Err(at) = peers.binary_search(&peer) {
             peers.insert(at, peer);
         }
-        let epoch = before.map_or(0, |before| before.list.epoch).saturating_add(1);
+        // A later key counts its own: one that was stolen may have used up all numbers.
+        let own = before.filter(|before| before.list.is_of(key.public(), run));
+        let epoch = own.map_or(0, |before| before.list.epoch).saturating_add(1);
         let mut secrets: Vec<[u8; 32]> = now.iter().map(|_| rand::random()).collect();
         // Who knows one of a list that has lost to another gets in all the same.
         let known = before.map(|before| before.secrets.as_slice()).unwrap_or_default();

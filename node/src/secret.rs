@@ -6,6 +6,7 @@ use starling_run::Manifest;
 use starling_topology::RunId;
 
 use crate::access::Credentials;
+use crate::appointment::Office;
 use crate::error::NodeError;
 use crate::founder::FounderKey;
 use crate::invitation::{Grant, Terms};
@@ -97,9 +98,13 @@ pub(crate) fn own_invitation(
 ) -> Result<Option<Grant>, NodeError> {
     let run = manifest.run_id();
     let key = FounderKey::load(&FounderKey::file(data_dir))?;
-    let Some(key) = key.filter(|key| Some(key.public()) == manifest.founder) else { return Ok(kept) };
-    let epoch = Renewal::load(data_dir, run)?.map_or(0, |renewal| renewal.list.epoch);
-    let holds = |kept: &Grant| kept.invitation.is_of((key.public(), run)) && kept.invitation.terms.epoch >= epoch;
+    let office = manifest.founder.map(|founder| Office::load(data_dir, run, founder));
+    let Some((key, office)) = key.zip(office).filter(|(key, office)| key.public() == office.holder()) else {
+        return Ok(kept);
+    };
+    let renewal = Renewal::load(data_dir, run)?;
+    let epoch = office.epoch(renewal.as_ref());
+    let holds = |kept: &Grant| !office.has_ended(&kept.invitation, renewal.as_ref());
     let fresh = || Grant::sign(&key, run, Terms { epoch, ..Terms::default() });
     Ok(Some(kept.filter(holds).unwrap_or_else(fresh)))
 }

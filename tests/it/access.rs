@@ -352,3 +352,141 @@ fn a_public_run_with_a_list_of_keys_is_closed_to_others() {
     refused(&joined(&address).finish(), "takes an invitation");
     Peer::join_in(dir, &address, &PeerOptions::default()).wait_for_view(2);
 }
+
+/// A key that is to have the founder's place, in this directory: its file, and its public half.
+fn made_key(dir: &Path) -> (String, String) {
+    let file = dir.join("founder2.key").to_str().expect("a text path").to_owned();
+    let key = said(dir, &["id", "--key", &file]).expect("made");
+    assert_eq!(said(dir, &["id", "--key", &file]), Ok(key.clone()), "it is made once");
+    (file, key)
+}
+
+/// What tells that a key has the founder's place now.
+fn is_appointed(event: &Value, key: &str) -> bool {
+    let place = format!("the key {key} has the founder's place now");
+    event["event"] == "warning" && event["message"].as_str().is_some_and(|message| message.starts_with(&place))
+}
+
+#[test]
+fn a_quorum_appoints_another_founder_and_the_lost_key_counts_no_more() {
+    let flags = ENDLESS.replace("--checkpoint-every 0", "--checkpoint-every 50");
+    let founder = Peer::run(&PeerOptions::flags(&flags));
+    let ticket = founder.ticket();
+    let [first, second, third] = [(); 3].map(|()| joined(&ticket));
+    let all = [&founder, &first, &second, &third];
+    all.iter().for_each(|member| drop(member.wait_for_view(4)));
+    // The key is lost, and somebody else has it, with all that lay beside it.
+    let thief = TempDir::new().expect("a temp dir");
+    std::fs::create_dir(thief.path().join("state")).expect("made");
+    for entry in std::fs::read_dir(founder.data_dir()).expect("listed").filter_map(Result::ok) {
+        if entry.file_type().is_ok_and(|it| it.is_file()) {
+            let _gone = std::fs::copy(entry.path(), thief.path().join("state").join(entry.file_name()));
+        }
+    }
+    std::fs::remove_file(founder.data_dir().join("founder.key")).expect("lost");
+    let home = TempDir::new().expect("a temp dir");
+    let (file, key) = made_key(home.path());
+    let is_told = |event: &Value| is_appointed(event, &key);
+    let has_told = |member: &&Peer| member.told().iter().any(is_told);
+    // Two of four are no quorum without the casting vote.
+    for member in [&first, &second] {
+        said(member.dir().path(), &["appoint", &key]).expect("said");
+        let error = said(member.dir().path(), &["invite", "--once", "--key", &file]).expect_err("not yet");
+        assert!(error.contains("not the key of this run's founder"), "{error}");
+    }
+    let own = first.id();
+    let error = said(first.dir().path(), &["appoint", &own]).expect_err("no founder's key");
+    assert!(error.contains("a member's id"), "{error}");
+    all.iter().for_each(|member| _ = member.wait_for_step(member.reached() + 200));
+    assert!(!all.iter().any(has_told));
+    said(third.dir().path(), &["appoint", &key]).expect("said");
+    all.iter().for_each(|member| drop(member.wait_for("who has the place", is_told)));
+    let said_again = eventually("that it is so", || {
+        said(third.dir().path(), &["appoint", &key]).ok().filter(|text| text.contains("already"))
+    });
+    assert!(said_again.contains(&key));
+    // It invites.
+    let by_new = ["invite", "--once", "--key", &file];
+    let invites = |member: &Peer| eventually("a ticket", || said(member.dir().path(), &by_new).ok());
+    let guest = joined(&invites(&second));
+    all.iter().for_each(|member| drop(member.wait_for_view(5)));
+    // The other one revokes nobody any more, whatever its thief leaves where.
+    let stolen = thief.path().join("state").join("founder.key");
+    let words = ["revoke", &own, "--key", stolen.to_str().expect("a text path")];
+    let error = eventually("refusal", || said(second.dir().path(), &words).err());
+    assert!(error.contains("not the key of this run's founder"), "{error}");
+    said(thief.path(), &words[..2]).expect("signed, where nobody has heard of it");
+    let lists = std::fs::read_dir(thief.path().join("state")).expect("listed").filter_map(Result::ok);
+    let list =
+        lists.map(|entry| entry.path()).find(|path| path.to_string_lossy().contains("revocations-")).expect("a list");
+    std::fs::copy(&list, second.data_dir().join(list.file_name().expect("a name"))).expect("left there");
+    all.iter().for_each(|member| _ = member.wait_for_step(member.reached() + 200));
+    // The new one does: with it end the invitations of the one before.
+    let gone = guest.id();
+    said(third.dir().path(), &["revoke", &gone, "--key", &file]).expect("revoked");
+    refused(&guest.finish(), "revoked this machine's key");
+    for member in all {
+        let view = member.wait_for("a view without it", |event| is_view(event, 4, &[&own], &[&gone]));
+        goes_on_from(member, &view);
+    }
+    refused(&joined(&ticket).finish(), "before somebody was revoked");
+    // All are killed. They know it still.
+    let members = [founder, first, second, third];
+    let dirs = members.each_ref().map(Peer::dir);
+    members.iter().for_each(|member| member.signal("KILL"));
+    drop(members);
+    let [a, rest @ ..] = dirs;
+    let founder = Peer::run_in(a, &PeerOptions::flags(&format!("{flags} --resume")));
+    let others = rest.map(|dir| Peer::join_in(dir, &ticket, &PeerOptions::default()));
+    founder.wait_for("all of them", |event| is_view(event, 4, &[&own], &[&gone]));
+    let late = joined(&invites(&others[0]));
+    late.wait_for_view(5);
+    refused(&joined(&ticket).finish(), "before somebody was revoked");
+    let error = said(others[1].dir().path(), &words).expect_err("not its any more");
+    assert!(error.contains("not the key of this run's founder"), "{error}");
+}
+
+#[test]
+fn who_was_cut_off_a_keeper_and_who_comes_later_hear_of_another_founder() {
+    let lan = Lan::wide(6).expect("a network");
+    let founder = Peer::run(&on(&lan, 0, ENDLESS));
+    let ticket = founder.ticket();
+    let [first, second, away] = [1, 2, 3].map(|host| Peer::join(&ticket, &on(&lan, host, "")));
+    let all = [&founder, &first, &second, &away];
+    all.iter().for_each(|member| drop(member.wait_for_view(4)));
+    let dir = Arc::new(TempDir::new().expect("a temp dir"));
+    let id = said(dir.path(), &["id"]).expect("an id");
+    let names_some = |ticket: &String| TicketHolder::named(ticket) == 3;
+    let words = ["--role", "keeper", "--for", &id];
+    let keeps = eventually("a ticket", || Some(invited(&founder, &words)).filter(names_some));
+    let keeper = Peer::keep_in(dir, &keeps, &on(&lan, 4, ""));
+    founder.wait_for("its name", |event| event["event"] == "named" && event["peer"].as_str() == Some(&id));
+    let (here, there): (&[usize], &[usize]) = (&[0, 1, 2], &[3, 4]);
+    lan.split(here, there).expect("cut");
+    let away_id = away.id();
+    for member in [&founder, &first, &second] {
+        member.wait_for("a view without it", |event| is_view(event, 3, &[], &[&away_id]));
+    }
+    let home = TempDir::new().expect("a temp dir");
+    let (file, key) = made_key(home.path());
+    let is_told = |event: &Value| is_appointed(event, &key);
+    for member in [&first, &second] {
+        said(member.dir().path(), &["appoint", &key]).expect("said");
+    }
+    for member in [&founder, &first, &second] {
+        member.wait_for("who has the place", is_told);
+    }
+    lan.heal(here, there).expect("healed");
+    away.wait_for("who has the place", is_told);
+    // With a ticket of before, as long as nobody is revoked.
+    let late = Peer::join(&ticket, &on(&lan, 5, ""));
+    late.wait_for_view(5);
+    late.wait_for("who has the place", is_told);
+    keeper.wait_for("who has the place", is_told);
+    said(late.dir().path(), &["revoke", &id, "--key", &file]).expect("revoked");
+    refused(&keeper.finish(), "revoked this machine's key");
+    for member in [founder, first, second, away, late] {
+        member.signal("INT");
+        assert_eq!(member.finish().summary()["outcome"], "left");
+    }
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use starling_topology::{Joiner, Notary, PeerId};
 
-use super::Access;
+use super::{Access, Card};
 use crate::identity::{Identity, has_signed};
 use crate::invitation::{Denial, Presented};
 
@@ -32,7 +32,7 @@ impl Notary for Clerk {
     }
 
     fn is_invited(&self, joiner: &Joiner) -> bool {
-        self.access.invited(joiner).is_ok()
+        self.access.invited(joiner).is_ok() || self.access.may_be_invited(joiner)
     }
 
     fn admits(&self, joiners: &[Joiner]) -> bool {
@@ -46,46 +46,54 @@ impl Access {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn invited(&self, joiner: &Joiner) -> Result<Option<Presented>, Denial> {
+    pub(super) fn invited(&self, joiner: &Joiner) -> Card {
         let peer = joiner.contact.peer;
         let id = *blake3::hash(&[&peer.0[..], &joiner.pass].concat()).as_bytes();
-        let (parties, is_needed, is_proven) = {
+        let (office, is_needed, proven) = {
             let state = self.lock();
-            (state.founder.zip(state.run), state.needs_invitation(&peer), state.proven.contains(&id))
+            (state.office.clone(), state.needs_invitation(&peer), state.proven.get(&id).copied())
         };
-        let Some(parties) = parties else { return Ok(None) };
+        let Some(office) = office else { return Ok(None) };
         // Not under the lock: signatures take time, and one proposal is looked at often.
         let look = || {
             let presented = Presented::decode(&joiner.pass).ok_or(Denial::NotInvited)?;
             presented.invitation.is_for(peer)?;
-            if is_proven { Ok(presented) } else { presented.check(parties, peer).map(|()| presented) }
+            let number = proven.map_or_else(|| office.check(&presented, peer), Ok)?;
+            Ok((presented, number))
         };
         match look() {
-            Ok(presented) => {
+            Ok(card) => {
                 let mut state = self.lock();
                 if state.proven.len() >= MAX_KNOWN {
                     state.proven.clear();
                 }
-                state.proven.insert(id);
-                Ok(Some(presented))
+                state.proven.insert(id, card.1);
+                Ok(Some(card))
             }
             Err(denial) if is_needed => Err(denial),
             Err(_) => Ok(None),
         }
     }
 
+    /// Whether a key has invited it to which our user has consented: it may have the founder's place elsewhere already.
+    fn may_be_invited(&self, joiner: &Joiner) -> bool {
+        let offices = self.lock().may_count();
+        let presented = Presented::decode(&joiner.pass).filter(|it| it.invitation.is_for(joiner.contact.peer).is_ok());
+        presented.is_some_and(|it| offices.iter().any(|office| office.check(&it, joiner.contact.peer).is_ok()))
+    }
+
     /// Whether all of these may be let in now, as far as we know, and no two of them by one invitation for one.
     pub(super) fn admits(&self, joiners: &[Joiner]) -> bool {
         let mut used = BTreeSet::new();
         joiners.iter().all(|joiner| {
-            let Ok(presented) = self.invited(joiner) else { return false };
+            let Ok(card) = self.invited(joiner) else { return false };
             let peer = joiner.contact.peer;
             let state = self.lock();
-            let once = presented.as_ref().map(|it| &it.invitation).filter(|it| it.terms.once).map(|it| it.key);
+            let once = card.as_ref().map(|(it, _)| &it.invitation).filter(|it| it.terms.once).map(|it| it.key);
             if state.is_revoked(&peer) || once.is_some_and(|key| !used.insert(key)) {
                 return false;
             }
-            state.is_open() || state.is_known(&peer) || state.invites(peer, &Ok(presented)).is_ok()
+            state.is_open() || state.is_known(&peer) || state.invites(peer, &Ok(card)).is_ok()
         })
     }
 }

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use starling_topology::RunId;
+use starling_topology::{PeerId, RunId};
 
 use super::{Access, Credentials};
+use crate::appointment::Office;
 use crate::error::NodeError;
 use crate::invitation::{Grant, now_s};
 use crate::revocations::Renewal;
@@ -21,7 +22,7 @@ impl Access {
     pub(crate) fn store(&self) -> Result<(), NodeError> {
         let _writing = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
         // A disk that hangs keeps nobody waiting who wants to know who may be here.
-        let (data_dir, run, roster, renewal, taken) = {
+        let (data_dir, run, roster, renewal, taken, appointments) = {
             let state = self.lock();
             let (Some(data_dir), Some(run)) = (state.data_dir.clone(), state.run) else { return Ok(()) };
             let own = || Credentials {
@@ -29,14 +30,18 @@ impl Access {
                 invitation: state.grant.clone(),
                 bearer: None,
             };
-            (data_dir, run, state.roster.clone(), state.renewal.clone(), state.is_taken().then(own))
+            let taken = state.is_taken().then(own);
+            (data_dir, run, state.roster.clone(), state.renewal.clone(), taken, state.appointments())
         };
         store_roster(&data_dir, run, &roster)?;
+        if let Some(appointments) = appointments {
+            appointments.store(&data_dir, run)?;
+        }
         if let Some(renewal) = &renewal {
             // The founder may just have written a newer one.
             let there = Renewal::load(&data_dir, run).ok().flatten();
             let is_same = |there: &Renewal| there.list == renewal.list && there.secrets.len() < renewal.secrets.len();
-            if there.is_none_or(|there| renewal.list.precedes(&there.list) || is_same(&there)) {
+            if there.is_none_or(|there| self.is_older(&there, &renewal) || is_same(&there)) {
                 renewal.store(&data_dir, run)?;
             }
         }
@@ -60,13 +65,14 @@ impl Access {
 
     /// Whether an invitation of ours is one that admits us anywhere now.
     fn holds(&self, grant: &Grant) -> bool {
-        let (parties, me, epoch) = {
+        let (office, me, renewal) = {
             let state = self.lock();
-            (state.founder.zip(state.run), state.pass.me, state.epoch())
+            (state.office.clone(), state.pass.me, state.renewal.clone())
         };
         // Not under the lock: signatures take time.
-        let Some((parties, me)) = parties.zip(me) else { return true };
-        grant.invitation.is_of(parties) && grant.invitation.admits(me, now_s(), epoch).is_ok()
+        let Some((office, me)) = office.zip(me) else { return true };
+        let invitation = &grant.invitation;
+        invitation.admits(me, now_s(), 0).is_ok() && !office.has_ended(invitation, renewal.as_ref())
     }
 
     /// The same in a thread, as often as there is news and never twice at once.
@@ -87,6 +93,24 @@ impl Access {
             }
         });
     }
+}
+
+/// By which of two invitations `me` comes, the `newer` one of a ticket, or the `older` one that was kept. The former, unless it is
+/// for another, or of another founder.
+pub(crate) fn better(
+    data_dir: &Path,
+    (run, founder): (RunId, Option<PeerId>),
+    me: PeerId,
+    [newer, older]: [Option<Grant>; 2],
+) -> Result<Option<Grant>, NodeError> {
+    let office = founder.map(|founder| Office::load(data_dir, run, founder));
+    // Who was never a member may not have heard who has the founder's place now.
+    let is_known = roster(data_dir, run)?.has_seen(&me);
+    let suits = |grant: &Grant| {
+        let by = |office: &Office| !is_known || office.inviter(&grant.invitation).is_some();
+        office.as_ref().is_none_or(|office| grant.invitation.is_for(me).is_ok() && by(office))
+    };
+    Ok(newer.clone().filter(suits).or(older).or(newer))
 }
 
 /// Who has been a member of `run`, as `data_dir` has it.

@@ -47,14 +47,17 @@ impl Access {
         if state.needs_invitation(&peer) {
             // Without one the others would not take it, were it here a hundred times before.
             let presented = card.as_ref().map_err(|denial| Doubt::Denied(*denial))?;
-            let presented = presented.as_ref().ok_or(Doubt::Denied(Denial::NotInvited))?;
+            let (presented, _) = presented.as_ref().ok_or(Doubt::Denied(Denial::NotInvited))?;
             presented.invitation.is_for(peer).map_err(Doubt::Denied)?;
         }
         if state.is_known(&peer) {
             return Ok(());
         }
         state.verdict(peer, &card).map_err(Doubt::Denied)?;
-        let Some(invitation) = card.ok().flatten().map(|presented| presented.invitation) else { return Ok(()) };
+        let Some((Presented { invitation, .. }, number)) = card.ok().flatten() else { return Ok(()) };
+        if number == state.number() && state.is_being_heard() {
+            return Err(Doubt::NotYet); // Who has not heard of that key takes whoever proposes this peer for a liar.
+        }
         if !invitation.terms.once {
             return Ok(());
         }

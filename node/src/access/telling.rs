@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::pass::Edition;
 use super::{Access, State};
+use crate::appointment::Consents;
 use crate::identity::from_libp2p;
 use crate::invitation::{Presented, now_s};
 use crate::revocations::Renewal;
@@ -18,7 +19,7 @@ use crate::roster::{Entry, MAX_TOLD};
 use crate::{frame, streams};
 
 /// The longest update, in bytes.
-const MAX_UPDATE: usize = 256 * 1024;
+const MAX_UPDATE: usize = 512 * 1024;
 /// How long it may take to say it, and to read it.
 const LIMIT: Duration = Duration::from_secs(10);
 /// How long a stream for it may take: some tries. Who only visits takes none.
@@ -26,7 +27,7 @@ const OPEN_LIMIT: Duration = Duration::from_secs(4);
 /// So often in a row it may fail before a peer is told no more until there is something new.
 const MAX_FAILED: u32 = 16;
 /// What nobody has been told up to.
-const NEVER: u64 = u64::MAX;
+pub(super) const NEVER: u64 = u64::MAX;
 /// The pause before a peer is told more: what is new meanwhile goes together. Who is revoked is to be known soon.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -36,6 +37,9 @@ struct Update {
     renewal: Option<Renewal>,
     /// Whom the teller has seen in views, and by what each came.
     members: Vec<(Name, Presented)>,
+    /// Who has consented to whom for the founder's place, and how often somebody took it.
+    consents: Consents,
+    number: u32,
 }
 
 /// Takes in what others tell.
@@ -89,7 +93,7 @@ impl Access {
     /// `begins`: whether somebody has to begin with it; nobody has if somebody is at it already.
     pub(super) fn next_update(&self, peer: Name, begins: bool) -> Option<Vec<u8>> {
         let mut state = self.lock();
-        let (list, seen) = (state.edition(), state.roster.mark());
+        let (list, seen) = (state.edition(), state.news_mark());
         let may_have = state.may_have_secret(peer);
         let shown = state.shown.get_mut(&peer)?;
         if begins && shown.is_being_told {
@@ -117,11 +121,20 @@ impl Access {
     /// Takes in what a peer told: of the founder's list, what the founder has signed; of members, what a member says of those
     /// whom the founder has invited and who say so themselves. True if it was news.
     pub(super) fn learn(&self, from: PeerId, bytes: &[u8]) -> bool {
-        let Ok(Update { renewal, members }) = postcard::from_bytes::<Update>(bytes) else { return false };
+        let update = postcard::from_bytes::<Update>(bytes);
+        let Ok(Update { renewal: told, members, consents, number }) = update else { return false };
         let Some(from) = from_libp2p(&from) else { return false };
-        let is_news = self.hear(from, members);
-        // Last, or we would turn away members of whom we have not heard yet.
-        let is_renewed = renewal.is_some_and(|renewal| self.adopt_from(from, renewal));
+        let mut is_news = self.hear(from, members);
+        // After those, or we would turn away members of whom we have not heard yet; before an appointment, from which on no more lists
+        // of the key before are taken; and behind it, if it comes with the next one's.
+        let adopt = || told.clone().is_some_and(|renewal| self.adopt_from(from, renewal));
+        let mut is_renewed = adopt();
+        let before = self.lock().number();
+        is_news |= self.hear_consents(from, &consents);
+        if self.lock().number() > before {
+            is_renewed |= adopt();
+        }
+        self.note_number(from, number as usize);
         if is_news {
             self.0.news.notify_one();
         }
@@ -129,9 +142,9 @@ impl Access {
     }
 
     fn hear(&self, from: Name, members: Vec<(Name, Presented)>) -> bool {
-        let (parties, unknown) = {
+        let (office, unknown) = {
             let mut state = self.lock();
-            let Some(parties) = state.founder.zip(state.run) else { return false };
+            let Some(office) = state.office.clone() else { return false };
             // Who knows nobody believes whoever may have the secret; a keeper, besides, whom its user names.
             let is_first = state.roster.is_empty() && (state.epoch() == 0 || state.may_have_secret(from));
             let may_begin = is_first || state.named.contains(&from);
@@ -152,11 +165,11 @@ impl Access {
             let now = Instant::now();
             let Some(shown) = state.shown.get_mut(&from) else { return false };
             let paid: Vec<_> = unknown.into_iter().take_while(|_| shown.allowance.take(1, now)).collect();
-            (parties, paid)
+            (office, paid)
         };
         // Not under the lock. What is wrong was paid for, and who passes it on may not know better: the rest counts.
         let is_sound = |(peer, presented): &(Name, Presented)| {
-            presented.invitation.is_for(*peer).is_ok() && presented.check(parties, *peer).is_ok()
+            presented.invitation.is_for(*peer).is_ok() && office.check(presented, *peer).is_ok()
         };
         let sound: Vec<_> = unknown.into_iter().filter(is_sound).collect();
         let mut state = self.lock();
@@ -178,9 +191,21 @@ impl State {
         list.map(|list| Edition { epoch: list.epoch, mark: list.mark() }).unwrap_or_default()
     }
 
+    /// What tells apart what others may be told of besides the founder's list.
+    fn news_mark(&self) -> u64 {
+        let consents = self.consents.tellable(self.electors.as_ref()).mark();
+        // A list of a later key may have a lower number.
+        self.roster.mark() ^ consents ^ (self.writer as u64).rotate_left(48)
+    }
+
     /// All that we know, for a peer that may be here.
     pub(super) fn update(&self) -> Vec<u8> {
-        let update = Update { renewal: self.renewal.clone(), members: self.roster.tellable() };
+        let update = Update {
+            renewal: self.renewal.clone(),
+            members: self.roster.tellable(),
+            consents: self.consents.tellable(self.electors.as_ref()),
+            number: self.number() as u32,
+        };
         postcard::to_allocvec(&update).expect("invariant: an update always encodes")
     }
 }
@@ -190,6 +215,7 @@ mod tests {
     use starling_topology::RunId;
 
     use super::*;
+    use crate::appointment::MAX_TOLD_BYTES;
     use crate::founder::FounderKey;
     use crate::invitation::{Grant, Terms};
     use crate::revocations::{MAX_REVOKED, MAX_SECRETS};
@@ -202,8 +228,8 @@ mod tests {
         let shown = Grant::sign(&key, run, terms).present(Name([255; 32]));
         let members = vec![(Name([255; 32]), shown); MAX_TOLD];
         let renewal = Renewal::after(None, &key, run, Name([1; 32]), Some([9; 32]));
-        let update = Update { renewal: Some(renewal), members };
+        let update = Update { renewal: Some(renewal), members, consents: Consents::default(), number: u32::MAX };
         let bytes = postcard::to_allocvec(&update).expect("encoded").len();
-        assert!(bytes + 32 * MAX_REVOKED + 64 * MAX_SECRETS + 16 < MAX_UPDATE, "{bytes}");
+        assert!(bytes + 32 * MAX_REVOKED + 64 * MAX_SECRETS + MAX_TOLD_BYTES + 16 < MAX_UPDATE, "{bytes}");
     }
 }

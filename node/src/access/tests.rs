@@ -1,8 +1,9 @@
 use super::*;
+use crate::appointment::{Consent, Line};
 use crate::founder::FounderKey;
 use crate::invitation::{Role, Terms};
 use crate::revocations::Renewal;
-use starling_topology::{Contact, Generation, Joiner, Notary};
+use starling_topology::{Contact, Generation, Joiner, Notary, View};
 
 const RUN: RunId = RunId([3; 32]);
 const SECRET: Option<[u8; 32]> = Some([9; 32]);
@@ -75,7 +76,10 @@ fn joiner(identity: &Identity, pass: Vec<u8>) -> Joiner {
 
 /// What these tell of the members that they have seen.
 fn tell(access: &Access, teller: &Identity, members: &[(PeerId, Presented)]) -> bool {
-    access.learn(teller.peer_id(), &postcard::to_allocvec(&(None::<Renewal>, members)).expect("encoded"))
+    access.learn(
+        teller.peer_id(),
+        &postcard::to_allocvec(&(None::<Renewal>, members, Consents::default(), 0u32)).expect("encoded"),
+    )
 }
 
 fn denied(access: &Access, identity: &Identity, pass: &[u8]) -> Option<Denial> {
@@ -174,7 +178,7 @@ fn nobody_uses_up_an_invitation_whose_key_it_does_not_hold() {
     access.enter(&[name(&founder), name(&member)], &[]);
     assert_eq!(denied(&access, &member, &stolen), None, "it is a member");
     let members = vec![(name(&Identity::generate()), shown)];
-    let update = postcard::to_allocvec(&(None::<Renewal>, members)).expect("encoded");
+    let update = postcard::to_allocvec(&(None::<Renewal>, members, Consents::default(), 0u32)).expect("encoded");
     assert!(!access.learn(member.peer_id(), &update));
     assert_eq!(denied(&access, &bearer, &world.pass_by(&bearer, &once)), None);
     assert_eq!(access.may_join(name(&bearer), b""), Ok(()));
@@ -283,7 +287,7 @@ fn who_is_revoked_is_out_and_so_are_open_invitations_of_before() {
     assert!(elsewhere.learn(founder.peer_id(), &told(&access, &bound).expect("an update")));
     assert_eq!((elsewhere.secret(), elsewhere.revoked()), (secret, vec![name(&guest)]));
     let members = vec![(name(&guest), world.grant(Terms::default()).present(name(&guest)))];
-    let stale = postcard::to_allocvec(&(None::<Renewal>, members)).expect("encoded");
+    let stale = postcard::to_allocvec(&(None::<Renewal>, members, Consents::default(), 0u32)).expect("encoded");
     assert!(!elsewhere.learn(founder.peer_id(), &stale));
     assert_eq!(denied(&elsewhere, &guest, &world.pass(&guest, Terms::default())), Some(Denial::Revoked));
 }
@@ -299,7 +303,10 @@ fn keys_that_a_member_plants_before_it_is_revoked_go_with_it() {
     let open = world.grant(Terms::default());
     let entry = |identity: &Identity| (name(identity), open.present(name(identity)));
     let tell = |teller: &Identity, members: Vec<_>| {
-        access.learn(teller.peer_id(), &postcard::to_allocvec(&(None::<Renewal>, members)).expect("encoded"))
+        access.learn(
+            teller.peer_id(),
+            &postcard::to_allocvec(&(None::<Renewal>, members, Consents::default(), 0u32)).expect("encoded"),
+        )
     };
     assert!(!tell(&gone, vec![entry(&planted)]), "it has to be connected");
     tellers.iter().for_each(|(teller, theirs)| _ = meet((&access, &founder), (theirs, teller)));
@@ -320,7 +327,7 @@ fn one_peer_can_tell_so_many_and_then_slowly() {
     let shown = world.grant(Terms::default()).present(name(&teller));
     // Each costs two signatures to look at, be they right or wrong.
     let members: Vec<_> = (0..100u8).map(|at| (PeerId([at; 32]), shown.clone())).collect();
-    let update = postcard::to_allocvec(&(None::<Renewal>, members)).expect("encoded");
+    let update = postcard::to_allocvec(&(None::<Renewal>, members, Consents::default(), 0u32)).expect("encoded");
     let left = || access.lock().shown.get_mut(&name(&teller)).expect("there").allowance.take(1, Instant::now());
     for _ in 0..TOLD.0 / 100 + 1 {
         assert!(!access.learn(teller.peer_id(), &update) && access.lock().roster.get(&PeerId([0; 32])).is_none());
@@ -535,7 +542,9 @@ fn forged_lists_are_looked_at_a_few_times() {
         assert_eq!(meet((&access, &member), (&theirs, other)), [None, None]);
     }
     let nobody = Vec::<(PeerId, Presented)>::new();
-    let update = |renewal: Renewal| postcard::to_allocvec(&(Some(renewal), &nobody)).expect("encoded");
+    let update = |renewal: Renewal| {
+        postcard::to_allocvec(&(Some(renewal), &nobody, Consents::default(), 0u32)).expect("encoded")
+    };
     let bytes = update(Renewal::after(None, &FounderKey::generate(), RUN, name(&member), SECRET));
     let left = || access.lock().shown.get_mut(&name(&liar)).expect("there").allowance.take(64, Instant::now());
     let before = Instant::now();
@@ -552,7 +561,7 @@ fn a_keeper_forgets_the_other_keys_of_whoever_is_revoked() {
     let (dir, parties) = (world.dir.path().join("keeper"), (RUN, Some(world.key.public())));
     let credentials = world.credentials(Terms { role: Role::Keeper, ..Terms::default() });
     let access = Access::open(keeper.peer_id(), parties, &credentials, &[], &dir).expect("opened");
-    let access = access.keeping([name(&founder)]);
+    let access = access.keeping([name(&founder)], Quorum::Majority);
     let open = world.grant(Terms::default());
     for peer in [&founder, &member, &gone, &second, &third] {
         assert_eq!(denied(&access, peer, &world.pass_by(peer, &open)), None);
@@ -571,7 +580,8 @@ fn a_keeper_forgets_the_other_keys_of_whoever_is_revoked() {
     assert_eq!(denied(&access, &second, &world.pass_by(&second, &open)), Some(Denial::Outdated));
     assert!(!access.may_stay(name(&third)) && !tell(&access, &third, &[entry(&second)]));
     // Nor do they begin anew with one who knows nobody, and has the founder's list.
-    let fresh = Access::open(keeper.peer_id(), parties, &credentials, &[], &dir).expect("opened").keeping([]);
+    let fresh =
+        Access::open(keeper.peer_id(), parties, &credentials, &[], &dir).expect("opened").keeping([], Quorum::Majority);
     assert!(fresh.adopt(world.renewal(None, &gone)));
     denied(&fresh, &second, &world.pass_by(&second, &open));
     assert!(!tell(&fresh, &second, &[&second, &third].map(entry)));
@@ -617,4 +627,261 @@ fn what_is_written_to_logs_has_no_secret() {
     for text in [format!("{credentials:?}"), format!("{renewal:?}"), format!("{access:?}"), format!("{joining:?}")] {
         assert!(!text.contains("171, 171"), "{text}");
     }
+}
+
+/// Members of one view, which all are connected, and the key that is to have the founder's place.
+struct Electorate {
+    world: World,
+    view: View,
+    members: Vec<(Identity, Access)>,
+    next: FounderKey,
+}
+
+impl Electorate {
+    fn new(count: usize) -> Self {
+        let (world, next) = (World::new(), FounderKey::generate());
+        let identities: Vec<Identity> = (0..count).map(|_| Identity::generate()).collect();
+        let view = View::found(RUN, name(&identities[0])).succeed(identities.iter().map(name));
+        let members = identities.into_iter().map(|identity| {
+            let access = world.member(&identity, Terms::default()).signing(&identity);
+            (identity, access)
+        });
+        let this = Self { members: members.collect(), world, view, next };
+        this.members.iter().for_each(|(_, access)| this.enter(access));
+        for (at, (a, of_a)) in this.members.iter().enumerate() {
+            for (b, of_b) in &this.members[at + 1..] {
+                assert_eq!(meet((of_a, a), (of_b, b)), [None, None]);
+            }
+        }
+        this
+    }
+
+    fn enter(&self, access: &Access) {
+        access.counts_by(&self.view);
+        access.enter(self.view.members(), &[]);
+    }
+
+    /// These all tell each other what is new, until nothing is.
+    fn talk(&self, among: &[usize]) {
+        while self.says_more(among) {}
+    }
+
+    fn says_more(&self, among: &[usize]) -> bool {
+        let pairs =
+            among.iter().flat_map(|from| among.iter().map(move |to| (*from, *to))).filter(|(from, to)| from != to);
+        pairs.fold(false, |more, (from, to)| {
+            let ((from, teller), (to, hearer)) = (&self.members[from], &self.members[to]);
+            let told = told(teller, to);
+            told.as_ref().is_some_and(|told| hearer.learn(from.peer_id(), told)) || more
+        })
+    }
+
+    fn line(&self) -> Line {
+        Line::default().followed_by(self.next.public())
+    }
+
+    fn consents(&self, member: usize) {
+        let (identity, access) = &self.members[member];
+        access.consent(&Consent::sign(self.line(), RUN, identity));
+    }
+
+    fn number(&self, member: usize) -> usize {
+        self.members[member].1.lock().number()
+    }
+
+    fn revokes(&self, key: &FounderKey, before: Option<&Renewal>) -> Renewal {
+        let now = before.map_or(SECRET, |before| before.secrets.first().copied());
+        Renewal::after(before, key, RUN, PeerId([7; 32]), now)
+    }
+}
+
+/// What a peer tells of consents alone.
+fn tell_consents(access: &Access, teller: &Identity, told: &[(Line, PeerId, Vec<u8>)]) {
+    let mut consents = Consents::default();
+    told.iter().for_each(|(line, peer, signature)| consents.insert(line, *peer, signature.clone()));
+    let update = postcard::to_allocvec(&(None::<Renewal>, Vec::<(PeerId, Presented)>::new(), consents, 0u32));
+    access.learn(teller.peer_id(), &update.expect("encoded"));
+}
+
+#[test]
+fn a_quorum_appoints_and_the_key_before_revokes_and_invites_nobody_any_more() {
+    let all = Electorate::new(4);
+    let everybody = [0, 1, 2, 3];
+    let old = all.revokes(&all.world.key, None);
+    assert!(all.members[0].1.adopt(old.clone()));
+    all.talk(&everybody);
+    // Two are half of them, without the casting vote.
+    for member in [1, 2] {
+        all.consents(member);
+        all.talk(&everybody);
+        assert_eq!(everybody.map(|member| all.number(member)), [0; 4]);
+    }
+    let [early, late] = [(); 2].map(|()| all.revokes(&all.next, Some(&old)));
+    assert!(!all.members[0].1.adopt(early), "it has not the place yet");
+    all.consents(3);
+    // One is cut off meanwhile.
+    all.talk(&[1, 2, 3]);
+    assert_eq!(everybody.map(|member| all.number(member)), [0, 1, 1, 1]);
+    all.talk(&everybody);
+    assert_eq!(everybody.map(|member| all.number(member)), [1; 4]);
+    let guest = Identity::generate();
+    let by_key = |key: &FounderKey, epoch| {
+        let grant = Grant::sign(key, RUN, Terms { epoch, ..Terms::default() });
+        all.world.pass_by(&guest, &grant)
+    };
+    for (_, access) in &all.members {
+        assert!(access.take_warning().is_some_and(|it| it.contains("founder's place")));
+        assert!(access.revoked().contains(&PeerId([7; 32])), "what was revoked before stays so");
+        assert!(!access.adopt(all.revokes(&all.world.key, Some(&old))), "the key before revokes nobody");
+        assert_eq!(denied(access, &guest, &by_key(&all.next, 0)), None);
+        assert_eq!(denied(access, &guest, &by_key(&all.world.key, 1)), None, "until the next revocation");
+    }
+    // The new key counts its own revocations, so that whoever stole the one before has used up nothing.
+    assert_eq!(late.list.epoch, 1);
+    assert!(all.members[2].1.adopt(late.clone()));
+    all.talk(&everybody);
+    for (_, access) in &all.members {
+        assert_eq!(access.lock().renewal.as_ref().map(|renewal| renewal.list.mark()), Some(late.list.mark()));
+        assert_eq!(denied(access, &guest, &by_key(&all.world.key, u64::MAX)), Some(Denial::Outdated));
+        assert_eq!(denied(access, &guest, &by_key(&all.next, 0)), Some(Denial::Outdated));
+        assert_eq!(denied(access, &guest, &by_key(&all.next, 1)), None);
+        let endless = all.revokes(&all.world.key, Some(&late));
+        assert!(!access.adopt(endless));
+    }
+    // All that is on disk.
+    for (identity, access) in &all.members {
+        access.store().expect("stored");
+        let again = all.world.member(identity, Terms::default()).signing(identity);
+        assert_eq!(again.lock().number(), 1);
+        assert_eq!(again.lock().renewal.as_ref().map(|renewal| renewal.list.mark()), Some(late.list.mark()));
+        assert!(!again.adopt(all.revokes(&all.world.key, Some(&old))));
+    }
+}
+
+#[test]
+fn too_few_forged_replayed_and_other_runs_consents_appoint_nobody() {
+    let all = Electorate::new(4);
+    let (line, other) = (all.line(), Line::default().followed_by(PeerId([8; 32])));
+    let strangers = [(); 4].map(|()| Identity::generate());
+    let (teller, access) = (&all.members[1].0, &all.members[0].1);
+    let of = |signer: &Identity, line: &Line, run| (line.clone(), name(signer), line.sign(run, signer));
+    let members: Vec<&Identity> = all.members.iter().map(|(identity, _)| identity).collect();
+    // A liar's own, and what it makes up for the others: signatures of its own, of other runs, of other lines, and empty ones.
+    let mut told = vec![of(members[1], &line, RUN)];
+    told.extend(members[2..].iter().map(|member| (line.clone(), name(member), line.sign(RUN, teller))));
+    tell_consents(access, teller, &told);
+    tell_consents(access, teller, &members[2..].iter().map(|it| of(it, &line, RunId([4; 32]))).collect::<Vec<_>>());
+    let replayed = members[2..].iter().map(|it| (line.clone(), name(it), other.sign(RUN, it)));
+    tell_consents(access, teller, &replayed.collect::<Vec<_>>());
+    tell_consents(access, teller, &[(line.clone(), name(members[2]), Vec::new())]);
+    // Any number of keys that are no members'.
+    tell_consents(access, teller, &strangers.iter().map(|it| of(it, &line, RUN)).collect::<Vec<_>>());
+    assert_eq!((all.number(0), access.lock().consents.iter().count()), (0, 1), "its own is all that is kept");
+    // Of a line in which somebody comes back, not even that.
+    let back = Line::default().followed_by(all.world.key.public());
+    tell_consents(access, teller, &members.iter().map(|it| of(it, &back, RUN)).collect::<Vec<_>>());
+    assert_eq!(all.number(0), 0);
+    // A fork, in which these would be a quorum, decides nothing; what was heard counts in the next view that is none.
+    let sound = [1, 2, 3].map(|at| of(members[at], &line, RUN));
+    access.counts_by(&View::fork(RUN, name(members[0]), None));
+    tell_consents(access, teller, &sound);
+    assert_eq!(all.number(0), 0);
+    access.counts_by(&all.view);
+    assert_eq!(all.number(0), 1);
+    // It can't be taken back by what counted before, nor by a shorter line.
+    tell_consents(access, teller, &[1, 2, 3].map(|at| of(members[at], &Line::default(), RUN)));
+    assert_eq!(all.number(0), 1);
+}
+
+#[test]
+fn of_two_appointments_of_one_number_one_counts_everywhere() {
+    let all = Electorate::new(3);
+    let lines = [all.line(), Line::default().followed_by(PeerId([8; 32]))];
+    let counts = lines.iter().reduce(|best, line| if line.precedes(best) { line } else { best }).expect("two");
+    let of =
+        |line: &Line| [0, 1].map(|at| (line.clone(), name(&all.members[at].0), line.sign(RUN, &all.members[at].0)));
+    // The same two have consented to both, and each is heard elsewhere first.
+    tell_consents(&all.members[2].1, &all.members[0].0, &of(&lines[0]));
+    tell_consents(&all.members[0].1, &all.members[1].0, &of(&lines[1]));
+    assert_eq!([all.number(0), all.number(2)], [1, 1]);
+    all.talk(&[0, 1, 2]);
+    for (_, access) in &all.members {
+        assert_eq!(access.lock().office.as_ref().map(|office| &office.line), Some(counts));
+    }
+}
+
+#[test]
+fn who_comes_later_and_a_keeper_hear_who_has_the_place() {
+    let all = Electorate::new(4);
+    let everybody = [0, 1, 2, 3];
+    all.consents(0);
+    all.consents(1);
+    all.talk(&everybody);
+    assert_eq!(all.number(3), 1);
+    // Those who decided leave, and others come, with a ticket of before.
+    let late = Identity::generate();
+    let joiner = Access::open(
+        late.peer_id(),
+        (RUN, Some(all.world.key.public())),
+        &all.world.credentials(Terms::default()),
+        &[],
+        &all.world.dir.path().join("late"),
+    );
+    let joiner = joiner.expect("opened").signing(&late);
+    let view = all.view.succeed([2, 3].map(|at| name(&all.members[at].0)).into_iter().chain([name(&late)]));
+    for at in [2, 3] {
+        let (identity, access) = &all.members[at];
+        assert_eq!(meet((&joiner, &late), (access, identity)), [None, None]);
+        // It hears of it before it knows who is in its view, and can't count.
+        joiner.learn(identity.peer_id(), &told(access, &late).expect("news"));
+        assert_eq!(joiner.lock().number(), 0);
+        access.counts_by(&view);
+        access.enter(view.members(), &[]);
+    }
+    joiner.counts_by(&view);
+    joiner.enter(view.members(), &[]);
+    assert_eq!(joiner.lock().number(), 1, "those who have stayed say so");
+    // A keeper goes by those whom its ticket names.
+    let keeps = Identity::generate();
+    let open = |named: &[usize]| {
+        let parties = (RUN, Some(all.world.key.public()));
+        let dir = all.world.dir.path().join("keeper");
+        let access = Access::open(keeps.peer_id(), parties, &all.world.credentials(Terms::default()), &[], &dir);
+        access.expect("opened").keeping(named.iter().map(|at| name(&all.members[*at].0)), Quorum::Majority)
+    };
+    for (named, number) in [(&[0, 1, 2][..], 0), (&[2], 1), (&[2, 3], 1)] {
+        let keeper = open(named);
+        let (identity, access) = &all.members[2];
+        assert_eq!(meet((&keeper, &keeps), (access, identity)), [None, None]);
+        let sound: Vec<_> = [2, 3]
+            .iter()
+            .map(|at| {
+                let identity = &all.members[*at].0;
+                (all.line(), name(identity), all.line().sign(RUN, identity))
+            })
+            .collect();
+        tell_consents(&keeper, identity, &sound);
+        assert_eq!(keeper.lock().number(), number, "{named:?}");
+    }
+}
+
+#[test]
+fn whatever_bytes_are_told_appoint_nobody() {
+    let all = Electorate::new(3);
+    let (teller, access) = (&all.members[1].0, &all.members[0].1);
+    all.consents(1);
+    let bytes = told(&all.members[1].1, &all.members[0].0).expect("news");
+    (0..bytes.len()).for_each(|length| _ = access.learn(teller.peer_id(), &bytes[..length]));
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x55;
+        access.learn(teller.peer_id(), &changed);
+    }
+    // A line of more keys than there may be, with as many who have consented to it.
+    let long = (0..64).fold(Line::default(), |line, at| line.followed_by(PeerId([at; 32])));
+    let names = (0..4096u32).map(|at| PeerId(*blake3::hash(&at.to_le_bytes()).as_bytes()));
+    tell_consents(access, teller, &names.map(|name| (long.clone(), name, vec![0; 64])).collect::<Vec<_>>());
+    access.learn(teller.peer_id(), &bytes);
+    let kept = access.lock().consents.iter().count();
+    assert_eq!((all.number(0), access.revoked(), kept), (0, vec![], 1), "what is right counts");
 }

@@ -1,18 +1,20 @@
-//! A file that the founder writes while a node runs: `starling revoke` leaves its list in the data directory.
+//! Files that users write while a node runs: `starling revoke` leaves the founder's list in the data directory, `starling appoint`
+//! what this machine's user consents to.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use starling_topology::RunId;
 use tokio::task::JoinHandle;
 
 use super::Access;
+use crate::appointment::Consent;
 use crate::revocations::Renewal;
 
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Looks at the file as long as it is there.
+/// Looks at the files as long as it is there.
 #[derive(Debug)]
 pub(crate) struct Watch(JoinHandle<()>);
 
@@ -23,27 +25,36 @@ impl Drop for Watch {
 }
 
 impl Access {
-    /// Takes over what the founder leaves in this data directory.
+    /// Takes over what the founder, or this machine's user, leaves in this data directory.
     pub(crate) fn watch(&self, data_dir: PathBuf, run: RunId) -> Watch {
         let access = self.clone();
         Watch(tokio::spawn(async move {
-            let mut seen: Option<SystemTime> = None;
+            let mut seen: [Option<SystemTime>; 2] = [None; 2];
             loop {
                 tokio::time::sleep(LOOK).await;
                 let (data_dir, before) = (data_dir.clone(), seen);
                 let look = move || {
-                    let changed = std::fs::metadata(Renewal::path(&data_dir, run)).and_then(|it| it.modified()).ok();
-                    if changed.is_none() || changed == before {
-                        return (before, None);
-                    }
-                    (changed, Renewal::load(&data_dir, run).ok().flatten())
+                    let renewal = news(&Renewal::path(&data_dir, run), before[0]);
+                    let consent = news(&Consent::path(&data_dir, run), before[1]);
+                    let seen = [renewal.or(before[0]), consent.or(before[1])];
+                    let renewal = renewal.and_then(|_| Renewal::load(&data_dir, run).ok().flatten());
+                    (seen, renewal, consent.and_then(|_| Consent::load(&data_dir, run)))
                 };
-                let Ok((changed, renewal)) = tokio::task::spawn_blocking(look).await else { return };
+                let Ok((changed, renewal, consent)) = tokio::task::spawn_blocking(look).await else { return };
                 seen = changed;
+                if let Some(consent) = consent {
+                    access.consent(&consent);
+                }
                 if let Some(renewal) = renewal {
                     access.adopt(renewal);
                 }
             }
         }))
     }
+}
+
+/// When a file was written, if that is not when it was `before`.
+fn news(path: &Path, before: Option<SystemTime>) -> Option<SystemTime> {
+    let changed = std::fs::metadata(path).and_then(|it| it.modified()).ok();
+    changed.filter(|_| changed != before)
 }

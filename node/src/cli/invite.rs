@@ -48,6 +48,29 @@ pub struct RevokeFlags {
     pub key: Option<PathBuf>,
 }
 
+/// `starling appoint`.
+#[derive(Debug, Clone, Args)]
+pub struct AppointFlags {
+    /// The key that is to have the founder's place, as `starling id --key FILE` prints it where that file is
+    #[arg(value_name = "KEY", value_parser = parse_peer)]
+    pub key: PeerId,
+    /// Where the data directory is.
+    #[command(flatten)]
+    pub data_dir: DataDirFlag,
+}
+
+/// `starling id`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct IdFlags {
+    /// Where the data directory is.
+    #[command(flatten)]
+    pub data_dir: DataDirFlag,
+    /// Print the public half of the founder's key in this file instead, which `starling appoint` takes; makes one if there is none
+    /// [default: the machine's peer id]
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+}
+
 /// A peer id as people write it.
 pub(super) fn parse_peer(text: &str) -> Result<PeerId, String> {
     let peer = text.parse::<libp2p::PeerId>().ok().and_then(|peer| from_libp2p(&peer));

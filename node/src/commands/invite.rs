@@ -6,7 +6,8 @@ use serde_json::json;
 use starling_topology::RunId;
 
 use super::{CommandError, Context, EXIT_DONE, print};
-use crate::cli::{DataDirFlag, InviteFlags};
+use crate::appointment::Office;
+use crate::cli::{IdFlags, InviteFlags};
 use crate::founder::FounderKey;
 use crate::identity::{Identity, to_libp2p};
 use crate::invitation::{Grant, Role, Terms, now_s};
@@ -31,8 +32,10 @@ pub(super) fn invite(context: &Context, flags: &InviteFlags) -> Result<u8, Comma
     };
     // What the founder has just said, a node may still have to hear.
     let renewal = Renewal::load(&dir, ticket.run)?;
+    let office = manifest_file::load(&dir, ticket.run).ok().and_then(|manifest| manifest.founder);
+    let office = office.map(|founder| Office::load(&dir, ticket.run, founder));
     let ticket = match &renewal {
-        Some(renewal) => renewed(ticket, renewal),
+        Some(renewal) => renewed(ticket, renewal, office.as_ref()),
         None => ticket,
     };
     if ticket.peers.is_empty() {
@@ -44,7 +47,7 @@ pub(super) fn invite(context: &Context, flags: &InviteFlags) -> Result<u8, Comma
     let (ticket, terms) = match key(&dir, flags.key.as_deref(), ticket.run)? {
         Some(_) if told.is_some() => (ticket, told),
         Some(key) => {
-            let terms = terms(flags, renewal.map_or(0, |renewal| renewal.list.epoch));
+            let terms = terms(flags, office.map_or(0, |office| office.epoch(renewal.as_ref())));
             let grant = Grant::sign(&key, ticket.run, terms);
             (ticket.with_invitation(Some(grant)), Some(terms))
         }
@@ -74,8 +77,13 @@ pub(super) fn invite(context: &Context, flags: &InviteFlags) -> Result<u8, Comma
     Ok(EXIT_DONE)
 }
 
-pub(super) fn id(context: &Context, flags: &DataDirFlag) -> Result<u8, CommandError> {
-    let dir = context.load(&flags.values())?.data_dir()?;
+pub(super) fn id(context: &Context, flags: &IdFlags) -> Result<u8, CommandError> {
+    let dir = context.load(&flags.data_dir.values())?.data_dir()?;
+    if let Some(path) = &flags.key {
+        let key = to_libp2p(FounderKey::load_or_make(path)?.public()).to_string();
+        print(context.global.json, || json!({ "key": key, "file": path }), || format!("{key}\n"))?;
+        return Ok(EXIT_DONE);
+    }
     private_dir::create(&dir)?;
     let peer = Identity::load_or_create(&dir)?.peer_id().to_string();
     print(context.global.json, || json!({ "peer": peer, "data_dir": dir }), || format!("{peer}\n"))?;
@@ -83,10 +91,12 @@ pub(super) fn id(context: &Context, flags: &DataDirFlag) -> Result<u8, CommandEr
 }
 
 /// A ticket as it is once everybody has heard of a list: with the secret since, and without those whom it names.
-fn renewed(mut ticket: Ticket, renewal: &Renewal) -> Ticket {
+fn renewed(mut ticket: Ticket, renewal: &Renewal, office: Option<&Office>) -> Ticket {
     ticket.peers.retain(|contact| !renewal.list.names(&contact.peer));
     ticket.secret = ticket.secret.map(|known| renewal.secrets.first().copied().unwrap_or(known));
-    ticket.invitation = ticket.invitation.filter(|grant| grant.invitation.terms.epoch >= renewal.list.epoch);
+    ticket.invitation = ticket
+        .invitation
+        .filter(|grant| office.is_some_and(|office| !office.has_ended(&grant.invitation, Some(renewal))));
     ticket
 }
 
@@ -97,7 +107,7 @@ pub(super) fn path(dir: &Path, named: Option<&Path>) -> PathBuf {
 /// The key of the run's founder, if it is there.
 pub(super) fn key(dir: &Path, named: Option<&Path>, run: RunId) -> Result<Option<FounderKey>, CommandError> {
     let path = path(dir, named);
-    let founder = manifest_file::load(dir, run)?.founder;
+    let founder = manifest_file::load(dir, run)?.founder.map(|founder| Office::load(dir, run, founder).holder());
     match FounderKey::load(&path)? {
         Some(key) if Some(key.public()) == founder => Ok(Some(key)),
         // That of another run, which was founded here.
@@ -130,6 +140,8 @@ fn terms(flags: &InviteFlags, epoch: u64) -> Terms {
 mod tests {
     use starling_topology::{Contact, PeerId};
 
+    use crate::appointment::Line;
+
     use super::*;
 
     #[test]
@@ -139,7 +151,8 @@ mod tests {
         let before = Ticket::new([a.clone(), b.clone()], run, Some([9; 32]));
         let before = before.with_invitation(Some(Grant::sign(&key, run, Terms::default())));
         let renewal = Renewal::after(None, &key, run, b.peer, before.secret);
-        let after = renewed(before.clone(), &renewal);
+        let office = Office { run, founder: key.public(), line: Line::default() };
+        let after = renewed(before.clone(), &renewal, Some(&office));
         assert_eq!((after.peers, after.secret, after.invitation), (vec![a], renewal.secrets.first().copied(), None));
     }
 }

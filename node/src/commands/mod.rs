@@ -1,5 +1,6 @@
 //! What each verb does. One file per verb.
 
+mod appoint;
 mod audit;
 mod bench;
 mod checkpoint;
@@ -80,6 +81,17 @@ pub enum CommandError {
     /// It is another run's.
     #[error("{} is not the key of this run's founder", .0.display())]
     OtherFounder(PathBuf),
+    /// There is nobody who could consent.
+    #[error("no member of a run has its data in {}: its user says who is to have the founder's place; pass its --data-dir", .0.display())]
+    NoMember(PathBuf),
+    /// It can't have the founder's place.
+    #[error("{key} can't have the founder's place: {reason}")]
+    NotAppointed {
+        /// The key.
+        key: String,
+        /// Why.
+        reason: String,
+    },
     /// A file is in the way.
     #[error("{} is there already; pass --force to write over it", .0.display())]
     Exists(PathBuf),
@@ -130,6 +142,8 @@ impl CommandError {
             | Self::NoInvitation { .. }
             | Self::NoFounderKey(_)
             | Self::OtherFounder(_)
+            | Self::NoMember(_)
+            | Self::NotAppointed { .. }
             | Self::TooManyRevoked(_)
             | Self::Exists(_)
             | Self::NoCheckpoint(_)
@@ -199,6 +213,7 @@ pub async fn dispatch(cli: Cli) -> Result<u8, CommandError> {
         Verb::Invite(flags) => invite::invite(&context, &flags),
         Verb::Members(flags) => members::members(&context, &flags),
         Verb::Revoke(flags) => revoke::revoke(&context, &flags),
+        Verb::Appoint(flags) => appoint::appoint(&context, &flags),
         Verb::Id(flags) => invite::id(&context, &flags),
         Verb::Status(flags) => status::status(&context, &flags).await,
         Verb::Audit(flags) => audit::audit(&context, &flags),

@@ -1,9 +1,11 @@
 //! `starling revoke`: puts a peer out of the run, by the founder's key.
 
 use serde_json::json;
+use starling_topology::RunId;
 
 use super::invite::path;
 use super::{CommandError, Context, EXIT_DONE, print};
+use crate::appointment::Office;
 use crate::cli::RevokeFlags;
 use crate::founder::FounderKey;
 use crate::identity::to_libp2p;
@@ -16,10 +18,11 @@ pub(super) fn revoke(context: &Context, flags: &RevokeFlags) -> Result<u8, Comma
     let path = path(&dir, flags.key.as_deref());
     let Some(key) = FounderKey::load(&path)? else { return Err(CommandError::NoFounderKey(path)) };
     let known = manifest_file::newest_first(&dir)?;
-    let Some(manifest) = known.iter().find(|manifest| manifest.founder == Some(key.public())) else {
+    let is_its = |run: RunId, founder| Office::load(&dir, run, founder).holder() == key.public();
+    let runs = known.iter().map(|manifest| (manifest.run_id(), manifest.founder));
+    let Some((run, _)) = runs.into_iter().find(|(run, founder)| founder.is_some_and(|it| is_its(*run, it))) else {
         return Err(CommandError::OtherFounder(path));
     };
-    let run = manifest.run_id();
     let before = Renewal::load(&dir, run)?;
     let count = before.as_ref().map_or(0, |before| before.list.peers.len());
     let is_out = before.as_ref().is_some_and(|before| before.list.names(&flags.peer));
