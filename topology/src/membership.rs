@@ -27,6 +27,7 @@ mod agreement;
 mod allowance;
 mod asking;
 mod beyond;
+mod claims;
 mod contacts;
 mod digests;
 mod drafting;

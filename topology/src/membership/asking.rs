@@ -1,7 +1,7 @@
 //! Being let in: the joiner's side.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Membership, Steps};
@@ -16,8 +16,6 @@ use crate::time::Time;
 const MAX_ASKED: usize = 64;
 /// Who has been asked this often and has said nothing is not there.
 const MAX_UNANSWERED: u32 = 2;
-/// So many views are remembered of which others say that we have a seat in them.
-const MAX_SEATED: usize = 8;
 
 /// A joiner's search for members.
 #[derive(Debug)]
@@ -37,8 +35,8 @@ pub(super) struct Asking {
     waits: BTreeMap<PeerId, Time>,
     /// Whether we had a seat, and nothing but somebody's word says that the others went on without us.
     pub(super) unproven: bool,
-    /// Who of those that we sat with says that we have a seat in the view called so.
-    seated: BTreeMap<ViewId, BTreeSet<PeerId>>,
+    /// In which view we have a seat, as each of those that we sat with said last.
+    seated: BTreeMap<PeerId, ViewId>,
 }
 
 impl Asking {
@@ -76,12 +74,8 @@ impl Asking {
 
     /// How many of those that we sat with say that we have a seat in the view called so, `by` among them.
     pub(super) fn note_seated(&mut self, by: PeerId, view: ViewId) -> usize {
-        if self.seated.len() >= MAX_SEATED && !self.seated.contains_key(&view) {
-            self.seated.clear();
-        }
-        let tellers = self.seated.entry(view).or_default();
-        tellers.insert(by);
-        tellers.len()
+        self.seated.insert(by, view);
+        self.seated.values().filter(|said| **said == view).count()
     }
 
     /// `peer` has spoken to us without being asked.

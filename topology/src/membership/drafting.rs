@@ -125,7 +125,7 @@ impl Membership {
         let excluded: BTreeMap<PeerId, Evidence> = untrusted.collect();
         let question = Question {
             view: &seat.view,
-            least: seat.least(),
+            resumed: seat.resumed(),
             failed: ours.map(|(peer, _)| (me, *peer)).chain(seat.hearsay.failed_links()).collect(),
             promises: &decree.promises,
             excluded: &excluded,

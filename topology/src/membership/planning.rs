@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::claims::{Claims, convicted};
 use super::hearsay::Hearsay;
 use super::rows::Rows;
 use crate::awaited::owed;
@@ -18,8 +19,8 @@ use crate::view::{MAX_SEVERED, View};
 #[derive(Debug)]
 pub(super) struct Question<'a> {
     pub(super) view: &'a View,
-    /// The step that the view goes on from.
-    pub(super) least: u64,
+    /// How the view went on.
+    pub(super) resumed: Option<&'a Resume>,
     pub(super) promises: &'a BTreeMap<PeerId, Promise>,
     /// Members that can't stay, and why.
     pub(super) excluded: &'a BTreeMap<PeerId, Evidence>,
@@ -36,19 +37,25 @@ pub(super) struct Question<'a> {
 }
 
 impl Question<'_> {
+    /// The step that the view went on from.
+    pub(super) fn least(&self) -> u64 {
+        self.resumed.map_or(0, |resume| resume.step)
+    }
+
     /// The next view and how its members go on; `None` if nobody in it would hold the replicated state.
     pub(super) fn answer(mut self) -> Option<Proposal> {
         let mut staying: BTreeMap<PeerId, Progress> = BTreeMap::new();
-        let convicted = convicted(self.view, self.promises);
+        let convicted = convicted(self.view, self.resumed, self.promises);
+        let believed = Claims::new(self.view, self.resumed, self.promises).believed();
         for (peer, promised) in self.promises {
             if !promised.leaving && !self.excluded.contains_key(peer) && !convicted.contains(peer) {
-                staying.insert(*peer, promised.progress);
+                staying.insert(*peer, believed[peer]);
             }
         }
         // Those who come back from a record may have been behind when they died, and those who wait for members may not have
         // what their view goes on from yet.
         let steady = |peer: &PeerId| {
-            let is_steady = |promised: &Promise| !promised.recovering && promised.progress.step >= self.least;
+            let is_steady = |promised: &Promise| !promised.recovering && believed[peer].step >= self.least();
             self.promises.get(peer).is_some_and(is_steady)
         };
         // Whoever alone holds the newest state can't leave yet, and is welcome even if it comes back from a record.
@@ -57,24 +64,25 @@ impl Question<'_> {
             Some(Evidence::Restarted | Evidence::Elsewhere) => promised.recovering,
             Some(_) => false,
         };
-        let holders =
-            || self.promises.iter().filter(|(peer, promised)| promised.progress.has_state && can_stay(peer, promised));
-        let newest = |promised: &Promise, peer: PeerId| (promised.progress.step, Reverse(peer));
+        let holders = || {
+            let held = believed.iter().filter(|(_, progress)| progress.has_state);
+            held.filter(|(peer, _)| can_stay(peer, &self.promises[peer]))
+        };
+        let newest = |progress: &Progress, peer: PeerId| (progress.step, Reverse(peer));
         if staying.iter().any(|(peer, progress)| progress.has_state && steady(peer)) {
             // A step that was committed in this view counts, also if all who took it have died since.
             let (id, reached) = (self.view.id(), staying.values().map(|progress| progress.step).max());
-            let ahead =
-                |promised: &Promise| promised.progress.lineage.view == id && Some(promised.progress.step) > reached;
-            let holder = holders().filter(|(_, promised)| ahead(promised));
-            if let Some((peer, promised)) = holder.max_by_key(|(peer, promised)| newest(promised, **peer)) {
-                staying.insert(*peer, promised.progress);
+            let ahead = |progress: &Progress| progress.lineage.view == id && Some(progress.step) > reached;
+            let holder = holders().filter(|(_, progress)| ahead(progress));
+            if let Some((peer, progress)) = holder.max_by_key(|(peer, progress)| newest(progress, **peer)) {
+                staying.insert(*peer, *progress);
             }
         } else {
-            let holder = holders().max_by_key(|(peer, promised)| newest(promised, **peer));
+            let holder = holders().max_by_key(|(peer, progress)| newest(progress, **peer));
             let reached = staying.values().filter(|progress| progress.has_state).map(|progress| progress.step).max();
             match holder {
-                Some((_, promised)) if Some(promised.progress.step) <= reached => {}
-                Some((peer, promised)) => drop(staying.insert(*peer, promised.progress)),
+                Some((_, progress)) if Some(progress.step) <= reached => {}
+                Some((peer, progress)) => drop(staying.insert(*peer, *progress)),
                 None => drop(self.donor?),
             }
         }
@@ -202,56 +210,24 @@ impl Question<'_> {
     }
 }
 
-/// The members that are put out for what others have seen of them. Of four or more it takes one more than may be hostile, fewer
-/// than a third, so that these alone put out nobody; below that one is enough, and the casting vote breaks ties.
-fn convicted(view: &View, promises: &BTreeMap<PeerId, Promise>) -> BTreeSet<PeerId> {
-    let needed = view.most_hostile() + 1;
-    let mut convicted = unfounded(view, promises);
-    loop {
-        let mut accusers: BTreeMap<PeerId, usize> = BTreeMap::new();
-        for (by, promise) in promises.iter().filter(|(by, promise)| !promise.leaving && !convicted.contains(*by)) {
-            let accused = promise.accused.iter().filter(|peer| *peer != by && view.contains(**peer));
-            accused.for_each(|peer| *accusers.entry(*peer).or_default() += 1);
-        }
-        let open = accusers.into_iter().filter(|(peer, count)| *count >= needed && !convicted.contains(peer));
-        match open.max_by_key(|(peer, count)| (*count, *peer != view.casting(), *peer)) {
-            Some((peer, _)) => drop(convicted.insert(peer)),
-            None => return convicted,
-        }
-    }
-}
-
-/// The members that say they hold a state which nobody can have reached. Of more than may be hostile, one at least speaks the
-/// truth and has taken part in all steps up to its own: beside it there is at most the next one's result, with whoever took it.
-/// So nobody gives up a state that it holds for one that a few say they have.
-fn unfounded(view: &View, promises: &BTreeMap<PeerId, Promise>) -> BTreeSet<PeerId> {
-    let hostile = view.most_hostile();
-    let is_steady = |promise: &&Promise| promise.progress.has_state && !promise.recovering;
-    let mut steps: Vec<u64> = promises.values().filter(is_steady).map(|promise| promise.progress.step).collect();
-    steps.sort_unstable();
-    let Some(reached) = steps.get(hostile).copied().filter(|_| hostile > 0) else { return BTreeSet::new() };
-    let is_unfounded = |promise: &Promise| {
-        let is_alone = is_steady(&promise) && promise.progress.step > reached && !promise.progress.has_result;
-        is_alone || promise.is_beyond(reached)
-    };
-    promises.iter().filter(|(_, promise)| is_unfounded(promise)).map(|(peer, _)| *peer).collect()
-}
-
 /// Whether `proposal` is what a proposer finds that has these promises, could not keep those whom it has `excluded`, and was
 /// asked to let in whom it lets in. What links cost it may say as it likes.
 pub(super) fn follows(
     view: &View,
-    least: u64,
+    resumed: Option<&Resume>,
     promises: &BTreeMap<PeerId, Promise>,
     excluded: &BTreeMap<PeerId, Evidence>,
     proposal: &Proposal,
 ) -> bool {
     let stateless = !promises.values().any(|promise| promise.progress.has_state);
     let holders = proposal.joiners.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
-    let donor = holders.filter(|((step, _), _)| stateless && *step >= least).max().map(|(_, peer)| peer);
+    let donor = holders
+        .filter(|((step, _), _)| stateless && *step >= resumed.map_or(0, |it| it.step))
+        .max()
+        .map(|(_, peer)| peer);
     let question = Question {
         view,
-        least,
+        resumed,
         promises,
         excluded,
         hearsay: &Hearsay::default(),
@@ -265,7 +241,7 @@ pub(super) fn follows(
     let stays = |peer: PeerId| proposal.view.contains(peer) && view.contains(peer);
     // Who comes back with what all go on from is lost and joins at once.
     let goes = |peer: PeerId| view.contains(peer) && (!stays(peer) || joins(peer));
-    let convicted = convicted(view, promises);
+    let convicted = convicted(view, resumed, promises);
     // Of who has promised, nothing is said that nobody has signed; of who has not, its proposer's word is all that there is.
     let is_shown = |peer: &PeerId, evidence: &Evidence| {
         let is_grave = matches!(evidence, Evidence::Misbehaved | Evidence::Revoked);
@@ -385,8 +361,9 @@ mod tests {
     /// Of as many members as these promise: of where they stand, whether with a state, and whether with the step's result.
     fn decided(least: u64, standing: &[(u64, bool, bool)]) -> Proposal {
         let view = View::found(RunId([7; 32]), peer(0)).succeed((0..standing.len() as u8).map(peer));
+        let lineage = |step| if step > least { Lineage::of(&view) } else { Lineage::NONE };
         let promise = |(step, has_state, has_result): (u64, bool, bool)| Promise {
-            progress: Progress { step, lineage: Lineage::NONE, has_state, has_result },
+            progress: Progress { step, lineage: lineage(step), has_state, has_result },
             unreachable: Vec::new(),
             accused: Vec::new(),
             missing: None,
@@ -396,9 +373,16 @@ mod tests {
         };
         let promises: BTreeMap<PeerId, Promise> =
             standing.iter().enumerate().map(|(at, stands)| (peer(at as u8), promise(*stands))).collect();
+        let resumed = Resume {
+            step: least,
+            lineage: Lineage::NONE,
+            holders: Vec::new(),
+            donors: vec![peer(0)],
+            syncing: Vec::new(),
+        };
         let question = Question {
             view: &view,
-            least,
+            resumed: Some(&resumed),
             promises: &promises,
             excluded: &BTreeMap::new(),
             hearsay: &Hearsay::default(),
@@ -409,7 +393,10 @@ mod tests {
             forked: false,
         };
         let proposal = question.answer().expect("somebody holds a state");
-        assert!(follows(&view, least, &promises, &BTreeMap::new(), &proposal), "who accepts it finds the same");
+        assert!(
+            follows(&view, Some(&resumed), &promises, &BTreeMap::new(), &proposal),
+            "who accepts it finds the same"
+        );
         proposal
     }
 

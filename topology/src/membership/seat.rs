@@ -17,7 +17,7 @@ use crate::lineage::Root;
 use crate::message::{Evidence, Standing};
 use crate::plan::Link;
 use crate::promise::{Justified, Promise, most_named};
-use crate::proposal::{Ballot, Progress, Proposal};
+use crate::proposal::{Ballot, Progress, Proposal, Resume};
 use crate::record::Record;
 use crate::time::Time;
 use crate::view::View;
@@ -441,6 +441,11 @@ impl Seat {
                 self.hearsay.of(peer).is_none() && self.who_reaches(peer, decree).is_some()
             }
         }
+    }
+
+    /// How the view went on, if others made it.
+    pub(super) fn resumed(&self) -> Option<&Resume> {
+        self.origin.as_ref().map(|origin| &origin.resume)
     }
 
     /// The step that the view goes on from.

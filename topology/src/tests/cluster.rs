@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::driver::{Fate, Invariants, Peer};
 use crate::plan::{Bucket, Wish};
 use crate::{
-    Body, Config, Contact, Digest, Envelope, Event, Evidence, Generation, Input, Joiner, Me, Membership, Notary,
-    Output, PeerId, Progress, Record, RunId, Time, Timer, ViewId,
+    Body, Config, Contact, Digest, Envelope, Event, Evidence, Generation, Input, Joiner, Lineage, Me, Membership,
+    Notary, Output, PeerId, Progress, Record, RunId, Time, Timer, ViewId,
 };
 
 pub(super) const RUN: RunId = RunId([7; 32]);
@@ -571,8 +571,9 @@ impl Cluster {
             return;
         }
         let peer = self.at(name);
-        let (Some(view), step) = (peer.view.as_ref().map(|view| view.id()), peer.step + 1) else { return };
-        peer.commit((step, view));
+        let (Some(lineage), step) = (peer.view.as_ref().map(Lineage::of), peer.step + 1) else { return };
+        let view = lineage.view;
+        peer.commit((step, lineage));
         self.note(|| format!("{name:?} commits {step}"));
         self.committed(name, view);
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// What a step came to: which view reduced it.
-pub(super) type Outcome = (u64, ViewId);
+pub(super) type Outcome = (u64, Lineage);
 
 #[derive(Debug)]
 pub(super) struct Peer {
@@ -153,7 +153,7 @@ impl Peer {
     pub(super) fn commit(&mut self, outcome: Outcome) {
         assert_eq!(outcome.0, self.step + 1);
         self.step = outcome.0;
-        self.lineage = Lineage { view: outcome.1, ..Lineage::NONE };
+        self.lineage = outcome.1;
         self.outside = false;
         self.result = Some(outcome);
         self.contributed = false;
@@ -174,7 +174,7 @@ impl Peer {
 
 pub(super) fn apply(state: Digest, outcome: Outcome) -> Digest {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&state.0).update(&outcome.0.to_le_bytes()).update(&outcome.1.0);
+    hasher.update(&state.0).update(&outcome.0.to_le_bytes()).update(&outcome.1.view.0);
     Digest(*hasher.finalize().as_bytes())
 }
 
