@@ -10,6 +10,17 @@ use super::DataDirFlag;
 use crate::identity::from_libp2p;
 use crate::invitation::Role;
 
+pub(super) const APPOINT_EXAMPLES: &str = "\
+Examples:
+  starling id --key founder2.key             makes a key, where whoever is to have the founder's place keeps it, and prints KEY
+  starling appoint 12D3KooW…                 on the machine of each member that consents, in its data directory
+
+Each member's user says it on its own machine; one alone changes nothing. Once a quorum of the members of the view has said the
+same, all go by the new key: it invites and revokes (`--key founder2.key`), and the one before does not any more. What that has
+revoked stays so; invitations that it has signed end with the new key's first revocation. Who has consented can't take that
+back, but may consent to another key as well, up to three. Ask whoever is to have the place for KEY yourself: whose key it is,
+nobody else checks.";
+
 /// `starling invite`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct InviteFlags {
