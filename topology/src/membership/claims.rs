@@ -118,3 +118,106 @@ impl<'a> Claims<'a> {
 fn is_steady(promise: &Promise) -> bool {
     promise.progress.has_state && !promise.recovering
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{Generation, RunId};
+
+    const LEAST: u64 = 20;
+
+    fn peer(name: u8) -> PeerId {
+        PeerId([name; 32])
+    }
+
+    /// Where one stands, with the state and the result that led there.
+    fn at(step: u64, lineage: Lineage) -> Progress {
+        Progress { step, lineage, has_state: true, has_result: true }
+    }
+
+    fn promise(progress: Progress, recovering: bool) -> Promise {
+        let (unreachable, accused, missing) = (Vec::new(), Vec::new(), None);
+        Promise { progress, unreachable, accused, missing, leaving: false, recovering, accepted: None }
+    }
+
+    /// Who is put out, and who passes for one without a state, among members that say so in a view that went on after [`LEAST`].
+    fn judged(
+        syncing: &[u8],
+        said: impl Fn(&View, Lineage) -> Vec<(Progress, bool)>,
+    ) -> (BTreeSet<PeerId>, Vec<PeerId>) {
+        let before = Lineage { branch: 0, generation: Generation(3), view: crate::id::ViewId([9; 32]) };
+        let members = said(&View::found(RunId([7; 32]), peer(0)), before).len();
+        let mut view = View::found(RunId([7; 32]), peer(0)).succeed((0..members).map(|name| peer(name as u8)));
+        view.generation = Generation(4);
+        let said = said(&view, before).into_iter().enumerate();
+        let promises: BTreeMap<PeerId, Promise> =
+            said.map(|(name, (progress, recovering))| (peer(name as u8), promise(progress, recovering))).collect();
+        let (holders, donors) = (Vec::new(), vec![peer(0)]);
+        let syncing = syncing.iter().copied().map(peer).collect();
+        let resumed = Resume { step: LEAST, lineage: before, holders, donors, syncing };
+        let claims = Claims::new(&view, Some(&resumed), &promises);
+        let believed = claims.believed();
+        let passes = believed.iter().filter(|(by, progress)| **progress != promises[by].progress);
+        (claims.unfounded(), passes.map(|(by, _)| *by).collect())
+    }
+
+    #[test]
+    fn a_state_of_a_made_up_lineage_counts_for_nothing() {
+        // At the step where all stand, before the view has committed one; and after it has.
+        let first = judged(&[], |view, before| {
+            let honest = (at(LEAST, before), false);
+            vec![honest, honest, honest, (at(LEAST, Lineage::of(view)), false)]
+        });
+        assert_eq!(first, (BTreeSet::new(), vec![peer(3)]));
+        let later = judged(&[], |view, before| {
+            let honest = (at(LEAST + 3, Lineage::of(view)), false);
+            vec![honest, honest, honest, (at(LEAST + 3, before), false)]
+        });
+        assert_eq!(later, (BTreeSet::new(), vec![peer(3)]));
+    }
+
+    #[test]
+    fn who_comes_back_is_not_ahead_of_those_who_stayed() {
+        for ahead in [1, 1_000] {
+            let judged = judged(&[], |view, _| {
+                let honest = (at(LEAST + 3, Lineage::of(view)), false);
+                let back = Progress { has_result: false, ..at(LEAST + 3 + ahead, Lineage::of(view)) };
+                vec![honest, honest, honest, (back, true)]
+            });
+            assert_eq!(judged, (BTreeSet::new(), vec![peer(3)]), "{ahead} ahead");
+        }
+        // Where all came back, one of them may well be.
+        let all = judged(&[], |view, _| {
+            let back = |step| (at(LEAST + step, Lineage::of(view)), true);
+            vec![back(1), back(1), back(4), back(2)]
+        });
+        assert_eq!(all, (BTreeSet::new(), Vec::new()));
+    }
+
+    #[test]
+    fn a_state_of_a_branch_that_was_left_does_not_count_for_its_later_step() {
+        let judged = judged(&[], |_, before| {
+            let older = Lineage { generation: Generation(1), ..before };
+            vec![(at(LEAST, before), true), (at(LEAST + 7, older), true)]
+        });
+        assert_eq!(judged, (BTreeSet::new(), vec![peer(1)]));
+    }
+
+    #[test]
+    fn those_who_wait_with_less_than_their_view_goes_on_from_convict_nobody() {
+        let judged = judged(&[], |_, before| {
+            let behind = (at(LEAST - 9, before), false);
+            vec![(at(LEAST, before), false), behind, behind, behind]
+        });
+        assert_eq!(judged, (BTreeSet::new(), Vec::new()));
+    }
+
+    #[test]
+    fn who_has_just_loaded_the_state_is_no_liar() {
+        let judged = judged(&[3], |_, before| {
+            let behind = (at(LEAST - 1, before), false);
+            vec![behind, behind, behind, (Progress { has_result: false, ..at(LEAST, before) }, false)]
+        });
+        assert_eq!(judged, (BTreeSet::new(), vec![peer(3)]));
+    }
+}
