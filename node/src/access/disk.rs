@@ -41,7 +41,7 @@ impl Access {
             // The founder may just have written a newer one.
             let there = Renewal::load(&data_dir, run).ok().flatten();
             let is_same = |there: &Renewal| there.list == renewal.list && there.secrets.len() < renewal.secrets.len();
-            if there.is_none_or(|there| self.is_older(&there, &renewal) || is_same(&there)) {
+            if there.is_none_or(|there| self.is_older(&there, renewal) || is_same(&there)) {
                 renewal.store(&data_dir, run)?;
             }
         }
