@@ -1,7 +1,7 @@
 //! Being let in: the joiner's side.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Membership, Steps};
@@ -16,6 +16,8 @@ use crate::time::Time;
 const MAX_ASKED: usize = 64;
 /// Who has been asked this often and has said nothing is not there.
 const MAX_UNANSWERED: u32 = 2;
+/// So many views are remembered of which others say that we have a seat in them.
+const MAX_SEATED: usize = 8;
 
 /// A joiner's search for members.
 #[derive(Debug)]
@@ -23,8 +25,10 @@ pub(super) struct Asking {
     /// Whom to ask, in turn.
     candidates: Vec<PeerId>,
     turn: usize,
-    /// Who is asked besides, next time: it has answered what we asked somebody else, so it may be the one who proposes.
+    /// Who is asked out of turn: it has answered what we asked somebody else, so it may be the one who proposes.
     called: Option<PeerId>,
+    /// Whom we asked last, and whether that was out of turn. Nobody calls us twice in a row.
+    last: Option<(PeerId, bool)>,
     /// How often each was asked since it last said anything.
     asked: BTreeMap<PeerId, u32>,
     /// Who has refused for good, and why.
@@ -35,17 +39,19 @@ pub(super) struct Asking {
     waits: BTreeMap<PeerId, Time>,
     /// Whether we had a seat, and nothing but somebody's word says that the others went on without us.
     pub(super) unproven: bool,
-    /// In which view we have a seat, as each of those that we sat with said last.
-    seated: BTreeMap<PeerId, ViewId>,
+    /// Who of those that we sat with says that we have a seat in the view called so.
+    seated: BTreeMap<ViewId, BTreeSet<PeerId>>,
 }
 
 impl Asking {
     pub(super) fn new(now: Time) -> Self {
         let (candidates, asked, refused) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let (called, last) = (None, None);
         Self {
             candidates,
             turn: 0,
-            called: None,
+            called,
+            last,
             asked,
             refused,
             answered_at: now,
@@ -62,6 +68,7 @@ impl Asking {
     /// `peer` has spoken to us and is the next one to be asked, if need be in the place of one that was: the proposer may be the
     /// only one who can let us in.
     pub(super) fn turn_to(&mut self, peer: PeerId) {
+        self.called = None; // Whoever has called is asked later: this one has not been asked at all.
         let at = self.candidates.iter().position(|candidate| *candidate == peer);
         self.turn = at.unwrap_or_else(|| {
             let before = (self.turn + self.candidates.len()).saturating_sub(1) % self.candidates.len().max(1);
@@ -74,28 +81,37 @@ impl Asking {
 
     /// How many of those that we sat with say that we have a seat in the view called so, `by` among them.
     pub(super) fn note_seated(&mut self, by: PeerId, view: ViewId) -> usize {
-        self.seated.insert(by, view);
-        self.seated.values().filter(|said| **said == view).count()
+        if self.seated.len() >= MAX_SEATED && !self.seated.contains_key(&view) {
+            self.seated.clear();
+        }
+        let tellers = self.seated.entry(view).or_default();
+        tellers.insert(by);
+        tellers.len()
     }
 
-    /// `peer` has spoken to us without being asked.
+    /// `peer` has spoken to us without being asked just now. It is asked next, but for every other time.
     pub(super) fn call(&mut self, peer: PeerId) {
-        self.called = Some(peer);
+        if self.last.is_none_or(|(last, _)| last != peer) {
+            self.called = Some(peer);
+        }
     }
 
-    /// Whom to ask now: the one whose turn it is, of those who have not refused if there is one, and who has called, so that
-    /// nobody who calls again and again takes another's turn. Nobody while these have us wait.
-    fn next(&mut self, now: Time) -> Vec<PeerId> {
+    /// Whom to ask now, of those who have not refused if there is one. Nobody while these have us wait.
+    fn next(&mut self, now: Time) -> Option<PeerId> {
         self.waits.retain(|_, until| *until > now);
         let open = |peer: &PeerId| !self.refused.contains_key(peer) && !self.waits.contains_key(peer);
+        let was_called = self.last.is_some_and(|(_, called)| called);
+        if let Some(peer) = self.called.take_if(|_| !was_called).filter(open) {
+            self.last = Some((peer, true));
+            return Some(peer);
+        }
         let count = self.candidates.len();
         let order = (0..count).map(|by| (self.turn + by) % count);
         let at = order.clone().find(|at| open(&self.candidates[*at]));
-        let at = at.or_else(|| order.clone().next().filter(|_| self.waits.is_empty()));
-        let in_turn = at.map(|at| self.candidates[at]);
-        let called = self.called.take().filter(|peer| open(peer) && Some(*peer) != in_turn);
-        self.turn = at.map_or(self.turn, |at| (at + 1) % count);
-        in_turn.into_iter().chain(called).collect()
+        let at = at.or_else(|| order.clone().next().filter(|_| self.waits.is_empty()))?;
+        self.turn = (at + 1) % count;
+        self.last = Some((self.candidates[at], false));
+        Some(self.candidates[at])
     }
 }
 
@@ -109,26 +125,22 @@ impl Membership {
         }
     }
 
-    /// Asks who is next.
+    /// Asks the next candidate.
     pub(super) fn ask(&mut self, now: Time) {
         let interval = self.config.probe_interval();
         // Who was a member asks once its steps are held: before that it can't say what it holds.
         let stands = self.seat.is_none() || self.steps == Steps::Held;
         let Some(asking) = &mut self.asking else { return };
-        let asked = if stands { asking.next(now) } else { Vec::new() };
-        for peer in &asked {
-            let times = asking.asked.entry(*peer).or_default();
-            *times = times.saturating_add(1);
-        }
-        if !asked.is_empty() {
+        if stands && let Some(peer) = asking.next(now) {
+            let asked = asking.asked.entry(peer).or_default();
+            *asked = asked.saturating_add(1);
             let view = self.seat.as_ref().map(|seat| &seat.view);
             let (branch, generation) = view.map_or((0, Generation(0)), |view| (view.branch, view.generation));
             let (contact, step, incarnation) = (self.me.clone(), self.reached, self.config.incarnation);
             let held = self.seat.is_some() && self.synced && self.steps == Steps::Held;
             let state = held.then_some((self.progress.step, self.progress.lineage));
             let pass = self.notary.pass();
-            let joiner = Joiner { contact, incarnation, step, state, branch, generation, pass };
-            asked.into_iter().for_each(|peer| self.send(peer, Body::Join(joiner.clone())));
+            self.send(peer, Body::Join(Joiner { contact, incarnation, step, state, branch, generation, pass }));
         }
         self.set_timer(Timer::Join, now + interval);
         self.end_if_refused();
@@ -204,26 +216,5 @@ impl Membership {
             self.send(peer, Body::Refuse(Refusal::Withdrawn));
         }
         self.end(Event::Left { stayed: Vec::new() });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn whoever_calls_is_asked_besides_and_takes_nobodys_turn() {
-        let [first, second, third] = [1, 2, 3].map(|name| PeerId([name; 32]));
-        let mut asking = Asking::new(Time::ZERO);
-        asking.candidates = vec![first, second, third];
-        for turn in [first, second, third, first] {
-            asking.call(first);
-            asking.call(second);
-            let besides = (turn != second).then_some(second);
-            assert_eq!(asking.next(Time::ZERO), [turn].into_iter().chain(besides).collect::<Vec<_>>());
-        }
-        asking.waits.insert(second, Time::ZERO + Duration::from_secs(1));
-        asking.call(second);
-        assert_eq!(asking.next(Time::ZERO), [third], "it has us wait, and we ask the others");
     }
 }
