@@ -9,29 +9,6 @@ use crate::promise::Promise;
 use crate::proposal::{Progress, Resume};
 use crate::view::View;
 
-/// The members that are put out for what others have seen of them. Of four or more it takes one more than may be hostile, fewer
-/// than a third, so that these alone put out nobody; below that one is enough, and the casting vote breaks ties.
-pub(super) fn convicted(
-    view: &View,
-    resumed: Option<&Resume>,
-    promises: &BTreeMap<PeerId, Promise>,
-) -> BTreeSet<PeerId> {
-    let needed = view.most_hostile() + 1;
-    let mut convicted = Claims::new(view, resumed, promises).unfounded();
-    loop {
-        let mut accusers: BTreeMap<PeerId, usize> = BTreeMap::new();
-        for (by, promise) in promises.iter().filter(|(by, promise)| !promise.leaving && !convicted.contains(*by)) {
-            let accused = promise.accused.iter().filter(|peer| *peer != by && view.contains(**peer));
-            accused.for_each(|peer| *accusers.entry(*peer).or_default() += 1);
-        }
-        let open = accusers.into_iter().filter(|(peer, count)| *count >= needed && !convicted.contains(peer));
-        match open.max_by_key(|(peer, count)| (*count, *peer != view.casting(), *peer)) {
-            Some((peer, _)) => drop(convicted.insert(peer)),
-            None => return convicted,
-        }
-    }
-}
-
 /// What members say that they hold.
 pub(super) struct Claims<'a> {
     view: &'a View,
@@ -61,12 +38,33 @@ impl<'a> Claims<'a> {
 
     /// The members that say they hold a state which nobody can have come to: beside what is reached there is at most the next
     /// step's result, with whoever took it. So nobody gives up a state that it holds for one that a few say they have.
-    pub(super) fn unfounded(&self) -> BTreeSet<PeerId> {
+    fn unfounded(&self) -> BTreeSet<PeerId> {
         let Some(reached) = self.reached.filter(|_| self.view.most_hostile() > 0) else { return BTreeSet::new() };
         let is_unfounded = |by: &PeerId, promise: &Promise| {
             (self.is_alone(promise) && !self.was_syncing(*by)) || promise.is_beyond(reached)
         };
         self.promises.iter().filter(|(by, promise)| is_unfounded(by, promise)).map(|(by, _)| *by).collect()
+    }
+
+    /// The members that are put out for what others have seen of them, and for what they say themselves. Of four or more it takes
+    /// one more than may be hostile, fewer than a third, so that these alone put out nobody; below that one is enough, and the
+    /// casting vote breaks ties.
+    pub(super) fn convicted(&self) -> BTreeSet<PeerId> {
+        let Self { view, promises, .. } = *self;
+        let needed = view.most_hostile() + 1;
+        let mut convicted = self.unfounded();
+        loop {
+            let mut accusers: BTreeMap<PeerId, usize> = BTreeMap::new();
+            for (by, promise) in promises.iter().filter(|(by, promise)| !promise.leaving && !convicted.contains(*by)) {
+                let accused = promise.accused.iter().filter(|peer| *peer != by && view.contains(**peer));
+                accused.for_each(|peer| *accusers.entry(*peer).or_default() += 1);
+            }
+            let open = accusers.into_iter().filter(|(peer, count)| *count >= needed && !convicted.contains(peer));
+            match open.max_by_key(|(peer, count)| (*count, *peer != view.casting(), *peer)) {
+                Some((peer, _)) => drop(convicted.insert(peer)),
+                None => return convicted,
+            }
+        }
     }
 
     /// Where everybody stands, as far as it is believed: who says what need not be a lie, and does not count, passes for one that

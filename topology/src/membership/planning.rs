@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::claims::{Claims, convicted};
+use super::claims::Claims;
 use super::hearsay::Hearsay;
 use super::rows::Rows;
 use crate::awaited::owed;
@@ -45,8 +45,8 @@ impl Question<'_> {
     /// The next view and how its members go on; `None` if nobody in it would hold the replicated state.
     pub(super) fn answer(mut self) -> Option<Proposal> {
         let mut staying: BTreeMap<PeerId, Progress> = BTreeMap::new();
-        let convicted = convicted(self.view, self.resumed, self.promises);
-        let believed = Claims::new(self.view, self.resumed, self.promises).believed();
+        let claims = Claims::new(self.view, self.resumed, self.promises);
+        let (convicted, believed) = (claims.convicted(), claims.believed());
         for (peer, promised) in self.promises {
             if !promised.leaving && !self.excluded.contains_key(peer) && !convicted.contains(peer) {
                 staying.insert(*peer, believed[peer]);
@@ -221,10 +221,8 @@ pub(super) fn follows(
 ) -> bool {
     let stateless = !promises.values().any(|promise| promise.progress.has_state);
     let holders = proposal.joiners.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
-    let donor = holders
-        .filter(|((step, _), _)| stateless && *step >= resumed.map_or(0, |it| it.step))
-        .max()
-        .map(|(_, peer)| peer);
+    let least = resumed.map_or(0, |resume| resume.step);
+    let donor = holders.filter(|((step, _), _)| stateless && *step >= least).max().map(|(_, peer)| peer);
     let question = Question {
         view,
         resumed,
@@ -241,7 +239,7 @@ pub(super) fn follows(
     let stays = |peer: PeerId| proposal.view.contains(peer) && view.contains(peer);
     // Who comes back with what all go on from is lost and joins at once.
     let goes = |peer: PeerId| view.contains(peer) && (!stays(peer) || joins(peer));
-    let convicted = convicted(view, resumed, promises);
+    let convicted = Claims::new(view, resumed, promises).convicted();
     // Of who has promised, nothing is said that nobody has signed; of who has not, its proposer's word is all that there is.
     let is_shown = |peer: &PeerId, evidence: &Evidence| {
         let is_grave = matches!(evidence, Evidence::Misbehaved | Evidence::Revoked);
