@@ -42,10 +42,12 @@ impl Membership {
             return Ok(());
         }
         if seat.view.contains(from) {
-            let same = |known: &Joiner| known.contact.peer == from && known.incarnation == joiner.incarnation;
-            let invited = seat.origin.as_ref().is_some_and(|origin| origin.joiners.iter().any(same));
+            let of_it = |known: &&Joiner| known.contact.peer == from;
+            let known = seat.origin.as_ref().and_then(|origin| origin.joiners.iter().find(of_it));
+            let is_behind = joiner.branch == seat.view.branch && seat.view.generation.0 == joiner.generation.0 + 1;
+            let invited = known.map_or(is_behind, |known| known.incarnation == joiner.incarnation);
             if invited && !seat.heard.contains(&from) {
-                // It asked again before it heard that it is in, and followed its old view until now.
+                // It asked before it heard that it is in, or still is, and followed its old view until now.
                 seat.suspects.retain(|peer, evidence| *peer != from || *evidence != Evidence::Elsewhere);
                 self.send_install(from);
                 return Ok(());
