@@ -421,14 +421,21 @@ async fn listen<B: swarm::NetworkBehaviour>(swarm: &mut Swarm<B>, places: &Place
         return Err(refused.remove(0));
     }
     let mut is_there = false;
-    let began = tokio::time::Instant::now();
+    // Since then no listener has told anything. What else the swarm tells counts for nothing: where others knock without a
+    // pause, at the port that this peer had before, there is no silence to wait for.
+    let mut told_at = tokio::time::Instant::now();
+    let limit = told_at + LISTEN_LIMIT;
     loop {
         // A listener on all interfaces tells them one by one; the last one is there when none follows. Where some listener has
         // an address, IPv6 that nobody asked for is not waited for: there may be no interface for it, ever.
         let is_optional = !places.are_wanted && is_there && pending.values().all(is_ipv6);
         let is_enough = pending.is_empty() || is_optional;
-        let patience = if is_enough { LISTEN_PAUSE } else { LISTEN_LIMIT.saturating_sub(began.elapsed()) };
-        let Ok(event) = tokio::time::timeout(patience, swarm.select_next_some()).await else {
+        let until = if is_enough { told_at + LISTEN_PAUSE } else { limit };
+        let event = match tokio::time::Instant::now() < until {
+            true => tokio::time::timeout_at(until, swarm.select_next_some()).await.ok(),
+            false => None,
+        };
+        let Some(event) = event else {
             if is_there && (is_enough || !places.are_wanted) {
                 return Ok(());
             }
@@ -439,7 +446,7 @@ async fn listen<B: swarm::NetworkBehaviour>(swarm: &mut Swarm<B>, places: &Place
         match event {
             SwarmEvent::NewListenAddr { listener_id, .. } => {
                 pending.remove(&format!("{listener_id:?}"));
-                is_there = true;
+                (is_there, told_at) = (true, tokio::time::Instant::now());
             }
             SwarmEvent::ListenerClosed { listener_id, reason: Err(error), .. } => {
                 let address = pending.remove(&format!("{listener_id:?}")).map(|address| address.to_string());
@@ -514,6 +521,24 @@ mod tests {
 
     pub(super) fn fresh() -> PeerId {
         Identity::generate().peer_id()
+    }
+
+    /// Whoever comes back takes the port that it had, and the others dial it there without a pause.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_is_knocked_at_without_a_pause_starts_to_listen() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let mut network = network(&Settings::new(dir.path().to_owned()));
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+        let knocking = tokio::spawn(async move {
+            loop {
+                drop(tokio::net::TcpStream::connect(free).await);
+                tokio::time::sleep(LISTEN_PAUSE / 10).await;
+            }
+        });
+        let address = format!("/ip4/127.0.0.1/tcp/{}", free.port()).parse().expect("a multiaddr");
+        let listening = tokio::time::timeout(LISTEN_LIMIT * 2, network.listen(&Places::new(&[address]))).await;
+        knocking.abort();
+        listening.expect("it waits for no silence").expect("it listens");
     }
 
     #[tokio::test]
