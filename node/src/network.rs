@@ -420,10 +420,8 @@ async fn listen<B: swarm::NetworkBehaviour>(swarm: &mut Swarm<B>, places: &Place
     if places.are_wanted && !refused.is_empty() {
         return Err(refused.remove(0));
     }
-    let mut is_there = false;
-    // Since then no listener has told anything. What else the swarm tells counts for nothing: where others knock without a
-    // pause, at the port that this peer had before, there is no silence to wait for.
-    let mut told_at = tokio::time::Instant::now();
+    // When a listener last told an address. What else the swarm tells counts for nothing: others may knock without a pause.
+    let (mut is_there, mut told_at) = (false, tokio::time::Instant::now());
     let limit = told_at + LISTEN_LIMIT;
     loop {
         // A listener on all interfaces tells them one by one; the last one is there when none follows. Where some listener has
@@ -431,10 +429,8 @@ async fn listen<B: swarm::NetworkBehaviour>(swarm: &mut Swarm<B>, places: &Place
         let is_optional = !places.are_wanted && is_there && pending.values().all(is_ipv6);
         let is_enough = pending.is_empty() || is_optional;
         let until = if is_enough { told_at + LISTEN_PAUSE } else { limit };
-        let event = match tokio::time::Instant::now() < until {
-            true => tokio::time::timeout_at(until, swarm.select_next_some()).await.ok(),
-            false => None,
-        };
+        let silence = tokio::time::sleep_until(until);
+        let event = tokio::select! { biased; () = silence => None, event = swarm.select_next_some() => Some(event) };
         let Some(event) = event else {
             if is_there && (is_enough || !places.are_wanted) {
                 return Ok(());
@@ -532,7 +528,7 @@ mod tests {
         let knocking = tokio::spawn(async move {
             loop {
                 drop(tokio::net::TcpStream::connect(free).await);
-                tokio::time::sleep(LISTEN_PAUSE / 10).await;
+                tokio::task::yield_now().await;
             }
         });
         let address = format!("/ip4/127.0.0.1/tcp/{}", free.port()).parse().expect("a multiaddr");
