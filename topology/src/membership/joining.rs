@@ -44,7 +44,7 @@ impl Membership {
         if seat.view.contains(from) {
             let of_it = |known: &&Joiner| known.contact.peer == from;
             let known = seat.origin.as_ref().and_then(|origin| origin.joiners.iter().find(of_it));
-            let is_behind = joiner.branch == seat.view.branch && seat.view.generation.0 == joiner.generation.0 + 1;
+            let is_behind = joiner.branch == seat.view.branch && joiner.generation.next() == seat.view.generation;
             let invited = known.map_or(is_behind, |known| known.incarnation == joiner.incarnation);
             if invited && !seat.heard.contains(&from) {
                 // It asked before it heard that it is in, or still is, and followed its old view until now.
