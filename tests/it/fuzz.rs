@@ -61,7 +61,11 @@ fn a_schedule_is_its_seeds_and_fits_what_it_does() {
             match step {
                 Move::Kill(places) => places.iter().for_each(|place| assert!(std::mem::take(&mut up[*place]))),
                 Move::Leave(place) => assert!(std::mem::take(&mut up[*place])),
-                Move::Stop(place, _) | Move::Copy(place) | Move::Fill(place, _) | Move::ReadOnly(place, _) => {
+                Move::Stop(place, _)
+                | Move::Copy(place)
+                | Move::Fill(place, _)
+                | Move::ReadOnly(place, _)
+                | Move::Freeze(place, _) => {
                     assert!(up[*place], "{schedule}");
                 }
                 Move::Start { place, .. } => assert!(!std::mem::replace(&mut up[*place], true), "{schedule}"),
@@ -79,7 +83,7 @@ fn a_schedule_is_its_seeds_and_fits_what_it_does() {
     {
         assert!(has(words), "{words:?}");
     }
-    assert!(has(&["full"]) && has(&["read-only"]) && has(&["new join"]) && has(&["copy"]));
+    assert!(has(&["full"]) && has(&["read-only"]) && has(&["frozen"]) && has(&["new join"]) && has(&["copy"]));
 }
 
 #[test]

@@ -15,7 +15,9 @@ pub struct FrozenDisk {
 impl FrozenDisk {
     /// Mounts a fresh one on `place`, which is made. `None` where that can't be done, and why is printed.
     pub fn mount(place: &Path) -> Option<Self> {
-        let image = TempDir::new().expect("a temp dir");
+        // Beside it, so that whoever cleans up there takes both away.
+        let beside = place.parent().expect("a folder has a parent");
+        let image = TempDir::new_in(beside).expect("a temp dir");
         let file = image.path().join("image");
         let words = |path: &Path| path.to_str().expect("test paths are text").to_owned();
         std::fs::create_dir_all(place).expect("a folder");

@@ -36,7 +36,7 @@ pub struct Fuzz {
     pub length: Duration,
     /// The only round, if not all.
     pub round: Option<u64>,
-    /// Whether each member's disk is a file system of its own, which can be full and read-only. This program must be
+    /// Whether each member's disk is a file system of its own, which can be full, frozen and read-only. This program must be
     /// allowed to mount then.
     pub mounts: bool,
 }
@@ -79,7 +79,7 @@ impl Fuzz {
     /// If they could not be carried out. A broken promise is no error.
     pub fn run(&self) -> Result<FuzzReport> {
         if !self.mounts {
-            eprintln!("nothing can be mounted here: full and read-only disks are left out");
+            eprintln!("nothing can be mounted here: full, frozen and read-only disks are left out");
         }
         let counts = Findings::default().offences().map(|(kind, _)| (kind, 0));
         let mut report = FuzzReport { seed: self.seed, rounds: 0, counts: counts.into() };

@@ -1,13 +1,16 @@
-//! A member's disk: a data directory that is wiped, restored, damaged, filled, and that can't be written for a while.
+//! A member's disk: a data directory that is wiped, restored, damaged, filled, frozen, and that can't be written for a while.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use tempfile::{Builder, TempDir};
+
+use crate::FrozenDisk;
 
 /// How much fits on a disk of its own, as `mount` takes it.
 const SIZE: &str = "64m";
@@ -20,6 +23,8 @@ pub(super) struct Disk {
     dir: Arc<TempDir>,
     is_mounted: bool,
     is_bound: bool,
+    /// The file system, if it is one that can be frozen.
+    freezable: Option<FrozenDisk>,
 }
 
 impl Disk {
@@ -27,11 +32,14 @@ impl Disk {
     pub(super) fn new(folder: &Path, number: usize, mounts: bool) -> Result<Self> {
         let name = format!("member-{number}");
         let dir = Builder::new().prefix(&name).rand_bytes(0).disable_cleanup(true).tempdir_in(folder)?;
-        let disk = Self { dir: Arc::new(dir), is_mounted: mounts, is_bound: false };
+        let mut disk = Self { dir: Arc::new(dir), is_mounted: mounts, is_bound: false, freezable: None };
         if mounts {
-            fs::create_dir(disk.state())?;
-            let options = format!("size={SIZE},mode=0700");
-            run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(disk.state()))?;
+            disk.freezable = FrozenDisk::mount(&disk.state());
+            if disk.freezable.is_none() {
+                let options = format!("size={SIZE},mode=0700");
+                run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(disk.state()))?;
+            }
+            fs::set_permissions(disk.state(), fs::Permissions::from_mode(0o700))?;
         }
         Ok(disk)
     }
@@ -124,8 +132,22 @@ impl Disk {
         run(Command::new("mount").args(["-o", "remount,bind,ro"]).arg(self.state()))
     }
 
+    /// Has whoever writes to it wait. False if it can't be frozen.
+    pub(super) fn freeze(&self) -> Result<bool> {
+        let Some(disk) = &self.freezable else { return Ok(false) };
+        disk.freeze().map_err(Error::msg)?;
+        Ok(true)
+    }
+
+    /// Lets those who wait go on, if it was frozen.
+    pub(super) fn thaw(&self) {
+        // One that is not frozen can't be thawed.
+        let _ = self.freezable.as_ref().map(FrozenDisk::thaw);
+    }
+
     /// Makes it as good as it was.
     pub(super) fn mend(&mut self) -> Result<()> {
+        self.thaw();
         if self.is_bound {
             // Whoever reads a file goes on with it.
             run(Command::new("umount").arg("--lazy").arg(self.state()))?;
@@ -147,7 +169,9 @@ impl Disk {
         if keep {
             run(Command::new("cp").arg("-a").args([self.state(), kept.clone()]))?;
         }
-        run(Command::new("umount").arg(self.state()))?;
+        if self.freezable.take().is_none() {
+            run(Command::new("umount").arg(self.state()))?;
+        }
         self.is_mounted = false;
         if keep {
             fs::remove_dir(self.state())?;

@@ -11,7 +11,7 @@ use crate::OwnedChild;
 /// What it does once nobody can write to its standard input any more: processes are being killed just then.
 const CLEAN: &str = r#"
 cat
-for state in "$1"/*/state; do while umount --lazy "$state"; do :; done; done
+for state in "$1"/*/state; do fsfreeze --unfreeze "$state"; while umount --lazy "$state"; do :; done; done
 for try in $(seq 50); do rm -rf "$1" && exit; sleep 0.1; done
 "#;
 

@@ -55,6 +55,8 @@ impl Place {
         if let Some(peer) = &self.peer {
             peer.signal("KILL");
             self.now.killed = true;
+            // A process that waits for its disk dies when the disk answers.
+            self.disk.thaw();
         }
     }
 
@@ -92,7 +94,7 @@ impl Place {
         copied
     }
 
-    /// Makes its disk as good as it was, if it was full or read-only.
+    /// Makes its disk as good as it was, if it was full, frozen or read-only.
     pub(super) fn mend(&mut self) -> Result<()> {
         if self.mended_at.take().is_some() { self.disk.mend() } else { Ok(()) }
     }
@@ -105,7 +107,7 @@ pub struct Circumstances {
     pub leaves: bool,
     /// It has had a view.
     pub was_member: bool,
-    /// Its disk was full or read-only meanwhile.
+    /// Its disk was full, frozen or read-only meanwhile.
     pub bad_disk: bool,
     /// A file of its disk was damaged before.
     pub damaged: bool,
@@ -119,7 +121,16 @@ impl Circumstances {
         let says = |words: &[&str]| words.iter().any(|word| error.contains(word));
         // Nobody was there to let it in.
         let is_alone = ["can't reach", "admitted", "no connection to", "refused: ", "none of them answers"];
-        let cant_store = ["can't store", "can't write", "can't read", "can't lock", "No space left", "Read-only"];
+        let cant_store = [
+            "can't store",
+            "can't write",
+            "can't read",
+            "can't lock",
+            "No space left",
+            "Read-only",
+            "is not saved",
+            "has not answered",
+        ];
         (!self.was_member && says(&is_alone))
             || (self.leaves && says(&["without an answer from the others"]))
             || (self.bad_disk && says(&cant_store))

@@ -197,21 +197,22 @@ impl<'a> Round<'a> {
             }
             Move::Join(count) => (0..*count).try_for_each(|_| self.join())?,
             Move::Copy(place) => self.places[*place].copy()?,
-            Move::Fill(number, time) | Move::ReadOnly(number, time) => {
-                let place = &mut self.places[*number];
-                if !place.disk.is_mounted() || place.mended_at.is_some() {
-                    self.say("  left out: it has no file system of its own, or a bad one already");
-                    return Ok(());
-                }
-                if matches!(step, Move::Fill(..)) {
-                    place.disk.fill()?
-                } else {
-                    place.disk.protect()?
-                }
-                place.mended_at = Some(Instant::now() + *time);
-                place.now.bad_disk = true;
-            }
+            Move::Fill(number, time) => self.spoil(*number, *time, |disk| disk.fill().map(|()| true))?,
+            Move::ReadOnly(number, time) => self.spoil(*number, *time, |disk| disk.protect().map(|()| true))?,
+            Move::Freeze(number, time) => self.spoil(*number, *time, |disk| disk.freeze())?,
         }
+        Ok(())
+    }
+
+    /// Has a disk be bad for a while, as `how` does, which says whether it could.
+    fn spoil(&mut self, number: usize, time: Duration, how: impl FnOnce(&mut Disk) -> Result<bool>) -> Result<()> {
+        let place = &mut self.places[number];
+        if !place.disk.is_mounted() || place.mended_at.is_some() || !how(&mut place.disk)? {
+            self.say("  left out: it has no such file system of its own, or a bad one already");
+            return Ok(());
+        }
+        place.mended_at = Some(Instant::now() + time);
+        place.now.bad_disk = true;
         Ok(())
     }
 

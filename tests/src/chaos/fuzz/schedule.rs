@@ -63,6 +63,8 @@ pub enum Move {
     Fill(usize, Duration),
     /// Its disk can't be written for this time.
     ReadOnly(usize, Duration),
+    /// Its disk does not answer for this time.
+    Freeze(usize, Duration),
 }
 
 /// What became of a disk while nobody used it.
@@ -171,9 +173,11 @@ impl Places {
             60..67 => Move::Leave(place),
             67..73 if room > 0 => Move::Join(1),
             73..80 if room > 2 => Move::Join(3),
-            80..89 => Move::Copy(place),
-            89..95 => Move::Fill(place, dice.between(Duration::from_millis(500), Duration::from_secs(6))),
-            95..100 => Move::ReadOnly(place, dice.between(Duration::from_millis(500), Duration::from_secs(6))),
+            80..87 => Move::Copy(place),
+            87..92 => Move::Fill(place, dice.between(Duration::from_millis(500), Duration::from_secs(6))),
+            92..96 => Move::ReadOnly(place, dice.between(Duration::from_millis(500), Duration::from_secs(6))),
+            // Some are as long as a member waits for its disk before it gives up.
+            96..100 => Move::Freeze(place, dice.between(Duration::from_millis(500), Duration::from_secs(14))),
             _ => Move::Kill(vec![place]),
         }
     }
@@ -206,7 +210,7 @@ impl Places {
                 self.copied.resize(self.up.len(), false);
             }
             Move::Copy(place) => self.copied[*place] = true,
-            Move::Stop(..) | Move::Fill(..) | Move::ReadOnly(..) => {}
+            Move::Stop(..) | Move::Fill(..) | Move::ReadOnly(..) | Move::Freeze(..) => {}
         }
     }
 }
@@ -256,6 +260,7 @@ impl fmt::Display for Move {
             Self::ReadOnly(place, time) => {
                 write!(f, "the disk of {place} is read-only for {:.2} s", time.as_secs_f64())
             }
+            Self::Freeze(place, time) => write!(f, "the disk of {place} is frozen for {:.2} s", time.as_secs_f64()),
         }
     }
 }
