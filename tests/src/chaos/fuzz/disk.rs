@@ -126,10 +126,15 @@ impl Disk {
     /// Lets nobody write to it.
     pub(super) fn protect(&mut self) -> Result<()> {
         ensure!(self.is_mounted, "it is no file system of its own");
-        // The file system itself can't become read-only while a file is open for writing; a view of it can.
-        run(Command::new("mount").arg("--bind").args([self.state(), self.state()]))?;
+        // The file system itself can't become read-only while a file is open for writing. A second mount of it can, as long
+        // as nobody sees that one yet.
+        let aside = self.dir.path().join("aside");
+        fs::create_dir_all(&aside)?;
+        run(Command::new("mount").arg("--bind").args([&self.state(), &aside]))?;
+        run(Command::new("mount").args(["-o", "remount,bind,ro"]).arg(&aside))?;
+        run(Command::new("mount").arg("--move").args([&aside, &self.state()]))?;
         self.is_bound = true;
-        run(Command::new("mount").args(["-o", "remount,bind,ro"]).arg(self.state()))
+        Ok(())
     }
 
     /// Has whoever writes to it wait. False if it can't be frozen.
