@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use starling_collective::{Codec, LayoutConfig};
-use starling_engine::{Entry, Notice, Standstill};
+use starling_engine::{Entry, Notice, Overdue, Standstill, Watchdog};
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::plan::Wish;
 use starling_topology::{
@@ -39,7 +39,7 @@ use crate::report::{Observer, Report};
 use crate::saver::Desk;
 use crate::served::Inbox;
 use crate::snapshots::Snapshots;
-use crate::trainer::{Busy, Feed, Watch};
+use crate::trainer::{Busy, Feed};
 use crate::transfer::Shelves;
 use crate::transfer::state::Shape;
 use change::Change;
@@ -156,7 +156,7 @@ pub(crate) struct EventLoop {
     shown: Option<(View, u64)>,
     traffic: Arc<Traffic>,
     world_size: u32,
-    watch: Watch,
+    watchdog: Watchdog,
     standstill: Standstill,
     /// The last view in which all links were there.
     linked: Option<ViewId>,
@@ -187,6 +187,7 @@ impl EventLoop {
         let me = network.contact().peer;
         let (control, protocol) = (network.control(), network.protocols.probe.clone());
         let standstill = Standstill::new(config.max_stall);
+        let watchdog = Watchdog::new(config.max_stall, look_interval(config.max_stall));
         let prober = config.probe_links.then(|| Prober::start(control, protocol, inbox.events_in.clone()));
         Self {
             me,
@@ -223,7 +224,7 @@ impl EventLoop {
             shown: None,
             traffic: Arc::default(),
             world_size: 0,
-            watch: Watch::default(),
+            watchdog,
             standstill,
             linked: None,
             awaited: None,
@@ -280,7 +281,7 @@ impl EventLoop {
 
     async fn work(&mut self, stop: CancellationToken) -> End {
         let mut retell = tokio::time::interval(HEADS_INTERVAL);
-        let mut look = tokio::time::interval(self.look_interval());
+        let mut look = tokio::time::interval(look_interval(self.config.max_stall));
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut give_up: Option<Instant> = None;
         let mut breath: Option<Instant> = None;
@@ -322,7 +323,7 @@ impl EventLoop {
                 _ = look.tick() => {
                     let since = self.looked.elapsed();
                     self.looked = Instant::now();
-                    if since > self.look_interval() * LOOKS_MISSED {
+                    if since > look_interval(self.config.max_stall) * LOOKS_MISSED {
                         tracing::warn!(?since, "this process stood still");
                         breath = Some(self.looked + CATCH_BREATH);
                         self.standstill.begin_anew();
@@ -339,7 +340,7 @@ impl EventLoop {
                 }
                 () = sleep_until(wake_at) => {
                     // A process that was stopped finds its timers expired and its sockets full, in any order.
-                    let stood_still = self.looked.elapsed() > self.look_interval() * LOOKS_MISSED;
+                    let stood_still = self.looked.elapsed() > look_interval(self.config.max_stall) * LOOKS_MISSED;
                     if let Some((timer, _)) = wake.filter(|_| !stood_still) {
                         self.timers.remove(&timer);
                         self.handle(Input::Expired(timer));
@@ -377,32 +378,20 @@ impl EventLoop {
         }
     }
 
-    /// How often the loop looks whether the trainer, or this whole process, hangs.
-    fn look_interval(&self) -> Duration {
-        self.config.max_stall / 40
-    }
-
-    /// A device or disk that hangs leaves this loop alive and the others waiting. Better to end: they see that at once. Where
-    /// there are no others, it may take as long as it likes.
+    /// A device that hangs leaves this loop alive and the others waiting.
     fn stalled(&mut self, since: Duration) -> Option<End> {
-        let limit = self.config.max_stall * 9 / 10;
-        let most = 2 * self.look_interval();
-        let step = self.exchange.progress().step + 1;
-        let looked = self.watch.look(&self.feed.busy, since, most);
-        if looked.spent <= limit {
-            return None;
+        let (step, limit) = (self.exchange.progress().step + 1, self.watchdog.limit());
+        match self.watchdog.look(self.feed.busy.work(), since, self.members.len() > 1)? {
+            Overdue::End => Some(End::Failed(NodeError::Stalled { step, limit })),
+            Overdue::Warn => {
+                let message = format!(
+                    "this machine has been at step {step} for over {limit:?}; beside others it would be too slow for this \
+                     run: found it with a larger --max-stall, or with a smaller model or batch"
+                );
+                self.observer.report(&Report::Warning { message });
+                None
+            }
         }
-        if self.members.len() > 1 {
-            return Some(End::Failed(NodeError::Stalled { step, limit }));
-        }
-        if looked.spent - looked.added <= limit {
-            let message = format!(
-                "this machine has been at step {step} for over {limit:?}; beside others it would be too slow for this run: \
-                 found it with a larger --max-stall, or with a smaller model or batch"
-            );
-            self.observer.report(&Report::Warning { message });
-        }
-        None
     }
 
     /// Hands an input to the machine; a violation is told, and its peer suspected.
@@ -471,6 +460,11 @@ impl EventLoop {
             }
         }
     }
+}
+
+/// How often the loop looks whether the trainer, or this whole process, hangs.
+fn look_interval(max_stall: Duration) -> Duration {
+    max_stall / 40
 }
 
 async fn sleep_until(at: Option<Instant>) {

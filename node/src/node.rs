@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use starling_collective::LayoutConfig;
+use starling_engine::Watchdog;
 use starling_run::LayoutSpec;
 use starling_topology::{Event, Lineage, Me, Membership, Time, View};
 use starling_train::Trainer;
@@ -32,7 +33,7 @@ use crate::settings::{Founding, Joining, Settings};
 use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
 use crate::ticket::Ticket;
-use crate::trainer::{self, Busy, Duties, Totals, Watch};
+use crate::trainer::{self, Busy, Duties, Totals};
 use crate::transfer::Shelves;
 use crate::transfer::state::Shape;
 use crate::way_back::Memory;
@@ -205,10 +206,10 @@ async fn take_part(
 
 /// Waits for the trainer thread's end, as long as it is not at one thing for too long: to wait for a disk that hangs, say.
 async fn finished(thread: JoinHandle<Totals>, busy: &Busy, max_stall: Duration) -> Result<Totals, NodeError> {
-    let mut watch = Watch::default();
+    let mut watchdog = Watchdog::new(max_stall, LOOK);
     while !thread.is_finished() {
-        if watch.look(busy, LOOK, LOOK).spent > max_stall {
-            return Err(NodeError::Hangs { limit: max_stall });
+        if watchdog.look(busy.work(), LOOK, true).is_some() {
+            return Err(NodeError::Hangs { limit: watchdog.limit() });
         }
         tokio::time::sleep(LOOK).await;
     }

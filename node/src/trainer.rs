@@ -25,7 +25,7 @@ use starling_topology::{Digest, PeerId};
 use starling_train::Trainer;
 use tokio::sync::{mpsc, watch};
 
-pub(crate) use busy::{Busy, Watch};
+pub(crate) use busy::Busy;
 use census::Census;
 pub(crate) use worker::contribute_nothing;
 

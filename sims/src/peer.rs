@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_collective::Booked;
-use starling_engine::{Action, MAX_SNAPSHOTS, Notice, Snapshots, Standstill, Steps};
+use starling_engine::{Action, MAX_SNAPSHOTS, Notice, Overdue, Snapshots, Standstill, Steps, Watchdog};
 use starling_topology::heads;
 use starling_topology::plan::Link;
 use starling_topology::{
@@ -31,7 +31,7 @@ use crate::invariants::{Broken, Settled};
 use crate::message::{Lane, Message, Sealed, Segment};
 use crate::state::{Commits, ResultRecord, State};
 use crate::workload::Workload;
-use crate::world::RUN;
+use crate::world::{LOOK, RUN};
 
 use catch_up::{Donor, Download, Fetch};
 pub use effect::{Commit, Effect, Entry};
@@ -67,6 +67,9 @@ pub struct Peer {
     /// To which step it contributed last, and what, with a codec that drops something.
     brought: Option<(u64, Box<Settled>)>,
     standstill: Standstill,
+    watchdog: Watchdog,
+    /// When it looked last how far it is.
+    looked: Time,
     /// Which of its checkpoints others have, too.
     heads: Heads,
     /// Segments that came and went.
@@ -144,6 +147,8 @@ impl Peer {
             booked: Booked::default(),
             brought: None,
             standstill: Standstill::new(start.max_stall),
+            watchdog: Watchdog::new(start.max_stall, LOOK),
+            looked: Time::ZERO,
             heads: Heads::new(RUN, start.contact.peer),
             moved: 0,
             tries: 0,
@@ -281,6 +286,12 @@ impl Peer {
 
     /// It looks how far it is, as it does regularly.
     pub fn look(&mut self, now: Time) {
+        let since = now - std::mem::replace(&mut self.looked, now);
+        let has_others = self.place.as_ref().is_some_and(|place| place.view.members().len() > 1);
+        match self.watchdog.look(self.learner.computing, since, has_others) {
+            Some(Overdue::End) => return self.effects.push(Effect::Hangs),
+            Some(Overdue::Warn) | None => {}
+        }
         let is_whole = self.operation.as_ref().is_some_and(|operation| operation.is_whole);
         let operation = self.steps.operation().filter(|_| is_whole);
         // Whose last step is withheld would wait for the others by now.

@@ -44,7 +44,7 @@ pub(crate) const RUN: RunId = RunId([7; 32]);
 const SLOWER: u32 = 24;
 
 /// How often the world looks whether anything goes on.
-const LOOK: Duration = Duration::from_secs(1);
+pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
 /// A run has no more events than this for each of its peers, however long it goes on: a hundred times what they need.
 const MAX_EVENTS: u64 = 200_000;

@@ -22,12 +22,19 @@ pub struct Evaluation {
     pub samples: u64,
 }
 
-/// Evaluates `network` on all `samples`, in their order. Computed from the logits in f64 on the CPU.
-pub(crate) fn evaluate(network: &Network, samples: &Samples, device: &Device) -> Result<Evaluation, ExecutionError> {
+/// Evaluates `network` on all `samples`, in their order. Computed from the logits in f64 on the CPU. Each batch is told of when
+/// it begins.
+pub(crate) fn evaluate(
+    network: &Network,
+    samples: &Samples,
+    device: &Device,
+    begins: impl Fn(),
+) -> Result<Evaluation, ExecutionError> {
     let network = network.valid();
     let indices: Vec<u32> = (0..samples.len() as u32).collect();
     let (mut loss, mut hits) = (0.0, 0_u64);
     for indices in indices.chunks(BATCH) {
+        begins();
         let logits = network.forward(Batch::new(samples, indices, device).rows).try_into_data()?;
         let logits = logits.as_slice::<f32>().expect("invariant: every device computes in f32");
         let classes = logits.len() / indices.len();
@@ -73,7 +80,7 @@ mod tests {
         let (network, device) = softmax(&[1.0, 0.0, -1.0, 0.0, 0.0, 0.0]);
         // For 2: class 0 wins. For -3: class 2 wins. For 0: all are equal, so the first is taken.
         let samples = Samples::new(1, vec![2.0, -3.0, 0.0, 0.0], vec![0, 1, 0, 2]);
-        let evaluation = evaluate(&network, &samples, &device).expect("computed");
+        let evaluation = evaluate(&network, &samples, &device, || ()).expect("computed");
         let sum = |x: f64| x.exp() + 1.0 + (-x).exp();
         let expected = (sum(2.0).ln() - 2.0 + sum(3.0).ln() + 2.0 * 3.0_f64.ln()) / 4.0;
         assert!((evaluation.loss - expected).abs() < 1e-12, "{} instead of {expected}", evaluation.loss);
@@ -85,7 +92,8 @@ mod tests {
         let (network, device) = softmax(&[1000.0, 0.0, -1000.0, 0.0, 0.0, 0.0]);
         let count = BATCH * 2 + 3;
         let labels = (0..count).map(|at| if at == count - 1 { 1 } else { 0 }).collect();
-        let evaluation = evaluate(&network, &Samples::new(1, vec![1.0; count], labels), &device).expect("computed");
+        let evaluation =
+            evaluate(&network, &Samples::new(1, vec![1.0; count], labels), &device, || ()).expect("computed");
         let expected = 1000.0 / count as f64;
         assert!((evaluation.loss - expected).abs() < 1e-9, "{} instead of {expected}", evaluation.loss);
         assert!((evaluation.accuracy - (1.0 - 1.0 / count as f64)).abs() < 1e-12);
@@ -94,7 +102,8 @@ mod tests {
     #[test]
     fn without_samples_there_is_nothing_to_say() {
         let (network, device) = softmax(&[0.0; 6]);
-        let evaluation = evaluate(&network, &Samples::new(1, vec![], vec![]), &device).expect("nothing to compute");
+        let evaluation =
+            evaluate(&network, &Samples::new(1, vec![], vec![]), &device, || ()).expect("nothing to compute");
         assert_eq!(evaluation, Evaluation { loss: 0.0, accuracy: 0.0, samples: 0 });
     }
 }

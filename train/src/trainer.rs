@@ -413,12 +413,13 @@ impl Trainer {
         Ok(())
     }
 
-    /// Loss and accuracy on the held-out samples.
+    /// Loss and accuracy on the held-out samples. `begins` is called before each batch.
     ///
     /// # Errors
     /// If the device failed.
-    pub fn evaluate(&mut self) -> Result<Evaluation, Error> {
-        evaluation::evaluate(&self.network, self.dataset.held_out(), &self.inner).map_err(|source| self.failed(source))
+    pub fn evaluate(&mut self, begins: impl Fn()) -> Result<Evaluation, Error> {
+        let evaluated = evaluation::evaluate(&self.network, self.dataset.held_out(), &self.inner, begins);
+        evaluated.map_err(|source| self.failed(source))
     }
 
     fn write_parameters(&mut self) {

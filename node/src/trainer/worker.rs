@@ -260,7 +260,10 @@ impl Worker {
     }
 
     fn evaluate(&mut self) -> Result<(), NodeError> {
-        let evaluation = self.trainer.evaluate()?;
+        // Each batch is work of its own: all members evaluate after the same step, and none may end for having much to evaluate.
+        let evaluation = self.trainer.evaluate(|| self.busy.start());
+        self.busy.stop();
+        let evaluation = evaluation?;
         self.totals.evaluation = Some((evaluation.loss, evaluation.accuracy));
         let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
         self.company.observer.report(&Report::Evaluated { step: self.trainer.step(), loss, accuracy });

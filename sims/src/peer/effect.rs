@@ -43,6 +43,8 @@ pub enum Effect {
     Keeps(&'static str, usize, usize),
     /// It got a part of a state.
     Downloads,
+    /// Its own work takes so long that it ends.
+    Hangs,
     /// Its machine told the user.
     Told(Event),
     /// A peer has sent what no correct peer sends.

@@ -85,8 +85,11 @@ impl Peer {
                 Task::Stop { .. } => return,
                 Task::Load(state) => self.load(state),
                 Task::Synced => {
-                    self.save();
                     self.input(now, Input::Synced);
+                    // Nobody else may have it much longer.
+                    if self.learner.saves.is_on() {
+                        self.save();
+                    }
                 }
                 Task::Begin { members } => {
                     let assigned = Rc::new(State::assigned(self.workload.ledger(), &members));

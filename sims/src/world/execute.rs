@@ -94,6 +94,12 @@ impl World {
                 self.breaks(held);
             }
             Effect::Downloads => self.invariants.progress.goes_on(self.now),
+            Effect::Hangs => {
+                self.tell(|_| format!("{seat} ends: its own work takes too long"));
+                self.mark(seat, What::Ends);
+                self.close_process(seat, false);
+                self.start_again(seat);
+            }
             Effect::Told(event) => {
                 self.tell(|_| format!("{seat}: {event:?}"));
                 if let Event::Changed { generation, reasons, .. } = &event
@@ -311,6 +317,13 @@ impl World {
         }
     }
 
+    /// The user of a process that has given up starts it again: the others, its device or its disk may be back by then.
+    fn start_again(&mut self, seat: Seat) {
+        self.hosts[seat].gave_up = true;
+        let later: Time = self.now + self.config.max_stall;
+        self.queue.push(later, Happening::Starts(seat, self.hosts[seat].incarnation));
+    }
+
     /// A process has come to its end.
     fn end(&mut self, seat: Seat, event: Event) {
         self.tell(|_| format!("{seat} ends: {event:?}"));
@@ -320,12 +333,8 @@ impl World {
         self.hosts[seat].died = Time::from_nanos(u64::MAX); // It ends in order: what it has said is sent.
         let hostile = self.hosts[seat].is_hostile();
         if matches!(event, Event::NoState | Event::NotStored) || (hostile && !matches!(event, Event::Complete { .. })) {
-            // Its user starts it again: the others, or its disk, may be back by then.
             self.hosts[seat].stranded += u32::from(event == Event::NoState);
-            self.hosts[seat].gave_up = true;
-            let later: Time = self.now + self.config.max_stall;
-            let incarnation = self.hosts[seat].incarnation;
-            return self.queue.push(later, Happening::Starts(seat, incarnation));
+            return self.start_again(seat);
         }
         if hostile {
             self.hosts[seat].ended = Some(event);

@@ -8,6 +8,7 @@ use super::World;
 use crate::host::Host;
 use crate::invariants::Progressing;
 use crate::network::Seat;
+use crate::peer::Peer;
 
 impl World {
     /// Looks whether the run stands still without a reason.
@@ -59,10 +60,12 @@ impl World {
 
     fn is_enough(&self, group: &[Seat]) -> bool {
         let hosts = || group.iter().map(|seat| &self.hosts[*seat]);
-        // All wait for a slow device, however long that takes.
-        // And all wait at the end for a disk that is to have the last state.
+        // Who is alone waits for its device, however slow that is. All wait at the end for a disk that is to have the last state.
         let is_over = self.invariants.progress.highest() == self.workload.steps;
-        let waits = |host: &Host| host.slower > 1 || host.computes_until > self.now || (is_over && host.disk.hangs());
+        let is_alone =
+            |host: &Host| host.peer.as_ref().and_then(Peer::view).is_some_and(|view| view.members().len() == 1);
+        let computes = |host: &Host| host.slower > 1 || host.computes_until > self.now;
+        let waits = |host: &Host| (is_alone(host) && computes(host)) || (is_over && host.disk.hangs());
         if self.hosts.iter().filter(|host| host.peer.is_some()).any(waits) {
             return false;
         }

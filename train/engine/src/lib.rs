@@ -12,6 +12,7 @@ mod skipping;
 mod snapshots;
 mod standstill;
 mod steps;
+mod watchdog;
 
 pub use entry::{Action, Entry};
 pub use saving::{DIGEST_EVERY, Saving};
@@ -19,3 +20,4 @@ pub use skipping::{MAX_SKIPS, is_last_straw};
 pub use snapshots::{Found, MAX_SNAPSHOTS, Snapshots, UNLIMITED_AFTER};
 pub use standstill::Standstill;
 pub use steps::{ActiveView, Cursor, Gate, MIN_KEPT, Members, Notice, StepResult, Steps, Task, Turnout};
+pub use watchdog::{Overdue, Watchdog};

@@ -149,7 +149,7 @@ fn a_batch_that_explodes_costs_two_steps_and_no_member() {
 #[test]
 fn an_mlp_learns_to_read_digits() {
     let mut trainer = trainer("mlp:64", OptimizerSpec::adam_w(3e-3), 64);
-    let before = trainer.evaluate().expect("evaluated");
+    let before = trainer.evaluate(|| ()).expect("evaluated");
     assert_eq!(before.samples, 359);
     assert!(before.accuracy < 0.3, "untrained, it should guess: {before:?}");
     let mut buffer = Vec::new();
@@ -161,7 +161,7 @@ fn an_mlp_learns_to_read_digits() {
         assert_eq!((report.contributions.len(), report.contributions[0].0, report.returned), (1, ME, 0));
         losses.push(report.loss);
     }
-    let after = trainer.evaluate().expect("evaluated");
+    let after = trainer.evaluate(|| ()).expect("evaluated");
     assert!(after.accuracy >= 0.95, "{after:?}");
     assert!(after.loss < 0.25, "{after:?}");
     assert!(losses[..10].iter().sum::<f32>() > 10.0 * losses[390..].iter().sum::<f32>(), "{losses:?}");
@@ -175,7 +175,7 @@ fn a_cnn_and_softmax_learn_too() {
         for _ in 0..steps {
             advance(&mut trainer, &mut buffer);
         }
-        let after = trainer.evaluate().expect("evaluated");
+        let after = trainer.evaluate(|| ()).expect("evaluated");
         assert!(after.accuracy >= accuracy, "{model}: {after:?}");
     }
 }
@@ -412,6 +412,6 @@ fn a_gpu_computes_the_same_steps_as_the_cpu() {
         gpu.apply(&record).expect("applied");
         assert_eq!(cpu.digest(), gpu.digest());
     }
-    let (on_cpu, on_gpu) = (cpu.evaluate().expect("evaluated"), gpu.evaluate().expect("evaluated"));
+    let (on_cpu, on_gpu) = (cpu.evaluate(|| ()).expect("evaluated"), gpu.evaluate(|| ()).expect("evaluated"));
     assert!((on_cpu.loss - on_gpu.loss).abs() < 1e-4, "{on_cpu:?} and {on_gpu:?}");
 }
