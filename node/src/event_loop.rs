@@ -135,6 +135,8 @@ pub(crate) struct EventLoop {
     links: BTreeMap<PeerId, Link>,
     /// Of the newest link.
     link_number: u64,
+    /// Peers to whom a message has not gone.
+    unsent: BTreeSet<PeerId>,
     /// Peers whose control stream to us is open, and how many they have opened.
     readers: BTreeMap<PeerId, usize>,
     /// Of the view that was resumed last.
@@ -211,6 +213,7 @@ impl EventLoop {
             storing: Storing::default(),
             links: BTreeMap::new(),
             link_number: 0,
+            unsent: BTreeSet::new(),
             readers: BTreeMap::new(),
             members: Vec::new(),
             reducer: None,

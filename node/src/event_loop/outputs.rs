@@ -1,18 +1,17 @@
 //! What the membership machine asks for: messages, timers, holds, records, new views.
 
-use starling_topology::{Envelope, Event, Input, Output, PeerId, Reason, Record};
+use starling_topology::{Envelope, Event, Evidence, Input, Output, PeerId, Reason, Record};
 
 use super::{Change, End, EventLoop};
 use crate::control::Link;
 use crate::error::NodeError;
-use crate::event::NetworkEvent;
 use crate::identity::to_libp2p;
 use crate::record_file::Kept;
 use crate::report::Report;
 
 impl EventLoop {
     pub(super) fn execute_all(&mut self) -> Option<End> {
-        while let Some(output) = self.membership.poll() {
+        while let Some(output) = self.next_output() {
             match output {
                 Output::Send { to, envelope } => self.send(to, &envelope),
                 Output::Learn(contact) => self.network.learn(&contact),
@@ -33,6 +32,17 @@ impl EventLoop {
         None
     }
 
+    /// What the machine asks next. When it asks for nothing more, it hears of peers to whom not all has gone that it said.
+    fn next_output(&mut self) -> Option<Output> {
+        loop {
+            if let Some(output) = self.membership.poll() {
+                return Some(output);
+            }
+            let peer = self.unsent.pop_first()?;
+            self.suspect(peer, Evidence::Closed);
+        }
+    }
+
     pub(super) fn send(&mut self, to: PeerId, envelope: &Envelope) {
         let peer = to_libp2p(to);
         self.network.connect(peer);
@@ -50,9 +60,9 @@ impl EventLoop {
             )
         });
         if !link.send(envelope) {
-            // The task has ended or the peer does not read: either way its event follows, or comes now.
-            let events = self.inbox.events_in.clone();
-            let _ = events.try_send(NetworkEvent::LinkFailed { peer: to, link: link.number });
+            // The task has ended or the peer does not read. What came later would have a gap before it.
+            self.links.remove(&to);
+            self.unsent.insert(to);
         }
     }
 
