@@ -44,4 +44,8 @@ pub enum Flaw {
     BelievesFinished,
     /// What a member says that it has accepted counts without the echoes of a quorum.
     BelievesClaims,
+    /// A chunk of a state is taken whatever its hash is.
+    TakesUnverified,
+    /// The state that the first donor names is loaded, not that which most do.
+    TakesFirstNamed,
 }

@@ -13,7 +13,7 @@ pub enum Action {
     GoOn,
     /// Steps run, from the initial state, which is the same everywhere: say [`starling_topology::Input::Synced`].
     GoOnFromInitial,
-    /// Fetch a result: ask each of these once, in their order, until one hands it out, for [`Entry::fetched`]. Steps wait for it.
+    /// Fetch a result from these by a [`ResultFetch`](crate::ResultFetch), for [`Entry::fetched`]. Steps wait for it.
     FetchResult {
         /// What to hand it over with.
         number: u64,
@@ -24,7 +24,7 @@ pub enum Action {
         /// Who has it, or will.
         from: Vec<PeerId>,
     },
-    /// Fetch a state, and hand it to [`Entry::arrived`]. Steps run meanwhile: this member contributes nothing to them
+    /// Fetch a state by a [`Download`](crate::Download), for [`Entry::arrived`]. Steps run meanwhile: this member contributes nothing to them
     /// ([`Steps::take_part`]).
     FetchState {
         /// What to hand it over with.

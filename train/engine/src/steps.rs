@@ -24,6 +24,7 @@ use std::sync::Arc;
 use starling_run::ResultRecord;
 use starling_topology::{Flaw, Hold, Lineage, Progress, View, ViewId};
 
+use crate::Found;
 pub use syncing::MIN_KEPT;
 use syncing::Syncing;
 pub use task::{ActiveView, Cursor, Gate, Members, Task};
@@ -166,9 +167,14 @@ impl<R: StepResult, S> Steps<R, S> {
         self.active.as_ref()
     }
 
-    /// The newest result, for a member that lacks it.
-    pub fn result(&self) -> Option<&R> {
-        self.result.as_ref()
+    /// The result of `step`, for a member that lacks it. Who stands just before it is fetching it too, or is about to, as its own
+    /// view tells it.
+    pub fn result_of(&self, step: u64) -> Found<R> {
+        match self.result.as_ref().filter(|result| result.step() == step) {
+            Some(result) => Found::Here(result.clone()),
+            None if self.step.checked_add(1) == Some(step) => Found::Later,
+            None => Found::Nothing,
+        }
     }
 
     /// What has happened since the last notice.

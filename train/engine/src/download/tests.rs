@@ -1,0 +1,302 @@
+//! Small worlds, all of them.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+const STALL: Duration = Duration::from_secs(10);
+const TRIP: Duration = Duration::from_millis(50);
+/// The names of manifests.
+const TRUE: u8 = 1;
+const FALSE: u8 = 2;
+
+/// What a donor does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Donor {
+    Good,
+    /// It names another manifest, and hands that out.
+    NamesFalse,
+    /// It names another manifest, and hands out nothing.
+    NamesInVain,
+    /// It has it after so many questions.
+    Later(u32),
+    /// It says so for ever.
+    AlwaysLater,
+    /// It never answers.
+    Mute,
+    /// It dies after so many answers.
+    Dies(u32),
+    /// Each of its chunks is rotten.
+    Rots,
+    /// It drops what it has after so many answers.
+    Drops(u32),
+    /// It gives what is no manifest.
+    Babbles,
+}
+
+const DONORS: [Donor; 11] = [
+    Donor::Good,
+    Donor::NamesFalse,
+    Donor::NamesInVain,
+    Donor::Later(3),
+    Donor::AlwaysLater,
+    Donor::Mute,
+    Donor::Dies(0),
+    Donor::Dies(1),
+    Donor::Rots,
+    Donor::Drops(2),
+    Donor::Babbles,
+];
+
+impl Donor {
+    /// What it answers to its question of that number; `None` if nothing.
+    fn answer(self, question: &Question<u32>, asked: u32) -> Option<Answer<u8>> {
+        let names = |manifest| Answer::Manifest(manifest);
+        Some(match (self, question) {
+            (Self::Mute, _) => return None,
+            (Self::AlwaysLater, Question::Manifest) => Answer::Later,
+            (Self::Later(after), Question::Manifest) if asked < after => Answer::Later,
+            (Self::Dies(after), _) if asked >= after => Answer::Failed("it died".into()),
+            (Self::Drops(after), _) if asked >= after => Answer::NotHere,
+            (Self::Babbles, _) => Answer::Wrong("it babbles".into()),
+            (Self::NamesFalse | Self::NamesInVain, Question::Manifest) => names(FALSE),
+            (_, Question::Manifest) => names(TRUE),
+            (Self::NamesInVain, Question::Chunk(_)) => Answer::NotHere,
+            (Self::Rots, Question::Chunk(_)) => Answer::Chunk { fits: false },
+            (_, Question::Chunk(_)) => Answer::Chunk { fits: true },
+        })
+    }
+
+    fn named(self) -> Option<u8> {
+        match self {
+            Self::Good | Self::Later(_) | Self::Dies(1..) | Self::Rots | Self::Drops(1..) => Some(TRUE),
+            Self::NamesFalse | Self::NamesInVain => Some(FALSE),
+            Self::AlwaysLater | Self::Mute | Self::Dies(0) | Self::Babbles | Self::Drops(0) => None,
+        }
+    }
+
+    /// Whether all can be had of it alone.
+    fn hands_out(self) -> bool {
+        matches!(self, Self::Good | Self::Later(_) | Self::NamesFalse)
+    }
+}
+
+/// What came of a download.
+#[derive(Debug)]
+struct Came {
+    /// The manifest of what was loaded.
+    loaded: Result<u8, String>,
+    took: Duration,
+    /// The chunks that were put in for it, and by whom they were handed out.
+    chunks: Vec<(u32, usize)>,
+    unverified: bool,
+    faults: Vec<(usize, bool)>,
+    /// Questions that were under way at once with a donor, at most.
+    most_at_once: usize,
+}
+
+fn peer(at: usize) -> PeerId {
+    PeerId([u8::try_from(at).expect("few"); 32])
+}
+
+/// Downloads `chunks` chunks; what is made of `spoils` is of no use.
+fn download(donors: &[Donor], terms: Terms, chunks: u32, seed: u64, flaw: Option<Flaw>, spoils: Option<u8>) -> Came {
+    let names: Vec<PeerId> = (0..donors.len()).map(peer).collect();
+    let mut now = Time::ZERO;
+    let mut machine = Download::new(now, terms, &names, seed);
+    machine.flaw = flaw;
+    let mut asked = vec![0; donors.len()];
+    let mut under_way: BTreeMap<u64, (usize, Question<u32>)> = BTreeMap::new();
+    let mut arrivals: BTreeMap<(Time, u64), Answer<u8>> = BTreeMap::new();
+    let (mut timer, mut loading, mut fitted) = (None, None, true);
+    let mut came = Came {
+        loaded: Err(String::new()),
+        took: Duration::ZERO,
+        chunks: Vec::new(),
+        unverified: false,
+        faults: Vec::new(),
+        most_at_once: 0,
+    };
+    let at = |donor: PeerId| usize::from(donor.0[0]);
+    for _ in 0..10_000 {
+        while let Some(output) = machine.poll() {
+            match output {
+                Output::Ask { number, donor, question } => {
+                    let donor = at(donor);
+                    if let Some(answer) = donors[donor].answer(&question, asked[donor]) {
+                        arrivals.insert((now + TRIP, number), answer);
+                    }
+                    asked[donor] += 1;
+                    under_way.insert(number, (donor, question));
+                    let at_once = under_way.values().filter(|(other, _)| *other == donor).count();
+                    came.most_at_once = came.most_at_once.max(at_once);
+                }
+                Output::GiveUp(number) => {
+                    assert!(under_way.remove(&number).is_some(), "it was asked");
+                    arrivals.retain(|(_, other), _| *other != number);
+                }
+                Output::SetTimer(at) => timer = Some(at),
+                Output::Load(manifest) => {
+                    (loading, came.chunks) = (Some(manifest), Vec::new());
+                    machine.handle(now, Input::Lacks((0..chunks).collect()));
+                }
+                Output::Take(number) => {
+                    let (donor, question) = under_way.get(&number).expect("it was asked").clone();
+                    let Question::Chunk(chunk) = question else { panic!("no chunk was asked for") };
+                    came.unverified |= !fitted;
+                    came.chunks.push((chunk, donor));
+                }
+                Output::Assemble => {
+                    let is_spoilt = loading == spoils && spoils.is_some();
+                    let of_no_use = Input::Spoiled("it is of no use".to_owned());
+                    machine.handle(now, if is_spoilt { of_no_use } else { Input::Whole });
+                }
+                Output::Differ(named) => assert!(named.len() > 1 || terms.rule != Rule::Majority),
+                Output::Fault { donor, is_wrong, .. } => came.faults.push((at(donor), is_wrong)),
+                Output::End(outcome) => {
+                    came.loaded = outcome.map(|()| loading.expect("something was loaded"));
+                    came.took = now - Time::ZERO;
+                    assert_eq!(machine.poll(), None, "nothing follows");
+                    return came;
+                }
+            }
+        }
+        let next = arrivals.first_key_value().map(|((at, number), _)| (*at, *number));
+        match (next, timer) {
+            (Some((at, number)), timer) if timer.is_none_or(|timer| at <= timer) => {
+                now = at;
+                let answer = arrivals.remove(&(at, number)).expect("it is there");
+                fitted = answer != Answer::Chunk { fits: false };
+                machine.handle(now, Input::Answered { number, answer });
+                while let Some(output) = machine.poll() {
+                    // Taken while what came is still known.
+                    if let Output::Take(taken) = output {
+                        assert_eq!(taken, number, "what has just come");
+                        let (donor, question) = under_way[&taken].clone();
+                        let Question::Chunk(chunk) = question else { panic!("no chunk was asked for") };
+                        came.unverified |= !fitted;
+                        came.chunks.push((chunk, donor));
+                    } else {
+                        machine.outputs.push_front(output);
+                        break;
+                    }
+                }
+                under_way.remove(&number);
+            }
+            (_, Some(at)) => {
+                (now, timer) = (now.max(at), None);
+                machine.handle(now, Input::Expired);
+            }
+            (_, None) => panic!("nothing will happen any more: {machine:?}"),
+        }
+    }
+    panic!("it lasts for ever: {machine:?}");
+}
+
+fn all_worlds() -> impl Iterator<Item = [Donor; 3]> {
+    DONORS.into_iter().flat_map(|a| DONORS.into_iter().flat_map(move |b| DONORS.into_iter().map(move |c| [a, b, c])))
+}
+
+/// Any three donors, any terms: it ends, what is loaded is whole and verified, and it is what most of those name who answer.
+#[test]
+fn every_small_world_ends_with_what_most_name_or_says_why_not() {
+    for donors in all_worlds() {
+        for terms in [Terms::of_state(STALL), Terms::of_checkpoint(STALL), Terms::of_data()] {
+            for chunks in [0, 1, 4] {
+                for seed in 0..2 {
+                    let came = download(&donors, terms, chunks, seed, None, None);
+                    check(&donors, terms, chunks, &came);
+                }
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn check(donors: &[Donor], terms: Terms, chunks: u32, came: &Came) {
+    let seen = format!("{donors:?}, {terms:?}, {chunks} chunks: {came:?}");
+    assert!(!came.unverified, "{seen}");
+    assert_eq!(came.most_at_once.max(1), 1, "{seen}");
+    // Naming, then three failures of each donor for each manifest.
+    let limit = terms.patience + terms.answer * 2 + terms.chunk * 6 * 2 + Duration::from_secs(2);
+    assert!(came.took <= limit, "{seen}");
+    let named = |what: u8| donors.iter().filter(|donor| donor.named() == Some(what)).count();
+    let (true_ones, false_ones) = (named(TRUE), named(FALSE));
+    if let Ok(loaded) = came.loaded {
+        let mut whole: Vec<u32> = came.chunks.iter().map(|(chunk, _)| *chunk).collect();
+        whole.sort_unstable();
+        assert_eq!(whole, (0..chunks).collect::<Vec<u32>>(), "each chunk once: {seen}");
+        let (least, most) = (named(loaded), true_ones.max(false_ones));
+        assert!(terms.rule != Rule::Majority || true_ones == false_ones || least == most, "{seen}");
+    }
+    let has = |what| donors.iter().any(|donor| donor.named() == Some(what) && donor.hands_out());
+    let takes = |what| match terms.rule {
+        Rule::Majority => has(what) && named(what) >= true_ones.max(false_ones),
+        Rule::Named | Rule::Each => false,
+    };
+    let is_there =
+        takes(TRUE) || takes(FALSE) || (terms.rule == Rule::Each && (has_now(donors, TRUE) || has_now(donors, FALSE)));
+    assert!(came.loaded.is_ok() || !is_there, "somebody hands it out: {seen}");
+    let wrong = |at: usize| matches!(donors[at], Donor::Rots | Donor::Babbles);
+    assert!(
+        came.faults.iter().all(|(at, is_wrong)| *is_wrong == wrong(*at)),
+        "who sends what can't be right is named: {seen}"
+    );
+}
+
+/// Of a donor that need not be asked twice.
+fn has_now(donors: &[Donor], what: u8) -> bool {
+    donors.iter().any(|donor| donor.named() == Some(what) && matches!(donor, Donor::Good | Donor::NamesFalse))
+}
+
+#[test]
+fn one_liar_of_two_donors_keeps_nobody_out() {
+    let terms = Terms::of_state(STALL);
+    for liar in [Donor::NamesFalse, Donor::NamesInVain] {
+        let mut loaded = BTreeSet::new();
+        for seed in 0..16 {
+            let came = download(&[liar, Donor::Good], terms, 4, seed, None, Some(FALSE));
+            assert_eq!(came.loaded, Ok(TRUE), "what is of no use is not kept");
+            loaded.extend(download(&[liar, Donor::Good], terms, 4, seed, None, None).loaded);
+        }
+        assert_eq!(loaded.len(), if liar == Donor::NamesFalse { 2 } else { 1 }, "either, by the seed");
+        let outvoted = download(&[liar, liar, Donor::Good], terms, 4, 0, None, Some(FALSE));
+        outvoted.loaded.expect_err("most name another one");
+    }
+}
+
+#[test]
+fn all_donors_die_but_one() {
+    for deaths in 0..4 {
+        let donors: Vec<Donor> = std::iter::repeat_n(Donor::Dies(deaths), 7).chain([Donor::Good]).collect();
+        for terms in [Terms::of_state(STALL), Terms::of_checkpoint(STALL), Terms::of_data()] {
+            let came = download(&donors, terms, 40, 1, None, None);
+            assert_eq!(came.loaded, Ok(TRUE), "{deaths}");
+            assert!(came.took < STALL, "nobody waits for who is dead: {:?}", came.took);
+        }
+    }
+}
+
+#[test]
+fn chunks_come_from_all_donors_and_nobody_waits_for_a_silent_one_once_it_is_certain_what_is_loaded() {
+    let came = download(&[Donor::Good; 8], Terms::of_state(STALL), 64, 1, None, None);
+    for donor in 0..8 {
+        assert_eq!(came.chunks.iter().filter(|(_, by)| *by == donor).count(), 8);
+    }
+    let donors = [Donor::Mute, Donor::Good, Donor::Good];
+    let came = download(&donors, Terms::of_state(STALL), 4, 1, None, None);
+    assert!(came.loaded.is_ok() && came.took < STALL / 4, "{:?}", came.took);
+    // One that answers later than that still hands out chunks.
+    let donors = [Donor::Later(60), Donor::Good, Donor::Good];
+    let came = download(&donors, Terms::of_state(STALL), 200, 1, None, None);
+    assert!(came.chunks.iter().any(|(_, by)| *by == 0), "{came:?}");
+}
+
+#[test]
+fn a_planted_mistake_shows() {
+    let unverified = Some(Flaw::TakesUnverified);
+    assert!(download(&[Donor::Rots], Terms::of_state(STALL), 1, 1, unverified, None).unverified);
+    let donors = [Donor::NamesFalse, Donor::Good, Donor::Good];
+    let came = download(&donors, Terms::of_state(STALL), 1, 1, Some(Flaw::TakesFirstNamed), None);
+    assert_eq!(came.loaded, Ok(FALSE));
+}
