@@ -29,8 +29,6 @@ pub enum Sabotage {
     SpeaksForOthers,
     /// Makes up for what an operation dropped whose step was not committed.
     SettlesUncommitted,
-    /// Loads a state from others without verifying its chunks.
-    LoadsUnverified,
     /// Loads a checkpoint without verifying it.
     TrustsItsDisk,
     /// Goes back to the checkpoint of a branch that it has left.
@@ -91,7 +89,6 @@ pub const PLANTS: &[Plant] = &[
     plant(Sabotage::StaleGradient, Scenario::Steady, &["exactly_once"]),
     plant(Sabotage::SpeaksForOthers, Scenario::Steady, &["no_violations"]),
     plant(Sabotage::SettlesUncommitted, Scenario::Crash, &["nothing_dropped"]),
-    plant(Sabotage::LoadsUnverified, Scenario::Join, &["bitwise_agreement"]),
     plant(Sabotage::TrustsItsDisk, Scenario::Disk, &["verified_checkpoints"]),
     plant(Sabotage::RevivesAbandoned, Scenario::Churn, &["own_branch"]),
     plant(Sabotage::ClaimsInitialState, Scenario::Outage, &["stable_survives"]),
@@ -111,6 +108,8 @@ pub const PLANTS: &[Plant] = &[
     machine(Flaw::NeverSyncs, Scenario::Join, &["progress", "nothing_undone", "bitwise_agreement"]),
     machine(Flaw::HoldsLate, Scenario::Join, &["nothing_undone", "views_change_at_a_boundary"]),
     machine(Flaw::DropsKept, Scenario::Join, &["results_fit", "bitwise_agreement"]),
+    machine(Flaw::TakesUnverified, Scenario::Join, &["bitwise_agreement"]),
+    machine(Flaw::TakesFirstNamed, Scenario::Join, &["what_most_name"]),
     gullible(Flaw::BelievesInstalls, Attack::Installs, &["nothing_undone", "one_decision", "no_split_brain"]),
     gullible(Flaw::EndsForDigest, Attack::TellsDigests, &["endings"]),
     gullible(Flaw::TakesGenerations, Attack::JoinsAgain, &["no_violations", "progress"]),

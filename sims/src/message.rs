@@ -33,19 +33,37 @@ pub enum Message {
     Control(Rc<Sealed>),
     /// A segment of a step in a view.
     Segment(Box<Segment>),
-    /// "Send me the averaged result of this step."
-    ResultAsked(u64),
-    /// The averaged result of a step.
+    /// A question with a number, as on a stream of its own.
+    Asked(u64, Wanted),
+    /// What the question of that number is answered with.
+    Answered(u64, Reply),
+}
+
+/// What a peer asks another for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The averaged result of this step.
+    Result(u64),
+    /// The list of the chunks of the state after a step, with which the view of a generation goes on.
+    Snapshot(Generation, u64),
+    /// A chunk of that snapshot.
+    Chunk(Snapshot, u32),
+}
+
+/// What it gets.
+#[derive(Debug, Clone)]
+pub enum Reply {
+    /// A result.
     Result(Rc<ResultRecord>),
-    /// "Send me the list of the chunks of a state, of this step if you have that, else of a later one."
-    SnapshotAsked(Generation, u64),
     /// What a snapshot consists of.
     Snapshot(Snapshot),
-    /// "Send me a chunk of that snapshot."
-    ChunkAsked(Snapshot, u32),
     /// A chunk.
     Chunk(Chunk),
-    /// "I don't have what you asked for."
+    /// The beginning of so many bytes.
+    Begins(u64),
+    /// "I will have what you asked for."
+    Later,
+    /// "I don't have it, and won't."
     NotHeld,
 }
 
@@ -134,13 +152,7 @@ impl Message {
         match self {
             Self::Control(_) => Lane::Control,
             Self::Segment(_) => Lane::Ring,
-            Self::ResultAsked(_)
-            | Self::Result(_)
-            | Self::SnapshotAsked(..)
-            | Self::Snapshot(_)
-            | Self::ChunkAsked(..)
-            | Self::Chunk(_)
-            | Self::NotHeld => Lane::State,
+            Self::Asked(..) | Self::Answered(..) => Lane::State,
         }
     }
 
@@ -149,10 +161,10 @@ impl Message {
         let length = match self {
             Self::Control(sealed) => sealed.bytes.len(),
             Self::Segment(segment) => SegmentHeader::BYTES + segment.payload.bytes.len(),
-            Self::ResultAsked(_) | Self::SnapshotAsked(..) | Self::ChunkAsked(..) | Self::NotHeld => 16,
-            Self::Snapshot(_) => 64,
-            Self::Result(_) => return result_bytes,
-            Self::Chunk(_) => return chunk_bytes,
+            Self::Answered(_, Reply::Result(_)) => return result_bytes,
+            Self::Answered(_, Reply::Chunk(_)) => return chunk_bytes,
+            Self::Answered(_, Reply::Snapshot(_)) => 64,
+            Self::Asked(..) | Self::Answered(_, Reply::Begins(_) | Reply::Later | Reply::NotHeld) => 16,
         };
         u64::try_from(length).unwrap_or(u64::MAX)
     }
@@ -169,18 +181,20 @@ impl fmt::Display for Message {
                 let SegmentHeader { operation, segment: id, .. } = segment.header;
                 write!(f, "generation {}, step {}: {id}", segment.generation, operation.step)
             }
-            Self::ResultAsked(step) => write!(f, "asks for the result of step {step}"),
-            Self::Result(record) => write!(f, "result of step {}", record.step),
-            Self::SnapshotAsked(_, step) => write!(f, "asks for the state of step {step}"),
-            Self::Snapshot(snapshot) => write!(f, "offers the state of step {}", snapshot.step),
-            Self::ChunkAsked(snapshot, index) => {
+            Self::Asked(_, Wanted::Result(step)) => write!(f, "asks for the result of step {step}"),
+            Self::Asked(_, Wanted::Snapshot(_, step)) => write!(f, "asks for the state of step {step}"),
+            Self::Asked(_, Wanted::Chunk(snapshot, index)) => {
                 write!(f, "asks for chunk {index} of the state of step {}", snapshot.step)
             }
-            Self::Chunk(chunk) => {
+            Self::Answered(_, Reply::Result(record)) => write!(f, "result of step {}", record.step),
+            Self::Answered(_, Reply::Snapshot(snapshot)) => write!(f, "offers the state of step {}", snapshot.step),
+            Self::Answered(_, Reply::Chunk(chunk)) => {
                 let intact = if chunk.intact { "" } else { ", rotten" };
                 write!(f, "chunk {} of the state of step {}{intact}", chunk.index, chunk.of.step)
             }
-            Self::NotHeld => f.write_str("does not have it"),
+            Self::Answered(_, Reply::Begins(bytes)) => write!(f, "begins to send {bytes} bytes"),
+            Self::Answered(_, Reply::Later) => f.write_str("will have it"),
+            Self::Answered(_, Reply::NotHeld) => f.write_str("does not have it"),
         }
     }
 }

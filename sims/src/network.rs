@@ -331,9 +331,13 @@ mod tests {
     use starling_topology::{Body, Envelope, Generation, RunId, ViewId};
 
     use super::*;
-    use crate::message::Sealed;
+    use crate::message::{Sealed, Wanted};
 
     const PATIENCE: Duration = Duration::from_secs(5);
+
+    fn asked(step: u64) -> Message {
+        Message::Asked(step, Wanted::Result(step))
+    }
 
     fn arrives(sent: Sent) -> (Time, Parcel) {
         match sent {
@@ -351,7 +355,7 @@ mod tests {
                 Envelope { run: RunId([1; 32]), generation: Generation(1), view: ViewId::NONE, body: Body::Leave };
             let mut departed = Time::ZERO;
             for index in 0..60 {
-                let message = [Message::ResultAsked(1), Message::Control(Sealed::new(&envelope))][index % 2].clone();
+                let message = [asked(1), Message::Control(Sealed::new(&envelope))][index % 2].clone();
                 let lane = message.lane();
                 let (at, parcel) = arrives(network.send(Time::ZERO, 0, 1, message, 10_000));
                 assert!(at > parcel.departed && parcel.departed > departed, "seed {seed}");
@@ -367,13 +371,12 @@ mod tests {
     #[test]
     fn a_block_delays_one_direction_and_loses_nothing() {
         let mut network = Network::new(Rng::new(1), PATIENCE, 2);
-        let ask = |step| Message::ResultAsked(step);
-        arrives(network.send(Time::ZERO, 0, 1, ask(1), 16));
+        arrives(network.send(Time::ZERO, 0, 1, asked(1), 16));
         network.block(0, 1);
-        let Sent::Stalls(at, number) = network.send(Time::ZERO, 0, 1, ask(2), 16) else { panic!("it is blocked") };
+        let Sent::Stalls(at, number) = network.send(Time::ZERO, 0, 1, asked(2), 16) else { panic!("it is blocked") };
         assert_eq!(at, Time::ZERO + PATIENCE);
-        assert!(matches!(network.send(Time::ZERO, 0, 1, ask(3), 16), Sent::Waits));
-        arrives(network.send(Time::ZERO, 1, 0, ask(4), 16)); // The other direction is open.
+        assert!(matches!(network.send(Time::ZERO, 0, 1, asked(3), 16), Sent::Waits));
+        arrives(network.send(Time::ZERO, 1, 0, asked(4), 16)); // The other direction is open.
         assert!(network.is_stalled(0, 1, Lane::State, number));
         let freed = network.unblock(Time::ZERO + Duration::from_secs(1), 0, 1);
         assert_eq!(freed.len(), 2);
@@ -385,7 +388,7 @@ mod tests {
     fn a_connection_needs_both_directions_to_begin() {
         let mut network = Network::new(Rng::new(1), PATIENCE, 2);
         network.block(1, 0);
-        assert!(matches!(network.send(Time::ZERO, 0, 1, Message::NotHeld, 16), Sent::Stalls(..)));
+        assert!(matches!(network.send(Time::ZERO, 0, 1, asked(1), 16), Sent::Stalls(..)));
         assert_eq!(network.open(1, 0, Lane::State), None);
         assert_eq!(network.unblock(Time::ZERO, 1, 0).len(), 1);
         assert!(network.open(1, 0, Lane::State).is_some());
@@ -394,10 +397,10 @@ mod tests {
     #[test]
     fn a_new_connection_replaces_a_closed_one() {
         let mut network = Network::new(Rng::new(1), PATIENCE, 2);
-        let (_, first) = arrives(network.send(Time::ZERO, 0, 1, Message::NotHeld, 16));
+        let (_, first) = arrives(network.send(Time::ZERO, 0, 1, asked(1), 16));
         assert!(network.close(0, 1, Lane::State, first.number));
         assert!(!network.close(0, 1, Lane::State, first.number));
-        let (_, second) = arrives(network.send(Time::ZERO, 0, 1, Message::NotHeld, 16));
+        let (_, second) = arrives(network.send(Time::ZERO, 0, 1, asked(1), 16));
         assert!(second.number > first.number);
         assert!(network.accepts(1, 0, Lane::State, first.number), "what was under way still arrives");
         assert!(!network.close(1, 0, Lane::State, first.number), "old news close nothing");

@@ -5,6 +5,7 @@
 
 mod blame;
 mod catch_up;
+mod donor;
 mod effect;
 mod learner;
 mod phase;
@@ -33,7 +34,9 @@ use crate::state::{Commits, ResultRecord, State};
 use crate::workload::Workload;
 use crate::world::{LOOK, RUN};
 
-use catch_up::{Donor, Download, Fetch};
+use catch_up::{Asked, Download, Fetch};
+use donor::Donor;
+pub use donor::Manners;
 pub use effect::{Commit, Effect, Entry};
 use learner::Learner;
 use reduction::{Operation, Place};
@@ -82,10 +85,13 @@ pub struct Peer {
     download: Option<Download>,
     /// The number of the sync that it takes part in steps for, with nothing.
     syncs: Option<u64>,
+    /// What it has asked others for, by the number that their answers carry.
+    asked: BTreeMap<u64, Asked>,
+    questions: u64,
     donor: Donor,
     early: Vec<(PeerId, Segment)>,
     timers: BTreeMap<Timer, Time>,
-    alarm: u64,
+    max_stall: Duration,
     stale: u64,
     end: Option<Event>,
     effects: Vec<Effect>,
@@ -106,8 +112,8 @@ pub struct Start {
     pub speed: u32,
     /// What it does wrong, on purpose.
     pub sabotage: Option<Sabotage>,
-    /// Whether it serves a rotten chunk now and then.
-    pub rots: bool,
+    /// How it hands out what it has.
+    pub manners: Manners,
     /// Whether it computes the last step only once it is [released](Peer::release).
     pub gated: bool,
     /// The run's longest stall.
@@ -156,10 +162,12 @@ impl Peer {
             fetch: None,
             download: None,
             syncs: None,
-            donor: Donor::new(start.rots),
+            asked: BTreeMap::new(),
+            questions: 0,
+            donor: Donor::new(start.manners),
             early: Vec::new(),
             timers: BTreeMap::new(),
-            alarm: 0,
+            max_stall: start.max_stall,
             stale: 0,
             end: None,
             effects: Vec::new(),
@@ -244,12 +252,10 @@ impl Peer {
         }
     }
 
-    /// An alarm rings, unless a later one replaced it.
-    pub fn ring(&mut self, now: Time, alarm: u64) {
-        if alarm == self.alarm {
-            self.ask_again(now);
-            self.obey(now);
-        }
+    /// An alarm rings that was set for `at`.
+    pub fn ring(&mut self, now: Time, at: Time) {
+        self.look_at_timers(now.max(at));
+        self.obey(now);
     }
 
     /// The gradient of a computation is there.
@@ -326,13 +332,8 @@ impl Peer {
                 Err(violation) => self.blame(from, &violation),
             },
             Message::Segment(segment) => self.receive_segment(now, from, *segment),
-            Message::ResultAsked(step) => self.give_result(from, step),
-            Message::SnapshotAsked(generation, step) => self.give_snapshot(from, generation, step),
-            Message::ChunkAsked(snapshot, index) => self.give_chunk(from, snapshot, index),
-            Message::Result(record) => self.take_result(now, from, record),
-            Message::Snapshot(snapshot) => self.take_snapshot(now, from, snapshot),
-            Message::Chunk(chunk) => self.take_chunk(now, from, chunk),
-            Message::NotHeld => self.take_no(now, from),
+            Message::Asked(question, wanted) => self.give(now, from, question, wanted),
+            Message::Answered(question, reply) => self.take_reply(now, from, question, reply),
         }
         self.obey(now);
     }
@@ -468,9 +469,11 @@ impl Peer {
                 (self.learner.state, self.reached) = (Some(Rc::clone(&initial)), Some(initial));
                 self.input(now, Input::Synced);
             }
-            Action::FetchResult { number, step, from, .. } => self.fetch_result(now, number, step, from),
+            Action::FetchResult { number, step, lineage, from } => {
+                self.fetch_result(now, number, (step, lineage), &from);
+            }
             Action::FetchState { number, generation, step, lineage, from } => {
-                self.begin_download(now, number, generation, (step, lineage), from);
+                self.begin_download(now, number, generation, (step, lineage), &from);
             }
             Action::Withheld(_) => self.input(now, Input::Withheld),
             Action::Unable(_) => self.give_up(now),

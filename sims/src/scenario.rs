@@ -112,7 +112,7 @@ pub struct Plan {
     pub fork_after: Option<Duration>,
     /// Whether the last step waits until all faults are over and all are members again.
     pub gated: bool,
-    /// Whether donors serve a rotten chunk now and then.
+    /// Whether donors mistake what they have now and then, serve rotten chunks, or don't answer.
     pub rots: bool,
     /// How often peers measure their links, if they do: then views are replanned besides.
     pub measures: Option<Duration>,

@@ -65,7 +65,7 @@ pub enum Happening {
     /// A timer of the machine's clock.
     Expires(Seat, u32, Timer, Time),
     /// An alarm of the driver.
-    Rings(Seat, u32, u64),
+    Rings(Seat, u32, Time),
     /// A gradient is there.
     Computed(Seat, u32, u64),
     /// A record is written.
@@ -363,8 +363,8 @@ impl World {
             Happening::Expires(seat, incarnation, timer, at) => {
                 self.with(seat, incarnation, |peer, now| peer.expire(now, timer, at));
             }
-            Happening::Rings(seat, incarnation, alarm) => {
-                self.with(seat, incarnation, |peer, now| peer.ring(now, alarm));
+            Happening::Rings(seat, incarnation, at) => {
+                self.with(seat, incarnation, |peer, now| peer.ring(now, at));
             }
             Happening::Computed(seat, incarnation, id) => {
                 self.with(seat, incarnation, |peer, now| peer.computed(now, id));

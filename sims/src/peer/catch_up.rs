@@ -1,53 +1,33 @@
-//! Catching up with the others: a result from a holder, a state from donors; and being one.
+//! Catching up with the others: a result from a holder, a state from donors, by the production machines.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
 
-use starling_engine::Found;
+use starling_engine::{Download as Machine, ResultFetch, download, result_fetch};
 use starling_topology::{Generation, Lineage, PeerId, Time};
 
 use super::{Effect, Peer};
 use crate::canary::Sabotage;
-use crate::message::{Chunk, Message, Snapshot};
-use crate::state::ResultRecord;
+use crate::message::{Chunk, Message, Reply, Snapshot, Wanted};
+use crate::state::{ResultRecord, State};
 
-/// How long it waits for an answer before it asks the next one.
-const ANSWER_LIMIT: Duration = Duration::from_secs(3);
-/// How long it waits before it asks again somebody who is not ready.
-const AGAIN_AFTER: Duration = Duration::from_millis(200);
-/// How long it goes on asking those who should have it, if none of them gives it anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A question on its way.
+#[derive(Debug)]
+pub(super) struct Asked {
+    peer: PeerId,
+    /// What its machine calls it.
+    number: u64,
+    wanted: Wanted,
+}
+
 /// A result on its way.
 #[derive(Debug)]
 pub(super) struct Fetch {
     number: u64,
     step: u64,
-    asked: Asked,
-}
-
-/// Whom it asks, in turn.
-#[derive(Debug)]
-struct Asked {
-    from: Vec<PeerId>,
-    turn: usize,
-    /// When it last got something.
-    since: Time,
-}
-
-impl Asked {
-    fn new(from: Vec<PeerId>, since: Time) -> Self {
-        Self { from, turn: 0, since }
-    }
-
-    fn current(&self) -> Option<PeerId> {
-        self.from.get(self.turn % self.from.len().max(1)).copied()
-    }
-
-    /// Whether to go on asking.
-    fn next(&mut self, now: Time) -> bool {
-        self.turn += 1;
-        now - self.since < PATIENCE
-    }
+    lineage: Lineage,
+    machine: ResultFetch,
+    timer: Option<Time>,
 }
 
 /// A state on its way.
@@ -57,57 +37,24 @@ pub(super) struct Download {
     generation: Generation,
     step: u64,
     lineage: Lineage,
-    asked: Asked,
-    snapshot: Option<Snapshot>,
-    chunks: Vec<Chunk>,
-    /// How many in a row did not have what was asked for.
-    missed: usize,
-}
-
-/// How it hands out what it has.
-#[derive(Debug)]
-pub(super) struct Donor {
-    rots: bool,
-    served: u64,
-}
-
-impl Donor {
-    pub(super) fn new(rots: bool) -> Self {
-        Self { rots, served: 0 }
-    }
+    machine: Machine<Snapshot, u32>,
+    timer: Option<Time>,
+    /// What each donor named.
+    named: BTreeMap<PeerId, Snapshot>,
+    /// What is being loaded, and how many were tried before.
+    of: Option<Snapshot>,
+    tried: usize,
+    chunks: BTreeMap<u32, Chunk>,
+    state: Option<Rc<State>>,
 }
 
 impl Peer {
-    // --- a result -----------------------------------------------------------------------------------------------
-
-    pub(super) fn fetch_result(&mut self, now: Time, number: u64, step: u64, from: Vec<PeerId>) {
-        self.fetch = Some(Fetch { number, step, asked: Asked::new(from, now) });
-        self.ask(now);
+    pub(super) fn fetch_result(&mut self, now: Time, number: u64, (step, lineage): (u64, Lineage), from: &[PeerId]) {
+        self.asked.retain(|_, asked| !matches!(asked.wanted, Wanted::Result(_)));
+        let machine = ResultFetch::new(now, self.max_stall, from);
+        self.fetch = Some(Fetch { number, step, lineage, machine, timer: None });
+        self.go_on_fetching(now, None);
     }
-
-    pub(super) fn take_result(&mut self, now: Time, from: PeerId, record: Rc<ResultRecord>) {
-        let awaited = self.fetch.take_if(|fetch| fetch.step == record.step && fetch.asked.current() == Some(from));
-        let (Some(fetch), Some(view)) = (awaited, self.view_id()) else { return };
-        if record.step == self.step() + 1 {
-            self.committed(&record, view);
-        }
-        let action = self.entry.fetched(&mut self.steps, fetch.number, Ok(record));
-        action.into_iter().for_each(|action| self.follow(now, action));
-        if self.download.is_some() {
-            self.ask(now);
-        }
-        self.go_on(now);
-    }
-
-    pub(super) fn give_result(&mut self, to: PeerId, step: u64) {
-        let answer = match self.steps.result() {
-            Some(record) if record.step == step => Message::Result(Rc::clone(record)),
-            Some(_) | None => Message::NotHeld,
-        };
-        self.send(to, answer);
-    }
-
-    // --- a state ------------------------------------------------------------------------------------------------
 
     pub(super) fn begin_download(
         &mut self,
@@ -115,176 +62,231 @@ impl Peer {
         number: u64,
         generation: Generation,
         (step, lineage): (u64, Lineage),
-        from: Vec<PeerId>,
+        from: &[PeerId],
     ) {
         self.reached = None;
         self.syncs = Some(number);
-        let asked = Asked::new(from, now);
-        let chunks = Vec::new();
-        self.download = Some(Download { number, generation, step, lineage, asked, snapshot: None, chunks, missed: 0 });
-        self.ask(now);
+        self.asked.retain(|_, asked| matches!(asked.wanted, Wanted::Result(_)));
+        let terms = download::Terms::of_state(self.max_stall);
+        let seed = u64::from(self.name.0[0]) ^ (number << 8);
+        let mut machine = Machine::new(now, terms, from, seed);
+        if let Some(Sabotage::Machine(flaw)) = self.sabotage {
+            machine.plant(flaw);
+        }
+        self.download = Some(Download {
+            number,
+            generation,
+            step,
+            lineage,
+            machine,
+            timer: None,
+            named: BTreeMap::new(),
+            of: None,
+            tried: 0,
+            chunks: BTreeMap::new(),
+            state: None,
+        });
+        self.go_on_downloading(now, None);
     }
 
-    pub(super) fn take_snapshot(&mut self, now: Time, from: PeerId, offered: Snapshot) {
+    /// An answer has come, or has begun to.
+    pub(super) fn take_reply(&mut self, now: Time, from: PeerId, question: u64, reply: Reply) {
+        let Some(asked) = self.asked.get(&question).filter(|asked| asked.peer == from) else { return };
+        let (number, wanted) = (asked.number, asked.wanted);
+        if let Reply::Begins(bytes) = reply {
+            if let (Wanted::Result(_), Some(fetch)) = (wanted, &mut self.fetch) {
+                fetch.machine.handle(now, result_fetch::Input::Begun { number, bytes });
+                self.go_on_fetching(now, None);
+            }
+            return;
+        }
+        self.asked.remove(&question);
+        self.take_answer(now, from, (number, wanted), Ok(reply));
+    }
+
+    /// The connection to somebody has closed: what it was asked for does not come.
+    pub(super) fn asked_is_gone(&mut self, now: Time, peer: PeerId) {
+        for (_, asked) in self.asked.extract_if(.., |_, asked| asked.peer == peer).collect::<Vec<_>>() {
+            self.take_answer(now, peer, (asked.number, asked.wanted), Err("the connection closed".to_owned()));
+        }
+    }
+
+    fn take_answer(&mut self, now: Time, from: PeerId, (number, wanted): (u64, Wanted), reply: Result<Reply, String>) {
+        if let Wanted::Result(_) = wanted {
+            use result_fetch::Answer;
+            let after = self.steps.progress().lineage;
+            let Some(fetch) = &mut self.fetch else { return };
+            let fits = |record: &ResultRecord| {
+                (record.step, record.lineage, record.after) == (fetch.step, fetch.lineage, after)
+            };
+            let (answer, record) = match reply {
+                Ok(Reply::Result(record)) if fits(&record) => (Answer::Here, Some(record)),
+                Ok(Reply::Later) => (Answer::Later, None),
+                Ok(Reply::NotHeld) => (Answer::NotHere, None),
+                Ok(Reply::Result(_) | Reply::Snapshot(_) | Reply::Chunk(_) | Reply::Begins(_)) => {
+                    (Answer::Wrong("it sent another result".to_owned()), None)
+                }
+                Err(reason) => (Answer::Failed(reason), None),
+            };
+            fetch.machine.handle(now, result_fetch::Input::Answered { number, answer });
+            return self.go_on_fetching(now, record);
+        }
+        use download::Answer;
         let Some(download) = &mut self.download else { return };
-        if download.asked.current() != Some(from)
-            || (offered.step, offered.lineage) != (download.step, download.lineage)
+        let is_wanted = |offered: &Snapshot| (offered.step, offered.lineage) == (download.step, download.lineage);
+        let (answer, chunk) = match (wanted, reply) {
+            (Wanted::Snapshot(..), Ok(Reply::Snapshot(offered))) if is_wanted(&offered) => {
+                download.named.insert(from, offered);
+                (Answer::Manifest(offered), None)
+            }
+            (Wanted::Chunk(of, index), Ok(Reply::Chunk(chunk))) => {
+                (Answer::Chunk { fits: chunk.intact && (chunk.of, chunk.index) == (of, index) }, Some(chunk))
+            }
+            (_, Ok(Reply::Later)) => (Answer::Later, None),
+            (_, Ok(Reply::NotHeld)) => (Answer::NotHere, None),
+            (_, Ok(Reply::Snapshot(_) | Reply::Chunk(_) | Reply::Result(_) | Reply::Begins(_))) => {
+                (Answer::Wrong("it named another state".to_owned()), None)
+            }
+            (_, Err(reason)) => (Answer::Failed(reason), None),
+        };
+        download.machine.handle(now, download::Input::Answered { number, answer });
+        self.go_on_downloading(now, chunk);
+    }
+
+    /// An alarm rings.
+    pub(super) fn look_at_timers(&mut self, now: Time) {
+        let is_due = |at: &mut Time| *at <= now;
+        if let Some(fetch) = self.fetch.as_mut().filter(|fetch| fetch.timer.is_some_and(|at| at <= now)) {
+            fetch.timer = None;
+            fetch.machine.handle(now, result_fetch::Input::Expired);
+            self.go_on_fetching(now, None);
+        }
+        if let Some(download) = &mut self.download
+            && download.timer.take_if(is_due).is_some()
         {
-            return;
+            download.machine.handle(now, download::Input::Expired);
+            self.go_on_downloading(now, None);
         }
-        if download.snapshot != Some(offered) {
-            download.snapshot = Some(offered);
-            download.chunks.clear();
-        }
-        self.ask(now);
+        self.hand_out(now);
     }
 
-    pub(super) fn take_chunk(&mut self, now: Time, from: PeerId, chunk: Chunk) {
-        let verifies = self.sabotage != Some(Sabotage::LoadsUnverified);
-        let Some(download) = &mut self.download else { return };
-        let next = u32::try_from(download.chunks.len()).unwrap_or(u32::MAX);
-        if download.snapshot != Some(chunk.of) || chunk.index != next || download.asked.current() != Some(from) {
-            return;
-        }
-        if verifies && !chunk.intact {
-            return self.ask_next(now);
-        }
-        self.effects.push(Effect::Downloads);
-        let last = chunk.of.chunks == next + 1;
-        download.chunks.push(chunk);
-        download.missed = 0;
-        download.asked.since = now;
-        if last { self.arrive(now) } else { self.ask(now) }
+    fn ask(&mut self, peer: PeerId, number: u64, wanted: Wanted) {
+        self.questions += 1;
+        self.asked.insert(self.questions, Asked { peer, number, wanted });
+        self.send(peer, Message::Asked(self.questions, wanted));
     }
 
-    /// All chunks are there: the state is what they say.
-    fn arrive(&mut self, now: Time) {
-        let Some(download) = self.download.take() else { return };
-        let Some(chunk) = download.chunks.first() else { return };
-        let mut state = Rc::clone(&chunk.state);
-        if download.chunks.iter().any(|chunk| !chunk.intact) {
+    /// Does what the machine of the result asks for. `came` came with the answer that it has just taken.
+    fn go_on_fetching(&mut self, now: Time, came: Option<Rc<ResultRecord>>) {
+        use result_fetch::Output;
+        while let Some((fetch, output)) =
+            self.fetch.as_mut().and_then(|it| it.machine.poll().map(|output| (it, output)))
+        {
+            match output {
+                Output::Ask { number, holder } => {
+                    let step = fetch.step;
+                    self.ask(holder, number, Wanted::Result(step));
+                }
+                Output::GiveUp(number) => {
+                    self.asked.retain(|_, asked| asked.number != number || !matches!(asked.wanted, Wanted::Result(_)))
+                }
+                Output::SetTimer(at) => {
+                    fetch.timer = Some(at);
+                    self.effects.push(Effect::Alarm(at));
+                }
+                Output::Fault { .. } => {}
+                Output::End(outcome) => {
+                    let number = fetch.number;
+                    self.fetch = None;
+                    let result = outcome.and_then(|_| came.clone().ok_or_else(|| "it did not come".to_owned()));
+                    if let (Ok(record), Some(view)) = (&result, self.view_id())
+                        && record.step == self.step() + 1
+                    {
+                        self.committed(record, view);
+                    }
+                    let action = self.entry.fetched(&mut self.steps, number, result);
+                    action.into_iter().for_each(|action| self.follow(now, action));
+                    self.go_on(now);
+                }
+            }
+        }
+    }
+
+    /// Does what the machine of the state asks for. `came` came with the answer that it has just taken.
+    fn go_on_downloading(&mut self, now: Time, came: Option<Chunk>) {
+        use download::{Input, Output, Question};
+        while let Some((load, output)) =
+            self.download.as_mut().and_then(|it| it.machine.poll().map(|output| (it, output)))
+        {
+            match output {
+                Output::Ask { number, donor, question } => {
+                    let wanted = match (question, load.of) {
+                        (Question::Chunk(index), Some(of)) => Wanted::Chunk(of, index),
+                        (Question::Chunk(_) | Question::Manifest, _) => Wanted::Snapshot(load.generation, load.step),
+                    };
+                    self.ask(donor, number, wanted);
+                }
+                Output::GiveUp(number) => {
+                    self.asked.retain(|_, asked| asked.number != number || matches!(asked.wanted, Wanted::Result(_)))
+                }
+                Output::SetTimer(at) => {
+                    load.timer = Some(at);
+                    self.effects.push(Effect::Alarm(at));
+                }
+                Output::Load(of) => {
+                    load.tried += 1;
+                    load.of = Some(of);
+                    load.chunks.clear();
+                    load.machine.handle(now, Input::Lacks((0..of.chunks).collect()));
+                }
+                Output::Take(_) => {
+                    load.chunks.extend(came.clone().map(|chunk| (chunk.index, chunk)));
+                    self.effects.push(Effect::Downloads);
+                }
+                Output::Assemble => {
+                    load.state = load.assemble();
+                    let input = match &load.state {
+                        Some(_) => Input::Whole,
+                        None => Input::Spoiled("it is of another model".to_owned()),
+                    };
+                    load.machine.handle(now, input);
+                    if let Some(seen) = load.is_outvoted() {
+                        self.broken("what_most_name", seen);
+                    }
+                }
+                Output::Differ(_) | Output::Fault { .. } => {}
+                Output::End(outcome) => {
+                    let (number, state) = (load.number, load.state.take());
+                    self.download = None;
+                    let state = outcome.and_then(|()| state.ok_or_else(|| "it did not come".to_owned()));
+                    let action = self.entry.arrived(&mut self.steps, number, state);
+                    action.into_iter().for_each(|action| self.follow(now, action));
+                    self.go_on(now);
+                }
+            }
+        }
+    }
+}
+
+impl Download {
+    /// What the chunks come to; `None` if that is not a state of the run.
+    fn assemble(&self) -> Option<Rc<State>> {
+        let first = self.chunks.values().next()?;
+        let mut state = Rc::clone(&first.state);
+        if state.digest != first.of.digest {
+            return None;
+        }
+        if self.chunks.values().any(|chunk| !chunk.intact) {
             Rc::make_mut(&mut state).digest.0[0] ^= 1;
         }
-        self.alarm += 1;
-        let action = self.entry.arrived(&mut self.steps, download.number, Ok(state));
-        action.into_iter().for_each(|action| self.follow(now, action));
-        self.go_on(now);
+        Some(state)
     }
 
-    pub(super) fn give_snapshot(&mut self, to: PeerId, generation: Generation, step: u64) {
-        let chunks = self.workload.chunks;
-        let answer = match self.snapshots.after(generation, step) {
-            Found::Here(state) => {
-                Message::Snapshot(Snapshot { step, lineage: state.lineage, digest: state.digest, chunks })
-            }
-            // Later it may be there.
-            Found::Later | Found::Nothing => Message::NotHeld,
-        };
-        self.send(to, answer);
-    }
-
-    pub(super) fn give_chunk(&mut self, to: PeerId, of: Snapshot, index: u32) {
-        let held = self
-            .snapshots
-            .iter()
-            .find(|state| (state.step, state.lineage, state.digest) == (of.step, of.lineage, of.digest))
-            .map(Rc::clone);
-        let answer = match held {
-            Some(state) => {
-                self.donor.served += 1;
-                let intact = !self.donor.rots || !self.donor.served.is_multiple_of(5);
-                Message::Chunk(Chunk { of, index, state, intact })
-            }
-            None => Message::NotHeld,
-        };
-        self.send(to, answer);
-    }
-
-    // --- asking -------------------------------------------------------------------------------------------------
-
-    /// Asks for what is missing next.
-    fn ask(&mut self, now: Time) {
-        let (asked, message) = match (&self.fetch, &self.download) {
-            (Some(fetch), _) => (fetch.asked.current(), Message::ResultAsked(fetch.step)),
-            (None, Some(download)) => {
-                let next = u32::try_from(download.chunks.len()).unwrap_or(u32::MAX);
-                let message = match download.snapshot {
-                    Some(snapshot) => Message::ChunkAsked(snapshot, next),
-                    None => Message::SnapshotAsked(download.generation, download.step),
-                };
-                (download.asked.current(), message)
-            }
-            (None, None) => return,
-        };
-        let Some(to) = asked else { return self.end_in_vain(now) };
-        self.send(to, message);
-        self.set_alarm(now + ANSWER_LIMIT);
-    }
-
-    fn ask_next(&mut self, now: Time) {
-        let goes_on = match (&mut self.fetch, &mut self.download) {
-            (Some(fetch), _) => fetch.asked.next(now) && fetch.asked.turn < fetch.asked.from.len(),
-            (None, Some(download)) => {
-                if download.chunks.is_empty() {
-                    download.snapshot = None;
-                }
-                download.asked.next(now)
-            }
-            (None, None) => return,
-        };
-        if goes_on { self.ask(now) } else { self.end_in_vain(now) }
-    }
-
-    /// Nobody answered in time.
-    pub(super) fn ask_again(&mut self, now: Time) {
-        self.ask_next(now);
-    }
-
-    pub(super) fn asked_is_gone(&mut self, now: Time, peer: PeerId) {
-        if self.is_awaiting(peer) {
-            self.set_alarm(now + AGAIN_AFTER);
-        }
-    }
-
-    pub(super) fn take_no(&mut self, now: Time, from: PeerId) {
-        if !self.is_awaiting(from) {
-            return;
-        }
-        // When nobody has this snapshot any more, there may be another one; chunks of two don't mix.
-        if let (None, Some(download)) = (&self.fetch, &mut self.download) {
-            download.missed += 1;
-            if download.missed > download.asked.from.len() {
-                (download.snapshot, download.missed) = (None, 0);
-                download.chunks.clear();
-            }
-        }
-        self.set_alarm(now + AGAIN_AFTER);
-    }
-
-    fn is_awaiting(&self, peer: PeerId) -> bool {
-        match (&self.fetch, &self.download) {
-            (Some(fetch), _) => fetch.asked.current() == Some(peer),
-            (None, Some(download)) => download.asked.current() == Some(peer),
-            (None, None) => false,
-        }
-    }
-
-    fn set_alarm(&mut self, at: Time) {
-        self.alarm += 1;
-        self.effects.push(Effect::Alarm(self.alarm, at));
-    }
-
-    /// Nobody handed out what was asked for.
-    fn end_in_vain(&mut self, now: Time) {
-        let nobody = || "nobody that was asked has it".to_owned();
-        let action = match (self.fetch.take(), self.download.take()) {
-            (Some(fetch), download) => {
-                self.download = download;
-                self.entry.fetched(&mut self.steps, fetch.number, Err(nobody()))
-            }
-            (None, Some(download)) => self.entry.arrived(&mut self.steps, download.number, Err(nobody())),
-            (None, None) => None,
-        };
-        action.into_iter().for_each(|action| self.follow(now, action));
+    /// That most donors named another state than the first one that was tried, if they did.
+    fn is_outvoted(&self) -> Option<String> {
+        let votes = |of: &Snapshot| 2 * self.named.values().filter(|named| *named == of).count();
+        let most = self.named.values().find(|named| votes(named) > self.named.len());
+        let outvoted = most.filter(|most| self.tried == 1 && self.of.is_some_and(|of| of != **most));
+        outvoted.map(|most| format!("{:?} was loaded, and most donors named {most:?}", self.of))
     }
 }

@@ -17,8 +17,8 @@ pub enum Effect {
     Connect(Vec<PeerId>),
     /// Call [`Peer::expire`](super::Peer::expire) at that time.
     Timer(Timer, Time),
-    /// Call [`Peer::ring`](super::Peer::ring) with this number at that time.
-    Alarm(u64, Time),
+    /// Call [`Peer::ring`](super::Peer::ring) at that time.
+    Alarm(Time),
     /// Call [`Peer::computed`](super::Peer::computed) with this number once the gradient is there.
     Compute(u64),
     /// Write this record to the disk, and say [`Peer::persisted`](super::Peer::persisted) or [`Peer::not_persisted`](super::Peer::not_persisted).

@@ -53,9 +53,9 @@ impl World {
                 let when = self.hosts[seat].world_time(at).max(self.now);
                 self.queue.push(when, Happening::Expires(seat, incarnation, timer, at));
             }
-            Effect::Alarm(alarm, at) => {
+            Effect::Alarm(at) => {
                 let when = self.hosts[seat].world_time(at).max(self.now);
-                self.queue.push(when, Happening::Rings(seat, incarnation, alarm));
+                self.queue.push(when, Happening::Rings(seat, incarnation, at));
             }
             Effect::Compute(computation) => self.compute(seat, computation),
             Effect::Persist(record) => {

@@ -1,6 +1,7 @@
 //! Faults: how they strike, how they pass, and how all is healed in the end.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use starling_topology::{Config, Contact, Flaw, Membership, PeerId, Progress, Root, Time};
 
@@ -13,8 +14,9 @@ use crate::host::Host;
 use crate::message::Lane;
 use crate::network::{Parcel, Seat};
 use crate::notary::with_key;
-use crate::peer::{Peer, Start};
+use crate::peer::{Manners, Peer, Start};
 use crate::picture::What;
+use crate::rng::Rng;
 use crate::state::State;
 
 /// Contacts that a process is given when it starts.
@@ -220,6 +222,10 @@ impl World {
         self.running += usize::from(!host.started && !host.is_hostile());
         (host.started, host.off, host.gave_up, host.saves_until) = (true, false, false, Time::ZERO);
         host.root = host.disk.record().map_or_else(Root::default, |record| record.root);
+        let lies = host.is_hostile();
+        let paces = Rng::new(self.seed ^ 0x00d0_4075).micros(0, 200_000);
+        let pace = if self.seed.is_multiple_of(2) { paces } else { Duration::ZERO };
+        let manners = Manners { rots: self.plan.rots, lies, pace };
         let start = Start {
             commits: Rc::clone(&self.commits),
             contact: me,
@@ -227,7 +233,7 @@ impl World {
             state: state.map(Rc::new),
             speed: host.speed,
             sabotage: self.sabotage,
-            rots: self.plan.rots,
+            manners,
             gated: self.plan.gated,
             max_stall: self.config.max_stall,
         };

@@ -1,0 +1,136 @@
+//! Handing out results and states, not always as one should.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use starling_engine::{Found, UNLIMITED_AFTER};
+use starling_topology::{PeerId, Time};
+
+use super::{Effect, Peer};
+use crate::message::{Chunk, Message, Reply, Snapshot, Wanted};
+
+/// How long it takes over an answer if it is slow.
+const SLOW: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(12));
+
+/// How a peer hands out what it has.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Manners {
+    /// Whether its memory, or its disk, is bad: it mistakes what it has, serves rotten chunks, is slow, or forgets to answer.
+    pub rots: bool,
+    /// Whether it does so on purpose, and makes results up.
+    pub lies: bool,
+    /// How long a chunk takes it, unless its joiner would not arrive at all then.
+    pub pace: Duration,
+}
+
+/// What it has handed out.
+#[derive(Debug, Default)]
+pub(super) struct Donor {
+    manners: Manners,
+    served: u64,
+    /// When it may hand out the next chunk.
+    free: Time,
+    /// Answers that take their time.
+    waiting: Vec<(Time, PeerId, Message)>,
+}
+
+impl Donor {
+    pub(super) fn new(manners: Manners) -> Self {
+        Self { manners, ..Self::default() }
+    }
+
+    /// What becomes of an answer, and how long it takes; `None` if it is never given.
+    fn distort(&mut self, reply: Reply) -> Option<(Reply, Duration)> {
+        self.served += 1;
+        let at_once = |reply| Some((reply, Duration::ZERO));
+        match (self.manners, self.served) {
+            (Manners { lies: true, .. }, served) => match served % 8 {
+                1 => None,
+                2 => at_once(Reply::Later),
+                3 => Some((reply, SLOW.1)),
+                4 => at_once(Reply::Begins(3 << 20)),
+                5 | 6 => at_once(made_up(reply)),
+                _ => at_once(reply),
+            },
+            (Manners { rots: true, .. }, served) => match (served % 11, served % 7, served % 5, &reply) {
+                (0, ..) => None,
+                (_, 0, ..) => Some((reply, if served % 2 == 0 { SLOW.0 } else { SLOW.1 })),
+                (.., 0, Reply::Chunk(_) | Reply::Snapshot(_)) => at_once(made_up(reply)),
+                _ => at_once(reply),
+            },
+            _ => at_once(reply),
+        }
+    }
+}
+
+/// Something else of the same kind.
+fn made_up(reply: Reply) -> Reply {
+    match reply {
+        Reply::Result(mut record) => {
+            Rc::make_mut(&mut record).lineage.branch ^= 1;
+            Reply::Result(record)
+        }
+        Reply::Snapshot(mut snapshot) => {
+            snapshot.digest.0[0] ^= 1;
+            Reply::Snapshot(snapshot)
+        }
+        Reply::Chunk(chunk) => Reply::Chunk(Chunk { intact: false, ..chunk }),
+        Reply::Begins(_) | Reply::Later | Reply::NotHeld => reply,
+    }
+}
+
+impl Peer {
+    /// Answers a question, some time.
+    pub(super) fn give(&mut self, now: Time, to: PeerId, question: u64, wanted: Wanted) {
+        let reply = self.reply(wanted);
+        let Some((reply, takes)) = self.donor.distort(reply) else { return };
+        let mut at = now + takes;
+        if let Reply::Chunk(chunk) = &reply
+            && self.step() < chunk.of.step + UNLIMITED_AFTER
+        {
+            at = at.max(self.donor.free);
+            self.donor.free = at + self.donor.manners.pace;
+        }
+        let answer = Message::Answered(question, reply);
+        if at <= now {
+            return self.send(to, answer);
+        }
+        self.donor.waiting.push((at, to, answer));
+        self.effects.push(Effect::Alarm(at));
+    }
+
+    /// Gives the answers whose time has come.
+    pub(super) fn hand_out(&mut self, now: Time) {
+        for (_, to, answer) in self.donor.waiting.extract_if(.., |(at, ..)| *at <= now).collect::<Vec<_>>() {
+            self.send(to, answer);
+        }
+    }
+
+    fn reply(&self, wanted: Wanted) -> Reply {
+        match wanted {
+            Wanted::Result(step) => match self.steps.result_of(step) {
+                Found::Here(record) => Reply::Result(record),
+                Found::Later => Reply::Later,
+                Found::Nothing => Reply::NotHeld,
+            },
+            Wanted::Snapshot(generation, step) => match self.snapshots.after(generation, step) {
+                Found::Here(state) => {
+                    let chunks = self.workload.chunks;
+                    Reply::Snapshot(Snapshot { step, lineage: state.lineage, digest: state.digest, chunks })
+                }
+                Found::Later => Reply::Later,
+                Found::Nothing => Reply::NotHeld,
+            },
+            Wanted::Chunk(of, index) => {
+                // Who has named what it does not have may hand that out all the same.
+                let mistakes = self.donor.manners.rots || self.donor.manners.lies;
+                let is_it = |state: &&Rc<_>| {
+                    let state: &crate::state::State = state;
+                    (state.step, state.lineage) == (of.step, of.lineage) && (mistakes || state.digest == of.digest)
+                };
+                let held = self.snapshots.iter().find(is_it).map(Rc::clone);
+                held.map_or(Reply::NotHeld, |state| Reply::Chunk(Chunk { of, index, state, intact: true }))
+            }
+        }
+    }
+}
