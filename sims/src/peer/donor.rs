@@ -8,26 +8,27 @@ use starling_topology::{PeerId, Time};
 
 use super::{Effect, Peer};
 use crate::message::{Chunk, Message, Reply, Snapshot, Wanted};
-
-/// How long it takes over an answer if it is slow.
-const SLOW: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(12));
+use crate::rng::Rng;
 
 /// How a peer hands out what it has.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug)]
 pub struct Manners {
-    /// Whether its memory, or its disk, is bad: it mistakes what it has, serves rotten chunks, is slow, or forgets to answer.
+    /// Whether its memory, or its disk, is bad: it mistakes what it has, serves rotten chunks, is slow, and forgets an answer.
     pub rots: bool,
-    /// Whether it does so on purpose, and makes results up.
+    /// Whether it does so on purpose and all the time, and makes results up.
     pub lies: bool,
     /// How long a chunk takes it, unless its joiner would not arrive at all then.
     pub pace: Duration,
+    /// When it does what.
+    pub rng: Rng,
 }
 
 /// What it has handed out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Donor {
     manners: Manners,
-    served: u64,
+    /// Whether it has forgotten an answer: each may hold others up for as long as a stall.
+    forgot: bool,
     /// When it may hand out the next chunk.
     free: Time,
     /// Answers that take their time.
@@ -36,28 +37,34 @@ pub(super) struct Donor {
 
 impl Donor {
     pub(super) fn new(manners: Manners) -> Self {
-        Self { manners, ..Self::default() }
+        Self { manners, forgot: false, free: Time::ZERO, waiting: Vec::new() }
     }
 
     /// What becomes of an answer, and how long it takes; `None` if it is never given.
     fn distort(&mut self, reply: Reply) -> Option<(Reply, Duration)> {
-        self.served += 1;
+        let Manners { rots, lies, rng, .. } = &mut self.manners;
         let at_once = |reply| Some((reply, Duration::ZERO));
-        match (self.manners, self.served) {
-            (Manners { lies: true, .. }, served) => match served % 8 {
-                1 => None,
-                2 => at_once(Reply::Later),
-                3 => Some((reply, SLOW.1)),
-                4 => at_once(Reply::Begins(3 << 20)),
-                5 | 6 => at_once(made_up(reply)),
+        if *lies {
+            return match rng.between(0, 7) {
+                0 => None,
+                1 => at_once(Reply::Later),
+                2 => Some((reply, rng.spread(1_000, 12_000_000))),
+                3 => at_once(Reply::Begins(3 << 20)),
+                4 | 5 => at_once(made_up(reply)),
                 _ => at_once(reply),
-            },
-            (Manners { rots: true, .. }, served) => match (served % 11, served % 7, served % 5, &reply) {
-                (0, ..) => None,
-                (_, 0, ..) => Some((reply, if served % 2 == 0 { SLOW.0 } else { SLOW.1 })),
-                (.., 0, Reply::Chunk(_) | Reply::Snapshot(_)) => at_once(made_up(reply)),
-                _ => at_once(reply),
-            },
+            };
+        }
+        if !*rots {
+            return at_once(reply);
+        }
+        if !self.forgot && rng.one_in(30) {
+            self.forgot = true;
+            return None;
+        }
+        match reply {
+            Reply::Chunk(_) if rng.one_in(5) => at_once(made_up(reply)),
+            Reply::Snapshot(_) if rng.one_in(8) => at_once(made_up(reply)),
+            _ if rng.one_in(20) => Some((reply, rng.spread(1_000, 2_000_000))),
             _ => at_once(reply),
         }
     }

@@ -223,9 +223,10 @@ impl World {
         (host.started, host.off, host.gave_up, host.saves_until) = (true, false, false, Time::ZERO);
         host.root = host.disk.record().map_or_else(Root::default, |record| record.root);
         let lies = host.is_hostile();
-        let paces = Rng::new(self.seed ^ 0x00d0_4075).micros(0, 200_000);
-        let pace = if self.seed.is_multiple_of(2) { paces } else { Duration::ZERO };
-        let manners = Manners { rots: self.plan.rots, lies, pace };
+        let number = seat as u64 | u64::from(host.incarnation) << 32;
+        let mut rng = Rng::new(self.seed ^ 0x00d0_4075 ^ number);
+        let pace = if self.seed.is_multiple_of(2) { rng.micros(0, 200_000) } else { Duration::ZERO };
+        let manners = Manners { rots: self.plan.rots, lies, pace, rng };
         let start = Start {
             commits: Rc::clone(&self.commits),
             contact: me,
