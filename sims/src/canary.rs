@@ -96,7 +96,7 @@ pub const PLANTS: &[Plant] = &[
     plant(Sabotage::MistakesLineage, Scenario::Crash, &["bitwise_agreement"]),
     plant(Sabotage::DeletesLastCheckpoint, Scenario::Disk, &["last_checkpoint"]),
     plant(Sabotage::DropsReturned, Scenario::Crash, &["every_sample_once"]),
-    plant(Sabotage::ForgetsPromise, Scenario::Churn, &["one_decision", "nothing_undone", "no_split_brain"]),
+    plant(Sabotage::ForgetsPromise, Scenario::Outage, &["one_decision", "nothing_undone", "no_split_brain"]),
     plant(Sabotage::VotesUnstored, Scenario::Disk, &["one_decision"]),
     machine(Flaw::IgnoresAccepted, Scenario::Churn, &["one_decision", "no_split_brain"]),
     machine(Flaw::DecidesAlone, Scenario::Partition, &["one_decision", "no_split_brain"]),

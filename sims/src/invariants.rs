@@ -14,6 +14,7 @@ mod own_branch;
 mod progress;
 mod stable_survives;
 mod verified_checkpoints;
+mod what_most_name;
 
 use std::fmt;
 
@@ -31,6 +32,7 @@ pub use own_branch::OwnBranch;
 pub use progress::Progressing;
 pub use stable_survives::StableSurvives;
 pub use verified_checkpoints::VerifiedCheckpoints;
+pub use what_most_name::WhatMostName;
 
 /// An invariant that did not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use starling_topology::{Generation, Lineage, PeerId, Time};
 
 use super::{Effect, Peer};
 use crate::canary::Sabotage;
+use crate::invariants::WhatMostName;
 use crate::message::{Chunk, Message, Reply, Snapshot, Wanted};
 use crate::state::{ResultRecord, State};
 
@@ -39,11 +40,9 @@ pub(super) struct Download {
     lineage: Lineage,
     machine: Machine<Snapshot, u32>,
     timer: Option<Time>,
-    /// What each donor named.
-    named: BTreeMap<PeerId, Snapshot>,
-    /// What is being loaded, and how many were tried before.
+    named: WhatMostName,
+    /// What is being loaded.
     of: Option<Snapshot>,
-    tried: usize,
     chunks: BTreeMap<u32, Chunk>,
     state: Option<Rc<State>>,
 }
@@ -80,9 +79,8 @@ impl Peer {
             lineage,
             machine,
             timer: None,
-            named: BTreeMap::new(),
+            named: WhatMostName::default(),
             of: None,
-            tried: 0,
             chunks: BTreeMap::new(),
             state: None,
         });
@@ -136,7 +134,7 @@ impl Peer {
         let is_wanted = |offered: &Snapshot| (offered.step, offered.lineage) == (download.step, download.lineage);
         let (answer, chunk) = match (wanted, reply) {
             (Wanted::Snapshot(..), Ok(Reply::Snapshot(offered))) if is_wanted(&offered) => {
-                download.named.insert(from, offered);
+                download.named.names(from, offered);
                 (Answer::Manifest(offered), None)
             }
             (Wanted::Chunk(of, index), Ok(Reply::Chunk(chunk))) => {
@@ -234,7 +232,6 @@ impl Peer {
                     self.effects.push(Effect::Alarm(at));
                 }
                 Output::Load(of) => {
-                    load.tried += 1;
                     load.of = Some(of);
                     load.chunks.clear();
                     load.machine.handle(now, Input::Lacks((0..of.chunks).collect()));
@@ -250,9 +247,8 @@ impl Peer {
                         None => Input::Spoiled("it is of another model".to_owned()),
                     };
                     load.machine.handle(now, input);
-                    if let Some(seen) = load.is_outvoted() {
-                        self.broken("what_most_name", seen);
-                    }
+                    let held = load.of.map_or(Ok(()), |of| load.named.loaded(of));
+                    self.effects.extend(held.err().map(Effect::Broken));
                 }
                 Output::Differ(_) | Output::Fault { .. } => {}
                 Output::End(outcome) => {
@@ -280,13 +276,5 @@ impl Download {
             Rc::make_mut(&mut state).digest.0[0] ^= 1;
         }
         Some(state)
-    }
-
-    /// That most donors named another state than the first one that was tried, if they did.
-    fn is_outvoted(&self) -> Option<String> {
-        let votes = |of: &Snapshot| 2 * self.named.values().filter(|named| *named == of).count();
-        let most = self.named.values().find(|named| votes(named) > self.named.len());
-        let outvoted = most.filter(|most| self.tried == 1 && self.of.is_some_and(|of| of != **most));
-        outvoted.map(|most| format!("{:?} was loaded, and most donors named {most:?}", self.of))
     }
 }

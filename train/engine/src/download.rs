@@ -62,7 +62,7 @@ impl Terms {
     /// Of the files of a data set, whose donors have a run to take part in and serve many joiners, one after the other. What the
     /// files read as is checked in the end.
     pub fn of_data() -> Self {
-        let (answer, chunk) = (Duration::from_secs(10), Duration::from_secs(30));
+        let (answer, chunk) = (Duration::from_secs(15), Duration::from_secs(30));
         Self { rule: Rule::Each, answer, chunk, patience: Duration::ZERO, grace: Duration::ZERO }
     }
 }
