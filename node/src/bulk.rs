@@ -18,24 +18,25 @@ pub(crate) async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8], 
     timeout(stall, stream.flush()).await?
 }
 
-/// Reads at most `max` bytes. Memory grows with what has arrived, not with what the sender claims.
-pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin), max: usize, stall: Duration) -> io::Result<Vec<u8>> {
+/// Reads how many bytes come, or whatever else stands in their place.
+pub(crate) async fn announced(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<u64> {
     let mut length = [0; 8];
-    timeout(stall, stream.read_exact(&mut length)).await??;
-    let length = usize::try_from(u64::from_be_bytes(length)).unwrap_or(usize::MAX);
+    stream.read_exact(&mut length).await?;
+    Ok(u64::from_be_bytes(length))
+}
+
+/// Reads the bytes that were announced, of which at most `max` are possible. Memory grows with what has arrived, not with what the
+/// sender claims. The caller sets a limit to the time for all of them: one for each read would let a sender give them byte by byte.
+pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin), length: u64, max: usize) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
     if length > max {
         let message = format!("{length} bytes where at most {max} are possible");
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     let mut bytes = Vec::new();
-    let mut piece = vec![0; PIECE_BYTES];
-    while bytes.len() < length {
-        let wanted = PIECE_BYTES.min(length - bytes.len());
-        let read = timeout(stall, stream.read(&mut piece[..wanted])).await??;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        bytes.extend_from_slice(&piece[..read]);
+    stream.take(length as u64).read_to_end(&mut bytes).await?;
+    if bytes.len() < length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(bytes)
 }
@@ -51,14 +52,18 @@ mod tests {
         let bytes: Vec<u8> = (0..3 * PIECE_BYTES + 5).map(|at| at as u8).collect();
         let mut wire = Vec::new();
         write(&mut wire, &bytes, STALL).await.expect("a Vec takes all");
-        assert_eq!(read(&mut wire.as_slice(), bytes.len(), STALL).await.expect("whole"), bytes);
-        let error = read(&mut &wire[..wire.len() - 1], bytes.len(), STALL).await.expect_err("cut");
+        let read_all = async |mut wire: &[u8]| {
+            let length = announced(&mut wire).await?;
+            read(&mut wire, length, bytes.len()).await
+        };
+        assert_eq!(read_all(&wire).await.expect("whole"), bytes);
+        let error = read_all(&wire[..wire.len() - 1]).await.expect_err("cut");
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[tokio::test]
     async fn a_claim_beyond_the_cap_is_refused_before_a_byte_is_kept() {
-        let error = read(&mut u64::MAX.to_be_bytes().as_slice(), 1024, STALL).await.expect_err("too long");
+        let error = read(&mut [].as_slice(), u64::MAX, 1024).await.expect_err("too long");
         assert!(error.to_string().contains("at most 1024"), "{error}");
     }
 }

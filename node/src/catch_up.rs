@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use starling_engine::download::MAX_DONORS;
 use starling_run::{CheckpointInfo, CheckpointStore, Manifest};
 use starling_topology::{Contact, Digest, PeerId, Proof, Root};
 use tokio::task::JoinSet;
@@ -15,7 +16,6 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::access::Credentials;
 use crate::error::NodeError;
 use crate::inquiry::Inquiry;
-use crate::transfer::MAX_DONORS;
 use crate::transfer::checkpoint::{self, Lacking};
 use crate::transfer::questions::{self, Newest};
 

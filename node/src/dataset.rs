@@ -25,7 +25,7 @@ use crate::identity::{Identity, from_libp2p, to_libp2p};
 use crate::node::blocking;
 use crate::report::{Observer, Report};
 use crate::settings::Settings;
-use crate::transfer::data::{self, Offer};
+use crate::transfer::data::{self, Failure, Wanted};
 use crate::visitor::Visitor;
 
 /// The folder of the data directory that holds downloaded data sets, in one folder for each.
@@ -110,40 +110,6 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     Open: Future<Output = io::Result<S>> + Send + 'static,
 {
-    let description = &place.manifest.data;
-    let offers = data::offers(open, members, &description.kind).await.map_err(|reason| NodeError::NotShared {
-        kind: description.kind.clone(),
-        samples: description.samples,
-        reason,
-    })?;
-    let (fitting, large): (Vec<_>, Vec<_>) = offers.into_iter().partition(|offer| offer.manifest.bytes() <= limit);
-    let smallest = large.iter().map(|offer| offer.manifest.bytes()).min();
-    let mut failure = smallest.map(|bytes| NodeError::DataTooLarge { bytes, limit });
-    // Who names other files than most may only have them in another form, or it may lie.
-    for offer in fitting {
-        match take(open, offer, place, limit, observer).await {
-            Ok(dataset) => return Ok(dataset),
-            Err(reason) => {
-                tracing::warn!(reason, "a data set that members share can't be had");
-                failure.get_or_insert(NodeError::NoData { reason });
-            }
-        }
-    }
-    Err(failure.expect("invariant: somebody has made an offer"))
-}
-
-/// Downloads what is offered, and puts it in its place if it is the run's data.
-async fn take<S, Open>(
-    open: &impl Fn(PeerId) -> Open,
-    offer: Offer<S>,
-    place: &Place,
-    limit: u64,
-    observer: &dyn Observer,
-) -> Result<Dataset, String>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    Open: Future<Output = io::Result<S>> + Send + 'static,
-{
     let mut told: Option<Instant> = None;
     let progress = |bytes, of| {
         if bytes == of || told.is_none_or(|told| told.elapsed() >= REPORT_INTERVAL) {
@@ -151,11 +117,29 @@ where
             observer.report(&Report::Downloading { bytes, of });
         }
     };
-    data::fetch(open, offer, &place.part, limit, progress).await?;
-    let dataset = place.read(&place.part, limit).await?;
-    fs::rename(&place.part, &place.folder)
-        .map_err(|error| format!("cannot rename `{}`: {error}", place.part.display()))?;
-    Ok(dataset)
+    let mut taken = None;
+    // Who names other files than most may only have them in another form, or it may lie.
+    let check = async || {
+        let dataset = place.read(&place.part, limit).await?;
+        fs::rename(&place.part, &place.folder)
+            .map_err(|error| format!("cannot rename `{}`: {error}", place.part.display()))?;
+        taken = Some(dataset);
+        Ok(())
+    };
+    let description = &place.manifest.data;
+    let wanted = Wanted { kind: &description.kind, folder: &place.part, max_bytes: limit };
+    let fetched = data::fetch(open, members, wanted, progress, check).await;
+    let Err(Failure { reason, is_shared, too_large }) = fetched else {
+        return taken.ok_or(NodeError::Stopped("download"));
+    };
+    Err(match too_large {
+        Some(bytes) => NodeError::DataTooLarge { bytes, limit },
+        None if is_shared => NodeError::NoData { reason },
+        None => {
+            let (kind, samples) = (description.kind.clone(), description.samples);
+            NodeError::NotShared { kind, samples, reason }
+        }
+    })
 }
 
 /// Whom to ask, and where they are.

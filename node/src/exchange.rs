@@ -10,7 +10,7 @@ mod tests;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use starling_collective::{Booked, Dropped, kernel};
-use starling_engine::{Action, ActiveView, Cursor, Entry, Gate, Notice, Turnout};
+use starling_engine::{Action, ActiveView, Cursor, Entry, Found, Gate, Notice, Turnout};
 use starling_run::audit::AuditView;
 use starling_run::{ReplicatedState, ResultRecord, StateSnapshot};
 use starling_topology::{Hold, Progress, Resumption, ViewId};
@@ -179,9 +179,9 @@ impl Exchange {
         Some(AuditView { generation: lineage.generation, view: lineage.view, parent })
     }
 
-    /// The newest result, for a member that lacks it.
-    pub(crate) fn record(&self) -> Option<Arc<ResultRecord>> {
-        self.lock().steps.result().cloned()
+    /// The result of `step`, for a member that lacks it.
+    pub(crate) fn result_of(&self, step: u64) -> Found<Arc<ResultRecord>> {
+        self.lock().steps.result_of(step)
     }
 
     // --- The threads' side. ---

@@ -1,7 +1,9 @@
 //! Hands the result of a step from a member that has committed it to one that has not.
 //!
-//! The asker names the step (u64, big-endian). The answer is the result's bytes, or none if it is not at hand.
+//! The asker names the step (u64, big-endian). The answer is the result's bytes; none if it is not at hand, or [`LATER`] in place
+//! of their length if it will be.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -9,32 +11,38 @@ use std::time::Duration;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use starling_collective::Limits;
-use starling_engine::Members;
+use starling_engine::result_fetch::{Answer, Input, Output};
+use starling_engine::{Found, Members, ResultFetch};
 use starling_run::ResultRecord;
 use starling_topology::message::MAX_MEMBERS;
-use starling_topology::{Lineage, PeerId};
-use tokio::time::timeout;
+use starling_topology::{Lineage, PeerId, Time};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::bulk;
 use crate::identity::{from_libp2p, to_libp2p};
 use crate::member_list::MemberList;
 
+/// Stands for a result that the answerer has yet to get itself.
+const LATER: u64 = u64::MAX;
+
 /// What members ask for: the newest result. However many ask, its bytes are there once.
 pub(crate) struct Results {
-    newest: Box<dyn Fn() -> Option<Arc<ResultRecord>> + Send + Sync>,
+    of: Box<dyn Fn(u64) -> Found<Arc<ResultRecord>> + Send + Sync>,
     members: Arc<MemberList>,
     /// A result, and its bytes as long as they are on their way to somebody.
     encoded: Mutex<(Weak<ResultRecord>, Weak<[u8]>)>,
 }
 
 impl Results {
-    /// Hands out what `newest` says is the newest one.
+    /// Hands out what `of` says is the result of a step.
     pub(crate) fn new(
-        newest: impl Fn() -> Option<Arc<ResultRecord>> + Send + Sync + 'static,
+        of: impl Fn(u64) -> Found<Arc<ResultRecord>> + Send + Sync + 'static,
         members: Arc<MemberList>,
     ) -> Arc<Self> {
         let nothing: Weak<[u8]> = Weak::<[u8; 0]>::new();
-        Arc::new(Self { newest: Box::new(newest), members, encoded: Mutex::new((Weak::new(), nothing)) })
+        Arc::new(Self { of: Box::new(of), members, encoded: Mutex::new((Weak::new(), nothing)) })
     }
 
     /// Answers one peer. Who is no member was not cut off just before, and needs none.
@@ -51,9 +59,11 @@ impl Results {
         let answer = async {
             let mut step = [0; 8];
             timeout(stall, stream.read_exact(&mut step)).await??;
-            let record = (self.newest)().filter(|record| record.step == u64::from_be_bytes(step));
-            let bytes = record.map(|record| self.bytes(&record)).unwrap_or_default();
-            bulk::write(&mut stream, &bytes, stall).await?;
+            match (self.of)(u64::from_be_bytes(step)) {
+                Found::Here(record) => bulk::write(&mut stream, &self.bytes(&record), stall).await?,
+                Found::Later => timeout(stall, stream.write_all(&LATER.to_be_bytes())).await??,
+                Found::Nothing => bulk::write(&mut stream, &[], stall).await?,
+            }
             stream.close().await
         };
         if let Err(error) = io::Result::<()>::from(answer.await) {
@@ -93,13 +103,13 @@ pub(crate) struct Wanted {
     pub(crate) divisor: f32,
     /// Members that hold it.
     pub(crate) holders: Vec<PeerId>,
-    pub(crate) stall: Duration,
+    pub(crate) max_stall: Duration,
 }
 
 impl Wanted {
     /// # Errors
     /// Why no view can have reduced this for the asker.
-    fn check(&self, record: &ResultRecord) -> io::Result<()> {
+    fn check(&self, record: &ResultRecord) -> Result<(), String> {
         let is_within = self.limits.admit_mean(&record.mean, self.divisor);
         let checks = [
             (record.step == self.step, "it sent another step's result"),
@@ -109,7 +119,7 @@ impl Wanted {
             (is_within, "its result has larger numbers than the run takes"),
         ];
         match checks.into_iter().find(|(is_right, _)| !is_right) {
-            Some((_, wrong)) => Err(io::Error::new(io::ErrorKind::InvalidData, wrong)),
+            Some((_, wrong)) => Err(wrong.to_owned()),
             None => Ok(()),
         }
     }
@@ -121,23 +131,62 @@ impl Wanted {
 /// What the last holder did instead.
 pub(crate) async fn fetch<S, Open>(open: impl Fn(PeerId) -> Open, wanted: Wanted) -> Result<ResultRecord, String>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
-    Open: Future<Output = io::Result<S>>,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    Open: Future<Output = io::Result<S>> + Send + 'static,
 {
-    let mut reason = "nobody holds it".to_owned();
-    for holder in &wanted.holders {
-        let error = match ask(open(*holder), &wanted).await {
-            Ok(record) => return Ok(record),
-            Err(error) => error,
-        };
-        reason = format!("{}: {error}", to_libp2p(*holder));
-        if error.kind() == io::ErrorKind::InvalidData {
-            tracing::warn!(step = wanted.step, reason, "a result was refused");
-        } else {
-            tracing::info!(step = wanted.step, reason, "a result did not come");
+    let began = Instant::now();
+    let now = || Time::ZERO + began.elapsed();
+    let mut machine = ResultFetch::new(now(), wanted.max_stall, &wanted.holders);
+    let wanted = Arc::new(wanted);
+    let (begun_in, mut begun) = mpsc::channel(1);
+    let (mut asked, mut under_way) = (JoinSet::new(), BTreeMap::new());
+    let (mut came, mut timer) = (None, began);
+    loop {
+        while let Some(output) = machine.poll() {
+            match output {
+                Output::Ask { number, holder } => {
+                    let (opening, wanted, begun) = (open(holder), wanted.clone(), begun_in.clone());
+                    let answer = async move {
+                        let begins = async |bytes| drop(begun.send((number, bytes)).await);
+                        (number, ask(opening, &wanted, begins).await)
+                    };
+                    under_way.insert(number, asked.spawn(answer));
+                }
+                Output::GiveUp(number) => {
+                    if let Some(task) = under_way.remove(&number) {
+                        task.abort();
+                    }
+                }
+                Output::SetTimer(at) => timer = began + (at - Time::ZERO),
+                Output::Fault { holder, reason, is_wrong: true } => {
+                    tracing::warn!(step = wanted.step, holder = %to_libp2p(holder), reason, "a result was refused");
+                }
+                Output::Fault { holder, reason, is_wrong: false } => {
+                    tracing::info!(step = wanted.step, holder = %to_libp2p(holder), reason, "a result did not come");
+                }
+                Output::End(outcome) => {
+                    return outcome.and_then(|_| came.ok_or_else(|| "nothing came".to_owned()));
+                }
+            }
         }
+        let input = tokio::select! {
+            biased;
+            Some((number, bytes)) = begun.recv() => Input::Begun { number, bytes },
+            Some(joined) = asked.join_next() => {
+                let Ok((number, answer)) = joined else { continue };
+                let answer = match answer {
+                    Ok(record) => {
+                        came = Some(record);
+                        Answer::Here
+                    }
+                    Err(answer) => answer,
+                };
+                Input::Answered { number, answer }
+            }
+            () = sleep_until(timer) => Input::Expired,
+        };
+        machine.handle(now(), input);
     }
-    Err(reason)
 }
 
 /// No result for so many parameters is longer, in bytes: the largest view's, with room for its head.
@@ -145,26 +194,45 @@ fn longest(parameters: usize) -> usize {
     64 + (size_of::<PeerId>() + size_of::<f32>()) * MAX_MEMBERS + size_of::<f32>() * (parameters + 1)
 }
 
-async fn ask<S>(opening: impl Future<Output = io::Result<S>>, wanted: &Wanted) -> io::Result<ResultRecord>
+/// Asks a holder; `begins` is told how long its answer will be.
+async fn ask<S>(
+    opening: impl Future<Output = io::Result<S>>,
+    wanted: &Wanted,
+    begins: impl AsyncFnOnce(u64),
+) -> Result<ResultRecord, Answer>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let stall = wanted.stall;
-    let mut stream = opening.await?;
-    stream.write_all(&wanted.step.to_be_bytes()).await?;
-    stream.flush().await?;
-    let bytes = bulk::read(&mut stream, longest(wanted.parameters), stall).await?;
-    if bytes.is_empty() {
-        return Err(io::Error::other("it does not hold the result"));
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::InvalidData => Answer::Wrong(error.to_string()),
+        _ => Answer::Failed(error.to_string()),
+    };
+    let asked = async {
+        let mut stream = opening.await?;
+        stream.write_all(&wanted.step.to_be_bytes()).await?;
+        stream.flush().await?;
+        let length = bulk::announced(&mut stream).await?;
+        io::Result::Ok((stream, length))
+    };
+    let (mut stream, length) = asked.await.map_err(failed)?;
+    match length {
+        0 => return Err(Answer::NotHere),
+        LATER => return Err(Answer::Later),
+        _ => {}
     }
-    let record = ResultRecord::decode(&bytes, wanted.parameters)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    wanted.check(&record)?;
+    let longest = longest(wanted.parameters);
+    begins(length.min(longest as u64)).await;
+    let bytes = bulk::read(&mut stream, length, longest).await.map_err(failed)?;
+    let record = ResultRecord::decode(&bytes, wanted.parameters).map_err(|error| Answer::Wrong(error.to_string()))?;
+    wanted.check(&record).map_err(Answer::Wrong)?;
     Ok(record)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::Ordering::Relaxed;
+
     use starling_collective::Codec;
     use starling_topology::ViewId;
     use tokio_util::compat::TokioAsyncReadCompatExt;
@@ -183,13 +251,25 @@ mod tests {
         let members = Arc::<MemberList>::default();
         members.enter(&[known]);
         let newest = record.clone();
-        let results = Results::new(move || Some(newest.clone()), members);
-        for (peer, expected) in [(member, record.encode()), (other, Vec::new())] {
+        let of = move |step: u64| match step {
+            3 => Found::Here(newest.clone()),
+            4 => Found::Later,
+            _ => Found::Nothing,
+        };
+        let results = Results::new(of, members);
+        let (nothing, later) = ([0; 8].to_vec(), LATER.to_be_bytes().to_vec());
+        let encoded = record.encode();
+        let whole = [&(encoded.len() as u64).to_be_bytes()[..], &encoded].concat();
+        for (peer, step, expected) in
+            [(member, 3_u64, whole), (member, 4, later), (member, 5, nothing), (other, 3, Vec::new())]
+        {
             let (ours, theirs) = tokio::io::duplex(4096);
             let (mut ours, served) = (ours.compat(), results.clone().serve(peer, theirs.compat(), STALL));
             let asked = async {
-                ours.write_all(&3u64.to_be_bytes()).await.ok();
-                bulk::read(&mut ours, 4096, STALL).await.unwrap_or_default()
+                ours.write_all(&step.to_be_bytes()).await.ok();
+                let mut bytes = Vec::new();
+                ours.read_to_end(&mut bytes).await.ok();
+                bytes
             };
             let (bytes, ()) = futures::join!(asked, served);
             assert_eq!(bytes, expected);
@@ -201,28 +281,62 @@ mod tests {
         assert!(kept.upgrade().is_none(), "and nobody asks any more");
     }
 
-    /// Holders, each with what it sends whoever asks; `None` of one that can't be reached.
-    async fn fetched(records: &[Option<&ResultRecord>], wanted: Wanted) -> Result<ResultRecord, String> {
-        let holders = (0..records.len() as u8).map(|name| PeerId([name; 32])).collect();
+    /// What a holder sends whoever asks.
+    #[derive(Clone)]
+    enum Holder {
+        Gives(Box<ResultRecord>),
+        /// Such a length, and then a byte now and then.
+        Trickles(u64),
+        /// The result, after so many times that it had yet to get it.
+        Later(Arc<AtomicU32>, Box<ResultRecord>),
+        Unreachable,
+    }
+
+    async fn fetched(holders: &[Holder], wanted: Wanted) -> Result<ResultRecord, String> {
+        let names = (0..holders.len() as u8).map(|name| PeerId([name; 32])).collect();
         let open = |holder: PeerId| {
-            let bytes = records[usize::from(holder.0[0])].map(ResultRecord::encode);
+            let holder = holders[usize::from(holder.0[0])].clone();
             async move {
-                let bytes = bytes.ok_or(io::ErrorKind::ConnectionRefused)?;
+                if matches!(holder, Holder::Unreachable) {
+                    return Err(io::ErrorKind::ConnectionRefused.into());
+                }
                 let (ours, theirs) = tokio::io::duplex(4096);
                 tokio::spawn(async move {
                     let mut theirs = theirs.compat();
                     theirs.read_exact(&mut [0; 8]).await.expect("a step");
-                    bulk::write(&mut theirs, &bytes, STALL).await.expect("read");
+                    match holder {
+                        Holder::Gives(record) => {
+                            bulk::write(&mut theirs, &record.encode(), STALL).await.ok();
+                        }
+                        Holder::Later(left, record) => {
+                            let is_here = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err();
+                            if is_here {
+                                bulk::write(&mut theirs, &record.encode(), STALL).await.ok();
+                            } else {
+                                theirs.write_all(&LATER.to_be_bytes()).await.ok();
+                            }
+                        }
+                        Holder::Trickles(length) => {
+                            theirs.write_all(&length.to_be_bytes()).await.ok();
+                            while theirs.write_all(&[0]).await.is_ok() {
+                                tokio::time::sleep(Duration::from_millis(10)).await;
+                            }
+                        }
+                        Holder::Unreachable => {}
+                    }
                 });
                 io::Result::Ok(ours.compat())
             }
         };
-        fetch(open, Wanted { holders, ..wanted }).await
+        fetch(open, Wanted { holders: names, ..wanted }).await
     }
 
-    #[tokio::test]
-    async fn a_made_up_result_is_refused_and_another_holder_asked() {
-        let lineage = |view: u8| Lineage { view: ViewId([view; 32]), ..Lineage::NONE };
+    fn lineage(view: u8) -> Lineage {
+        Lineage { view: ViewId([view; 32]), ..Lineage::NONE }
+    }
+
+    /// A result, and what is asked for to get it.
+    fn right() -> (ResultRecord, Wanted) {
         let members = [1, 2].map(|name| PeerId([name; 32]));
         let right = ResultRecord {
             step: 3,
@@ -240,8 +354,38 @@ mod tests {
             limits: Limits::new(8.0, Codec::F32, 2),
             divisor: 4.0,
             holders: Vec::new(),
-            stall: STALL,
+            max_stall: STALL,
         };
+        (right, wanted)
+    }
+
+    #[tokio::test]
+    async fn a_result_that_is_given_byte_by_byte_comes_from_the_next_holder() {
+        let (right, wanted) = right();
+        let wanted = Wanted { max_stall: Duration::from_secs(2), ..wanted };
+        let whole = right.encode().len() as u64;
+        let gives = Holder::Gives(Box::new(right.clone()));
+        let found = fetched(&[Holder::Trickles(whole), Holder::Trickles(whole), gives], wanted.clone()).await;
+        assert_eq!(found, Ok(right));
+        let reason = fetched(&[Holder::Trickles(whole)], wanted).await.expect_err("nobody else has it");
+        assert!(reason.contains("in time"), "{reason}");
+    }
+
+    /// The only holder can't be reached from here, but from another member, which fetches the result as well.
+    #[tokio::test]
+    async fn who_is_to_get_it_too_is_asked_again() {
+        let (right, wanted) = right();
+        let later = |times| Holder::Later(Arc::new(AtomicU32::new(times)), Box::new(right.clone()));
+        let found = fetched(&[Holder::Unreachable, later(3)], wanted.clone()).await;
+        assert_eq!(found, Ok(right.clone()));
+        let wanted = Wanted { max_stall: Duration::from_millis(500), ..wanted };
+        fetched(&[Holder::Unreachable, later(u32::MAX)], wanted).await.expect_err("within a bound");
+    }
+
+    #[tokio::test]
+    async fn a_made_up_result_is_refused_and_another_holder_asked() {
+        let (right, wanted) = right();
+        let members = [1, 2].map(|name| PeerId([name; 32]));
         let made_up = [
             ResultRecord { step: 4, ..right.clone() },
             ResultRecord { lineage: lineage(8), ..right.clone() },
@@ -251,10 +395,11 @@ mod tests {
             ResultRecord { mean: vec![0.5, -30.0, 1.0, 2.0, 2.0], ..right.clone() },
             ResultRecord { mean: vec![f32::NAN; 5], ..right.clone() },
         ];
+        let gives = |record: &ResultRecord| Holder::Gives(Box::new(record.clone()));
         for record in &made_up {
-            let found = fetched(&[None, Some(record), Some(&right)], wanted.clone()).await;
+            let found = fetched(&[Holder::Unreachable, gives(record), gives(&right)], wanted.clone()).await;
             assert_eq!(found, Ok(right.clone()), "after {record:?}");
-            fetched(&[Some(record)], wanted.clone()).await.expect_err("nobody else has it");
+            fetched(&[gives(record)], wanted.clone()).await.expect_err("nobody else has it");
         }
     }
 }

@@ -72,7 +72,7 @@ pub(crate) async fn start(
                 }
             }
         });
-        let results = Results::new(move || exchange.record(), network.members.clone());
+        let results = Results::new(move |step| exchange.result_of(step), network.members.clone());
         streams::serve(network.control(), protocols.result.clone(), move |peer, stream| {
             results.clone().serve(peer, stream, stall)
         });

@@ -28,7 +28,6 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use starling_topology::{Contact, Digest, Generation, ViewId};
 
-pub(crate) use chunks::MAX_DONORS;
 use evidence::Evidence;
 pub(crate) use serve::{Shelves, serve};
 

@@ -224,7 +224,8 @@ impl EventLoop {
 
     fn fetch_result(&self, number: u64, (step, lineage): (u64, Lineage), holders: Vec<PeerId>) -> Fetch {
         tracing::info!(step, "fetching the result of a step");
-        let stall = self.config.max_stall / 4;
+        let max_stall = self.config.max_stall;
+        let stall = max_stall / 4;
         let LoopConfig { parameters, most, codec, batch_size, .. } = self.config;
         let (after, reduced_in) = self.exchange.act(|steps| {
             let reduced_in = steps.active().filter(|active| active.lineage == lineage);
@@ -242,7 +243,7 @@ impl EventLoop {
                 }
             };
             let (limits, divisor) = (Limits::new(most, codec, members.len() as u32), batch_size as f32);
-            let wanted = Wanted { step, lineage, after, members, parameters, limits, divisor, holders, stall };
+            let wanted = Wanted { step, lineage, after, members, parameters, limits, divisor, holders, max_stall };
             result_transfer::fetch(open, wanted).await
         };
         let events = self.inbox.events_in.clone();

@@ -96,7 +96,7 @@ fn one_alone_takes_all_steps_by_itself() {
     let mut thread = Thread::new();
     drop(thread.enter(&view(&[1])));
     assert_eq!(thread.applied, (1..=9).collect::<Vec<_>>());
-    let record = thread.exchange.record().expect("the last one");
+    let Found::Here(record) = thread.exchange.result_of(9) else { panic!("it is the last one") };
     assert_eq!((record.step, record.mean[0]), (9, 0.2), "divided by the batch size");
 }
 

@@ -1,231 +1,192 @@
-//! The side that asks, whatever it asks for: manifests, and then the chunks of one.
+//! The side that asks: does over streams what the engine's [`Download`] says.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
+use starling_engine::Download;
+use starling_engine::download::{Answer, Input, Output, Question, Terms};
 use starling_run::snapshot::CHUNK_BYTES;
-use starling_topology::{Digest, PeerId};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use starling_topology::{Digest, PeerId, Time};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{REPLY_OVERHEAD, Reply, Request, decode, encode};
 use crate::frame;
-
-/// Donors that chunks are asked of at a time.
-pub(crate) const MAX_DONORS: usize = 8;
-/// How often a donor is asked again for a manifest that it will have.
-const ASK_AGAIN: Duration = Duration::from_millis(20);
-/// How often a donor may fail before it is left alone.
-const MAX_FAILURES: u32 = 3;
-
-/// A donor with its stream, if one is open.
-pub(super) type Donor<S> = (PeerId, Option<S>);
+use crate::identity::to_libp2p;
 
 /// What is put together from chunks.
-pub(super) trait Whole: Send {
-    /// The distinct chunks that are not here yet, in the order in which they are best asked for.
-    fn missing(&self) -> Vec<Digest>;
+pub(super) trait Whole {
+    /// What names its chunks.
+    type Manifest: Clone + PartialEq;
 
-    /// Takes a chunk that is missing, and whose hash is right. Returns how many more bytes are here.
+    /// The question for a manifest, and the longest answer, in bytes.
+    fn question(&self) -> (Request, usize);
+
+    /// A manifest that may be what is wanted, and its hash.
+    ///
+    /// # Errors
+    /// Why it can't be.
+    fn read(&self, bytes: &[u8]) -> Result<Self::Manifest, String>;
+
+    /// The hash of a manifest.
+    fn id(manifest: &Self::Manifest) -> Digest;
+
+    /// Begins to load what has this manifest. The distinct chunks that are not here yet, in the order in which they are best
+    /// asked for.
+    ///
+    /// # Errors
+    /// Why nothing can come of it.
+    async fn begin(&mut self, manifest: Self::Manifest) -> Result<Vec<Digest>, String>;
+
+    /// Takes a chunk that is missing, and whose hash is right.
     ///
     /// # Errors
     /// Why nothing can come of the whole: the donor is not to blame.
-    fn insert(&mut self, chunk: Vec<u8>) -> impl Future<Output = Result<u64, String>> + Send;
+    async fn insert(&mut self, chunk: Vec<u8>) -> Result<(), String>;
+
+    /// All chunks are here.
+    ///
+    /// # Errors
+    /// Why it is not what is wanted.
+    async fn finish(&mut self) -> Result<(), String>;
 }
 
-/// A question for a manifest.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Question {
-    pub(super) request: Request,
-    /// The longest manifest, in bytes.
-    pub(super) longest: usize,
-    /// How long one answer may take.
-    pub(super) stall: Duration,
-    /// How long a donor may say that it will have it.
-    pub(super) patience: Duration,
-    /// How long the others may take once one has answered, if one answer is enough.
-    pub(super) grace: Option<Duration>,
-}
-
-/// Who named which manifest.
-pub(super) struct Answers<M, S> {
-    /// Those with the most donors first.
-    pub(super) manifests: Vec<(M, Vec<Donor<S>>)>,
-    /// How many donors named one.
-    pub(super) answered: usize,
-    /// Why one of the others did not.
-    pub(super) reason: String,
-}
-
-/// Asks all `donors` for their manifests; `read` turns bytes into one that may be what is wanted.
-pub(super) async fn manifests<M, S, Open>(
-    open: &impl Fn(PeerId) -> Open,
-    donors: &[PeerId],
-    question: Question,
-    read: impl Fn(&[u8]) -> io::Result<M> + Clone + Send + Sync + 'static,
-) -> Answers<M, S>
-where
-    M: PartialEq + Send + 'static,
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    Open: Future<Output = io::Result<S>> + Send + 'static,
-{
-    let mut asked = JoinSet::new();
-    for donor in donors.iter().copied() {
-        let (opening, read) = (open(donor), read.clone());
-        asked.spawn(async move {
-            let answer = async {
-                let mut stream = opening.await?;
-                let bytes = manifest_of(&mut stream, question).await?;
-                io::Result::Ok((stream, read(&bytes)?))
-            };
-            (donor, answer.await)
-        });
-    }
-    let mut manifests: Vec<(M, Vec<Donor<S>>)> = Vec::new();
-    let (mut answered, mut reason) = (0, "there is no donor".to_owned());
-    let mut deadline: Option<Instant> = None;
-    loop {
-        let joined = tokio::select! {
-            joined = asked.join_next() => joined,
-            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => None,
-        };
-        match joined {
-            None => break,
-            Some(Ok((donor, Ok((stream, manifest))))) => {
-                answered += 1;
-                deadline = deadline.or_else(|| question.grace.map(|grace| Instant::now() + grace));
-                match manifests.iter_mut().find(|(other, _)| *other == manifest) {
-                    Some((_, donors)) => donors.push((donor, Some(stream))),
-                    None => manifests.push((manifest, vec![(donor, Some(stream))])),
-                }
-            }
-            Some(Ok((donor, Err(error)))) => {
-                reason = error.to_string();
-                tracing::info!(?donor, reason, "a donor did not say what it has");
-            }
-            Some(Err(error)) => reason = error.to_string(),
-        }
-    }
-    manifests.sort_by_key(|(_, donors)| std::cmp::Reverse(donors.len()));
-    Answers { manifests, answered, reason }
-}
-
-/// Fetches all chunks of `whole` that are missing, whose manifest has the hash `of`. `progress` is told how many more bytes
-/// are here.
+/// Fetches all chunks of `whole` that are missing from `donors`. `open` connects to a donor.
 ///
 /// # Errors
 /// Why they can't be had.
-pub(super) async fn fetch<S, Open>(
+pub(super) async fn fetch<S, Open, W>(
     open: &impl Fn(PeerId) -> Open,
-    mut idle: Vec<Donor<S>>,
-    of: Digest,
-    whole: &mut impl Whole,
-    stall: Duration,
-    mut progress: impl FnMut(u64),
+    donors: &[PeerId],
+    terms: Terms,
+    whole: &mut W,
 ) -> Result<(), String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     Open: Future<Output = io::Result<S>> + Send + 'static,
+    W: Whole,
 {
-    let mut missing = VecDeque::from(whole.missing());
-    let mut failures: BTreeMap<PeerId, u32> = BTreeMap::new();
-    let mut here = BTreeSet::new();
-    let chunks = missing.len();
+    let began = Instant::now();
+    let now = || Time::ZERO + began.elapsed();
+    let mut machine = Download::new(now(), terms, donors, rand::random());
+    let (manifest, longest) = whole.question();
+    let mut streams: BTreeMap<PeerId, S> = BTreeMap::new();
     let mut asked = JoinSet::new();
-    let mut reason = String::new();
-    while here.len() < chunks {
-        while let (Some(chunk), true) = (missing.front().copied(), !idle.is_empty()) {
-            missing.pop_front();
-            let (donor, stream) = idle.remove(0);
-            if failures.contains_key(&donor) {
-                // It may be gone, which takes long to learn: others need not wait for it.
-                missing.push_back(chunk);
-            }
-            let opening = stream.is_none().then(|| open(donor));
-            asked.spawn(async move {
-                let answer = async {
-                    let mut stream = match (stream, opening) {
-                        (Some(stream), _) => stream,
-                        (None, Some(opening)) => opening.await?,
-                        (None, None) => return Err(io::ErrorKind::NotConnected.into()),
-                    };
-                    match ask(&mut stream, &Request::Chunk { of, chunk }, CHUNK_BYTES, stall).await? {
-                        Reply::Chunk(bytes) if *blake3::hash(&bytes).as_bytes() == chunk.0 => Ok((stream, bytes)),
-                        Reply::Chunk(_) => Err(io::Error::other("it sent bytes that are not the chunk's")),
-                        Reply::NotHere
-                        | Reply::Later
-                        | Reply::Manifest(_)
-                        | Reply::Run(_)
-                        | Reply::Newest { .. }
-                        | Reply::View(_)
-                        | Reply::Members(_)
-                        | Reply::Preprocessing(_) => Err(io::Error::other("it does not hand it out any more")),
-                    }
-                };
-                (donor, chunk, answer.await)
-            });
-        }
-        let Some(Ok((donor, chunk, outcome))) = asked.join_next().await else {
-            return Err(format!("no donor is left: {reason}"));
-        };
-        match outcome {
-            Ok((stream, content)) => {
-                idle.push((donor, Some(stream)));
-                if here.insert(chunk) {
-                    missing.retain(|other| *other != chunk);
-                    progress(whole.insert(content).await?);
-                }
-            }
-            Err(error) => {
-                reason = error.to_string();
-                tracing::info!(?donor, %chunk, reason, "a chunk did not come");
-                if !here.contains(&chunk) && !missing.contains(&chunk) {
-                    missing.push_front(chunk);
-                }
-                let failed = failures.entry(donor).or_default();
-                *failed += 1;
-                if *failed < MAX_FAILURES {
-                    idle.push((donor, None));
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The bytes of a donor's manifest.
-async fn manifest_of(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), question: Question) -> io::Result<Vec<u8>> {
-    let Question { request, longest, stall, patience, .. } = question;
-    let deadline = Instant::now() + patience;
+    let mut under_way: BTreeMap<u64, (AbortHandle, Option<Digest>)> = BTreeMap::new();
+    let (mut of, mut came, mut timer) = (Digest([0; 32]), Vec::new(), began);
     loop {
-        match ask(stream, &request, longest, stall).await? {
-            Reply::Manifest(bytes) => return Ok(bytes),
-            Reply::Later if Instant::now() < deadline => sleep(ASK_AGAIN).await,
-            Reply::Later => return Err(io::Error::other("it did not have it ready in time")),
-            Reply::NotHere
-            | Reply::Chunk(_)
-            | Reply::Run(_)
-            | Reply::Newest { .. }
-            | Reply::View(_)
-            | Reply::Members(_)
-            | Reply::Preprocessing(_) => return Err(io::Error::other("it does not have it")),
+        while let Some(output) = machine.poll() {
+            match output {
+                Output::Ask { number, donor, question } => {
+                    let (request, longest, chunk) = match question {
+                        Question::Manifest => (manifest, longest, None),
+                        Question::Chunk(chunk) => (Request::Chunk { of, chunk }, CHUNK_BYTES, Some(chunk)),
+                    };
+                    let (kept, opening) = (streams.remove(&donor), open(donor));
+                    let task = asked.spawn(async move {
+                        let answer = async {
+                            let mut stream = if let Some(kept) = kept { kept } else { opening.await? };
+                            let reply = exchange(&mut stream, &request, longest).await?;
+                            io::Result::Ok((stream, reply))
+                        };
+                        (number, donor, answer.await)
+                    });
+                    under_way.insert(number, (task, chunk));
+                }
+                Output::GiveUp(number) => {
+                    if let Some((task, _)) = under_way.remove(&number) {
+                        task.abort();
+                    }
+                }
+                Output::SetTimer(at) => timer = began + (at - Time::ZERO),
+                Output::Load(manifest) => {
+                    of = W::id(&manifest);
+                    machine.handle(now(), whole.begin(manifest).await.map_or_else(Input::Spoiled, Input::Lacks));
+                }
+                Output::Take(_) => {
+                    if let Err(reason) = whole.insert(std::mem::take(&mut came)).await {
+                        machine.handle(now(), Input::Spoiled(reason));
+                    }
+                }
+                Output::Assemble => {
+                    machine.handle(now(), whole.finish().await.map_or_else(Input::Spoiled, |()| Input::Whole));
+                }
+                Output::Differ(named) => {
+                    for (manifest, donors) in named {
+                        let donors: Vec<String> = donors.iter().map(|donor| to_libp2p(*donor).to_string()).collect();
+                        let (manifest, donors) = (W::id(&manifest), donors.join(", "));
+                        tracing::warn!(%manifest, donors, "donors differ about the state; these name this one");
+                    }
+                }
+                Output::Fault { donor, reason, is_wrong: true } => {
+                    tracing::warn!(donor = %to_libp2p(donor), reason, "a donor handed out what can't be right");
+                }
+                Output::Fault { donor, reason, is_wrong: false } => {
+                    tracing::info!(donor = %to_libp2p(donor), reason, "a donor did not hand out what it was asked for");
+                }
+                Output::End(outcome) => return outcome,
+            }
         }
+        let input = tokio::select! {
+            biased;
+            Some(joined) = asked.join_next() => {
+                // One that was given up, or that came too late for that.
+                let Ok((number, donor, answer)) = joined else { continue };
+                let Some((_, chunk)) = under_way.remove(&number) else { continue };
+                let reply = answer.map(|(stream, reply)| {
+                    streams.insert(donor, stream);
+                    reply
+                });
+                let answer = match (reply, chunk) {
+                    (Ok(Reply::Manifest(bytes)), None) => whole.read(&bytes).map_or_else(Answer::Wrong, Answer::Manifest),
+                    (Ok(Reply::Chunk(bytes)), Some(chunk)) => {
+                        let fits = *blake3::hash(&bytes).as_bytes() == chunk.0;
+                        came = bytes;
+                        Answer::Chunk { fits }
+                    }
+                    (Ok(Reply::Later), _) => Answer::Later,
+                    (Ok(Reply::NotHere), _) => Answer::NotHere,
+                    (
+                        Ok(
+                            Reply::Manifest(_)
+                            | Reply::Chunk(_)
+                            | Reply::Run(_)
+                            | Reply::Newest { .. }
+                            | Reply::View(_)
+                            | Reply::Members(_)
+                            | Reply::Preprocessing(_),
+                        ),
+                        _,
+                    ) => Answer::Wrong("it answered another question".to_owned()),
+                    (Err(error), _) if error.kind() == io::ErrorKind::InvalidData => Answer::Wrong(error.to_string()),
+                    (Err(error), _) => Answer::Failed(error.to_string()),
+                };
+                Input::Answered { number, answer }
+            }
+            () = sleep_until(timer) => Input::Expired,
+        };
+        machine.handle(now(), input);
     }
 }
 
-/// One question and its answer, whose payload has at most `longest` bytes.
+/// One question and its answer, whose payload has at most `longest` bytes, within `limit`.
 pub(super) async fn ask(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     request: &Request,
     longest: usize,
-    stall: Duration,
+    limit: Duration,
 ) -> io::Result<Reply> {
-    let exchange = async {
-        frame::write(stream, &encode(request)).await?;
-        decode(&frame::read(stream, longest + REPLY_OVERHEAD).await?)
-    };
-    timeout(stall, exchange).await?
+    timeout(limit, exchange(stream, request, longest)).await?
+}
+
+async fn exchange(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    request: &Request,
+    longest: usize,
+) -> io::Result<Reply> {
+    frame::write(stream, &encode(request)).await?;
+    decode(&frame::read(stream, longest + REPLY_OVERHEAD).await?)
 }

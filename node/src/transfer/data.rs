@@ -1,17 +1,18 @@
 //! The files of the data set: any that a donor shares, because what they read as is checked in the end.
 
-use std::future::{Future, ready};
+use std::future::Future;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
+use starling_engine::download::Terms;
 use starling_run::sharing::MAX_DATA_MANIFEST_BYTES;
 use starling_run::{DataManifest, Download};
 use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES};
 use starling_topology::{Contact, Digest, PeerId};
 
-use super::chunks::{self, Donor, MAX_DONORS, Question, Whole};
+use super::chunks::{self, Whole};
 use super::{Reply, Request};
 
 /// Members that a member tells of. Each of these is asked for the data set.
@@ -20,8 +21,6 @@ pub(super) const MAX_TOLD: usize = 64;
 const MAX_TOLD_BYTES: usize = MAX_TOLD * (size_of::<PeerId>() + 8 + MAX_ADDRESSES * (MAX_ADDRESS_BYTES + 8));
 /// How long a member may take to say what it has.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// How long a donor may take to hand out a chunk. A slow one serves many joiners, one after the other.
-const CHUNK_LIMIT: Duration = Duration::from_secs(30);
 
 /// Asks a member who else is in the view.
 pub(crate) async fn members(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<Vec<Contact>> {
@@ -32,75 +31,105 @@ pub(crate) async fn members(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> 
     Ok(contacts.into_iter().filter(Contact::is_bounded).take(MAX_TOLD).collect())
 }
 
-/// Files that some donors have alike.
-pub(crate) struct Offer<S> {
-    pub(crate) manifest: DataManifest,
-    donors: Vec<Donor<S>>,
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// Of which kind the run's data is.
+    pub(crate) kind: &'a str,
+    /// Where it is put, and may be in part.
+    pub(crate) folder: &'a Path,
+    pub(crate) max_bytes: u64,
 }
 
-/// Asks `members` for files that are a data set of `kind`. What most of them have comes first. Without any, why one of the
-/// members has none.
-pub(crate) async fn offers<S, Open>(
-    open: &impl Fn(PeerId) -> Open,
-    members: &[PeerId],
-    kind: &str,
-) -> Result<Vec<Offer<S>>, String>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    Open: Future<Output = io::Result<S>> + Send + 'static,
-{
-    let (request, longest) = (Request::DataManifest, MAX_DATA_MANIFEST_BYTES);
-    let question = Question { request, longest, stall: ANSWER_LIMIT, patience: Duration::ZERO, grace: None };
-    let kind = kind.to_owned();
-    let read = move |bytes: &[u8]| DataManifest::decode(bytes, &kind).map_err(io::Error::other);
-    let answers = chunks::manifests(open, members, question, read).await;
-    if answers.manifests.is_empty() {
-        return Err(answers.reason);
-    }
-    let offer = |(manifest, mut donors): (_, Vec<_>)| {
-        donors.truncate(MAX_DONORS);
-        Offer { manifest, donors }
-    };
-    Ok(answers.manifests.into_iter().map(offer).collect())
+/// Why there is none.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) reason: String,
+    /// Whether somebody had any.
+    pub(crate) is_shared: bool,
+    /// How many bytes the smallest has of what is too large.
+    pub(crate) too_large: Option<u64>,
 }
 
-/// Fetches what `folder` does not hold yet of an offer. `progress` is told how many bytes are here, and of how many.
+/// Fetches from `members` what `wanted.folder` does not hold yet of files that `check` takes for the run's data, those first that
+/// most of them have. `progress` is told how many bytes are here, and of how many.
 ///
 /// # Errors
 /// Why it can't be had.
 pub(crate) async fn fetch<S, Open>(
     open: &impl Fn(PeerId) -> Open,
-    offer: Offer<S>,
-    folder: &Path,
-    max_bytes: u64,
-    mut progress: impl FnMut(u64, u64),
-) -> Result<(), String>
+    members: &[PeerId],
+    wanted: Wanted<'_>,
+    progress: impl FnMut(u64, u64),
+    check: impl AsyncFnMut() -> Result<(), String>,
+) -> Result<(), Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     Open: Future<Output = io::Result<S>> + Send + 'static,
 {
-    let Offer { manifest, donors } = offer;
-    let (id, of, folder) = (manifest.id(), manifest.bytes(), folder.to_owned());
-    // What is here already is read, and may be much.
-    let opened = tokio::task::spawn_blocking(move || Download::open(&folder, manifest, max_bytes)).await;
-    let mut download = opened.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-    let mut here = download.bytes_here();
-    progress(here, of);
-    let counted = |more| {
-        here += more;
-        progress(here, of);
-    };
-    chunks::fetch(open, donors, id, &mut download, CHUNK_LIMIT, counted).await
+    let (here, is_shared, too_large) = (0, false, None);
+    let mut arriving = Arriving { wanted, download: None, here, of: 0, is_shared, too_large, progress, check };
+    let fetched = chunks::fetch(open, members, Terms::of_data(), &mut arriving).await;
+    let Arriving { is_shared, too_large, .. } = arriving;
+    fetched.map_err(|reason| Failure { reason, is_shared, too_large })
 }
 
-impl Whole for Download {
-    fn missing(&self) -> Vec<Digest> {
-        self.missing()
+/// Files on their way to the disk.
+struct Arriving<'a, Progress, Check> {
+    wanted: Wanted<'a>,
+    download: Option<Download>,
+    here: u64,
+    of: u64,
+    is_shared: bool,
+    too_large: Option<u64>,
+    progress: Progress,
+    check: Check,
+}
+
+impl<Progress, Check> Whole for Arriving<'_, Progress, Check>
+where
+    Progress: FnMut(u64, u64),
+    Check: AsyncFnMut() -> Result<(), String>,
+{
+    type Manifest = DataManifest;
+
+    fn question(&self) -> (Request, usize) {
+        (Request::DataManifest, MAX_DATA_MANIFEST_BYTES)
+    }
+
+    fn read(&self, bytes: &[u8]) -> Result<DataManifest, String> {
+        DataManifest::decode(bytes, self.wanted.kind).map_err(|error| error.to_string())
+    }
+
+    fn id(manifest: &DataManifest) -> Digest {
+        manifest.id()
+    }
+
+    async fn begin(&mut self, manifest: DataManifest) -> Result<Vec<Digest>, String> {
+        let Wanted { folder, max_bytes, .. } = self.wanted;
+        (self.of, self.is_shared) = (manifest.bytes(), true);
+        if self.of > max_bytes {
+            self.too_large = Some(self.too_large.map_or(self.of, |smallest| smallest.min(self.of)));
+        }
+        let folder = folder.to_owned();
+        // What is here already is read, and may be much.
+        let opened = tokio::task::spawn_blocking(move || Download::open(&folder, manifest, max_bytes)).await;
+        let opened = opened.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        self.here = opened.bytes_here();
+        (self.progress)(self.here, self.of);
+        Ok(self.download.insert(opened).missing())
     }
 
     /// Writes at once: whoever downloads has nothing else to do yet.
-    fn insert(&mut self, chunk: Vec<u8>) -> impl Future<Output = Result<u64, String>> + Send {
-        ready(self.insert(&chunk).map_err(|error| error.to_string()))
+    async fn insert(&mut self, chunk: Vec<u8>) -> Result<(), String> {
+        let Some(download) = &mut self.download else { return Ok(()) };
+        self.here += download.insert(&chunk).map_err(|error| error.to_string())?;
+        (self.progress)(self.here, self.of);
+        Ok(())
+    }
+
+    async fn finish(&mut self) -> Result<(), String> {
+        (self.check)().await.inspect_err(|reason| tracing::warn!(reason, "a data set that members share can't be had"))
     }
 }
 

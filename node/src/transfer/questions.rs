@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
+use starling_engine::download::MAX_DONORS;
 use starling_run::data::MAX_PREPROCESSING_BYTES;
 use starling_run::manifest::MAX_MANIFEST_BYTES;
 use starling_run::{Manifest, Preprocessing};
@@ -12,7 +13,7 @@ use starling_topology::view::MAX_VIEW_BYTES;
 use starling_topology::{PeerId, Proof, RunId, View, ViewId};
 use tokio::task::JoinSet;
 
-use super::chunks::{MAX_DONORS, ask};
+use super::chunks::ask;
 use super::evidence::MAX_EVIDENCE_BYTES;
 use super::{Reply, Request};
 

@@ -207,7 +207,7 @@ async fn one_donor_of_two_that_names_what_it_does_not_hand_out_keeps_nobody_out(
         let fetched = fetch(open, wanted(&[1, 2]), |_, _| {}).await.expect("one of them hands it out");
         assert_eq!(*fetched, state(0.0));
     }
-    let error = fetch(open, wanted(&[1, 2, 2]), |_, _| {}).await.expect_err("most name another one");
+    let error = fetch(open, wanted(&[1, 2, 3]), |_, _| {}).await.expect_err("most name another one");
     assert!(error.contains("no donor is left"), "{error}");
 }
 

@@ -100,15 +100,14 @@ impl Files {
         std::fs::read(self.0.path().join("here/table.csv")).expect("downloaded")
     }
 
-    /// Fetches the first of what is offered; all progress that was told.
+    /// Fetches what is shared, whatever it is; all progress that was told.
     async fn fetch(&self, swarm: &Swarm, members: &[u8], max_bytes: u64) -> Result<Vec<(u64, u64)>, String> {
         let members: Vec<PeerId> = members.iter().map(|name| peer(*name)).collect();
-        let offers = offers(&swarm.open(), &members, "csv").await?;
-        let offer = offers.into_iter().next().expect("one at least");
         let mut told = Vec::new();
-        let to = self.0.path().join("here");
-        fetch(&swarm.open(), offer, &to, max_bytes, |here, of| told.push((here, of))).await?;
-        Ok(told)
+        let wanted = Wanted { kind: "csv", folder: &self.0.path().join("here"), max_bytes };
+        let progress = |here, of| told.push((here, of));
+        let fetched = fetch(&swarm.open(), &members, wanted, progress, async || Ok(())).await;
+        fetched.map(|()| told).map_err(|failure| failure.reason)
     }
 }
 
@@ -148,12 +147,19 @@ async fn what_most_members_have_is_offered_first() {
     let (ours, other) = (files.share("a.csv", &content(0)), files.share("b.csv", &content(1)));
     let swarm = Swarm::default().with(1, Some(other)).with(2, Some(ours.clone())).with(3, Some(ours.clone()));
     let members = [peer(1), peer(2), peer(3)];
-    let offers = offers(&swarm.open(), &members, "csv").await.expect("all share");
-    let counts: Vec<_> = offers.iter().map(|offer| offer.donors.len()).collect();
-    assert_eq!((counts, &offers[0].manifest), (vec![2, 1], ours.manifest()));
+    let (folder, mut tried) = (files.0.path().join("here"), Vec::new());
+    let wanted = Wanted { kind: "csv", folder: &folder, max_bytes: u64::MAX };
+    let check = async || {
+        tried.push(files.downloaded());
+        Err("it is not the run's".to_owned())
+    };
+    let failure = fetch(&swarm.open(), &members, wanted, |_, _| {}, check).await.expect_err("none is the run's");
+    assert!(failure.is_shared && failure.reason.contains("not the run's"), "{failure:?}");
+    assert_eq!(tried, [content(0), content(1)], "each, those first that most have");
     // Files of another kind than the run's are no offer.
-    let Err(reason) = super::offers(&swarm.open(), &members, "idx").await else { panic!("it is a table") };
-    assert!(reason.contains("kind idx"), "{reason}");
+    let wanted = Wanted { kind: "idx", ..wanted };
+    let failure = fetch(&swarm.open(), &members, wanted, |_, _| {}, async || Ok(())).await.expect_err("it is a table");
+    assert!(!failure.is_shared && failure.reason.contains("kind idx"), "{failure:?}");
 }
 
 #[tokio::test]
@@ -211,10 +217,9 @@ async fn a_liar_is_left_alone_and_the_others_serve_on() {
             tokio::spawn(liar(answer.clone())(theirs.compat()));
             Box::pin(std::future::ready(Ok(ours.compat())))
         };
-        let offers = offers(&open, &[peer(2), peer(1), peer(3)], "csv").await.expect("all say that they have it");
-        let offer = offers.into_iter().next().expect("one");
-        assert_eq!(offer.donors.len(), 3);
-        fetch(&open, offer, folder.path(), u64::MAX, |_, _| {}).await.expect("one is honest");
+        let wanted = Wanted { kind: "csv", folder: folder.path(), max_bytes: u64::MAX };
+        let members = [peer(2), peer(1), peer(3)];
+        fetch(&open, &members, wanted, |_, _| {}, async || Ok(())).await.expect("one is honest");
         assert_eq!(std::fs::read(folder.path().join("table.csv")).expect("here"), content(0));
     }
 }

@@ -347,3 +347,14 @@ fn who_holds_no_state_says_so_until_one_is_there() {
     assert_eq!(steps.next(&mut cursor), Some(Task::Synced));
     assert!(steps.progress().has_state);
 }
+
+#[test]
+fn who_stands_just_before_a_step_says_that_it_will_have_the_result() {
+    let (mut member, view) = Member::of_two();
+    assert_eq!([0, 1, 2].map(|step| member.steps.result_of(step)), [Found::Nothing, Found::Later, Found::Nothing]);
+    let first = Of(1, lineage(view), Lineage::NONE);
+    member.steps.deliver(first).expect("the next one");
+    assert_eq!([1, 2, 3].map(|step| member.steps.result_of(step)), [Found::Here(first), Found::Later, Found::Nothing]);
+    member.steps.deliver(Of(2, lineage(view), lineage(view))).expect("the next one");
+    assert_eq!(member.steps.result_of(1), Found::Nothing, "nobody is that far behind");
+}
