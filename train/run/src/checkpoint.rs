@@ -144,6 +144,18 @@ impl CheckpointStore {
     /// run, a file cannot be written, or what was written does not read back; older checkpoints are then untouched, and chunks that
     /// none of them needs are removed.
     pub fn save(&self, state: ReplicatedState) -> Result<CheckpointInfo, CheckpointError> {
+        self.save_and_tidy(state).map(|(info, _)| info)
+    }
+
+    /// As [`Self::save`], and why something that is not needed any more is still there: what was written and read back counts all
+    /// the same, unless it stands in the list of those that were left.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn save_and_tidy(
+        &self,
+        state: ReplicatedState,
+    ) -> Result<(CheckpointInfo, Option<CheckpointError>), CheckpointError> {
         let refuse = |error| {
             let reason = format!("the state after step {} would be no checkpoint: {error}", state.step);
             CheckpointError::Malformed { path: self.directory.clone(), reason }
@@ -157,8 +169,12 @@ impl CheckpointStore {
         let (path, id) = self.write(state).inspect_err(|_| self.sweep())?;
         let (info, manifest) = self.read_manifest(&path, step, id)?;
         self.check_bytes(&manifest, &info.path)?;
-        self.prune(&info)?;
-        Ok(info)
+        let untidy = self.prune(&info).err();
+        let is_left = || self.abandoned().map_or(true, |abandoned| abandoned.all.contains(&info.id));
+        match untidy {
+            Some(error) if is_left() => Err(error),
+            untidy => Ok((info, untidy)),
+        }
     }
 
     /// Writes the chunks of a state, then its manifest. Says where that is, and its name.
