@@ -44,4 +44,6 @@ pub enum Flaw {
     BelievesFinished,
     /// What a member says that it has accepted counts without the echoes of a quorum.
     BelievesClaims,
+    /// Who has finished lets nobody in any more, and waits for nobody.
+    RefusesTheLate,
 }
