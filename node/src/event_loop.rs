@@ -167,6 +167,18 @@ pub(crate) struct EventLoop {
     looked: Instant,
     /// Whether the state after the last step is on this machine's disk.
     is_saved: bool,
+    /// The last step whose state is stable.
+    stable: u64,
+    /// The run is complete, and its last state is not stable yet.
+    settling: Option<Settling>,
+}
+
+/// A member that could end, and stays until a quorum has signed the last state: who is killed now finds in that that the run is
+/// complete.
+struct Settling {
+    event: Event,
+    step: u64,
+    until: Instant,
 }
 
 /// What is left when the loop has ended.
@@ -190,6 +202,8 @@ impl EventLoop {
         let (control, protocol) = (network.control(), network.protocols.probe.clone());
         let standstill = Standstill::new(config.max_stall);
         let watchdog = Watchdog::new(config.max_stall, look_interval(config.max_stall));
+        let named = membership.contacts().map(|contact| to_libp2p(contact.peer));
+        let denials = Denials::new(network.known().chain(named));
         let prober = config.probe_links.then(|| Prober::start(control, protocol, inbox.events_in.clone()));
         Self {
             me,
@@ -202,7 +216,7 @@ impl EventLoop {
             shelves,
             books,
             door,
-            denials: Denials::default(),
+            denials,
             desk,
             heads: Heads::new(config.run, me),
             identity,
@@ -233,6 +247,8 @@ impl EventLoop {
             awaited: None,
             looked: Instant::now(),
             is_saved: false,
+            stable: 0,
+            settling: None,
         }
     }
 
@@ -293,14 +309,17 @@ impl EventLoop {
             return end; // It was put out before it came.
         }
         loop {
-            if let Some(end) = self.execute_all() {
+            if let Some(end) = self.execute_all().or_else(|| self.settled()) {
                 return end;
             }
             let wake = self.timers.iter().min_by_key(|(timer, at)| (**at, **timer)).map(|(timer, at)| (*timer, *at));
             let wake_at = wake.map(|(_, at)| (self.began + (at - Time::ZERO)).max(breath.unwrap_or(self.began)));
             let announce_at = self.network.announce_at();
             tokio::select! {
-                () = sleep_until(give_up) => return End::LeftAlone,
+                () = sleep_until(give_up) => match self.awaits_heirs() {
+                    true => give_up = Some(Instant::now() + self.config.max_stall),
+                    false => return self.settling.take().map_or(End::LeftAlone, |settling| End::Event(settling.event)),
+                },
                 () = stop.cancelled(), if give_up.is_none() => {
                     give_up = Some(Instant::now() + self.config.max_stall);
                     self.handle(Input::Leave);
@@ -331,7 +350,7 @@ impl EventLoop {
                         breath = Some(self.looked + CATCH_BREATH);
                         self.standstill.begin_anew();
                     }
-                    if let Some(end) = self.stalled(since) {
+                    if let Some(end) = self.stalled(since).filter(|_| self.settling.is_none()) {
                         return end;
                     }
                     let (step, operation) = self.exchange.reached();
@@ -395,6 +414,28 @@ impl EventLoop {
                 None
             }
         }
+    }
+
+    /// Whether our user wants to leave, and others have yet to load the state that nobody else holds. The user hears of it, and
+    /// may end this process all the same.
+    fn awaits_heirs(&self) -> bool {
+        let heirs: Vec<String> = self.membership.heirs().into_iter().map(|peer| to_libp2p(peer).to_string()).collect();
+        if heirs.is_empty() || self.membership.has_ended() {
+            return false;
+        }
+        let message = format!(
+            "{} still loads the state, which nobody else holds: this machine leaves once that is done; Ctrl-C again ends it at once",
+            heirs.join(", ")
+        );
+        self.observer.report(&Report::Warning { message });
+        true
+    }
+
+    /// Whether the run is complete and its last state is stable, or has had its time.
+    fn settled(&mut self) -> Option<End> {
+        let (stable, now) = (self.stable, Instant::now());
+        let settling = self.settling.take_if(|settling| stable >= settling.step || now >= settling.until)?;
+        Some(End::Event(settling.event))
     }
 
     /// Hands an input to the machine; a violation is told, and its peer suspected.
