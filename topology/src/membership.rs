@@ -129,6 +129,8 @@ pub struct Membership {
     parting: bool,
     joiners: BTreeMap<PeerId, Waiting>,
     lost: BTreeMap<PeerId, Probe>,
+    /// Members that were put out of late: when, and whether they may be there still.
+    put_out: BTreeMap<PeerId, (Time, bool)>,
     quarantine: Quarantine,
     /// Who has opened ballots: while steps were taken, and while none were.
     ballots: [Allowance; 2],
@@ -270,6 +272,7 @@ impl Membership {
             parting: false,
             joiners: BTreeMap::new(),
             lost: BTreeMap::new(),
+            put_out: BTreeMap::new(),
             quarantine: Quarantine::default(),
             ballots: [4; 2].map(Allowance::new),
             reports: Allowance::new(4),

@@ -274,6 +274,16 @@ pub enum Evidence {
     Revoked,
 }
 
+impl Evidence {
+    /// Whether the process may be there all the same, and come back: it is cut off, follows another view, or is another one.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Silent(_) | Self::LinkFailed | Self::Unanswered | Self::Restarted | Self::Elsewhere => true,
+            Self::Closed | Self::Misbehaved | Self::Revoked => false,
+        }
+    }
+}
+
 impl Envelope {
     /// The canonical bytes (postcard).
     pub fn encode(&self) -> Vec<u8> {

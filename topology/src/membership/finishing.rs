@@ -6,7 +6,6 @@ use crate::flaw::Flaw;
 use crate::id::{Digest, PeerId};
 use crate::interface::{Event, Timer};
 use crate::message::{Body, Evidence, Refusal};
-use crate::proposal::Reason;
 use crate::time::Time;
 
 impl Membership {
@@ -57,12 +56,11 @@ impl Membership {
         Ok(())
     }
 
-    /// Whether this peer has a seat in our view, or had one in the view before and has not left it: then it has done its part of
-    /// the run, and gets the last state.
+    /// Whether this peer has a seat in our view, or had one of late and has not left it: then it has done its part of the run, and
+    /// gets the last state.
     fn was_with_us(&self, peer: PeerId) -> bool {
         let Some(seat) = self.seat.as_ref().filter(|_| !self.is_flawed(Flaw::RefusesTheLate)) else { return false };
-        let was_lost = |reason: &Reason| matches!(reason, Reason::Lost { peer: lost, .. } | Reason::Restarted(lost) if *lost == peer);
-        seat.view.contains(peer) || seat.origin.as_ref().is_some_and(|origin| origin.reasons.iter().any(was_lost))
+        seat.view.contains(peer) || self.put_out.contains_key(&peer)
     }
 
     /// Whether there is time yet to wait for somebody who was with us.
@@ -80,22 +78,11 @@ impl Membership {
     /// process is gone, or who broke the rules, is not waited for.
     fn awaits_somebody(&self, now: Time) -> bool {
         let Some(seat) = self.seat.as_ref().filter(|_| self.has_time(now)) else { return false };
-        let may_come = |evidence: &Evidence| match evidence {
-            Evidence::Silent(_) | Evidence::LinkFailed | Evidence::Unanswered => true,
-            Evidence::Restarted | Evidence::Elsewhere => true,
-            Evidence::Closed | Evidence::Misbehaved | Evidence::Revoked => false,
-        };
-        let is_new = now - seat.entered < self.config.max_stall;
-        let was_lost = |reason: &Reason| match reason {
-            Reason::Lost { evidence, .. } => is_new && may_come(evidence),
-            Reason::Restarted(_) => is_new,
-            Reason::Joined(_) | Reason::Left(_) | Reason::Severed(..) | Reason::Forked => false,
-            Reason::Recovered | Reason::Replanned | Reason::StoodStill => false,
-        };
+        let is_new = |at: Time| now - at < self.config.max_stall;
         !self.is_flawed(Flaw::RefusesTheLate)
             && (!self.joiners.is_empty()
-                || seat.suspects.values().any(may_come)
-                || seat.origin.as_ref().is_some_and(|origin| origin.reasons.iter().any(was_lost)))
+                || seat.suspects.values().any(Evidence::may_pass)
+                || self.put_out.values().any(|(at, may_come)| *may_come && is_new(*at)))
     }
 
     /// Tells those that have not answered with the same: they may have missed it.

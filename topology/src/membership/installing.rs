@@ -118,7 +118,8 @@ impl Membership {
             proves_after(it, &seat.view) || asking.followed_by.as_ref().is_some_and(|known| proves_after(it, known))
         };
         let is_shown = certificate.as_ref().is_some_and(proves);
-        let needs_none = is_lost || seat.view.forked || self.doubts.have_grown();
+        let stood = self.is_paused_for(now, seat, Some(self.config.max_stall * 4));
+        let needs_none = is_lost || stood || seat.view.forked || self.doubts.have_grown();
         is_shown || needs_none || believes || self.is_told_by_ours(from, proposal.view.id())
     }
 
@@ -342,11 +343,15 @@ impl Membership {
     }
 
     fn note_losses(&mut self, now: Time, proposal: &Proposal) {
+        let is_old = |at: Time| now - at >= self.config.max_stall * 2;
+        self.put_out.retain(|peer, (at, _)| !proposal.view.contains(*peer) && !is_old(*at));
         for reason in &proposal.reasons {
             match reason {
                 Reason::Lost { peer, .. } | Reason::Restarted(peer) => {
                     self.quarantine.lose(now, *peer, &self.config);
                     self.probe_later(now, *peer);
+                    let may_come = !matches!(reason, Reason::Lost { evidence, .. } if !evidence.may_pass());
+                    self.put_out.insert(*peer, (now, may_come));
                 }
                 Reason::Joined(_)
                 | Reason::Left(_)
