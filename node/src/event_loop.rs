@@ -10,6 +10,7 @@ pub(crate) mod inputs;
 mod measuring;
 mod outputs;
 mod resume;
+mod settling;
 mod storing;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +47,7 @@ use change::Change;
 use denials::Denials;
 pub(crate) use door::{Books, Departure, Doorplate};
 use resume::Fetch;
+use settling::Settling;
 use storing::Storing;
 
 /// How often a checkpoint's head that not all have signed is told again.
@@ -167,18 +169,8 @@ pub(crate) struct EventLoop {
     looked: Instant,
     /// Whether the state after the last step is on this machine's disk.
     is_saved: bool,
-    /// The last step whose state is stable.
-    stable: u64,
-    /// The run is complete, and its last state is not stable yet.
-    settling: Option<Settling>,
-}
-
-/// A member that could end, and stays until a quorum has signed the last state: who is killed now finds in that that the run is
-/// complete.
-struct Settling {
-    event: Event,
-    step: u64,
-    until: Instant,
+    /// What it stays for although it could end.
+    settling: Settling,
 }
 
 /// What is left when the loop has ended.
@@ -247,8 +239,7 @@ impl EventLoop {
             awaited: None,
             looked: Instant::now(),
             is_saved: false,
-            stable: 0,
-            settling: None,
+            settling: Settling::default(),
         }
     }
 
@@ -316,9 +307,9 @@ impl EventLoop {
             let wake_at = wake.map(|(_, at)| (self.began + (at - Time::ZERO)).max(breath.unwrap_or(self.began)));
             let announce_at = self.network.announce_at();
             tokio::select! {
-                () = sleep_until(give_up) => match self.awaits_heirs() {
-                    true => give_up = Some(Instant::now() + self.config.max_stall),
-                    false => return self.settling.take().map_or(End::LeftAlone, |settling| End::Event(settling.event)),
+                () = sleep_until(give_up) => match self.give_up() {
+                    Some(end) => return end,
+                    None => give_up = Some(Instant::now() + self.config.max_stall),
                 },
                 () = stop.cancelled(), if give_up.is_none() => {
                     give_up = Some(Instant::now() + self.config.max_stall);
@@ -350,7 +341,7 @@ impl EventLoop {
                         breath = Some(self.looked + CATCH_BREATH);
                         self.standstill.begin_anew();
                     }
-                    if let Some(end) = self.stalled(since).filter(|_| self.settling.is_none()) {
+                    if let Some(end) = self.stalled(since).filter(|_| !self.settling.is_complete()) {
                         return end;
                     }
                     let (step, operation) = self.exchange.reached();
@@ -414,28 +405,6 @@ impl EventLoop {
                 None
             }
         }
-    }
-
-    /// Whether our user wants to leave, and others have yet to load the state that nobody else holds. The user hears of it, and
-    /// may end this process all the same.
-    fn awaits_heirs(&self) -> bool {
-        let heirs: Vec<String> = self.membership.heirs().into_iter().map(|peer| to_libp2p(peer).to_string()).collect();
-        if heirs.is_empty() || self.membership.has_ended() {
-            return false;
-        }
-        let message = format!(
-            "{} still loads the state, which nobody else holds: this machine leaves once that is done; Ctrl-C again ends it at once",
-            heirs.join(", ")
-        );
-        self.observer.report(&Report::Warning { message });
-        true
-    }
-
-    /// Whether the run is complete and its last state is stable, or has had its time.
-    fn settled(&mut self) -> Option<End> {
-        let (stable, now) = (self.stable, Instant::now());
-        let settling = self.settling.take_if(|settling| stable >= settling.step || now >= settling.until)?;
-        Some(End::Event(settling.event))
     }
 
     /// Hands an input to the machine; a violation is told, and its peer suspected.

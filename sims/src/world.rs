@@ -138,7 +138,6 @@ pub(crate) struct World {
     completed: BTreeMap<Seat, Digest>,
     /// The views that they completed it in.
     final_views: BTreeSet<ViewId>,
-    /// Who was told that the run has finished before anybody had ended, though it had a seat.
     sent_away: BTreeSet<Seat>,
     /// Whether the last step is held back until all are members.
     gated: bool,

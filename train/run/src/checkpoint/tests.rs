@@ -7,6 +7,7 @@ use starling_topology::{Generation, Ledger, Lineage, PeerId, Root, View};
 use tempfile::TempDir;
 
 use super::*;
+use crate::snapshot::Splitter;
 
 pub(super) fn ledger(step: u64) -> Ledger {
     let mut ledger = Ledger::new(1, 40, 8);
