@@ -10,6 +10,7 @@ pub(crate) mod inputs;
 mod measuring;
 mod outputs;
 mod resume;
+mod settling;
 mod storing;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +47,7 @@ use change::Change;
 use denials::Denials;
 pub(crate) use door::{Books, Departure, Doorplate};
 use resume::Fetch;
+use settling::Settling;
 use storing::Storing;
 
 /// How often a checkpoint's head that not all have signed is told again.
@@ -167,6 +169,8 @@ pub(crate) struct EventLoop {
     looked: Instant,
     /// Whether the state after the last step is on this machine's disk.
     is_saved: bool,
+    /// What it stays for although it could end.
+    settling: Settling,
 }
 
 /// What is left when the loop has ended.
@@ -190,6 +194,8 @@ impl EventLoop {
         let (control, protocol) = (network.control(), network.protocols.probe.clone());
         let standstill = Standstill::new(config.max_stall);
         let watchdog = Watchdog::new(config.max_stall, look_interval(config.max_stall));
+        let named = membership.contacts().map(|contact| to_libp2p(contact.peer));
+        let denials = Denials::new(network.known().chain(named));
         let prober = config.probe_links.then(|| Prober::start(control, protocol, inbox.events_in.clone()));
         Self {
             me,
@@ -202,7 +208,7 @@ impl EventLoop {
             shelves,
             books,
             door,
-            denials: Denials::default(),
+            denials,
             desk,
             heads: Heads::new(config.run, me),
             identity,
@@ -233,6 +239,7 @@ impl EventLoop {
             awaited: None,
             looked: Instant::now(),
             is_saved: false,
+            settling: Settling::default(),
         }
     }
 
@@ -293,14 +300,17 @@ impl EventLoop {
             return end; // It was put out before it came.
         }
         loop {
-            if let Some(end) = self.execute_all() {
+            if let Some(end) = self.execute_all().or_else(|| self.settled()) {
                 return end;
             }
             let wake = self.timers.iter().min_by_key(|(timer, at)| (**at, **timer)).map(|(timer, at)| (*timer, *at));
             let wake_at = wake.map(|(_, at)| (self.began + (at - Time::ZERO)).max(breath.unwrap_or(self.began)));
             let announce_at = self.network.announce_at();
             tokio::select! {
-                () = sleep_until(give_up) => return End::LeftAlone,
+                () = sleep_until(give_up) => match self.give_up() {
+                    Some(end) => return end,
+                    None => give_up = Some(Instant::now() + self.config.max_stall),
+                },
                 () = stop.cancelled(), if give_up.is_none() => {
                     give_up = Some(Instant::now() + self.config.max_stall);
                     self.handle(Input::Leave);
@@ -331,7 +341,7 @@ impl EventLoop {
                         breath = Some(self.looked + CATCH_BREATH);
                         self.standstill.begin_anew();
                     }
-                    if let Some(end) = self.stalled(since) {
+                    if let Some(end) = self.stalled(since).filter(|_| !self.settling.is_complete()) {
                         return end;
                     }
                     let (step, operation) = self.exchange.reached();

@@ -24,6 +24,9 @@ const MAX_TOLD: usize = 4;
 const SLOWEST_DISK: u64 = 8 << 20;
 /// What a disk that hung before gets to come back.
 const LAST_CHANCE: Duration = Duration::from_millis(200);
+/// How often the state after the last step is tried, and how long it takes until the next time at most.
+const LAST_TRIES: u32 = 3;
+const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// How often somebody who waits for the thread looks.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -78,7 +81,8 @@ impl Saver {
         let (told, saved) = mpsc::channel(MAX_TOLD);
         let busy = Arc::new(AtomicBool::new(false));
         let (limit, place) = (stall + Duration::from_secs(state_bytes / SLOWEST_DISK), store.directory().to_owned());
-        let writer = Writer { store: store.clone(), contacts, busy: busy.clone(), told, observer };
+        let pause = LAST_PAUSE.min(limit / (2 * LAST_TRIES));
+        let writer = Writer { store: store.clone(), contacts, busy: busy.clone(), told, observer, pause };
         let thread = std::thread::Builder::new()
             .name("saver".into())
             .spawn(move || writer.run(&queue))
@@ -184,6 +188,8 @@ struct Writer {
     busy: Arc<AtomicBool>,
     told: mpsc::Sender<CheckpointInfo>,
     observer: Arc<dyn Observer>,
+    /// How long it waits before it tries the last state again.
+    pause: Duration,
 }
 
 impl Writer {
@@ -201,7 +207,7 @@ impl Writer {
                     self.busy.store(false, Ordering::Release);
                 }
                 Task::Keep(state, done) => {
-                    outcome = self.save(state);
+                    outcome = self.save_last(state);
                     // Nobody may be waiting.
                     let _ = done.send(outcome.is_ok());
                 }
@@ -213,7 +219,7 @@ impl Writer {
                 }
                 Task::PutAside => self.put_aside(),
                 Task::End(None) => break,
-                Task::End(Some(state)) => return self.save(state),
+                Task::End(Some(state)) => return self.save_last(state),
             }
         }
         outcome
@@ -228,15 +234,27 @@ impl Writer {
     fn save(&self, state: ReplicatedState) -> Result<(), CheckpointError> {
         let step = state.step;
         // A full disk must not end the run: the user is told, and the next state is tried again.
-        let saved = self.store.save(state);
+        let saved = self.store.save_and_tidy(state);
         self.observer.report(&match &saved {
-            Ok(info) => Report::Saved { step, digest: info.digest.to_string() },
+            Ok((info, _)) => Report::Saved { step, digest: info.digest.to_string() },
             Err(error) => Report::Warning { message: format!("no checkpoint of step {step}: {error}") },
         });
-        let info = saved?;
+        let (info, untidy) = saved?;
+        self.warn("what is not needed any more can't be removed", untidy.map_or(Ok(()), Err));
         // An event loop that lags or has ended can do without: the next one follows.
         let _ = self.told.try_send(info);
         Ok(())
+    }
+
+    /// There is no later state to save in the place of the last one, so it is tried again.
+    fn save_last(&self, state: ReplicatedState) -> Result<(), CheckpointError> {
+        for _ in 1..LAST_TRIES {
+            match self.save(state.clone()) {
+                Err(error) if error.may_pass() => std::thread::sleep(self.pause),
+                saved => return saved,
+            }
+        }
+        self.save(state)
     }
 
     fn sign(&self, Proof { head, view, signatures }: &Proof) {
@@ -330,6 +348,29 @@ mod tests {
         let error = saver.finish(None).expect_err("it is not saved");
         assert!(matches!(error, NodeError::NotKept { step: 3, .. }), "{error}");
         assert!(error.to_string().contains("keeps its place"), "{error}");
+    }
+
+    #[test]
+    fn a_last_state_that_failed_once_is_tried_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = CheckpointStore::open(folder.path(), 2).expect("a store");
+        let contacts = ContactsFile::new(folder.path(), RunId([1; 32]));
+        /// Mends the disk once it has heard that it does not take the state.
+        struct Mends(PathBuf);
+        impl Observer for Mends {
+            fn report(&self, report: &Report) {
+                if matches!(report, Report::Warning { .. }) {
+                    std::fs::create_dir_all(self.0.join("chunks")).expect("made");
+                }
+            }
+        }
+        let observer = Arc::new(Mends(folder.path().to_owned()));
+        let patience = (Duration::from_secs(3), 0);
+        let (mut saver, _desk) = Saver::start(store.clone(), contacts, observer, patience).expect("a thread");
+        std::fs::remove_dir_all(folder.path()).expect("removed");
+        assert!(saver.keep(state(3)));
+        saver.finish(None).expect("it is saved");
+        assert_eq!(store.steps().expect("read"), [3]);
     }
 
     #[test]

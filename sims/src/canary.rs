@@ -120,6 +120,7 @@ pub const PLANTS: &[Plant] = &[
         quorum: Some(Quorum::TwoThirds),
         ..gullible(Flaw::BelievesClaims, Attack::SplitsViews, &["one_decision", "no_split_brain"])
     },
+    machine(Flaw::RefusesTheLate, Scenario::Churn, &["endings"]),
     gullible(Flaw::BelievesFinished, Attack::Finishes, &["endings", "progress"]),
 ];
 

@@ -138,6 +138,7 @@ pub(crate) struct World {
     completed: BTreeMap<Seat, Digest>,
     /// The views that they completed it in.
     final_views: BTreeSet<ViewId>,
+    sent_away: BTreeSet<Seat>,
     /// Whether the last step is held back until all are members.
     gated: bool,
     /// Whether a disk has lost something, or has written what it was not told.
@@ -176,6 +177,7 @@ impl World {
             last_step: workload.steps,
             quorum: plan.quorum,
             fork_after: plan.fork_after,
+            checkpoint_every: workload.checkpoint_every,
             reduced: Some((workload.plan, PLANNED)),
             ..Config::default()
         };
@@ -238,6 +240,7 @@ impl World {
             newest_step: 0,
             completed: BTreeMap::new(),
             final_views: BTreeSet::new(),
+            sent_away: BTreeSet::new(),
             forked: false,
             events: 0,
             deliveries: 0,

@@ -189,7 +189,7 @@ fn members_say_what_no_member_says() {
                 let seal = pen.sign(&acceptance(view.id(), ballot, &proposal)).into();
                 let signers = view.members().iter().filter(|signer| forged || **signer == me);
                 let certificate = Some(Certificate { ballot, seals: signers.map(|signer| (*signer, seal)).collect() });
-                Body::Install { proposal, certificate, contacts: vec![], fork: None }
+                Body::Install { proposal, certificate, contacts: vec![], fork: None, chain: vec![] }
             })
             .await;
         }
@@ -250,7 +250,8 @@ fn members_say_what_no_member_says() {
         liar.say_each(|victim| {
             let next = proposal(view.succeed([victim, me]), me);
             let justified = Justified::new(&pen, view.id(), ballot, next, promises.clone(), vec![]);
-            Body::Propose { ballot, justified: Box::new(justified), promises: vec![] }
+            let seal = justified.seal;
+            Body::Propose { ballot, justified: Box::new(justified), promises: vec![], seal }
         })
         .await;
     });
@@ -259,7 +260,7 @@ fn members_say_what_no_member_says() {
     honest.hear_member("half messages", async |liar, _| liar.begin(2).await);
     let name = honest.hear_member("a list without end", async |liar, _| {
         let next = proposal(liar.view().succeed([liar.me()]), liar.me());
-        let install = Body::Install { proposal: next, certificate: None, contacts: vec![], fork: None };
+        let install = Body::Install { proposal: next, certificate: None, contacts: vec![], fork: None, chain: vec![] };
         let place = (liar.view().generation, liar.view().id());
         let envelope =
             starling_topology::Envelope { run: liar.run(), generation: place.0, view: place.1, body: install };

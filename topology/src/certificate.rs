@@ -15,7 +15,7 @@ use std::fmt::Debug;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Violation;
-use crate::id::{PeerId, ViewId};
+use crate::id::{Generation, PeerId, ViewId};
 use crate::message::MAX_MEMBERS;
 use crate::proposal::{Ballot, Joiner, Proposal};
 use crate::view::View;
@@ -141,6 +141,16 @@ impl Certificate {
         proposal.view.parent == Some(parent.id()) && self.is_of(notary, parent, &proposal.view, terms(proposal))
     }
 
+    /// Whether `chain` leads from `from` to the view before that of `proposal`, and its members have accepted this. What the
+    /// chain says of views before `from` is left out.
+    pub fn proves_after(&self, notary: &dyn Notary, from: &View, chain: &[Succession], proposal: &Proposal) -> bool {
+        let (id, next) = (from.id(), &proposal.view);
+        let begin = chain.iter().position(|link| link.view.parent == Some(id)).unwrap_or(chain.len());
+        let parent = chain[begin..].last().map_or(from, |link| &link.view);
+        let is_led = begin == chain.len() || leads(notary, from, &chain[begin..], parent.id());
+        is_led && is_next(parent, from, next) && self.proves(notary, parent, proposal)
+    }
+
     fn is_of(&self, notary: &dyn Notary, parent: &View, view: &View, terms: [u8; 32]) -> bool {
         let accepted = Acceptance { parent: parent.id(), ballot: self.ballot, view: view.id(), terms };
         let signers: BTreeSet<PeerId> = self.seals.iter().map(|(signer, _)| *signer).collect();
@@ -186,15 +196,19 @@ impl Succession {
 pub fn leads(notary: &dyn Notary, from: &View, chain: &[Succession], to: ViewId) -> bool {
     let mut last = from;
     for Succession { view, terms, certificate } in chain {
-        let is_ours = view.run == from.run && view.branch == last.branch && view.quorum == last.quorum;
-        let follows = view.parent == Some(last.id()) && is_ours;
-        let counts_up = view.generation > last.generation && view.forked == last.forked;
-        if !follows || !counts_up || !certificate.is_of(notary, last, view, *terms) {
+        if !is_next(last, from, view) || !certificate.is_of(notary, last, view, *terms) {
             return false;
         }
         last = view;
     }
     !chain.is_empty() && last.id() == to
+}
+
+/// Whether `view` may follow `last`, on the way from `from`.
+fn is_next(last: &View, from: &View, view: &View) -> bool {
+    let is_ours = view.run == from.run && view.branch == last.branch && view.quorum == last.quorum;
+    let counts_up = view.generation > last.generation && view.forked == last.forked;
+    view.parent == Some(last.id()) && is_ours && counts_up
 }
 
 pub(crate) fn validate_chain(chain: &[Succession]) -> Result<(), Violation> {
@@ -217,6 +231,18 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
+    /// What somebody says has led to the view called `to`: it is shown to others, who check it. Nothing if it does not hang
+    /// together.
+    pub(crate) fn told(links: Vec<Succession>, to: Option<ViewId>) -> Self {
+        let ids: Vec<ViewId> = links.iter().map(|link| link.view.id()).collect();
+        let follows = links.iter().skip(1).zip(&ids).all(|(link, before)| link.view.parent == Some(*before));
+        let mut chain = Self::default();
+        if follows && to.is_some() && ids.last().copied() == to {
+            links.into_iter().for_each(|link| chain.go_on(link.view.parent.unwrap_or(ViewId::NONE), Some(link)));
+        }
+        chain
+    }
+
     /// This member goes from the view called `from` to its successor; `link` proves that one. A fork has none, and nobody is
     /// led through it.
     pub(crate) fn go_on(&mut self, from: ViewId, link: Option<Succession>) {
@@ -241,6 +267,17 @@ impl Chain {
     pub(crate) fn from(&self, view: ViewId) -> Vec<Succession> {
         let after = self.links.iter().position(|(link, _)| link.view.parent == Some(view));
         after.map_or_else(Vec::new, |at| self.links.range(at..).map(|(link, _)| link.clone()).collect())
+    }
+
+    /// What leads from a view of `generation`, or of the first one later than that which is known, to the one before `next`.
+    pub(crate) fn since(&self, generation: Generation, next: &View) -> Vec<Succession> {
+        let links = self.links.iter().map(|(link, _)| link);
+        let between = |link: &&Succession| {
+            link.view.branch == next.branch
+                && link.view.generation > generation
+                && link.view.generation < next.generation
+        };
+        links.filter(between).cloned().collect()
     }
 
     /// Whether the view called `view` came before this member's.

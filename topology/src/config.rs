@@ -22,6 +22,9 @@ pub struct Config {
     /// A side of a split run that has had no quorum for this long goes on as a fork. `None`: it waits for ever, as it does in any
     /// case where more than two thirds decide.
     pub fork_after: Option<Duration>,
+    /// Each so many steps the members save their state; 0: never, as far as is known. What was due before a view began may be
+    /// stable.
+    pub checkpoint_every: u64,
     /// Tells this process from earlier ones with the same identity: a random number will do, or the nanoseconds of the
     /// wall clock. A process that has forgotten what it promised must not be taken for the one that promised it, nor a
     /// run that it founds for one that was founded before.
@@ -40,6 +43,7 @@ impl Default for Config {
             max_members: MAX_MEMBERS,
             quorum: Quorum::Majority,
             fork_after: Some(Duration::from_secs(120)),
+            checkpoint_every: 0,
             incarnation: 0,
             reduced: None,
         }

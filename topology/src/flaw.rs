@@ -48,4 +48,6 @@ pub enum Flaw {
     TakesUnverified,
     /// The state that the first donor names is loaded, not that which most do.
     TakesFirstNamed,
+    /// Who has finished lets nobody in any more, and waits for nobody.
+    RefusesTheLate,
 }

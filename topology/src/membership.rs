@@ -123,10 +123,14 @@ pub struct Membership {
     doubts: Doubts,
     leaving: bool,
     finished: Option<(u64, Digest)>,
+    /// Since when.
+    finished_at: Time,
     /// We have heard everybody finish, and wait for goodbyes.
     parting: bool,
     joiners: BTreeMap<PeerId, Waiting>,
     lost: BTreeMap<PeerId, Probe>,
+    /// Members that were put out of late: when, and whether they may be there still.
+    put_out: BTreeMap<PeerId, (Time, bool)>,
     quarantine: Quarantine,
     /// Who has opened ballots: while steps were taken, and while none were.
     ballots: [Allowance; 2],
@@ -228,7 +232,7 @@ impl Membership {
         for contact in contacts {
             member.learn(contact);
         }
-        member.take_back(now, record);
+        member.take_back(now, record, Chain::default());
         member.advance(now);
         member
     }
@@ -264,9 +268,11 @@ impl Membership {
             doubts: Doubts::default(),
             leaving: false,
             finished: None,
+            finished_at: now,
             parting: false,
             joiners: BTreeMap::new(),
             lost: BTreeMap::new(),
+            put_out: BTreeMap::new(),
             quarantine: Quarantine::default(),
             ballots: [4; 2].map(Allowance::new),
             reports: Allowance::new(4),
@@ -315,6 +321,14 @@ impl Membership {
     /// Whether this member is still downloading the replicated state.
     pub fn is_syncing(&self) -> bool {
         !self.synced
+    }
+
+    /// Members that have yet to load the state, if nobody but this member holds it: without it, the state is gone.
+    pub fn heirs(&self) -> Vec<PeerId> {
+        let Some(seat) = self.seat.as_ref().filter(|_| self.asking.is_none() && self.synced) else { return Vec::new() };
+        let others = seat.others(self.me.peer);
+        let is_needed = !others.is_empty() && others.iter().all(|peer| seat.syncing.contains(peer));
+        if is_needed { others } else { Vec::new() }
     }
 
     /// How to reach the members that we know of.

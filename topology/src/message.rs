@@ -113,6 +113,8 @@ pub enum Body {
         /// If it was proposed before: this attempt's promises, by member, ascending. The one with the highest ballot tells of it.
         #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
         promises: Vec<SignedPromise>,
+        /// My signature, for those who are told of it in later attempts.
+        seal: Seal,
     },
     /// "This is what I was shown in this ballot." Where more than two thirds decide: [`crate::echo`].
     Echo {
@@ -147,6 +149,9 @@ pub enum Body {
         contacts: Vec<Contact>,
         /// For a view without quorum: the ballot that its members promised. Whoever promised another one since stays.
         fork: Option<Ballot>,
+        /// For those who were not in the view before: what leads there from the one that they were in last, as far as is known.
+        #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_LINKS>")]
+        chain: Vec<Succession>,
     },
     /// "I live."
     Heartbeat {
@@ -269,6 +274,16 @@ pub enum Evidence {
     Revoked,
 }
 
+impl Evidence {
+    /// Whether the process may be there all the same, and come back: it is cut off, follows another view, or is another one.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Silent(_) | Self::LinkFailed | Self::Unanswered | Self::Restarted | Self::Elsewhere => true,
+            Self::Closed | Self::Misbehaved | Self::Revoked => false,
+        }
+    }
+}
+
 impl Envelope {
     /// The canonical bytes (postcard).
     pub fn encode(&self) -> Vec<u8> {
@@ -305,8 +320,9 @@ impl Body {
                 justified.validate()?;
                 validate_promises(promises)
             }
-            Self::Install { proposal, certificate, contacts, .. } => {
+            Self::Install { proposal, certificate, contacts, chain, fork: _ } => {
                 proposal.validate()?;
+                validate_chain(chain)?;
                 certificate.as_ref().map_or(Ok(()), Certificate::validate)?;
                 at_most(MAX_MEMBERS, contacts)
             }

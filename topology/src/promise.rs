@@ -122,6 +122,9 @@ pub struct Justified {
     pub excluded: Vec<(PeerId, Evidence)>,
     /// The signature of its proposer.
     pub seal: Seal,
+    /// That of whose ballot it was proposed in last, for that ballot: nobody can say that it has accepted this in a ballot of
+    /// somebody who has not proposed it there.
+    pub last: Seal,
     /// Who has echoed it in the ballot in which it was accepted last, by signer, ascending. Nobody where majorities decide.
     #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
     pub echoes: Vec<(PeerId, Seal)>,
@@ -138,7 +141,18 @@ impl Justified {
         excluded: Vec<(PeerId, Evidence)>,
     ) -> Self {
         let seal = notary.sign(&statement(PROPOSES, view, ballot, &hash(&proposal))).into();
-        Self { proposal, ballot, promises, excluded, seal, echoes: Vec::new() }
+        Self { proposal, ballot, promises, excluded, seal, last: seal, echoes: Vec::new() }
+    }
+
+    /// What `notary`'s key signs when it proposes this, anew or again, in its `ballot`.
+    pub fn sign(&self, notary: &dyn Notary, view: ViewId, ballot: Ballot) -> Seal {
+        notary.sign(&statement(PROPOSES, view, ballot, &self.hash())).into()
+    }
+
+    /// Whether the proposer of `ballot` has proposed this in it and signed that with `seal`.
+    pub(crate) fn is_proposed(&self, notary: &dyn Notary, view: &View, ballot: Ballot, seal: &Seal) -> bool {
+        let proposes = || statement(PROPOSES, view.id(), ballot, &self.hash());
+        view.contains(ballot.proposer) && notary.is_signed(ballot.proposer, &proposes(), &seal.bytes())
     }
 
     /// As a promise names what its member has accepted.
@@ -149,11 +163,8 @@ impl Justified {
     /// Whether it was proposed by whose ballot that was, from the promises of a quorum of `view`, which [leave it
     /// free](leave_free) what to propose. Whether it follows from them is another question.
     pub(crate) fn is_signed(&self, notary: &dyn Notary, view: &View) -> bool {
-        let (id, proposer) = (view.id(), self.ballot.proposer);
-        let proposes = statement(PROPOSES, id, self.ballot, &self.hash());
-        view.contains(proposer)
-            && leave_free(view, self.promises.iter().map(|signed| (signed.by, &signed.promise)))
-            && notary.is_signed(proposer, &proposes, &self.seal.bytes())
+        leave_free(view, self.promises.iter().map(|signed| (signed.by, &signed.promise)))
+            && self.is_proposed(notary, view, self.ballot, &self.seal)
             && are_a_quorums(notary, view, self.ballot, &self.promises)
     }
 

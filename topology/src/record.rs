@@ -134,8 +134,10 @@ mod tests {
         let next = record(9, &[]).origin.expect("it has one");
         let ballot = Ballot { attempt: 1, proposer: OTHER };
         let (promises, excluded, seal) = (Vec::new(), Vec::new(), [0; 64].into());
-        let accepted =
-            Some((ballot, Justified { proposal: next, ballot, promises, excluded, seal, echoes: Vec::new() }));
+        let accepted = Some((
+            ballot,
+            Justified { proposal: next, ballot, promises, excluded, seal, last: seal, echoes: Vec::new() },
+        ));
         assert!(!Record { accepted, ..founded }.can_begin_anew(ME), "others were to go on after step 9");
     }
 }

@@ -101,6 +101,7 @@ impl Loaded {
             min_members: self.config.run.min_peers as usize,
             max_members: self.config.network.max_peers as usize,
             fork_after: self.fork_after()?,
+            checkpoint_every: self.config.train.checkpoint_every_steps,
             ..starling_topology::Config::default()
         })
     }

@@ -1,6 +1,6 @@
 //! Who says that this machine may not come, while it waits to be let in. None of them has to prove it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use libp2p::PeerId;
@@ -16,11 +16,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Denials, by whoever said them.
 #[derive(Debug, Default)]
 pub(super) struct Denials {
+    /// Whom this machine knew when it came, by its ticket or from before: those alone count. Who was named since may be anybody's
+    /// friend.
+    named: BTreeSet<PeerId>,
     by: BTreeMap<PeerId, Denial>,
     since: Option<Instant>,
 }
 
 impl Denials {
+    /// Of one who knows these.
+    pub(super) fn new(named: impl IntoIterator<Item = PeerId>) -> Self {
+        Self { named: named.into_iter().collect(), ..Self::default() }
+    }
+
     /// A peer says that we may not come. True if that is news.
     pub(super) fn note(&mut self, peer: PeerId, denial: Denial, now: Instant) -> bool {
         self.since.get_or_insert(now);
@@ -39,12 +47,14 @@ impl Denials {
     /// one alone.
     pub(super) fn verdict(&self, mut known: impl Iterator<Item = PeerId>, now: Instant) -> Option<NodeError> {
         let since = self.since?;
-        let is_over = self.by.len() > 1 && now.saturating_duration_since(since) >= PATIENCE;
-        if !is_over && !known.all(|peer| self.by.contains_key(&peer)) {
+        let named = self.by.keys().filter(|peer| self.named.contains(peer)).count();
+        let is_over = named > 1 && now.saturating_duration_since(since) >= PATIENCE;
+        if named == 0 || !is_over && !known.all(|peer| self.by.contains_key(&peer)) {
             return None;
         }
         let mut said = BTreeMap::<Denial, usize>::new();
-        self.by.values().for_each(|denial| *said.entry(*denial).or_default() += 1);
+        let counts = self.by.iter().filter(|(peer, _)| self.named.contains(peer));
+        counts.for_each(|(_, denial)| *said.entry(*denial).or_default() += 1);
         let (denial, _) = said.into_iter().max_by_key(|(_, times)| *times)?;
         let peer = self.by.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         Some(NodeError::NotAdmitted { peer, error: AdmissionError::Denied(denial) })
@@ -58,14 +68,17 @@ mod tests {
 
     #[test]
     fn one_peers_denial_ends_nobody_who_knows_others() {
-        let [liar, a, b] = [(); 3].map(|()| Identity::generate().peer_id());
-        let (mut denials, now) = (Denials::default(), Instant::now());
+        let [liar, a, b, friend] = [(); 4].map(|()| Identity::generate().peer_id());
+        let (mut denials, now) = (Denials::new([liar, a, b]), Instant::now());
         let known = || [liar, a, b].into_iter();
         assert!(denials.verdict(known(), now).is_none() && denials.verdict([].into_iter(), now).is_none());
         assert!(denials.note(liar, Denial::NotInvited, now) && !denials.note(liar, Denial::NotInvited, now));
         for later in [now, now + PATIENCE, now + 100 * PATIENCE] {
             assert!(denials.verdict(known(), later).is_none(), "the others are away");
         }
+        denials.note(friend, Denial::NotInvited, now);
+        assert!(denials.verdict(known(), now + 100 * PATIENCE).is_none(), "nobody had heard of that one");
+        denials.retract(friend);
         assert!(denials.verdict([liar].into_iter(), now).is_some(), "it is the only one there is");
         for peer in [a, b] {
             denials.note(peer, Denial::Used, now);

@@ -50,7 +50,10 @@ impl EventLoop {
                 Output::Announce { head, signature } => {
                     self.network.announce_head([&head.encode()[..], &signature].concat());
                 }
-                Output::Stable(proof) => self.desk.sign(proof),
+                Output::Stable(proof) => {
+                    self.settling.note_stable(proof.head.step);
+                    self.desk.sign(proof);
+                }
                 Output::Differs { peer, step, ours, theirs } => {
                     let name = to_libp2p(peer);
                     let message = format!(

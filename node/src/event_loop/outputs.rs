@@ -148,11 +148,8 @@ impl EventLoop {
                 let (path, limit) = (self.books.record.path().to_owned(), self.config.max_stall);
                 return Some(End::Failed(NodeError::NotStored { path, limit, reason: self.storing.reason() }));
             }
-            Event::Left { .. }
-            | Event::Complete { .. }
-            | Event::Refused { .. }
-            | Event::Diverged { .. }
-            | Event::NoState => {
+            Event::Complete { step, .. } => return self.complete(event, step),
+            Event::Left { .. } | Event::Refused { .. } | Event::Diverged { .. } | Event::NoState => {
                 return Some(End::Event(event));
             }
         }

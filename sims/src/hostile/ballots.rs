@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use starling_topology::certificate::acceptance;
-use starling_topology::{Ballot, Body, Certificate, Justified, Notary as _, PeerId, Proposal, Seal, SignedPromise};
+use starling_topology::{
+    Ballot, Body, Certificate, Generation, Joiner, Justified, Notary as _, PeerId, Proposal, Seal, SignedPromise,
+};
 
 use super::{Liar, Own, Said};
 use crate::notary::Key;
@@ -12,6 +14,12 @@ impl Liar {
     pub(super) fn install(&mut self) -> Said {
         let (Some(view), Some(to)) = (self.view.clone(), self.one()) else { return Vec::new() };
         let mut proposal = self.made_up(&view);
+        if let Some(joiner) = self.asked_by(to) {
+            // It was asked to let that one in, and does so alone, into a view that none can follow.
+            proposal.view = view.succeed([self.me, to]);
+            proposal.view.generation.0 += 1 << self.rng.between(0, 19);
+            (proposal.joiners, proposal.resume.syncing) = (vec![joiner], vec![to]);
+        }
         let ballot = Ballot { attempt: self.attempt.max(1), proposer: self.me };
         let seal = self.seal(view.id(), ballot, &proposal);
         let all: Vec<(PeerId, Seal)> = view.members().iter().map(|peer| (*peer, seal)).collect();
@@ -24,8 +32,17 @@ impl Liar {
                 (None, self.promised_by(to).or(Some(ballot)))
             }
         };
-        let body = Body::Install { proposal, certificate, contacts: Vec::new(), fork };
+        let body = Body::Install { proposal, certificate, contacts: Vec::new(), fork, chain: Vec::new() };
         vec![(to, self.envelope(to, body))]
+    }
+
+    /// What `peer` has asked it last, if it was to be let in again. Who was in no view before has nothing to hold against what
+    /// it is told.
+    fn asked_by(&self, peer: PeerId) -> Option<Joiner> {
+        self.heard.iter().rev().find_map(|(from, envelope)| match &envelope.body {
+            Body::Join(joiner) if *from == peer && joiner.generation > Generation(0) => Some(joiner.clone()),
+            _ => None,
+        })
     }
 
     /// The last ballot that `peer` has promised, as far as was heard.
@@ -96,8 +113,8 @@ impl Liar {
         for (place, peer) in promised.into_iter().enumerate() {
             let (proposal, excluded) = (proposals[place % proposals.len()].clone(), Vec::new());
             let justified = Justified::new(&self.key, id, ballot, proposal, shown.clone(), excluded);
-            let (justified, promises) = (Box::new(justified), Vec::new());
-            said.push((peer, self.envelope(peer, Body::Propose { ballot, justified, promises })));
+            let (seal, justified, promises) = (justified.seal, Box::new(justified), Vec::new());
+            said.push((peer, self.envelope(peer, Body::Propose { ballot, justified, promises, seal })));
         }
         said
     }
@@ -128,7 +145,7 @@ impl Liar {
                 Some(Certificate { ballot, seals: signers.iter().map(|(peer, seal)| (*peer, *seal)).collect() });
             for peer in signers.into_keys().filter(|peer| *peer != me) {
                 let (proposal, certificate) = (proposal.clone(), certificate.clone());
-                let body = Body::Install { proposal, certificate, contacts: Vec::new(), fork: None };
+                let body = Body::Install { proposal, certificate, contacts: Vec::new(), fork: None, chain: Vec::new() };
                 said.push((peer, self.envelope(peer, body)));
             }
         }

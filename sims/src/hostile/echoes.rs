@@ -2,7 +2,7 @@
 
 use starling_topology::certificate::acceptance;
 use starling_topology::echo::echo;
-use starling_topology::{Ballot, Body, Envelope, Justified, Notary as _, PeerId, Seal, SignedPromise};
+use starling_topology::{Ballot, Body, Envelope, Justified, Notary as _, PeerId, Quorum, Seal, SignedPromise};
 
 use super::{Liar, Said};
 
@@ -23,9 +23,14 @@ impl Liar {
             Body::Promise { ballot: of, promise: signed, accepted } => {
                 let Some(mut shown) = self.shown_in(&envelope.view) else { return envelope };
                 let attempt = of.attempt.saturating_sub(self.rng.between(1, 2)).max(shown.ballot.attempt);
-                let proposer = if self.rng.one_in(2) { shown.ballot.proposer } else { self.me };
+                let proposer = if self.rng.one_in(2) { Some(shown.ballot.proposer) } else { self.one() };
+                let proposer = proposer.unwrap_or(self.me);
                 let claim = Ballot { attempt, proposer };
-                shown.echoes = self.made_up_echoes(&envelope.view, claim, &shown.hash());
+                // Where nobody echoes, it is the proposer's signature that it makes up, or has if it is its own.
+                shown.last = shown.sign(&self.key, envelope.view, claim);
+                if self.view.as_ref().is_some_and(|view| view.quorum == Quorum::TwoThirds) {
+                    shown.echoes = self.made_up_echoes(&envelope.view, claim, &shown.hash());
+                }
                 let mut promise = signed.promise.clone();
                 promise.accepted = Some((claim, shown.hash()));
                 *accepted = Some(Box::new(shown));
@@ -40,12 +45,15 @@ impl Liar {
         envelope
     }
 
-    /// What was proposed to it last in this view.
-    fn shown_in(&self, view: &starling_topology::ViewId) -> Option<Justified> {
-        self.heard.iter().chain(&self.said).rev().find_map(|(_, envelope)| match &envelope.body {
+    /// One of those that were proposed to it, or by it, in this view.
+    fn shown_in(&mut self, view: &starling_topology::ViewId) -> Option<Justified> {
+        let all = self.heard.iter().chain(&self.said).filter_map(|(_, envelope)| match &envelope.body {
             Body::Propose { justified, .. } if envelope.view == *view => Some((**justified).clone()),
             _ => None,
-        })
+        });
+        let all: Vec<Justified> = all.collect();
+        let at = usize::try_from(self.rng.between(0, all.len().saturating_sub(1) as u64)).unwrap_or(0);
+        all.get(at).cloned()
     }
 
     /// Its own echo in all places, those of another ballot, or its own alone.

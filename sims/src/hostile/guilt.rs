@@ -9,7 +9,7 @@ use starling_topology::{Ballot, Certificate, PeerId, Record, ViewId};
 pub struct Guilt {
     /// After each view: what was decided, and by whom.
     decided: BTreeMap<ViewId, BTreeMap<ViewId, Certificate>>,
-    /// In each view and ballot: what was proposed for the first time there, which its proposer has signed.
+    /// In each view and ballot: what was proposed there, which its proposer has signed.
     proposed: BTreeMap<(ViewId, Ballot), [u8; 32]>,
     /// Who has signed two such.
     proposed_two: Option<PeerId>,
@@ -24,15 +24,17 @@ impl Guilt {
             let after = self.decided.entry(parent).or_default();
             after.entry(record.view.id()).or_insert_with(|| certificate.clone());
         }
-        if let Some((_, justified)) = &record.accepted {
+        if let Some((ballot, justified)) = &record.accepted {
             for signed in &justified.promises {
                 let accepted = signed.promise.accepted.map(|(ballot, _)| ballot);
                 self.promised.insert((record.view.id(), signed.by, justified.ballot, accepted));
             }
             let hash = justified.hash();
-            let first = *self.proposed.entry((record.view.id(), justified.ballot)).or_insert(hash);
-            if first != hash {
-                self.proposed_two = Some(justified.ballot.proposer);
+            for ballot in [justified.ballot, *ballot] {
+                let first = *self.proposed.entry((record.view.id(), ballot)).or_insert(hash);
+                if first != hash {
+                    self.proposed_two = Some(ballot.proposer);
+                }
             }
         }
     }

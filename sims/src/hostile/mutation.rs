@@ -97,7 +97,7 @@ impl Liar {
                 *signed = SignedPromise::new(&self.key, envelope.view, *ballot, self.me, promise.clone());
             }
             Body::Nack { promised, .. } => promised.attempt = number,
-            Body::Propose { ballot, justified, .. } => {
+            Body::Propose { ballot, justified, seal, .. } => {
                 let mut proposal = justified.proposal.clone();
                 if coin {
                     ballot.attempt = number
@@ -107,6 +107,7 @@ impl Liar {
                 proposal.resume.donors.retain(|_| coin);
                 let (promises, excluded) = (justified.promises.clone(), justified.excluded.clone());
                 **justified = Justified::new(&self.key, envelope.view, *ballot, proposal, promises, excluded);
+                *seal = justified.seal;
             }
             Body::Accept { ballot, .. } | Body::Echo { ballot, .. } => ballot.attempt = number,
             Body::Confirm { echoes, .. } => drop(echoes.pop()),

@@ -64,8 +64,9 @@ impl Liar {
             return Vec::new(); // Its machine goes on already.
         }
         match &mut envelope.body {
-            Body::Propose { ballot, justified, .. } if *ballot == split.ballot && split.shown.contains(&to) => {
+            Body::Propose { ballot, justified, seal, .. } if *ballot == split.ballot && split.shown.contains(&to) => {
                 **justified = split.second.clone();
+                *seal = justified.seal;
             }
             Body::Install { .. } => {
                 split.withheld.push((to, envelope));
@@ -128,7 +129,10 @@ impl Liar {
                 again.promises.insert(from, promise.clone());
                 let own = split.second.promises.iter().find(|signed| signed.by == me);
                 let Some(own) = own.map(|signed| signed.promise.clone()) else { return Vec::new() };
-                let claim = Ballot { attempt: split.ballot.attempt.saturating_add(1), proposer: me };
+                // A ballot of its own, or of somebody else who has never made it: that one's signature it has not.
+                let others = split.view.members();
+                let proposer = if self.rng.one_in(3) { self.rng.pick(others).unwrap_or(me) } else { me };
+                let claim = Ballot { attempt: split.ballot.attempt.saturating_add(1), proposer };
                 let own = Promise { accepted: Some((claim, hash)), ..own };
                 again.promises.insert(me, SignedPromise::new(&self.key, id, *ballot, me, own));
                 if !is_quorum(again.promises.keys().copied().collect()) {
@@ -136,13 +140,15 @@ impl Liar {
                 }
                 again.proposed = true;
                 let mut justified = split.second.clone();
+                justified.last = justified.sign(&self.key, id, claim);
                 if split.view.quorum == Quorum::TwoThirds && self.rng.one_in(2) {
                     // Made up: its own in all places.
                     let seal: Seal = self.key.sign(&echo(id, claim, &hash)).into();
                     justified.echoes = split.view.members().iter().map(|peer| (*peer, seal)).collect();
                 }
                 let promises = again.promises.values().cloned().collect();
-                Body::Propose { ballot: *ballot, justified: Box::new(justified), promises }
+                let seal = justified.sign(&self.key, id, *ballot);
+                Body::Propose { ballot: *ballot, justified: Box::new(justified), promises, seal }
             }
             Body::Echo { ballot, seal } if *ballot == again.ballot && !again.confirmed => {
                 let signs = |peer: PeerId| Seal::from(Key::of(peer).sign(&echo(id, *ballot, &hash)));
@@ -169,7 +175,13 @@ impl Liar {
                 }
                 let seals = again.seals.iter().map(|(peer, seal)| (*peer, *seal)).collect();
                 let (proposal, certificate) = (split.second.proposal.clone(), Certificate { ballot: *ballot, seals });
-                Body::Install { proposal, certificate: Some(certificate), contacts: Vec::new(), fork: None }
+                Body::Install {
+                    proposal,
+                    certificate: Some(certificate),
+                    contacts: Vec::new(),
+                    fork: None,
+                    chain: Vec::new(),
+                }
             }
             Body::Nack { ballot, .. } if *ballot == again.ballot => return self.give_split_up(),
             _ => return Vec::new(),

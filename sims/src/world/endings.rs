@@ -86,6 +86,17 @@ impl World {
         self.gated
     }
 
+    /// Somebody ends like that. Whoever had a seat in the newest view, or in the one before, gets the last state while others
+    /// that hold it are there.
+    pub(super) fn note_ending(&mut self, seat: Seat, event: &Event) {
+        let Some(newest) = self.newest.as_ref().filter(|_| self.completed.is_empty() && !self.forked) else { return };
+        let last = self.hosts[seat].disk.record().map(|record| record.view.id());
+        let had_a_seat = last.is_some_and(|last| last == newest.id() || Some(last) == newest.parent);
+        if had_a_seat && matches!(event, Event::Refused { refusal: Refusal::RunFinished, .. }) {
+            self.sent_away.insert(seat);
+        }
+    }
+
     /// Looks at how everybody ended.
     pub(super) fn check_endings(&mut self) {
         let mut wrong = Vec::new();
@@ -100,6 +111,7 @@ impl World {
                 {
                     true
                 }
+                Some(Event::Refused { .. }) if self.sent_away.contains(&seat) => false,
                 Some(Event::Refused { refusal: Refusal::RunFinished | Refusal::Withdrawn, .. }) => {
                     !self.waits_for_all()
                 }

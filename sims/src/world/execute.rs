@@ -341,6 +341,7 @@ impl World {
             return;
         }
         self.invariants.progress.goes_on(self.now);
+        self.note_ending(seat, &event);
         if let Event::Complete { digest, .. } = &event {
             self.completed.insert(seat, *digest);
             self.final_views.extend(view);

@@ -11,6 +11,7 @@ use crate::interface::{Event, Timer};
 use crate::message::{Body, Refusal};
 use crate::proposal::Joiner;
 use crate::time::Time;
+use crate::view::View;
 
 /// The most peers that a joiner asks in turn.
 const MAX_ASKED: usize = 64;
@@ -39,6 +40,9 @@ pub(super) struct Asking {
     waits: BTreeMap<PeerId, Time>,
     /// Whether we had a seat, and nothing but somebody's word says that the others went on without us.
     pub(super) unproven: bool,
+    /// A view that is proven to have followed the one that we had a seat in: what we could say there is of no use to anybody.
+    pub(super) followed_by: Option<View>,
+    since: Time,
     /// Who of those that we sat with says that we have a seat in the view called so.
     seated: BTreeMap<ViewId, BTreeSet<PeerId>>,
 }
@@ -57,8 +61,15 @@ impl Asking {
             answered_at: now,
             waits: BTreeMap::new(),
             unproven: false,
+            followed_by: None,
+            since: now,
             seated: BTreeMap::new(),
         }
+    }
+
+    /// Whether our seat is proven to be over, and nobody has shown us for long what follows: too many views have.
+    pub(super) fn is_lost(&self, now: Time, limit: Duration) -> bool {
+        self.followed_by.is_some() && now - self.since >= limit
     }
 
     pub(super) fn has_not_asked(&self, peer: PeerId) -> bool {
@@ -125,6 +136,33 @@ impl Membership {
         }
     }
 
+    /// Asks all that have not refused: those who have finished are soon gone.
+    fn ask_all(&mut self) {
+        let joiner = self.joiner();
+        let Some(asking) = &mut self.asking else { return };
+        let open = |peer: &&PeerId| !asking.refused.contains_key(peer) && !asking.waits.contains_key(peer);
+        let others: Vec<PeerId> = asking.candidates.iter().filter(open).copied().collect();
+        for peer in &others {
+            let asked = asking.asked.entry(*peer).or_default();
+            *asked = asked.saturating_add(1);
+        }
+        for peer in others {
+            self.send(peer, Body::Join(joiner.clone()));
+        }
+    }
+
+    /// What we ask for.
+    fn joiner(&self) -> Joiner {
+        // Of a view that may be made up nobody hears.
+        let view = self.seat.as_ref().filter(|seat| !seat.by_word).map(|seat| &seat.view);
+        let (branch, generation) = view.map_or((0, Generation(0)), |view| (view.branch, view.generation));
+        let (contact, step, incarnation) = (self.me.clone(), self.reached, self.config.incarnation);
+        let held = self.seat.is_some() && self.synced && self.steps == Steps::Held;
+        let state = held.then_some((self.progress.step, self.progress.lineage));
+        let pass = self.notary.pass();
+        Joiner { contact, incarnation, step, state, branch, generation, pass }
+    }
+
     /// Asks the next candidate.
     pub(super) fn ask(&mut self, now: Time) {
         let interval = self.config.probe_interval();
@@ -134,13 +172,8 @@ impl Membership {
         if stands && let Some(peer) = asking.next(now) {
             let asked = asking.asked.entry(peer).or_default();
             *asked = asked.saturating_add(1);
-            let view = self.seat.as_ref().map(|seat| &seat.view);
-            let (branch, generation) = view.map_or((0, Generation(0)), |view| (view.branch, view.generation));
-            let (contact, step, incarnation) = (self.me.clone(), self.reached, self.config.incarnation);
-            let held = self.seat.is_some() && self.synced && self.steps == Steps::Held;
-            let state = held.then_some((self.progress.step, self.progress.lineage));
-            let pass = self.notary.pass();
-            self.send(peer, Body::Join(Joiner { contact, incarnation, step, state, branch, generation, pass }));
+            let joiner = self.joiner();
+            self.send(peer, Body::Join(joiner));
         }
         self.set_timer(Timer::Join, now + interval);
         self.end_if_refused();
@@ -161,8 +194,12 @@ impl Membership {
             }
             return;
         }
+        let is_news = !asking.refused.values().any(|before| *before == Refusal::RunFinished);
         asking.refused.insert(from, refusal);
         asking.asked.insert(from, 0);
+        if refusal == Refusal::RunFinished && is_news {
+            self.ask_all();
+        }
         self.end_if_refused();
         if !self.ended {
             self.ask(now);

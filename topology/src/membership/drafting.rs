@@ -54,15 +54,34 @@ impl Membership {
 
     /// Whether what our view goes on from is still to be waited for, although there is an older state. Where all came back from
     /// records, what a quorum of the view before had signed is on one of its disks: without a quorum of that view too they wait
-    /// as long as a fork would.
+    /// as long as a fork would. So they do, and go on as a fork then, where something that may be stable is with somebody who was
+    /// lost before.
     pub(super) fn is_behind(&self, now: Time, seat: &Seat, decree: &Decree) -> bool {
         let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
         let all_came_back = decree.promises.values().all(|promised| promised.recovering);
+        let is_elsewhere = all_came_back && self.may_be_stable_elsewhere(seat, decree);
         let waited = match all_came_back {
             true => self.are_parents_here(seat, decree) || self.is_paused_for(now, seat, self.config.fork_after),
             false => self.is_paused_for(now, seat, Some(self.config.max_stall)),
         };
-        !stateless && !waited && !seat.is_reached(decree) && !self.have_all_told(seat, decree)
+        let all_told = self.have_all_told(seat, decree);
+        !stateless && !seat.is_reached(decree) && (is_elsewhere || (!waited && !all_told))
+    }
+
+    /// Whether a checkpoint that was due before our view began is on none of the disks that are here, and somebody is away who
+    /// was lost when the view was made: a quorum that it was in may have saved that.
+    fn may_be_stable_elsewhere(&self, seat: &Seat, decree: &Decree) -> bool {
+        let Some(origin) = seat.origin.as_ref().filter(|_| !self.is_flawed(Flaw::GoesBack)) else { return false };
+        let least = origin.resume.step;
+        let held = decree.promises.values().map(|promised| promised.progress).filter(|progress| progress.has_state);
+        let held = held.map(|progress| progress.step).max().unwrap_or(0);
+        let is_due = least.checked_rem(self.config.checkpoint_every).is_some_and(|since| held < least - since);
+        let is_away = |reason: &Reason| {
+            let gone = matches!(reason, Reason::Lost { .. } | Reason::Restarted(_) | Reason::Left(_));
+            let has_told = |peer| decree.promises.contains_key(&peer) || self.joiners.contains_key(&peer);
+            gone && reason.peer().is_some_and(|peer| !has_told(peer))
+        };
+        is_due && origin.reasons.iter().any(is_away)
     }
 
     /// Whether as many members of the view before as decided there have told what they hold: those that stayed, and those that

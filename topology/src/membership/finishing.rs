@@ -5,7 +5,7 @@ use crate::error::Violation;
 use crate::flaw::Flaw;
 use crate::id::{Digest, PeerId};
 use crate::interface::{Event, Timer};
-use crate::message::{Body, Refusal};
+use crate::message::{Body, Evidence, Refusal};
 use crate::time::Time;
 
 impl Membership {
@@ -15,10 +15,13 @@ impl Membership {
             return;
         }
         self.reached = self.reached.max(step);
-        self.finished = Some((step, digest));
+        (self.finished, self.finished_at) = (Some((step, digest)), now);
         let peer = self.me.peer;
         self.tell_members(&Body::Finished { peer, step, digest });
-        for (peer, _) in std::mem::take(&mut self.joiners) {
+        let (late, strangers): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.joiners).into_iter().partition(|(peer, _)| self.was_with_us(*peer));
+        self.joiners = late.into_iter().collect();
+        for (peer, _) in strangers {
             self.send(peer, Body::Refuse(Refusal::RunFinished));
         }
         self.judge_finished(now);
@@ -53,6 +56,35 @@ impl Membership {
         Ok(())
     }
 
+    /// Whether this peer has a seat in our view, or had one of late and has not left it: then it has done its part of the run, and
+    /// gets the last state.
+    fn was_with_us(&self, peer: PeerId) -> bool {
+        let Some(seat) = self.seat.as_ref().filter(|_| !self.is_flawed(Flaw::RefusesTheLate)) else { return false };
+        seat.view.contains(peer) || self.put_out.contains_key(&peer)
+    }
+
+    /// Whether there is time yet to wait for somebody who was with us.
+    fn has_time(&self, now: Time) -> bool {
+        now - self.finished_at < self.config.max_stall
+    }
+
+    /// Whether this peer, which asks to be let in, comes too late: we have finished, and can know it.
+    pub(super) fn is_too_late(&self, peer: PeerId) -> bool {
+        let is_over = self.finished.is_some() && self.seat.as_ref().is_some_and(|seat| seat.paused.is_none());
+        is_over && (self.parting || !self.was_with_us(peer))
+    }
+
+    /// Whether somebody may still come, who was with us and is cut off or outside: it asks to be let in, or has yet to. Whose
+    /// process is gone, or who broke the rules, is not waited for.
+    fn awaits_somebody(&self, now: Time) -> bool {
+        let Some(seat) = self.seat.as_ref().filter(|_| self.has_time(now)) else { return false };
+        let is_new = |at: Time| now - at < self.config.max_stall;
+        !self.is_flawed(Flaw::RefusesTheLate)
+            && (!self.joiners.is_empty()
+                || seat.suspects.values().any(Evidence::may_pass)
+                || self.put_out.values().any(|(at, may_come)| *may_come && is_new(*at)))
+    }
+
     /// Tells those that have not answered with the same: they may have missed it.
     pub(super) fn finish_again(&mut self) {
         let me = self.me.peer;
@@ -80,13 +112,16 @@ impl Membership {
         }
         let most = most + seat.finished.len();
         // Those apart from us are told of by others, if anybody is left.
-        let is_done = |peer: &PeerId| seat.finished.contains_key(peer) || is_quiet(peer);
+        let overdue = !self.has_time(now);
+        let is_late = |peer: &PeerId| overdue && seat.syncing.contains(peer);
+        let is_done = |peer: &PeerId| seat.finished.contains_key(peer) || is_quiet(peer) || is_late(peer);
+        let most = if overdue { most + seat.syncing.len() } else { most };
         if most + 1 < seat.view.members().len() || !others().all(is_done) {
             return;
         }
         // A minority that misses the rest may have slept while the others went on, and reduced the last step anew.
         let agreed = seat.finished.keys().chain(&seat.gone).copied().chain([me]).collect();
-        if !seat.view.has_quorum(&agreed) {
+        if !seat.view.has_quorum(&agreed) || (!self.parting && self.awaits_somebody(now)) {
             return;
         }
         if !std::mem::replace(&mut self.parting, true) {

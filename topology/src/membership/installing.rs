@@ -8,12 +8,13 @@ use super::{Membership, Steps};
 use crate::certificate::{Certificate, Chain, Succession};
 use crate::error::Violation;
 use crate::flaw::Flaw;
-use crate::id::PeerId;
+use crate::id::{Generation, PeerId};
 use crate::interface::{CatchUp, Event, Resumption};
 use crate::lineage::Root;
 use crate::message::{Body, Contact, Evidence, MAX_MEMBERS};
 use crate::proposal::{Ballot, Joiner, Progress, Proposal, Reason, Resume};
 use crate::time::Time;
+use crate::view::View;
 
 /// A proposal that is decided, and what shows that.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub(super) struct Decided {
     pub(super) certificate: Option<Certificate>,
     /// For a view without quorum: the ballot that its members promised.
     pub(super) fork: Option<Ballot>,
+    /// What leads to the view before, for those who were not there.
+    pub(super) chain: Vec<Succession>,
 }
 
 impl Membership {
@@ -33,7 +36,7 @@ impl Membership {
         decided: Decided,
         contacts: Vec<Contact>,
     ) -> Result<(), Violation> {
-        let Decided { proposal, certificate, fork } = &decided;
+        let Decided { proposal, certificate, fork, chain: _ } = &decided;
         let (me, view) = (self.me.peer, &proposal.view);
         if view.run != self.run || view.quorum != self.config.quorum {
             return Err(Violation::OtherRun);
@@ -73,39 +76,64 @@ impl Membership {
                 } else if !view.contains(me) {
                     let members: Vec<PeerId> = view.members().to_vec();
                     self.go_outside(now, from, &members);
+                    self.note_follower(Some(view.clone()));
                 }
                 return Ok(());
             }
         }
-        // Nobody takes us further than a run can have come since we were in it.
-        let rise = |seat: &Seat| view.generation.0.checked_sub(seat.view.generation.0);
-        let newer = self.seat.as_ref().is_none_or(|seat| rise(seat).is_some_and(|by| (1..=MAX_RISE).contains(&by)));
         let ours = |joiner: &Joiner| joiner.contact.peer == me && joiner.incarnation == self.config.incarnation;
         let invited = view.contains(me) && proposal.joiners.iter().any(ours);
-        if self.asking.is_some() && newer && invited {
-            self.enter(now, from, decided, contacts);
-        } else if newer && self.remembers_less(proposal) {
-            if !self.is_seated(from, view.id()) {
-                return Ok(());
-            }
-            let Decided { proposal, certificate, .. } = decided;
-            self.catch_up_with(now, proposal, certificate, contacts);
-        } else {
+        let seated = self.remembers_less(proposal);
+        if self.asking.is_none() || !(invited || seated) || !self.is_later(view) {
             self.tell(Event::Stale { from });
+        } else if self.believes(now, from, &decided) {
+            match invited {
+                true => self.enter(now, from, decided, contacts),
+                false => self.catch_up_with(now, decided, contacts),
+            }
         }
         Ok(())
+    }
+
+    /// Whether `view` is later than ours, and no further than a run can have come since we were in that. Of a view that we entered
+    /// by somebody's word and have taken no step in we know nothing.
+    fn is_later(&self, view: &View) -> bool {
+        let rise = |seat: &Seat| view.generation.0.checked_sub(seat.view.generation.0);
+        let is_later = |seat: &Seat| seat.by_word || rise(seat).is_some_and(|by| (1..=MAX_RISE).contains(&by));
+        self.seat.as_ref().is_none_or(is_later)
+    }
+
+    /// Whether a view that does not follow ours was decided, as one says whom we have asked. Who has a seat that may still count
+    /// believes that if a chain shows it, or if more of those who were there say so than may be hostile; and once it has tried
+    /// its seat in vain, since not every view is led to by a chain: of forks there is none, and who was away for long finds only
+    /// its end.
+    fn believes(&mut self, now: Time, from: PeerId, decided: &Decided) -> bool {
+        let Decided { proposal, certificate, chain, .. } = decided;
+        let Some(asking) = self.asking.as_ref().filter(|asking| !asking.has_not_asked(from)) else { return false };
+        let believes = self.is_flawed(Flaw::BelievesInstalls);
+        let is_lost = asking.is_lost(now, self.config.max_stall * 4);
+        let Some(seat) = self.seat.as_ref().filter(|seat| !seat.by_word) else { return true };
+        let proves_after = |it: &Certificate, known: &View| it.proves_after(&*self.notary, known, chain, proposal);
+        let proves = |it: &Certificate| {
+            proves_after(it, &seat.view) || asking.followed_by.as_ref().is_some_and(|known| proves_after(it, known))
+        };
+        let is_shown = certificate.as_ref().is_some_and(proves);
+        let stood = self.is_paused_for(now, seat, Some(self.config.max_stall * 4));
+        let needs_none = is_lost || stood || seat.view.forked || self.doubts.have_grown();
+        is_shown || needs_none || believes || self.is_told_by_ours(from, proposal.view.id())
     }
 
     /// Takes our place in the view of `proposal`, which is decided.
     pub(super) fn enter(&mut self, now: Time, from: PeerId, decided: Decided, contacts: Vec<Contact>) {
         let me = self.me.peer;
-        let Decided { proposal, certificate, fork } = decided;
+        let Decided { proposal, certificate, fork, chain } = decided;
         if !proposal.view.contains(me) {
             let members = proposal.view.members().to_vec();
             if self.leaving {
                 return self.end(Event::Left { stayed: members });
             }
-            return self.go_outside(now, from, &members);
+            self.go_outside(now, from, &members);
+            return self.note_follower(Some(proposal.view));
         }
         let old = self.seat.take();
         let joins = old.as_ref().is_none_or(|old| proposal.view.parent != Some(old.id));
@@ -116,12 +144,17 @@ impl Membership {
         if let Some(old) = &old {
             self.forgive(now, old, &proposal, certificate.as_ref().map(|certificate| certificate.ballot.proposer));
         }
+        let known = self.asking.as_ref().and_then(|asking| asking.followed_by.as_ref()).into_iter();
+        let known: Vec<&View> = known.chain(old.as_ref().filter(|old| !old.by_word).map(|old| &old.view)).collect();
+        let proves =
+            |it: &Certificate| known.iter().any(|known| it.proves_after(&*self.notary, known, &chain, &proposal));
+        let by_word = joins && !certificate.as_ref().is_some_and(proves);
         let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config, now);
         seat.syncing = proposal.resume.syncing.iter().copied().collect();
         seat.root = old.as_ref().map_or_else(Root::default, |old| old.root);
-        (seat.certificate, seat.fork) = (certificate.clone(), fork);
+        (seat.certificate, seat.fork, seat.by_word) = (certificate.clone(), fork, by_word);
         if joins {
-            self.chain = Chain::default(); // What led to the view before it is not known here.
+            self.chain = Chain::told(chain, proposal.view.parent);
         }
         if let Some(parent) = proposal.view.parent {
             self.chain.go_on(parent, certificate.map(|certificate| Succession::to(&proposal, certificate)));
@@ -310,11 +343,15 @@ impl Membership {
     }
 
     fn note_losses(&mut self, now: Time, proposal: &Proposal) {
+        let is_old = |at: Time| now - at >= self.config.max_stall * 2;
+        self.put_out.retain(|peer, (at, _)| !proposal.view.contains(*peer) && !is_old(*at));
         for reason in &proposal.reasons {
             match reason {
                 Reason::Lost { peer, .. } | Reason::Restarted(peer) => {
                     self.quarantine.lose(now, *peer, &self.config);
                     self.probe_later(now, *peer);
+                    let may_come = !matches!(reason, Reason::Lost { evidence, .. } if !evidence.may_pass());
+                    self.put_out.insert(*peer, (now, may_come));
                 }
                 Reason::Joined(_)
                 | Reason::Left(_)
@@ -327,13 +364,23 @@ impl Membership {
         }
     }
 
-    /// Tells a member that is one view behind what was decided.
-    pub(super) fn send_install(&mut self, to: PeerId) {
+    /// Tells a member that is one view behind what was decided, or one that was in a view of that generation last.
+    pub(super) fn send_install(&mut self, to: PeerId, since: Option<Generation>) {
         let Some(seat) = &self.seat else { return };
         let Some(proposal) = seat.origin.clone() else { return };
         let (certificate, fork) = (seat.certificate.clone(), seat.fork);
         let contacts = self.contacts_for(to, &proposal);
-        self.send(to, Body::Install { proposal, certificate, contacts, fork });
+        let chain =
+            since.map_or_else(|| self.chain_for(to, &proposal), |since| self.chain.since(since, &proposal.view));
+        self.send(to, Body::Install { proposal, certificate, contacts, fork, chain });
+    }
+
+    /// What leads a joiner to the view before that of `proposal`: from where it was last, if that is on the way.
+    pub(super) fn chain_for(&self, peer: PeerId, proposal: &Proposal) -> Vec<Succession> {
+        let joiner = proposal.joiners.iter().find(|joiner| joiner.contact.peer == peer);
+        let since =
+            |joiner: &Joiner| if joiner.branch == proposal.view.branch { joiner.generation } else { Generation(0) };
+        joiner.map_or_else(Vec::new, |joiner| self.chain.since(since(joiner), &proposal.view))
     }
 
     /// What a peer must know to take part: a joiner, how to reach the members, and those that were lost, which it looks

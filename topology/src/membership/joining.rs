@@ -30,17 +30,18 @@ impl Membership {
             return Err(Violation::NotItself(from));
         }
         let is_taken = self.is_flawed(Flaw::TakesGenerations);
-        let (Some(seat), None) = (&mut self.seat, &self.asking) else { return Ok(()) };
+        let (Some(seat), None) = (&self.seat, &self.asking) else { return Ok(()) };
         let claimed = joiner.state.map_or(joiner.step, |(step, _)| step.max(joiner.step));
         let counted = joiner.generation.0 >= seat.view.generation.0.saturating_add(MAX_RISE);
         if (claimed > self.config.last_step || counted) && !is_taken {
             return Ok(()); // No run goes that far, and no view counts up to there.
         }
         // Without a quorum we can't know that the run is finished.
-        if self.finished.is_some() && seat.paused.is_none() {
+        if self.is_too_late(from) {
             self.send(from, Body::Refuse(Refusal::RunFinished));
             return Ok(());
         }
+        let Some(seat) = &mut self.seat else { return Ok(()) };
         if seat.view.contains(from) {
             let of_it = |known: &&Joiner| known.contact.peer == from;
             let known = seat.origin.as_ref().and_then(|origin| origin.joiners.iter().find(of_it));
@@ -49,11 +50,11 @@ impl Membership {
             if invited && !seat.heard.contains(&from) {
                 // It asked before it heard that it is in, or still is, and followed its old view until now.
                 seat.suspects.retain(|peer, evidence| *peer != from || *evidence != Evidence::Elsewhere);
-                self.send_install(from);
+                self.send_install(from, None);
                 return Ok(());
             }
             if self.needs_back(&joiner) {
-                self.send_install(from);
+                self.send_install(from, Some(joiner.generation));
                 return Ok(());
             }
             self.suspect(now, from, Evidence::Restarted);
@@ -124,7 +125,7 @@ impl Membership {
 
     /// The joiners that wait, as many as there is room for.
     pub(super) fn admitted(&self) -> impl Iterator<Item = &Joiner> {
-        let open = |seat: &&Seat| self.finished.is_none() || seat.paused.is_some();
+        let open = |seat: &&Seat| !self.parting || seat.paused.is_some();
         self.seat.as_ref().filter(open).into_iter().flat_map(|seat| {
             let room = self.config.max_members.saturating_sub(seat.view.members().len()).min(MAX_JOINERS);
             let outside = self.joiners.iter().filter(|(peer, _)| !seat.view.contains(**peer));

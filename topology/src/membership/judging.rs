@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::Membership;
 use super::planning::follows;
 use super::seat::Seat;
+use crate::certificate::Seal;
 use crate::echo;
 use crate::error::Violation;
 use crate::flaw::Flaw;
@@ -35,7 +36,7 @@ impl Membership {
         if claim.0 >= ballot || accepted.ballot > claim.0 {
             return Err(Violation::MalformedProposal);
         }
-        if !self.is_echoed(seat, claim, accepted) {
+        if !self.is_echoed(seat, claim, accepted) || !self.is_proposed(seat, claim.0, accepted) {
             return Err(Violation::Unjustified);
         }
         // Who proposes it again must not be the one that the others blame.
@@ -53,6 +54,12 @@ impl Membership {
             true => echo::are_a_quorums(&*self.notary, &seat.view, ballot, &hash, &accepted.echoes),
             false => accepted.echoes.is_empty(),
         }
+    }
+
+    /// Whether that was proposed in the ballot in which a member says that it accepted it: else who makes a ballot up has what lost
+    /// decided once more.
+    fn is_proposed(&self, seat: &Seat, ballot: Ballot, accepted: &Justified) -> bool {
+        accepted.is_proposed(&*self.notary, &seat.view, ballot, &accepted.last)
     }
 
     /// Checks that a proposal is one that its first proposer was free to make.
@@ -73,7 +80,7 @@ impl Membership {
         &self,
         seat: &Seat,
         ballot: Ballot,
-        justified: &Justified,
+        (justified, seal): (&Justified, &Seal),
         promises: &[SignedPromise],
     ) -> Result<(), Violation> {
         let again = justified.ballot != ballot;
@@ -83,12 +90,15 @@ impl Membership {
         let is_highest =
             |(told, other): &(Ballot, [u8; 32])| Some(*told) == highest && *other == hash && *told < ballot;
         let is_told = match told().find(is_highest) {
-            Some(claim) => again && self.is_echoed(seat, claim, justified),
-            None => !again && justified.echoes.is_empty(),
+            Some(claim) => {
+                again && self.is_echoed(seat, claim, justified) && self.is_proposed(seat, claim.0, justified)
+            }
+            None => !again && justified.echoes.is_empty() && justified.last == justified.seal,
         };
+        let is_signed = justified.is_proposed(&*self.notary, &seat.view, ballot, seal);
         let are_theirs =
             again != promises.is_empty() && (!again || are_a_quorums(&*self.notary, &seat.view, ballot, promises));
-        if !is_told || !are_theirs || justified.ballot > ballot {
+        if !is_told || !are_theirs || !is_signed || justified.ballot > ballot {
             return Err(Violation::Unjustified);
         }
         self.check_grounds(seat, justified)

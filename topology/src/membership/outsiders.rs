@@ -12,6 +12,7 @@ use crate::interface::{Event, Hold};
 use crate::message::{Body, Contact, Evidence, MAX_HINTS, Standing};
 use crate::proposal::Progress;
 use crate::time::Time;
+use crate::view::View;
 
 /// How many lost peers are looked for.
 const MAX_PROBED: usize = 64;
@@ -37,6 +38,11 @@ pub(super) struct Doubts {
 impl Doubts {
     fn believes(&self, now: Time) -> bool {
         now >= self.until
+    }
+
+    /// Whether we have taken our seat again since, after we had gone outside for a mere word.
+    pub(super) fn have_grown(&self) -> bool {
+        self.times > 0
     }
 
     fn grow(&mut self, now: Time, stall: Duration) {
@@ -91,7 +97,7 @@ impl Membership {
                 // Its view goes on, or has gone on: whoever comes back from a record is not a part of it any more.
                 (Some(_), false) if view == seat.id => {
                     if self.doubts.believes(now) {
-                        self.evict_ourselves(now, from, hints.unwrap_or_default(), false);
+                        self.evict_ourselves(now, from, hints.unwrap_or_default(), None);
                     }
                 }
                 (None, true) if view == seat.id => {
@@ -99,7 +105,7 @@ impl Membership {
                     self.show_out(from, view);
                 }
                 // It has not taken part in our view yet, in no process: whoever does writes that down first.
-                (Some(_) | None, _) if view != seat.id => self.send_install(from),
+                (Some(_) | None, _) if view != seat.id => self.send_install(from, None),
                 (Some(_) | None, _) => self.note_alive(now, from),
             }
             return;
@@ -122,14 +128,17 @@ impl Membership {
         let is_believed = unsure && !before_ours && self.doubts.believes(now);
         let they_win = proven || (they_lead && (told_so || is_believed));
         match (they_win, hints) {
-            (true, Some(hints)) => self.evict_ourselves(now, from, hints, proven),
+            (true, Some(hints)) => {
+                let last = chain.filter(|_| proven).and_then(|mut chain| chain.pop());
+                self.evict_ourselves(now, from, hints, last.map(|link| link.view));
+            }
             // We may be in their view without knowing it: they will tell.
             (true, None) => self.say_hello(from),
             // There is one view of each generation without forks, so it has gone through theirs: what it said is old, from
             // before it joined perhaps, or it has yet to hear of ours.
             (false, _) if known && unforked && !standing.recovering && generation < ours_generation => {
                 if self.may_answer(now, from) {
-                    self.send_install(from);
+                    self.send_install(from, Some(generation));
                 }
             }
             (false, _) => {
@@ -168,7 +177,7 @@ impl Membership {
         }
     }
 
-    fn evict_ourselves(&mut self, now: Time, by: PeerId, hints: Vec<Contact>, proven: bool) {
+    fn evict_ourselves(&mut self, now: Time, by: PeerId, hints: Vec<Contact>, proven: Option<View>) {
         // Those too who were there with us: what one says alone is not all that we are told.
         let ours = self.seat.as_ref().map_or_else(Vec::new, |seat| seat.others(self.me.peer));
         let others = ours.into_iter().filter(|peer| *peer != by).take(ASKED_BESIDES);
@@ -178,7 +187,14 @@ impl Membership {
             self.learn(contact);
         }
         self.go_outside(now, by, &members);
-        self.asking.iter_mut().for_each(|asking| asking.unproven = !proven);
+        let unproven = proven.is_none();
+        self.asking.iter_mut().for_each(|asking| asking.unproven = unproven);
+        self.note_follower(proven);
+    }
+
+    /// While we are outside: this view is proven to have followed ours.
+    pub(super) fn note_follower(&mut self, view: Option<View>) {
+        self.asking.iter_mut().for_each(|asking| asking.followed_by = view.clone());
     }
 
     /// The others go on without us: we vote on in our view, stand still, and ask `members` to be let in.

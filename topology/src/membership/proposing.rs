@@ -278,9 +278,11 @@ impl Membership {
         let Some(seat) = &mut self.seat else { return };
         let (id, hash, echoes) = (seat.id, justified.hash(), seat.view.quorum.echoes());
         let accepted = Acceptance::of(id, ballot, &justified.proposal);
+        let seal = justified.sign(&*self.notary, id, ballot);
+        let own = Justified { last: seal, ..justified.clone() };
         let taken = match echoes {
             true => seat.acceptor.echo(ballot, hash),
-            false => seat.acceptor.accept(ballot, justified.clone()),
+            false => seat.acceptor.accept(ballot, own.clone()),
         };
         if taken.is_err() {
             return;
@@ -288,14 +290,15 @@ impl Membership {
         if let Some(decree) = &mut seat.decree {
             decree.stage = if echoes { Stage::Echoing } else { Stage::Accepting };
             decree.proposal = Some(justified.proposal.clone());
-            decree.shown = echoes.then(|| justified.clone());
+            decree.shown = echoes.then_some(own);
             decree.accepted = Some(accepted);
         }
         self.persist(now);
         let me = self.me.peer;
         let justified = Box::new(justified);
         for peer in promised.into_iter().filter(|peer| *peer != me) {
-            self.send(peer, Body::Propose { ballot, justified: justified.clone(), promises: promises.clone() });
+            let (justified, promises) = (justified.clone(), promises.clone());
+            self.send(peer, Body::Propose { ballot, justified, promises, seal });
         }
         self.set_timer(Timer::Round, now + self.config.promise_limit());
         if echoes {
@@ -369,11 +372,11 @@ impl Membership {
         let told: BTreeSet<PeerId> =
             if fork.is_some() { members.collect() } else { promised.into_iter().chain(members).collect() };
         for peer in told.into_iter().filter(|peer| *peer != me) {
-            let contacts = self.contacts_for(peer, &proposal);
+            let (contacts, chain) = (self.contacts_for(peer, &proposal), self.chain_for(peer, &proposal));
             let (proposal, certificate) = (proposal.clone(), certificate.clone());
-            self.send(peer, Body::Install { proposal, certificate, contacts, fork });
+            self.send(peer, Body::Install { proposal, certificate, contacts, fork, chain });
         }
-        self.enter(now, me, Decided { proposal, certificate, fork }, Vec::new());
+        self.enter(now, me, Decided { proposal, certificate, fork, chain: Vec::new() }, Vec::new());
     }
 
     /// Time is up for this round.

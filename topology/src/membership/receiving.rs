@@ -40,8 +40,8 @@ impl Membership {
                 self.receive_refusal(now, from, refusal);
                 Ok(())
             }
-            Body::Install { proposal, certificate, contacts, fork } => {
-                self.receive_install(now, from, Decided { proposal, certificate, fork }, contacts)
+            Body::Install { proposal, certificate, contacts, fork, chain } => {
+                self.receive_install(now, from, Decided { proposal, certificate, fork, chain }, contacts)
             }
             Body::Hello(standing) => {
                 self.meet(now, from, (generation, view, standing), None);
@@ -71,7 +71,7 @@ impl Membership {
             // What has arrived after its own decree was decided is late, and its sender not behind for long.
             let late = matches!(envelope.body, Body::Accept { .. } | Body::Echo { .. } | Body::Promise { .. });
             if urgent || (!late && self.may_answer(now, from)) {
-                self.send_install(from);
+                self.send_install(from, None);
             }
         } else if envelope.generation > seat.view.generation {
             self.keep_early(from, envelope);
@@ -130,8 +130,8 @@ impl Membership {
                 self.receive_nack(now, from, ballot, promised);
                 Ok(())
             }
-            Body::Propose { ballot, justified, promises } => {
-                self.receive_propose(now, from, ballot, *justified, &promises)
+            Body::Propose { ballot, justified, promises, seal } => {
+                self.receive_propose(now, from, ballot, (*justified, seal), &promises)
             }
             Body::Echo { ballot, seal } => {
                 self.receive_echo(now, from, ballot, seal);

@@ -7,9 +7,10 @@
 
 use std::collections::BTreeSet;
 
+use super::installing::Decided;
 use super::seat::{Recovering, Seat};
 use super::{Membership, Steps};
-use crate::certificate::{Certificate, Chain, Succession};
+use crate::certificate::{Chain, Succession};
 use crate::id::{PeerId, ViewId};
 use crate::message::Contact;
 use crate::proposal::{Joiner, Proposal};
@@ -17,10 +18,10 @@ use crate::record::Record;
 use crate::time::Time;
 
 impl Membership {
-    /// Takes the seat that `record` is of, and looks for others that come back.
-    pub(super) fn take_back(&mut self, now: Time, record: Record) {
+    /// Takes the seat that `record` is of, to whose view's parent `chain` leads, and looks for others that come back.
+    pub(super) fn take_back(&mut self, now: Time, record: Record, chain: Chain) {
         let mut seat = Seat::new(record.view, record.origin, &self.config, now);
-        self.chain = Chain::default();
+        self.chain = chain;
         (seat.root, seat.certificate) = (record.root, record.certificate);
         let attempts = [record.promised, record.accepted.as_ref().map(|(ballot, _)| *ballot)];
         seat.attempt = attempts.into_iter().flatten().map(|ballot| ballot.attempt).max().unwrap_or(0);
@@ -62,19 +63,14 @@ impl Membership {
 
     /// Whether more of those that we sat with than may be hostile say that we have a seat in the view called so, `by` the last of
     /// them.
-    pub(super) fn is_seated(&mut self, by: PeerId, view: ViewId) -> bool {
+    pub(super) fn is_told_by_ours(&mut self, by: PeerId, view: ViewId) -> bool {
         let (Some(seat), Some(asking)) = (&self.seat, &mut self.asking) else { return false };
         seat.view.contains(by) && asking.note_seated(by, view) > seat.view.most_hostile()
     }
 
     /// Takes our seat in the view of `proposal`.
-    pub(super) fn catch_up_with(
-        &mut self,
-        now: Time,
-        mut proposal: Proposal,
-        certificate: Option<Certificate>,
-        contacts: Vec<Contact>,
-    ) {
+    pub(super) fn catch_up_with(&mut self, now: Time, decided: Decided, contacts: Vec<Contact>) {
+        let Decided { mut proposal, certificate, chain, fork: _ } = decided;
         contacts.into_iter().for_each(|contact| self.learn(contact));
         let me = self.me.peer;
         if self.progress.step < proposal.resume.step {
@@ -89,6 +85,8 @@ impl Membership {
         let root = self.seat.as_ref().map(|seat| seat.root).unwrap_or_default();
         let view = proposal.view.clone();
         let origin = Some(proposal);
-        self.take_back(now, Record { view, origin, certificate, root, promised: None, accepted: None, echoed: None });
+        let chain = Chain::told(chain, view.parent);
+        let record = Record { view, origin, certificate, root, promised: None, accepted: None, echoed: None };
+        self.take_back(now, record, chain);
     }
 }

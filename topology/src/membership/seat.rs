@@ -47,6 +47,8 @@ pub(super) struct Seat {
     pub(super) fork: Option<Ballot>,
     /// From where on what this member has saved counts.
     pub(super) root: Root,
+    /// We entered the view by the word of one that we asked, and have taken no step in it.
+    pub(super) by_word: bool,
     /// Too few members: steps are held until more have joined.
     pub(super) waiting: bool,
     pub(super) recovering: Option<Recovering>,
@@ -214,6 +216,7 @@ impl Seat {
             certificate: None,
             fork: None,
             root: Root::default(),
+            by_word: false,
             waiting: false,
             recovering: None,
             acceptor: Acceptor::new(),

@@ -20,7 +20,10 @@ impl Membership {
     /// The driver has committed `step`, and misses `waits`.
     pub(super) fn reach(&mut self, step: u64, waits: Option<Awaited>) {
         self.reached = self.reached.max(step);
-        self.seat.iter_mut().for_each(|seat| seat.owing.retain(|_, owing| owing.step > step));
+        if let Some(seat) = &mut self.seat {
+            seat.owing.retain(|_, owing| owing.step > step);
+            seat.by_word &= step <= seat.least();
+        }
         // Whose steps are held sees nothing any more of what it has waited for.
         if self.steps != Steps::Held {
             self.waits = waits;

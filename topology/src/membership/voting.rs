@@ -96,7 +96,7 @@ impl Membership {
         now: Time,
         from: PeerId,
         ballot: Ballot,
-        justified: Justified,
+        (mut justified, seal): (Justified, Seal),
         promises: &[SignedPromise],
     ) -> Result<(), Violation> {
         let Some(seat) = &self.seat else { return Ok(()) };
@@ -106,7 +106,8 @@ impl Membership {
         if !seat.may_be_followed_by(&justified.proposal, self.config.last_step) {
             return Err(Violation::NotSuccessor);
         }
-        self.check_proposal(seat, ballot, &justified, promises)?;
+        self.check_proposal(seat, ballot, (&justified, &seal), promises)?;
+        justified.last = seal;
         let objects = justified.ballot == ballot && self.objects(now, seat, &justified);
         let Some(seat) = &mut self.seat else { return Ok(()) };
         if !seat.raise(now, ballot) {

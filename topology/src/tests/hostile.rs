@@ -281,7 +281,8 @@ fn envelope(rng: &mut Rng, view: &View) -> Envelope {
         9 | 10 => {
             let justified = Box::new(justified(rng, view, ballot, None));
             let promises = if rng.below(4) == 0 { promises(rng, view, ballot, Some(&justified)) } else { Vec::new() };
-            Body::Propose { ballot, justified, promises }
+            let seal = if rng.below(2) == 0 { justified.seal } else { [rng.below(2) as u8; 64].into() };
+            Body::Propose { ballot, justified, promises, seal }
         }
         11 => Body::Accept { ballot, seal: [rng.below(2) as u8; 64].into() },
         12 => Body::Install {
@@ -289,6 +290,7 @@ fn envelope(rng: &mut Rng, view: &View) -> Envelope {
             contacts: some(rng).into_iter().map(contact).collect(),
             certificate: None,
             fork: (rng.below(4) == 0).then_some(other),
+            chain: Vec::new(),
         },
         13 => Body::Heartbeat { step, waiting: step as u32 },
         14 => Body::Hello(standing),

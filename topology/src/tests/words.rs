@@ -267,15 +267,20 @@ fn a_member_installs_a_view_by_itself() {
                 for certificate in [None, Some(alone), Some(Certificate { ballot, seals: forged })] {
                     let contacts = Vec::new();
                     let proposal = next.clone();
-                    let install = Body::Install { proposal, certificate, contacts, fork: None };
+                    let install = Body::Install { proposal, certificate, contacts, fork: None, chain: Vec::new() };
                     if cluster.peers[&victim].machine.view().is_some_and(|now| now.id() == view.id()) {
                         assert!(cluster.say(peer(LIAR), victim, install), "seed {seed}");
                     }
                 }
                 let mut fork = next.clone();
                 fork.view.forked = true;
-                let install =
-                    Body::Install { proposal: fork, certificate: None, contacts: Vec::new(), fork: Some(ballot) };
+                let install = Body::Install {
+                    proposal: fork,
+                    certificate: None,
+                    contacts: Vec::new(),
+                    fork: Some(ballot),
+                    chain: Vec::new(),
+                };
                 cluster.say(peer(LIAR), victim, install);
                 let members = cluster.peers[&victim].machine.view().map(|view| view.members().to_vec());
                 assert_ne!(members, Some(vec![victim, peer(LIAR)]), "seed {seed}");
@@ -352,7 +357,7 @@ fn a_member_opens_ballots_without_end() {
 
 /// What all members promise in a ballot of the liar, whose own process says nothing any more; its own promise is as that of
 /// others. `None` if they do not all stand at the same place.
-fn promised(cluster: &mut Cluster, ballot: Ballot) -> Option<Vec<SignedPromise>> {
+pub(super) fn promised(cluster: &mut Cluster, ballot: Ballot) -> Option<Vec<SignedPromise>> {
     cluster.hang(peer(LIAR));
     for name in [1, 2, 3].map(peer) {
         cluster.say(peer(LIAR), name, Body::Prepare { ballot, boundary: None, unreachable: Vec::new() });
@@ -360,7 +365,8 @@ fn promised(cluster: &mut Cluster, ballot: Ballot) -> Option<Vec<SignedPromise>>
     let mut promises: Vec<SignedPromise> = Vec::new();
     cluster.run_until(|cluster| {
         for (by, envelope) in cluster.under_way(peer(LIAR)) {
-            if let Body::Promise { promise, .. } = envelope.body
+            if let Body::Promise { promise, ballot: of, .. } = envelope.body
+                && of == ballot
                 && promises.iter().all(|before| before.by != by)
             {
                 promises.push(promise);
@@ -377,7 +383,7 @@ fn promised(cluster: &mut Cluster, ballot: Ballot) -> Option<Vec<SignedPromise>>
 }
 
 /// What follows from these promises.
-fn following(cluster: &Cluster, promises: &[SignedPromise]) -> Proposal {
+pub(super) fn following(cluster: &Cluster, promises: &[SignedPromise]) -> Proposal {
     let view = cluster.peers[&peer(1)].machine.view().expect("a member");
     let all = MEMBERS.map(peer).to_vec();
     let Progress { step, lineage, has_result, .. } = promises[0].promise.progress;
@@ -405,7 +411,8 @@ fn a_member_proposes_one_thing_again_and_again_and_installs_it_never() {
                 [1, 2, 3].map(peer).into_iter().filter(|name| cluster.running().contains(name)).collect::<Vec<_>>()
             {
                 if cluster.peers[&name].machine.view().is_some_and(|here| here.id() == view) {
-                    let body = Body::Propose { ballot, justified: Box::new(justified.clone()), promises: Vec::new() };
+                    let (justified, seal) = (Box::new(justified.clone()), justified.seal);
+                    let body = Body::Propose { ballot, justified, promises: Vec::new(), seal };
                     cluster.say(peer(LIAR), name, body);
                     let kept = cluster.peers[&name].record.as_ref().and_then(|record| record.accepted.clone());
                     accepted += usize::from(kept.is_some_and(|(of, _)| of == ballot));
@@ -441,7 +448,8 @@ fn whoever_proposes_says_of_nobody_twice_that_it_is_lost() {
             next.reasons = vec![lost; count];
             let justified =
                 Justified::new(&Signs(peer(LIAR)), view.id(), ballot, next.clone(), promises.clone(), Vec::new());
-            let body = Body::Propose { ballot, justified: Box::new(justified), promises: Vec::new() };
+            let seal = justified.seal;
+            let body = Body::Propose { ballot, justified: Box::new(justified), promises: Vec::new(), seal };
             *refused += usize::from(cluster.say(peer(LIAR), peer(1), body));
         }
     }
@@ -541,7 +549,8 @@ fn a_member_proposes_what_nobody_promised() {
         for promises in [vec![promise(LIAR, STEPS - 1)], [1, 2, LIAR].map(|by| promise(by, STEPS - 1)).to_vec()] {
             let justified = Justified::new(&liar, view.id(), ballot, next.clone(), promises, Vec::new());
             for name in [1, 2, 3].map(peer) {
-                let body = Body::Propose { ballot, justified: Box::new(justified.clone()), promises: Vec::new() };
+                let (justified, seal) = (Box::new(justified.clone()), justified.seal);
+                let body = Body::Propose { ballot, justified, promises: Vec::new(), seal };
                 assert!(cluster.say(peer(LIAR), name, body), "seed {seed}: it is believed");
                 let accepted = cluster.peers[&name].record.as_ref().and_then(|record| record.accepted.clone());
                 assert!(accepted.is_none_or(|(_, accepted)| accepted.proposal != next), "seed {seed}");

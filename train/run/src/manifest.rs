@@ -19,7 +19,7 @@ use crate::spec::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
 use crate::state::max_encoded_len;
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 9;
+pub const WIRE_VERSION: u32 = 10;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
@@ -420,7 +420,7 @@ mod tests {
         let mut later = valid.clone();
         later[0] = u8::try_from(WIRE_VERSION).expect("small") + 1;
         let message = Manifest::decode(&later).expect_err("later").to_string();
-        assert!(message.contains("speaks wire version 10, this program speaks 9"), "{message}");
+        assert!(message.contains("speaks wire version 11, this program speaks 10"), "{message}");
         // 9 as a varint of two bytes: the same value, but not the canonical bytes.
         let longer = [&[0x89, 0x00], &valid[1..]].concat();
         let message = Manifest::decode(&longer).expect_err("not canonical").to_string();

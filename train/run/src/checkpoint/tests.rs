@@ -7,6 +7,7 @@ use starling_topology::{Generation, Ledger, Lineage, PeerId, Root, View};
 use tempfile::TempDir;
 
 use super::*;
+use crate::snapshot::Splitter;
 
 pub(super) fn ledger(step: u64) -> Ledger {
     let mut ledger = Ledger::new(1, 40, 8);
@@ -39,6 +40,22 @@ fn steps(store: &CheckpointStore) -> Vec<u64> {
 
 fn chunk_files(store: &CheckpointStore) -> Vec<PathBuf> {
     names(&store.chunks()).expect("names").into_iter().map(|name| store.chunks().join(name)).collect()
+}
+
+#[test]
+fn what_is_written_and_read_back_counts_though_something_older_stays() {
+    let (_directory, store) = store(1);
+    let first = store.save(state(5)).expect("saved");
+    // What is there in the place of its signatures is no file, and can't be removed as one.
+    let signatures = signatures_path(&first.path);
+    fs::create_dir_all(signatures.join("something")).expect("made");
+    let (second, untidy) = store.save_and_tidy(state(6)).expect("it is written");
+    assert!(untidy.is_some(), "and the user hears what is left");
+    assert_eq!(second.step, 6);
+    assert_eq!(store.load(Some(6)).expect("loaded"), state(6));
+    fs::remove_dir_all(signatures).expect("removed");
+    store.save(state(7)).expect("saved");
+    assert_eq!(steps(&store), [7]);
 }
 
 #[test]

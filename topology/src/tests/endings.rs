@@ -1,0 +1,148 @@
+//! How a run ends: nobody is sent away who has done its part, and all that leave at once have left.
+
+use std::time::Duration;
+
+use super::cluster::{RUN, contact, me, peer};
+use crate::{
+    Body, CatchUp, Certificate, Config, Envelope, Event, Generation, Input, Lineage, Membership, Output, Progress,
+    Proposal, Reason, Record, Refusal, Resume, Root, Time, Timer, View, ViewId,
+};
+
+const STEPS: u64 = 40;
+
+#[test]
+fn who_is_outside_when_the_run_ends_gets_the_last_state() {
+    for seed in 0..20 {
+        let members = [1, 2, 3, 4].map(peer);
+        let mut cluster = super::changes::formed(seed, STEPS, &[1, 2, 3, 4]);
+        cluster.run_until(|cluster| cluster.peers[&members[0]].step >= STEPS - 2);
+        for other in [1, 2, 3].map(peer) {
+            cluster.cut.extend([(members[3], other), (other, members[3])]);
+        }
+        // The others have come to the end, and have put it out by now.
+        cluster.run_for(Duration::from_millis(7_500));
+        cluster.cut.clear();
+        let before = cluster.now;
+        cluster.run();
+        cluster.assert_complete(members);
+        assert!(cluster.now - before < Duration::from_secs(30), "seed {seed}: it is there");
+    }
+}
+
+#[test]
+fn nobody_waits_long_at_the_end_for_one_that_never_comes() {
+    for seed in 0..20 {
+        let mut cluster = super::changes::formed(seed, STEPS, &[1, 2, 3, 4]);
+        cluster.run_until(|cluster| cluster.peers[&peer(1)].step >= STEPS - 2);
+        cluster.hang(peer(4));
+        cluster.run_until(|cluster| cluster.is_formed(&[1, 2, 3].map(peer)));
+        let before = cluster.now;
+        cluster.run_until(|cluster| [1, 2, 3].map(peer).iter().all(|name| !cluster.running().contains(name)));
+        cluster.assert_complete([1, 2, 3].map(peer));
+        assert!(cluster.now - before < Duration::from_secs(14), "seed {seed}: {:?}", cluster.now - before);
+    }
+}
+
+#[test]
+fn all_leave_at_one_moment() {
+    let mut longest = Duration::ZERO;
+    for seed in 0..300 {
+        let names: Vec<u8> = (1..=2 + (seed % 5) as u8).collect();
+        let mut cluster = super::changes::formed(seed, 40 * STEPS, &names);
+        cluster.run_for(Duration::from_millis(seed * 7));
+        let before = cluster.now;
+        names.iter().for_each(|name| cluster.leave(peer(*name)));
+        cluster.run();
+        for name in names {
+            let has_left = |event: &Event| matches!(event, Event::Left { .. });
+            assert!(cluster.has_event(peer(name), has_left), "seed {seed}: {:?}", cluster.peers[&peer(name)].fate);
+        }
+        longest = longest.max(cluster.now - before);
+    }
+    assert!(longest < Duration::from_secs(10), "a user would give up: {longest:?}");
+}
+
+#[test]
+fn who_hears_that_the_run_has_finished_asks_all_others_at_once() {
+    let config = Config { last_step: STEPS, ..Config::default() };
+    let contacts = (1..6).map(|name| contact(peer(name))).collect();
+    let mut joiner = Membership::join(config, RUN, me(peer(9)), contacts, Time::ZERO);
+    let asked = |joiner: &mut Membership| {
+        let outputs = std::iter::from_fn(|| joiner.poll());
+        let joins = outputs.filter_map(|output| match output {
+            Output::Send { to, envelope: Envelope { body: Body::Join(_), .. } } => Some(to),
+            _ => None,
+        });
+        joins.collect::<Vec<_>>()
+    };
+    let first = asked(&mut joiner);
+    assert_eq!(first.len(), 1);
+    let body = Body::Refuse(Refusal::RunFinished);
+    let envelope = Envelope { run: RUN, generation: Generation(3), view: ViewId([3; 32]), body };
+    joiner.handle(Time::ZERO, Input::Received { from: first[0], envelope }).expect("well-formed");
+    let all: std::collections::BTreeSet<_> = asked(&mut joiner).into_iter().collect();
+    assert!((1..6).map(peer).filter(|name| *name != first[0]).all(|name| all.contains(&name)), "{all:?}");
+}
+
+#[test]
+fn what_may_be_stable_on_a_lost_members_disk_is_waited_for_and_left_behind_as_a_fork_alone() {
+    let (here, lost) = (peer(1), peer(2));
+    let both = View::found(RUN, here).succeed([here, lost]);
+    let view = both.succeed([here]);
+    // It went on alone after step 57; what it has on disk is of `held`.
+    let comes_back = |held: u64, checkpoint_every: u64, fork_after: Option<Duration>| {
+        let resume =
+            Resume { step: 57, lineage: Lineage::of(&both), holders: vec![], donors: vec![here], syncing: vec![] };
+        let evidence = crate::Evidence::Closed;
+        let reasons = vec![Reason::Lost { peer: lost, evidence }];
+        let origin = Proposal { view: view.clone(), resume, reasons, joiners: Vec::new(), promised: 2, of: 2 };
+        let record = Record {
+            view: view.clone(),
+            origin: Some(origin),
+            certificate: None::<Certificate>,
+            root: Root::default(),
+            promised: None,
+            accepted: None,
+            echoed: None,
+        };
+        let config = Config { checkpoint_every, fork_after, last_step: 100, ..Config::default() };
+        let progress = Progress { step: held, lineage: Lineage::NONE, has_state: true, has_result: false };
+        let contacts = vec![contact(lost)];
+        let mut now = Time::ZERO;
+        let mut member = Membership::recover(config, RUN, me(here), record, contacts, progress, now);
+        let (mut timers, mut went_on) = (std::collections::BTreeMap::new(), None);
+        for _ in 0..4_000 {
+            while let Some(output) = member.poll() {
+                match output {
+                    Output::SetTimer { timer, at } => drop(timers.insert(timer, at)),
+                    Output::Persist(_) => member.handle(now, Input::Persisted).expect("ours"),
+                    Output::Hold(_) => member.handle(now, Input::Held(progress)).expect("ours"),
+                    Output::Resume(resumption) => {
+                        assert_eq!(resumption.catch_up, CatchUp::Current);
+                        went_on.get_or_insert((now, resumption.view.forked, resumption.step));
+                    }
+                    Output::Send { .. } | Output::Learn(_) | Output::Event(_) => {}
+                }
+            }
+            if went_on.is_some() {
+                break;
+            }
+            let Some((timer, at)) = timers.iter().map(|(timer, at)| (*timer, *at)).min_by_key(|(_, at)| *at) else {
+                break;
+            };
+            let _: Timer = timer;
+            timers.remove(&timer);
+            now = now.max(at);
+            member.handle(now, Input::Expired(timer)).expect("ours");
+        }
+        went_on.map(|(at, forked, step)| (at - Time::ZERO, forked, step))
+    };
+    let long = Some(Duration::from_secs(120));
+    let (after, forked, step) = comes_back(40, 10, long).expect("it goes on at last");
+    assert!(forked && step == 40 && after >= Duration::from_secs(120), "{after:?} {forked}");
+    assert_eq!(comes_back(40, 10, None), None, "without forks it waits for whoever has step 50");
+    for (held, every) in [(50, 10), (40, 20), (40, 0)] {
+        let (after, forked, step) = comes_back(held, every, long).expect("nothing later is due");
+        assert!(!forked && step == held && after < Duration::from_secs(60), "{held} {every}: {after:?} {forked}");
+    }
+}

@@ -1,0 +1,127 @@
+//! What has to be shown: a view that somebody installs who was not there, and the ballot in which a member says that it accepted
+//! something.
+
+use std::time::Duration;
+
+use super::cluster::{Cluster, RUN, Signs, contact, peer};
+use super::words::{following, promised};
+use crate::{
+    Ballot, Body, Certificate, Generation, Joiner, Justified, Lineage, PeerId, Promise, Proposal, Reason, Resume,
+    SignedPromise, Standing, View, ViewId,
+};
+
+const MEMBERS: [u8; 4] = [1, 2, 3, 4];
+const STEPS: u64 = 40;
+const LIAR: u8 = 4;
+const STRANGER: PeerId = PeerId([9; 32]);
+
+/// A view that nobody has decided, of the stranger and whom it lets in.
+fn made_up(cluster: &Cluster, victim: PeerId, next: View) -> Body {
+    let (contact, generation, incarnation) = (contact(victim), Generation(0), cluster.config.incarnation);
+    let joiner =
+        Joiner { contact, incarnation, step: 0, state: None, branch: next.branch, generation, pass: Vec::new() };
+    let (holders, donors, syncing) = (Vec::new(), vec![STRANGER], vec![victim]);
+    let resume = Resume { step: STEPS, lineage: Lineage::NONE, holders, donors, syncing };
+    let (reasons, joiners) = (vec![Reason::Joined(victim)], vec![joiner]);
+    let proposal = Proposal { view: next, resume, reasons, joiners, promised: 1, of: 1 };
+    let ballot = Ballot { attempt: 1, proposer: STRANGER };
+    let certificate = Some(Certificate { ballot, seals: Vec::new() });
+    Body::Install { proposal, certificate, contacts: Vec::new(), fork: None, chain: Vec::new() }
+}
+
+#[test]
+fn who_comes_back_from_a_record_gives_its_seat_up_for_no_view_that_a_stranger_installs() {
+    for seed in 0..10 {
+        let mut cluster = super::changes::formed(seed, STEPS, &MEMBERS);
+        cluster.run_for(Duration::from_millis(500));
+        MEMBERS.map(peer).into_iter().for_each(|name| cluster.kill(name));
+        cluster.run_for(Duration::from_secs(1));
+        let victim = peer(2);
+        cluster.recover(victim);
+        let view = cluster.peers[&victim].machine.view().expect("its record is of one").clone();
+        let mut next = view.succeed([victim, STRANGER]);
+        next.generation = Generation(view.generation.0 + 1_000);
+        let elsewhere = View::found(RUN, STRANGER).on_branch(7).succeed([victim, STRANGER]);
+        for round in 0..40 {
+            let standing =
+                Standing { step: STEPS, branch: 3, parent: None, forked: true, paused: false, recovering: false };
+            let of = (Generation(1 << 20), ViewId([9; 32]));
+            cluster.say_of(STRANGER, victim, of, Body::Outsider { standing, contacts: Vec::new(), chain: Vec::new() });
+            cluster.run_for(Duration::from_millis(100));
+            let next = if round % 2 == 0 { &next } else { &elsewhere };
+            let install = made_up(&cluster, victim, next.clone());
+            cluster.say_of(STRANGER, victim, of, install);
+            let kept = cluster.peers[&victim].record.as_ref().map(|record| record.view.id());
+            assert_eq!(kept, Some(view.id()), "seed {seed}: its vote is gone");
+        }
+        [1, 3, 4].map(peer).into_iter().for_each(|name| cluster.recover(name));
+        cluster.run_until(|cluster| cluster.running().is_empty());
+        cluster.assert_complete(MEMBERS.map(peer));
+    }
+}
+
+#[test]
+fn who_was_away_for_several_views_is_led_to_the_present_one() {
+    for seed in 0..10 {
+        let mut cluster = super::changes::formed(seed, 40 * STEPS, &MEMBERS);
+        cluster.kill(peer(2));
+        cluster.run_until(|cluster| cluster.is_formed(&[1, 3, 4].map(peer)));
+        for joiner in 5..8 {
+            cluster.join(peer(joiner), &[peer(1)]);
+            cluster.run_until(|cluster| {
+                cluster.peers[&peer(1)].machine.view().is_some_and(|view| view.contains(peer(joiner)))
+            });
+        }
+        cluster.recover(peer(2));
+        let before = cluster.now;
+        cluster.run_until(|cluster| cluster.is_formed(&[1, 2, 3, 4, 5, 6, 7].map(peer)));
+        assert!(cluster.now - before < Duration::from_secs(10), "seed {seed}: a chain shows at once where they are");
+    }
+}
+
+#[test]
+fn who_asked_a_liar_to_be_let_in_is_not_locked_in_its_view() {
+    for seed in 0..10 {
+        let mut cluster = super::changes::formed(seed, 40 * STEPS, &MEMBERS);
+        let joiner = peer(5);
+        cluster.cut.extend(MEMBERS.map(|member| (peer(member), joiner)));
+        cluster.join(joiner, &[STRANGER, peer(1)]);
+        cluster.run_for(Duration::from_secs(5));
+        let mut next = View::found(RUN, STRANGER).succeed([joiner, STRANGER]);
+        next.generation = Generation(1 << 40);
+        let install = made_up(&cluster, joiner, next.clone());
+        cluster.say_of(STRANGER, joiner, (next.generation, next.id()), install);
+        assert!(cluster.peers[&joiner].machine.view().is_some_and(|view| view.contains(STRANGER)), "seed {seed}");
+        cluster.run_for(Duration::from_secs(1));
+        cluster.cut.clear();
+        cluster.at(joiner).generation = 0; // It has learned nothing there.
+        cluster.run_until(|cluster| cluster.is_formed(&[1, 2, 3, 4, 5].map(peer)));
+    }
+}
+
+#[test]
+fn what_was_accepted_in_a_ballot_whose_proposer_never_made_it_counts_for_nothing() {
+    let mut judged = 0;
+    for seed in 0..20 {
+        let mut cluster = super::changes::formed(seed, STEPS, &MEMBERS);
+        cluster.run_for(Duration::from_millis(seed * 40));
+        let (liar, view) = (Signs(peer(LIAR)), cluster.peers[&peer(1)].machine.view().expect("a member").id());
+        let (first, last) = (Ballot { attempt: 5, proposer: peer(LIAR) }, Ballot { attempt: 9, proposer: peer(LIAR) });
+        let Some(promises) = promised(&mut cluster, first) else { continue };
+        let next = following(&cluster, &promises);
+        let lost = Justified::new(&liar, view, first, next, promises, Vec::new());
+        let Some(mut promises) = promised(&mut cluster, last) else { continue };
+        for (proposer, refused) in [(2, true), (LIAR, false)] {
+            let claim = Ballot { attempt: 7, proposer: peer(proposer) };
+            let own = promises.iter_mut().find(|signed| signed.by == peer(LIAR)).expect("it promises too");
+            let promise = Promise { accepted: Some((claim, lost.hash())), ..own.promise.clone() };
+            *own = SignedPromise::new(&liar, view, last, peer(LIAR), promise);
+            let justified = Justified { last: lost.sign(&liar, view, claim), ..lost.clone() };
+            let (seal, justified) = (lost.sign(&liar, view, last), Box::new(justified));
+            let body = Body::Propose { ballot: last, justified, promises: promises.clone(), seal };
+            assert_eq!(cluster.say(peer(LIAR), peer(1), body), refused, "seed {seed}: by {proposer}");
+        }
+        judged += 1;
+    }
+    assert!(judged > 5, "{judged}");
+}
