@@ -42,6 +42,8 @@ pub enum Flaw {
     AdmitsIntroduced,
     /// What a member says of the end of another is believed.
     BelievesFinished,
+    /// Who is shown what it said and has forgotten does not tell its user.
+    HidesSetBack,
     /// What a member says that it has accepted counts without the echoes of a quorum.
     BelievesClaims,
 }

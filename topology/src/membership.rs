@@ -32,6 +32,7 @@ mod contacts;
 mod digests;
 mod drafting;
 mod finishing;
+mod forgotten;
 mod hearsay;
 mod heartbeat;
 mod installing;
@@ -147,6 +148,8 @@ pub struct Membership {
     since: Option<Time>,
     /// When our steps began to be held for a decree.
     held_since: Option<Time>,
+    /// Whether others have shown what we said and our record does not know.
+    has_forgotten: bool,
     ended: bool,
     outbox: Outbox,
     flaw: Option<Flaw>,
@@ -278,6 +281,7 @@ impl Membership {
             answered: BTreeMap::new(),
             since: None,
             held_since: None,
+            has_forgotten: false,
             ended: false,
             outbox: Outbox::default(),
             flaw: None,

@@ -66,6 +66,7 @@ impl Membership {
                     let came_by_it = proposal.joiners.iter().any(|joiner| joiner.contact.peer == from);
                     return if came_by_it { Ok(()) } else { Err(Violation::Uncertified) };
                 }
+                certificate.iter().for_each(|certificate| self.look_for_acceptance(from, certificate));
                 if view.contains(me) && self.steps == Steps::Held {
                     self.enter(now, from, decided, contacts);
                 } else if !view.contains(me) && self.leaving {
@@ -89,6 +90,7 @@ impl Membership {
                 return Ok(());
             }
             let Decided { proposal, certificate, .. } = decided;
+            self.look_for_seat(from, &proposal);
             self.catch_up_with(now, proposal, certificate, contacts);
         } else {
             self.tell(Event::Stale { from });

@@ -72,6 +72,9 @@ impl Membership {
             .seat
             .as_ref()
             .is_some_and(|seat| chain.as_ref().is_some_and(|chain| leads(&*self.notary, &seat.view, chain, view)));
+        if proven {
+            self.look_along(from, chain.as_deref().unwrap_or_default());
+        }
         let told_so = self.is_flawed(Flaw::GoesWhereTold);
         let step = self.reached;
         let Some(seat) = &mut self.seat else { return };

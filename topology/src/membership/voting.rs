@@ -107,6 +107,8 @@ impl Membership {
             return Err(Violation::NotSuccessor);
         }
         self.check_proposal(seat, ballot, &justified, promises)?;
+        self.look_for_promises(from, ballot, &justified, promises);
+        let Some(seat) = &self.seat else { return Ok(()) };
         let objects = justified.ballot == ballot && self.objects(now, seat, &justified);
         let Some(seat) = &mut self.seat else { return Ok(()) };
         if !seat.raise(now, ballot) {
