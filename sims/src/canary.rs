@@ -111,6 +111,7 @@ pub const PLANTS: &[Plant] = &[
     machine(Flaw::NeverSyncs, Scenario::Join, &["progress", "nothing_undone", "bitwise_agreement"]),
     machine(Flaw::HoldsLate, Scenario::Join, &["nothing_undone", "views_change_at_a_boundary"]),
     machine(Flaw::DropsKept, Scenario::Join, &["results_fit", "bitwise_agreement"]),
+    machine(Flaw::HidesSetBack, Scenario::Disk, &["set_back_told"]),
     gullible(Flaw::BelievesInstalls, Attack::Installs, &["nothing_undone", "one_decision", "no_split_brain"]),
     gullible(Flaw::EndsForDigest, Attack::TellsDigests, &["endings"]),
     gullible(Flaw::TakesGenerations, Attack::JoinsAgain, &["no_violations", "progress"]),

@@ -258,6 +258,12 @@ impl Disk {
         }
     }
 
+    /// It is as `before`, and takes as much as now.
+    pub fn set_back(&mut self, before: Self) {
+        let Self { full, read_only, hangs, .. } = *self;
+        *self = Self { full, read_only, hangs, ..before };
+    }
+
     /// Nothing is left.
     pub fn wipe(&mut self) {
         let (full, read_only, hangs) = (self.full, self.read_only, self.hangs);

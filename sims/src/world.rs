@@ -1,5 +1,6 @@
 //! One simulated run, from its seed to its end: first with faults, then, when all is healed, to its completion.
 
+mod aging;
 mod endings;
 mod execute;
 mod hostility;
@@ -15,7 +16,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_topology::{
-    Config, Contact, Digest, Generation, Head, PeerId, Record, RunId, Time, Timer, View, ViewId, WorldSize,
+    Config, Digest, Generation, Head, PeerId, Record, RunId, Time, Timer, View, ViewId, WorldSize,
 };
 
 use crate::canary::Sabotage;
@@ -142,6 +143,8 @@ pub(crate) struct World {
     gated: bool,
     /// Whether a disk has lost something, or has written what it was not told.
     damaged: bool,
+    /// Whether a disk was set back behind what its peer had said: no rule about votes holds any more.
+    forgotten: bool,
     /// Whether a disk has lost the state after the last step, or had no room for it.
     last_state_lost: bool,
     /// How many are in the run, or will be again.
@@ -189,12 +192,13 @@ impl World {
             }
         }
         at_delivery.sort_unstable_by_key(|at| Reverse(*at));
-        let mut hosts: Vec<Host> = (0..plan.peers).map(|seat| draw_host(&mut names, seat)).collect();
+        let mut hosts: Vec<Host> = (0..plan.peers).map(|seat| Host::draw(&mut names, seat)).collect();
         if seed.is_multiple_of(4) {
             let disks = hosts.iter_mut().map(|host| &mut host.disk);
             // What the same command had left, before its founder lost its disk.
             disks.for_each(|disk| checkpoints::leave_from_earlier_attempt(disk, &workload.ledger(), workload.steps));
         }
+        aging::copy_disks(&plan.faults, &mut hosts);
         if plan.drifts {
             let mut rates = Rng::new(seed ^ 0x000d_21f7);
             hosts.iter_mut().for_each(|host| host.drift = i64::try_from(rates.between(0, 400)).unwrap_or(200) - 200);
@@ -218,6 +222,7 @@ impl World {
             coverage: Coverage::default(),
             gated: plan.gated,
             damaged: false,
+            forgotten: false,
             last_state_lost: false,
             running: 0,
             over: false,
@@ -329,10 +334,7 @@ impl World {
         if let Some(stopped) = seat.and_then(|seat| self.hosts[seat].stopped.as_mut()) {
             return stopped.push(happening); // The kernel takes it; the process will see it.
         }
-        if let Happening::Stores(seat, ..) | Happening::Saved(seat, ..) = &happening
-            && self.hosts[*seat].disk.hangs()
-        {
-            let seat = *seat;
+        if let Some(seat) = self.waits_for_disk(&happening) {
             return self.hosts[seat].stalled.push(happening);
         }
         match happening {
@@ -364,6 +366,10 @@ impl World {
                 self.with(seat, incarnation, |peer, now| peer.expire(now, timer, at));
             }
             Happening::Rings(seat, incarnation, alarm) => {
+                let host = &mut self.hosts[seat];
+                if host.incarnation != incarnation || host.alarm.take_if(|(it, _)| *it == alarm).is_none() {
+                    return;
+                }
                 self.with(seat, incarnation, |peer, now| peer.ring(now, alarm));
             }
             Happening::Computed(seat, incarnation, id) => {
@@ -485,13 +491,4 @@ impl World {
             self.strike(index);
         }
     }
-}
-
-fn draw_host(rng: &mut Rng, seat: Seat) -> Host {
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&rng.bits().to_be_bytes());
-    bytes[8..16].copy_from_slice(&seat.to_be_bytes());
-    let contact = Contact { peer: PeerId(bytes), addresses: Vec::new() };
-    let speed = u32::try_from(rng.between(50, 1_000)).unwrap_or(50);
-    Host::new(contact, rng.micros(0, 3_600_000_000), speed)
 }

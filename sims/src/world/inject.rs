@@ -75,6 +75,8 @@ impl World {
             Kind::DiskHangs(seat, _) => self.hosts[seat].disk.set_hanging(true),
             Kind::Break(a, b, lane) => self.break_connection(a, b, lane),
             Kind::Swallow(seat) => self.hosts[seat].swallows = true,
+            Kind::Jump(seat, by) => self.jump(seat, by),
+            Kind::Full(seat, queue, _) => _ = self.hosts[seat].full.insert(queue),
             Kind::Cut(..) | Kind::Partition(..) | Kind::Clog(..) => {
                 for (from, to) in self.blocked_by(&kind) {
                     self.network.block(from, to);
@@ -115,7 +117,8 @@ impl World {
                     self.unblock(from, to);
                 }
             }
-            Kind::Join(_) | Kind::Leave(_) | Kind::Crash(..) | Kind::Break(..) | Kind::Swallow(_) => {}
+            Kind::Full(seat, queue, _) => self.make_room(seat, queue),
+            Kind::Join(_) | Kind::Leave(_) | Kind::Crash(..) | Kind::Break(..) | Kind::Swallow(_) | Kind::Jump(..) => {}
         }
     }
 
@@ -137,6 +140,7 @@ impl World {
             self.hosts[seat].slower = 1;
             self.hosts[seat].disk.set_full(false);
             self.hosts[seat].disk.set_read_only(false);
+            self.hosts[seat].full.clear();
             self.go_on(seat);
             self.unstall(seat);
             for other in 0..self.hosts.len() {
@@ -218,7 +222,8 @@ impl World {
         self.begins_anew(seat);
         let host = &mut self.hosts[seat];
         self.running += usize::from(!host.started && !host.is_hostile());
-        (host.started, host.off, host.gave_up, host.saves_until) = (true, false, false, Time::ZERO);
+        (host.started, host.off, host.gave_up, host.told) = (true, false, false, false);
+        (host.saves_until, host.alarm) = (Time::ZERO, None);
         host.root = host.disk.record().map_or_else(Root::default, |record| record.root);
         let start = Start {
             commits: Rc::clone(&self.commits),
@@ -287,7 +292,9 @@ impl World {
             Fate::Torn => {
                 let _ = host.disk.tear(&mut self.rng);
             }
+            Fate::SetBack => self.set_back(seat),
         }
+        let host = &mut self.hosts[seat];
         host.off = crash.power;
         let incarnation = host.incarnation;
         self.queue.push(self.now + crash.down, Happening::Starts(seat, incarnation));
@@ -383,7 +390,9 @@ impl World {
             | Kind::DiskReadOnly(..)
             | Kind::DiskHangs(..)
             | Kind::Break(..)
-            | Kind::Swallow(_) => Vec::new(),
+            | Kind::Swallow(_)
+            | Kind::Jump(..)
+            | Kind::Full(..) => Vec::new(),
         }
     }
 }
