@@ -148,6 +148,8 @@ pub struct Membership {
     since: Option<Time>,
     /// When our steps began to be held for a decree.
     held_since: Option<Time>,
+    /// Whether this process came back from a record.
+    came_back: bool,
     /// Whether others have shown what we said and our record does not know.
     has_forgotten: bool,
     ended: bool,
@@ -231,6 +233,7 @@ impl Membership {
         for contact in contacts {
             member.learn(contact);
         }
+        member.came_back = true;
         member.take_back(now, record);
         member.advance(now);
         member
@@ -281,6 +284,7 @@ impl Membership {
             answered: BTreeMap::new(),
             since: None,
             held_since: None,
+            came_back: false,
             has_forgotten: false,
             ended: false,
             outbox: Outbox::default(),

@@ -1,6 +1,9 @@
 //! What others can show that we have said and our record does not know: the disk was set back to an earlier moment, or another
 //! process has our identity. Whoever says something stores that first, so no crash and no full disk leads there.
 //!
+//! One kind of it shows without a signature: who came back to a view of its own alone, and hears of a later one of its branch, has
+//! decided that one itself. Nobody else could. It asks to be let in there.
+//!
 //! Such a member may have voted twice. It changes nothing of what it does then: what it has forgotten, nobody can give back to it.
 //! But its user is told, once, as no rule about votes holds any more where that goes on.
 
@@ -58,7 +61,7 @@ impl Membership {
         }
     }
 
-    fn tell_forgotten(&mut self, by: PeerId) {
+    pub(super) fn tell_forgotten(&mut self, by: PeerId) {
         if !std::mem::replace(&mut self.has_forgotten, true) && !self.is_flawed(Flaw::HidesSetBack) {
             self.tell(Event::SetBack { by });
         }

@@ -122,10 +122,18 @@ impl Membership {
             || (unforked && generation > seat.view.generation)
             || (unforked && generation == seat.view.generation && ahead)
             || (!unforked && goes_on && (ahead || (ours.forked && !standing.forked)));
-        let is_believed = unsure && !before_ours && self.doubts.believes(now);
+        // What follows a view of ours alone, we have decided: if we don't know it, we have forgotten it.
+        let alone = seat.view.members() == [self.me.peer] && self.came_back;
+        let forgot = alone && unforked && generation > seat.view.generation;
+        let is_believed = (unsure || forgot) && !before_ours && self.doubts.believes(now);
         let they_win = proven || (they_lead && (told_so || is_believed));
         match (they_win, hints) {
-            (true, Some(hints)) => self.evict_ourselves(now, from, hints, proven),
+            (true, Some(hints)) => {
+                if forgot {
+                    self.tell_forgotten(from);
+                }
+                self.evict_ourselves(now, from, hints, proven);
+            }
             // We may be in their view without knowing it: they will tell.
             (true, None) => self.say_hello(from),
             // There is one view of each generation without forks, so it has gone through theirs: what it said is old, from
