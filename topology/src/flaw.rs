@@ -44,6 +44,8 @@ pub enum Flaw {
     BelievesFinished,
     /// Who is shown what it said and has forgotten does not tell its user.
     HidesSetBack,
+    /// Who comes back takes a checkpoint of any branch.
+    FetchesAnyBranch,
     /// What a member says that it has accepted counts without the echoes of a quorum.
     BelievesClaims,
 }
