@@ -4,8 +4,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_topology::{Contact, Event, PeerId, Record, Root, Time};
+use starling_engine::Search;
+use starling_topology::{Contact, Event, Follower, PeerId, Record, Root, Time};
 
+use crate::coverage::{Phase, SEEKS};
 use crate::disk::Disk;
 use crate::fault::{Crash, Queue};
 use crate::hostile::Liar;
@@ -27,6 +29,10 @@ pub struct Host {
     pub contact: Contact,
     /// The process, if one runs.
     pub peer: Option<Peer>,
+    /// What its process does before it takes part, while it does that.
+    pub seeking: Option<Box<Search>>,
+    /// What it follows, if it is a keeper.
+    pub keeper: Option<Box<Follower>>,
     /// Counts its processes.
     pub incarnation: u32,
     /// What it has on disk.
@@ -93,6 +99,8 @@ impl Host {
         Self {
             contact,
             peer: None,
+            seeking: None,
+            keeper: None,
             incarnation: 0,
             disk: Disk::default(),
             copies: None,
@@ -142,6 +150,17 @@ impl Host {
         if copies.len() > MAX_COPIES {
             copies.pop_front();
         }
+    }
+
+    /// Whether a process runs.
+    pub fn is_up(&self) -> bool {
+        self.peer.is_some() || self.seeking.is_some()
+    }
+
+    /// What its process does.
+    pub fn phase(&self) -> Option<Phase> {
+        let seeks = self.seeking.as_ref().map(|_| SEEKS);
+        self.peer.as_ref().map(Peer::phase).or(seeks)
     }
 
     /// Its peer's name.

@@ -118,6 +118,8 @@ pub struct Plan {
     pub measures: Option<Duration>,
     /// Whether their clocks run at different rates, up to two in a hundred apart from the world's.
     pub drifts: bool,
+    /// How many machines keep stable checkpoints and take part in nothing.
+    pub keepers: usize,
     /// What happens.
     pub faults: Vec<Fault>,
     /// Who is hostile.
@@ -162,6 +164,7 @@ impl Plan {
             rots: rng.one_in(6),
             measures: None,
             drifts: false,
+            keepers: 0,
             faults: Vec::new(),
             hostility: Hostility::default(),
         };
@@ -247,6 +250,7 @@ impl Draft<'_> {
             Scenario::Mixed => (6, 4, 6),
         };
         let some = |draft: &mut Self, odds| odds > 0 && draft.rng.one_in(odds);
+        self.plan.keepers = usize::from(some(self, 3));
         // As with other losses of votes: without forks, a view that loses a quorum of them can't go on.
         if some(self, disks) && self.plan.fork_after.is_some() {
             for _ in 0..self.rng.between(1, 2) {

@@ -35,6 +35,8 @@ impl World {
             host.disk.set_back(before);
             host.set_back |= host.disk.newest_record() != said;
             self.forgotten |= host.set_back;
+            let name = host.name();
+            self.invariants.own_branch.set_back(name);
         }
         self.hosts[seat].copies = Some(copies.into_iter().take(place + 1).collect());
     }
@@ -84,6 +86,14 @@ impl World {
             self.queue.push(when, Happening::Expires(seat, incarnation, timer, at));
         }
         alarm.into_iter().for_each(|(alarm, when)| self.queue.push(when, Happening::Rings(seat, incarnation, alarm)));
+    }
+
+    /// An alarm of a process rings, once.
+    pub(super) fn ring(&mut self, seat: Seat, incarnation: u32, alarm: u64) {
+        let host = &mut self.hosts[seat];
+        if host.incarnation == incarnation && host.alarm.take_if(|(it, _)| *it == alarm).is_some() {
+            self.with(seat, incarnation, |peer, now| peer.ring(now, alarm));
+        }
     }
 
     pub(super) fn is_full(&self, seat: Seat, queue: Queue) -> bool {

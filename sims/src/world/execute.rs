@@ -78,7 +78,10 @@ impl World {
                 host.saves_until = host.saves_until.max(self.now) + self.rng.spread(100, 400_000);
                 self.queue.push(host.saves_until, Happening::Saved(seat, incarnation, state));
             }
-            Effect::Announce(others, head) => self.announce(seat, &others, &head),
+            Effect::Announce(others, head) => {
+                self.announce(seat, &others, &head);
+                self.announce_to_keepers(seat, &head);
+            }
             Effect::Stable(_) if self.is_full(seat, Queue::Saver) => {}
             Effect::Stable(proof) => self.hosts[seat].disk.sign(&proof),
             Effect::Entered(entry) => self.entered(seat, &entry),
@@ -149,7 +152,7 @@ impl World {
     pub(super) fn send(&mut self, from: Seat, to: Seat, message: Message) {
         let lane = message.lane();
         if matches!(message, Message::Segment(_)) && std::mem::take(&mut self.hosts[from].swallows) {
-            self.invariants.progress.disturbed(self.now); // This is when that fault strikes.
+            self.invariants.progress.disturbed(self.now, "segment lost"); // This is when that fault strikes.
             return;
         }
         if lane == Lane::Control && self.is_full(from, Queue::Control) {
@@ -243,6 +246,7 @@ impl World {
             self.newest_step = record.origin.as_ref().map_or(0, |origin| origin.resume.step);
         }
         let forks = record.origin.as_ref().is_some_and(|origin| origin.reasons.contains(&Reason::Forked));
+        self.known.entry(record.view.id()).or_insert_with(|| record.view.clone());
         self.parents.extend(record.view.parent.map(|parent| (record.view.id(), parent)));
         if let Some(parent) = record.view.parent.filter(|_| !forks) {
             self.successors.entry(parent).or_insert_with(|| record.view.clone());

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use starling_topology::{Config, Contact, Flaw, Membership, PeerId, Progress, Root, Time};
+use starling_topology::{Config, Contact, Flaw, Membership, PeerId, Progress, Proof, Root, Time};
 
 use super::{Happening, RUN, World};
 use crate::canary::Sabotage;
@@ -30,7 +30,7 @@ impl World {
         }
         self.faults += 1;
         if !matches!(kind, Kind::Join(_) | Kind::Leave(_)) {
-            self.invariants.progress.disturbed(self.now);
+            self.invariants.progress.disturbed(self.now, kind.name());
         }
         self.tell(|_| format!("fault {index}: {kind}"));
         if let Some(seat) = kind.seat() {
@@ -57,7 +57,7 @@ impl World {
                 }
             }
             Kind::Crash(seat, crash) => {
-                if self.hosts[seat].peer.is_some() {
+                if self.hosts[seat].is_up() {
                     match crash.at_record {
                         Some(_) => self.hosts[seat].doomed = Some(crash),
                         None => self.die(seat, crash),
@@ -89,8 +89,8 @@ impl World {
     /// Remembers what a member was doing when a fault struck it.
     fn note_phase(&mut self, fault: &'static str, seat: Seat) {
         let host = &self.hosts[seat];
-        let Some(peer) = host.peer.as_ref().filter(|_| host.stopped.is_none()) else { return };
-        self.coverage.note(fault, peer.phase());
+        let Some(phase) = host.phase().filter(|_| host.stopped.is_none()) else { return };
+        self.coverage.note(fault, phase);
         if host.storing.is_some() {
             self.coverage.note(fault, STORES);
         }
@@ -103,7 +103,7 @@ impl World {
         self.active -= 1;
         let kind = self.plan.faults[index].kind.clone();
         if kind.lasts() > std::time::Duration::ZERO {
-            self.invariants.progress.disturbed(self.now);
+            self.invariants.progress.disturbed(self.now, kind.name());
             self.tell(|_| format!("fault {index} is over"));
         }
         match kind {
@@ -150,18 +150,15 @@ impl World {
             }
         }
         for seat in 0..self.hosts.len() {
-            if self.hosts[seat].is_in_the_run() && self.hosts[seat].peer.is_none() {
+            if self.hosts[seat].is_in_the_run() && !self.hosts[seat].is_up() {
                 self.start(seat);
             }
         }
     }
 
-    /// A process starts: from its disk, if it finds there that it was a member; else it joins.
-    pub(super) fn start(&mut self, seat: Seat) {
+    /// A process takes part: from its disk, if it finds there that it was a member; else it joins.
+    pub(super) fn take_part(&mut self, seat: Seat) {
         let host = &self.hosts[seat];
-        if host.ended.is_some() {
-            return;
-        }
         let (me, now) = (host.contact.clone(), host.clock(self.now));
         let founds = seat == 0 && !host.has_stored;
         let contacts = self.contacts(seat);
@@ -260,7 +257,7 @@ impl World {
     }
 
     /// Whom a peer is told of when it starts.
-    fn contacts(&self, me: Seat) -> Vec<Contact> {
+    pub(super) fn contacts(&self, me: Seat) -> Vec<Contact> {
         let others = self.hosts.iter().enumerate().filter(|(seat, host)| *seat != me && host.is_in_the_run());
         let mut others: Vec<&Host> = others.map(|(_, host)| host).collect();
         others.sort_by_key(|host| !host.disk.has_record());
@@ -270,7 +267,7 @@ impl World {
     /// A process dies, and its machine perhaps with it.
     pub(super) fn die(&mut self, seat: Seat, crash: Crash) {
         self.tell(|_| format!("{seat} dies"));
-        self.invariants.progress.disturbed(self.now);
+        self.invariants.progress.disturbed(self.now, crash.name());
         self.mark(seat, What::Dies);
         self.note_phase(crash.name(), seat);
         if let Some(record) = self.hosts[seat].storing.take() {
@@ -279,7 +276,12 @@ impl World {
         self.close_process(seat, crash.power);
         // A run whose last copy is destroyed is lost, whatever its members do.
         let others = (0..self.hosts.len()).filter(|other| *other != seat && self.hosts[*other].is_in_the_run());
-        let safe = others.into_iter().any(|other| self.holds_a_copy(other));
+        let admits = |proof: &Proof| {
+            let record = self.hosts[seat].disk.newest_record();
+            record.is_some_and(|record| record.root.may_admit(proof.head.step, &proof.view))
+        };
+        let safe = others.into_iter().any(|other| self.holds_a_copy(other))
+            || (matches!(crash.fate, Fate::Flipped | Fate::Torn) && self.is_kept(admits));
         let fate = if safe { crash.fate } else { Fate::Kept };
         self.damaged |= fate != Fate::Kept;
         let host = &mut self.hosts[seat];
@@ -323,6 +325,7 @@ impl World {
             self.stale += peer.stale();
         }
         host.incarnation += 1;
+        host.seeking = None;
         (host.died, host.stopped, host.doomed) = (self.now, None, None);
         host.stalled.clear();
         host.storing = None;
@@ -357,6 +360,15 @@ impl World {
                 let takes = self.rng.spread(10, 1_000_000);
                 self.queue.push(self.now + takes, Happening::Closes(at, other, lane, number));
             }
+        }
+    }
+
+    /// A kernel looks whether it has waited too long: then it gives the connection up.
+    pub(super) fn give_up_stalled(&mut self, from: Seat, to: Seat, lane: Lane, number: u32) {
+        if self.network.is_stalled(from, to, lane, number) {
+            self.queue.push(self.now, Happening::Closes(from, to, lane, number));
+            let later = self.now + self.rng.micros(1_000, 2_000_000);
+            self.queue.push(later, Happening::Closes(to, from, lane, number));
         }
     }
 

@@ -28,6 +28,7 @@ impl World {
                 self.with(seat, host.incarnation, Peer::look);
             }
         }
+        self.keepers_look();
         self.release();
         self.guide_the_lost();
         self.look_for_a_stall();
