@@ -8,7 +8,7 @@ use starling_engine::Search;
 use starling_topology::{Contact, Event, Follower, PeerId, Record, Root, Time};
 
 use crate::coverage::{Phase, SEEKS};
-use crate::disk::Disk;
+use crate::disk::{Disk, Name};
 use crate::fault::{Crash, Queue};
 use crate::hostile::Liar;
 use crate::network::Seat;
@@ -31,6 +31,8 @@ pub struct Host {
     pub peer: Option<Peer>,
     /// What its process does before it takes part, while it does that.
     pub seeking: Option<Box<Search>>,
+    /// The checkpoints that it has fetched so.
+    pub fetched: BTreeSet<Name>,
     /// What it follows, if it is a keeper.
     pub keeper: Option<Box<Follower>>,
     /// Counts its processes.
@@ -100,6 +102,7 @@ impl Host {
             contact,
             peer: None,
             seeking: None,
+            fetched: BTreeSet::new(),
             keeper: None,
             incarnation: 0,
             disk: Disk::default(),

@@ -164,7 +164,7 @@ mod tests {
         invariant.disturbed(at(105), "dies");
         let mut look = |from: u64, end: u64| (from..end).all(|now| invariant.looked(at(now), true, limit).is_ok());
         assert!(look(106, 116) && !look(116, 118));
-        let longest = [("", 10), ("dies", 11)].map(|(cause, seconds)| (cause, Duration::from_secs(seconds)));
+        let longest = [("", 11), ("dies", 11)].map(|(cause, seconds)| (cause, Duration::from_secs(seconds)));
         assert_eq!(invariant.longest(), &BTreeMap::from(longest));
     }
 }

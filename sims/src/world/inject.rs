@@ -207,8 +207,11 @@ impl World {
             let actual = self.hosts[seat].disk.checkpoints().get(&(state.step, state.lineage)).unwrap_or(file);
             let held = self.invariants.verified_checkpoints.loaded(me.peer, actual, state);
             self.breaks(held);
-            let held = self.invariants.own_branch.loaded(me.peer, state);
-            self.breaks(held);
+            // What a quorum of a later view has signed need not follow from where this one stood: the others may have gone back.
+            if !self.hosts[seat].fetched.contains(&(state.step, state.lineage)) {
+                let held = self.invariants.own_branch.loaded(me.peer, state);
+                self.breaks(held);
+            }
         }
         if let Some(state) = &mut state
             && self.sabotage == Some(Sabotage::MistakesLineage)

@@ -159,6 +159,7 @@ impl World {
         let is_kept = !disk.hangs() && checkpoints::keep(disk, root.as_ref(), (name, file), None).is_ok();
         if is_kept {
             disk.sign(proof);
+            self.hosts[seat].fetched.insert(name);
             self.tell(|_| format!("{seat} has fetched the stable checkpoint of step {}", name.0));
         }
         is_kept
