@@ -110,15 +110,15 @@ impl World {
 
     /// Whose disk has to come to this first. The last state waits for room; others that find none are left out.
     pub(super) fn waits_for_disk(&self, happening: &Happening) -> Option<Seat> {
-        let waits =
-            |seat: &Seat, is_last| self.hosts[*seat].disk.hangs() || (is_last && self.is_full(*seat, Queue::Saver));
-        match happening {
-            Happening::Stores(seat, ..) => Some(*seat).filter(|seat| waits(seat, false)),
-            Happening::Saved(seat, _, state) => {
-                Some(*seat).filter(|seat| waits(seat, state.step == self.workload.steps))
-            }
-            _ => None,
-        }
+        let (seat, is_last) = if let Happening::Stores(seat, ..) = happening {
+            (*seat, false)
+        } else if let Happening::Saved(seat, _, state) = happening {
+            (*seat, state.step == self.workload.steps)
+        } else {
+            return None;
+        };
+        let waits = self.hosts[seat].disk.hangs() || (is_last && self.is_full(seat, Queue::Saver));
+        waits.then_some(seat)
     }
 
     /// What is to be said to `to` finds no room: it is lost, and the connection with it. What was sent before arrives.
