@@ -257,6 +257,12 @@ pub enum Report {
         /// Who told; this peer itself if it could not catch up.
         by: String,
     },
+    /// Another member has shown what this one signed, and what its vote record does not know: the data directory is an older copy,
+    /// or another process uses this machine's key.
+    SetBack {
+        /// Who has shown it.
+        by: String,
+    },
     /// The state is being downloaded. At most a few per second.
     Syncing {
         /// The state after this step.

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use starling_engine::search;
 use starling_run::{CheckpointError, CheckpointStore, Manifest};
 use starling_topology::{self as topology, Contact, Past, PeerId, RunId, Way};
 
@@ -138,11 +139,12 @@ impl Memory {
         store: &CheckpointStore,
         observer: &dyn Observer,
     ) -> Result<Found, NodeError> {
-        // Keepers first: there may be more members than are asked.
-        let mut seen = BTreeSet::from([self.me]);
-        let members = self.members();
-        let all = self.contacts.keepers().iter().chain(&members);
-        let contacts: Vec<Contact> = all.filter(|contact| seen.insert(contact.peer)).cloned().collect();
+        let (members, keepers) = (self.members(), self.contacts.keepers());
+        let known: Vec<&Contact> = keepers.iter().chain(&members).collect();
+        let names = |contacts: &[Contact]| contacts.iter().map(|contact| contact.peer).collect::<Vec<_>>().into_iter();
+        let sought = search::sought(self.me, names(keepers), names(&members));
+        let contact = |peer: PeerId| known.iter().find(|contact| contact.peer == peer);
+        let contacts: Vec<Contact> = sought.into_iter().filter_map(contact).copied().cloned().collect();
         if contacts.is_empty() {
             return Ok(Found::default());
         }
@@ -182,16 +184,8 @@ impl Memory {
     }
 
     fn company(&self, found: &Found) -> topology::Company {
-        // A keeper is always there and is no company; who is in a view is no keeper any more.
-        let is_member = |peer: &PeerId| self.contacts.keepers().iter().all(|keeper| keeper.peer != *peer);
-        let answered = found.answers.iter().filter_map(|(peer, answer)| Some((peer, answer.as_ref().ok()?)));
-        let company = answered.filter(|(peer, answer)| answer.live || is_member(peer)).map(|(_, answer)| answer);
-        let company = company.map(|answer| match (answer.live, answer.forked) {
-            (true, false) => topology::Company::Live,
-            (true, true) => topology::Company::Forked,
-            (false, _) => topology::Company::There,
-        });
-        company.max().unwrap_or(topology::Company::Silent)
+        let answers = found.answers.iter().filter_map(|(peer, answer)| Some((*peer, *answer.as_ref().ok()?)));
+        search::company(answers, |peer| self.contacts.keepers().iter().any(|keeper| keeper.peer == peer))
     }
 
     /// The names of other members.

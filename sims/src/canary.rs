@@ -41,6 +41,8 @@ pub enum Sabotage {
     PrefersStable,
     /// Deletes older checkpoints before it has read the new one back.
     DeletesLastCheckpoint,
+    /// A keeper deletes all others for one that nobody may ever sign.
+    KeeperPrunes,
     /// Takes the samples of those who are lost for done.
     DropsReturned,
     /// Starts again without what it promised and accepted.
@@ -95,8 +97,14 @@ pub const PLANTS: &[Plant] = &[
     plant(Sabotage::PrefersStable, Scenario::Outage, &["stable_survives"]),
     plant(Sabotage::MistakesLineage, Scenario::Crash, &["bitwise_agreement"]),
     plant(Sabotage::DeletesLastCheckpoint, Scenario::Disk, &["last_checkpoint"]),
+    plant(Sabotage::KeeperPrunes, Scenario::Crash, &["last_checkpoint"]),
     plant(Sabotage::DropsReturned, Scenario::Crash, &["every_sample_once"]),
-    plant(Sabotage::ForgetsPromise, Scenario::Outage, &["one_decision", "nothing_undone", "no_split_brain"]),
+    // Who comes back asks others first, and they show it what it has signed before it can sign something else.
+    plant(
+        Sabotage::ForgetsPromise,
+        Scenario::Churn,
+        &["one_decision", "nothing_undone", "no_split_brain", "set_back_told"],
+    ),
     plant(Sabotage::VotesUnstored, Scenario::Disk, &["one_decision"]),
     machine(Flaw::IgnoresAccepted, Scenario::Churn, &["one_decision", "no_split_brain"]),
     machine(Flaw::DecidesAlone, Scenario::Partition, &["one_decision", "no_split_brain"]),
@@ -110,6 +118,8 @@ pub const PLANTS: &[Plant] = &[
     machine(Flaw::DropsKept, Scenario::Join, &["results_fit", "bitwise_agreement"]),
     machine(Flaw::TakesUnverified, Scenario::Join, &["bitwise_agreement"]),
     machine(Flaw::TakesFirstNamed, Scenario::Join, &["what_most_name"]),
+    machine(Flaw::FetchesAnyBranch, Scenario::Crash, &["own_branch"]),
+    machine(Flaw::HidesSetBack, Scenario::Disk, &["set_back_told"]),
     gullible(Flaw::BelievesInstalls, Attack::Installs, &["nothing_undone", "one_decision", "no_split_brain"]),
     gullible(Flaw::EndsForDigest, Attack::TellsDigests, &["endings"]),
     gullible(Flaw::TakesGenerations, Attack::JoinsAgain, &["no_violations", "progress"]),

@@ -1,14 +1,17 @@
 //! How a peer keeps checkpoints: what `starling-run`'s store does, over a simulated disk.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
+use starling_engine::{Return, Returning};
 use starling_topology::ledger::Ledger;
-use starling_topology::retention::{self, Folder, Forked, Held};
-use starling_topology::{Digest, Generation, Lineage, PeerId, Record, Root};
+use starling_topology::retention::{self, Folder, Held};
+use starling_topology::{Digest, Generation, Head, Lineage, PeerId, Proof, Reason, Record, Root, View};
 
 use crate::canary::Sabotage;
 use crate::disk::{Disk, Name, Refused, Saved};
 use crate::state::State;
+use crate::world::RUN;
 
 /// Checkpoints that are kept.
 pub const KEPT: usize = 2;
@@ -43,7 +46,7 @@ pub fn save(
         let older: Vec<Name> = disk.checkpoints().keys().copied().filter(|other| *other != name).collect();
         older.into_iter().for_each(|other| disk.delete_checkpoint(other));
     } else {
-        tidy(disk, &root, name);
+        tidy(disk, Some(&root), name);
     }
     Ok(Some(manifest))
 }
@@ -53,17 +56,45 @@ fn held((step, lineage): Name, saved: &Saved) -> Held {
     Held { step, lineage, stable: saved.stable() }
 }
 
-fn tidy(disk: &mut Disk, root: &Root, saved: Name) {
+fn tidy(disk: &mut Disk, root: Option<&Root>, saved: Name) {
     let names: Vec<Name> = disk.checkpoints().keys().copied().collect();
     let all: Vec<Held> = disk.checkpoints().iter().map(|(name, saved)| held(*name, saved)).collect();
-    let left: BTreeSet<usize> = (0..all.len()).filter(|at| !root.admits(all[*at].step, all[*at].lineage)).collect();
+    let is_left = |held: &Held| root.is_some_and(|root| !root.admits(held.step, held.lineage));
+    let left: BTreeSet<usize> = (0..all.len()).filter(|at| is_left(&all[*at])).collect();
     let known = left.iter().copied().filter(|at| disk.kept().contains(&names[*at]));
-    let kept: BTreeSet<usize> = known.chain(retention::lost(&all, &left, root)).collect();
+    let lost = root.map(|root| retention::lost(&all, &left, root)).unwrap_or_default();
+    let kept: BTreeSet<usize> = known.chain(lost).collect();
     disk.keep(kept.iter().map(|at| names[*at]).collect());
     let Some(saved) = names.iter().position(|name| *name == saved) else { return };
-    let folder = Folder { all: &all, saved, left: &left, kept: &kept, root: Some(root), keep: KEPT };
+    let folder = Folder { all: &all, saved, left: &left, kept: &kept, root, keep: KEPT };
     let gone = folder.surplus(|at| disk.checkpoints().get(&names[at]).is_some_and(Saved::is_good));
     gone.into_iter().for_each(|at| disk.delete_checkpoint(names[at]));
+}
+
+/// Writes a checkpoint that others had, and deletes what is not needed any more.
+///
+/// # Errors
+/// [`Refused`] if the disk does not take it: nothing has changed then.
+pub fn keep(
+    disk: &mut Disk,
+    root: Option<&Root>,
+    (name, file): (Name, Saved),
+    sabotage: Option<Sabotage>,
+) -> Result<(), Refused> {
+    disk.write_checkpoint(name, file)?;
+    tidy(disk, root, name);
+    if sabotage == Some(Sabotage::KeeperPrunes) {
+        let older: Vec<Name> = disk.checkpoints().keys().copied().filter(|other| *other != name).collect();
+        older.into_iter().for_each(|other| disk.delete_checkpoint(other));
+    }
+    Ok(())
+}
+
+/// What shows the newest good one to be stable, of those that count.
+pub fn newest_proof(disk: &Disk, root: Option<&Root>) -> Option<Rc<Proof>> {
+    let admits = |name: &Name| root.is_none_or(|root| root.admits(name.0, name.1));
+    let all = disk.checkpoints().iter().rev().filter(|(name, saved)| admits(name) && saved.is_good());
+    all.filter_map(|(_, saved)| saved.proof()).max_by_key(|proof| proof.head.step).cloned()
 }
 
 /// Leaves on a disk what an earlier attempt at the same run had saved: all settings are equal, and its steps are higher. Its
@@ -72,8 +103,11 @@ pub fn leave_from_earlier_attempt(disk: &mut Disk, initial: &Ledger, steps: u64)
     let lineage = Lineage { branch: u64::MAX, generation: Generation(7), ..Lineage::NONE };
     for step in [steps / 2, steps].into_iter().filter(|step| *step > 0) {
         let state = State { step, lineage, digest: Digest([0xee; 32]), ..State::initial(initial.clone()) };
-        let (file, signers) = (Saved::new(state.encode()), BTreeSet::from([PeerId([0xee; 32])]));
-        let file = if step == steps { file.signed_by(signers, Forked(false)) } else { file };
+        let (file, member) = (Saved::new(state.encode()), PeerId([0xee; 32]));
+        let view = View::found(RUN, member).on_branch(lineage.branch);
+        let head = Head { run: RUN, step, view: view.id(), digest: state.digest, manifest: file.manifest() };
+        let proof = Proof { head, view, signatures: vec![(member, [0; 64])] };
+        let file = if step == steps { file.proven_by(&proof) } else { file };
         let _ = disk.write_checkpoint((step, lineage), file);
     }
 }
@@ -109,14 +143,19 @@ pub fn found(
     if let Some((state, saved)) = first(disk, admits, sabotage != Some(Sabotage::TrustsItsDisk), sabotage) {
         return (Some(state), Some(saved));
     }
-    let begins = record.can_begin_anew(me) || sabotage == Some(Sabotage::ClaimsInitialState);
+    // What is damaged may have been a later state.
+    let can_begin = disk.checkpoints().values().all(Saved::is_good);
+    let heard = record.origin.iter().flat_map(|origin| &origin.reasons).filter_map(Reason::peer).collect();
+    let returning = Returning { me, record, found: None, can_begin, stride: 0, heard: &heard };
+    let begins = returning.outcome() == Return::Seat { has_state: true };
+    let begins = begins || sabotage == Some(Sabotage::ClaimsInitialState);
     (begins.then(|| State::initial(initial)), None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use starling_topology::{Head, Proof, RunId, View};
+    use starling_topology::RunId;
 
     const ME: PeerId = PeerId([1; 32]);
 

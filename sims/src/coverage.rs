@@ -8,12 +8,14 @@ use crate::fault::Kind;
 pub type Phase = &'static str;
 
 /// All phases: of a step, of a change of view, and writing a record down, which goes on beside these.
-pub const PHASES: [Phase; 17] = [
+pub const PHASES: [Phase; 18] = [
     "computes", "reduces", "fetches", "loads", LAST, "idles", "asks", "recovers", "waits", "stops", "prepares",
-    "proposes", "rests", "pauses", "promises", "accepts", STORES,
+    "proposes", "rests", "pauses", "promises", "accepts", STORES, SEEKS,
 ];
 /// It waits for the disk to have the last state.
 pub const LAST: Phase = "saves";
+/// It asks others what they hold, before it takes part.
+pub const SEEKS: Phase = "seeks";
 /// It writes its record.
 pub const STORES: Phase = "stores";
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use starling_topology::retention::Forked;
-use starling_topology::{Digest, Lineage, PeerId, Proof, Record, Slot, slot};
+use starling_topology::{Digest, Head, Lineage, PeerId, Proof, Record, Slot, slot};
 
 use crate::rng::Rng;
 use crate::state::State;
@@ -69,12 +69,14 @@ pub struct Saved {
     good: OnceCell<bool>,
     /// Who vouches for it, if that is a quorum, and whether those were in a fork.
     signed: Option<(Forked, BTreeSet<PeerId>)>,
+    /// What shows that to others.
+    proof: Option<Rc<Proof>>,
 }
 
 impl Saved {
     /// A file with these bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self { bytes, good: OnceCell::new(), signed: None }
+        Self { bytes, good: OnceCell::new(), signed: None, proof: None }
     }
 
     /// The same, signed by a quorum.
@@ -85,6 +87,17 @@ impl Saved {
     /// Whether a quorum vouches for it.
     pub fn stable(&self) -> Option<Forked> {
         self.signed.as_ref().map(|(forked, _)| *forked)
+    }
+
+    /// The same, with what shows that it is stable.
+    pub fn proven_by(self, proof: &Proof) -> Self {
+        let signers = proof.signatures.iter().map(|(peer, _)| *peer).collect();
+        Self { proof: Some(Rc::new(proof.clone())), ..self.signed_by(signers, Forked(proof.view.forked)) }
+    }
+
+    /// What shows that it is stable.
+    pub fn proof(&self) -> Option<&Rc<Proof>> {
+        self.proof.as_ref()
     }
 
     /// Its name for those who sign it.
@@ -230,9 +243,17 @@ impl Disk {
         if self.full || self.read_only {
             return Err(Refused);
         }
-        let signed = self.checkpoints.remove(&name).and_then(|before| before.signed);
-        self.checkpoints.insert(name, Saved { signed: file.signed.or(signed), ..file });
+        let before = self.checkpoints.remove(&name);
+        let (signed, proof) = before.map(|before| (before.signed, before.proof)).unwrap_or_default();
+        self.checkpoints.insert(name, Saved { signed: file.signed.or(signed), proof: file.proof.or(proof), ..file });
         Ok(())
+    }
+
+    /// The good file that is signed so, without the signatures.
+    pub fn file_of(&self, head: &Head) -> Option<(Name, Saved)> {
+        let of_step = self.checkpoints.iter().filter(|((step, _), _)| *step == head.step);
+        let mut good = of_step.filter(|(_, saved)| saved.manifest() == head.manifest && saved.is_good());
+        good.next().map(|(name, saved)| (*name, Saved::new(saved.bytes.clone())))
     }
 
     /// Deletes a checkpoint.
@@ -251,11 +272,17 @@ impl Disk {
         if self.full || self.read_only || self.hangs {
             return;
         }
-        let (head, forked) = (&proof.head, Forked(proof.view.forked));
+        let head = &proof.head;
         let mut of_step = self.checkpoints.iter_mut().filter(|((at, _), _)| *at == head.step).map(|(_, saved)| saved);
         if let Some(saved) = of_step.find(|saved| saved.manifest() == head.manifest) {
-            saved.signed = Some((forked, proof.signatures.iter().map(|(peer, _)| *peer).collect()));
+            *saved = saved.clone().proven_by(proof);
         }
+    }
+
+    /// It is as `before`, and takes as much as now.
+    pub fn set_back(&mut self, before: Self) {
+        let Self { full, read_only, hangs, .. } = *self;
+        *self = Self { full, read_only, hangs, ..before };
     }
 
     /// Nothing is left.

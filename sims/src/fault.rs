@@ -63,6 +63,19 @@ pub enum Kind {
     /// The next segment that a machine sends is lost, and nothing else: its connection stays open, as if what forwards it had
     /// forgotten it.
     Swallow(Seat),
+    /// A machine's clock leaps ahead, as after it has slept.
+    Jump(Seat, Duration),
+    /// A queue of a process takes nothing for a while.
+    Full(Seat, Queue, Duration),
+}
+
+/// A bounded queue of a process that drops what it has no room for. Where the others are full, their senders wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Queue {
+    /// Membership messages to each of the others: one that finds no room is lost, and its connection is closed.
+    Control,
+    /// What is to be written: a checkpoint that finds no room is left out, and so are signatures. The last state waits.
+    Saver,
 }
 
 /// How a process dies.
@@ -83,6 +96,7 @@ impl Crash {
     pub fn name(&self) -> &'static str {
         match self {
             Self { fate: Fate::Wiped | Fate::Flipped | Fate::Torn, .. } => "loses its disk",
+            Self { fate: Fate::SetBack, .. } => "disk comes back old",
             Self { at_record: Some(false), .. } => "dies before a record",
             Self { at_record: Some(true), .. } => "dies after a record",
             Self { power: true, .. } => "loses its power",
@@ -102,11 +116,13 @@ pub enum Fate {
     Flipped,
     /// The newest checkpoint is cut short.
     Torn,
+    /// It is as it was at an earlier moment: somebody has put a copy back.
+    SetBack,
 }
 
 impl Kind {
     /// What all kinds that are counted are called. Joins are not: there is no member yet.
-    pub const NAMES: [&'static str; 16] = [
+    pub const NAMES: [&'static str; 20] = [
         "leaves",
         "dies",
         "loses its power",
@@ -123,6 +139,10 @@ impl Kind {
         "partition",
         "clogged",
         "segment lost",
+        "disk comes back old",
+        "clock jumps",
+        "control queue full",
+        "saver queue full",
     ];
 
     /// What it is called.
@@ -141,6 +161,9 @@ impl Kind {
             Self::Partition(..) => "partition",
             Self::Clog(..) => "clogged",
             Self::Swallow(_) => "segment lost",
+            Self::Jump(..) => "clock jumps",
+            Self::Full(_, Queue::Control, _) => "control queue full",
+            Self::Full(_, Queue::Saver, _) => "saver queue full",
         }
     }
 
@@ -158,14 +181,16 @@ impl Kind {
             | Self::DiskReadOnly(..)
             | Self::DiskHangs(..)
             | Self::Clog(..)
-            | Self::Swallow(_) => self.seat().into_iter().collect(),
+            | Self::Swallow(_)
+            | Self::Jump(..)
+            | Self::Full(..) => self.seat().into_iter().collect(),
         }
     }
 
     /// How long it lasts.
     pub fn lasts(&self) -> Duration {
         match self {
-            Self::Join(_) | Self::Leave(_) | Self::Break(..) | Self::Swallow(_) => Duration::ZERO,
+            Self::Join(_) | Self::Leave(_) | Self::Break(..) | Self::Swallow(_) | Self::Jump(..) => Duration::ZERO,
             Self::Crash(_, crash) => crash.down,
             Self::Pause(_, lasts)
             | Self::Slow(_, _, lasts)
@@ -174,6 +199,7 @@ impl Kind {
             | Self::DiskHangs(_, lasts)
             | Self::Cut(_, _, lasts)
             | Self::Partition(_, lasts)
+            | Self::Full(_, _, lasts)
             | Self::Clog(_, lasts) => *lasts,
         }
     }
@@ -195,6 +221,8 @@ impl Kind {
             | Self::DiskReadOnly(seat, _)
             | Self::DiskHangs(seat, _)
             | Self::Clog(seat, _)
+            | Self::Jump(seat, _)
+            | Self::Full(seat, ..)
             | Self::Swallow(seat) => Some(*seat),
             Self::Break(..) | Self::Cut(..) | Self::Partition(..) => None,
         }
@@ -235,6 +263,8 @@ impl fmt::Display for Kind {
             Self::Partition(side, lasts) => write!(f, "peers {side:?} are cut off for {lasts:?}"),
             Self::Clog(seat, lasts) => write!(f, "peer {seat} is clogged for {lasts:?}"),
             Self::Swallow(seat) => write!(f, "the next segment that peer {seat} sends is lost"),
+            Self::Jump(seat, by) => write!(f, "the clock of peer {seat} jumps ahead by {by:?}"),
+            Self::Full(seat, queue, lasts) => write!(f, "the {queue:?} queue of peer {seat} is full for {lasts:?}"),
         }
     }
 }

@@ -1,18 +1,26 @@
 //! A machine: a disk that stays, and a process that comes and goes.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_topology::{Contact, Event, PeerId, Record, Root, Time};
+use starling_engine::Search;
+use starling_topology::{Contact, Event, Follower, PeerId, Record, Root, Time};
 
-use crate::disk::Disk;
-use crate::fault::Crash;
+use crate::coverage::{Phase, SEEKS};
+use crate::disk::{Disk, Name};
+use crate::fault::{Crash, Queue};
 use crate::hostile::Liar;
+use crate::network::Seat;
 use crate::peer::Peer;
+use crate::rng::Rng;
 use crate::world::Happening;
 
 /// A clock's drift is told in this part of its rate.
 pub const RATE: i64 = 10_000;
+
+/// So many copies of a disk are kept: a few records and checkpoints back.
+const MAX_COPIES: usize = 8;
 
 /// One machine of a world.
 #[derive(Debug)]
@@ -21,10 +29,26 @@ pub struct Host {
     pub contact: Contact,
     /// The process, if one runs.
     pub peer: Option<Peer>,
+    /// What its process does before it takes part, while it does that.
+    pub seeking: Option<Box<Search>>,
+    /// The checkpoints that it has fetched so.
+    pub fetched: BTreeSet<Name>,
+    /// What it follows, if it is a keeper.
+    pub keeper: Option<Box<Follower>>,
     /// Counts its processes.
     pub incarnation: u32,
     /// What it has on disk.
     pub disk: Disk,
+    /// Copies of it as it was, the newest last, if one of them is to be put back.
+    pub copies: Option<VecDeque<Disk>>,
+    /// Whether it is one of them: it does not know all that its peer has said.
+    pub set_back: bool,
+    /// Whether its process has told its user so.
+    pub told: bool,
+    /// The alarms that its process waits for, by its clock.
+    pub alarms: BTreeSet<Time>,
+    /// Which queues of its process take nothing.
+    pub full: BTreeSet<Queue>,
     /// Whether the next segment that it sends is lost.
     pub swallows: bool,
     /// Which checkpoints are of the branch that its peer is on, as far as the one knows that writes them.
@@ -77,8 +101,16 @@ impl Host {
         Self {
             contact,
             peer: None,
+            seeking: None,
+            fetched: BTreeSet::new(),
+            keeper: None,
             incarnation: 0,
             disk: Disk::default(),
+            copies: None,
+            set_back: false,
+            told: false,
+            alarms: BTreeSet::new(),
+            full: BTreeSet::new(),
             swallows: false,
             root: Root::default(),
             saves_until: Time::ZERO,
@@ -102,6 +134,36 @@ impl Host {
             stranded: 0,
             liar: None,
         }
+    }
+
+    /// One whose name, clock and speed `rng` determines, and its place in the world.
+    pub fn draw(rng: &mut Rng, seat: Seat) -> Self {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&rng.bits().to_be_bytes());
+        bytes[8..16].copy_from_slice(&seat.to_be_bytes());
+        let contact = Contact { peer: PeerId(bytes), addresses: Vec::new() };
+        let speed = u32::try_from(rng.between(50, 1_000)).unwrap_or(50);
+        Self::new(contact, rng.micros(0, 3_600_000_000), speed)
+    }
+
+    /// Keeps a copy of its disk as it is now, if one is to be put back later.
+    pub fn copy_disk(&mut self) {
+        let Some(copies) = &mut self.copies else { return };
+        copies.push_back(self.disk.clone());
+        if copies.len() > MAX_COPIES {
+            copies.pop_front();
+        }
+    }
+
+    /// Whether a process runs.
+    pub fn is_up(&self) -> bool {
+        self.peer.is_some() || self.seeking.is_some()
+    }
+
+    /// What its process does.
+    pub fn phase(&self) -> Option<Phase> {
+        let seeks = self.seeking.as_ref().map(|_| SEEKS);
+        self.peer.as_ref().map(Peer::phase).or(seeks)
     }
 
     /// Its peer's name.

@@ -11,6 +11,18 @@ use crate::network::Seat;
 use crate::picture::Mark;
 use crate::scenario::{SMALL, Scenario, Setup};
 
+/// Why a run can't go on, by design.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Deserted {
+    /// Too few of its last members are left to decide anything, and no fork is allowed.
+    NoQuorum,
+    /// The last member has left in order, with the state.
+    LastLeft,
+    /// Nobody who is left or comes back has a state to go on from: their disks have lost it, or never had it.
+    NoState,
+}
+
 /// One simulated run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
@@ -40,12 +52,12 @@ pub struct Outcome {
     pub stale: u64,
     /// The longest that a peer's queue ever was.
     pub longest_queue: usize,
-    /// The longest that nothing went on after all faults were over.
-    pub longest_stall: Duration,
+    /// The longest that nothing went on although it could, by what had disturbed the run last.
+    pub longest_stalls: BTreeMap<&'static str, Duration>,
     /// The invariants that did not hold.
     pub broken: Vec<Broken>,
-    /// Whether too few of its last members were left to decide anything, and no fork was allowed.
-    pub deserted: bool,
+    /// Why it could not go on, if it could not and nobody is to blame.
+    pub deserted: Option<Deserted>,
     /// Whether a hostile peer broke something, and two signatures of its own name it.
     pub convicted: bool,
     /// If the run hung: who was still running.
@@ -80,8 +92,10 @@ pub struct Summary {
     pub violations: u64,
     /// Runs that hung.
     pub hangs: u64,
-    /// Runs that ended because too few of their last members were left to decide anything, and no fork was allowed.
+    /// Runs that could not go on, by design.
     pub deserted: u64,
+    /// Why, and how many each.
+    pub deserted_by: BTreeMap<Deserted, u64>,
     /// Runs in which something was broken by a peer that two signatures of its own name.
     pub convicted: u64,
     /// Events, over all runs.
@@ -100,6 +114,8 @@ pub struct Summary {
     pub faults: u64,
     /// The longest that any run stood still after its faults were over, in seconds.
     pub longest_stall_s: f64,
+    /// The same by what had disturbed the run last: a fault that struck or was over, a process that started, all that was healed.
+    pub longest_stall_by: BTreeMap<&'static str, f64>,
     /// How many pairs of a fault and a phase in which it struck a member were seen.
     pub phases_struck: usize,
     /// The pairs that never were.
@@ -120,7 +136,10 @@ impl Summary {
         }
         self.violations += outcome.broken.len() as u64;
         self.hangs += u64::from(outcome.stuck.is_some());
-        self.deserted += u64::from(outcome.deserted && outcome.is_good());
+        if let Some(cause) = outcome.deserted.filter(|_| outcome.is_good()) {
+            self.deserted += 1;
+            *self.deserted_by.entry(cause).or_default() += 1;
+        }
         self.convicted += u64::from(outcome.convicted);
         self.events += outcome.events;
         self.sim_hours += outcome.simulated.as_secs_f64() / 3_600.0;
@@ -129,7 +148,11 @@ impl Summary {
         self.replans += outcome.replans;
         self.faults += outcome.faults;
         self.coverage.add(&outcome.coverage);
-        self.longest_stall_s = self.longest_stall_s.max(outcome.longest_stall.as_secs_f64());
+        for (cause, longest) in &outcome.longest_stalls {
+            let by = self.longest_stall_by.entry(cause).or_default();
+            *by = by.max(longest.as_secs_f64());
+            self.longest_stall_s = self.longest_stall_s.max(*by);
+        }
     }
 
     /// The sums that are taken once all runs are there.

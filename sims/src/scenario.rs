@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use starling_topology::Quorum;
 
-use crate::fault::{Crash, Fate, Fault, Kind, When};
+use crate::fault::{Crash, Fate, Fault, Kind, Queue, When};
 use crate::hostile::{Attack, Hostility};
 use crate::message::Lane;
 use crate::network::Seat;
@@ -118,6 +118,8 @@ pub struct Plan {
     pub measures: Option<Duration>,
     /// Whether their clocks run at different rates, up to two in a hundred apart from the world's.
     pub drifts: bool,
+    /// How many machines keep stable checkpoints and take part in nothing.
+    pub keepers: usize,
     /// What happens.
     pub faults: Vec<Fault>,
     /// Who is hostile.
@@ -162,6 +164,7 @@ impl Plan {
             rots: rng.one_in(6),
             measures: None,
             drifts: false,
+            keepers: 0,
             faults: Vec::new(),
             hostility: Hostility::default(),
         };
@@ -173,6 +176,7 @@ impl Plan {
         // Last, so that a seed's faults are the same whether links are measured or not.
         draft.plan.measures = draft.rng.one_in(2).then(|| draft.rng.spread(200_000, 10_000_000));
         draft.plan.drifts = draft.rng.one_in(4);
+        draft.besides(setup.scenario);
         draft.plan
     }
 }
@@ -231,6 +235,40 @@ impl Draft<'_> {
                 if some(self, 12) {
                     self.all_die();
                 }
+            }
+        }
+    }
+
+    /// What a machine does to its process besides: drawn last, so that the faults before are the same with it.
+    fn besides(&mut self, scenario: Scenario) {
+        let (disks, queues, jumps) = match scenario {
+            Scenario::Steady | Scenario::Join | Scenario::Leave | Scenario::Outage | Scenario::Byzantine => return,
+            Scenario::Crash | Scenario::Churn => (0, 4, 0),
+            Scenario::Pause => (0, 4, 2),
+            Scenario::Partition => (0, 2, 4),
+            Scenario::Disk => (2, 2, 0),
+            Scenario::Mixed => (6, 4, 6),
+        };
+        let some = |draft: &mut Self, odds| odds > 0 && draft.rng.one_in(odds);
+        self.plan.keepers = usize::from(some(self, 3));
+        // As with other losses of votes: without forks, a view that loses a quorum of them can't go on.
+        if some(self, disks) && self.plan.fork_after.is_some() {
+            for _ in 0..self.rng.between(1, 2) {
+                let (seat, crash) = (self.seat(), Crash { fate: Fate::SetBack, ..self.crash(false) });
+                self.at_some_time(Kind::Crash(seat, crash));
+            }
+        }
+        if some(self, queues) {
+            for _ in 0..self.rng.between(1, 3) {
+                let (seat, lasts) = (self.seat(), self.long());
+                let queue = if self.rng.one_in(2) { Queue::Control } else { Queue::Saver };
+                self.at_some_time(Kind::Full(seat, queue, lasts));
+            }
+        }
+        if some(self, jumps) {
+            for _ in 0..self.rng.between(1, 3) {
+                let (seat, by) = (self.seat(), self.rng.spread(100_000, 60_000_000));
+                self.at_some_time(Kind::Jump(seat, by));
             }
         }
     }

@@ -1,10 +1,13 @@
 //! One simulated run, from its seed to its end: first with faults, then, when all is healed, to its completion.
 
+mod aging;
 mod endings;
 mod execute;
 mod hostility;
 mod inject;
+mod keeping;
 mod measure;
+mod seeking;
 mod stall;
 mod telling;
 
@@ -15,7 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_topology::{
-    Config, Contact, Digest, Generation, Head, PeerId, Record, RunId, Time, Timer, View, ViewId, WorldSize,
+    Config, Digest, Generation, Head, PeerId, Record, RunId, Time, Timer, View, ViewId, WorldSize,
 };
 
 use crate::canary::Sabotage;
@@ -36,6 +39,8 @@ use crate::scenario::{Plan, Setup};
 use crate::simulation::Simulation;
 use crate::state::{Commits, State};
 use crate::workload::{PLANNED, Workload};
+
+use seeking::Errand;
 
 /// The run that all are in.
 pub(crate) const RUN: RunId = RunId([7; 32]);
@@ -80,6 +85,10 @@ pub enum Happening {
     Passes(usize),
     /// A process starts.
     Starts(Seat, u32),
+    /// Something that a process has asked others for before it takes part.
+    Seeks(Seat, u32, Errand),
+    /// What a keeper fetches from these has come.
+    Keeps(Seat, Box<Head>, Vec<PeerId>),
     /// A process has measured its links.
     Measures(Seat, u32),
     /// A hostile peer says something.
@@ -127,6 +136,8 @@ pub(crate) struct World {
     views: BTreeMap<ViewId, bool>,
     /// What a quorum has decided after each view, once somebody has written it down.
     successors: BTreeMap<ViewId, View>,
+    /// Views that somebody is in, for those who ask who their members are.
+    known: BTreeMap<ViewId, View>,
     /// What each view followed, forks too.
     parents: BTreeMap<ViewId, ViewId>,
     /// The generations that came for a better plan.
@@ -143,6 +154,8 @@ pub(crate) struct World {
     gated: bool,
     /// Whether a disk has lost something, or has written what it was not told.
     damaged: bool,
+    /// Whether a disk was set back behind what its peer had said: no rule about votes holds any more.
+    forgotten: bool,
     /// Whether a disk has lost the state after the last step, or had no room for it.
     last_state_lost: bool,
     /// How many are in the run, or will be again.
@@ -164,7 +177,7 @@ impl World {
         let setup = simulation.setup();
         let Simulation { seed, plan, sabotage, told, pictured, .. } = simulation;
         let mut rng = Rng::new(seed);
-        let network = Network::new(rng.fork(), plan.patience, plan.peers);
+        let network = Network::new(rng.fork(), plan.patience, plan.peers + plan.keepers);
         let mut workload = Workload::draw(&mut rng.fork(), setup.steps, plan.peers);
         if plan.measures.is_some() || !plan.hostility.seats.is_empty() {
             // A view must be some time old before it is replanned, and lies take time.
@@ -191,12 +204,13 @@ impl World {
             }
         }
         at_delivery.sort_unstable_by_key(|at| Reverse(*at));
-        let mut hosts: Vec<Host> = (0..plan.peers).map(|seat| draw_host(&mut names, seat)).collect();
+        let mut hosts: Vec<Host> = (0..plan.peers + plan.keepers).map(|seat| Host::draw(&mut names, seat)).collect();
         if seed.is_multiple_of(4) {
             let disks = hosts.iter_mut().map(|host| &mut host.disk);
             // What the same command had left, before its founder lost its disk.
             disks.for_each(|disk| checkpoints::leave_from_earlier_attempt(disk, &workload.ledger(), workload.steps));
         }
+        aging::copy_disks(&plan.faults, &mut hosts);
         if plan.drifts {
             let mut rates = Rng::new(seed ^ 0x000d_21f7);
             hosts.iter_mut().for_each(|host| host.drift = i64::try_from(rates.between(0, 400)).unwrap_or(200) - 200);
@@ -220,6 +234,7 @@ impl World {
             coverage: Coverage::default(),
             gated: plan.gated,
             damaged: false,
+            forgotten: false,
             last_state_lost: false,
             running: 0,
             over: false,
@@ -234,6 +249,7 @@ impl World {
             broken: Vec::new(),
             views: BTreeMap::new(),
             successors: BTreeMap::new(),
+            known: BTreeMap::new(),
             parents: BTreeMap::new(),
             replans: BTreeSet::new(),
             newest: None,
@@ -254,6 +270,7 @@ impl World {
     pub(crate) fn run(mut self) -> Outcome {
         self.tell(|world| format!("{:?}, {:?}", world.workload, world.config));
         self.turn_hostile();
+        self.start_keepers();
         self.start(0);
         self.bring_up(0);
         self.queue.push(self.now + LOOK, Happening::Looks);
@@ -283,7 +300,7 @@ impl World {
         if let Some(running) = &stuck {
             self.tell(|_| format!("hung: still running: {running:?}"));
         }
-        let deserted = self.running > 0 && self.completed.is_empty() && self.is_deserted();
+        let deserted = if self.running > 0 && self.completed.is_empty() { self.deserted() } else { None };
         let running: u64 = self.hosts.iter().filter_map(|host| host.peer.as_ref()).map(Peer::stale).sum();
         Outcome {
             seed: self.seed,
@@ -299,7 +316,7 @@ impl World {
             completed: self.completed.len() as u64,
             stale: self.stale + running,
             longest_queue: self.invariants.bounded_queues.longest(),
-            longest_stall: self.invariants.progress.longest(),
+            longest_stalls: self.invariants.progress.longest().clone(),
             broken: self.broken,
             deserted,
             convicted: self.convicted.is_some(),
@@ -325,6 +342,8 @@ impl World {
             | Happening::Strikes(_)
             | Happening::Passes(_)
             | Happening::Starts(..)
+            | Happening::Seeks(..)
+            | Happening::Keeps(..)
             | Happening::Measures(..)
             | Happening::Talks(_)
             | Happening::Looks => None,
@@ -332,10 +351,7 @@ impl World {
         if let Some(stopped) = seat.and_then(|seat| self.hosts[seat].stopped.as_mut()) {
             return stopped.push(happening); // The kernel takes it; the process will see it.
         }
-        if let Happening::Stores(seat, ..) | Happening::Saved(seat, ..) = &happening
-            && self.hosts[*seat].disk.hangs()
-        {
-            let seat = *seat;
+        if let Some(seat) = self.waits_for_disk(&happening) {
             return self.hosts[seat].stalled.push(happening);
         }
         match happening {
@@ -356,19 +372,11 @@ impl World {
                     self.lose_connection(at, other, lane);
                 }
             }
-            Happening::Stalled(from, to, lane, number) => {
-                if self.network.is_stalled(from, to, lane, number) {
-                    self.queue.push(self.now, Happening::Closes(from, to, lane, number));
-                    let later = self.now + self.rng.micros(1_000, 2_000_000);
-                    self.queue.push(later, Happening::Closes(to, from, lane, number));
-                }
-            }
+            Happening::Stalled(from, to, lane, number) => self.give_up_stalled(from, to, lane, number),
             Happening::Expires(seat, incarnation, timer, at) => {
                 self.with(seat, incarnation, |peer, now| peer.expire(now, timer, at));
             }
-            Happening::Rings(seat, incarnation, at) => {
-                self.with(seat, incarnation, |peer, now| peer.ring(now, at));
-            }
+            Happening::Rings(seat, incarnation, at) => self.ring(seat, incarnation, at),
             Happening::Computed(seat, incarnation, id) => {
                 self.with(seat, incarnation, |peer, now| peer.computed(now, id));
             }
@@ -383,6 +391,9 @@ impl World {
                     self.with(seat, incarnation, |peer, now| peer.saved(now, &state, manifest));
                 }
             }
+            Happening::Heard(seat, from, head) if self.hosts[seat].keeper.is_some() => {
+                self.keeper_hears(seat, from, *head);
+            }
             Happening::Heard(seat, from, head) => {
                 let incarnation = self.hosts[seat].incarnation;
                 self.with(seat, incarnation, |peer, _| peer.heard(from, *head));
@@ -390,13 +401,15 @@ impl World {
             Happening::Strikes(fault) => self.strike(fault),
             Happening::Passes(fault) => self.pass(fault),
             Happening::Starts(seat, incarnation) => {
-                if self.hosts[seat].incarnation == incarnation && self.hosts[seat].peer.is_none() {
+                if self.hosts[seat].incarnation == incarnation && !self.hosts[seat].is_up() {
                     if !self.hosts[seat].gave_up {
-                        self.invariants.progress.disturbed(self.now);
+                        self.invariants.progress.disturbed(self.now, "starts");
                     }
                     self.start(seat);
                 }
             }
+            Happening::Seeks(seat, incarnation, errand) => self.run_errand(seat, incarnation, errand),
+            Happening::Keeps(seat, head, from) => self.keeper_fetches(seat, &head, &from),
             Happening::Measures(seat, incarnation) => self.measure(seat, incarnation),
             Happening::Talks(seat) => self.talk(seat),
             Happening::Looks => self.look(),
@@ -467,9 +480,7 @@ impl World {
     }
 
     fn bring_up_at_phase(&mut self, seat: Seat) {
-        let Some(phase) = self.hosts[seat].peer.as_ref().filter(|_| !self.at_phase.is_empty()).map(Peer::phase) else {
-            return;
-        };
+        let Some(phase) = self.hosts[seat].phase().filter(|_| !self.at_phase.is_empty()) else { return };
         let stores = self.hosts[seat].storing.is_some();
         let due = |at: Phase| at == phase || (at == STORES && stores);
         let is_due =
@@ -488,13 +499,4 @@ impl World {
             self.strike(index);
         }
     }
-}
-
-fn draw_host(rng: &mut Rng, seat: Seat) -> Host {
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&rng.bits().to_be_bytes());
-    bytes[8..16].copy_from_slice(&seat.to_be_bytes());
-    let contact = Contact { peer: PeerId(bytes), addresses: Vec::new() };
-    let speed = u32::try_from(rng.between(50, 1_000)).unwrap_or(50);
-    Host::new(contact, rng.micros(0, 3_600_000_000), speed)
 }

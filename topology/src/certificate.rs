@@ -162,6 +162,11 @@ impl Certificate {
     pub(crate) fn validate(&self) -> Result<(), Violation> {
         validate_seals(&self.seals)
     }
+
+    /// Whether `peer` is one of those who accepted.
+    pub fn is_signed_by(&self, peer: PeerId) -> bool {
+        self.seals.iter().any(|(signer, _)| *signer == peer)
+    }
 }
 
 /// Whether these are by signer, ascending.
@@ -185,6 +190,11 @@ impl Succession {
     /// That to `proposal`.
     pub fn to(proposal: &Proposal, certificate: Certificate) -> Self {
         Self { view: proposal.view.clone(), terms: terms(proposal), certificate }
+    }
+
+    /// Who decided it.
+    pub fn certificate(&self) -> &Certificate {
+        &self.certificate
     }
 
     fn bytes(&self) -> usize {

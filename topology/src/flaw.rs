@@ -42,6 +42,10 @@ pub enum Flaw {
     AdmitsIntroduced,
     /// What a member says of the end of another is believed.
     BelievesFinished,
+    /// Who is shown what it said and has forgotten does not tell its user.
+    HidesSetBack,
+    /// Who comes back takes a checkpoint of any branch.
+    FetchesAnyBranch,
     /// What a member says that it has accepted counts without the echoes of a quorum.
     BelievesClaims,
     /// A chunk of a state is taken whatever its hash is.

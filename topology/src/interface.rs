@@ -231,6 +231,12 @@ pub enum Event {
         /// Who told us so; ourselves if we could not catch up.
         by: PeerId,
     },
+    /// We have said what our record does not know: in a later ballot, or a later view. The disk was set back to an earlier moment,
+    /// or another process has our identity. We may vote twice so.
+    SetBack {
+        /// Who has shown it.
+        by: PeerId,
+    },
     /// We have left in order.
     Left {
         /// The members of the view that goes on without us: our seat is given up. Empty if no view was decided without

@@ -32,6 +32,7 @@ mod contacts;
 mod digests;
 mod drafting;
 mod finishing;
+mod forgotten;
 mod hearsay;
 mod heartbeat;
 mod installing;
@@ -151,6 +152,10 @@ pub struct Membership {
     since: Option<Time>,
     /// When our steps began to be held for a decree.
     held_since: Option<Time>,
+    /// Whether this process came back from a record.
+    came_back: bool,
+    /// Whether others have shown what we said and our record does not know.
+    has_forgotten: bool,
     ended: bool,
     outbox: Outbox,
     flaw: Option<Flaw>,
@@ -232,6 +237,7 @@ impl Membership {
         for contact in contacts {
             member.learn(contact);
         }
+        member.came_back = true;
         member.take_back(now, record, Chain::default());
         member.advance(now);
         member
@@ -284,6 +290,8 @@ impl Membership {
             answered: BTreeMap::new(),
             since: None,
             held_since: None,
+            came_back: false,
+            has_forgotten: false,
             ended: false,
             outbox: Outbox::default(),
             flaw: None,

@@ -128,6 +128,7 @@ impl EventLoop {
                 self.leave_view();
                 self.observer.report(&Report::Evicted { by: name(by) });
             }
+            Event::SetBack { by } => self.observer.report(&Report::SetBack { by: name(by) }),
             Event::Differs { peer, step, ours, theirs } => {
                 let what = format!(
                     "holds another state than most members after step {step} (digest {theirs}, most {ours}); it computes \

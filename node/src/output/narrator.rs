@@ -130,6 +130,12 @@ impl Narrator {
                  peer as a fork after --fork-after, or alone if started with --alone"
             )),
             Report::Evicted { by } => bad(format!("the others go on without this peer, says {by}; joining again")),
+            Report::SetBack { by } => bad(format!(
+                "warning: peer {} has shown what this member signed and its vote record does not know: its data directory is an \
+                 older copy, or another process uses its key; so it may vote twice. Never put a copy back, or start one, \
+                 while the run goes on",
+                self.names.show(by)
+            )),
             Report::Syncing { step, bytes, of } => {
                 plain(format!("state of step {step}: {} of {}", format::bytes(*bytes), format::bytes(*of)))
             }

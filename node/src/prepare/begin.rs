@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use starling_engine::{self as engine, Return};
 use starling_run::{CheckpointError, CheckpointFolder, CheckpointStore, Manifest, Recovered};
 use starling_topology::PeerId;
 use starling_train::Trainer;
@@ -105,19 +106,18 @@ pub(super) fn recover(
     let Returning { me, kept, heard, alone, stride } = returning;
     let record = &kept.record;
     let Recovered { found, damaged } = store.recover(Some(&record.root))?;
-    let step = found.as_ref().map_or(0, |(_, state)| state.step);
-    let ahead = record.ahead_of(me, step, stride).into_iter().filter(|peer| !heard.contains(peer)).map(way_back::name);
-    let ahead: Vec<String> = ahead.collect();
-    if !ahead.is_empty() {
-        let resumed = record.origin.as_ref().map_or(step, |origin| origin.resume.step);
-        return match alone {
-            true => fork(store, trainer, Resume::Newest, Some(kept), memory, manifest),
-            false => Err(NodeError::Behind { step, resumed, members: ahead }),
-        };
-    }
+    let step = found.as_ref().map(|(_, state)| state.step);
     // The initial state can be computed, that of another run can't.
-    let begins_anew = damaged.is_empty() && manifest.from.is_none() && record.can_begin_anew(me);
-    let has_state = found.is_some() || begins_anew;
+    let can_begin = damaged.is_empty() && manifest.from.is_none();
+    let has_state = match (engine::Returning { me, record, found: step, can_begin, stride, heard }).outcome() {
+        Return::Behind(_) if alone => return fork(store, trainer, Resume::Newest, Some(kept), memory, manifest),
+        Return::Behind(ahead) => {
+            let step = step.unwrap_or(0);
+            let resumed = record.origin.as_ref().map_or(step, |origin| origin.resume.step);
+            return Err(NodeError::Behind { step, resumed, members: ahead.into_iter().map(way_back::name).collect() });
+        }
+        Return::Seat { has_state } => has_state,
+    };
     if let Some((_, state)) = found {
         trainer.load(state)?;
     }

@@ -276,6 +276,7 @@ impl Status {
             Report::WarmingUp { .. }
             | Report::Data(_)
             | Report::Suspected { .. }
+            | Report::SetBack { .. }
             | Report::GaveUp { .. }
             | Report::Dropped { .. }
             | Report::Joining { .. }

@@ -4,6 +4,7 @@ use starling_topology::PeerId;
 
 use super::Broken;
 use crate::disk::Disk;
+use crate::network::Seat;
 
 const NAME: &str = "last_checkpoint";
 
@@ -24,6 +25,18 @@ impl LastCheckpoint {
     pub fn tidied(&self, peer: PeerId, before: usize, disk: &Disk) -> Result<(), Broken> {
         if before > 0 && Self::good(disk) == 0 {
             return Err(Broken::new(NAME, format!("{peer:?} deleted its last good checkpoint")));
+        }
+        Ok(())
+    }
+
+    /// A keeper had a good stable checkpoint of step `before`, and has one of step `after` now.
+    ///
+    /// # Errors
+    /// If that is less.
+    pub fn keeps_stable(keeper: Seat, before: Option<u64>, after: Option<u64>) -> Result<(), Broken> {
+        if after < before {
+            let seen = format!("keeper {keeper} has the stable checkpoint of {after:?} after that of {before:?}");
+            return Err(Broken::new(NAME, seen));
         }
         Ok(())
     }

@@ -41,6 +41,11 @@ impl OwnBranch {
         }
     }
 
+    /// The disk of `peer` was set back: it does not know where it went on from last.
+    pub fn set_back(&mut self, peer: PeerId) {
+        self.entered.remove(&peer);
+    }
+
     /// `peer` starts from `state`, which it had saved.
     ///
     /// # Errors

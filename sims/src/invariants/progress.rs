@@ -3,6 +3,7 @@
 //! over, something that can happen only so often happens within a longer bound: a step higher than all before is
 //! committed, a part of a state is loaded, a peer ends.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use starling_topology::{Config, Time};
@@ -21,7 +22,10 @@ pub struct Progressing {
     looked: (Time, bool),
     /// For how long it could have committed a step, and has not.
     stalled: Duration,
-    longest: Duration,
+    /// What has disturbed it last.
+    cause: &'static str,
+    /// The longest that it stood so after each cause.
+    longest: BTreeMap<&'static str, Duration>,
 }
 
 impl Progressing {
@@ -63,8 +67,9 @@ impl Progressing {
     }
 
     /// A fault strikes, or one is over: what follows takes its time anew.
-    pub fn disturbed(&mut self, now: Time) {
+    pub fn disturbed(&mut self, now: Time, cause: &'static str) {
         self.count(now);
+        self.cause = cause;
         self.stalled = Duration::ZERO;
     }
 
@@ -86,7 +91,8 @@ impl Progressing {
     fn count(&mut self, now: Time) {
         if self.looked.1 {
             self.stalled += now - self.looked.0;
-            self.longest = self.longest.max(self.stalled);
+            let longest = self.longest.entry(self.cause).or_default();
+            *longest = self.stalled.max(*longest);
         }
         self.looked.0 = now;
     }
@@ -99,7 +105,7 @@ impl Progressing {
     /// All faults are over.
     pub fn healed(&mut self, now: Time) {
         self.goes_on(now);
-        self.disturbed(now);
+        self.disturbed(now, "is healed");
         self.healed = Some(now);
     }
 
@@ -118,9 +124,9 @@ impl Progressing {
         self.highest
     }
 
-    /// The longest that a run that could go on stood still.
-    pub fn longest(&self) -> Duration {
-        self.longest
+    /// The longest that a run that could go on stood still, by what had disturbed it last; nothing had, at first.
+    pub fn longest(&self) -> &BTreeMap<&'static str, Duration> {
+        &self.longest
     }
 
     /// Whether nothing has gone on for longer than `limit`.
@@ -155,9 +161,10 @@ mod tests {
         invariant.committed(at(95), 1);
         let mut look = |from: u64, end: u64| (from..end).all(|now| invariant.looked(at(now), true, limit).is_ok());
         assert!(look(96, 105));
-        invariant.disturbed(at(105));
+        invariant.disturbed(at(105), "dies");
         let mut look = |from: u64, end: u64| (from..end).all(|now| invariant.looked(at(now), true, limit).is_ok());
         assert!(look(106, 116) && !look(116, 118));
-        assert_eq!(invariant.longest(), Duration::from_secs(11));
+        let longest = [("", 11), ("dies", 11)].map(|(cause, seconds)| (cause, Duration::from_secs(seconds)));
+        assert_eq!(invariant.longest(), &BTreeMap::from(longest));
     }
 }

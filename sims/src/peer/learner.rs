@@ -77,6 +77,11 @@ impl Peer {
         self.go_on(now);
     }
 
+    /// A state that was to be saved found no room among what waits for the disk.
+    pub fn leave_out(&mut self) {
+        self.learner.writing = self.learner.writing.saturating_sub(1);
+    }
+
     /// Does what comes next, until it has to wait.
     pub(super) fn work(&mut self, now: Time) {
         while self.learner.computing.is_none() && !self.learner.saving {

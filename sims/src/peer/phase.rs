@@ -1,6 +1,6 @@
 //! What a peer is doing, for who wants to disturb it there.
 
-use starling_topology::Part;
+use starling_topology::{Part, Time, Timer};
 
 use super::Peer;
 use crate::coverage::{LAST, Phase};
@@ -26,5 +26,10 @@ impl Peer {
             Part::Steps if self.operation.is_some() => "reduces",
             Part::Steps | Part::Stands => "idles",
         }
+    }
+
+    /// What its machine waits for, and until when by its clock.
+    pub fn timers(&self) -> impl Iterator<Item = (Timer, Time)> + '_ {
+        self.timers.iter().map(|(timer, at)| (*timer, *at))
     }
 }

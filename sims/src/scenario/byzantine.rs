@@ -31,6 +31,7 @@ impl Plan {
             rots: false,
             measures: rng.one_in(3).then(|| rng.spread(200_000, 10_000_000)),
             drifts: rng.one_in(4),
+            keepers: 0,
             faults: Vec::new(),
             hostility,
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{DOWN, Swept, simulation};
 use crate::coverage::{LAST, PHASES, Phase};
-use crate::fault::{Crash, Fate, Fault, Kind, When};
+use crate::fault::{Crash, Fate, Fault, Kind, Queue, When};
 use crate::message::Lane;
 use crate::network::Seat;
 use crate::report::Outcome;
@@ -99,6 +99,10 @@ fn kinds(seat: Seat, next: Seat) -> Vec<Kind> {
         Kind::Break(seat, next, Lane::Ring),
         Kind::Break(seat, next, Lane::Control),
         Kind::Swallow(seat),
+        Kind::Crash(seat, Crash { fate: Fate::SetBack, ..crash(false, None) }),
+        Kind::Jump(seat, LONG),
+        Kind::Full(seat, Queue::Control, LONG),
+        Kind::Full(seat, Queue::Saver, LONG),
     ]
 }
 

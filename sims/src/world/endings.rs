@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::{Digest, Event, Refusal};
+use starling_topology::{Digest, Event, Refusal, Root};
 
 use super::World;
 use crate::host::Host;
 use crate::invariants::Broken;
 use crate::network::Seat;
 use crate::peer::Peer;
+use crate::report::Deserted;
 
 const NAME: &str = "endings";
 
@@ -28,15 +29,30 @@ impl World {
 
     /// Whether the run can't go on, whatever those do who are left: nobody of them has the state, or they are too few.
     pub(super) fn is_deserted(&self) -> bool {
+        self.deserted().is_some()
+    }
+
+    /// Why it can't, if so.
+    pub(super) fn deserted(&self) -> Option<Deserted> {
         // Where some are hostile, nothing is done to the others that they could be short for.
-        self.plan.hostility.seats.is_empty() && (self.is_short_of_votes() || self.has_lost_the_state())
+        if !self.plan.hostility.seats.is_empty() {
+            return None;
+        }
+        let short = || self.is_short_of_votes().then_some(Deserted::NoQuorum);
+        short().or_else(|| self.has_lost_the_state())
     }
 
     /// Whether no peer has a state to go on from. What peers say does not excuse them for what most of a view had on disk, if
     /// that is still there, but where the last member left in order, with a later one.
-    fn has_lost_the_state(&self) -> bool {
+    fn has_lost_the_state(&self) -> Option<Deserted> {
         if self.honest().any(|seat| self.has_a_copy(seat)) {
-            return false;
+            return None;
+        }
+        // Who comes back asks keepers.
+        let roots: Vec<Root> =
+            self.honest().filter_map(|seat| Some(self.hosts[seat].disk.newest_record()?.root)).collect();
+        if self.is_kept(|proof| roots.iter().any(|root| root.may_admit(proof.head.step, &proof.view))) {
+            return None;
         }
         let is_last = |host: &Host| {
             let last = host.disk.record().map(|record| record.view.id());
@@ -44,13 +60,14 @@ impl World {
                 && last == self.newest.as_ref().map(starling_topology::View::id)
         };
         if self.hosts.iter().any(is_last) {
-            return true;
+            return Some(Deserted::LastLeft);
         }
         let in_the_run = || self.hosts.iter().filter(|host| host.is_in_the_run());
         let holds = |host: &&Host, step, digest| host.disk.holds(step, digest) && host.disk.has_usable(step);
         let holder = |step, digest| in_the_run().find(|host| holds(host, step, digest)).map(Host::name);
         let newest = self.newest.as_ref().filter(|_| !self.damaged);
-        newest.is_none_or(|newest| !self.invariants.stable_survives.is_held(newest.id(), holder))
+        let lost = newest.is_none_or(|newest| !self.invariants.stable_survives.is_held(newest.id(), holder));
+        lost.then_some(Deserted::NoState)
     }
 
     /// Whether the newest view has no quorum left, for ever: too many of its members left in order, or their disks have
@@ -123,7 +140,9 @@ impl World {
         }
         let digests: BTreeSet<Digest> = self.completed.values().copied().collect();
         // If disks lose what was the last state, those who come back can't know it when the others are gone.
-        if digests.len() > 1 && !self.last_state_lost && (!self.forked || self.waits_for_all()) {
+        // And two may have gone on beside each other, unforked, where a disk that was set back let one vote for both.
+        let may_differ = self.forked || self.forgotten;
+        if digests.len() > 1 && !self.last_state_lost && (!may_differ || self.waits_for_all()) {
             wrong.push(Broken::new(NAME, format!("they completed with different states: {:?}", self.completed)));
         }
         for (seat, digest) in &self.completed {

@@ -7,9 +7,10 @@ use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Reason, Record, Ti
 use super::{Happening, World};
 use crate::canary::Sabotage;
 use crate::checkpoints;
+use crate::fault::Queue;
 use crate::host::Host;
 use crate::invariants::LastCheckpoint;
-use crate::message::Message;
+use crate::message::{Lane, Message};
 use crate::network::{Seat, Sent};
 use crate::peer::{Commit, Effect, Entry, Peer};
 use crate::picture::What;
@@ -54,6 +55,7 @@ impl World {
                 self.queue.push(when, Happening::Expires(seat, incarnation, timer, at));
             }
             Effect::Alarm(at) => {
+                self.hosts[seat].alarms.insert(at);
                 let when = self.hosts[seat].world_time(at).max(self.now);
                 self.queue.push(when, Happening::Rings(seat, incarnation, at));
             }
@@ -66,13 +68,21 @@ impl World {
                 self.queue.push(self.now + takes, Happening::Stores(seat, incarnation, record));
             }
             Effect::Root(root) => self.hosts[seat].root = root,
+            // One that comes to a full queue is left out, and the next one may be taken.
+            Effect::Save(state) if self.is_full(seat, Queue::Saver) && state.step < self.workload.steps => {
+                self.with(seat, incarnation, |peer, _| peer.leave_out());
+            }
             Effect::Save(state) => {
                 // One after the other.
                 let host = &mut self.hosts[seat];
                 host.saves_until = host.saves_until.max(self.now) + self.rng.spread(100, 400_000);
                 self.queue.push(host.saves_until, Happening::Saved(seat, incarnation, state));
             }
-            Effect::Announce(others, head) => self.announce(seat, &others, &head),
+            Effect::Announce(others, head) => {
+                self.announce(seat, &others, &head);
+                self.announce_to_keepers(seat, &head);
+            }
+            Effect::Stable(_) if self.is_full(seat, Queue::Saver) => {}
             Effect::Stable(proof) => self.hosts[seat].disk.sign(&proof),
             Effect::Entered(entry) => self.entered(seat, &entry),
             Effect::Loaded(state) => {
@@ -107,6 +117,9 @@ impl World {
                 {
                     self.replans.insert(*generation);
                 }
+                if matches!(event, Event::SetBack { .. }) {
+                    self.told_set_back(seat);
+                }
                 if matches!(event, Event::Evicted { .. }) {
                     self.mark(seat, What::Evicted);
                     self.begins_anew(seat);
@@ -139,8 +152,11 @@ impl World {
     pub(super) fn send(&mut self, from: Seat, to: Seat, message: Message) {
         let lane = message.lane();
         if matches!(message, Message::Segment(_)) && std::mem::take(&mut self.hosts[from].swallows) {
-            self.invariants.progress.disturbed(self.now); // This is when that fault strikes.
+            self.invariants.progress.disturbed(self.now, "segment lost"); // This is when that fault strikes.
             return;
+        }
+        if lane == Lane::Control && self.is_full(from, Queue::Control) {
+            return self.find_no_room(from, to);
         }
         let (incarnation, host) = (self.hosts[from].incarnation, &self.hosts[to]);
         if host.peer.is_none() {
@@ -203,8 +219,11 @@ impl World {
         if !self.hosts[seat].is_hostile() {
             self.note_record(&record);
         }
+        let held = self.tells_what_it_forgot(seat, &record);
+        self.breaks(held);
         let host = &mut self.hosts[seat];
         host.storing = None;
+        host.copy_disk();
         let (is_stored, incarnation) = (host.disk.write_record(record).is_ok(), host.incarnation);
         host.has_stored |= is_stored;
         if let Some(crash) = doomed {
@@ -227,6 +246,7 @@ impl World {
             self.newest_step = record.origin.as_ref().map_or(0, |origin| origin.resume.step);
         }
         let forks = record.origin.as_ref().is_some_and(|origin| origin.reasons.contains(&Reason::Forked));
+        self.known.entry(record.view.id()).or_insert_with(|| record.view.clone());
         self.parents.extend(record.view.parent.map(|parent| (record.view.id(), parent)));
         if let Some(parent) = record.view.parent.filter(|_| !forks) {
             self.successors.entry(parent).or_insert_with(|| record.view.clone());
@@ -238,6 +258,7 @@ impl World {
         let rotten = self.plan.rots && self.rng.one_in(6);
         self.damaged |= rotten;
         let host = &mut self.hosts[seat];
+        host.copy_disk();
         let before = LastCheckpoint::good(&host.disk);
         let saved = checkpoints::save(&mut host.disk, host.root, state, rotten, self.sabotage);
         let full = saved.is_err();

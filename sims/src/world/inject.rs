@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_topology::{Config, Contact, Flaw, Membership, PeerId, Progress, Root, Time};
+use starling_topology::{Config, Contact, Flaw, Membership, PeerId, Progress, Proof, Root, Time};
 
 use super::{Happening, RUN, World};
 use crate::canary::Sabotage;
@@ -32,7 +32,7 @@ impl World {
         }
         self.faults += 1;
         if !matches!(kind, Kind::Join(_) | Kind::Leave(_)) {
-            self.invariants.progress.disturbed(self.now);
+            self.invariants.progress.disturbed(self.now, kind.name());
         }
         self.tell(|_| format!("fault {index}: {kind}"));
         if let Some(seat) = kind.seat() {
@@ -59,7 +59,7 @@ impl World {
                 }
             }
             Kind::Crash(seat, crash) => {
-                if self.hosts[seat].peer.is_some() {
+                if self.hosts[seat].is_up() {
                     match crash.at_record {
                         Some(_) => self.hosts[seat].doomed = Some(crash),
                         None => self.die(seat, crash),
@@ -77,6 +77,8 @@ impl World {
             Kind::DiskHangs(seat, _) => self.hosts[seat].disk.set_hanging(true),
             Kind::Break(a, b, lane) => self.break_connection(a, b, lane),
             Kind::Swallow(seat) => self.hosts[seat].swallows = true,
+            Kind::Jump(seat, by) => self.jump(seat, by),
+            Kind::Full(seat, queue, _) => _ = self.hosts[seat].full.insert(queue),
             Kind::Cut(..) | Kind::Partition(..) | Kind::Clog(..) => {
                 for (from, to) in self.blocked_by(&kind) {
                     self.network.block(from, to);
@@ -89,8 +91,8 @@ impl World {
     /// Remembers what a member was doing when a fault struck it.
     fn note_phase(&mut self, fault: &'static str, seat: Seat) {
         let host = &self.hosts[seat];
-        let Some(peer) = host.peer.as_ref().filter(|_| host.stopped.is_none()) else { return };
-        self.coverage.note(fault, peer.phase());
+        let Some(phase) = host.phase().filter(|_| host.stopped.is_none()) else { return };
+        self.coverage.note(fault, phase);
         if host.storing.is_some() {
             self.coverage.note(fault, STORES);
         }
@@ -103,7 +105,7 @@ impl World {
         self.active -= 1;
         let kind = self.plan.faults[index].kind.clone();
         if kind.lasts() > std::time::Duration::ZERO {
-            self.invariants.progress.disturbed(self.now);
+            self.invariants.progress.disturbed(self.now, kind.name());
             self.tell(|_| format!("fault {index} is over"));
         }
         match kind {
@@ -117,7 +119,8 @@ impl World {
                     self.unblock(from, to);
                 }
             }
-            Kind::Join(_) | Kind::Leave(_) | Kind::Crash(..) | Kind::Break(..) | Kind::Swallow(_) => {}
+            Kind::Full(seat, queue, _) => self.make_room(seat, queue),
+            Kind::Join(_) | Kind::Leave(_) | Kind::Crash(..) | Kind::Break(..) | Kind::Swallow(_) | Kind::Jump(..) => {}
         }
     }
 
@@ -139,6 +142,7 @@ impl World {
             self.hosts[seat].slower = 1;
             self.hosts[seat].disk.set_full(false);
             self.hosts[seat].disk.set_read_only(false);
+            self.hosts[seat].full.clear();
             self.go_on(seat);
             self.unstall(seat);
             for other in 0..self.hosts.len() {
@@ -148,18 +152,15 @@ impl World {
             }
         }
         for seat in 0..self.hosts.len() {
-            if self.hosts[seat].is_in_the_run() && self.hosts[seat].peer.is_none() {
+            if self.hosts[seat].is_in_the_run() && !self.hosts[seat].is_up() {
                 self.start(seat);
             }
         }
     }
 
-    /// A process starts: from its disk, if it finds there that it was a member; else it joins.
-    pub(super) fn start(&mut self, seat: Seat) {
+    /// A process takes part: from its disk, if it finds there that it was a member; else it joins.
+    pub(super) fn take_part(&mut self, seat: Seat) {
         let host = &self.hosts[seat];
-        if host.ended.is_some() {
-            return;
-        }
         let (me, now) = (host.contact.clone(), host.clock(self.now));
         let founds = seat == 0 && !host.has_stored;
         let contacts = self.contacts(seat);
@@ -208,8 +209,11 @@ impl World {
             let actual = self.hosts[seat].disk.checkpoints().get(&(state.step, state.lineage)).unwrap_or(file);
             let held = self.invariants.verified_checkpoints.loaded(me.peer, actual, state);
             self.breaks(held);
-            let held = self.invariants.own_branch.loaded(me.peer, state);
-            self.breaks(held);
+            // What a quorum of a later view has signed need not follow from where this one stood: the others may have gone back.
+            if !self.hosts[seat].fetched.contains(&(state.step, state.lineage)) {
+                let held = self.invariants.own_branch.loaded(me.peer, state);
+                self.breaks(held);
+            }
         }
         if let Some(state) = &mut state
             && self.sabotage == Some(Sabotage::MistakesLineage)
@@ -220,7 +224,9 @@ impl World {
         self.begins_anew(seat);
         let host = &mut self.hosts[seat];
         self.running += usize::from(!host.started && !host.is_hostile());
-        (host.started, host.off, host.gave_up, host.saves_until) = (true, false, false, Time::ZERO);
+        (host.started, host.off, host.gave_up, host.told) = (true, false, false, false);
+        host.saves_until = Time::ZERO;
+        host.alarms.clear();
         host.root = host.disk.record().map_or_else(Root::default, |record| record.root);
         let lies = host.is_hostile();
         let number = seat as u64 | u64::from(host.incarnation) << 32;
@@ -262,7 +268,7 @@ impl World {
     }
 
     /// Whom a peer is told of when it starts.
-    fn contacts(&self, me: Seat) -> Vec<Contact> {
+    pub(super) fn contacts(&self, me: Seat) -> Vec<Contact> {
         let others = self.hosts.iter().enumerate().filter(|(seat, host)| *seat != me && host.is_in_the_run());
         let mut others: Vec<&Host> = others.map(|(_, host)| host).collect();
         others.sort_by_key(|host| !host.disk.has_record());
@@ -272,7 +278,7 @@ impl World {
     /// A process dies, and its machine perhaps with it.
     pub(super) fn die(&mut self, seat: Seat, crash: Crash) {
         self.tell(|_| format!("{seat} dies"));
-        self.invariants.progress.disturbed(self.now);
+        self.invariants.progress.disturbed(self.now, crash.name());
         self.mark(seat, What::Dies);
         self.note_phase(crash.name(), seat);
         if let Some(record) = self.hosts[seat].storing.take() {
@@ -281,7 +287,12 @@ impl World {
         self.close_process(seat, crash.power);
         // A run whose last copy is destroyed is lost, whatever its members do.
         let others = (0..self.hosts.len()).filter(|other| *other != seat && self.hosts[*other].is_in_the_run());
-        let safe = others.into_iter().any(|other| self.holds_a_copy(other));
+        let admits = |proof: &Proof| {
+            let record = self.hosts[seat].disk.newest_record();
+            record.is_some_and(|record| record.root.may_admit(proof.head.step, &proof.view))
+        };
+        let safe = others.into_iter().any(|other| self.holds_a_copy(other))
+            || (matches!(crash.fate, Fate::Flipped | Fate::Torn) && self.is_kept(admits));
         let fate = if safe { crash.fate } else { Fate::Kept };
         self.damaged |= fate != Fate::Kept;
         let host = &mut self.hosts[seat];
@@ -294,7 +305,9 @@ impl World {
             Fate::Torn => {
                 let _ = host.disk.tear(&mut self.rng);
             }
+            Fate::SetBack => self.set_back(seat),
         }
+        let host = &mut self.hosts[seat];
         host.off = crash.power;
         let incarnation = host.incarnation;
         self.queue.push(self.now + crash.down, Happening::Starts(seat, incarnation));
@@ -323,6 +336,7 @@ impl World {
             self.stale += peer.stale();
         }
         host.incarnation += 1;
+        host.seeking = None;
         (host.died, host.stopped, host.doomed) = (self.now, None, None);
         host.stalled.clear();
         host.storing = None;
@@ -360,6 +374,15 @@ impl World {
         }
     }
 
+    /// A kernel looks whether it has waited too long: then it gives the connection up.
+    pub(super) fn give_up_stalled(&mut self, from: Seat, to: Seat, lane: Lane, number: u32) {
+        if self.network.is_stalled(from, to, lane, number) {
+            self.queue.push(self.now, Happening::Closes(from, to, lane, number));
+            let later = self.now + self.rng.micros(1_000, 2_000_000);
+            self.queue.push(later, Happening::Closes(to, from, lane, number));
+        }
+    }
+
     fn unblock(&mut self, from: Seat, to: Seat) {
         let freed: Vec<(Time, Parcel)> = self.network.unblock(self.now, from, to);
         for (at, parcel) in freed {
@@ -390,7 +413,9 @@ impl World {
             | Kind::DiskReadOnly(..)
             | Kind::DiskHangs(..)
             | Kind::Break(..)
-            | Kind::Swallow(_) => Vec::new(),
+            | Kind::Swallow(_)
+            | Kind::Jump(..)
+            | Kind::Full(..) => Vec::new(),
         }
     }
 }

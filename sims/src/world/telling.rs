@@ -10,6 +10,9 @@ use crate::network::Seat;
 use crate::peer::Peer;
 use crate::picture::{Mark, What};
 
+/// What no machine can promise whose disk does not know what it has said.
+const VOTES: [&str; 4] = ["one_decision", "no_split_brain", "nothing_undone", "stable_survives"];
+
 impl World {
     pub(super) fn look(&mut self) {
         if !self.invariants.progress.is_healed() {
@@ -25,6 +28,7 @@ impl World {
                 self.with(seat, host.incarnation, Peer::look);
             }
         }
+        self.keepers_look();
         self.release();
         self.guide_the_lost();
         self.look_for_a_stall();
@@ -48,9 +52,12 @@ impl World {
 
     pub(super) fn breaks(&mut self, broken: Result<(), Broken>) {
         if let Err(broken) = broken {
+            if self.forgotten && VOTES.contains(&broken.invariant) {
+                return self.tell(|_| format!("not held, as a disk was set back: {broken}"));
+            }
             // Two signatures of one peer that no correct peer gives both name it, to all who see them.
             // Where two thirds decide, that is no excuse: nothing comes of them there.
-            let excuses = self.plan.quorum == Quorum::Majority;
+            let excuses = self.plan.quorum == Quorum::Majority && !self.forgotten;
             if let Some(author) = self.guilt.proven().filter(|_| excuses) {
                 self.tell(|_| format!("{author:?} is convicted, for else {broken}"));
                 self.convicted = Some(author);

@@ -69,6 +69,7 @@ impl Membership {
                     let came_by_it = proposal.joiners.iter().any(|joiner| joiner.contact.peer == from);
                     return if came_by_it { Ok(()) } else { Err(Violation::Uncertified) };
                 }
+                certificate.iter().for_each(|certificate| self.look_for_acceptance(from, certificate));
                 if view.contains(me) && self.steps == Steps::Held {
                     self.enter(now, from, decided, contacts);
                 } else if !view.contains(me) && self.leaving {
@@ -87,9 +88,11 @@ impl Membership {
         if self.asking.is_none() || !(invited || seated) || !self.is_later(view) {
             self.tell(Event::Stale { from });
         } else if self.believes(now, from, &decided) {
-            match invited {
-                true => self.enter(now, from, decided, contacts),
-                false => self.catch_up_with(now, decided, contacts),
+            if invited {
+                self.enter(now, from, decided, contacts);
+            } else {
+                self.look_for_seat(from, &decided.proposal);
+                self.catch_up_with(now, decided, contacts);
             }
         }
         Ok(())

@@ -78,6 +78,9 @@ impl Membership {
             .seat
             .as_ref()
             .is_some_and(|seat| chain.as_ref().is_some_and(|chain| leads(&*self.notary, &seat.view, chain, view)));
+        if proven {
+            self.look_along(from, chain.as_deref().unwrap_or_default());
+        }
         let told_so = self.is_flawed(Flaw::GoesWhereTold);
         let step = self.reached;
         let Some(seat) = &mut self.seat else { return };
@@ -125,10 +128,16 @@ impl Membership {
             || (unforked && generation > seat.view.generation)
             || (unforked && generation == seat.view.generation && ahead)
             || (!unforked && goes_on && (ahead || (ours.forked && !standing.forked)));
-        let is_believed = unsure && !before_ours && self.doubts.believes(now);
+        // What follows a view of ours alone, we have decided: if we don't know it, we have forgotten it.
+        let alone = seat.view.members() == [self.me.peer] && self.came_back;
+        let forgot = alone && unforked && generation > seat.view.generation;
+        let is_believed = (unsure || forgot) && !before_ours && self.doubts.believes(now);
         let they_win = proven || (they_lead && (told_so || is_believed));
         match (they_win, hints) {
             (true, Some(hints)) => {
+                if forgot {
+                    self.tell_forgotten(from);
+                }
                 let last = chain.filter(|_| proven).and_then(|mut chain| chain.pop());
                 self.evict_ourselves(now, from, hints, last.map(|link| link.view));
             }

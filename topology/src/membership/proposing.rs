@@ -186,6 +186,7 @@ impl Membership {
             return Err(Violation::MalformedProposal);
         }
         self.check_promise(seat, ballot, &signed, accepted.as_ref())?;
+        accepted.iter().for_each(|accepted| self.look_for_promises(from, accepted.ballot, accepted, &[]));
         let Some(seat) = &mut self.seat else { return Ok(()) };
         let SignedPromise { promise, seal, .. } = signed;
         seat.hearsay.retract(from, &promise.unreachable);

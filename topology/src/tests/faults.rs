@@ -64,6 +64,8 @@ fn members_meet_although_the_disk_of_one_was_set_back() {
             cluster.fail("they met too late");
         }
         assert!(cluster.peers[&first].step >= reached, "seed {seed}");
+        let told = |name| cluster.has_event(name, |event| matches!(event, Event::SetBack { .. }));
+        assert!(told(second) && !told(first), "seed {seed}");
     }
 }
 

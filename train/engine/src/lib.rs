@@ -3,13 +3,16 @@
 //! [`Membership`](starling_topology::Membership) decides who is in the run. Here is what a member does in its views:
 //! [`Steps`] decides when a step is computed, contributed, **committed** and applied, and where the steps are held;
 //! [`Entry`] decides what a member fetches before, or while, it takes steps in a new view, [`ResultFetch`] and [`Download`]
-//! whom it asks for that, and [`Snapshots`] which states it has ready for others. `starling-node` executes what they say with threads and sockets, `starling-sims` with counts in
+//! whom it asks for that, and [`Snapshots`] which states it has ready for others. [`Search`] is what it does before: it asks
+//! others for what is newer than its own checkpoints. `starling-node` executes what they say with threads and sockets, `starling-sims` with counts in
 //! virtual time.
 
 pub mod download;
 mod entry;
 pub mod result_fetch;
+mod returning;
 mod saving;
+pub mod search;
 mod skipping;
 mod snapshots;
 mod standstill;
@@ -19,7 +22,9 @@ mod watchdog;
 pub use download::Download;
 pub use entry::{Action, Entry};
 pub use result_fetch::ResultFetch;
+pub use returning::{Return, Returning};
 pub use saving::{DIGEST_EVERY, Saving};
+pub use search::Search;
 pub use skipping::{MAX_SKIPS, is_last_straw};
 pub use snapshots::{Found, MAX_SNAPSHOTS, Snapshots, UNLIMITED_AFTER};
 pub use standstill::Standstill;

@@ -1,0 +1,167 @@
+//! What a process does that starts from a record, before it takes part: the engine's [`Search`], executed in virtual time. And
+//! what those whom it asks say, keepers among them.
+
+use std::rc::Rc;
+
+use starling_engine::Search;
+use starling_engine::search::{Input, Output, Terms, sought};
+use starling_topology::{PeerId, Proof, Record};
+
+use super::{Happening, World};
+use crate::canary::Sabotage;
+use crate::checkpoints;
+use crate::disk::{Name, Saved};
+use crate::invariants::Broken;
+use crate::network::Seat;
+use crate::peer::Peer;
+
+/// Asking, answering and fetching.
+#[derive(Debug)]
+pub enum Errand {
+    /// A question arrives at the machine that is asked.
+    Asks(Seat),
+    /// An answer comes back: whether that peer is in a view, and what it holds; none if nobody listens there.
+    Answers(PeerId, Option<(bool, Option<Rc<Proof>>)>),
+    /// What was to be fetched has come, if one of them still has it.
+    Fetches(Rc<Proof>, Vec<PeerId>),
+    /// The time that the search has asked for is there.
+    Expires,
+}
+
+impl World {
+    /// A process starts: it takes part, once it knows what others hold if it was there before.
+    pub(super) fn start(&mut self, seat: Seat) {
+        let host = &self.hosts[seat];
+        if host.ended.is_some() || host.seeking.is_some() {
+            return;
+        }
+        match host.disk.newest_record().filter(|_| self.plan.hostility.seats.is_empty()) {
+            Some(record) => self.seek(seat, &record),
+            None => self.take_part(seat),
+        }
+    }
+
+    fn seek(&mut self, seat: Seat, record: &Record) {
+        let host = &self.hosts[seat];
+        let (me, now) = (host.name(), host.clock(self.now));
+        let keepers = self.hosts.iter().filter(|host| host.keeper.is_some()).map(|host| host.name());
+        let others = self.contacts(seat).into_iter().map(|contact| contact.peer);
+        let peers = sought(me, keepers, record.view.members().iter().copied().chain(others));
+        let (root, from_forks) = (Some(record.root), record.view.forked);
+        let terms = Terms { root, even_if_live: false, from_forks, max_stall: self.config.max_stall };
+        let mut search = Search::new(terms, &peers, now);
+        if let Some(Sabotage::Machine(flaw)) = self.sabotage {
+            search.plant(flaw);
+        }
+        self.tell(|_| format!("{seat} asks {} others what they hold", peers.len()));
+        let host = &mut self.hosts[seat];
+        (host.seeking, host.off) = (Some(Box::new(search)), false);
+        self.drive(seat);
+        self.bring_up_at_phase(seat);
+    }
+
+    /// Does what a search wants.
+    fn drive(&mut self, seat: Seat) {
+        let incarnation = self.hosts[seat].incarnation;
+        while let Some(output) = self.hosts[seat].seeking.as_mut().and_then(|search| search.poll()) {
+            match output {
+                Output::Ask(peer) => {
+                    let Some(to) = self.seats.get(&peer).copied() else { continue };
+                    let at = self.now + self.network.delay(seat, to);
+                    self.queue.push(at, Happening::Seeks(seat, incarnation, Errand::Asks(to)));
+                }
+                Output::SetTimer(at) => {
+                    let when = self.hosts[seat].world_time(at).max(self.now);
+                    self.queue.push(when, Happening::Seeks(seat, incarnation, Errand::Expires));
+                }
+                Output::Look => {
+                    let host = &mut self.hosts[seat];
+                    let (now, root) = (host.clock(self.now), host.disk.newest_record().map(|record| record.root));
+                    let own = checkpoints::newest_proof(&host.disk, root.as_ref()).map(|proof| proof.head.step);
+                    host.seeking.iter_mut().for_each(|search| search.handle(now, Input::Holds(own)));
+                }
+                Output::Fetch { proof, from } => {
+                    let at = self.now + self.rng.spread(1_000, 1_000_000);
+                    self.queue.push(at, Happening::Seeks(seat, incarnation, Errand::Fetches(Rc::new(proof), from)));
+                }
+                Output::Lost { step } => self.tell(|_| format!("{seat} can't have the checkpoint of step {step}")),
+                Output::Done => {
+                    self.hosts[seat].seeking = None;
+                    self.take_part(seat);
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(super) fn run_errand(&mut self, seat: Seat, incarnation: u32, errand: Errand) {
+        let host = &self.hosts[seat];
+        if host.incarnation != incarnation || host.seeking.is_none() {
+            return;
+        }
+        let input = match errand {
+            Errand::Asks(to) => return self.answer(seat, to),
+            Errand::Answers(from, Some((live, proof))) => {
+                Input::Answered { from, live, proof: proof.map(|proof| (*proof).clone()) }
+            }
+            Errand::Answers(from, None) => Input::Unanswered(from),
+            Errand::Fetches(proof, from) => match self.fetch(seat, &proof, &from) {
+                true => Input::Fetched,
+                false => Input::Missed,
+            },
+            Errand::Expires => Input::Expired,
+        };
+        let host = &mut self.hosts[seat];
+        let now = host.clock(self.now);
+        host.seeking.iter_mut().for_each(|search| search.handle(now, input.clone()));
+        self.drive(seat);
+    }
+
+    fn answer(&mut self, seat: Seat, to: Seat) {
+        let host = &self.hosts[to];
+        if host.off || host.stopped.is_some() || self.is_cut_off(seat, to) {
+            return; // Nothing comes back.
+        }
+        let listens = host.peer.is_some() || host.keeper.is_some();
+        let answer = listens.then(|| {
+            let root = host.disk.newest_record().map(|record| record.root);
+            let proof = checkpoints::newest_proof(&host.disk, root.as_ref());
+            (host.peer.as_ref().and_then(Peer::view).is_some(), proof)
+        });
+        let (name, incarnation) = (host.name(), self.hosts[seat].incarnation);
+        let at = self.now + self.network.delay(to, seat);
+        self.queue.push(at, Happening::Seeks(seat, incarnation, Errand::Answers(name, answer)));
+    }
+
+    pub(super) fn is_cut_off(&self, one: Seat, other: Seat) -> bool {
+        self.network.is_blocked(one, other) || self.network.is_blocked(other, one)
+    }
+
+    /// The checkpoint of `proof`, from the first of these machines that still has it.
+    pub(super) fn from_others(&self, seat: Seat, proof: &Proof, from: &[PeerId]) -> Option<(Name, Saved)> {
+        let is_there = |other: &Seat| {
+            let host = &self.hosts[*other];
+            let runs = (host.peer.is_some() && host.stopped.is_none()) || host.keeper.is_some();
+            runs && !self.is_cut_off(seat, *other)
+        };
+        let donors = from.iter().filter_map(|peer| self.seats.get(peer).copied()).filter(is_there);
+        donors.into_iter().find_map(|donor| self.hosts[donor].disk.file_of(&proof.head))
+    }
+
+    fn fetch(&mut self, seat: Seat, proof: &Proof, from: &[PeerId]) -> bool {
+        let Some((name, file)) = self.from_others(seat, proof, from) else { return false };
+        let root = self.hosts[seat].disk.newest_record().map(|record| record.root);
+        if root.is_some_and(|root| !root.may_admit(name.0, &proof.view)) {
+            let seen = format!("{seat} fetches the checkpoint of step {} of another branch", name.0);
+            self.breaks(Err(Broken::new("own_branch", seen)));
+        }
+        let disk = &mut self.hosts[seat].disk;
+        let is_kept = !disk.hangs() && checkpoints::keep(disk, root.as_ref(), (name, file), None).is_ok();
+        if is_kept {
+            disk.sign(proof);
+            self.hosts[seat].fetched.insert(name);
+            self.tell(|_| format!("{seat} has fetched the stable checkpoint of step {}", name.0));
+        }
+        is_kept
+    }
+}

@@ -1,0 +1,69 @@
+//! What others can show that we have said and our record does not know: the disk was set back to an earlier moment, or another
+//! process has our identity. Whoever says something stores that first, so no crash and no full disk leads there.
+//!
+//! One kind of it shows without a signature: who came back to a view of its own alone, and hears of a later one of its branch, has
+//! decided that one itself. Nobody else could. It asks to be let in there.
+//!
+//! Such a member may have voted twice. It changes nothing of what it does then: what it has forgotten, nobody can give back to it.
+//! But its user is told, once, as no rule about votes holds any more where that goes on.
+
+use super::Membership;
+use crate::certificate::{Certificate, Succession};
+use crate::flaw::Flaw;
+use crate::id::PeerId;
+use crate::interface::Event;
+use crate::promise::{Justified, SignedPromise};
+use crate::proposal::{Ballot, Proposal};
+
+impl Membership {
+    /// Looks for promises of ours, signed, that are of later ballots than we know of, in what was proposed in `ballot`.
+    pub(super) fn look_for_promises(
+        &mut self,
+        by: PeerId,
+        ballot: Ballot,
+        justified: &Justified,
+        promises: &[SignedPromise],
+    ) {
+        let me = self.me.peer;
+        let Some(seat) = &self.seat else { return };
+        let has_mine = |promises: &[SignedPromise]| promises.iter().any(|signed| signed.by == me);
+        let given = [(ballot, promises), (justified.ballot, &justified.promises[..])];
+        let given = given.into_iter().filter(|(_, promises)| has_mine(promises)).map(|(ballot, _)| ballot);
+        if given.max() > seat.acceptor.promised {
+            self.tell_forgotten(by);
+        }
+    }
+
+    /// Looks whether we have accepted what follows our view, by a certificate that holds, in a later ballot than we know of.
+    pub(super) fn look_for_acceptance(&mut self, by: PeerId, certificate: &Certificate) {
+        let Some(seat) = &self.seat else { return };
+        let known = seat.acceptor.accepted.as_ref().map(|(ballot, _)| *ballot);
+        if certificate.is_signed_by(self.me.peer) && Some(certificate.ballot) > known {
+            self.tell_forgotten(by);
+        }
+    }
+
+    /// Looks for acceptances of ours in a chain that leads on from our view, and holds.
+    pub(super) fn look_along(&mut self, by: PeerId, chain: &[Succession]) {
+        let Some((next, later)) = chain.split_first() else { return };
+        self.look_for_acceptance(by, next.certificate());
+        if later.iter().any(|link| link.certificate().is_signed_by(self.me.peer)) {
+            self.tell_forgotten(by);
+        }
+    }
+
+    /// Others have taken us into the view of `proposal`. If we did not ask them to, we promised it, in a view that we were in.
+    pub(super) fn look_for_seat(&mut self, by: PeerId, proposal: &Proposal) {
+        let asked = proposal.joiners.iter().any(|joiner| joiner.contact.peer == self.me.peer);
+        let follows = self.seat.as_ref().is_some_and(|seat| proposal.view.parent == Some(seat.id));
+        if !asked && !follows {
+            self.tell_forgotten(by);
+        }
+    }
+
+    pub(super) fn tell_forgotten(&mut self, by: PeerId) {
+        if !std::mem::replace(&mut self.has_forgotten, true) && !self.is_flawed(Flaw::HidesSetBack) {
+            self.tell(Event::SetBack { by });
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! What a machine does that comes back to a run, before it takes part: it asks all that it knows of the run what they hold, and
+//! fetches the newest stable checkpoint that is newer than its own.
+//!
+//! ```text
+//!   asks all at once --> someone is in a view: nothing is fetched, the members bring the state up to date
+//!                    \-> nobody is: of what counts here, the newest that can be had; if the run has gone on so far meanwhile that
+//!                        nobody has that any more, those who had it are asked again
+//! ```
+//!
+//! The driver dials and asks, fetches and looks at the disk, and verifies all signatures.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+#[cfg(feature = "flaws")]
+use starling_topology::Flaw;
+use starling_topology::way_back::Company;
+use starling_topology::{Digest, PeerId, Proof, Root, Time};
+
+/// How many peers are asked.
+pub const MAX_SOUGHT: usize = 64;
+/// How often a newer checkpoint is gone after because the one that was told of is gone.
+const MAX_FOLLOWED: usize = 8;
+/// How many of those who had one are asked for a newer one.
+const MAX_ASKED_AGAIN: usize = 8;
+/// Once one is in a view, how long the others may take to say so too.
+const COMPANY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Which checkpoints count, and how long answers may take.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// Which checkpoints count, if that is known; else all that the disk has not put aside.
+    pub root: Option<Root>,
+    /// Whether one is fetched although members are in a view.
+    pub even_if_live: bool,
+    /// Whether one of a fork counts. Who comes back from a view that is none would make the fork's steps the run's, while the fork
+    /// itself, if it lives, gives them up.
+    pub from_forks: bool,
+    /// The run's longest stall: half of it is the time for answers.
+    pub max_stall: Duration,
+}
+
+/// What a peer said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// Whether it is in a view.
+    pub live: bool,
+    /// The step of its newest stable checkpoint.
+    pub stable_step: Option<u64>,
+    /// Whether that was made in a fork.
+    pub forked: bool,
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// A peer said whether it is in a view, and which stable checkpoint it holds, if any. Proven but for the files themselves.
+    Answered {
+        /// Who.
+        from: PeerId,
+        /// Whether it is in a view.
+        live: bool,
+        /// The checkpoint.
+        proof: Option<Proof>,
+    },
+    /// A peer can't be asked, or has not answered as it should.
+    Unanswered(PeerId),
+    /// The step of the newest stable checkpoint on this disk that counts, as [`Output::Look`] asked.
+    Holds(Option<u64>),
+    /// The checkpoint that was to be fetched is on disk, with its signatures.
+    Fetched,
+    /// It can't be had.
+    Missed,
+    /// The time that was asked for has come.
+    Expired,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Ask this peer what it holds; then [`Input::Answered`] or [`Input::Unanswered`].
+    Ask(PeerId),
+    /// Call back with [`Input::Expired`]. Replaces an earlier time.
+    SetTimer(Time),
+    /// Look which stable checkpoints this disk has; then [`Input::Holds`].
+    Look,
+    /// Fetch this checkpoint from these peers, the first ones first; then [`Input::Fetched`] or [`Input::Missed`].
+    Fetch {
+        /// What is signed.
+        proof: Proof,
+        /// Who should have it.
+        from: Vec<PeerId>,
+    },
+    /// Tell the user that the checkpoint after this step, which others had, can't be had. Why, the last fetch has said.
+    Lost {
+        /// The step.
+        step: u64,
+    },
+    /// It is over.
+    Done,
+}
+
+/// Which checkpoint, and who holds it.
+type Offer = (Proof, Vec<PeerId>);
+
+#[derive(Debug)]
+enum Stage {
+    /// All are asked.
+    Asking {
+        offers: BTreeMap<Digest, Offer>,
+    },
+    /// The disk is asked.
+    Looking {
+        offers: BTreeMap<Digest, Offer>,
+    },
+    /// The first one is fetched, and the others after it, if need be.
+    Fetching {
+        offer: Offer,
+        later: VecDeque<Offer>,
+        followed: usize,
+    },
+    /// Those who had it are asked for a newer one.
+    Following {
+        offer: Offer,
+        later: VecDeque<Offer>,
+        followed: usize,
+    },
+    Over,
+}
+
+/// One search. See the module's picture.
+#[derive(Debug)]
+pub struct Search {
+    terms: Terms,
+    stage: Stage,
+    /// Those who have yet to answer what they were asked last.
+    awaited: BTreeSet<PeerId>,
+    /// What was said at first, in the order in which it came.
+    answers: Vec<(PeerId, Answer)>,
+    deadline: Time,
+    outputs: VecDeque<Output>,
+    #[cfg(feature = "flaws")]
+    flaw: Option<Flaw>,
+}
+
+/// Whom to ask of those that are known: all but oneself, keepers first, as there may be more members than are asked.
+pub fn sought(me: PeerId, keepers: impl Iterator<Item = PeerId>, members: impl Iterator<Item = PeerId>) -> Vec<PeerId> {
+    let mut seen = BTreeSet::from([me]);
+    keepers.chain(members).filter(|peer| seen.insert(*peer)).take(MAX_SOUGHT).collect()
+}
+
+impl Search {
+    /// Asks these peers.
+    pub fn new(terms: Terms, peers: &[PeerId], now: Time) -> Self {
+        let peers: BTreeSet<PeerId> = peers.iter().take(MAX_SOUGHT).copied().collect();
+        let deadline = now + terms.max_stall / 2;
+        let mut search = Self {
+            terms,
+            stage: Stage::Asking { offers: BTreeMap::new() },
+            awaited: peers.clone(),
+            answers: Vec::new(),
+            deadline,
+            outputs: peers.into_iter().map(Output::Ask).collect(),
+            #[cfg(feature = "flaws")]
+            flaw: None,
+        };
+        search.outputs.push_back(Output::SetTimer(deadline));
+        search.settle();
+        search
+    }
+
+    /// What to do next; drain to `None` after every [`Self::handle`], and at first.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Those who have said what they hold, in the order in which they did.
+    pub fn answers(&self) -> &[(PeerId, Answer)] {
+        &self.answers
+    }
+
+    /// Takes in what happened.
+    pub fn handle(&mut self, now: Time, input: Input) {
+        match input {
+            Input::Answered { from, live, proof } => self.hear(now, from, live, proof),
+            Input::Unanswered(peer) => _ = self.awaited.remove(&peer),
+            Input::Holds(step) => self.choose(step),
+            Input::Fetched => self.end(),
+            Input::Missed => self.ask_again(now),
+            Input::Expired if now >= self.deadline => self.awaited.clear(),
+            Input::Expired => {}
+        }
+        self.settle();
+    }
+
+    /// Has it make a mistake from now on.
+    #[cfg(feature = "flaws")]
+    pub fn plant(&mut self, flaw: Flaw) {
+        self.flaw = Some(flaw);
+    }
+
+    #[cfg(feature = "flaws")]
+    fn takes_any_branch(&self) -> bool {
+        self.flaw == Some(Flaw::FetchesAnyBranch)
+    }
+
+    #[cfg(not(feature = "flaws"))]
+    fn takes_any_branch(&self) -> bool {
+        false
+    }
+
+    fn hear(&mut self, now: Time, from: PeerId, live: bool, proof: Option<Proof>) {
+        if !self.awaited.remove(&from) {
+            return;
+        }
+        let is_ours = proof.as_ref().is_some_and(|proof| self.counts(proof));
+        match &mut self.stage {
+            Stage::Asking { offers } => {
+                let is_first = live && self.answers.iter().all(|(_, answer)| !answer.live);
+                let stable_step = proof.as_ref().map(|proof| proof.head.step);
+                let forked = proof.as_ref().is_some_and(|proof| proof.view.forked);
+                self.answers.push((from, Answer { live, stable_step, forked }));
+                if let Some(proof) = proof.filter(|_| is_ours) {
+                    offers.entry(proof.head.manifest).or_insert((proof, Vec::new())).1.push(from);
+                }
+                if is_first {
+                    // The others of its view answer as fast.
+                    self.deadline = self.deadline.min(now + COMPANY_PAUSE);
+                    self.outputs.push_back(Output::SetTimer(self.deadline));
+                }
+            }
+            Stage::Following { offer, .. } => {
+                let Some(proof) = proof.filter(|proof| is_ours && proof.head.step > offer.0.head.step) else { return };
+                // Others may hold it too by the time that they are asked.
+                let others = offer.1.iter().copied().filter(|other| *other != from);
+                *offer = (proof, [from].into_iter().chain(others).collect());
+                self.fetch();
+            }
+            Stage::Looking { .. } | Stage::Fetching { .. } | Stage::Over => {}
+        }
+    }
+
+    /// Whether what is signed so counts: of another branch it would be of no use here.
+    fn counts(&self, proof: &Proof) -> bool {
+        let admitted = |root: &Root| root.may_admit(proof.head.step, &proof.view);
+        let is_ours = self.terms.root.as_ref().is_none_or(admitted) || self.takes_any_branch();
+        is_ours && (self.terms.from_forks || !proof.view.forked)
+    }
+
+    /// Goes on once nobody is awaited any more.
+    fn settle(&mut self) {
+        if !self.awaited.is_empty() {
+            return;
+        }
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Asking { offers } => {
+                let is_live = self.answers.iter().any(|(_, answer)| answer.live) && !self.terms.even_if_live;
+                if is_live || offers.is_empty() {
+                    return self.end();
+                }
+                self.stage = Stage::Looking { offers };
+                self.outputs.push_back(Output::Look);
+            }
+            Stage::Following { offer, later, .. } => {
+                self.outputs.push_back(Output::Lost { step: offer.0.head.step });
+                self.go_on(later);
+            }
+            stage => self.stage = stage,
+        }
+    }
+
+    /// Of what is newer than `own`, the newest first.
+    fn choose(&mut self, own: Option<u64>) {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Looking { offers } => {
+                let mut offers: Vec<Offer> = offers.into_values().collect();
+                offers.retain(|(proof, _)| own.is_none_or(|own| proof.head.step > own));
+                offers.sort_by_key(|(proof, _)| Reverse(proof.head.step));
+                self.go_on(offers.into());
+            }
+            stage => self.stage = stage,
+        }
+    }
+
+    fn go_on(&mut self, mut later: VecDeque<Offer>) {
+        let Some(offer) = later.pop_front() else { return self.end() };
+        self.stage = Stage::Following { offer, later, followed: 0 };
+        self.fetch();
+    }
+
+    /// Fetches what is to be had next.
+    fn fetch(&mut self) {
+        self.awaited.clear();
+        if let Stage::Following { offer, later, followed } = std::mem::replace(&mut self.stage, Stage::Over) {
+            let (proof, from) = offer.clone();
+            self.outputs.push_back(Output::Fetch { proof, from });
+            self.stage = Stage::Fetching { offer, later, followed };
+        }
+    }
+
+    /// Nobody has it any more: perhaps a newer one.
+    fn ask_again(&mut self, now: Time) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        let Stage::Fetching { offer, later, followed } = stage else {
+            self.stage = stage;
+            return;
+        };
+        if followed < MAX_FOLLOWED {
+            self.awaited = offer.1.iter().take(MAX_ASKED_AGAIN).copied().collect();
+            self.deadline = now + self.terms.max_stall / 2;
+            self.outputs.extend(self.awaited.iter().copied().map(Output::Ask));
+            self.outputs.push_back(Output::SetTimer(self.deadline));
+        }
+        self.stage = Stage::Following { offer, later, followed: followed + 1 };
+    }
+
+    fn end(&mut self) {
+        self.awaited.clear();
+        self.stage = Stage::Over;
+        self.outputs.push_back(Output::Done);
+    }
+}
+
+/// Who of those that answered is there. A keeper always is, and no company, but for one that is in a view by now.
+pub fn company(answers: impl Iterator<Item = (PeerId, Answer)>, is_keeper: impl Fn(PeerId) -> bool) -> Company {
+    let company = answers.filter(|(peer, answer)| answer.live || !is_keeper(*peer)).map(|(_, answer)| answer);
+    let company = company.map(|answer| match (answer.live, answer.forked) {
+        (true, false) => Company::Live,
+        (true, true) => Company::Forked,
+        (false, _) => Company::There,
+    });
+    company.max().unwrap_or(Company::Silent)
+}
+
+#[cfg(test)]
+mod tests;
