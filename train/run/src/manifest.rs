@@ -421,8 +421,8 @@ mod tests {
         later[0] = u8::try_from(WIRE_VERSION).expect("small") + 1;
         let message = Manifest::decode(&later).expect_err("later").to_string();
         assert!(message.contains("speaks wire version 11, this program speaks 10"), "{message}");
-        // 9 as a varint of two bytes: the same value, but not the canonical bytes.
-        let longer = [&[0x89, 0x00], &valid[1..]].concat();
+        // 10 as a varint of two bytes: the same value, but not the canonical bytes.
+        let longer = [&[0x8a, 0x00], &valid[1..]].concat();
         let message = Manifest::decode(&longer).expect_err("not canonical").to_string();
         assert!(message.contains("canonical"), "{message}");
         for len in 0..valid.len() {
