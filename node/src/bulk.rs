@@ -63,7 +63,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_claim_beyond_the_cap_is_refused_before_a_byte_is_kept() {
-        let error = read(&mut [].as_slice(), u64::MAX, 1024).await.expect_err("too long");
+        let error = read(&mut [0_u8; 0].as_slice(), u64::MAX, 1024).await.expect_err("too long");
         assert!(error.to_string().contains("at most 1024"), "{error}");
     }
 }

@@ -119,7 +119,7 @@ where
     };
     let mut taken = None;
     // Who names other files than most may only have them in another form, or it may lie.
-    let check = async || {
+    let check = async || -> Result<(), String> {
         let dataset = place.read(&place.part, limit).await?;
         fs::rename(&place.part, &place.folder)
             .map_err(|error| format!("cannot rename `{}`: {error}", place.part.display()))?;

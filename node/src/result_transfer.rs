@@ -147,7 +147,7 @@ where
                 Output::Ask { number, holder } => {
                     let (opening, wanted, begun) = (open(holder), wanted.clone(), begun_in.clone());
                     let answer = async move {
-                        let begins = async |bytes| drop(begun.send((number, bytes)).await);
+                        let begins = async |bytes: u64| drop(begun.send((number, bytes)).await);
                         (number, ask(opening, &wanted, begins).await)
                     };
                     under_way.insert(number, asked.spawn(answer));

@@ -10,6 +10,7 @@ mod effect;
 mod learner;
 mod phase;
 mod reduction;
+mod start;
 mod vouching;
 
 use std::cell::RefCell;
@@ -22,8 +23,8 @@ use starling_engine::{Action, MAX_SNAPSHOTS, Notice, Overdue, Snapshots, Standst
 use starling_topology::heads;
 use starling_topology::plan::Link;
 use starling_topology::{
-    CatchUp, Contact, Digest, Envelope, Event, Evidence, Generation, Heads, Hold, Input, Membership, Output, PeerId,
-    Progress, Reason, Resumption, Time, Timer, View, ViewId,
+    CatchUp, Digest, Envelope, Event, Evidence, Generation, Heads, Hold, Input, Membership, Output, PeerId, Progress,
+    Reason, Resumption, Time, Timer, View, ViewId,
 };
 
 use crate::buffer::Payload;
@@ -40,6 +41,7 @@ pub use donor::Manners;
 pub use effect::{Commit, Effect, Entry};
 use learner::Learner;
 use reduction::{Operation, Place};
+pub use start::Start;
 
 /// One process.
 #[derive(Debug)]
@@ -95,29 +97,6 @@ pub struct Peer {
     stale: u64,
     end: Option<Event>,
     effects: Vec<Effect>,
-}
-
-/// How a peer begins.
-#[derive(Debug)]
-pub struct Start {
-    /// What steps came to, for all peers.
-    pub commits: Rc<RefCell<Commits>>,
-    /// Its name and addresses.
-    pub contact: Contact,
-    /// Its machine, newly made.
-    pub machine: Membership,
-    /// The state that it holds.
-    pub state: Option<Rc<State>>,
-    /// How many samples it computes per second, as far as the ledger is concerned.
-    pub speed: u32,
-    /// What it does wrong, on purpose.
-    pub sabotage: Option<Sabotage>,
-    /// How it hands out what it has.
-    pub manners: Manners,
-    /// Whether it computes the last step only once it is [released](Peer::release).
-    pub gated: bool,
-    /// The run's longest stall.
-    pub max_stall: Duration,
 }
 
 impl Peer {

@@ -85,10 +85,15 @@ where
                         Question::Manifest => (manifest, longest, None),
                         Question::Chunk(chunk) => (Request::Chunk { of, chunk }, CHUNK_BYTES, Some(chunk)),
                     };
-                    let (kept, opening) = (streams.remove(&donor), open(donor));
+                    let kept = streams.remove(&donor);
+                    let opening = kept.is_none().then(|| open(donor));
                     let task = asked.spawn(async move {
                         let answer = async {
-                            let mut stream = if let Some(kept) = kept { kept } else { opening.await? };
+                            let mut stream = match (kept, opening) {
+                                (Some(kept), _) => kept,
+                                (None, Some(opening)) => opening.await?,
+                                (None, None) => return Err(io::ErrorKind::NotConnected.into()),
+                            };
                             let reply = exchange(&mut stream, &request, longest).await?;
                             io::Result::Ok((stream, reply))
                         };

@@ -266,14 +266,6 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
         self.go_on(now);
     }
 
-    /// The manifest that is being loaded, while its chunks are fetched.
-    pub fn manifest(&self) -> Option<&M> {
-        match &self.stage {
-            Stage::Loading(manifest, _) | Stage::Fetching(manifest, _) => Some(manifest),
-            Stage::Naming | Stage::Assembling | Stage::Ended => None,
-        }
-    }
-
     fn ask(&mut self, now: Time, donor: PeerId, question: Question<C>) {
         self.questions += 1;
         let limit = if question == Question::Manifest { self.terms.answer } else { self.terms.chunk };

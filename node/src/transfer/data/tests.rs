@@ -149,7 +149,7 @@ async fn what_most_members_have_is_offered_first() {
     let members = [peer(1), peer(2), peer(3)];
     let (folder, mut tried) = (files.0.path().join("here"), Vec::new());
     let wanted = Wanted { kind: "csv", folder: &folder, max_bytes: u64::MAX };
-    let check = async || {
+    let check = async || -> Result<(), String> {
         tried.push(files.downloaded());
         Err("it is not the run's".to_owned())
     };

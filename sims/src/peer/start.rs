@@ -1,0 +1,34 @@
+//! How a peer begins.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use starling_topology::{Contact, Membership};
+
+use super::Manners;
+use crate::canary::Sabotage;
+use crate::state::{Commits, State};
+
+/// How a peer begins.
+#[derive(Debug)]
+pub struct Start {
+    /// What steps came to, for all peers.
+    pub commits: Rc<RefCell<Commits>>,
+    /// Its name and addresses.
+    pub contact: Contact,
+    /// Its machine, newly made.
+    pub machine: Membership,
+    /// The state that it holds.
+    pub state: Option<Rc<State>>,
+    /// How many samples it computes per second, as far as the ledger is concerned.
+    pub speed: u32,
+    /// What it does wrong, on purpose.
+    pub sabotage: Option<Sabotage>,
+    /// How it hands out what it has.
+    pub manners: Manners,
+    /// Whether it computes the last step only once it is [released](super::Peer::release).
+    pub gated: bool,
+    /// The run's longest stall.
+    pub max_stall: Duration,
+}
