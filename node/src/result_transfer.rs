@@ -203,9 +203,9 @@ async fn ask<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::InvalidData => Answer::Wrong(error.to_string()),
-        _ => Answer::Failed(error.to_string()),
+    let failed = |error: io::Error| {
+        let is_wrong = error.kind() == io::ErrorKind::InvalidData;
+        if is_wrong { Answer::Wrong(error.to_string()) } else { Answer::Failed(error.to_string()) }
     };
     let asked = async {
         let mut stream = opening.await?;

@@ -61,12 +61,16 @@ impl Donor {
             self.forgot = true;
             return None;
         }
-        match reply {
-            Reply::Chunk(_) if rng.one_in(5) => at_once(made_up(reply)),
-            Reply::Snapshot(_) if rng.one_in(8) => at_once(made_up(reply)),
-            _ if rng.one_in(20) => Some((reply, rng.spread(1_000, 2_000_000))),
-            _ => at_once(reply),
+        let odds = match reply {
+            Reply::Chunk(_) => 5,
+            Reply::Snapshot(_) => 8,
+            Reply::Result(_) | Reply::Begins(_) | Reply::Later | Reply::NotHeld => 0,
+        };
+        if odds > 0 && rng.one_in(odds) {
+            return at_once(made_up(reply));
         }
+        let takes = if rng.one_in(20) { rng.spread(1_000, 2_000_000) } else { Duration::ZERO };
+        Some((reply, takes))
     }
 }
 

@@ -425,7 +425,7 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
                 let fetching = Fetching { missing: chunks.into(), here, of, idle, failures, donors };
                 self.stage = Stage::Fetching(manifest, fetching);
             }
-            other => self.stage = other,
+            other @ (Stage::Naming | Stage::Fetching(..) | Stage::Assembling | Stage::Ended) => self.stage = other,
         }
     }
 
