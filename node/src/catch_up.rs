@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use starling_engine::download::MAX_DONORS;
 pub(crate) use starling_engine::search::Answer;
 use starling_engine::search::{Input, Output, Terms};
 use starling_run::{CheckpointInfo, CheckpointStore, Manifest};

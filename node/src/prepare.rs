@@ -355,6 +355,7 @@ pub(crate) fn membership(settings: &Settings, manifest: &Manifest, min_members: 
         max_members: settings.max_peers,
         quorum: manifest.quorum,
         fork_after: settings.fork_after,
+        checkpoint_every: settings.checkpoint_every,
         incarnation: rand::random(),
     }
 }

@@ -8,12 +8,15 @@
 //! But its user is told, once, as no rule about votes holds any more where that goes on.
 
 use super::Membership;
+use super::seat::Seat;
 use crate::certificate::{Certificate, Succession};
 use crate::flaw::Flaw;
-use crate::id::PeerId;
+use crate::id::{Generation, PeerId};
 use crate::interface::Event;
 use crate::promise::{Justified, SignedPromise};
 use crate::proposal::{Ballot, Proposal};
+use crate::time::Time;
+use crate::view::View;
 
 impl Membership {
     /// Looks for promises of ours, signed, that are of later ballots than we know of, in what was proposed in `ballot`.
@@ -58,6 +61,25 @@ impl Membership {
         let follows = self.seat.as_ref().is_some_and(|seat| proposal.view.parent == Some(seat.id));
         if !asked && !follows {
             self.tell_forgotten(by);
+        }
+    }
+
+    /// Whether an unforked view of this branch and generation follows from ours, and nobody but us can have decided that.
+    pub(super) fn has_decided(&self, branch: u64, generation: Generation) -> bool {
+        let follows = |seat: &Seat| {
+            let view = &seat.view;
+            let alone = !view.forked && view.members() == [self.me.peer];
+            alone && view.branch == branch && view.generation < generation
+        };
+        self.came_back && self.seat.as_ref().is_some_and(follows)
+    }
+
+    /// We are shown a view that followed from ours by our own decision, which our record does not know: we ask to be let in there.
+    pub(super) fn follow_what_we_decided(&mut self, now: Time, from: PeerId, view: &View) {
+        if self.doubts.believes(now) && self.asking.is_none() {
+            self.tell_forgotten(from);
+            self.go_outside(now, from, view.members());
+            self.asking.iter_mut().for_each(|asking| asking.unproven = true);
         }
     }
 

@@ -85,15 +85,21 @@ impl Membership {
         let ours = |joiner: &Joiner| joiner.contact.peer == me && joiner.incarnation == self.config.incarnation;
         let invited = view.contains(me) && proposal.joiners.iter().any(ours);
         let seated = self.remembers_less(proposal);
-        if self.asking.is_none() || !(invited || seated) || !self.is_later(view) {
-            self.tell(Event::Stale { from });
-        } else if self.believes(now, from, &decided) {
+        let is_later = self.is_later(view);
+        if self.asking.is_some() && (invited || seated) && is_later {
+            if !self.believes(now, from, &decided) {
+                return Ok(());
+            }
             if invited {
                 self.enter(now, from, decided, contacts);
             } else {
                 self.look_for_seat(from, &decided.proposal);
                 self.catch_up_with(now, decided, contacts);
             }
+        } else if is_later && !view.forked && self.has_decided(view.branch, view.generation) {
+            self.follow_what_we_decided(now, from, view);
+        } else {
+            self.tell(Event::Stale { from });
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ pub(super) struct Doubts {
 }
 
 impl Doubts {
-    fn believes(&self, now: Time) -> bool {
+    pub(super) fn believes(&self, now: Time) -> bool {
         now >= self.until
     }
 
@@ -82,6 +82,7 @@ impl Membership {
             self.look_along(from, chain.as_deref().unwrap_or_default());
         }
         let told_so = self.is_flawed(Flaw::GoesWhereTold);
+        let forgot = !standing.forked && self.has_decided(standing.branch, generation);
         let step = self.reached;
         let Some(seat) = &mut self.seat else { return };
         let known = seat.view.contains(from);
@@ -128,9 +129,6 @@ impl Membership {
             || (unforked && generation > seat.view.generation)
             || (unforked && generation == seat.view.generation && ahead)
             || (!unforked && goes_on && (ahead || (ours.forked && !standing.forked)));
-        // What follows a view of ours alone, we have decided: if we don't know it, we have forgotten it.
-        let alone = seat.view.members() == [self.me.peer] && self.came_back;
-        let forgot = alone && unforked && generation > seat.view.generation;
         let is_believed = (unsure || forgot) && !before_ours && self.doubts.believes(now);
         let they_win = proven || (they_lead && (told_so || is_believed));
         match (they_win, hints) {
