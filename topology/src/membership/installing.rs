@@ -119,6 +119,10 @@ impl Membership {
     fn believes(&mut self, now: Time, from: PeerId, decided: &Decided) -> bool {
         let Decided { proposal, certificate, chain, .. } = decided;
         let Some(asking) = self.asking.as_ref().filter(|asking| !asking.has_not_asked(from)) else { return false };
+        // Nobody but us can have decided what followed our view.
+        if !proposal.view.forked && self.has_decided(proposal.view.branch, proposal.view.generation) {
+            return true;
+        }
         let believes = self.is_flawed(Flaw::BelievesInstalls);
         let is_lost = asking.is_lost(now, self.config.max_stall * 4);
         let Some(seat) = self.seat.as_ref().filter(|seat| !seat.by_word) else { return true };
