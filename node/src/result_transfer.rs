@@ -147,7 +147,10 @@ where
                 Output::Ask { number, holder } => {
                     let (opening, wanted, begun) = (open(holder), wanted.clone(), begun_in.clone());
                     let answer = async move {
-                        let begins = async |bytes: u64| drop(begun.send((number, bytes)).await);
+                        let begins = async |bytes: u64| {
+                            // Nobody listens any more once another holder has answered.
+                            let _ = begun.send((number, bytes)).await;
+                        };
                         (number, ask(opening, &wanted, begins).await)
                     };
                     under_way.insert(number, asked.spawn(answer));

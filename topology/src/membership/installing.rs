@@ -131,7 +131,7 @@ impl Membership {
             proves_after(it, &seat.view) || asking.followed_by.as_ref().is_some_and(|known| proves_after(it, known))
         };
         let is_shown = certificate.as_ref().is_some_and(proves);
-        let stood = self.is_paused_for(now, seat, Some(self.config.max_stall * 4));
+        let stood = self.is_paused_for(now, seat, Some(self.config.max_stall * 2));
         let needs_none = is_lost || stood || seat.view.forked || self.doubts.have_grown();
         is_shown || needs_none || believes || self.is_told_by_ours(from, proposal.view.id())
     }
