@@ -312,6 +312,9 @@ impl EventLoop {
                     None => give_up = Some(Instant::now() + self.config.max_stall),
                 },
                 () = stop.cancelled(), if give_up.is_none() => {
+                    if self.settling.is_complete() && let Some(end) = self.give_up() {
+                        return end;
+                    }
                     give_up = Some(Instant::now() + self.config.max_stall);
                     self.handle(Input::Leave);
                 }

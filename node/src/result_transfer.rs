@@ -321,8 +321,9 @@ mod tests {
                         }
                         Holder::Trickles(length) => {
                             theirs.write_all(&length.to_be_bytes()).await.ok();
+                            let mut pace = tokio::time::interval(Duration::from_millis(10));
                             while theirs.write_all(&[0]).await.is_ok() {
-                                tokio::time::sleep(Duration::from_millis(10)).await;
+                                pace.tick().await;
                             }
                         }
                         Holder::Unreachable => {}

@@ -27,6 +27,8 @@ const LAST_CHANCE: Duration = Duration::from_millis(200);
 /// How often the state after the last step is tried, and how long it takes until the next time at most.
 const LAST_TRIES: u32 = 3;
 const LAST_PAUSE: Duration = Duration::from_secs(1);
+/// How often the event loop is told of the last state, if it has no room for that.
+const LAST_TELLINGS: u32 = 100;
 /// How often somebody who waits for the thread looks.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -199,7 +201,7 @@ impl Writer {
         for task in tasks {
             match task {
                 Task::Save(state) => {
-                    match self.save(state) {
+                    match self.save(state, 1) {
                         // It was on its way when its branch was left, and nobody misses it. The last one is another matter.
                         Err(CheckpointError::OtherBranch { .. }) => {}
                         saved => outcome = saved,
@@ -231,7 +233,8 @@ impl Writer {
         self.warn("checkpoints of a branch that was left can't be put aside", self.store.put_aside());
     }
 
-    fn save(&self, state: ReplicatedState) -> Result<(), CheckpointError> {
+    /// The event loop is told as often as that.
+    fn save(&self, state: ReplicatedState, tellings: u32) -> Result<(), CheckpointError> {
         let step = state.step;
         // A full disk must not end the run: the user is told, and the next state is tried again.
         let saved = self.store.save_and_tidy(state);
@@ -241,7 +244,13 @@ impl Writer {
         });
         let (info, untidy) = saved?;
         self.warn("what is not needed any more can't be removed", untidy.map_or(Ok(()), Err));
-        // An event loop that lags or has ended can do without: the next one follows.
+        // An event loop that lags, or has ended, can do without: the next one follows.
+        for _ in 1..tellings {
+            match self.told.try_send(info.clone()) {
+                Ok(()) => return Ok(()),
+                Err(_) => std::thread::sleep(LOOK),
+            }
+        }
         let _ = self.told.try_send(info);
         Ok(())
     }
@@ -249,12 +258,12 @@ impl Writer {
     /// There is no later state to save in the place of the last one, so it is tried again.
     fn save_last(&self, state: ReplicatedState) -> Result<(), CheckpointError> {
         for _ in 1..LAST_TRIES {
-            match self.save(state.clone()) {
+            match self.save(state.clone(), LAST_TELLINGS) {
                 Err(error) if error.may_pass() => std::thread::sleep(self.pause),
                 saved => return saved,
             }
         }
-        self.save(state)
+        self.save(state, LAST_TELLINGS)
     }
 
     fn sign(&self, Proof { head, view, signatures }: &Proof) {

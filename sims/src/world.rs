@@ -44,13 +44,10 @@ use seeking::Errand;
 
 /// The run that all are in.
 pub(crate) const RUN: RunId = RunId([7; 32]);
-
 /// By how much steps take longer where links are measured.
 const SLOWER: u32 = 24;
-
 /// How often the world looks whether anything goes on.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
-
 /// A run has no more events than this for each of its peers, however long it goes on: a hundred times what they need.
 const MAX_EVENTS: u64 = 200_000;
 

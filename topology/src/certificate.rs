@@ -197,6 +197,15 @@ impl Succession {
         &self.certificate
     }
 
+    /// Whether `peer` has signed that it accepts it.
+    pub(crate) fn is_sealed_by(&self, notary: &dyn Notary, peer: PeerId) -> bool {
+        let Self { view, terms, certificate } = self;
+        let Some(parent) = view.parent else { return false };
+        let accepted = Acceptance { parent, ballot: certificate.ballot, view: view.id(), terms: *terms };
+        let seal = certificate.seals.iter().find(|(signer, _)| *signer == peer);
+        seal.is_some_and(|(_, seal)| accepted.is_signed(notary, peer, seal))
+    }
+
     fn bytes(&self) -> usize {
         postcard::to_allocvec(self).map_or(usize::MAX, |bytes| bytes.len())
     }

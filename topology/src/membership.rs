@@ -335,7 +335,9 @@ impl Membership {
     pub fn heirs(&self) -> Vec<PeerId> {
         let Some(seat) = self.seat.as_ref().filter(|_| self.asking.is_none() && self.synced) else { return Vec::new() };
         let others = seat.others(self.me.peer);
-        let is_needed = !others.is_empty() && others.iter().all(|peer| seat.syncing.contains(peer));
+        // Those who may be gone are not waited for.
+        let may_come = seat.paused.is_none() && others.iter().any(|peer| !seat.suspects.contains_key(peer));
+        let is_needed = may_come && others.iter().all(|peer| seat.syncing.contains(peer));
         if is_needed { others } else { Vec::new() }
     }
 

@@ -44,6 +44,9 @@ impl EventLoop {
     }
 
     pub(super) fn send(&mut self, to: PeerId, envelope: &Envelope) {
+        if self.unsent.contains(&to) {
+            return; // Nothing goes there before the machine has heard of what did not.
+        }
         let peer = to_libp2p(to);
         self.network.connect(peer);
         // A peer that is lost may come back, but not many are worth waiting for.

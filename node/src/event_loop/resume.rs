@@ -131,6 +131,7 @@ impl EventLoop {
         self.reducer = None;
         (self.result, self.state) = (None, None);
         self.members.clear();
+        self.settling.forget();
         self.look_at_links();
         self.shelves.checkpoints.leave();
         self.vouch(heads::Input::View(None));

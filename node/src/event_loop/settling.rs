@@ -23,6 +23,11 @@ impl Settling {
         self.stable = self.stable.max(step);
     }
 
+    /// What was stable on the branch that is left says nothing of another one.
+    pub(super) fn forget(&mut self) {
+        self.stable = 0;
+    }
+
     /// Whether the run is complete, and nothing but signatures is missing.
     pub(super) fn is_complete(&self) -> bool {
         self.complete.is_some()

@@ -8,10 +8,11 @@
 //! But its user is told, once, as no rule about votes holds any more where that goes on.
 
 use super::Membership;
+use super::installing::Decided;
 use super::seat::Seat;
 use crate::certificate::{Certificate, Succession};
 use crate::flaw::Flaw;
-use crate::id::{Generation, PeerId};
+use crate::id::PeerId;
 use crate::interface::Event;
 use crate::promise::{Justified, SignedPromise};
 use crate::proposal::{Ballot, Proposal};
@@ -64,21 +65,29 @@ impl Membership {
         }
     }
 
-    /// Whether an unforked view of this branch and generation follows from ours, and nobody but us can have decided that.
-    pub(super) fn has_decided(&self, branch: u64, generation: Generation) -> bool {
-        let follows = |seat: &Seat| {
-            let view = &seat.view;
-            let alone = !view.forked && view.members() == [self.me.peer];
-            alone && view.branch == branch && view.generation < generation
-        };
-        self.came_back && self.seat.as_ref().is_some_and(follows)
+    /// Whether one of `links` shows our own signature under a view that followed, by our decision alone, from the one that we came
+    /// back to.
+    pub(super) fn have_decided(&self, links: &[Succession]) -> bool {
+        let me = self.me.peer;
+        let alone = |seat: &&Seat| !seat.view.forked && seat.view.members() == [me];
+        let Some(seat) = self.seat.as_ref().filter(alone).filter(|_| self.came_back) else { return false };
+        let follows =
+            |view: &View| !view.forked && view.branch == seat.view.branch && view.generation > seat.view.generation;
+        links.iter().any(|link| follows(&link.view) && link.is_sealed_by(&*self.notary, me))
+    }
+
+    /// The same of a view that is installed.
+    pub(super) fn have_signed(&self, decided: &Decided) -> bool {
+        let link = |it: &Certificate| Succession::to(&decided.proposal, it.clone());
+        let certificate = decided.certificate.as_ref().filter(|it| it.is_signed_by(self.me.peer));
+        certificate.is_some_and(|it| self.have_decided(&[link(it)]))
     }
 
     /// We are shown a view that followed from ours by our own decision, which our record does not know: we ask to be let in there.
-    pub(super) fn follow_what_we_decided(&mut self, now: Time, from: PeerId, view: &View) {
+    pub(super) fn follow_what_we_decided(&mut self, now: Time, from: PeerId, members: &[PeerId]) {
         if self.doubts.believes(now) && self.asking.is_none() {
             self.tell_forgotten(from);
-            self.go_outside(now, from, view.members());
+            self.go_outside(now, from, members);
             self.asking.iter_mut().for_each(|asking| asking.unproven = true);
         }
     }

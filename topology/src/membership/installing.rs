@@ -96,8 +96,8 @@ impl Membership {
                 self.look_for_seat(from, &decided.proposal);
                 self.catch_up_with(now, decided, contacts);
             }
-        } else if is_later && !view.forked && self.has_decided(view.branch, view.generation) {
-            self.follow_what_we_decided(now, from, view);
+        } else if is_later && (self.have_decided(&decided.chain) || self.have_signed(&decided)) {
+            self.follow_what_we_decided(now, from, decided.proposal.view.members());
         } else {
             self.tell(Event::Stale { from });
         }
@@ -108,7 +108,7 @@ impl Membership {
     /// by somebody's word and have taken no step in we know nothing.
     fn is_later(&self, view: &View) -> bool {
         let rise = |seat: &Seat| view.generation.0.checked_sub(seat.view.generation.0);
-        let is_later = |seat: &Seat| seat.by_word || rise(seat).is_some_and(|by| (1..=MAX_RISE).contains(&by));
+        let is_later = |seat: &Seat| seat.is_by_word() || rise(seat).is_some_and(|by| (1..=MAX_RISE).contains(&by));
         self.seat.as_ref().is_none_or(is_later)
     }
 
@@ -119,21 +119,21 @@ impl Membership {
     fn believes(&mut self, now: Time, from: PeerId, decided: &Decided) -> bool {
         let Decided { proposal, certificate, chain, .. } = decided;
         let Some(asking) = self.asking.as_ref().filter(|asking| !asking.has_not_asked(from)) else { return false };
-        // Nobody but us can have decided what followed our view.
-        if !proposal.view.forked && self.has_decided(proposal.view.branch, proposal.view.generation) {
-            return true;
-        }
-        let believes = self.is_flawed(Flaw::BelievesInstalls);
+        let believes = self.is_flawed(Flaw::BelievesInstalls) || self.have_decided(chain) || self.have_signed(decided);
         let is_lost = asking.is_lost(now, self.config.max_stall * 4);
-        let Some(seat) = self.seat.as_ref().filter(|seat| !seat.by_word) else { return true };
+        let is_member = proposal.view.contains(from);
+        let Some(seat) = self.seat.as_ref().filter(|seat| !seat.is_by_word()) else { return is_member };
         let proves_after = |it: &Certificate, known: &View| it.proves_after(&*self.notary, known, chain, proposal);
         let proves = |it: &Certificate| {
             proves_after(it, &seat.view) || asking.followed_by.as_ref().is_some_and(|known| proves_after(it, known))
         };
         let is_shown = certificate.as_ref().is_some_and(proves);
-        let stood = self.is_paused_for(now, seat, Some(self.config.max_stall * 2));
-        let needs_none = is_lost || stood || seat.view.forked || self.doubts.have_grown();
-        is_shown || needs_none || believes || self.is_told_by_ours(from, proposal.view.id())
+        let stood = self.is_paused_for(now, seat, Some(self.config.max_stall * 4));
+        // Who has no quorum follows those of its view that went on without one.
+        let is_alone = seat.paused.is_some() || seat.recovering.is_some();
+        let is_our_fork = proposal.view.forked && is_alone && seat.view.contains(from);
+        let needs_none = is_our_fork || is_lost || stood || seat.view.forked || self.doubts.have_grown();
+        is_shown || believes || (is_member && needs_none) || self.is_told_by_ours(from, proposal.view.id())
     }
 
     /// Takes our place in the view of `proposal`, which is decided.
@@ -158,7 +158,8 @@ impl Membership {
             self.forgive(now, old, &proposal, certificate.as_ref().map(|certificate| certificate.ballot.proposer));
         }
         let known = self.asking.as_ref().and_then(|asking| asking.followed_by.as_ref()).into_iter();
-        let known: Vec<&View> = known.chain(old.as_ref().filter(|old| !old.by_word).map(|old| &old.view)).collect();
+        let known: Vec<&View> =
+            known.chain(old.as_ref().filter(|old| !old.is_by_word()).map(|old| &old.view)).collect();
         let proves =
             |it: &Certificate| known.iter().any(|known| it.proves_after(&*self.notary, known, &chain, &proposal));
         let by_word = joins && !certificate.as_ref().is_some_and(proves);

@@ -82,7 +82,7 @@ impl Membership {
             self.look_along(from, chain.as_deref().unwrap_or_default());
         }
         let told_so = self.is_flawed(Flaw::GoesWhereTold);
-        let forgot = !standing.forked && self.has_decided(standing.branch, generation);
+        let forgot = chain.as_ref().is_some_and(|chain| self.have_decided(chain));
         let step = self.reached;
         let Some(seat) = &mut self.seat else { return };
         let known = seat.view.contains(from);

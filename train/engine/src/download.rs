@@ -413,6 +413,8 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
     fn try_next(&mut self, reason: String) {
         self.reason = reason;
         self.give_up(|question| *question != Question::Manifest);
+        // What was to be done with it is void.
+        self.outputs.retain(|output| !matches!(output, Output::Assemble | Output::Take(_)));
         self.begin_next();
     }
 

@@ -89,12 +89,12 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    /// Turns a system error into one that says what was tried where.
     /// Whether trying again may help: the system refused, and not because of what was to be saved.
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Io { .. })
     }
 
+    /// Turns a system error into one that says what was tried where.
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
