@@ -288,6 +288,11 @@ impl Chain {
         after.map_or_else(Vec::new, |at| self.links.range(at..).map(|(link, _)| link.clone()).collect())
     }
 
+    /// The last link that `peer` has signed, for one that does not know that it did.
+    pub(crate) fn signed_by(&self, peer: PeerId) -> Option<&Succession> {
+        self.links.iter().rev().map(|(link, _)| link).find(|link| link.certificate.is_signed_by(peer))
+    }
+
     /// What leads from a view of `generation`, or of the first one later than that which is known, to the one before `next`.
     pub(crate) fn since(&self, generation: Generation, next: &View) -> Vec<Succession> {
         let links = self.links.iter().map(|(link, _)| link);

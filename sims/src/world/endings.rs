@@ -128,7 +128,11 @@ impl World {
                 {
                     true
                 }
-                Some(Event::Refused { .. }) if self.sent_away.contains(&seat) => false,
+                // Unless it has that state already.
+                Some(Event::Refused { .. }) if self.sent_away.contains(&seat) => {
+                    let holds = |digest: &Digest| host.disk.holds(self.workload.steps, *digest);
+                    !self.completed.is_empty() && self.completed.values().all(holds)
+                }
                 Some(Event::Refused { refusal: Refusal::RunFinished | Refusal::Withdrawn, .. }) => {
                     !self.waits_for_all()
                 }

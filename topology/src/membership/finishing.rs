@@ -64,7 +64,7 @@ impl Membership {
     }
 
     /// Whether there is time yet to wait for somebody who was with us.
-    fn has_time(&self, now: Time) -> bool {
+    pub(super) fn has_time(&self, now: Time) -> bool {
         now - self.finished_at < self.config.max_stall
     }
 

@@ -65,30 +65,30 @@ impl Membership {
         }
     }
 
-    /// Whether one of `links` shows our own signature under a view that followed, by our decision alone, from the one that we came
-    /// back to.
-    pub(super) fn have_decided(&self, links: &[Succession]) -> bool {
+    /// The last view of `links` that followed, by our decision alone, from the one that we came back to: our own signature shows it.
+    pub(super) fn what_we_decided(&self, links: &[Succession]) -> Option<View> {
         let me = self.me.peer;
         let alone = |seat: &&Seat| !seat.view.forked && seat.view.members() == [me];
-        let Some(seat) = self.seat.as_ref().filter(alone).filter(|_| self.came_back) else { return false };
+        let seat = self.seat.as_ref().filter(alone).filter(|_| self.came_back)?;
         let follows =
             |view: &View| !view.forked && view.branch == seat.view.branch && view.generation > seat.view.generation;
-        links.iter().any(|link| follows(&link.view) && link.is_sealed_by(&*self.notary, me))
+        let shows = |link: &&Succession| follows(&link.view) && link.is_sealed_by(&*self.notary, me);
+        links.iter().rev().find(shows).map(|link| link.view.clone())
     }
 
-    /// The same of a view that is installed.
-    pub(super) fn have_signed(&self, decided: &Decided) -> bool {
-        let link = |it: &Certificate| Succession::to(&decided.proposal, it.clone());
+    /// The same of a view that is installed, and what led to it.
+    pub(super) fn what_we_signed(&self, decided: &Decided) -> Option<View> {
         let certificate = decided.certificate.as_ref().filter(|it| it.is_signed_by(self.me.peer));
-        certificate.is_some_and(|it| self.have_decided(&[link(it)]))
+        let link = certificate.map(|it| Succession::to(&decided.proposal, it.clone()));
+        link.and_then(|link| self.what_we_decided(&[link])).or_else(|| self.what_we_decided(&decided.chain))
     }
 
     /// We are shown a view that followed from ours by our own decision, which our record does not know: we ask to be let in there.
-    pub(super) fn follow_what_we_decided(&mut self, now: Time, from: PeerId, members: &[PeerId]) {
+    pub(super) fn follow_what_we_decided(&mut self, now: Time, from: PeerId, members: &[PeerId], decided: View) {
         if self.doubts.believes(now) && self.asking.is_none() {
             self.tell_forgotten(from);
             self.go_outside(now, from, members);
-            self.asking.iter_mut().for_each(|asking| asking.unproven = true);
+            self.note_follower(Some(decided));
         }
     }
 

@@ -96,8 +96,8 @@ impl Membership {
                 self.look_for_seat(from, &decided.proposal);
                 self.catch_up_with(now, decided, contacts);
             }
-        } else if is_later && (self.have_decided(&decided.chain) || self.have_signed(&decided)) {
-            self.follow_what_we_decided(now, from, decided.proposal.view.members());
+        } else if let Some(signed) = self.what_we_signed(&decided).filter(|_| is_later) {
+            self.follow_what_we_decided(now, from, decided.proposal.view.members(), signed);
         } else {
             self.tell(Event::Stale { from });
         }
@@ -119,7 +119,7 @@ impl Membership {
     fn believes(&mut self, now: Time, from: PeerId, decided: &Decided) -> bool {
         let Decided { proposal, certificate, chain, .. } = decided;
         let Some(asking) = self.asking.as_ref().filter(|asking| !asking.has_not_asked(from)) else { return false };
-        let believes = self.is_flawed(Flaw::BelievesInstalls) || self.have_decided(chain) || self.have_signed(decided);
+        let believes = self.is_flawed(Flaw::BelievesInstalls) || self.what_we_signed(decided).is_some();
         let is_lost = asking.is_lost(now, self.config.max_stall * 4);
         let is_member = proposal.view.contains(from);
         let Some(seat) = self.seat.as_ref().filter(|seat| !seat.is_by_word()) else { return is_member };
@@ -163,6 +163,7 @@ impl Membership {
         let proves =
             |it: &Certificate| known.iter().any(|known| it.proves_after(&*self.notary, known, &chain, &proposal));
         let by_word = joins && !certificate.as_ref().is_some_and(proves);
+        let unready = old.as_ref().map(|old| old.syncing.clone()).unwrap_or_default();
         let mut seat = Seat::new(proposal.view.clone(), Some(proposal.clone()), &self.config, now);
         seat.syncing = proposal.resume.syncing.iter().copied().collect();
         seat.root = old.as_ref().map_or_else(Root::default, |old| old.root);
@@ -192,7 +193,10 @@ impl Membership {
         let catch_up = self.catch_up(&proposal.resume, joins).filter(|_| !outdated);
         self.root_in(&proposal, catch_up.as_ref(), joins, recovering);
         self.persist(now);
-        self.note_losses(now, &proposal); // First: the contacts of the lost stay.
+        self.note_losses(now, &proposal, &unready); // First: the contacts of the lost stay.
+        if !proposal.resume.syncing.is_empty() && self.has_time(now) {
+            self.parting = false; // Somebody is to get the last state, after all.
+        }
         // Who was there knows where the others are, and hears of it from themselves.
         self.learn_all(now, if joins { contacts } else { Vec::new() }, &proposal);
         let took = self.since.take().map_or(std::time::Duration::ZERO, |since| now - since);
@@ -356,7 +360,7 @@ impl Membership {
         self.lost.retain(|peer, _| !proposal.view.contains(*peer));
     }
 
-    fn note_losses(&mut self, now: Time, proposal: &Proposal) {
+    fn note_losses(&mut self, now: Time, proposal: &Proposal, unready: &BTreeSet<PeerId>) {
         let is_old = |at: Time| now - at >= self.config.max_stall * 2;
         self.put_out.retain(|peer, (at, _)| !proposal.view.contains(*peer) && !is_old(*at));
         for reason in &proposal.reasons {
@@ -367,6 +371,8 @@ impl Membership {
                     let may_come = !matches!(reason, Reason::Lost { evidence, .. } if !evidence.may_pass());
                     self.put_out.insert(*peer, (now, may_come));
                 }
+                // It could not get the state, and asks to be let in anew.
+                Reason::Left(peer) if unready.contains(peer) => _ = self.put_out.insert(*peer, (now, true)),
                 Reason::Joined(_)
                 | Reason::Left(_)
                 | Reason::Severed(..)

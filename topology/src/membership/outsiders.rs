@@ -82,7 +82,8 @@ impl Membership {
             self.look_along(from, chain.as_deref().unwrap_or_default());
         }
         let told_so = self.is_flawed(Flaw::GoesWhereTold);
-        let forgot = chain.as_ref().is_some_and(|chain| self.have_decided(chain));
+        let decided = chain.as_ref().and_then(|chain| self.what_we_decided(chain));
+        let forgot = decided.is_some();
         let step = self.reached;
         let Some(seat) = &mut self.seat else { return };
         let known = seat.view.contains(from);
@@ -137,7 +138,7 @@ impl Membership {
                     self.tell_forgotten(from);
                 }
                 let last = chain.filter(|_| proven).and_then(|mut chain| chain.pop());
-                self.evict_ourselves(now, from, hints, last.map(|link| link.view));
+                self.evict_ourselves(now, from, hints, last.map(|link| link.view).or(decided));
             }
             // We may be in their view without knowing it: they will tell.
             (true, None) => self.say_hello(from),
@@ -325,7 +326,11 @@ impl Membership {
         let standing = seat.standing(self.reached);
         let members = seat.view.members().iter().filter(|peer| seat.trusts(**peer) && **peer != to);
         let contacts = members.filter_map(|peer| self.contacts.get(peer)).take(MAX_HINTS).cloned().collect();
-        self.send(to, Body::Outsider { standing, contacts, chain: self.chain.from(theirs) });
+        let mut chain = self.chain.from(theirs);
+        if chain.is_empty() {
+            chain.extend(self.chain.signed_by(to).cloned());
+        }
+        self.send(to, Body::Outsider { standing, contacts, chain });
     }
 
     /// Whether it is time to tell `peer` again where we stand. Two that disagree must not talk without end.
