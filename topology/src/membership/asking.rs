@@ -45,8 +45,6 @@ pub(super) struct Asking {
     since: Time,
     /// Who of those that we sat with says that we have a seat in the view called so.
     seated: BTreeMap<ViewId, BTreeSet<PeerId>>,
-    /// Those that we sat with and that say that they are in a later view of our branch.
-    pub(super) elsewhere: BTreeSet<PeerId>,
 }
 
 impl Asking {
@@ -66,7 +64,6 @@ impl Asking {
             followed_by: None,
             since: now,
             seated: BTreeMap::new(),
-            elsewhere: BTreeSet::new(),
         }
     }
 

@@ -72,7 +72,6 @@ impl Membership {
         let (generation, view, standing) = theirs;
         let (hints, chain) = told.unzip();
         if self.asking.is_some() {
-            self.note_elsewhere(from, generation, standing);
             return self.meet_as_outsider(now, from, standing, hints.unwrap_or_default());
         }
         let proven = self
@@ -158,15 +157,6 @@ impl Membership {
                     self.show_out(from, view);
                 }
             }
-        }
-    }
-
-    /// While we are outside: one that we sat with says that it is in a later view.
-    fn note_elsewhere(&mut self, from: PeerId, generation: Generation, standing: Standing) {
-        let Some(seat) = &self.seat else { return };
-        let is_later = generation > seat.view.generation && standing.branch == seat.view.branch && !standing.forked;
-        if is_later && seat.view.contains(from) {
-            self.asking.iter_mut().for_each(|asking| _ = asking.elsewhere.insert(from));
         }
     }
 

@@ -62,11 +62,10 @@ impl Membership {
     }
 
     /// Whether more of those that we sat with than may be hostile say that we have a seat in the view called so, `by` the last of
-    /// them; or that they are in later views than ours: then our seat counts for nothing any more.
+    /// them.
     pub(super) fn is_told_by_ours(&mut self, by: PeerId, view: ViewId) -> bool {
         let (Some(seat), Some(asking)) = (&self.seat, &mut self.asking) else { return false };
-        let (most, elsewhere) = (seat.view.most_hostile(), asking.elsewhere.len());
-        elsewhere > most || (seat.view.contains(by) && asking.note_seated(by, view) > most)
+        seat.view.contains(by) && asking.note_seated(by, view) > seat.view.most_hostile()
     }
 
     /// Takes our seat in the view of `proposal`.
