@@ -9,7 +9,6 @@
 
 use super::Membership;
 use super::installing::Decided;
-use super::seat::Seat;
 use crate::certificate::{Certificate, Succession};
 use crate::flaw::Flaw;
 use crate::id::PeerId;
@@ -65,13 +64,16 @@ impl Membership {
         }
     }
 
-    /// The last view of `links` that followed, by our decision alone, from the one that we came back to: our own signature shows it.
+    /// The last view of `links` that we have accepted in a view that we don't know to have been in, or decided alone: our own
+    /// signature shows it. We came back to an earlier one.
     pub(super) fn what_we_decided(&self, links: &[Succession]) -> Option<View> {
         let me = self.me.peer;
-        let alone = |seat: &&Seat| !seat.view.forked && seat.view.members() == [me];
-        let seat = self.seat.as_ref().filter(alone).filter(|_| self.came_back)?;
-        let follows =
-            |view: &View| !view.forked && view.branch == seat.view.branch && view.generation > seat.view.generation;
+        let seat = self.seat.as_ref().filter(|seat| self.came_back && !seat.view.forked)?;
+        let is_alone = seat.view.members() == [me];
+        let follows = |view: &View| {
+            let is_later = view.branch == seat.view.branch && view.generation > seat.view.generation;
+            is_later && !view.forked && (is_alone || view.parent != Some(seat.id))
+        };
         let shows = |link: &&Succession| follows(&link.view) && link.is_sealed_by(&*self.notary, me);
         links.iter().rev().find(shows).map(|link| link.view.clone())
     }

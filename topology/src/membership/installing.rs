@@ -132,7 +132,9 @@ impl Membership {
         // Who has no quorum follows those of its view that went on without one.
         let is_alone = seat.paused.is_some() || seat.recovering.is_some();
         let is_our_fork = proposal.view.forked && is_alone && seat.view.contains(from);
-        let needs_none = is_our_fork || is_lost || stood || seat.view.forked || self.doubts.have_grown();
+        // Who came back to a view of its own alone and lost its state has nothing to go on from there.
+        let has_nothing = seat.view.members() == [self.me.peer] && !self.synced;
+        let needs_none = has_nothing || is_our_fork || is_lost || stood || seat.view.forked || self.doubts.have_grown();
         is_shown || believes || (is_member && needs_none) || self.is_told_by_ours(from, proposal.view.id())
     }
 
