@@ -68,10 +68,11 @@ impl Membership {
         now - self.finished_at < self.config.max_stall
     }
 
-    /// Whether this peer, which asks to be let in, comes too late: we have finished, and can know it.
-    pub(super) fn is_too_late(&self, peer: PeerId) -> bool {
+    /// Whether this peer, which asks to be let in, comes too late: we have finished, and can know it. Who is about to go itself
+    /// leaves it to the others, as long as there is time, to let in one that was with us.
+    pub(super) fn is_too_late(&self, now: Time, peer: PeerId) -> bool {
         let is_over = self.finished.is_some() && self.seat.as_ref().is_some_and(|seat| seat.paused.is_none());
-        is_over && (self.parting || !self.was_with_us(peer))
+        is_over && (!self.was_with_us(peer) || (self.parting && !self.has_time(now)))
     }
 
     /// Whether somebody may still come, who was with us and is cut off or outside: it asks to be let in, or has yet to. Whose
@@ -136,6 +137,9 @@ impl Membership {
     /// Waits for no more goodbyes.
     pub(super) fn part(&mut self) {
         if let (true, Some((step, digest))) = (self.parting, self.finished) {
+            for peer in std::mem::take(&mut self.joiners).into_keys() {
+                self.send(peer, Body::Refuse(Refusal::RunFinished));
+            }
             self.end(Event::Complete { step, digest });
         }
     }

@@ -37,7 +37,7 @@ impl Membership {
             return Ok(()); // No run goes that far, and no view counts up to there.
         }
         // Without a quorum we can't know that the run is finished.
-        if self.is_too_late(from) {
+        if self.is_too_late(now, from) {
             self.send(from, Body::Refuse(Refusal::RunFinished));
             return Ok(());
         }
