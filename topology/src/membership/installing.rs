@@ -417,6 +417,11 @@ impl Membership {
 }
 
 impl Seat {
+    /// Whether it may be made up, and no promise binds us in it. Who has promised in a view never enters it anew.
+    pub(super) fn is_by_word(&self) -> bool {
+        self.by_word && self.acceptor.promised.is_none()
+    }
+
     /// Takes over what is still true in the next view.
     fn inherit(&mut self, old: Self, me: PeerId) {
         let stays = |peer: &PeerId| self.view.contains(*peer);

@@ -295,12 +295,6 @@ impl Seat {
         counts
     }
 
-    /// Whether we have it by somebody's word alone, and have done nothing in it that binds us: then it may be made up, and is no
-    /// reason to refuse another one. Who has promised in a view never enters it anew, as if it had not.
-    pub(super) fn is_by_word(&self) -> bool {
-        self.by_word && self.acceptor.promised.is_none() && self.acceptor.accepted.is_none()
-    }
-
     /// Notes the attempt of a ballot that is said to stand against ours, but no higher than leaves us another attempt.
     pub(super) fn raise_by_word(&mut self, now: Time, ballot: Ballot) {
         let most = self.most_own_attempts(now).saturating_sub(1);
