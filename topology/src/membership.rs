@@ -154,6 +154,8 @@ pub struct Membership {
     held_since: Option<Time>,
     /// Whether this process came back from a record.
     came_back: bool,
+    /// Views that it entered by somebody's word, promised something in, and left for another one.
+    bound: BTreeSet<ViewId>,
     /// Whether others have shown what we said and our record does not know.
     has_forgotten: bool,
     ended: bool,
@@ -291,6 +293,7 @@ impl Membership {
             since: None,
             held_since: None,
             came_back: false,
+            bound: BTreeSet::new(),
             has_forgotten: false,
             ended: false,
             outbox: Outbox::default(),

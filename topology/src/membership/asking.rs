@@ -154,7 +154,7 @@ impl Membership {
     /// What we ask for.
     fn joiner(&self) -> Joiner {
         // Of a view that may be made up nobody hears.
-        let view = self.seat.as_ref().filter(|seat| !seat.is_by_word()).map(|seat| &seat.view);
+        let view = self.seat.as_ref().filter(|seat| !seat.by_word).map(|seat| &seat.view);
         let (branch, generation) = view.map_or((0, Generation(0)), |view| (view.branch, view.generation));
         let (contact, step, incarnation) = (self.me.clone(), self.reached, self.config.incarnation);
         let held = self.seat.is_some() && self.synced && self.steps == Steps::Held;

@@ -16,6 +16,9 @@ use crate::proposal::{Ballot, Joiner, Progress, Proposal, Reason, Resume};
 use crate::time::Time;
 use crate::view::View;
 
+/// So many views that it is bound in does a member leave by somebody's word.
+const MAX_BOUND: usize = 64;
+
 /// A proposal that is decided, and what shows that.
 #[derive(Debug)]
 pub(super) struct Decided {
@@ -85,7 +88,8 @@ impl Membership {
         let ours = |joiner: &Joiner| joiner.contact.peer == me && joiner.incarnation == self.config.incarnation;
         let invited = view.contains(me) && proposal.joiners.iter().any(ours);
         let seated = self.remembers_less(proposal);
-        let is_later = self.is_later(view);
+        // Who has promised in a view never enters it anew, as if it had not.
+        let is_later = self.is_later(view) && !self.bound.contains(&view.id());
         if self.asking.is_some() && (invited || seated) && is_later {
             if !self.believes(now, from, &decided) {
                 return Ok(());
@@ -108,7 +112,9 @@ impl Membership {
     /// by somebody's word and have taken no step in we know nothing.
     fn is_later(&self, view: &View) -> bool {
         let rise = |seat: &Seat| view.generation.0.checked_sub(seat.view.generation.0);
-        let is_later = |seat: &Seat| seat.is_by_word() || rise(seat).is_some_and(|by| (1..=MAX_RISE).contains(&by));
+        let may_be_made_up = self.bound.len() < MAX_BOUND;
+        let is_later =
+            |seat: &Seat| (seat.by_word && may_be_made_up) || rise(seat).is_some_and(|by| (1..=MAX_RISE).contains(&by));
         self.seat.as_ref().is_none_or(is_later)
     }
 
@@ -122,7 +128,7 @@ impl Membership {
         let believes = self.is_flawed(Flaw::BelievesInstalls) || self.what_we_signed(decided).is_some();
         let is_lost = asking.is_lost(now, self.config.max_stall * 4);
         let is_member = proposal.view.contains(from);
-        let Some(seat) = self.seat.as_ref().filter(|seat| !seat.is_by_word()) else { return is_member };
+        let Some(seat) = self.seat.as_ref().filter(|seat| !seat.by_word) else { return is_member };
         let proves_after = |it: &Certificate, known: &View| it.proves_after(&*self.notary, known, chain, proposal);
         let proves = |it: &Certificate| {
             proves_after(it, &seat.view) || asking.followed_by.as_ref().is_some_and(|known| proves_after(it, known))
@@ -153,6 +159,9 @@ impl Membership {
         let old = self.seat.take();
         let joins = old.as_ref().is_none_or(|old| proposal.view.parent != Some(old.id));
         let recovering = old.as_ref().is_some_and(|old| old.recovering.is_some());
+        let is_bound = |old: &&Seat| old.by_word && old.acceptor.promised.is_some();
+        let left = old.as_ref().filter(is_bound).filter(|_| self.bound.len() < MAX_BOUND);
+        self.bound.extend(left.map(|old| old.id));
         let is_over = self.finished.is_some()
             || old.as_ref().is_some_and(|old| !old.finished.is_empty())
             || proposal.resume.step >= self.config.last_step;
@@ -160,8 +169,7 @@ impl Membership {
             self.forgive(now, old, &proposal, certificate.as_ref().map(|certificate| certificate.ballot.proposer));
         }
         let known = self.asking.as_ref().and_then(|asking| asking.followed_by.as_ref()).into_iter();
-        let known: Vec<&View> =
-            known.chain(old.as_ref().filter(|old| !old.is_by_word()).map(|old| &old.view)).collect();
+        let known: Vec<&View> = known.chain(old.as_ref().filter(|old| !old.by_word).map(|old| &old.view)).collect();
         let proves =
             |it: &Certificate| known.iter().any(|known| it.proves_after(&*self.notary, known, &chain, &proposal));
         let by_word = joins && !certificate.as_ref().is_some_and(proves);
@@ -417,11 +425,6 @@ impl Membership {
 }
 
 impl Seat {
-    /// Whether it may be made up, and no promise binds us in it. Who has promised in a view never enters it anew.
-    pub(super) fn is_by_word(&self) -> bool {
-        self.by_word && self.acceptor.promised.is_none()
-    }
-
     /// Takes over what is still true in the next view.
     fn inherit(&mut self, old: Self, me: PeerId) {
         let stays = |peer: &PeerId| self.view.contains(*peer);
