@@ -192,7 +192,7 @@ impl ResultFetch {
                 None => {}
             }
         }
-        let next = self.asked.as_ref().map(|asked| asked.until).or(self.later.front().map(|(at, _)| *at));
+        let next = self.asked.as_ref().map(|asked| asked.until).or_else(|| self.later.front().map(|(at, _)| *at));
         if let Some(at) = next.filter(|at| !self.is_over && self.timer != Some(*at)) {
             self.timer = Some(at);
             self.outputs.push_back(Output::SetTimer(at));

@@ -54,6 +54,7 @@ pub struct Answer {
 
 /// What happened.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a few exist at a time")]
 pub enum Input {
     /// A peer said whether it is in a view, and which stable checkpoint it holds, if any. Proven but for the files themselves.
     Answered {
@@ -78,6 +79,7 @@ pub enum Input {
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "a few exist at a time")]
 pub enum Output {
     /// Ask this peer what it holds; then [`Input::Answered`] or [`Input::Unanswered`].
     Ask(PeerId),
