@@ -138,7 +138,7 @@ impl World {
     }
 
     /// The checkpoint of `proof`, from the first of these machines that still has it.
-    pub(super) fn from_others(&self, seat: Seat, proof: &Proof, from: &[PeerId]) -> Option<(Name, Saved)> {
+    pub(super) fn held_by_others(&self, seat: Seat, proof: &Proof, from: &[PeerId]) -> Option<(Name, Saved)> {
         let is_there = |other: &Seat| {
             let host = &self.hosts[*other];
             let runs = (host.peer.is_some() && host.stopped.is_none()) || host.keeper.is_some();
@@ -149,7 +149,7 @@ impl World {
     }
 
     fn fetch(&mut self, seat: Seat, proof: &Proof, from: &[PeerId]) -> bool {
-        let Some((name, file)) = self.from_others(seat, proof, from) else { return false };
+        let Some((name, file)) = self.held_by_others(seat, proof, from) else { return false };
         let root = self.hosts[seat].disk.newest_record().map(|record| record.root);
         if root.is_some_and(|root| !root.may_admit(name.0, &proof.view)) {
             let seen = format!("{seat} fetches the checkpoint of step {} of another branch", name.0);
