@@ -288,6 +288,12 @@ impl Chain {
         after.map_or_else(Vec::new, |at| self.links.range(at..).map(|(link, _)| link.clone()).collect())
     }
 
+    /// All that leads to the view called `last`.
+    pub(crate) fn until(&self, last: Option<ViewId>) -> Vec<Succession> {
+        let links = self.links.iter().map(|(link, _)| link);
+        links.take_while(|link| link.view.parent != last).cloned().collect()
+    }
+
     /// The last link that `peer` has signed, for one that does not know that it did.
     pub(crate) fn signed_by(&self, peer: PeerId) -> Option<&Succession> {
         self.links.iter().rev().map(|(link, _)| link).find(|link| link.certificate.is_signed_by(peer))

@@ -104,12 +104,15 @@ impl World {
     }
 
     /// Somebody ends like that. Whoever had a seat in the newest view, or in the one before, gets the last state while others
-    /// that hold it are there.
+    /// that hold it are there, if it comes before they have waited for `max_stall`.
     pub(super) fn note_ending(&mut self, seat: Seat, event: &Event) {
         let Some(newest) = self.newest.as_ref().filter(|_| self.completed.is_empty() && !self.forked) else { return };
         let last = self.hosts[seat].disk.record().map(|record| record.view.id());
         let had_a_seat = last.is_some_and(|last| last == newest.id() || Some(last) == newest.parent);
-        if had_a_seat && matches!(event, Event::Refused { refusal: Refusal::RunFinished, .. }) {
+        let Event::Refused { from, refusal: Refusal::RunFinished } = event else { return };
+        let finished = self.seats.get(from).and_then(|seat| self.hosts[*seat].has_last);
+        let has_waited = finished.is_some_and(|at| self.now - at >= self.config.max_stall);
+        if had_a_seat && !has_waited {
             self.sent_away.insert(seat);
         }
     }

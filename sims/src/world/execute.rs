@@ -273,7 +273,7 @@ impl World {
         };
         let step = state.step;
         if step == self.workload.steps {
-            self.hosts[seat].has_last = true;
+            self.hosts[seat].has_last.get_or_insert(self.now);
             self.last_state_lost |= full;
         }
         self.tell(|_| format!("{seat} {} a checkpoint of step {step}", if full { "has no room for" } else { "saves" }));

@@ -381,10 +381,9 @@ impl Membership {
                     let may_come = !matches!(reason, Reason::Lost { evidence, .. } if !evidence.may_pass());
                     self.put_out.insert(*peer, (now, may_come));
                 }
-                // It could not get the state, and asks to be let in anew.
-                Reason::Left(peer) if unready.contains(peer) => _ = self.put_out.insert(*peer, (now, true)),
+                // Who could not get the state, or was outside, asks to be let in anew; who left in order does not.
+                Reason::Left(peer) => _ = self.put_out.insert(*peer, (now, unready.contains(peer))),
                 Reason::Joined(_)
-                | Reason::Left(_)
                 | Reason::Severed(..)
                 | Reason::Forked
                 | Reason::Recovered

@@ -18,10 +18,10 @@ use crate::record::Record;
 use crate::time::Time;
 
 impl Membership {
-    /// Takes the seat that `record` is of, to whose view's parent `chain` leads, and looks for others that come back.
-    pub(super) fn take_back(&mut self, now: Time, record: Record, chain: Chain) {
+    /// Takes the seat that `record` is of, and looks for others that come back.
+    pub(super) fn take_back(&mut self, now: Time, record: Record) {
+        self.chain = Chain::told(record.chain, record.view.parent);
         let mut seat = Seat::new(record.view, record.origin, &self.config, now);
-        self.chain = chain;
         (seat.root, seat.certificate) = (record.root, record.certificate);
         let attempts = [record.promised, record.accepted.as_ref().map(|(ballot, _)| *ballot)];
         seat.attempt = attempts.into_iter().flatten().map(|ballot| ballot.attempt).max().unwrap_or(0);
@@ -85,8 +85,7 @@ impl Membership {
         let root = self.seat.as_ref().map(|seat| seat.root).unwrap_or_default();
         let view = proposal.view.clone();
         let origin = Some(proposal);
-        let chain = Chain::told(chain, view.parent);
-        let record = Record { view, origin, certificate, root, promised: None, accepted: None, echoed: None };
-        self.take_back(now, record, chain);
+        let record = Record { view, origin, certificate, chain, root, promised: None, accepted: None, echoed: None };
+        self.take_back(now, record);
     }
 }

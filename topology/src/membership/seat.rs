@@ -18,7 +18,6 @@ use crate::message::{Evidence, Standing};
 use crate::plan::Link;
 use crate::promise::{Justified, Promise, most_named};
 use crate::proposal::{Ballot, Progress, Proposal, Resume};
-use crate::record::Record;
 use crate::time::Time;
 use crate::view::View;
 
@@ -246,12 +245,6 @@ impl Seat {
             detector: FailureDetector::new(config.silence_limit()),
             tried_at: Time::ZERO,
         }
-    }
-
-    pub(super) fn record(&self) -> Record {
-        let (promised, accepted) = (self.acceptor.promised, self.acceptor.accepted.clone());
-        let (view, origin, certificate) = (self.view.clone(), self.origin.clone(), self.certificate.clone());
-        Record { view, origin, certificate, root: self.root, promised, accepted, echoed: self.acceptor.echoed }
     }
 
     pub(super) fn standing(&self, step: u64) -> Standing {
