@@ -294,9 +294,20 @@ impl Chain {
         links.take_while(|link| link.view.parent != last).cloned().collect()
     }
 
-    /// The last link that `peer` has signed, for one that does not know that it did.
-    pub(crate) fn signed_by(&self, peer: PeerId) -> Option<&Succession> {
-        self.links.iter().rev().map(|(link, _)| link).find(|link| link.certificate.is_signed_by(peer))
+    /// What leads on from the last link that `peer` has signed, and that link, for one that does not know that it did.
+    pub(crate) fn signed_by(&self, peer: PeerId) -> Vec<Succession> {
+        let last = self.links.iter().rposition(|(link, _)| link.certificate.is_signed_by(peer));
+        last.map_or_else(Vec::new, |at| self.links.range(at..).map(|(link, _)| link.clone()).collect())
+    }
+
+    /// Whether `link`, which is decided, leads from a view on the way to this member's to another one than the way does; and if so,
+    /// the link of the way beside it.
+    pub(crate) fn beside(&self, notary: &dyn Notary, link: &Succession) -> Option<&Succession> {
+        let mut pairs = self.links.iter().zip(self.links.iter().skip(1));
+        let ((before, _), (ours, _)) = pairs.find(|((before, _), _)| link.view.parent == Some(before.view.id()))?;
+        let Succession { view, terms, certificate } = link;
+        let is_other = ours.view != *view && is_next(&before.view, &before.view, view);
+        (is_other && certificate.is_of(notary, &before.view, view, *terms)).then_some(ours)
     }
 
     /// What leads from a view of `generation`, or of the first one later than that which is known, to the one before `next`.

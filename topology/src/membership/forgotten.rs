@@ -64,18 +64,28 @@ impl Membership {
         }
     }
 
-    /// The last view of `links` that we have accepted in a view that we don't know to have been in, or decided alone: our own
-    /// signature shows it. We came back to an earlier one.
+    /// The last view of `links` that we have accepted in a view that we don't know to have been in, or decided alone, or beside
+    /// the one that our own way led through: our own signature shows it. We came back to an earlier one.
     pub(super) fn what_we_decided(&self, links: &[Succession]) -> Option<View> {
         let me = self.me.peer;
         let seat = self.seat.as_ref().filter(|seat| self.came_back && !seat.view.forked)?;
         let is_alone = seat.view.members() == [me];
-        let follows = |view: &View| {
-            let is_later = view.branch == seat.view.branch && view.generation > seat.view.generation;
-            is_later && !view.forked && (is_alone || view.parent != Some(seat.id))
+        let follows = |link: &Succession| {
+            let view = &link.view;
+            let is_ours = view.branch == seat.view.branch && !view.forked;
+            let is_later = view.generation > seat.view.generation && (is_alone || view.parent != Some(seat.id));
+            is_ours && (is_later || self.chain.beside(&*self.notary, link).is_some())
         };
-        let shows = |link: &&Succession| follows(&link.view) && link.is_sealed_by(&*self.notary, me);
+        let shows = |link: &&Succession| link.is_sealed_by(&*self.notary, me) && follows(link);
         links.iter().rev().find(shows).map(|link| link.view.clone())
+    }
+
+    /// Whether one of `links` that we have signed was decided beside our own way, which `by` has not signed there: it is we who
+    /// have voted twice.
+    pub(super) fn went_beside(&self, by: PeerId, links: &[Succession]) -> bool {
+        let signed = links.iter().filter(|link| link.is_sealed_by(&*self.notary, self.me.peer));
+        let mut beside = signed.filter_map(|link| self.chain.beside(&*self.notary, link));
+        self.came_back && beside.any(|ours| !ours.certificate().is_signed_by(by))
     }
 
     /// The same of a view that is installed, and what led to it.

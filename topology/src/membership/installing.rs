@@ -111,7 +111,10 @@ impl Membership {
     /// Whether `view` is later than ours, and no further than a run can have come since we were in that. Of a view that we entered
     /// by somebody's word and have taken no step in we know nothing.
     fn is_later(&self, view: &View) -> bool {
-        let rise = |seat: &Seat| view.generation.0.checked_sub(seat.view.generation.0);
+        // What we have left by our own hand, and came back behind, may be later than what goes on.
+        let followed = self.asking.as_ref().and_then(|asking| asking.followed_by.as_ref());
+        let least = |seat: &Seat| followed.map_or(seat.view.generation, |it| it.generation.min(seat.view.generation));
+        let rise = |seat: &Seat| view.generation.0.checked_sub(least(seat).0);
         let may_be_made_up = self.bound.len() < MAX_BOUND;
         let is_later =
             |seat: &Seat| (seat.by_word && may_be_made_up) || rise(seat).is_some_and(|by| (1..=MAX_RISE).contains(&by));
@@ -125,14 +128,13 @@ impl Membership {
     fn believes(&mut self, now: Time, from: PeerId, decided: &Decided) -> bool {
         let Decided { proposal, certificate, chain, .. } = decided;
         let Some(asking) = self.asking.as_ref().filter(|asking| !asking.has_not_asked(from)) else { return false };
-        let believes = self.is_flawed(Flaw::BelievesInstalls) || self.what_we_signed(decided).is_some();
+        let signed = self.what_we_signed(decided);
         let is_lost = asking.is_lost(now, self.config.max_stall * 4);
         let is_member = proposal.view.contains(from);
         let Some(seat) = self.seat.as_ref().filter(|seat| !seat.by_word) else { return is_member };
         let proves_after = |it: &Certificate, known: &View| it.proves_after(&*self.notary, known, chain, proposal);
-        let proves = |it: &Certificate| {
-            proves_after(it, &seat.view) || asking.followed_by.as_ref().is_some_and(|known| proves_after(it, known))
-        };
+        let known = [Some(&seat.view), asking.followed_by.as_ref(), signed.as_ref()];
+        let proves = |it: &Certificate| known.into_iter().flatten().any(|known| proves_after(it, known));
         let is_shown = certificate.as_ref().is_some_and(proves);
         let stood = self.is_paused_for(now, seat, Some(self.config.max_stall * 4));
         // Who has no quorum follows those of its view that went on without one.
@@ -141,7 +143,8 @@ impl Membership {
         // Who came back to a view of its own alone and lost its state has nothing to go on from there.
         let has_nothing = seat.view.members() == [self.me.peer] && !self.synced;
         let needs_none = has_nothing || is_our_fork || is_lost || stood || seat.view.forked || self.doubts.have_grown();
-        is_shown || believes || (is_member && needs_none) || self.is_told_by_ours(from, proposal.view.id())
+        let is_taken = is_shown || (is_member && needs_none) || self.is_flawed(Flaw::BelievesInstalls);
+        is_taken || self.is_told_by_ours(from, proposal.view.id())
     }
 
     /// Takes our place in the view of `proposal`, which is decided.

@@ -84,6 +84,7 @@ impl Membership {
         let told_so = self.is_flawed(Flaw::GoesWhereTold);
         let decided = chain.as_ref().and_then(|chain| self.what_we_decided(chain));
         let forgot = decided.is_some();
+        let is_ours_beside = chain.as_ref().is_some_and(|chain| self.went_beside(from, chain));
         let step = self.reached;
         let Some(seat) = &mut self.seat else { return };
         let known = seat.view.contains(from);
@@ -126,7 +127,8 @@ impl Membership {
         // Of two that stand at one step, who can go on does not wait for who can't.
         let tie = ours.paused || view < seat.id;
         let ahead = standing.step > ours.step || (standing.step == ours.step && tie);
-        let they_lead = after_ours
+        let they_lead = is_ours_beside
+            || after_ours
             || (unforked && generation > seat.view.generation)
             || (unforked && generation == seat.view.generation && ahead)
             || (!unforked && goes_on && (ahead || (ours.forked && !standing.forked)));
@@ -328,7 +330,7 @@ impl Membership {
         let contacts = members.filter_map(|peer| self.contacts.get(peer)).take(MAX_HINTS).cloned().collect();
         let mut chain = self.chain.from(theirs);
         if chain.is_empty() {
-            chain.extend(self.chain.signed_by(to).cloned());
+            chain = self.chain.signed_by(to);
         }
         self.send(to, Body::Outsider { standing, contacts, chain });
     }
