@@ -262,6 +262,15 @@ impl Chain {
         chain
     }
 
+    /// The same, for one that was on the way: what it knows itself of the way until there stays known.
+    pub(crate) fn led_on(&self, mut links: Vec<Succession>, to: Option<ViewId>) -> Self {
+        let from = links.first().and_then(|link| link.view.parent);
+        let ours = self.links.iter().position(|(link, _)| Some(link.view.id()) == from);
+        let ours = ours.into_iter().flat_map(|at| self.links.range(..=at)).map(|(link, _)| link.clone());
+        links.splice(..0, ours.collect::<Vec<_>>());
+        Self::told(links, to)
+    }
+
     /// This member goes from the view called `from` to its successor; `link` proves that one. A fork has none, and nobody is
     /// led through it.
     pub(crate) fn go_on(&mut self, from: ViewId, link: Option<Succession>) {
@@ -290,8 +299,16 @@ impl Chain {
 
     /// All that leads to the view called `last`.
     pub(crate) fn until(&self, last: Option<ViewId>) -> Vec<Succession> {
-        let links = self.links.iter().map(|(link, _)| link);
-        links.take_while(|link| link.view.parent != last).cloned().collect()
+        self.links_until(last).cloned().collect()
+    }
+
+    /// The views on the way to the one called `last`, and that one, as far as they are known.
+    pub(crate) fn before(&self, last: Option<ViewId>) -> impl Iterator<Item = &View> + Clone {
+        self.links_until(last).map(|link| &link.view)
+    }
+
+    fn links_until(&self, last: Option<ViewId>) -> impl Iterator<Item = &Succession> + Clone {
+        self.links.iter().map(|(link, _)| link).take_while(move |link| link.view.parent != last)
     }
 
     /// What leads on from the last link that `peer` has signed, and that link, for one that does not know that it did.

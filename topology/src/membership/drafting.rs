@@ -7,12 +7,13 @@ use super::Membership;
 use super::planning::Question;
 use super::seat::{Decree, Seat};
 use crate::flaw::Flaw;
-use crate::id::PeerId;
+use crate::id::{Generation, PeerId};
 use crate::interface::{Event, Output};
 use crate::message::Evidence;
 use crate::promise::{Promise, SignedPromise};
 use crate::proposal::{MAX_JOINERS, Progress, Proposal, Reason};
 use crate::time::Time;
+use crate::view::View;
 
 impl Membership {
     /// Finds promises that can't be true: who has taken part in all steps knows that nobody is more than one ahead.
@@ -68,20 +69,26 @@ impl Membership {
         !stateless && !seat.is_reached(decree) && (is_elsewhere || (!waited && !all_told))
     }
 
-    /// Whether a checkpoint that was due before our view began is on none of the disks that are here, and somebody is away who
-    /// was lost when the view was made: a quorum that it was in may have saved that.
+    /// Whether a checkpoint that was due before our view began is on none of the disks that are here, and those who are away were
+    /// a quorum of a view that may have saved it: one since the newest state that is here was committed.
     fn may_be_stable_elsewhere(&self, seat: &Seat, decree: &Decree) -> bool {
         let Some(origin) = seat.origin.as_ref().filter(|_| !self.is_flawed(Flaw::GoesBack)) else { return false };
         let least = origin.resume.step;
         let held = decree.promises.values().map(|promised| promised.progress).filter(|progress| progress.has_state);
-        let held = held.map(|progress| progress.step).max().unwrap_or(0);
-        let is_due = least.checked_rem(self.config.checkpoint_every).is_some_and(|since| held < least - since);
-        let is_away = |reason: &Reason| {
-            let gone = matches!(reason, Reason::Lost { .. } | Reason::Restarted(_) | Reason::Left(_));
-            let has_told = |peer| decree.promises.contains_key(&peer) || self.joiners.contains_key(&peer);
-            gone && reason.peer().is_some_and(|peer| !has_told(peer))
+        let held = held.max_by_key(|held| held.step).map_or((0, Generation(0)), |it| (it.step, it.lineage.generation));
+        let is_due = least.checked_rem(self.config.checkpoint_every).is_some_and(|since| held.0 < least - since);
+        let is_away = |peer: &PeerId| !decree.promises.contains_key(peer) && !self.joiners.contains_key(peer);
+        let could_decide = |view: &View| {
+            let away = view.members().iter().copied().filter(is_away).collect();
+            view.branch == seat.view.branch && view.generation >= held.1 && view.has_quorum(&away)
         };
-        is_due && origin.reasons.iter().any(is_away)
+        // Of a view before that nobody has shown us all that is known is who went, and how many there were.
+        let is_gone = |reason: &&Reason| matches!(reason, Reason::Lost { .. } | Reason::Restarted(_) | Reason::Left(_));
+        let gone = origin.reasons.iter().filter(is_gone).filter_map(Reason::peer).filter(is_away).count();
+        let earlier = self.chain.before(seat.view.parent);
+        let has_parent = earlier.clone().any(|view| Some(view.id()) == seat.view.parent);
+        let could_parents = !has_parent && seat.view.quorum.is_met(gone, origin.of as usize, true);
+        is_due && (could_parents || earlier.into_iter().any(could_decide))
     }
 
     /// Whether as many members of the view before as decided there have told what they hold: those that stayed, and those that

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::outsiders::Doubts;
 use super::seat::{MAX_RISE, Recovering, Seat};
 use super::{Membership, Steps};
-use crate::certificate::{Certificate, Chain, Succession};
+use crate::certificate::{Certificate, Succession};
 use crate::error::Violation;
 use crate::flaw::Flaw;
 use crate::id::{Generation, PeerId};
@@ -182,7 +182,7 @@ impl Membership {
         seat.root = old.as_ref().map_or_else(Root::default, |old| old.root);
         (seat.certificate, seat.fork, seat.by_word) = (certificate.clone(), fork, by_word);
         if joins {
-            self.chain = Chain::told(chain, proposal.view.parent);
+            self.chain = self.chain.led_on(chain, proposal.view.parent);
         }
         if let Some(parent) = proposal.view.parent {
             self.chain.go_on(parent, certificate.map(|certificate| Succession::to(&proposal, certificate)));
