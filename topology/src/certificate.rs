@@ -311,20 +311,24 @@ impl Chain {
         self.links.iter().map(|(link, _)| link).take_while(move |link| link.view.parent != last)
     }
 
-    /// What leads on from the last link that `peer` has signed, and that link, for one that does not know that it did.
+    /// What leads on from the first link that `peer` has signed, and that link, for one that does not know that it did.
     pub(crate) fn signed_by(&self, peer: PeerId) -> Vec<Succession> {
-        let last = self.links.iter().rposition(|(link, _)| link.certificate.is_signed_by(peer));
-        last.map_or_else(Vec::new, |at| self.links.range(at..).map(|(link, _)| link.clone()).collect())
+        let links = self.links.iter().map(|(link, _)| link);
+        links.skip_while(|link| !link.certificate.is_signed_by(peer)).cloned().collect()
     }
 
     /// Whether `link`, which is decided, leads from a view on the way to this member's to another one than the way does; and if so,
     /// the link of the way beside it.
     pub(crate) fn beside(&self, notary: &dyn Notary, link: &Succession) -> Option<&Succession> {
-        let mut pairs = self.links.iter().zip(self.links.iter().skip(1));
-        let ((before, _), (ours, _)) = pairs.find(|((before, _), _)| link.view.parent == Some(before.view.id()))?;
-        let Succession { view, terms, certificate } = link;
-        let is_other = ours.view != *view && is_next(&before.view, &before.view, view);
-        (is_other && certificate.is_of(notary, &before.view, view, *terms)).then_some(ours)
+        let at = self.links.iter().position(|(ours, _)| ours.view.parent == link.view.parent)?;
+        let ours = self.links.get(at).map(|(ours, _)| ours).filter(|ours| ours.view != link.view)?;
+        let before = at.checked_sub(1).and_then(|before| self.links.get(before)).map(|(before, _)| &before.view);
+        // Who has decided one thing there could decide another.
+        let is_decided = match before {
+            Some(before) => link.certificate.is_of(notary, before, &link.view, link.terms),
+            None => ours.certificate.seals.iter().all(|(signer, _)| link.is_sealed_by(notary, *signer)),
+        };
+        (is_decided && link.view.run == ours.view.run).then_some(ours)
     }
 
     /// What leads from a view of `generation`, or of the first one later than that which is known, to the one before `next`.

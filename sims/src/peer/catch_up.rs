@@ -197,7 +197,7 @@ impl Peer {
                     let number = fetch.number;
                     self.fetch = None;
                     let result = outcome.and_then(|_| came.clone().ok_or_else(|| "it did not come".to_owned()));
-                    if let (Ok(record), Some(view)) = (&result, self.view_id())
+                    if let (Ok(record), Some(view), true) = (&result, self.view_id(), self.entry.is_waiting())
                         && record.step == self.step() + 1
                     {
                         self.committed(record, view);
