@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::{Digest, Event, Refusal, Root};
+use starling_topology::{Digest, Event, PeerId, Refusal, Root};
 
 use super::World;
 use crate::host::Host;
@@ -39,7 +39,24 @@ impl World {
             return None;
         }
         let short = || self.is_short_of_votes().then_some(Deserted::NoQuorum);
-        short().or_else(|| self.has_lost_the_state())
+        let most_left = || self.have_most_left().then_some(Deserted::MostLeft);
+        short().or_else(most_left).or_else(|| self.has_lost_the_state())
+    }
+
+    /// Whether those who could have saved what was due before the newest view have left in order, nobody who is left has it, and
+    /// nobody may go on as a fork: no member can know that it was not stable.
+    fn have_most_left(&self) -> bool {
+        if self.config.fork_after.is_some() || self.honest().any(|seat| self.has_a_copy(seat)) {
+            return false;
+        }
+        let since = self.newest_step.checked_rem(self.config.checkpoint_every);
+        let due = self.newest_step - since.unwrap_or(self.newest_step);
+        let saved = |host: &Host| host.disk.checkpoints().keys().map(|(step, _)| *step).max().unwrap_or(0);
+        let in_the_run = || self.hosts.iter().filter(|host| host.is_in_the_run());
+        let left = || self.hosts.iter().filter(|host| matches!(host.ended, Some(Event::Left { .. })));
+        let names: BTreeSet<PeerId> = left().map(Host::name).collect();
+        let could_decide = |host: &Host| host.disk.record().is_some_and(|record| record.view.has_quorum(&names));
+        in_the_run().all(|host| saved(host) < due) && left().any(could_decide)
     }
 
     /// Whether no peer has a state to go on from. What peers say does not excuse them for what most of a view had on disk, if

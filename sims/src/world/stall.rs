@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::{PeerId, Record};
+use starling_topology::{PeerId, Record, View};
 
 use super::World;
 use crate::host::Host;
@@ -24,12 +24,19 @@ impl World {
 
     /// Whether there are peers that can all talk to each other, and are enough, and one of them holds the state.
     fn can_go_on(&self) -> bool {
-        !self.is_withheld() && self.groups().iter().any(|group| self.is_enough(group))
+        !self.is_withheld() && !self.is_apart() && self.groups().iter().any(|group| self.is_enough(group))
     }
 
     /// Whether it is the simulator that holds the run back.
     fn is_withheld(&self) -> bool {
         self.plan.gated && self.invariants.progress.highest() + 1 >= self.workload.steps
+    }
+
+    /// Whether the newest view is a fork that waits for more members: for those of the view that it left, who go on as a fork first.
+    /// How long that may take, [`Progressing::limit`] says.
+    fn is_apart(&self) -> bool {
+        let is_short = |view: &View| view.forked && view.members().len() < self.config.min_members;
+        self.newest.as_ref().is_some_and(is_short)
     }
 
     /// Peers that nothing is wrong with, in groups between which nothing gets through.

@@ -10,7 +10,7 @@ use crate::flaw::Flaw;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::interface::{Event, Hold};
 use crate::message::{Body, Contact, Evidence, MAX_HINTS, Standing};
-use crate::proposal::Progress;
+use crate::proposal::{Progress, Proposal};
 use crate::time::Time;
 use crate::view::View;
 
@@ -117,6 +117,8 @@ impl Membership {
             return;
         }
         let ours_generation = seat.view.generation;
+        let joins = |origin: &Proposal| origin.joiners.iter().any(|joiner| joiner.contact.peer == from);
+        let is_let_in = !seat.heard.contains(&from) && seat.view.forked && seat.origin.as_ref().is_some_and(joins);
         let after_ours = standing.parent == Some(seat.id);
         let unforked = !standing.forked && !ours.forked && standing.branch == ours.branch;
         let goes_on = !standing.paused && !standing.recovering;
@@ -147,6 +149,12 @@ impl Membership {
             // There is one view of each generation without forks, so it has gone through theirs: what it said is old, from
             // before it joined perhaps, or it has yet to hear of ours.
             (false, _) if known && unforked && !standing.recovering && generation < ours_generation => {
+                if self.may_answer(now, from) {
+                    self.send_install(from, Some(generation));
+                }
+            }
+            // Of a fork it believes whom it sat with, and may have been let in by another.
+            (false, _) if is_let_in => {
                 if self.may_answer(now, from) {
                     self.send_install(from, Some(generation));
                 }
