@@ -115,9 +115,9 @@ impl World {
         stuck.map(|(seat, _)| seat).collect()
     }
 
-    /// Whether the last step was held back until all were members.
+    /// Whether the last step was held back until all were members, and none of them has ended itself since, as its device was slow.
     fn waits_for_all(&self) -> bool {
-        self.gated
+        self.gated && !self.hosts.iter().any(|host| host.gave_up)
     }
 
     /// Somebody ends like that. Whoever had a seat in the newest view, or in the one before, gets the last state while others

@@ -80,6 +80,11 @@ impl Asking {
         }
     }
 
+    /// Whom it has asked, or would have.
+    pub(super) fn into_candidates(self) -> impl Iterator<Item = PeerId> {
+        self.candidates.into_iter()
+    }
+
     pub(super) fn has_not_asked(&self, peer: PeerId) -> bool {
         !self.asked.contains_key(&peer)
     }

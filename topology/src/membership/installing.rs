@@ -111,14 +111,18 @@ impl Membership {
     /// Whether `view` is later than ours, and no further than a run can have come since we were in that. Of a view that we entered
     /// by somebody's word and have taken no step in we know nothing.
     fn is_later(&self, view: &View) -> bool {
-        // What we have left by our own hand, and came back behind, may be later than what goes on.
-        let followed = self.asking.as_ref().and_then(|asking| asking.followed_by.as_ref());
-        let least = |seat: &Seat| followed.map_or(seat.view.generation, |it| it.generation.min(seat.view.generation));
-        let rise = |seat: &Seat| view.generation.0.checked_sub(least(seat).0);
+        let rise = |seat: &Seat| view.generation.0.checked_sub(self.counts_from(seat).0);
         let may_be_made_up = self.bound.len() < MAX_BOUND;
         let is_later =
             |seat: &Seat| (seat.by_word && may_be_made_up) || rise(seat).is_some_and(|by| (1..=MAX_RISE).contains(&by));
         self.seat.as_ref().is_none_or(is_later)
+    }
+
+    /// From which generation on a view is later than where this seat is: what we went to beside what we had decided before, and have
+    /// forgotten, may have gone further than those whom we follow.
+    pub(super) fn counts_from(&self, seat: &Seat) -> Generation {
+        let followed = self.asking.as_ref().and_then(|asking| asking.followed_by.as_ref());
+        followed.map_or(seat.view.generation, |it| it.generation.min(seat.view.generation))
     }
 
     /// Whether a view that does not follow ours was decided, as one says whom we have asked. Who has a seat that may still count

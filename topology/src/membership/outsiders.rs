@@ -261,8 +261,12 @@ impl Membership {
     pub(super) fn come_back_if_alone(&mut self, now: Time) {
         let waited = self.asking.as_ref().is_some_and(|asking| now - asking.answered_at >= self.config.max_stall * 2);
         if waited && self.seat.is_some() && self.steps == Steps::Held {
-            if self.asking.take().is_some_and(|asking| asking.unproven) {
-                self.doubts.grow(now, self.config.max_stall);
+            if let Some(asking) = self.asking.take() {
+                if asking.unproven {
+                    self.doubts.grow(now, self.config.max_stall);
+                }
+                // They may come back to where they were.
+                asking.into_candidates().for_each(|peer| self.probe_later(now, peer));
             }
             if let Some(seat) = &mut self.seat {
                 seat.suspects.retain(|_, evidence| *evidence != Evidence::Elsewhere);

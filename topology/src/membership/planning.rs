@@ -296,8 +296,10 @@ fn resume(view: ViewId, staying: &BTreeMap<PeerId, Progress>, candidates: &[Join
     donors.truncate(MAX_SOURCES);
     let donors: BTreeSet<PeerId> = donors.into_iter().map(|(_, peer)| peer).collect();
     let behind = staying.iter().filter(|(_, progress)| !reaches(progress)).map(|(peer, _)| *peer);
-    let initial = |candidate: &&Joiner| step > 0 || candidate.step > 0;
-    let joining = candidates.iter().filter(initial).map(|candidate| candidate.contact.peer);
+    // Who has been in a view and holds nothing has given up what it held, and can't draw the initial state any more.
+    let has_lost = |candidate: &Joiner| candidate.generation.0 > 0 && candidate.state.is_none();
+    let needs_state = |candidate: &&Joiner| step > 0 || candidate.step > 0 || has_lost(candidate);
+    let joining = candidates.iter().filter(needs_state).map(|candidate| candidate.contact.peer);
     let syncing: BTreeSet<PeerId> = behind.chain(joining).collect();
     Resume {
         step,

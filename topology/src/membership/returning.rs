@@ -55,7 +55,7 @@ impl Membership {
     pub(super) fn remembers_less(&self, proposal: &Proposal) -> bool {
         let (me, view) = (self.me.peer, &proposal.view);
         let remembers = |seat: &Seat| {
-            !seat.view.forked && seat.view.branch == view.branch && seat.view.generation < view.generation
+            !seat.view.forked && seat.view.branch == view.branch && self.counts_from(seat) < view.generation
         };
         let is_outside = self.asking.is_some() && self.steps == Steps::Held;
         is_outside && self.seat.as_ref().is_some_and(remembers) && view.contains(me) && !view.forked
