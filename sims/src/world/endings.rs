@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::{Digest, Event, PeerId, Refusal, Root};
+use starling_topology::{Digest, Event, PeerId, Refusal, Root, View};
 
 use super::World;
 use crate::host::Host;
@@ -51,12 +51,12 @@ impl World {
         }
         let since = self.newest_step.checked_rem(self.config.checkpoint_every);
         let due = self.newest_step - since.unwrap_or(self.newest_step);
-        let saved = |host: &Host| host.disk.checkpoints().keys().map(|(step, _)| *step).max().unwrap_or(0);
-        let in_the_run = || self.hosts.iter().filter(|host| host.is_in_the_run());
-        let left = || self.hosts.iter().filter(|host| matches!(host.ended, Some(Event::Left { .. })));
-        let names: BTreeSet<PeerId> = left().map(Host::name).collect();
-        let could_decide = |host: &Host| host.disk.record().is_some_and(|record| record.view.has_quorum(&names));
-        in_the_run().all(|host| saved(host) < due) && left().any(could_decide)
+        let in_the_run = self.hosts.iter().filter(|host| host.is_in_the_run());
+        let (step, lineage) = in_the_run.flat_map(|host| host.disk.checkpoints().keys()).max().copied().unwrap_or_default();
+        let left = self.hosts.iter().filter(|host| matches!(host.ended, Some(Event::Left { .. })));
+        let left: BTreeSet<PeerId> = left.map(Host::name).collect();
+        let could_decide = |view: &View| view.generation >= lineage.generation && view.has_quorum(&left);
+        step < due && self.known.values().any(could_decide)
     }
 
     /// Whether no peer has a state to go on from. What peers say does not excuse them for what most of a view had on disk, if
@@ -74,7 +74,7 @@ impl World {
         let is_last = |host: &Host| {
             let last = host.disk.record().map(|record| record.view.id());
             matches!(&host.ended, Some(Event::Left { stayed }) if stayed.is_empty())
-                && last == self.newest.as_ref().map(starling_topology::View::id)
+                && last == self.newest.as_ref().map(View::id)
         };
         if self.hosts.iter().any(is_last) {
             return Some(Deserted::LastLeft);
@@ -115,9 +115,9 @@ impl World {
         stuck.map(|(seat, _)| seat).collect()
     }
 
-    /// Whether the last step was held back until all were members, and none of them has ended itself since, as its device was slow.
+    /// Whether the last step was held back until all were members, and none of them has ended itself since.
     fn waits_for_all(&self) -> bool {
-        self.gated && !self.hosts.iter().any(|host| host.gave_up)
+        self.gated
     }
 
     /// Somebody ends like that. Whoever had a seat in the newest view, or in the one before, gets the last state while others

@@ -158,6 +158,7 @@ impl World {
         if lane == Lane::Control && self.is_full(from, Queue::Control) {
             return self.find_no_room(from, to);
         }
+        self.note_decision(from, &message);
         let (incarnation, host) = (self.hosts[from].incarnation, &self.hosts[to]);
         if host.peer.is_none() {
             let gone = host.off || self.network.is_blocked(from, to) || self.network.is_blocked(to, from);
@@ -341,6 +342,7 @@ impl World {
     /// The user of a process that has given up starts it again: the others, its device or its disk may be back by then.
     fn start_again(&mut self, seat: Seat) {
         self.hosts[seat].gave_up = true;
+        self.gated &= self.plan.gated; // Nobody waits at the end for one that ends itself then.
         let later: Time = self.now + self.config.max_stall;
         self.queue.push(later, Happening::Starts(seat, self.hosts[seat].incarnation));
     }

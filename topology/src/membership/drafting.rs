@@ -91,12 +91,16 @@ impl Membership {
         is_due && (could_parents || earlier.into_iter().any(could_decide))
     }
 
-    /// Whether as many members of the view before as decided there have told what they hold: those that stayed, and those that
-    /// ask to be let in.
+    /// Whether so many members of the view before have told what they hold that the others can't have decided there: those that
+    /// stayed, and those that ask to be let in.
     pub(super) fn are_parents_here(&self, seat: &Seat, decree: &Decree) -> bool {
         let Some(origin) = &seat.origin else { return true };
         if self.is_flawed(Flaw::GoesBack) {
             return true;
+        }
+        if let Some(parent) = self.chain.before(seat.view.parent).last().filter(|it| Some(it.id()) == seat.view.parent) {
+            let is_away = |peer: &PeerId| !decree.promises.contains_key(peer) && !self.joiners.contains_key(peer);
+            return !parent.has_quorum(&parent.members().iter().copied().filter(is_away).collect());
         }
         let joined = |peer: &PeerId| origin.joiners.iter().any(|joiner| joiner.contact.peer == *peer);
         let stayed = decree.promises.keys().filter(|peer| !joined(peer)).count();
