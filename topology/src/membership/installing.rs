@@ -77,7 +77,8 @@ impl Membership {
                     self.enter(now, from, decided, contacts);
                 } else if !view.contains(me) && self.leaving {
                     self.end(Event::Left { stayed: view.members().to_vec() });
-                } else if !view.contains(me) {
+                } else if !view.contains(me) || (certificate.is_some() && self.asking.is_none()) {
+                    // We are not in it; or we are, who promised to be and have forgotten that: who steps has promised nothing.
                     let members: Vec<PeerId> = view.members().to_vec();
                     self.go_outside(now, from, &members);
                     self.note_follower(Some(view.clone()));
@@ -134,7 +135,9 @@ impl Membership {
         let Some(asking) = self.asking.as_ref().filter(|asking| !asking.has_not_asked(from)) else { return false };
         let signed = self.what_we_signed(decided);
         let is_lost = asking.is_lost(now, self.config.max_stall * 4);
-        let is_member = proposal.view.contains(from);
+        // Who leaves by what it has decided is not in that.
+        let decides = || certificate.as_ref().is_some_and(|certificate| certificate.is_signed_by(from));
+        let is_member = proposal.view.contains(from) || decides();
         let Some(seat) = self.seat.as_ref().filter(|seat| !seat.by_word) else { return is_member };
         let proves_after = |it: &Certificate, known: &View| it.proves_after(&*self.notary, known, chain, proposal);
         let known = [Some(&seat.view), asking.followed_by.as_ref(), signed.as_ref()];

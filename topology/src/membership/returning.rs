@@ -73,8 +73,13 @@ impl Membership {
         let Decided { mut proposal, certificate, chain, fork: _ } = decided;
         contacts.into_iter().for_each(|contact| self.learn(contact));
         let me = self.me.peer;
-        if self.progress.step < proposal.resume.step {
-            // What we hold is from before that view. Alone we must not go on from it, now or after another restart.
+        let mut root = self.seat.as_ref().map(|seat| seat.root).unwrap_or_default();
+        if self.progress.step > proposal.resume.step {
+            // We went on beside it, and what we have saved there is of no branch that others know.
+            root = root.cut(&proposal.view, proposal.resume.step);
+        }
+        if self.progress.step != proposal.resume.step {
+            // What we hold is from before that view, or beside it. Alone we must not go on from it, now or after another restart.
             (self.synced, self.progress.has_state) = (false, false);
             if !proposal.resume.syncing.contains(&me) {
                 proposal.resume.syncing.push(me);
@@ -82,7 +87,6 @@ impl Membership {
             }
         }
         self.asking = None;
-        let root = self.seat.as_ref().map(|seat| seat.root).unwrap_or_default();
         let view = proposal.view.clone();
         let origin = Some(proposal);
         let record = Record { view, origin, certificate, chain, root, promised: None, accepted: None, echoed: None };
