@@ -15,11 +15,12 @@ use thiserror::Error;
 use crate::balance::Balance;
 use crate::data::DataDescription;
 use crate::error::Error;
-use crate::spec::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
+use crate::optimizer::OptimizerSpec;
+use crate::spec::{LayoutSpec, ModelSpec, RunSpec};
 use crate::state::max_encoded_len;
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 10;
+pub const WIRE_VERSION: u32 = 11;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
@@ -420,9 +421,9 @@ mod tests {
         let mut later = valid.clone();
         later[0] = u8::try_from(WIRE_VERSION).expect("small") + 1;
         let message = Manifest::decode(&later).expect_err("later").to_string();
-        assert!(message.contains("speaks wire version 11, this program speaks 10"), "{message}");
-        // 10 as a varint of two bytes: the same value, but not the canonical bytes.
-        let longer = [&[0x8a, 0x00], &valid[1..]].concat();
+        assert!(message.contains("speaks wire version 12, this program speaks 11"), "{message}");
+        // 11 as a varint of two bytes: the same value, but not the canonical bytes.
+        let longer = [&[0x8b, 0x00], &valid[1..]].concat();
         let message = Manifest::decode(&longer).expect_err("not canonical").to_string();
         assert!(message.contains("canonical"), "{message}");
         for len in 0..valid.len() {
@@ -447,6 +448,21 @@ mod tests {
         manifest.data.kind = "\u{1b}[2Jdigits".to_owned();
         let message = Manifest::decode(&manifest.encode()).expect_err("no kind").to_string();
         assert!(message.contains("its kind is none of digits, csv") && !message.contains('\u{1b}'), "{message}");
+    }
+
+    #[test]
+    fn an_optimizer_that_this_program_lacks_is_refused_as_such() {
+        let valid = manifest().encode();
+        let name = valid.windows(5).position(|bytes| bytes == b"adamw").expect("the default");
+        let mut other = valid.clone();
+        other[name..name + 5].copy_from_slice(b"\x1b[2Jw");
+        let message = Manifest::decode(&other).expect_err("no optimizer").to_string();
+        assert!(message.contains("`optimizer` is not usable: it is none of sgd, ") && !message.contains('\u{1b}'));
+        let mut other = valid;
+        let rate = other.windows(5).position(|bytes| bytes == b"0.001").expect("the default");
+        other[rate] = b'x';
+        let message = Manifest::decode(&other).expect_err("no settings").to_string();
+        assert!(message.contains("its settings are not those of adamw"), "{message}");
     }
 
     #[test]
@@ -484,6 +500,12 @@ mod tests {
         assert_eq!(
             lines(|manifest| manifest.optimizer = OptimizerSpec::adam_w(0.1)),
             ["optimizer.learning_rate: ours 0.001, theirs 0.1"]
+        );
+        let theirs = "sgd(learning_rate=0.1 weight_decay=0)";
+        let ours_too = "adamw(beta1=0.9 beta2=0.999 epsilon=0.00000001 learning_rate=0.001 weight_decay=0.01)";
+        assert_eq!(
+            lines(|manifest| manifest.optimizer = OptimizerSpec::sgd(0.1)),
+            [format!("optimizer: ours {ours_too}, theirs {theirs}")]
         );
         let both = lines(|manifest| {
             manifest.data.samples = 5;
