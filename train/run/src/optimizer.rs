@@ -9,7 +9,7 @@
 //! One file holds one [`Optimizer`]: its settings with their bounds, what it keeps, and its kernel. [`REGISTRY`] lists them
 //! by name, and whatever takes, writes or reads a name goes by that list: a new optimizer is a file and a line there.
 
-mod adamw;
+mod adam;
 mod factors;
 mod momentum;
 mod setting;
@@ -22,7 +22,9 @@ use std::fmt;
 pub use factors::StepFactors;
 pub use setting::Setting;
 pub use spec::OptimizerSpec;
-pub(crate) use state::{BLOCK, exchange};
+#[cfg(test)]
+pub(crate) use state::BLOCK;
+pub(crate) use state::exchange;
 pub use state::{OptimizerState, Unfit};
 
 /// An optimizer and what it is called.
@@ -39,7 +41,8 @@ pub const REGISTRY: &[Row] = &[
     Row { name: "sgd", optimizer: &sgd::Sgd },
     Row { name: "momentum", optimizer: &momentum::Momentum { nesterov: false } },
     Row { name: "nesterov", optimizer: &momentum::Momentum { nesterov: true } },
-    Row { name: "adamw", optimizer: &adamw::AdamW },
+    Row { name: "adam", optimizer: &adam::Adam { decoupled: false } },
+    Row { name: "adamw", optimizer: &adam::Adam { decoupled: true } },
 ];
 
 /// The names of all optimizers, in the order of [`REGISTRY`].
