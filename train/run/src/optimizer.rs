@@ -9,6 +9,7 @@
 //! One file holds one [`Optimizer`]: its settings with their bounds, what it keeps, and its kernel. [`REGISTRY`] lists them
 //! by name, and whatever takes, writes or reads a name goes by that list: a new optimizer is a file and a line there.
 
+mod adagrad;
 mod adam;
 mod factors;
 mod momentum;
@@ -43,6 +44,7 @@ pub const REGISTRY: &[Row] = &[
     Row { name: "nesterov", optimizer: &momentum::Momentum { nesterov: true } },
     Row { name: "adam", optimizer: &adam::Adam { decoupled: false } },
     Row { name: "adamw", optimizer: &adam::Adam { decoupled: true } },
+    Row { name: "adagrad", optimizer: &adagrad::Adagrad },
 ];
 
 /// The names of all optimizers, in the order of [`REGISTRY`].
