@@ -12,6 +12,7 @@
 mod adagrad;
 mod adam;
 mod factors;
+mod lion;
 mod momentum;
 mod setting;
 mod sgd;
@@ -45,6 +46,7 @@ pub const REGISTRY: &[Row] = &[
     Row { name: "adam", optimizer: &adam::Adam { decoupled: false } },
     Row { name: "adamw", optimizer: &adam::Adam { decoupled: true } },
     Row { name: "adagrad", optimizer: &adagrad::Adagrad },
+    Row { name: "lion", optimizer: &lion::Lion },
 ];
 
 /// The names of all optimizers, in the order of [`REGISTRY`].
