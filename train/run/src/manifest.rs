@@ -15,7 +15,8 @@ use thiserror::Error;
 use crate::balance::Balance;
 use crate::data::DataDescription;
 use crate::error::Error;
-use crate::optimizer::OptimizerSpec;
+use crate::optimizer::{OptimizerSpec, StepFactors};
+use crate::schedule::Schedule;
 use crate::spec::{LayoutSpec, ModelSpec, RunSpec};
 use crate::state::max_encoded_len;
 
@@ -47,6 +48,8 @@ pub struct Manifest {
     pub data: DataDescription,
     /// The optimizer.
     pub optimizer: OptimizerSpec,
+    /// How the learning rate goes with the steps.
+    pub schedule: Schedule,
     /// Samples per step, over all members.
     pub batch_size: u32,
     /// How a batch is divided among members.
@@ -135,6 +138,11 @@ impl Manifest {
         max_encoded_len(self.parameters(), self.optimizer.moments(), self.optimizer.scalars())
     }
 
+    /// What the update of `step`, counted from 1, multiplies by: reduced numbers by `scale`, which makes of them their mean.
+    pub fn factors(&self, step: u64, scale: f32) -> StepFactors {
+        StepFactors { gradient: scale, learning_rate: self.schedule.factor(step, self.steps) }
+    }
+
     /// The manifest of a new run whose members bring buffers of their own, `elements` numbers each. Of `spec`, what says
     /// how they are reduced counts, and the seed, which tells such runs apart.
     ///
@@ -144,6 +152,7 @@ impl Manifest {
         let manifest = Self {
             model: ModelSpec::Raw { elements },
             optimizer: OptimizerSpec::sgd(1.0),
+            schedule: Schedule::default(),
             batch_size: 1,
             balance: Balance::default(),
             steps: u64::MAX >> 1,
@@ -162,6 +171,7 @@ impl Manifest {
             model: spec.model.clone(),
             data,
             optimizer: spec.optimizer,
+            schedule: spec.schedule,
             batch_size: spec.batch_size,
             balance: spec.balance,
             steps: spec.steps,
@@ -247,6 +257,9 @@ impl Manifest {
         }
         if let Err(reason) = self.optimizer.check() {
             return invalid("optimizer", reason);
+        }
+        if let Err(reason) = self.schedule.check() {
+            return invalid("schedule", reason);
         }
         if !(1..=MAX_BATCH_SIZE).contains(&self.batch_size) {
             return invalid("batch_size", format!("it is {}, but 1 to {MAX_BATCH_SIZE} are possible", self.batch_size));
@@ -342,6 +355,7 @@ fn show(value: &Value) -> String {
         Value::Object(fields) => {
             let fields: Vec<String> = fields
                 .iter()
+                .filter(|(_, value)| !value.is_null())
                 .map(|(key, value)| match value {
                     Value::Object(_) => format!("{key}({})", show(value)),
                     _ => format!("{key}={}", show(value)),
@@ -359,6 +373,7 @@ mod tests {
 
     use super::*;
     use crate::data::digits;
+    use crate::schedule::Decay;
 
     fn manifest() -> Manifest {
         Manifest::of(&RunSpec::default(), digits())
@@ -404,6 +419,11 @@ mod tests {
             ),
             (|spec| spec.model = ModelSpec::Cnn { channels: vec![2; 4] }, "halves its images 4 times"),
             (|spec| spec.optimizer = OptimizerSpec::sgd(-1.0), "`optimizer` is not usable: learning_rate is -1"),
+            (|spec| spec.schedule.warm_up = u64::MAX, "`schedule` is not usable: its warm-up is 18446744073709551615"),
+            (
+                |spec| spec.schedule.decay = Decay::Step { gamma: 2.0, each: 1 },
+                "`schedule` is not usable: it multiplies by 2, but",
+            ),
         ] {
             let message = refused(change);
             assert!(message.contains(reason), "{message}");
@@ -500,6 +520,11 @@ mod tests {
         assert_eq!(
             lines(|manifest| manifest.optimizer = OptimizerSpec::adam_w(0.1)),
             ["optimizer.learning_rate: ours 0.001, theirs 0.1"]
+        );
+        assert_eq!(lines(|manifest| manifest.schedule.warm_up = 5), ["schedule.warm_up: ours 0, theirs 5"]);
+        assert_eq!(
+            lines(|manifest| manifest.schedule.decay = Decay::Cosine { to: 0.1, within: None }),
+            ["schedule.decay: ours constant, theirs cosine(to=0.1)"]
         );
         let theirs = "sgd(learning_rate=0.1 weight_decay=0)";
         let ours_too = "adamw(beta1=0.9 beta2=0.999 epsilon=0.00000001 learning_rate=0.001 weight_decay=0.01)";

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::balance::Balance;
 use crate::optimizer::OptimizerSpec;
+use crate::schedule::Schedule;
 
 /// The most layers a model may have.
 pub const MAX_LAYERS: usize = 16;
@@ -215,6 +216,8 @@ pub struct RunSpec {
     pub model: ModelSpec,
     /// The optimizer.
     pub optimizer: OptimizerSpec,
+    /// How the learning rate goes with the steps.
+    pub schedule: Schedule,
     /// Samples per step, over all members.
     pub batch_size: u32,
     /// How a batch is divided among members.
@@ -244,6 +247,7 @@ impl Default for RunSpec {
         Self {
             model: ModelSpec::default(),
             optimizer: OptimizerSpec::default(),
+            schedule: Schedule::default(),
             batch_size: 64,
             balance: Balance::default(),
             steps: 1_000,
