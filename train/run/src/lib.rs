@@ -43,7 +43,7 @@ pub use data::{DataDescription, Delimiter, Preprocessing, Scales};
 pub use draft::Draft;
 pub use error::Error;
 pub use gradient::Gradient;
-pub use manifest::{Difference, MAX_STALL_MS, Manifest, ManifestError, WIRE_VERSION};
+pub use manifest::{CLIP, Difference, MAX_STALL_MS, Manifest, ManifestError, WIRE_VERSION};
 pub use optimizer::{Optimizer, OptimizerSpec, OptimizerState, StepFactors, Unfit};
 pub use record::{RecordError, ResultRecord};
 pub use schedule::{Decay, Schedule};

@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::balance::Balance;
 use crate::data::DataDescription;
 use crate::error::Error;
-use crate::optimizer::{OptimizerSpec, StepFactors};
+use crate::optimizer::OptimizerSpec;
 use crate::schedule::Schedule;
 use crate::spec::{LayoutSpec, ModelSpec, RunSpec};
 use crate::state::max_encoded_len;
@@ -33,6 +33,8 @@ pub const MAX_CLASSES: u32 = 1 << 16;
 /// The largest number that a member may bring, times its weight: sums of the contributions of as many as a view may have, each
 /// rounded on its way, are finite.
 pub const MAX_CONTRIBUTION: f32 = 1e30;
+/// The norms that gradients may be clipped to.
+pub const CLIP: RangeInclusive<f64> = 1e-6..=1e6;
 /// How long a run may be allowed to stand still because of one member, in milliseconds.
 pub const MAX_STALL_MS: RangeInclusive<u64> = 500..=3_600_000;
 
@@ -50,6 +52,8 @@ pub struct Manifest {
     pub optimizer: OptimizerSpec,
     /// How the learning rate goes with the steps.
     pub schedule: Schedule,
+    /// The largest Euclidean norm of a step's mean gradient: a longer one is scaled to it. `None`: whatever it is.
+    pub clip: Option<f32>,
     /// Samples per step, over all members.
     pub batch_size: u32,
     /// How a batch is divided among members.
@@ -138,11 +142,6 @@ impl Manifest {
         max_encoded_len(self.parameters(), self.optimizer.moments(), self.optimizer.scalars())
     }
 
-    /// What the update of `step`, counted from 1, multiplies by: reduced numbers by `scale`, which makes of them their mean.
-    pub fn factors(&self, step: u64, scale: f32) -> StepFactors {
-        StepFactors { gradient: scale, learning_rate: self.schedule.factor(step, self.steps) }
-    }
-
     /// The manifest of a new run whose members bring buffers of their own, `elements` numbers each. Of `spec`, what says
     /// how they are reduced counts, and the seed, which tells such runs apart.
     ///
@@ -153,6 +152,7 @@ impl Manifest {
             model: ModelSpec::Raw { elements },
             optimizer: OptimizerSpec::sgd(1.0),
             schedule: Schedule::default(),
+            clip: None,
             batch_size: 1,
             balance: Balance::default(),
             steps: u64::MAX >> 1,
@@ -172,6 +172,7 @@ impl Manifest {
             data,
             optimizer: spec.optimizer,
             schedule: spec.schedule,
+            clip: spec.clip,
             batch_size: spec.batch_size,
             balance: spec.balance,
             steps: spec.steps,
@@ -260,6 +261,12 @@ impl Manifest {
         }
         if let Err(reason) = self.schedule.check() {
             return invalid("schedule", reason);
+        }
+        if let Some(clip) = self.clip
+            && !(*CLIP.start() as f32..=*CLIP.end() as f32).contains(&clip)
+        {
+            let (least, most) = (CLIP.start(), CLIP.end());
+            return invalid("clip", format!("it is {clip}, but norms of {least:e} to {most:e} are possible"));
         }
         if !(1..=MAX_BATCH_SIZE).contains(&self.batch_size) {
             return invalid("batch_size", format!("it is {}, but 1 to {MAX_BATCH_SIZE} are possible", self.batch_size));
@@ -391,6 +398,7 @@ mod tests {
             Manifest { max_stall_ms: 9_999, ..manifest.clone() },
             Manifest { founder: Some(PeerId([7; 32])), ..manifest.clone() },
             Manifest { quorum: Quorum::TwoThirds, ..manifest.clone() },
+            Manifest { clip: Some(1.0), ..manifest.clone() },
         ] {
             assert_ne!(other.run_id(), manifest.run_id());
         }
@@ -420,6 +428,8 @@ mod tests {
             (|spec| spec.model = ModelSpec::Cnn { channels: vec![2; 4] }, "halves its images 4 times"),
             (|spec| spec.optimizer = OptimizerSpec::sgd(-1.0), "`optimizer` is not usable: learning_rate is -1"),
             (|spec| spec.schedule.warm_up = u64::MAX, "`schedule` is not usable: its warm-up is 18446744073709551615"),
+            (|spec| spec.clip = Some(0.0), "`clip` is not usable: it is 0, but norms of 1e-6 to 1e6"),
+            (|spec| spec.clip = Some(f32::NAN), "`clip` is not usable: it is NaN"),
             (
                 |spec| spec.schedule.decay = Decay::Step { gamma: 2.0, each: 1 },
                 "`schedule` is not usable: it multiplies by 2, but",

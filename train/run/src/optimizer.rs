@@ -11,6 +11,7 @@
 
 mod adagrad;
 mod adam;
+mod clip;
 mod factors;
 mod lion;
 mod momentum;
@@ -24,9 +25,7 @@ use std::fmt;
 pub use factors::StepFactors;
 pub use setting::Setting;
 pub use spec::OptimizerSpec;
-#[cfg(test)]
-pub(crate) use state::BLOCK;
-pub(crate) use state::exchange;
+pub(crate) use state::{BLOCK, exchange};
 pub use state::{OptimizerState, Unfit};
 
 /// An optimizer and what it is called.

@@ -218,6 +218,8 @@ pub struct RunSpec {
     pub optimizer: OptimizerSpec,
     /// How the learning rate goes with the steps.
     pub schedule: Schedule,
+    /// The largest norm of a step's mean gradient; `None`: whatever it is.
+    pub clip: Option<f32>,
     /// Samples per step, over all members.
     pub batch_size: u32,
     /// How a batch is divided among members.
@@ -248,6 +250,7 @@ impl Default for RunSpec {
             model: ModelSpec::default(),
             optimizer: OptimizerSpec::default(),
             schedule: Schedule::default(),
+            clip: None,
             batch_size: 64,
             balance: Balance::default(),
             steps: 1_000,
