@@ -370,7 +370,8 @@ fn show(value: &Value) -> String {
                 .collect();
             fields.join(" ")
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::Null => "none".to_owned(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
     }
 }
 
@@ -531,6 +532,7 @@ mod tests {
             lines(|manifest| manifest.optimizer = OptimizerSpec::adam_w(0.1)),
             ["optimizer.learning_rate: ours 0.001, theirs 0.1"]
         );
+        assert_eq!(lines(|manifest| manifest.clip = Some(0.5)), ["clip: ours none, theirs 0.5"]);
         assert_eq!(lines(|manifest| manifest.schedule.warm_up = 5), ["schedule.warm_up: ours 0, theirs 5"]);
         assert_eq!(
             lines(|manifest| manifest.schedule.decay = Decay::Cosine { to: 0.1, within: None }),

@@ -66,7 +66,7 @@ impl Schedule {
         let done = step.saturating_sub(1).saturating_sub(self.warm_up);
         // What part of the way is behind, from 0 to 1.
         let part = |within: Option<u64>| {
-            let within = within.unwrap_or(last.saturating_sub(self.warm_up)).max(1);
+            let within = within.unwrap_or_else(|| last.saturating_sub(self.warm_up)).max(1);
             done.min(within) as f64 / within as f64
         };
         let between = |to: f32, left: f64| (f64::from(to) + (1.0 - f64::from(to)) * left) as f32;
