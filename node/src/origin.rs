@@ -16,8 +16,20 @@ use crate::settings::{Founding, Resume, Settings};
 use crate::welcome;
 
 /// Fields of a manifest in which a run may differ from the one that it begins with.
-const MAY_DIFFER: [&str; 10] =
-    ["steps", "from", "founder", "optimizer", "codec", "plan", "balance", "layout", "max_stall_ms", "quorum"];
+const MAY_DIFFER: [&str; 12] = [
+    "steps",
+    "from",
+    "founder",
+    "optimizer",
+    "schedule",
+    "clip",
+    "codec",
+    "plan",
+    "balance",
+    "layout",
+    "max_stall_ms",
+    "quorum",
+];
 
 /// Which run the founder's settings name, and the state that it begins with, if it is new and begins with one: by `--from`,
 /// or because a complete run of this directory is to go on to a later last step. The same command again names the same
@@ -59,7 +71,9 @@ pub(crate) fn find(
 
 /// The manifest of a run that begins with `state`, if it can.
 fn begin(ours: Manifest, theirs: &Manifest, state: &ReplicatedState, from: &Path) -> Result<Manifest, NodeError> {
-    let may_differ = |field: &str| MAY_DIFFER.iter().any(|name| field.split('.').next() == Some(name));
+    // What one optimizer keeps means nothing to another: its settings may differ, but not which one it is.
+    let may_differ =
+        |field: &str| field != "optimizer" && MAY_DIFFER.iter().any(|name| field.split('.').next() == Some(name));
     let mut differences = ours.differences(theirs);
     differences.retain(|difference| !may_differ(&difference.field));
     let from = from.to_owned();

@@ -119,7 +119,7 @@ pub(crate) fn start(
     let journal = Journal::open(duties.audit.as_deref(), &trainer, company.observer.clone())?;
     let feedback = trainer.manifest().codec.is_lossy().then(|| Feedback::new(trainer.parameters()));
     let parameters = trainer.parameters();
-    if trainer.draft_bytes() <= duties.update_ahead_bytes {
+    if trainer.draft_bytes().is_some_and(|bytes| bytes <= duties.update_ahead_bytes) {
         company.exchange.want_parts();
     }
     let worker = Worker {

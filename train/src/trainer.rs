@@ -21,7 +21,7 @@ use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::tensor::{Device, ExecutionError, Tensor};
 use starling_run::draft::{Draft, Space};
 use starling_run::state::{ReplicatedState, StateView};
-use starling_run::{Gradient, Manifest, ModelSpec, Optimizer, ResultRecord, Schema, contribution, initial};
+use starling_run::{Gradient, Manifest, ModelSpec, OptimizerState, ResultRecord, Schema, contribution, initial};
 use starling_topology::ledger::GAVE_UP;
 use starling_topology::{Digest, Ledger, Lineage, PeerId, RunId};
 
@@ -90,7 +90,7 @@ pub struct Trainer {
     lineage: Lineage,
     /// Copies of the state share them until the next update.
     parameters: Arc<Vec<f32>>,
-    optimizer: Optimizer,
+    optimizer: OptimizerState,
     /// What comes of the pending step, as far as that is reduced.
     draft: Option<Draft>,
     /// Room for one.
@@ -133,7 +133,7 @@ impl Trainer {
             blocks: network.blocks(BLOCK_PARAMETERS),
             network: flatten::write_parameters(network, &parameters, &device),
             loss: CrossEntropyLossConfig::new().init(&device),
-            optimizer: Optimizer::new(manifest.optimizer, parameters.len()),
+            optimizer: OptimizerState::new(manifest.optimizer, parameters.len()),
             manifest: manifest.clone(),
             schema,
             dataset,
@@ -405,7 +405,7 @@ impl Trainer {
         }
         state.check_numbers().map_err(starling_run::Error::from)?;
         self.forget_draft();
-        self.optimizer = Optimizer::restore(spec, state.moments, state.scalars);
+        self.optimizer = OptimizerState::restore(spec, state.moments, state.scalars);
         self.parameters = state.parameters;
         (self.step, self.lineage) = (state.step, state.lineage);
         self.ledger = state.ledger;
