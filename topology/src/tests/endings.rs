@@ -100,6 +100,7 @@ fn what_may_be_stable_on_a_lost_members_disk_is_waited_for_and_left_behind_as_a_
             view: view.clone(),
             origin: Some(origin),
             certificate: None::<Certificate>,
+            chain: Vec::new(),
             root: Root::default(),
             promised: None,
             accepted: None,
