@@ -52,7 +52,8 @@ impl World {
         let since = self.newest_step.checked_rem(self.config.checkpoint_every);
         let due = self.newest_step - since.unwrap_or(self.newest_step);
         let in_the_run = self.hosts.iter().filter(|host| host.is_in_the_run());
-        let usable = in_the_run.flat_map(|host| host.disk.checkpoints().keys().filter(|(step, _)| host.disk.has_usable(*step)));
+        let usable =
+            in_the_run.flat_map(|host| host.disk.checkpoints().keys().filter(|(step, _)| host.disk.has_usable(*step)));
         let (step, lineage) = usable.max().copied().unwrap_or_default();
         let left = self.hosts.iter().filter(|host| matches!(host.ended, Some(Event::Left { .. })));
         let left: BTreeSet<PeerId> = left.map(Host::name).collect();

@@ -98,7 +98,8 @@ impl Membership {
         if self.is_flawed(Flaw::GoesBack) {
             return true;
         }
-        if let Some(parent) = self.chain.before(seat.view.parent).last().filter(|it| Some(it.id()) == seat.view.parent) {
+        if let Some(parent) = self.chain.before(seat.view.parent).last().filter(|it| Some(it.id()) == seat.view.parent)
+        {
             let is_away = |peer: &PeerId| !decree.promises.contains_key(peer) && !self.joiners.contains_key(peer);
             return !parent.has_quorum(&parent.members().iter().copied().filter(is_away).collect());
         }

@@ -118,7 +118,9 @@ impl Entry {
             }
             CatchUp::Current => Action::Unable("this peer does not stand where the view goes on".to_owned()),
             // View upon view may come before it is here: what was fetched for an older one is what this one needs.
-            CatchUp::Result { .. } if aside.is_some_and(|it| is_it(&it, *step, *lineage) && steps.deliver(it).is_ok()) => {
+            CatchUp::Result { .. }
+                if aside.is_some_and(|it| is_it(&it, *step, *lineage) && steps.deliver(it).is_ok()) =>
+            {
                 steps.open(view, snapshot);
                 Action::GoOn
             }
