@@ -35,10 +35,10 @@ use crate::state::{Commits, ResultRecord, State};
 use crate::workload::Workload;
 use crate::world::{LOOK, RUN};
 
-use catch_up::{Asked, Download, Fetch};
+use catch_up::{Asked, Fetch, Loading};
 use donor::Donor;
 pub use donor::Manners;
-pub use effect::{Commit, Effect, Entry};
+pub use effect::{Commit, Effect, Entered};
 use learner::Learner;
 use reduction::{Operation, Place};
 pub use start::Start;
@@ -84,7 +84,7 @@ pub struct Peer {
     /// The newest view that was told of, and whether it is a fork.
     changed: Option<(Generation, bool)>,
     fetch: Option<Fetch>,
-    download: Option<Download>,
+    download: Option<Loading>,
     /// The number of the sync that it takes part in steps for, with nothing.
     syncs: Option<u64>,
     /// What it has asked others for, by the number that their answers carry.
@@ -436,7 +436,7 @@ impl Peer {
         self.effects.extend(self.machine.root().map(Effect::Root));
         self.vouch_in(Some(&view));
         let missed = (self.steps.progress().step > progress.step).then_some(resumption.step);
-        let entry = Entry { view: id, resumption, progress, state, forks };
+        let entry = Entered { view: id, resumption, progress, state, forks };
         self.effects.push(Effect::Entered(Box::new(entry)));
         if let Some(starling_engine::Found::Here(record)) = missed.map(|step| self.steps.result_of(step)) {
             self.committed(&record, id);

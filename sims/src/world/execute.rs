@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::invariants::LastCheckpoint;
 use crate::message::{Lane, Message};
 use crate::network::{Seat, Sent};
-use crate::peer::{Commit, Effect, Entry, Peer};
+use crate::peer::{Commit, Effect, Entered, Peer};
 use crate::picture::What;
 use crate::state::State;
 
@@ -282,7 +282,7 @@ impl World {
         saved.ok().flatten()
     }
 
-    fn entered(&mut self, seat: Seat, entry: &Entry) {
+    fn entered(&mut self, seat: Seat, entry: &Entered) {
         let (view, step) = (&entry.resumption.view, entry.resumption.step);
         let (name, id) = (self.hosts[seat].name(), entry.view);
         let forks = entry.forks;
