@@ -1,6 +1,7 @@
 //! What we propose: what follows from the promises that we hold, and whether it is time to go on from that.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Membership;
@@ -9,9 +10,11 @@ use super::seat::{Decree, Seat};
 use crate::flaw::Flaw;
 use crate::id::{Generation, PeerId};
 use crate::interface::{Event, Output};
+use crate::lineage::Lineage;
 use crate::message::Evidence;
 use crate::promise::{Promise, SignedPromise};
 use crate::proposal::{MAX_JOINERS, Progress, Proposal, Reason};
+use crate::quorum::Quorum;
 use crate::time::Time;
 use crate::view::View;
 
@@ -75,17 +78,20 @@ impl Membership {
         let Some(origin) = seat.origin.as_ref().filter(|_| !self.is_flawed(Flaw::GoesBack)) else { return false };
         let least = origin.resume.step;
         let held = decree.promises.values().map(|promised| promised.progress).filter(|progress| progress.has_state);
-        let held = held.max_by_key(|held| held.step).map_or((0, Generation(0)), |it| (it.step, it.lineage.generation));
-        let is_due = least.checked_rem(self.config.checkpoint_every).is_some_and(|since| held.0 < least - since);
+        let earlier = self.chain.before(seat.view.parent);
+        // Since which view that is, a liar may say: of views that are not on our way it counts for nothing.
+        let known = |lineage: Lineage| earlier.clone().any(|view| view.id() == lineage.view);
+        let since = |held: Progress| if known(held.lineage) { held.lineage.generation } else { Generation(0) };
+        let held = held.map(|held| (held.step, Reverse(since(held)))).max();
+        let (step, Reverse(since)) = held.unwrap_or((0, Reverse(Generation(0))));
+        let is_due = least.checked_rem(self.config.checkpoint_every).is_some_and(|over| step < least - over);
         let is_away = |peer: &PeerId| !decree.promises.contains_key(peer) && !self.joiners.contains_key(peer);
         let could_decide = |view: &View| {
-            let away = view.members().iter().copied().filter(is_away).collect();
-            view.branch == seat.view.branch && view.generation >= held.1 && view.has_quorum(&away)
+            view.branch == seat.view.branch && view.generation >= since && could_have_decided(view, is_away)
         };
         // Of a view before that nobody has shown us all that is known is who went, and how many there were.
         let is_gone = |reason: &&Reason| matches!(reason, Reason::Lost { .. } | Reason::Restarted(_) | Reason::Left(_));
         let gone = origin.reasons.iter().filter(is_gone).filter_map(Reason::peer).filter(is_away).count();
-        let earlier = self.chain.before(seat.view.parent);
         let has_parent = earlier.clone().any(|view| Some(view.id()) == seat.view.parent);
         let could_parents = !has_parent && seat.view.quorum.is_met(gone, origin.of as usize, true);
         is_due && (could_parents || earlier.into_iter().any(could_decide))
@@ -101,7 +107,7 @@ impl Membership {
         if let Some(parent) = self.chain.before(seat.view.parent).last().filter(|it| Some(it.id()) == seat.view.parent)
         {
             let is_away = |peer: &PeerId| !decree.promises.contains_key(peer) && !self.joiners.contains_key(peer);
-            return !parent.has_quorum(&parent.members().iter().copied().filter(is_away).collect());
+            return !could_have_decided(parent, is_away);
         }
         let joined = |peer: &PeerId| origin.joiners.iter().any(|joiner| joiner.contact.peer == *peer);
         let stayed = decree.promises.keys().filter(|peer| !joined(peer)).count();
@@ -181,4 +187,12 @@ impl Membership {
             proposal.resume.syncing.clear();
         }
     }
+}
+
+/// Whether those members of `view` that are away were a quorum of it; with two-thirds quorums, together with those who are here and
+/// may lie about what they hold.
+fn could_have_decided(view: &View, is_away: impl Fn(&PeerId) -> bool) -> bool {
+    let away: BTreeSet<PeerId> = view.members().iter().copied().filter(|peer| is_away(peer)).collect();
+    let hidden = if view.quorum == Quorum::TwoThirds { view.most_hostile() } else { 0 };
+    view.has_quorum(&away) || (hidden > 0 && view.quorum.is_met(away.len() + hidden, view.members().len(), true))
 }

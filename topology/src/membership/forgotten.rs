@@ -73,19 +73,28 @@ impl Membership {
         let follows = |link: &Succession| {
             let view = &link.view;
             let is_ours = view.branch == seat.view.branch && !view.forked;
-            let is_later = view.generation > seat.view.generation && (is_alone || view.parent != Some(seat.id));
-            is_ours && (is_later || self.chain.beside(&*self.notary, link).is_some())
+            // Of a view that we have been through we know what was decided there, if not by whom else.
+            let is_past = view.parent.is_some_and(|parent| self.chain.came_from(parent));
+            let may_follow = view.generation > seat.view.generation && (is_alone || view.parent != Some(seat.id));
+            is_ours && ((may_follow && !is_past) || self.went_beside(link))
         };
         let shows = |link: &&Succession| link.is_sealed_by(&*self.notary, me) && follows(link);
         links.iter().rev().find(shows).map(|link| link.view.clone())
     }
 
-    /// Whether one of `links` that we have signed was decided beside our own way, which `by` has not signed there: it is we who
-    /// have voted twice.
-    pub(super) fn went_beside(&self, by: PeerId, links: &[Succession]) -> bool {
-        let signed = links.iter().filter(|link| link.is_sealed_by(&*self.notary, self.me.peer));
-        let mut beside = signed.filter_map(|link| self.chain.beside(&*self.notary, link));
-        self.came_back && beside.any(|ours| !ours.certificate().is_signed_by(by))
+    /// Whether `link` was decided beside our own way, and both by us: nobody else who decided the one has decided the other, so it is
+    /// we who have voted twice.
+    fn went_beside(&self, link: &Succession) -> bool {
+        let me = self.me.peer;
+        let Some(ours) = self.chain.beside(&*self.notary, link).map(Succession::certificate) else { return false };
+        let is_only_mine = |(signer, _): &(PeerId, _)| *signer == me || !ours.is_signed_by(*signer);
+        ours.is_signed_by(me) && link.certificate().seals.iter().all(is_only_mine)
+    }
+
+    /// Whether one of `links` that we have signed went beside our own way.
+    pub(super) fn have_gone_beside(&self, links: &[Succession]) -> bool {
+        let mut signed = links.iter().filter(|link| link.is_sealed_by(&*self.notary, self.me.peer));
+        self.came_back && signed.any(|link| self.went_beside(link))
     }
 
     /// The same of a view that is installed, and what led to it.

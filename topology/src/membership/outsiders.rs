@@ -84,7 +84,7 @@ impl Membership {
         let told_so = self.is_flawed(Flaw::GoesWhereTold);
         let decided = chain.as_ref().and_then(|chain| self.what_we_decided(chain));
         let forgot = decided.is_some();
-        let is_ours_beside = chain.as_ref().is_some_and(|chain| self.went_beside(from, chain));
+        let is_ours_beside = chain.as_ref().is_some_and(|chain| self.have_gone_beside(chain));
         let step = self.reached;
         let Some(seat) = &mut self.seat else { return };
         let known = seat.view.contains(from);

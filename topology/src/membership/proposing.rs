@@ -48,7 +48,7 @@ impl Membership {
             if planned && lost {
                 self.begin(now, None); // The boundary may be out of reach, without whoever is lost, or for all.
             }
-        } else if (is_turn && (!trusted || due)) || (due && urgent) {
+        } else if (is_turn && (!trusted || due)) || (due && (urgent || self.leaving)) {
             seat.overruled |= promised.is_some_and(|peer| peer != me);
             if urgent || self.steps == Steps::Held {
                 self.begin(now, None);
@@ -101,7 +101,7 @@ impl Membership {
                 news.push(Body::Introduce(waiting.joiner.clone()));
             }
         }
-        if urgent && seat.takeover_at.is_none() {
+        if (urgent || self.leaving) && seat.takeover_at.is_none() {
             self.give_time(now, Duration::ZERO);
         }
         for body in news {

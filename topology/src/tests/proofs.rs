@@ -73,6 +73,7 @@ fn who_comes_back_from_a_record_leads_on_those_who_were_away_for_longer() {
             });
         }
         let others = [1, 3, 4, 5, 6, 7].map(peer);
+        cluster.run_until(|cluster| others.iter().all(|name| cluster.peers[name].state.is_some()));
         others.into_iter().for_each(|name| cluster.kill(name));
         others.into_iter().for_each(|name| cluster.recover(name));
         cluster.run_until(|cluster| cluster.is_formed(&others));

@@ -54,6 +54,8 @@ pub struct Entry {
     syncing: BTreeSet<PeerId>,
     /// A result on its way: the steps of this view begin when it is here.
     fetch: Option<Fetch>,
+    /// Whether the state is to be kept for joiners that this view, or one before that this member stood still in, took in.
+    owes_snapshot: bool,
     /// The number of the newest fetch of a result. An older one's outcome may still be on its way.
     fetches: u64,
     /// The number of the state on its way.
@@ -75,7 +77,7 @@ struct Fetch {
 impl Entry {
     /// Of a member that is in no view.
     pub fn new(me: PeerId) -> Self {
-        Self { me, syncing: BTreeSet::new(), fetch: None, fetches: 0, download: None }
+        Self { me, syncing: BTreeSet::new(), fetch: None, owes_snapshot: false, fetches: 0, download: None }
     }
 
     /// Holds the steps, as [`Steps::hold`].
@@ -95,7 +97,8 @@ impl Entry {
         let stands = steps.progress();
         let syncing: BTreeSet<PeerId> = syncing.iter().copied().collect();
         let is_new = syncing.difference(&self.syncing).next().is_some();
-        let snapshot = is_new && !syncing.contains(&self.me);
+        let is_owed = std::mem::take(&mut self.owes_snapshot) && !syncing.is_empty();
+        let snapshot = (is_new || is_owed) && !syncing.contains(&self.me);
         if snapshot {
             snapshots.expect(*step);
         } else if syncing.is_empty() {
@@ -131,6 +134,7 @@ impl Entry {
                 self.fetches += u64::from(under_way.is_none());
                 let number = under_way.unwrap_or(self.fetches);
                 let (view, from_these) = (view.clone(), from.clone());
+                self.owes_snapshot = snapshot;
                 self.fetch = Some(Fetch { number, step, lineage, from: from_these, view, snapshot, is_held: false });
                 if under_way.is_some() { Action::Wait } else { Action::FetchResult { number, step, lineage, from } }
             }
@@ -167,6 +171,7 @@ impl Entry {
         });
         Some(match delivered {
             Ok(()) => {
+                self.owes_snapshot = false;
                 steps.open(&fetch.view, fetch.snapshot);
                 Action::GoOn
             }
@@ -194,7 +199,7 @@ impl Entry {
     /// This member is in no view any more.
     pub fn leave<R: StepResult, S>(&mut self, steps: &mut Steps<R, S>) {
         steps.close();
-        (self.fetch, self.download) = (None, None);
+        (self.fetch, self.download, self.owes_snapshot) = (None, None, false);
         self.syncing.clear();
     }
 
