@@ -64,6 +64,7 @@ fn who_comes_back_from_a_record_gives_its_seat_up_for_no_view_that_a_stranger_in
 fn who_comes_back_from_a_record_leads_on_those_who_were_away_for_longer() {
     for seed in 0..10 {
         let mut cluster = super::changes::formed(seed, 40 * STEPS, &MEMBERS);
+        cluster.run_for(Duration::from_millis(500));
         cluster.kill(peer(2));
         cluster.run_until(|cluster| cluster.is_formed(&[1, 3, 4].map(peer)));
         for joiner in 5..8 {
@@ -73,7 +74,8 @@ fn who_comes_back_from_a_record_leads_on_those_who_were_away_for_longer() {
             });
         }
         let others = [1, 3, 4, 5, 6, 7].map(peer);
-        cluster.run_until(|cluster| others.iter().all(|name| cluster.peers[name].state.is_some()));
+        let is_whole = |cluster: &Cluster| others.iter().all(|name| cluster.peers[name].state.is_some());
+        cluster.run_until(|cluster| cluster.is_formed(&others) && is_whole(cluster));
         others.into_iter().for_each(|name| cluster.kill(name));
         others.into_iter().for_each(|name| cluster.recover(name));
         cluster.run_until(|cluster| cluster.is_formed(&others));
