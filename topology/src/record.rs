@@ -53,10 +53,7 @@ impl Record {
         let Some(origin) = self.origin.as_ref().filter(|_| self.view.members() == [me]) else { return Vec::new() };
         let resumed = origin.resume.step;
         let was_due = resumed.checked_rem(stride).is_some_and(|since| step < resumed - since);
-        let gone = |reason: &&Reason| {
-            matches!(reason, Reason::Left(_) | Reason::Lost { .. } | Reason::Restarted(_)) && was_due
-        };
-        origin.reasons.iter().filter(gone).filter_map(Reason::peer).filter(|peer| *peer != me).collect()
+        origin.reasons.iter().filter_map(Reason::gone).filter(|peer| *peer != me && was_due).collect()
     }
 
     /// The canonical bytes (postcard).

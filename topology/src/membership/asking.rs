@@ -164,12 +164,9 @@ impl Membership {
     /// What we ask for.
     fn joiner(&self) -> Joiner {
         // Of a view that may be made up nobody hears.
-        let seat = self.seat.as_ref().filter(|seat| !seat.by_word).map(|seat| &seat.view);
-        // Nor of ours, if we went there beside what we had decided before, and have forgotten.
-        let followed = self.asking.as_ref().and_then(|asking| asking.followed_by.as_ref());
-        let is_ours = |followed: &&View| seat.is_some_and(|seat| followed.generation <= seat.generation);
-        let view = followed.filter(is_ours).or(seat);
-        let (branch, generation) = view.map_or((0, Generation(0)), |view| (view.branch, view.generation));
+        let seat = self.seat.as_ref().filter(|seat| !seat.by_word);
+        let last = seat.map(|seat| (seat.view.branch, self.counts_from(seat)));
+        let (branch, generation) = last.unwrap_or((0, Generation(0)));
         let (contact, step, incarnation) = (self.me.clone(), self.reached, self.config.incarnation);
         let held = self.seat.is_some() && self.synced && self.steps == Steps::Held;
         let state = held.then_some((self.progress.step, self.progress.lineage));

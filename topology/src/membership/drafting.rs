@@ -85,13 +85,12 @@ impl Membership {
         let held = held.map(|held| (held.step, Reverse(since(held)))).max();
         let (step, Reverse(since)) = held.unwrap_or((0, Reverse(Generation(0))));
         let is_due = least.checked_rem(self.config.checkpoint_every).is_some_and(|over| step < least - over);
-        let is_away = |peer: &PeerId| !decree.promises.contains_key(peer) && !self.joiners.contains_key(peer);
+        let is_away = |peer: &PeerId| !self.has_told(decree, peer);
         let could_decide = |view: &View| {
             view.branch == seat.view.branch && view.generation >= since && could_have_decided(view, is_away)
         };
         // Of a view before that nobody has shown us all that is known is who went, and how many there were.
-        let is_gone = |reason: &&Reason| matches!(reason, Reason::Lost { .. } | Reason::Restarted(_) | Reason::Left(_));
-        let gone = origin.reasons.iter().filter(is_gone).filter_map(Reason::peer).filter(is_away).count();
+        let gone = origin.reasons.iter().filter_map(Reason::gone).filter(is_away).count();
         let has_parent = earlier.clone().any(|view| Some(view.id()) == seat.view.parent);
         let could_parents = !has_parent && seat.view.quorum.is_met(gone, origin.of as usize, true);
         is_due && (could_parents || earlier.into_iter().any(could_decide))
@@ -106,23 +105,22 @@ impl Membership {
         }
         if let Some(parent) = self.chain.before(seat.view.parent).last().filter(|it| Some(it.id()) == seat.view.parent)
         {
-            let is_away = |peer: &PeerId| !decree.promises.contains_key(peer) && !self.joiners.contains_key(peer);
-            return !could_have_decided(parent, is_away);
+            return !could_have_decided(parent, |peer| !self.has_told(decree, peer));
         }
         let joined = |peer: &PeerId| origin.joiners.iter().any(|joiner| joiner.contact.peer == *peer);
         let stayed = decree.promises.keys().filter(|peer| !joined(peer)).count();
-        let is_back = |reason: &&Reason| {
-            let gone = matches!(reason, Reason::Lost { .. } | Reason::Restarted(_) | Reason::Left(_));
-            gone && reason.peer().is_some_and(|peer| self.joiners.contains_key(&peer))
-        };
-        let back = origin.reasons.iter().filter(is_back).count();
+        let is_back = |peer: &PeerId| self.joiners.contains_key(peer);
+        let back = origin.reasons.iter().filter_map(Reason::gone).filter(is_back).count();
         seat.view.quorum.is_met(stayed + back, origin.of as usize, false)
     }
 
     /// Whether each member has told what it holds: whoever asks to be let in does too, and may have no vote here any more.
     pub(super) fn have_all_told(&self, seat: &Seat, decree: &Decree) -> bool {
-        let has_told = |peer: &PeerId| decree.promises.contains_key(peer) || self.joiners.contains_key(peer);
-        seat.view.members().iter().all(has_told)
+        seat.view.members().iter().all(|peer| self.has_told(decree, peer))
+    }
+
+    fn has_told(&self, decree: &Decree, peer: &PeerId) -> bool {
+        decree.promises.contains_key(peer) || self.joiners.contains_key(peer)
     }
 
     pub(super) fn is_paused_for(&self, now: Time, seat: &Seat, limit: Option<Duration>) -> bool {

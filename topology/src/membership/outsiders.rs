@@ -148,13 +148,8 @@ impl Membership {
             (true, None) => self.say_hello(from),
             // There is one view of each generation without forks, so it has gone through theirs: what it said is old, from
             // before it joined perhaps, or it has yet to hear of ours.
-            (false, _) if known && unforked && !standing.recovering && generation < ours_generation => {
-                if self.may_answer(now, from) {
-                    self.send_install(from, Some(generation));
-                }
-            }
             // Of a fork it believes whom it sat with, and may have been let in by another.
-            (false, _) if is_let_in => {
+            (false, _) if is_let_in || (known && unforked && !standing.recovering && generation < ours_generation) => {
                 if self.may_answer(now, from) {
                     self.send_install(from, Some(generation));
                 }

@@ -262,8 +262,7 @@ pub(super) fn follows(
         let same = (&proposal.view, &proposal.resume, &proposal.joiners, proposal.promised, proposal.of);
         (&view, &resume, &joiners, promised, of) == same
     };
-    let gone = |reason: &&Reason| matches!(reason, Reason::Lost { .. } | Reason::Restarted(_) | Reason::Left(_));
-    let gone: Vec<PeerId> = proposal.reasons.iter().filter(gone).filter_map(Reason::peer).collect();
+    let gone: Vec<PeerId> = proposal.reasons.iter().filter_map(Reason::gone).collect();
     let is_told_once = gone.iter().collect::<BTreeSet<_>>().len() == gone.len();
     (stateless || !proposal.joiners.iter().any(strays))
         && is_told_once

@@ -69,7 +69,6 @@ struct Fetch {
     lineage: Lineage,
     from: Vec<PeerId>,
     view: View,
-    snapshot: bool,
     /// Whether the steps are held: what comes now would move this member past where it says that it stands, and is put aside.
     is_held: bool,
 }
@@ -133,9 +132,9 @@ impl Entry {
                 let under_way = fetch.filter(is_same).map(|fetch| fetch.number);
                 self.fetches += u64::from(under_way.is_none());
                 let number = under_way.unwrap_or(self.fetches);
-                let (view, from_these) = (view.clone(), from.clone());
+                let (view, holders) = (view.clone(), from.clone());
                 self.owes_snapshot = snapshot;
-                self.fetch = Some(Fetch { number, step, lineage, from: from_these, view, snapshot, is_held: false });
+                self.fetch = Some(Fetch { number, step, lineage, from: holders, view, is_held: false });
                 if under_way.is_some() { Action::Wait } else { Action::FetchResult { number, step, lineage, from } }
             }
             CatchUp::State { .. } if *step == 0 && steps.is_initial() => {
@@ -171,8 +170,7 @@ impl Entry {
         });
         Some(match delivered {
             Ok(()) => {
-                self.owes_snapshot = false;
-                steps.open(&fetch.view, fetch.snapshot);
+                steps.open(&fetch.view, std::mem::take(&mut self.owes_snapshot));
                 Action::GoOn
             }
             Err(reason) => Action::Withheld(reason),
