@@ -297,8 +297,9 @@ impl Worker {
         } else {
             match (evaluate, self.is_over()) {
                 (true, true) => self.journal.confirm(),
-                (true, false) => self.journal.leave(),
-                (false, _) => {}
+                // Also who had to leave its seat comes back with the state that it has just saved.
+                _ if is_ours => self.journal.leave(),
+                _ => {}
             }
             if evaluate {
                 // Each is tried, also when the one before it failed.
