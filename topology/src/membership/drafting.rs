@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Membership;
-use super::planning::Question;
+use super::planning::{Question, donor};
 use super::seat::{Decree, Seat};
 use crate::flaw::Flaw;
 use crate::id::{Generation, PeerId};
@@ -13,7 +13,7 @@ use crate::interface::{Event, Output};
 use crate::lineage::Lineage;
 use crate::message::Evidence;
 use crate::promise::{Promise, SignedPromise};
-use crate::proposal::{MAX_JOINERS, Progress, Proposal, Reason};
+use crate::proposal::{Joiner, MAX_JOINERS, Progress, Proposal, Reason};
 use crate::quorum::Quorum;
 use crate::time::Time;
 use crate::view::View;
@@ -142,19 +142,16 @@ impl Membership {
         let me = self.me.peer;
         let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
         let bereft = if forked { stateless } else { self.is_bereft(now, seat, decree) };
-        let candidates = match (bereft, forked) {
-            // One of those who have not heard of our view may hold what all can go on from.
-            (true, _) => {
-                let strayed = self.strayed(decree.round.promised());
-                self.admitted().chain(strayed).take(MAX_JOINERS).cloned().collect()
-            }
-            (false, true) => Vec::new(),
-            (false, false) => self.candidates(now).cloned().collect(),
+        // One of those who have not heard of our view may hold what all can go on from.
+        let strayed = self.strayed(decree.round.promised());
+        let all: Vec<Joiner> = self.admitted().chain(strayed).take(MAX_JOINERS).cloned().collect();
+        let is_open = bereft || !(stateless || forked);
+        let donor = donor(&seat.view, seat.origin.as_ref(), &decree.promises, &all).filter(|_| is_open);
+        let candidates = match donor {
+            Some(_) => all,
+            None if forked => Vec::new(),
+            None => self.candidates(now).cloned().collect(),
         };
-        // What is behind that from which our view goes on loses what others may have kept since: that takes a user's word.
-        let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
-        let holders = holders.filter(|((step, _), _)| *step >= seat.least());
-        let donor = holders.max().map(|(_, peer)| peer).filter(|_| bereft);
         let ours = seat.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::LinkFailed);
         let untrusted = seat.suspects.iter().filter(|(peer, _)| !trusted(peer)).map(|(peer, why)| (*peer, *why));
         let excluded: BTreeMap<PeerId, Evidence> = untrusted.collect();

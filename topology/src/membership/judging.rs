@@ -69,7 +69,8 @@ impl Membership {
             return Ok(());
         }
         let excluded: BTreeMap<PeerId, Evidence> = justified.excluded.iter().copied().collect();
-        let follows = || follows(&seat.view, seat.resumed(), &justified.grounds(), &excluded, &justified.proposal);
+        let follows =
+            || follows(&seat.view, seat.origin.as_ref(), &justified.grounds(), &excluded, &justified.proposal);
         let invited = || justified.proposal.joiners.iter().all(|joiner| self.notary.is_invited(joiner));
         let is_sound = justified.is_signed(&*self.notary, &seat.view) && invited() && follows();
         if is_sound { Ok(()) } else { Err(Violation::Unjustified) }

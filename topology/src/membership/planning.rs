@@ -210,19 +210,46 @@ impl Question<'_> {
     }
 }
 
+/// Whether one of those who promised holds the state after `least`, or can get there.
+pub(super) fn is_reached(least: u64, promises: &BTreeMap<PeerId, Promise>) -> bool {
+    let all = || promises.values().map(|promised| promised.progress);
+    let result = all().any(|progress| progress.has_result && progress.step >= least);
+    let least = least.saturating_sub(u64::from(result));
+    all().any(|progress| progress.has_state && progress.step >= least)
+}
+
+/// The candidate from whose state all go on, where no member holds what the view went on from: going on from behind that loses
+/// what others may have kept since. An older one that members hold is replaced only where all of them came back from records, so
+/// that none has seen where the others stood, and by somebody who was a member.
+pub(super) fn donor(
+    view: &View,
+    origin: Option<&Proposal>,
+    promises: &BTreeMap<PeerId, Promise>,
+    candidates: &[Joiner],
+) -> Option<PeerId> {
+    let least = origin.map_or(0, |origin| origin.resume.step);
+    if is_reached(least, promises) {
+        return None;
+    }
+    let stateless = !promises.values().any(|promise| promise.progress.has_state);
+    let gone: Vec<PeerId> = origin.iter().flat_map(|origin| &origin.reasons).filter_map(Reason::gone).collect();
+    let all_came_back = promises.values().all(|promise| promise.recovering);
+    let counts = |peer: PeerId| stateless || all_came_back && (view.contains(peer) || gone.contains(&peer));
+    let holders = candidates.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
+    holders.filter(|((step, _), peer)| *step >= least && counts(*peer)).max().map(|(_, peer)| peer)
+}
+
 /// Whether `proposal` is what a proposer finds that has these promises, could not keep those whom it has `excluded`, and was
 /// asked to let in whom it lets in. What links cost it may say as it likes.
 pub(super) fn follows(
     view: &View,
-    resumed: Option<&Resume>,
+    origin: Option<&Proposal>,
     promises: &BTreeMap<PeerId, Promise>,
     excluded: &BTreeMap<PeerId, Evidence>,
     proposal: &Proposal,
 ) -> bool {
-    let stateless = !promises.values().any(|promise| promise.progress.has_state);
-    let holders = proposal.joiners.iter().filter_map(|joiner| Some((joiner.state?, joiner.contact.peer)));
-    let least = resumed.map_or(0, |resume| resume.step);
-    let donor = holders.filter(|((step, _), _)| stateless && *step >= least).max().map(|(_, peer)| peer);
+    let resumed = origin.map(|origin| &origin.resume);
+    let donor = donor(view, origin, promises, &proposal.joiners);
     let question = Question {
         view,
         resumed,
@@ -264,7 +291,7 @@ pub(super) fn follows(
     };
     let gone: Vec<PeerId> = proposal.reasons.iter().filter_map(Reason::gone).collect();
     let is_told_once = gone.iter().collect::<BTreeSet<_>>().len() == gone.len();
-    (stateless || !proposal.joiners.iter().any(strays))
+    (donor.is_some() || !proposal.joiners.iter().any(strays))
         && is_told_once
         && proposal.reasons.iter().all(holds)
         && question.answer().is_some_and(alike)
@@ -357,31 +384,31 @@ mod tests {
         PeerId([name; 32])
     }
 
-    /// Of as many members as these promise: of where they stand, whether with a state, and whether with the step's result.
-    fn decided(least: u64, standing: &[(u64, bool, bool)]) -> Proposal {
-        let view = View::found(RunId([7; 32]), peer(0)).succeed((0..standing.len() as u8).map(peer));
-        let lineage = |step| if step > least { Lineage::of(&view) } else { Lineage::NONE };
-        let promise = |(step, has_state, has_result): (u64, bool, bool)| Promise {
-            progress: Progress { step, lineage: lineage(step), has_state, has_result },
+    fn promised(progress: Progress) -> Promise {
+        Promise {
+            progress,
             unreachable: Vec::new(),
             accused: Vec::new(),
             missing: None,
             leaving: false,
             recovering: false,
             accepted: None,
+        }
+    }
+
+    /// Of as many members as these promise: of where they stand, whether with a state, and whether with the step's result.
+    fn decided(least: u64, standing: &[(u64, bool, bool)]) -> Proposal {
+        let view = View::found(RunId([7; 32]), peer(0)).succeed((0..standing.len() as u8).map(peer));
+        let lineage = |step| if step > least { Lineage::of(&view) } else { Lineage::NONE };
+        let promise = |(step, has_state, has_result): (u64, bool, bool)| {
+            promised(Progress { step, lineage: lineage(step), has_state, has_result })
         };
         let promises: BTreeMap<PeerId, Promise> =
             standing.iter().enumerate().map(|(at, stands)| (peer(at as u8), promise(*stands))).collect();
-        let resumed = Resume {
-            step: least,
-            lineage: Lineage::NONE,
-            holders: Vec::new(),
-            donors: vec![peer(0)],
-            syncing: Vec::new(),
-        };
+        let origin = made_of(&view, least, Vec::new());
         let question = Question {
             view: &view,
-            resumed: Some(&resumed),
+            resumed: Some(&origin.resume),
             promises: &promises,
             excluded: &BTreeMap::new(),
             hearsay: &Hearsay::default(),
@@ -392,11 +419,41 @@ mod tests {
             forked: false,
         };
         let proposal = question.answer().expect("somebody holds a state");
-        assert!(
-            follows(&view, Some(&resumed), &promises, &BTreeMap::new(), &proposal),
-            "who accepts it finds the same"
-        );
+        assert!(follows(&view, Some(&origin), &promises, &BTreeMap::new(), &proposal), "who accepts it finds the same");
         proposal
+    }
+
+    /// What `view` was made by, after `least` steps.
+    fn made_of(view: &View, least: u64, reasons: Vec<Reason>) -> Proposal {
+        let (lineage, donors) = (Lineage::NONE, vec![peer(0)]);
+        let resume = Resume { step: least, lineage, holders: Vec::new(), donors, syncing: Vec::new() };
+        Proposal { view: view.clone(), resume, reasons, joiners: Vec::new(), promised: 0, of: 0 }
+    }
+
+    #[test]
+    fn who_was_a_member_and_kept_what_all_lost_gives_it_back() {
+        let view = View::found(RunId([7; 32]), peer(0)).succeed([0, 1].map(peer));
+        let origin = made_of(&view, 20, vec![Reason::Left(peer(8))]);
+        let joiner = |name: u8, step: u64| Joiner {
+            contact: crate::Contact { peer: peer(name), addresses: Vec::new() },
+            incarnation: 1,
+            step,
+            state: Some((step, Lineage::NONE)),
+            branch: view.branch,
+            generation: Generation(1),
+            pass: Vec::new(),
+        };
+        let found = |step: u64, recovering: bool, joiner: Joiner| {
+            let progress = Progress { step, lineage: Lineage::NONE, has_state: true, has_result: false };
+            let promise = Promise { recovering, ..promised(progress) };
+            let promises = [0, 1].map(|name| (peer(name), promise.clone())).into();
+            donor(&view, Some(&origin), &promises, &[joiner])
+        };
+        assert_eq!(found(10, true, joiner(8, 20)), Some(peer(8)));
+        assert_eq!(found(20, true, joiner(8, 30)), None, "what they have is enough");
+        assert_eq!(found(10, true, joiner(8, 19)), None, "what it has is not");
+        assert_eq!(found(10, true, joiner(9, 20)), None, "a stranger's word is not");
+        assert_eq!(found(10, false, joiner(8, 20)), None, "who was there knows where the others stood");
     }
 
     #[test]

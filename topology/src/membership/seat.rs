@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::agreement::{Acceptor, Round};
 use super::hearsay::Hearsay;
 use super::owing::Owing;
+use super::planning::is_reached;
 use super::rows::Rows;
 use super::standstill::Standstill;
 use crate::awaited::Awaited;
@@ -453,10 +454,7 @@ impl Seat {
 
     /// Whether one of those who promised holds what the view goes on from, or can get there.
     pub(super) fn is_reached(&self, decree: &Decree) -> bool {
-        let all = || decree.promises.values().map(|promised| promised.progress);
-        let result = all().any(|progress| progress.has_result && progress.step >= self.least());
-        let least = self.least().saturating_sub(u64::from(result));
-        all().any(|progress| progress.has_state && progress.step >= least)
+        is_reached(self.least(), &decree.promises)
     }
 
     /// The first member that has promised and may reach `peer`.
