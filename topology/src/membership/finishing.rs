@@ -8,6 +8,9 @@ use crate::interface::{Event, Timer};
 use crate::message::{Body, Evidence, Refusal};
 use crate::time::Time;
 
+/// After how many longest stalls nobody waits any more for a member that is there and doesn't come to the end.
+const LAST_STALLS: u32 = 4;
+
 impl Membership {
     pub(super) fn finish(&mut self, now: Time, step: u64, digest: Digest) {
         // While a state is on its way, it can only be one that was replaced that had come to the end.
@@ -114,9 +117,15 @@ impl Membership {
         let most = most + seat.finished.len();
         // Those apart from us are told of by others, if anybody is left.
         let overdue = !self.has_time(now);
-        let is_late = |peer: &PeerId| overdue && seat.syncing.contains(peer);
+        let is_over = now - self.finished_at >= self.config.max_stall * LAST_STALLS;
+        let is_late = |peer: &PeerId| is_over || overdue && seat.syncing.contains(peer);
         let is_done = |peer: &PeerId| seat.finished.contains_key(peer) || is_quiet(peer) || is_late(peer);
-        let most = if overdue { most + seat.syncing.len() } else { most };
+        let late = match (is_over, overdue) {
+            (true, _) => seat.view.members().len(),
+            (false, true) => seat.syncing.len(),
+            (false, false) => 0,
+        };
+        let most = most + late;
         if most + 1 < seat.view.members().len() || !others().all(is_done) {
             return;
         }

@@ -389,6 +389,20 @@ fn a_founder_that_dies_as_it_decides_takes_the_others_along_when_it_is_back() {
 }
 
 #[test]
+fn who_never_comes_to_the_end_holds_nobody_there_for_long() {
+    let mut cluster = formed(1, 1_000, &[1, 2, 3]);
+    for name in [1, 2] {
+        cluster.input(peer(name), Input::Finished { step: 1_000, digest: Digest([1; 32]) });
+    }
+    let complete = |event: &Event| matches!(event, Event::Complete { .. });
+    let are_complete = |cluster: &Cluster| [1, 2].iter().all(|name| cluster.has_event(peer(*name), complete));
+    cluster.run_for(cluster.config.max_stall * 3);
+    assert!(!are_complete(&cluster), "it may need the last state");
+    cluster.run_for(cluster.config.max_stall * 2);
+    assert!(are_complete(&cluster));
+}
+
+#[test]
 fn a_run_is_finished_when_a_quorum_says_so() {
     let mut cluster = Cluster::new(1, 1_000, 1);
     cluster.config.fork_after = None;
