@@ -215,6 +215,6 @@ async fn fetch(
     completed.map_err(|error| error.to_string())
 }
 
-fn stall(manifest: &Manifest) -> Duration {
+pub(crate) fn stall(manifest: &Manifest) -> Duration {
     Duration::from_millis(manifest.max_stall_ms)
 }

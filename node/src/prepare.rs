@@ -121,7 +121,9 @@ pub(crate) async fn founder(
         let kept = if founding.public { Credentials::default() } else { kept };
         let credentials = Credentials { bearer: Some(identity.clone()), ..kept };
         twin::refuse(me, (manifest.run_id(), &credentials), memory.places([]), &settings.data_dir).await?;
-        let found = memory.ask(&manifest, &credentials, &store, &*observer).await?;
+        // Who goes on alone waits for nobody.
+        let stride = if founding.alone { 0 } else { settings.checkpoint_every };
+        let found = memory.ask(&manifest, &credentials, &store, (stride, &*observer)).await?;
         let way = match memory.is_over(&found, &store, manifest.steps)? {
             true if founding.resume == Resume::Fresh => {
                 return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
@@ -270,7 +272,8 @@ pub(crate) async fn joiner(
         blocking(move || open_store(&settings, run)).await?
     };
     let (searched, way) = if was_here {
-        let found = memory.ask(&manifest, &credentials, &store, &*observer).await?;
+        let stride = if joining.alone { 0 } else { settings.checkpoint_every };
+        let found = memory.ask(&manifest, &credentials, &store, (stride, &*observer)).await?;
         if memory.is_over(&found, &store, manifest.steps)? {
             return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
         }

@@ -3,19 +3,24 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use starling_engine::search;
 use starling_run::{CheckpointError, CheckpointStore, Manifest};
 use starling_topology::{self as topology, Contact, Past, PeerId, RunId, Way};
+use tokio::time::{Instant, sleep};
 
 use crate::access::Credentials;
-use crate::catch_up::{Found, Search, catch_up};
+use crate::catch_up::{self, Found, Search, catch_up};
 use crate::contacts_file::{Contacts, ContactsFile, Damaged, MAX_KNOWN};
 use crate::error::NodeError;
 use crate::identity::to_libp2p;
 use crate::prepare::Start;
 use crate::record_file::{Kept, Loaded, RecordFile};
 use crate::report::{Observer, Report, WayBack};
+
+/// From one time that nobody could be asked to the next.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// What a machine has of a run besides checkpoints.
 #[derive(Debug)]
@@ -131,8 +136,29 @@ impl Memory {
     }
 
     /// Asks all that this machine knows of the run who goes on and what they hold, and brings what is newer than its own
-    /// checkpoints if nobody goes on.
+    /// checkpoints if nobody goes on. Whoever may hold what this machine should have saved, one state each `stride` steps, is asked
+    /// for as long as a stall may last: after a power cut all come back at once, and none knows who is first.
     pub(crate) async fn ask(
+        &self,
+        manifest: &Manifest,
+        credentials: &Credentials,
+        store: &CheckpointStore,
+        (stride, observer): (u64, &dyn Observer),
+    ) -> Result<Found, NodeError> {
+        let until = Instant::now() + catch_up::stall(manifest);
+        loop {
+            let found = self.ask_once(manifest, credentials, store, observer).await?;
+            let step = store.steps()?.last().copied().unwrap_or(0);
+            let ahead = self.kept.as_ref().map(|kept| kept.record.ahead_of(self.me, step, stride)).unwrap_or_default();
+            let heard = found.heard();
+            if ahead.iter().all(|peer| heard.contains(peer)) || Instant::now() + PAUSE > until {
+                return Ok(found);
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn ask_once(
         &self,
         manifest: &Manifest,
         credentials: &Credentials,

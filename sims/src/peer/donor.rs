@@ -29,6 +29,8 @@ pub(super) struct Donor {
     manners: Manners,
     /// Whether it has forgotten an answer: each may hold others up for as long as a stall.
     forgot: bool,
+    /// Whether its bad memory has just cost somebody an answer.
+    struck: bool,
     /// When it may hand out the next chunk.
     free: Time,
     /// Answers that take their time.
@@ -37,7 +39,7 @@ pub(super) struct Donor {
 
 impl Donor {
     pub(super) fn new(manners: Manners) -> Self {
-        Self { manners, forgot: false, free: Time::ZERO, waiting: Vec::new() }
+        Self { manners, forgot: false, struck: false, free: Time::ZERO, waiting: Vec::new() }
     }
 
     /// What becomes of an answer, and how long it takes; `None` if it is never given.
@@ -58,7 +60,7 @@ impl Donor {
             return at_once(reply);
         }
         if !self.forgot && rng.one_in(30) {
-            self.forgot = true;
+            (self.forgot, self.struck) = (true, true);
             return None;
         }
         let odds = match reply {
@@ -67,6 +69,7 @@ impl Donor {
             Reply::Result(_) | Reply::Begins(_) | Reply::Later | Reply::NotHeld => 0,
         };
         if odds > 0 && rng.one_in(odds) {
+            self.struck = true;
             return at_once(made_up(reply));
         }
         let takes = if rng.one_in(20) { rng.spread(1_000, 2_000_000) } else { Duration::ZERO };
@@ -94,7 +97,11 @@ impl Peer {
     /// Answers a question, some time.
     pub(super) fn give(&mut self, now: Time, to: PeerId, question: u64, wanted: Wanted) {
         let reply = self.reply(wanted);
-        let Some((reply, takes)) = self.donor.distort(reply) else { return };
+        let distorted = self.donor.distort(reply);
+        if std::mem::take(&mut self.donor.struck) {
+            self.effects.push(Effect::Rotted);
+        }
+        let Some((reply, takes)) = distorted else { return };
         let mut at = now + takes;
         if let Reply::Chunk(chunk) = &reply
             && self.step() < chunk.of.step + UNLIMITED_AFTER

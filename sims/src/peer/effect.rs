@@ -19,6 +19,8 @@ pub enum Effect {
     Timer(Timer, Time),
     /// Call [`Peer::ring`](super::Peer::ring) at that time.
     Alarm(Time),
+    /// Bad memory has spoiled an answer.
+    Rotted,
     /// Call [`Peer::computed`](super::Peer::computed) with this number once the gradient is there.
     Compute(u64),
     /// Write this record to the disk, and say [`Peer::persisted`](super::Peer::persisted) or [`Peer::not_persisted`](super::Peer::not_persisted).

@@ -54,6 +54,8 @@ impl World {
                 let when = self.hosts[seat].world_time(at).max(self.now);
                 self.queue.push(when, Happening::Expires(seat, incarnation, timer, at));
             }
+            // This is when that fault strikes.
+            Effect::Rotted => self.invariants.progress.disturbed(self.now, "memory is bad"),
             Effect::Alarm(at) => {
                 self.hosts[seat].alarms.insert(at);
                 let when = self.hosts[seat].world_time(at).max(self.now);

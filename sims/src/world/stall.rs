@@ -19,9 +19,6 @@ impl World {
             true => Progressing::stall_limit(&self.config),
             false => Progressing::hostile_limit(&self.config),
         };
-        // Whoever gets a state in vain, from those whose memory is bad, waits before it may try again.
-        let again = if self.plan.rots { self.config.quarantine() * 3 } else { std::time::Duration::ZERO };
-        let limit = limit + again;
         let held = self.invariants.progress.looked(self.now, can_go_on, limit);
         self.breaks(held);
     }
