@@ -10,6 +10,7 @@ mod mishaps;
 mod pace;
 mod speed;
 mod stalls;
+mod turns;
 mod word;
 mod worker;
 
@@ -18,15 +19,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use starling_collective::Feedback;
-use starling_engine::{Cursor, Saving};
-use starling_run::Gradient;
+use starling_engine::Saving;
+use starling_run::{Gradient, Learner};
 use starling_topology::{Digest, PeerId};
-use starling_train::Trainer;
 use tokio::sync::{mpsc, watch};
 
 pub(crate) use busy::Busy;
 use census::Census;
+pub(crate) use turns::{Turn, Turns};
 pub(crate) use worker::contribute_nothing;
 
 use crate::error::NodeError;
@@ -110,33 +110,31 @@ impl Feed {
 
 /// Starts the thread. It ends when [`Exchange::stop`] is called.
 pub(crate) fn start(
-    trainer: Trainer,
+    learner: Box<dyn Learner>,
     duties: Duties,
     saver: Saver,
     company: Company,
 ) -> Result<(Feed, JoinHandle<Totals>), NodeError> {
     let (events, feed) = Feed::new();
-    let journal = Journal::open(duties.audit.as_deref(), &trainer, company.observer.clone())?;
-    let feedback = trainer.manifest().codec.is_lossy().then(|| Feedback::new(trainer.parameters()));
-    let parameters = trainer.parameters();
-    if trainer.draft_bytes() <= duties.update_ahead_bytes {
-        company.exchange.want_parts();
+    let Company { me, exchange, snapshots, observer } = company;
+    let journal = Journal::open(duties.audit.as_deref(), learner.as_ref(), observer.clone())?;
+    let parameters = learner.manifest().parameters();
+    if learner.draft_bytes() <= duties.update_ahead_bytes {
+        exchange.want_parts();
     }
     let worker = Worker {
-        at: Cursor::after(trainer.step()),
+        turns: Turns::new(me, learner.manifest(), learner.step(), (exchange, snapshots), events),
         busy: feed.busy.clone(),
         speed: Speed::new(),
         word: Word::new(),
         stalls: Stalls::watch().map_err(NodeError::Thread)?,
-        trainer,
-        company,
-        events,
+        learner,
+        observer,
         saving: Saving::new(duties.checkpoint_every),
         duties,
         gradient: Arc::new(Gradient::new(parameters)),
         progress: watch::Sender::new(usize::MAX),
-        feedback,
-        spare: Vec::new(),
+        parameters,
         began: None,
         contributed: None,
         view: 0,

@@ -19,7 +19,7 @@ use crate::spec::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
 use crate::state::max_encoded_len;
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 10;
+pub const WIRE_VERSION: u32 = 11;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
@@ -241,8 +241,9 @@ impl Manifest {
                 );
             }
         }
-        if matches!(self.model, ModelSpec::Raw { .. }) != (self.data == DataDescription::none()) {
-            return invalid("data", "there is data for each model, and none for buffers of members' own".to_owned());
+        if !self.data.is_for(&self.model) {
+            let reason = "a model of ours trains on files or the digits, a program's task on its own data, and buffers on none";
+            return invalid("data", reason.to_owned());
         }
         if let Err(reason) = self.optimizer.check() {
             return invalid("optimizer", reason);
@@ -420,7 +421,7 @@ mod tests {
         let mut later = valid.clone();
         later[0] = u8::try_from(WIRE_VERSION).expect("small") + 1;
         let message = Manifest::decode(&later).expect_err("later").to_string();
-        assert!(message.contains("speaks wire version 11, this program speaks 10"), "{message}");
+        assert!(message.contains("speaks wire version 12, this program speaks 11"), "{message}");
         // 10 as a varint of two bytes: the same value, but not the canonical bytes.
         let longer = [&[0x8a, 0x00], &valid[1..]].concat();
         let message = Manifest::decode(&longer).expect_err("not canonical").to_string();

@@ -4,12 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use starling_collective::Codec;
 use starling_topology::Quorum;
 use starling_topology::plan::Wish;
 use thiserror::Error;
 
 use crate::balance::Balance;
+use crate::canonical::{canonical, check_canonical};
 
 /// The most layers a model may have.
 pub const MAX_LAYERS: usize = 16;
@@ -17,6 +19,10 @@ pub const MAX_LAYERS: usize = 16;
 pub const MAX_WIDTH: u32 = 65_536;
 /// The most channels of a convolution.
 pub const MAX_CHANNELS: u32 = 4_096;
+/// The longest name of a task, in bytes.
+pub const MAX_TASK_NAME: usize = 64;
+/// The longest settings of a task, in bytes.
+pub const MAX_TASK_SETTINGS: usize = 4_096;
 
 /// A model, apart from its input and output sizes, which come from the data.
 ///
@@ -41,6 +47,15 @@ pub enum ModelSpec {
         /// How many numbers a buffer has.
         elements: u64,
     },
+    /// What a program brings that its user wrote. No text names it either.
+    Task {
+        /// What it is called.
+        name: String,
+        /// What it depends on, as [canonical] JSON.
+        settings: String,
+        /// How many parameters its module has.
+        parameters: u64,
+    },
 }
 
 /// A text that is not a model.
@@ -54,6 +69,16 @@ pub struct ModelSpecError {
 }
 
 impl ModelSpec {
+    /// A program's task, whose module has so many parameters.
+    pub fn task(name: &str, settings: &Value, parameters: u64) -> Self {
+        Self::Task { name: name.to_owned(), settings: canonical(settings), parameters }
+    }
+
+    /// Whether it is one of those that the command line names, which train on data with a description.
+    pub fn is_built_in(&self) -> bool {
+        !matches!(self, Self::Raw { .. } | Self::Task { .. })
+    }
+
     /// Checks that the model is of a sane size.
     ///
     /// # Errors
@@ -63,6 +88,7 @@ impl ModelSpec {
             Self::Softmax => return Ok(()),
             Self::Raw { elements: 0 } => return Err("a buffer has 0 elements, but needs at least 1".to_owned()),
             Self::Raw { .. } => return Ok(()),
+            Self::Task { name, settings, parameters } => return check_task(name, settings, *parameters),
             Self::Mlp { hidden } => (hidden, MAX_WIDTH, "hidden layer"),
             Self::Cnn { channels } => (channels, MAX_CHANNELS, "convolution"),
         };
@@ -80,12 +106,12 @@ impl ModelSpec {
     pub fn parameters(&self, shape: [u32; 3], classes: u32) -> Option<u64> {
         let [channels, height, width] = shape.map(u64::from);
         let (mut total, mut inputs) = match self {
-            Self::Raw { elements } => return Some(*elements),
+            Self::Raw { elements: count } | Self::Task { parameters: count, .. } => return Some(*count),
             Self::Softmax | Self::Mlp { .. } => (0_u64, channels.checked_mul(height)?.checked_mul(width)?),
             Self::Cnn { .. } => (0, channels),
         };
         let (sizes, kernel): (&[u32], u64) = match self {
-            Self::Softmax | Self::Raw { .. } => (&[], 1),
+            Self::Softmax | Self::Raw { .. } | Self::Task { .. } => (&[], 1),
             Self::Mlp { hidden } => (hidden, 1),
             Self::Cnn { channels } => (channels, 9),
         };
@@ -161,12 +187,29 @@ impl fmt::Display for ModelSpec {
         let (name, sizes) = match self {
             Self::Softmax => return f.write_str("softmax"),
             Self::Raw { elements } => return write!(f, "buffers of {elements} numbers"),
+            Self::Task { name, .. } => return f.write_str(name),
             Self::Mlp { hidden } => ("mlp", hidden),
             Self::Cnn { channels } => ("cnn", channels),
         };
         let sizes: Vec<String> = sizes.iter().map(u32::to_string).collect();
         write!(f, "{name}:{}", sizes.join(","))
     }
+}
+
+/// What a manifest may say of a task; not repeated in words, as it may come from another machine, and end on a terminal.
+fn check_task(name: &str, settings: &str, parameters: u64) -> Result<(), String> {
+    let is_in_name = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_.".contains(letter);
+    if !(1..=MAX_TASK_NAME).contains(&name.len()) || !name.chars().all(is_in_name) {
+        return Err(format!(
+            "a task's name has 1 to {MAX_TASK_NAME} lower-case letters, digits, `-`, `_` and `.`, and this one is none"
+        ));
+    }
+    if settings.len() > MAX_TASK_SETTINGS {
+        let found = settings.len();
+        return Err(format!("a task's settings have {found} bytes, but {MAX_TASK_SETTINGS} are possible"));
+    }
+    check_canonical(settings).map_err(|reason| format!("a task's settings {reason}"))?;
+    if parameters == 0 { Err("a task's module has no parameters, but needs at least 1".to_owned()) } else { Ok(()) }
 }
 
 /// An optimizer with its settings.
@@ -415,6 +458,26 @@ mod tests {
             assert!(error.contains(reason) && error.contains(&format!("`{text}`")), "{error}");
             assert!(error.contains("write softmax"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_task_that_cannot_be_is_refused_and_not_repeated() {
+        let task = |name: &str, settings: &str| {
+            ModelSpec::Task { name: name.to_owned(), settings: settings.to_owned(), parameters: 3 }.check()
+        };
+        assert_eq!(ModelSpec::task("auto-encoder_2.1", &serde_json::json!({ "b": 1, "a": 2 }), 3).check(), Ok(()));
+        for (name, settings, reason) in [
+            ("", "null", "a task's name has 1 to 64"),
+            ("\u{1b}[2J", "null", "and this one is none"),
+            (&"a".repeat(65), "null", "and this one is none"),
+            ("a", "\u{1b}[2J", "settings are no JSON"),
+            ("a", r#"{"b":1,"a":2}"#, "not in their canonical form"),
+            ("a", &" ".repeat(4_097), "4097 bytes"),
+        ] {
+            let error = task(name, settings).expect_err("refused");
+            assert!(error.contains(reason) && !error.contains('\u{1b}'), "{error}");
+        }
+        assert!(ModelSpec::task("a", &Value::Null, 0).check().is_err());
     }
 
     #[test]
