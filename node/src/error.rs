@@ -152,6 +152,14 @@ pub enum NodeError {
         /// The data directory.
         dir: PathBuf,
     },
+    /// What a run is, as kept in the data directory of one of its members, is damaged, and these settings are not that run's.
+    #[error(
+        "{} is damaged: it can't be told whether these settings name its run, or a new one; `starling join` with a ticket of one of its members goes back to it, and without the file a new run begins", .path.display()
+    )]
+    DamagedManifest {
+        /// The file.
+        path: PathBuf,
+    },
     /// A path names no checkpoint to begin a run with.
     #[error(
         "there is no checkpoint to begin with at {}; name a data directory, or a step-*.json file in its checkpoints folder", .0.display()

@@ -3,7 +3,7 @@
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use starling_run::Manifest;
+use starling_run::{Manifest, ManifestError};
 use starling_topology::RunId;
 
 use crate::error::NodeError;
@@ -40,31 +40,61 @@ pub fn load(data_dir: &Path, run: RunId) -> Result<Manifest, NodeError> {
     Ok(manifest)
 }
 
-/// All manifests in `data_dir` that this release can use, the one stored last first.
-///
-/// # Errors
-/// [`NodeError::File`] if the directory can't be read.
-pub(crate) fn newest_first(data_dir: &Path) -> Result<Vec<Manifest>, NodeError> {
-    let failed = |source| NodeError::file("read", data_dir, source);
-    let entries = match std::fs::read_dir(data_dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(failed(error)),
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(failed)?;
-        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            continue;
+/// The manifests that a data directory holds.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// Those that this release can use, the one stored last first.
+    pub(crate) manifests: Vec<Manifest>,
+    /// Files that hold another manifest than the one that they are named after, or none.
+    pub(crate) damaged: Vec<PathBuf>,
+}
+
+impl Known {
+    /// What `data_dir` holds.
+    ///
+    /// # Errors
+    /// [`NodeError::File`] if the directory or a file can't be read.
+    pub(crate) fn load(data_dir: &Path) -> Result<Self, NodeError> {
+        let failed = |source| NodeError::file("read", data_dir, source);
+        let entries = match std::fs::read_dir(data_dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(failed(error)),
+        };
+        let (mut found, mut damaged) = (Vec::new(), Vec::new());
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let file = entry.path();
+            if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+                continue;
+            }
+            match Manifest::decode(&private_file::read(&file)?.unwrap_or_default()) {
+                Ok(manifest) if path(data_dir, manifest.run_id()) == file => {
+                    let modified = entry.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
+                    found.push((modified, manifest.run_id(), manifest));
+                }
+                // Of a run that this release can't take part in.
+                Err(ManifestError::WireVersion { .. }) => {}
+                Ok(_) | Err(_) => damaged.push(file),
+            }
         }
-        let bytes = private_file::read(&entry.path())?.unwrap_or_default();
-        // Those of other releases are of runs that this one can't take part in.
-        if let (Ok(manifest), Ok(metadata)) = (Manifest::decode(&bytes), entry.metadata()) {
-            found.push((metadata.modified().map_err(failed)?, manifest.run_id(), manifest));
+        found.sort_by_key(|(modified, run, _)| std::cmp::Reverse((*modified, *run)));
+        damaged.sort();
+        Ok(Self { manifests: found.into_iter().map(|(_, _, manifest)| manifest).collect(), damaged })
+    }
+
+    /// Checks that no run hides behind a damaged file that `run` might be a mistake for.
+    ///
+    /// # Errors
+    /// [`NodeError::DamagedManifest`] if there is a damaged file, but none of them is named after `run`, which would replace it.
+    pub(crate) fn admit(&self, data_dir: &Path, run: RunId) -> Result<(), NodeError> {
+        match self.damaged.first() {
+            Some(file) if !self.damaged.contains(&path(data_dir, run)) => {
+                Err(NodeError::DamagedManifest { path: file.clone() })
+            }
+            _ => Ok(()),
         }
     }
-    found.sort_by_key(|(modified, run, _)| std::cmp::Reverse((*modified, *run)));
-    Ok(found.into_iter().map(|(_, _, manifest)| manifest).collect())
 }
 
 #[cfg(test)]

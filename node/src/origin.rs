@@ -10,14 +10,26 @@ use starling_run::{CheckpointFolder, CheckpointStore, Manifest, ReplicatedState}
 
 use crate::error::NodeError;
 use crate::founder::FounderKey;
-use crate::manifest_file;
+use crate::manifest_file::{self, Known};
 use crate::node::CHECKPOINTS;
 use crate::settings::{Founding, Resume, Settings};
 use crate::welcome;
 
 /// Fields of a manifest in which a run may differ from the one that it begins with.
-const MAY_DIFFER: [&str; 10] =
-    ["steps", "from", "founder", "optimizer", "codec", "plan", "balance", "layout", "max_stall_ms", "quorum"];
+const MAY_DIFFER: [&str; 12] = [
+    "steps",
+    "from",
+    "founder",
+    "optimizer",
+    "schedule",
+    "clip",
+    "codec",
+    "plan",
+    "balance",
+    "layout",
+    "max_stall_ms",
+    "quorum",
+];
 
 /// Which run the founder's settings name, and the state that it begins with, if it is new and begins with one: by `--from`,
 /// or because a complete run of this directory is to go on to a later last step. The same command again names the same
@@ -27,9 +39,9 @@ pub(crate) fn find(
     founding: &Founding,
     ours: Manifest,
 ) -> Result<(Manifest, Option<ReplicatedState>), NodeError> {
-    let known = manifest_file::newest_first(&settings.data_dir)?;
+    let known = Known::load(&settings.data_dir)?;
     let is_ours = |known: &&Manifest| Manifest { from: None, founder: None, ..(*known).clone() } == ours;
-    if let Some(known) = known.iter().find(is_ours).filter(|_| founding.from.is_none()) {
+    if let Some(known) = known.manifests.iter().find(is_ours).filter(|_| founding.from.is_none()) {
         return Ok((known.clone(), None));
     }
     let ours = Manifest { founder: Some(FounderKey::load_or_create(&settings.data_dir)?.public()), ..ours };
@@ -38,9 +50,10 @@ pub(crate) fn find(
         let manifest = begin(ours, &theirs, &state, path)?;
         return Ok((manifest, Some(state)));
     }
+    known.admit(&settings.data_dir, ours.run_id())?;
     if founding.resume == Resume::Newest {
         let folder = CheckpointFolder::new(settings.data_dir.join(CHECKPOINTS));
-        for theirs in known {
+        for theirs in known.manifests {
             let is_shorter = theirs.steps < ours.steps
                 && Manifest { steps: ours.steps, from: None, founder: ours.founder, ..theirs.clone() } == ours;
             if !is_shorter {
@@ -59,7 +72,9 @@ pub(crate) fn find(
 
 /// The manifest of a run that begins with `state`, if it can.
 fn begin(ours: Manifest, theirs: &Manifest, state: &ReplicatedState, from: &Path) -> Result<Manifest, NodeError> {
-    let may_differ = |field: &str| MAY_DIFFER.iter().any(|name| field.split('.').next() == Some(name));
+    // What one optimizer keeps means nothing to another: its settings may differ, but not which one it is.
+    let may_differ =
+        |field: &str| field != "optimizer" && MAY_DIFFER.iter().any(|name| field.split('.').next() == Some(name));
     let mut differences = ours.differences(theirs);
     differences.retain(|difference| !may_differ(&difference.field));
     let from = from.to_owned();
@@ -127,5 +142,39 @@ mod tests {
         std::fs::remove_file(key(dir.path())).expect("moved");
         let (again, _) = find(&settings, &run(Resume::Newest), ours).expect("found");
         assert!(again == new && !key(dir.path()).exists());
+    }
+
+    #[test]
+    fn a_flipped_bit_in_a_manifest_founds_no_other_run() {
+        let spec = RunSpec::default();
+        let options = DataOptions { held_out: spec.held_out, seed: spec.seed, ..DataOptions::default() };
+        let dataset = Dataset::load(&options).expect("the digits");
+        let ours = starling_train::found(&spec, &dataset).expect("a manifest");
+        let founding =
+            Founding { run: spec, min_peers: 1, public: false, resume: Resume::Newest, alone: false, from: None };
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let settings = Settings::new(dir.path().to_owned());
+        let (founded, _) = find(&settings, &founding, ours.clone()).expect("founded");
+        manifest_file::store(dir.path(), &founded).expect("stored");
+        let file = std::fs::read_dir(dir.path()).expect("its files");
+        let mut files = file.map(|entry| entry.expect("a file").path());
+        let file = files.find(|file| file.to_string_lossy().contains("manifest-")).expect("the manifest");
+        let bytes = std::fs::read(&file).expect("read");
+        let key = FounderKey::file(dir.path());
+        let held = std::fs::read(&key).expect("read");
+        // The first byte says of which release it is, and those of other releases are left alone.
+        for at in 1..bytes.len() {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1 << (at % 8);
+            std::fs::write(&file, bytes).expect("written");
+            // Who holds the key finds the run by its settings.
+            let (again, _) = find(&settings, &founding, ours.clone()).expect("found");
+            assert_eq!(again.run_id(), founded.run_id(), "byte {at}");
+            // Elsewhere nothing tells whether these are its settings.
+            std::fs::remove_file(&key).expect("removed");
+            let error = find(&settings, &founding, ours.clone()).expect_err("damaged");
+            assert!(matches!(&error, NodeError::DamagedManifest { path } if *path == file), "byte {at}: {error}");
+            std::fs::write(&key, &held).expect("written");
+        }
     }
 }

@@ -404,6 +404,9 @@ fn as_we_see_it(manifest: &Manifest, joining: &Joining, dataset: &Dataset) -> Ma
     if let Some(optimizer) = &expected.optimizer {
         ours.optimizer = *optimizer;
     }
+    ours.schedule.decay = expected.decay.unwrap_or(ours.schedule.decay);
+    ours.schedule.warm_up = expected.warm_up.unwrap_or(ours.schedule.warm_up);
+    ours.clip = expected.clip.or(ours.clip);
     ours.batch_size = expected.batch_size.unwrap_or(ours.batch_size);
     ours.steps = expected.steps.unwrap_or(ours.steps);
     ours.seed = expected.seed.unwrap_or(ours.seed);

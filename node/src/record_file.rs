@@ -211,6 +211,7 @@ mod tests {
             view: View::found(RUN, ME),
             origin: None,
             certificate: None,
+            chain: Vec::new(),
             root: starling_topology::Root::default(),
             promised,
             accepted: None,

@@ -182,6 +182,12 @@ pub struct Expectations {
     pub model: Option<starling_run::ModelSpec>,
     /// The optimizer with its learning rate.
     pub optimizer: Option<starling_run::OptimizerSpec>,
+    /// How the learning rate falls.
+    pub decay: Option<starling_run::Decay>,
+    /// Steps of warm-up.
+    pub warm_up: Option<u64>,
+    /// The largest norm of a mean gradient.
+    pub clip: Option<f32>,
     /// The global batch size.
     pub batch_size: Option<u32>,
     /// The last step.

@@ -119,7 +119,7 @@ pub(crate) fn start(
     let Company { me, exchange, snapshots, observer } = company;
     let journal = Journal::open(duties.audit.as_deref(), learner.as_ref(), observer.clone())?;
     let parameters = learner.manifest().parameters();
-    if learner.draft_bytes() <= duties.update_ahead_bytes {
+    if learner.draft_bytes().is_some_and(|bytes| bytes <= duties.update_ahead_bytes) {
         exchange.want_parts();
     }
     let worker = Worker {

@@ -206,6 +206,7 @@ mod tests {
             view: view.clone(),
             origin: None,
             certificate: None,
+            chain: Vec::new(),
             root,
             promised: None,
             accepted: None,

@@ -345,6 +345,7 @@ mod tests {
             view,
             origin: None,
             certificate: None,
+            chain: Vec::new(),
             root: starling_topology::Root::default(),
             promised: None,
             accepted: None,

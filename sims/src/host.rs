@@ -85,8 +85,8 @@ pub struct Host {
     pub leaving: bool,
     /// How the run ended for it.
     pub ended: Option<Event>,
-    /// Whether it has written the state after the last step.
-    pub has_last: bool,
+    /// Since when it has written the state after the last step.
+    pub has_last: Option<Time>,
     /// Whether its last process ended by itself, and its user starts it again.
     pub gave_up: bool,
     /// How often it was started again because nobody had the state.
@@ -129,7 +129,7 @@ impl Host {
             died: Time::ZERO,
             leaving: false,
             ended: None,
-            has_last: false,
+            has_last: None,
             gave_up: false,
             stranded: 0,
             liar: None,

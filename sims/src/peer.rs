@@ -35,10 +35,10 @@ use crate::state::{Commits, ResultRecord, State};
 use crate::workload::Workload;
 use crate::world::{LOOK, RUN};
 
-use catch_up::{Asked, Download, Fetch};
+use catch_up::{Asked, Fetch, Loading};
 use donor::Donor;
 pub use donor::Manners;
-pub use effect::{Commit, Effect, Entry};
+pub use effect::{Commit, Effect, Entered};
 use learner::Learner;
 use reduction::{Operation, Place};
 pub use start::Start;
@@ -84,7 +84,7 @@ pub struct Peer {
     /// The newest view that was told of, and whether it is a fork.
     changed: Option<(Generation, bool)>,
     fetch: Option<Fetch>,
-    download: Option<Download>,
+    download: Option<Loading>,
     /// The number of the sync that it takes part in steps for, with nothing.
     syncs: Option<u64>,
     /// What it has asked others for, by the number that their answers carry.
@@ -390,7 +390,6 @@ impl Peer {
             self.committed(&record, view);
             let _ = self.steps.deliver(record);
         }
-        self.fetch = None;
         let is_whole = self.operation.as_ref().is_none_or(|operation| operation.is_whole);
         if let Some(progress) = self.entry.hold(&mut self.steps, hold, is_whole) {
             self.tell_held(now, progress);
@@ -423,8 +422,11 @@ impl Peer {
         self.stale += (before - self.early.len()) as u64;
         let id = view.id();
         self.place = Some(Rc::new(place));
-        (self.operation, self.fetch) = (None, None);
+        self.operation = None;
         let action = self.entry.enter(&mut self.steps, &mut self.snapshots, &obeyed);
+        if action != Action::Wait {
+            self.fetch = None;
+        }
         self.effects.push(Effect::Keeps("snapshots", self.snapshots.len(), MAX_SNAPSHOTS));
         // Before the first commit, who has which share is agreed anew with each view.
         let is_initial = resumption.step == 0 && progress.has_state;
@@ -433,8 +435,12 @@ impl Peer {
         let state = state.filter(|_| resumption.catch_up == CatchUp::Current && progress.has_state);
         self.effects.extend(self.machine.root().map(Effect::Root));
         self.vouch_in(Some(&view));
-        let entry = Entry { view: id, resumption, progress, state, forks };
+        let missed = (self.steps.progress().step > progress.step).then_some(resumption.step);
+        let entry = Entered { view: id, resumption, progress, state, forks };
         self.effects.push(Effect::Entered(Box::new(entry)));
+        if let Some(starling_engine::Found::Here(record)) = missed.map(|step| self.steps.result_of(step)) {
+            self.committed(&record, id);
+        }
         self.follow(now, action);
         self.go_on(now);
     }
@@ -442,7 +448,7 @@ impl Peer {
     /// Does what its way into its view asks for.
     fn follow(&mut self, now: Time, action: Action) {
         match action {
-            Action::GoOn => {}
+            Action::GoOn | Action::Wait => {}
             Action::GoOnFromInitial => {
                 let initial = Rc::new(State::initial(self.workload.ledger()));
                 (self.learner.state, self.reached) = (Some(Rc::clone(&initial)), Some(initial));

@@ -57,6 +57,10 @@ fn a_peer_that_wants_another_model_seed_or_batch() {
         ("--batch-size 8", "batch_size", "8", "32"),
         ("--max-stall-ms 20000", "max_stall_ms", "20000", "10000"),
         ("--codec int8", "codec", "int8", "f32"),
+        ("--optimizer lion", "optimizer", "lion(", "adamw("),
+        ("--schedule cosine:0.1", "schedule.decay", "cosine(to=0.1)", "constant"),
+        ("--warm-up 5", "schedule.warm_up", "5", "0"),
+        ("--clip 1", "clip", "1", "none"),
         ("--plan mesh", "plan", "mesh", "ring"),
     ] {
         let error = Peer::join(&ticket, &PeerOptions::flags(flags)).finish().error().to_owned();

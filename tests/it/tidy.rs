@@ -60,6 +60,14 @@ fn protocol_packages_own_no_socket_clock_or_task() {
 }
 
 #[test]
+fn the_simulator_has_no_machine_of_its_own_for_what_the_engine_does() {
+    let engine = files().iter().filter(|file| file.path.starts_with("train/engine/src/"));
+    let machines: Vec<String> = engine.flat_map(|file| sources::types(&file.text)).collect();
+    assert!(machines.len() > 10, "these are all: {machines:?}");
+    hold(|path| path.starts_with("sims/src/") && is_rust(path), |file| sources::doubles(&machines, &file.text));
+}
+
+#[test]
 fn nothing_is_marked_as_unfinished() {
     hold(|path| path != "Cargo.lock", |file| sources::markers(&file.text));
 }

@@ -45,6 +45,17 @@ fn softmax_with_a_batch_smaller_than_the_ring() {
     three_peers_agree("--steps 20 --model softmax --batch-size 2 --optimizer sgd", None);
 }
 
+#[test]
+fn adagrad() {
+    three_peers_agree("--steps 40 --model mlp:16 --optimizer adagrad --epsilon 1e-6", None);
+}
+
+#[test]
+fn lion_on_a_cosine_after_a_warm_up() {
+    let schedule = "--schedule cosine:0.1 --warm-up 10";
+    three_peers_agree(&format!("--steps 40 --model mlp:16 --optimizer lion --beta2 0.98 {schedule}"), None);
+}
+
 /// Trains four peers with `flags` and an audit; all end with one digest, no sample is lost, and the plan is `plan`. Returns
 /// the accuracy.
 fn four_peers(flags: &str, plan: &str) -> f64 {
@@ -93,6 +104,18 @@ fn who_begins_its_updates_early_comes_to_the_same() {
     let founder = Peer::run(&PeerOptions::networked("--min-peers 3 --steps 15 --model mlp:1200,1200 --codec bf16"));
     let ticket = founder.ticket();
     let early = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::networked("--update-ahead 64")));
+    let outcomes: Vec<Outcome> = early.into_iter().chain([founder]).map(Peer::finish).collect();
+    let digests: Vec<_> = outcomes.iter().map(|outcome| outcome.summary()["digest"].clone()).collect();
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
+}
+
+/// With clipping, nobody can begin early, whoever asks for it.
+#[test]
+fn a_clipped_gradient_is_waited_for() {
+    let clip = "--min-peers 3 --steps 15 --model mlp:1200,1200 --optimizer adam --clip 0.05";
+    let founder = Peer::run(&PeerOptions::networked(clip));
+    let ticket = founder.ticket();
+    let early = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::networked("--update-ahead 256 --clip 0.05")));
     let outcomes: Vec<Outcome> = early.into_iter().chain([founder]).map(Peer::finish).collect();
     let digests: Vec<_> = outcomes.iter().map(|outcome| outcome.summary()["digest"].clone()).collect();
     assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");

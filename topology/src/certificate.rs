@@ -262,6 +262,15 @@ impl Chain {
         chain
     }
 
+    /// The same, for one that was on the way: what it knows itself of the way until there stays known.
+    pub(crate) fn led_on(&self, mut links: Vec<Succession>, to: Option<ViewId>) -> Self {
+        let from = links.first().and_then(|link| link.view.parent);
+        let ours = self.links.iter().position(|(link, _)| Some(link.view.id()) == from);
+        let ours = ours.into_iter().flat_map(|at| self.links.range(..=at)).map(|(link, _)| link.clone());
+        links.splice(..0, ours.collect::<Vec<_>>());
+        Self::told(links, to)
+    }
+
     /// This member goes from the view called `from` to its successor; `link` proves that one. A fork has none, and nobody is
     /// led through it.
     pub(crate) fn go_on(&mut self, from: ViewId, link: Option<Succession>) {
@@ -288,9 +297,38 @@ impl Chain {
         after.map_or_else(Vec::new, |at| self.links.range(at..).map(|(link, _)| link.clone()).collect())
     }
 
-    /// The last link that `peer` has signed, for one that does not know that it did.
-    pub(crate) fn signed_by(&self, peer: PeerId) -> Option<&Succession> {
-        self.links.iter().rev().map(|(link, _)| link).find(|link| link.certificate.is_signed_by(peer))
+    /// All that leads to the view called `last`.
+    pub(crate) fn until(&self, last: Option<ViewId>) -> Vec<Succession> {
+        self.links_until(last).cloned().collect()
+    }
+
+    /// The views on the way to the one called `last`, and that one, as far as they are known.
+    pub(crate) fn before(&self, last: Option<ViewId>) -> impl Iterator<Item = &View> + Clone {
+        self.links_until(last).map(|link| &link.view)
+    }
+
+    fn links_until(&self, last: Option<ViewId>) -> impl Iterator<Item = &Succession> + Clone {
+        self.links.iter().map(|(link, _)| link).take_while(move |link| link.view.parent != last)
+    }
+
+    /// What leads on from the first link that `peer` has signed, and that link, for one that does not know that it did.
+    pub(crate) fn signed_by(&self, peer: PeerId) -> Vec<Succession> {
+        let links = self.links.iter().map(|(link, _)| link);
+        links.skip_while(|link| !link.certificate.is_signed_by(peer)).cloned().collect()
+    }
+
+    /// Whether `link`, which is decided, leads from a view on the way to this member's to another one than the way does; and if so,
+    /// the link of the way beside it.
+    pub(crate) fn beside(&self, notary: &dyn Notary, link: &Succession) -> Option<&Succession> {
+        let at = self.links.iter().position(|(ours, _)| ours.view.parent == link.view.parent)?;
+        let ours = self.links.get(at).map(|(ours, _)| ours).filter(|ours| ours.view != link.view)?;
+        let before = at.checked_sub(1).and_then(|before| self.links.get(before)).map(|(before, _)| &before.view);
+        // Who has decided one thing there could decide another.
+        let is_decided = match before {
+            Some(before) => link.certificate.is_of(notary, before, &link.view, link.terms),
+            None => ours.certificate.seals.iter().all(|(signer, _)| link.is_sealed_by(notary, *signer)),
+        };
+        (is_decided && link.view.run == ours.view.run).then_some(ours)
     }
 
     /// What leads from a view of `generation`, or of the first one later than that which is known, to the one before `next`.

@@ -240,7 +240,7 @@ impl Membership {
             member.learn(contact);
         }
         member.came_back = true;
-        member.take_back(now, record, Chain::default());
+        member.take_back(now, record);
         member.advance(now);
         member
     }
@@ -360,7 +360,7 @@ impl Membership {
             Next::Output(output) => output,
             Next::Store => {
                 let seat = self.seat.as_ref().expect("invariant: there is a record since the first view");
-                Output::Persist(seat.record())
+                Output::Persist(seat.record(&self.chain))
             }
         })
     }

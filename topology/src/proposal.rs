@@ -123,6 +123,11 @@ impl Reason {
             Self::Severed(..) | Self::Forked | Self::Recovered | Self::Replanned | Self::StoodStill => None,
         }
     }
+
+    /// Who was a member before and is none any more, if it is about that.
+    pub fn gone(&self) -> Option<PeerId> {
+        self.peer().filter(|_| !matches!(self, Self::Joined(_)))
+    }
 }
 
 /// The next view and how its members go on.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::certificate::Certificate;
+use crate::certificate::{Certificate, MAX_LINKS, Succession, validate_chain};
 use crate::error::Violation;
 use crate::id::PeerId;
 use crate::lineage::Root;
@@ -23,6 +23,9 @@ pub struct Record {
     pub origin: Option<Proposal>,
     /// Who decided that, for those who were not there. None of a fork.
     pub certificate: Option<Certificate>,
+    /// What led to the view before it, from as far back as is known: who comes back shows it to those who were away for longer.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_LINKS>")]
+    pub chain: Vec<Succession>,
     /// From where on what it has saved counts.
     pub root: Root,
     /// The highest ballot that it promised.
@@ -50,10 +53,7 @@ impl Record {
         let Some(origin) = self.origin.as_ref().filter(|_| self.view.members() == [me]) else { return Vec::new() };
         let resumed = origin.resume.step;
         let was_due = resumed.checked_rem(stride).is_some_and(|since| step < resumed - since);
-        let gone = |reason: &&Reason| {
-            matches!(reason, Reason::Left(_) | Reason::Lost { .. } | Reason::Restarted(_)) && was_due
-        };
-        origin.reasons.iter().filter(gone).filter_map(Reason::peer).filter(|peer| *peer != me).collect()
+        origin.reasons.iter().filter_map(Reason::gone).filter(|peer| *peer != me && was_due).collect()
     }
 
     /// The canonical bytes (postcard).
@@ -75,6 +75,7 @@ impl Record {
         }
         record.view.validate()?;
         record.certificate.as_ref().map_or(Ok(()), Certificate::validate)?;
+        validate_chain(&record.chain)?;
         record.origin.as_ref().map_or(Ok(()), Proposal::validate)?;
         record.accepted.as_ref().map_or(Ok(()), |(_, justified)| justified.validate())?;
         Ok(record)
@@ -102,6 +103,7 @@ mod tests {
             view,
             origin: Some(origin),
             certificate: None,
+            chain: Vec::new(),
             root: Root::default(),
             promised: None,
             accepted: None,

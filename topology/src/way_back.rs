@@ -90,6 +90,7 @@ mod tests {
             view,
             origin: None,
             certificate: None,
+            chain: Vec::new(),
             root: crate::Root::default(),
             promised: None,
             accepted: None,

@@ -38,7 +38,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             let held_out = trainer.evaluate(&|| ())?;
             println!(
                 "step {}, epoch {}: loss {:.4}, held-out accuracy {:.3}",
-                report.step, report.epoch, report.loss, held_out.measure("accuracy").unwrap_or_default()
+                report.step,
+                report.epoch,
+                report.loss,
+                held_out.measure("accuracy").unwrap_or_default()
             );
         }
     }

@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use starling_run::{
-    DataDescription, DataOptions, Error, Learner, Manifest, ModelSpec, Program, RunSpec, Workload,
-};
+use starling_run::{DataDescription, DataOptions, Error, Learner, Manifest, ModelSpec, Program, RunSpec, Workload};
 
 use crate::classification::Trainer;
 use crate::data::{Dataset, files};

@@ -62,7 +62,9 @@ pub enum Error {
         reason: String,
     },
     /// A task's loss is not one number.
-    #[error("the loss of the task `{task}` has the shape {shape:?}, but must be one number, [1]; return a mean over the batch")]
+    #[error(
+        "the loss of the task `{task}` has the shape {shape:?}, but must be one number, [1]; return a mean over the batch"
+    )]
     Loss {
         /// The task.
         task: String,

@@ -126,12 +126,9 @@ mod tests {
     #[test]
     fn borders_lie_between_linear_layers() {
         let device = Device::flex();
-        for (spec, borders) in [
-            ("mlp:8,6,4", vec![136, 190, 218]),
-            ("mlp:8", vec![136]),
-            ("softmax", vec![]),
-            ("cnn:4,4", vec![]),
-        ] {
+        for (spec, borders) in
+            [("mlp:8,6,4", vec![136, 190, 218]), ("mlp:8", vec![136]), ("softmax", vec![]), ("cnn:4,4", vec![])]
+        {
             let network = Network::new(&spec.parse().expect("a model"), [1, 4, 4], 2, &device);
             assert_eq!(network.borders(), borders, "{spec}");
         }

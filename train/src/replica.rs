@@ -115,8 +115,7 @@ impl<T: Task> Replica<T> {
     ) -> Result<(), Error> {
         self.delays.pass();
         let mut cut = Cut::new(&self.borders);
-        let loss =
-            caught(self.task.name(), "loss", || self.task.loss_in_blocks(&self.module, batch, &mut cut))?;
+        let loss = caught(self.task.name(), "loss", || self.task.loss_in_blocks(&self.module, batch, &mut cut))?;
         if loss.dims() != [1] {
             return Err(Error::Loss { task: self.task.name().to_owned(), shape: loss.dims().to_vec() });
         }
@@ -254,7 +253,7 @@ impl<T: Task> Learner for Replica<T> {
         }
     }
 
-    fn draft_bytes(&self) -> u64 {
+    fn draft_bytes(&self) -> Option<u64> {
         self.training.draft_bytes()
     }
 

@@ -19,7 +19,13 @@ const TUNING: [(&str, &[&str]); 4] = [
             "optimizer",
             "learning-rate",
             "momentum",
+            "beta1",
+            "beta2",
+            "epsilon",
             "weight-decay",
+            "schedule",
+            "warm-up",
+            "clip",
             "batch-size",
             "seed",
             "held-out",
@@ -57,7 +63,13 @@ const INSIST: (&str, &[&str]) = (
         "optimizer",
         "learning-rate",
         "momentum",
+        "beta1",
+        "beta2",
+        "epsilon",
         "weight-decay",
+        "schedule",
+        "warm-up",
+        "clip",
         "batch-size",
         "steps",
         "seed",
@@ -165,7 +177,8 @@ fn completed(argument: Arg, long: &str) -> Arg {
     // Flags that are read at once have their words already.
     let is_text = argument.get_value_parser().type_id() == TypeId::of::<String>();
     match words {
-        Some(words) if is_text => argument.value_parser(Words(words)).hide_possible_values(true),
+        // Words of a registry are not in the flag's own sentence.
+        Some(words) if is_text => argument.value_parser(Words(words)).hide_possible_values(long != "optimizer"),
         Some(_) | None => argument,
     }
 }

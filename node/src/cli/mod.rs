@@ -7,6 +7,7 @@ mod bench;
 mod help;
 mod invite;
 mod keep;
+mod optimizer;
 mod ticket;
 mod values;
 
@@ -23,6 +24,7 @@ pub use help::{command, one_line, parse};
 use invite::APPOINT_EXAMPLES;
 pub use invite::{AppointFlags, IdFlags, InviteFlags, RevokeFlags};
 pub use keep::{FetchFlags, KeepFlags, StoreFlags};
+pub use optimizer::OptimizerFlags;
 pub use ticket::{TICKET_VARIABLE, TicketFlags, hide_ticket, read_argument};
 
 use crate::settings::Resume;
@@ -56,7 +58,7 @@ Examples:
   starling join --ticket-file ticket --data table.csv --data-dir state2
   starling join /ip4/192.0.2.1/tcp/4001/p2p/12D3KooW… --secret-file secret.hex
 
-Model, optimizer, batch size, steps, seed, longest stall, codec, plan, and a table's label column and header come from
+Model, optimizer, schedule, clipping, batch size, steps, seed, longest stall, codec, plan, and a table's label column and header come from
 the run. Set one anyway, and a run that differs is refused.
 Each process needs a data directory of its own, and each machine a copy of the data, unless a member was started with
 --share-data. -h lists what joiners mostly need, --help all.";
@@ -188,18 +190,9 @@ pub struct ManifestFlags {
     /// softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels) [default: mlp:64]
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// sgd, momentum, nesterov or adamw [default: adamw]
-    #[arg(long, value_name = "NAME")]
-    pub optimizer: Option<String>,
-    /// Step size [default: 0.003 for adamw, 0.1 for sgd, 0.05 for momentum and nesterov]
-    #[arg(long, visible_alias = "lr", value_name = "RATE", allow_negative_numbers = true)]
-    pub learning_rate: Option<String>,
-    /// Share of the velocity that momentum and nesterov keep [default: 0.9]
-    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
-    pub momentum: Option<String>,
-    /// Penalty on large parameters [default: 0.0]
-    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
-    pub weight_decay: Option<String>,
+    /// How its parameters follow gradients.
+    #[command(flatten)]
+    pub optimizer: OptimizerFlags,
     /// Samples per step, over all members together [default: 64]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub batch_size: Option<String>,

@@ -182,6 +182,9 @@ fn a_joiner_is_told_no_founders_defaults() {
         "{text}"
     );
     assert!(help("run", true).contains("[default: mlp:64]"), "a founder is");
+    for words in ["sgd, momentum, nesterov, adam, adamw, ", "lion"] {
+        assert!(text.contains(words) && help("run", true).contains(words), "{words} of the registry are not told");
+    }
 }
 
 #[test]

@@ -65,10 +65,6 @@ impl ManifestFlags {
     pub fn values(&self) -> Vec<FlagValue> {
         let flags = [
             one("run.model", "--model", &self.model),
-            one("run.optimizer", "--optimizer", &self.optimizer),
-            one("run.learning_rate", "--learning-rate", &self.learning_rate),
-            one("run.momentum", "--momentum", &self.momentum),
-            one("run.weight_decay", "--weight-decay", &self.weight_decay),
             one("run.batch_size", "--batch-size", &self.batch_size),
             one("run.steps", "--steps", &self.steps),
             one("run.seed", "--seed", &self.seed),
@@ -77,7 +73,7 @@ impl ManifestFlags {
             one("collective.codec", "--codec", &self.codec),
             one("collective.plan", "--plan", &self.plan),
         ];
-        flags.into_iter().flatten().collect()
+        flags.into_iter().flatten().chain(self.optimizer.values()).collect()
     }
 }
 
@@ -142,7 +138,7 @@ impl KeyFlags {
     }
 }
 
-fn one(key: &'static str, flag: &'static str, value: &Option<String>) -> Option<FlagValue> {
+pub(super) fn one(key: &'static str, flag: &'static str, value: &Option<String>) -> Option<FlagValue> {
     value.as_ref().map(|value| FlagValue { key, flag, values: vec![value.clone()] })
 }
 

@@ -17,7 +17,7 @@ pub(super) fn revoke(context: &Context, flags: &RevokeFlags) -> Result<u8, Comma
     let dir = context.load(&flags.data_dir.values())?.data_dir()?;
     let path = path(&dir, flags.key.as_deref());
     let Some(key) = FounderKey::load(&path)? else { return Err(CommandError::NoFounderKey(path)) };
-    let known = manifest_file::newest_first(&dir)?;
+    let known = manifest_file::Known::load(&dir)?.manifests;
     let is_its = |run: RunId, founder| Office::load(&dir, run, founder).holder() == key.public();
     let runs = known.iter().map(|manifest| (manifest.run_id(), manifest.founder));
     let Some((run, _)) = runs.into_iter().find(|(run, founder)| founder.is_some_and(|it| is_its(*run, it))) else {

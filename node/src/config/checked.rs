@@ -1,6 +1,6 @@
 //! The checked form: what a node takes, or why it can't be had.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,9 +8,11 @@ use std::time::Duration;
 use etcetera::BaseStrategy;
 use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
-use starling_run::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
+use starling_run::optimizer::{NAMES, REGISTRY};
+use starling_run::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec, Schedule};
 use starling_topology::PeerId;
 use starling_train::DeviceChoice;
+use toml::{Table, Value};
 
 use super::duration;
 use super::error::ConfigError;
@@ -173,6 +175,8 @@ impl Loaded {
             run: RunSpec {
                 model: self.parse("run.model", &run.model)?,
                 optimizer: self.optimizer()?,
+                schedule: Schedule { warm_up: run.warm_up, decay: self.parse("run.schedule", &run.schedule)? },
+                clip: run.clip.map(|clip| clip as f32),
                 batch_size: self.batch_size(),
                 steps: run.steps,
                 seed: run.seed,
@@ -200,12 +204,15 @@ impl Loaded {
     pub fn expectations(&self) -> Result<Expectations, ConfigError> {
         let Config { run, collective, security, .. } = &self.config;
         let is_set = |key: &str| *self.origin(key) != Origin::Default;
-        let about_optimizer = ["run.optimizer", "run.learning_rate", "run.momentum", "run.weight_decay"];
         let model = is_set("run.model").then(|| self.parse::<ModelSpec>("run.model", &run.model)).transpose()?;
-        let optimizer = about_optimizer.into_iter().any(is_set).then(|| self.optimizer()).transpose()?;
+        let is_about_optimizer = is_set("run.optimizer") || settings().any(|setting| is_set(&format!("run.{setting}")));
+        let optimizer = is_about_optimizer.then(|| self.optimizer()).transpose()?;
         Ok(Expectations {
             model,
             optimizer,
+            decay: is_set("run.schedule").then(|| self.parse("run.schedule", &run.schedule)).transpose()?,
+            warm_up: is_set("run.warm_up").then_some(run.warm_up),
+            clip: run.clip.map(|clip| clip as f32),
             batch_size: is_set("run.batch_size").then(|| self.batch_size()),
             steps: is_set("run.steps").then_some(run.steps),
             seed: is_set("run.seed").then_some(run.seed),
@@ -221,6 +228,8 @@ impl Loaded {
     pub fn unusable(&self, field: &str, reason: &str) -> ConfigError {
         let key = match field {
             "optimizer" => "run.optimizer",
+            "schedule" => "run.schedule",
+            "clip" => "run.clip",
             "batch_size" => "run.batch_size",
             "steps" => "run.steps",
             "max_stall_ms" => "network.max_stall_ms",
@@ -243,27 +252,15 @@ impl Loaded {
 
     fn optimizer(&self) -> Result<OptimizerSpec, ConfigError> {
         let run = &self.config.run;
-        let learning_rate = |default: f64| run.learning_rate.unwrap_or(default) as f32;
-        let weight_decay = run.weight_decay as f32;
-        let momentum = |nesterov| OptimizerSpec::Momentum {
-            learning_rate: learning_rate(0.05),
-            momentum: run.momentum as f32,
-            nesterov,
-            weight_decay,
-        };
-        let spec = match run.optimizer.as_str() {
-            "sgd" => OptimizerSpec::Sgd { learning_rate: learning_rate(0.1), weight_decay },
-            "momentum" => momentum(false),
-            "nesterov" => momentum(true),
-            // The key's kind leaves only `adamw`. Betas and epsilon are those of the paper.
-            _ => OptimizerSpec::AdamW {
-                learning_rate: learning_rate(0.003),
-                beta1: 0.9,
-                beta2: 0.999,
-                epsilon: 1e-8,
-                weight_decay,
-            },
-        };
+        let no_such = || self.meaning("run.optimizer", format!("it is none of {}", NAMES.join(", ")));
+        let own = OptimizerSpec::named(&run.optimizer).ok_or_else(no_such)?;
+        // A setting is the key called so; one that has no value is the optimizer's own.
+        let table = Table::try_from(run).expect("invariant: a configuration is plain data");
+        let spec =
+            own.settings().fold(own, |spec, (setting, _)| match table.get(setting.name).and_then(Value::as_float) {
+                Some(value) => spec.with(setting.name, value as f32),
+                None => spec,
+            });
         spec.check().map_err(|reason| self.meaning("run.optimizer", reason))?;
         Ok(spec)
     }
@@ -320,6 +317,13 @@ impl Loaded {
     fn meaning(&self, key: &'static str, reason: impl ToString) -> ConfigError {
         ConfigError::Meaning { origin: self.origin(key).clone(), key, reason: reason.to_string() }
     }
+}
+
+/// The names of the settings of all optimizers.
+pub(super) fn settings() -> impl Iterator<Item = &'static str> {
+    let names: BTreeSet<_> =
+        REGISTRY.iter().flat_map(|row| row.optimizer.settings()).map(|setting| setting.name).collect();
+    names.into_iter()
 }
 
 fn narrow(value: u64) -> u32 {

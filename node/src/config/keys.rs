@@ -1,7 +1,8 @@
 //! The one list of all keys: their types, ranges and meaning.
 
-use starling_run::MAX_STALL_MS;
+use starling_run::optimizer::{NAMES, Setting};
 use starling_run::sharing::MAX_DATA_BYTES;
+use starling_run::{CLIP, MAX_STALL_MS};
 use toml::Value;
 
 use super::duration;
@@ -61,29 +62,55 @@ const fn optional(
     Key { id, kind, flag, unset: Some(unset), about }
 }
 
+/// What a setting of optimizers may be.
+const fn range(setting: Setting) -> Kind {
+    Kind::Float(setting.least, setting.most)
+}
+
+/// What a setting is that nobody said.
+const OWN: &str = "the optimizer's own";
+
 /// All keys, in the order in which they are shown.
 pub static KEYS: &[Key] = &[
     key("run.model", Kind::Text, Some("--model"), "softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels)."),
-    key(
-        "run.optimizer",
-        Kind::Choice(&["sgd", "momentum", "nesterov", "adamw"]),
-        Some("--optimizer"),
-        "sgd, momentum, nesterov or adamw.",
-    ),
-    optional(
-        "run.learning_rate",
-        Kind::Float(1e-12, 1e3),
-        Some("--learning-rate"),
-        "0.003 for adamw, 0.1 for sgd, 0.05 for momentum and nesterov",
-        "Step size.",
-    ),
+    key("run.optimizer", Kind::Choice(&NAMES), Some("--optimizer"), "How parameters follow gradients."),
+    optional("run.learning_rate", range(Setting::LEARNING_RATE), Some("--learning-rate"), OWN, "Step size."),
     key(
         "run.momentum",
-        Kind::Float(0.0, 0.9999),
+        range(Setting::MOMENTUM),
         Some("--momentum"),
         "Share of the velocity that momentum and nesterov keep.",
     ),
-    key("run.weight_decay", Kind::Float(0.0, 10.0), Some("--weight-decay"), "Penalty on large parameters."),
+    optional("run.beta1", range(Setting::BETA1), Some("--beta1"), OWN, "Share of the first moment that is kept."),
+    optional("run.beta2", range(Setting::BETA2), Some("--beta2"), OWN, "Share of the second moment that is kept."),
+    optional(
+        "run.epsilon",
+        range(Setting::EPSILON),
+        Some("--epsilon"),
+        OWN,
+        "What is added to the root of the second moment, against a division by nothing.",
+    ),
+    key("run.weight_decay", range(Setting::WEIGHT_DECAY), Some("--weight-decay"), "Penalty on large parameters."),
+    key(
+        "run.schedule",
+        Kind::Text,
+        Some("--schedule"),
+        "How the learning rate falls: constant, linear:0.1 (to a tenth by the run's end), cosine:0.1,5000 (within 5000 steps) or \
+         step:0.5,1000 (halved after each 1000 steps).",
+    ),
+    key(
+        "run.warm_up",
+        Kind::Integer(0, MAX_STEPS),
+        Some("--warm-up"),
+        "Steps in which the learning rate goes up to its full value, before it falls.",
+    ),
+    optional(
+        "run.clip",
+        Kind::Float(*CLIP.start(), *CLIP.end()),
+        Some("--clip"),
+        "gradients are as long as they are",
+        "The largest norm of a step's mean gradient: a longer one is made as short, before the optimizer has it.",
+    ),
     key(
         "run.batch_size",
         Kind::Integer(1, 1 << 20),

@@ -30,14 +30,26 @@ pub struct Config {
 pub struct RunConfig {
     /// `softmax`, `mlp:64,64`, `cnn:8,16`.
     pub model: String,
-    /// `sgd`, `momentum`, `nesterov` or `adamw`.
+    /// A name of the registry of optimizers.
     pub optimizer: String,
     /// Step size; `None` takes the optimizer's own default.
     pub learning_rate: Option<f64>,
     /// Share of the velocity that momentum and nesterov keep.
     pub momentum: f64,
+    /// Share of the first moment that is kept; `None` takes the optimizer's own default.
+    pub beta1: Option<f64>,
+    /// Share of the second moment that is kept; `None` takes the optimizer's own default.
+    pub beta2: Option<f64>,
+    /// Added to the root of the second moment; `None` takes the optimizer's own default.
+    pub epsilon: Option<f64>,
     /// Penalty on large parameters.
     pub weight_decay: f64,
+    /// How the learning rate falls: `constant`, `linear:0.1`, `cosine:0.1,5000` or `step:0.5,1000`.
+    pub schedule: String,
+    /// Steps in which it goes up first.
+    pub warm_up: u64,
+    /// The largest norm of a step's mean gradient; `None` leaves gradients as long as they are.
+    pub clip: Option<f64>,
     /// Samples per step, over all members.
     pub batch_size: u64,
     /// The run's last step.
@@ -61,7 +73,13 @@ impl Default for RunConfig {
             optimizer: "adamw".to_owned(),
             learning_rate: None,
             momentum: 0.9,
+            beta1: None,
+            beta2: None,
+            epsilon: None,
             weight_decay: 0.0,
+            schedule: "constant".to_owned(),
+            warm_up: 0,
+            clip: None,
             batch_size: 64,
             steps: 600,
             seed: 42,

@@ -5,7 +5,7 @@ use toml::{Table, Value};
 
 use super::checked::Loaded;
 use super::error::ConfigError;
-use super::keys::{KEYS, Key};
+use super::keys::{KEYS, Key, Kind};
 use super::layers::Origin;
 
 /// Where the comment behind a value begins, if the value leaves room.
@@ -77,6 +77,12 @@ pub fn commented_file(loaded: &Loaded) -> String {
         let (_, name) = key.parts();
         let mark = if *loaded.origin(key.id) == Origin::Default { "#" } else { "" };
         text.push_str(&format!("# {}\n", key.about));
+        // Words of a registry are not in the sentence.
+        if let Kind::Choice(words) = key.kind
+            && words.iter().any(|word| !key.about.contains(word))
+        {
+            text.push_str(&format!("# One of {}.\n", words.join(", ")));
+        }
         match (value_of(&values, key), key.unset) {
             (Some(value), _) => text.push_str(&format!("{mark}{name} = {value}\n")),
             (None, unset) => text.push_str(&format!("#{name} =   # {}\n", unset.unwrap_or_default())),

@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use starling_run::{ModelSpec, OptimizerSpec};
+use starling_run::optimizer::REGISTRY;
+use starling_run::{Decay, ModelSpec, OptimizerSpec, Schedule};
 
 use super::*;
 use crate::settings::{Resume, Target};
@@ -62,6 +63,8 @@ fn without_layers_there_are_the_defaults() {
 fn keys_and_config_have_the_same_fields() {
     let mut config = Config::default();
     config.run.learning_rate = Some(0.1);
+    (config.run.beta1, config.run.beta2, config.run.epsilon) = (Some(0.9), Some(0.9), Some(1e-8));
+    config.run.clip = Some(1.0);
     (config.data.label, config.data.header) = (Some("y".to_owned()), Some(true));
     config.data.delimiter = Some("tab".to_owned());
     (config.train.data_dir, config.train.export) = (Some("d".to_owned()), Some("e".to_owned()));
@@ -125,7 +128,9 @@ fn a_wrong_value_is_refused_with_key_origin_and_what_could_be() {
         ("[run]\npublic = 1", vec!["run.public is 1", "true or false"]),
         ("[run]\nheld_out = 1.0", vec!["run.held_out is 1.0", "from 0.001 to 0.9"]),
         ("[run]\nmomentum = nan", vec!["run.momentum is nan", "from 0 to 0.9999"]),
-        ("[run]\noptimizer = \"adam\"", vec!["run.optimizer is `adam`", "one of sgd, momentum, nesterov, adamw"]),
+        ("[run]\noptimizer = \"adamax\"", vec!["run.optimizer is `adamax`", "one of sgd, momentum, nesterov, adam"]),
+        ("[run]\nclip = 0", vec!["run.clip is 0", "a number from 1e-6 to 1000000"]),
+        ("[run]\nwarm_up = -1", vec!["run.warm_up is -1", "a whole number from 0"]),
         ("[network]\nlisten = \"/ip4/0.0.0.0/tcp/0\"", vec!["network.listen", "a list of texts"]),
         ("[network]\nlisten = [1]", vec!["network.listen is [1]"]),
         ("[data]\nlabel = \"\"", vec!["data.label is ``", "not empty"]),
@@ -177,23 +182,42 @@ fn a_whole_number_will_do_for_a_number() {
 }
 
 #[test]
-fn each_optimizer_has_its_own_learning_rate() {
-    for (name, rate) in [("sgd", 0.1_f32), ("momentum", 0.05), ("nesterov", 0.05), ("adamw", 0.003)] {
-        let founding = with_flag("run.optimizer", name).founding(Resume::Fresh).expect("good");
-        let (found, nesterov_found) = match founding.run.optimizer {
-            OptimizerSpec::Sgd { learning_rate, .. } | OptimizerSpec::AdamW { learning_rate, .. } => {
-                (learning_rate, false)
-            }
-            OptimizerSpec::Momentum { learning_rate, nesterov, momentum, .. } => {
-                assert_eq!(momentum, 0.9);
-                (learning_rate, nesterov)
-            }
-        };
-        assert_eq!((found, nesterov_found), (rate, name == "nesterov"), "{name}");
+fn every_optimizer_is_reached_with_its_own_settings_and_others() {
+    for row in REGISTRY {
+        let founding = with_flag("run.optimizer", row.name).founding(Resume::Fresh).expect("good");
+        assert_eq!(Some(founding.run.optimizer), OptimizerSpec::named(row.name));
+        for setting in row.optimizer.settings() {
+            let key = Key::find(&format!("run.{}", setting.name));
+            let key = key.unwrap_or_else(|| panic!("no key sets {} of {}", setting.name, row.name));
+            assert!(matches!(key.kind, Kind::Float(least, most) if (least, most) == (setting.least, setting.most)));
+            let flags = [flag("run.optimizer", "--optimizer", row.name), flag(key.id, "--flag", "0.125")];
+            let founding = load("", &[], &flags).expect("good").founding(Resume::Fresh).expect("good");
+            let expected = OptimizerSpec::named(row.name).map(|spec| spec.with(setting.name, 0.125));
+            assert_eq!(Some(founding.run.optimizer), expected);
+        }
     }
-    let flags = [flag("run.optimizer", "--optimizer", "sgd"), flag("run.learning_rate", "--learning-rate", "0.5")];
-    let founding = load("", &[], &flags).expect("good").founding(Resume::Fresh).expect("good");
-    assert_eq!(founding.run.optimizer, OptimizerSpec::Sgd { learning_rate: 0.5, weight_decay: 0.0 });
+}
+
+#[test]
+fn the_documentation_names_every_optimizer_with_its_settings() {
+    let text = include_str!("../../../docs/configuration.md");
+    for row in REGISTRY {
+        let line = text.lines().find(|line| line.starts_with(&format!("| `{}` |", row.name)));
+        let line = line.unwrap_or_else(|| panic!("{} has no row", row.name));
+        let settings = row.optimizer.settings().iter();
+        let settings: Vec<_> = settings.map(|setting| format!("`{}` {:?}", setting.name, setting.default)).collect();
+        assert!(line.ends_with(&format!("| {} |", settings.join(", "))), "{settings:?} are not in {line}");
+    }
+}
+
+#[test]
+fn a_schedule_and_a_norm_become_the_runs() {
+    let file = "[run]\nschedule = \"cosine:0.1,500\"\nwarm_up = 20\nclip = 0.5\n";
+    let run = load(file, &[], &[]).expect("good").founding(Resume::Fresh).expect("good").run;
+    let decay = Decay::Cosine { to: 0.1, within: Some(500) };
+    assert_eq!((run.schedule, run.clip), (Schedule { warm_up: 20, decay }, Some(0.5)));
+    let run = load("", &[], &[]).expect("good").founding(Resume::Fresh).expect("good").run;
+    assert_eq!((run.schedule, run.clip), (Schedule::default(), None));
 }
 
 #[test]
@@ -204,6 +228,8 @@ fn what_only_the_node_understands_is_checked_too() {
     for (error, part) in [
         (founding("run.model", "gpt"), "--flag: run.model: "),
         (founding("run.min_peers", "65"), "network.max_peers is 64"),
+        (founding("run.schedule", "cosin"), "--flag: run.schedule: `cosin` is not a schedule: there is none named"),
+        (founding("run.schedule", "step:0.5,0"), "the time between two falls is 0 steps"),
         (settings("train.device", "tpu"), "--flag: train.device: "),
         (settings("network.listen", "0.0.0.0:80"), "`0.0.0.0:80` is no multiaddr"),
         (settings("network.listen", ""), "at least one address"),
@@ -237,7 +263,12 @@ fn a_joiner_expects_only_what_its_user_set() {
     let some = load(file, &[("STARLING_RUN_STEPS", "600")], &[flag("run.seed", "--seed", "1")]);
     let some = some.expect("good").expectations().expect("good");
     assert_eq!(some.model, Some(ModelSpec::Mlp { hidden: vec![64] }));
-    assert!(matches!(some.optimizer, Some(OptimizerSpec::AdamW { learning_rate: 0.5, .. })));
+    assert_eq!(some.optimizer, Some(OptimizerSpec::adam_w(0.5).with("weight_decay", 0.0)));
+    assert_eq!((some.decay, some.warm_up, some.clip), (None, None, None));
+    let file = load("[run]\nschedule = \"linear\"\nwarm_up = 0\nclip = 2\n", &[], &[]);
+    let schedule = file.expect("good").expectations().expect("good");
+    let linear = Decay::Linear { to: 0.0, within: None };
+    assert_eq!((schedule.decay, schedule.warm_up, schedule.clip), (Some(linear), Some(0), Some(2.0)));
     assert_eq!((some.batch_size, some.steps, some.seed), (None, Some(600), Some(1)));
     let file = load("[network]\nmax_stall_ms = 10000\n", &[], &[]).expect("good");
     assert_eq!(file.expectations().expect("good").max_stall_ms, Some(10_000));
@@ -371,6 +402,10 @@ fn what_has_no_effect_is_said() {
     let forks =
         load("[network]\nfork_after = \"90s\"\n[security]\nquorum = \"two-thirds\"\n", &[], &[]).expect("good").idle();
     assert!(forks.len() == 1 && forks[0].contains("network.fork_after"), "{forks:?}");
+    let none = load("[run]\noptimizer = \"lion\"\nepsilon = 1e-3\nbeta1 = 0.5\n", &[], &[]).expect("good").idle();
+    assert!(none.len() == 1 && none[0].contains("run.epsilon has no effect, because lion has no epsilon"), "{none:?}");
+    let early = load("[run]\nclip = 1\n[train]\nupdate_ahead_mib = 64\n", &[], &[]).expect("good").idle();
+    assert!(early.len() == 1 && early[0].contains("train.update_ahead_mib has no effect"), "{early:?}");
     let used = "[run]\nmomentum = 0.5\noptimizer = \"nesterov\"\n";
     assert_eq!(load(used, &[], &[]).expect("good").idle(), Vec::<String>::new());
 }

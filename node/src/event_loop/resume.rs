@@ -39,7 +39,6 @@ impl Drop for Fetch {
 
 impl EventLoop {
     pub(super) fn hold(&mut self, hold: Hold) {
-        self.result = None;
         if let Some(progress) = self.exchange.hold(&mut self.entry, hold) {
             self.handle(Input::Held(progress));
         }
@@ -79,13 +78,16 @@ impl EventLoop {
         let operations = self.reducer.as_ref().map(|reducer| reducer.operations.clone());
         let (exchange, entry) = (&self.exchange, &mut self.entry);
         let action = self.snapshots.act(|snapshots| exchange.enter(entry, snapshots, resumption, operations));
+        if action != Action::Wait {
+            self.result = None;
+        }
         self.follow(action);
     }
 
     /// Does what the member's way into its view asks for.
     fn follow(&mut self, action: Action) {
         match action {
-            Action::GoOn => {}
+            Action::GoOn | Action::Wait => {}
             Action::GoOnFromInitial => self.handle(Input::Synced),
             Action::FetchResult { number, step, lineage, from } => {
                 self.result = Some(self.fetch_result(number, (step, lineage), from));

@@ -9,9 +9,7 @@ use starling_run::{Gradient, Learner, ResultRecord, StepReport, contribution};
 use starling_topology::Digest;
 use tokio::sync::watch;
 
-use super::{
-    Busy, Census, Duties, Journal, Mishaps, Pace, Speed, Stalls, Totals, TrainerEvent, Turn, Turns, Word,
-};
+use super::{Busy, Census, Duties, Journal, Mishaps, Pace, Speed, Stalls, Totals, TrainerEvent, Turn, Turns, Word};
 use crate::contribution::{Brought, Contribution};
 use crate::error::NodeError;
 use crate::exchange::{Exchange, Next, Part, Task};
@@ -289,8 +287,9 @@ impl Worker {
         } else {
             match (evaluate, self.is_over()) {
                 (true, true) => self.journal.confirm(),
-                (true, false) => self.journal.leave(),
-                (false, _) => {}
+                // Also who had to leave its seat comes back with the state that it has just saved.
+                _ if is_ours => self.journal.leave(),
+                _ => {}
             }
             if evaluate {
                 // Each is tried, also when the one before it failed.

@@ -1,7 +1,7 @@
 //! Part of promise P9: a member that comes back goes on from a state of the branch that it was on: from what it had when it
 //! entered its last view, from what that followed from, or from what has followed since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use starling_topology::{CatchUp, Lineage, PeerId, Resumption};
 
@@ -21,6 +21,8 @@ pub struct OwnBranch {
     commits: u64,
     /// The state from which each member went on, and how many commits there had been by then.
     entered: BTreeMap<PeerId, (Name, u64)>,
+    /// Those whose disks were set back: they may come twice to a view, and to its steps.
+    set_back: BTreeSet<PeerId>,
 }
 
 impl OwnBranch {
@@ -36,7 +38,7 @@ impl OwnBranch {
         let Resumption { step, lineage, catch_up, .. } = resumption;
         // What is on its way was asked for in an earlier view; the initial state never is.
         let is_there = *catch_up == CatchUp::Current && (!is_downloading || *step == 0);
-        if matches!(catch_up, CatchUp::State { .. }) || is_there {
+        if (matches!(catch_up, CatchUp::State { .. }) || is_there) && !self.set_back.contains(&peer) {
             self.entered.insert(peer, ((*step, *lineage), self.commits));
         }
     }
@@ -44,6 +46,7 @@ impl OwnBranch {
     /// The disk of `peer` was set back: it does not know where it went on from last.
     pub fn set_back(&mut self, peer: PeerId) {
         self.entered.remove(&peer);
+        self.set_back.insert(peer);
     }
 
     /// `peer` starts from `state`, which it had saved.

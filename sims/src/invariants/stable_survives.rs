@@ -128,6 +128,7 @@ mod tests {
             view: view.clone(),
             origin: None,
             certificate: None,
+            chain: Vec::new(),
             root: starling_topology::Root::default(),
             promised: None,
             accepted: None,

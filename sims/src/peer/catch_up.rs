@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use starling_engine::{Download as Machine, ResultFetch, download, result_fetch};
+use starling_engine::{Download, ResultFetch, download, result_fetch};
 use starling_topology::{Generation, Lineage, PeerId, Time};
 
 use super::{Effect, Peer};
@@ -33,12 +33,12 @@ pub(super) struct Fetch {
 
 /// A state on its way.
 #[derive(Debug)]
-pub(super) struct Download {
+pub(super) struct Loading {
     number: u64,
     generation: Generation,
     step: u64,
     lineage: Lineage,
-    machine: Machine<Snapshot, u32>,
+    machine: Download<Snapshot, u32>,
     timer: Option<Time>,
     named: WhatMostName,
     /// What is being loaded.
@@ -68,11 +68,11 @@ impl Peer {
         self.asked.retain(|_, asked| matches!(asked.wanted, Wanted::Result(_)));
         let terms = download::Terms::of_state(self.max_stall);
         let seed = u64::from(self.name.0[0]) ^ (number << 8);
-        let mut machine = Machine::new(now, terms, from, seed);
+        let mut machine = Download::new(now, terms, from, seed);
         if let Some(Sabotage::Machine(flaw)) = self.sabotage {
             machine.plant(flaw);
         }
-        self.download = Some(Download {
+        self.download = Some(Loading {
             number,
             generation,
             step,
@@ -197,7 +197,7 @@ impl Peer {
                     let number = fetch.number;
                     self.fetch = None;
                     let result = outcome.and_then(|_| came.clone().ok_or_else(|| "it did not come".to_owned()));
-                    if let (Ok(record), Some(view)) = (&result, self.view_id())
+                    if let (Ok(record), Some(view), true) = (&result, self.view_id(), self.entry.is_waiting())
                         && record.step == self.step() + 1
                     {
                         self.committed(record, view);
@@ -264,7 +264,7 @@ impl Peer {
     }
 }
 
-impl Download {
+impl Loading {
     /// What the chunks come to; `None` if that is not a state of the run.
     fn assemble(&self) -> Option<Rc<State>> {
         let first = self.chunks.values().next()?;

@@ -32,7 +32,7 @@ pub enum Effect {
     /// Write beside a checkpoint that a quorum has signed it.
     Stable(Box<Proof>),
     /// It goes on in a view.
-    Entered(Box<Entry>),
+    Entered(Box<Entered>),
     /// It loaded a state from others: with this digest it was offered.
     Loaded(Rc<State>),
     /// It committed a step.
@@ -55,7 +55,7 @@ pub enum Effect {
 
 /// How a peer stood when it was told to go on in a view.
 #[derive(Debug)]
-pub struct Entry {
+pub struct Entered {
     /// The view's name.
     pub view: ViewId,
     /// What it was told.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::{Digest, Event, Refusal, Root};
+use starling_topology::{Digest, Event, PeerId, Refusal, Root, View};
 
 use super::World;
 use crate::host::Host;
@@ -39,7 +39,26 @@ impl World {
             return None;
         }
         let short = || self.is_short_of_votes().then_some(Deserted::NoQuorum);
-        short().or_else(|| self.has_lost_the_state())
+        let most_left = || self.have_most_left().then_some(Deserted::MostLeft);
+        short().or_else(most_left).or_else(|| self.has_lost_the_state())
+    }
+
+    /// Whether those who could have saved what was due before the newest view have left in order, nobody who is left has it, and
+    /// nobody may go on as a fork: no member can know that it was not stable.
+    fn have_most_left(&self) -> bool {
+        if self.config.fork_after.is_some() || self.honest().any(|seat| self.has_a_copy(seat)) {
+            return false;
+        }
+        let since = self.newest_step.checked_rem(self.config.checkpoint_every);
+        let due = self.newest_step - since.unwrap_or(self.newest_step);
+        let in_the_run = self.hosts.iter().filter(|host| host.is_in_the_run());
+        let usable =
+            in_the_run.flat_map(|host| host.disk.checkpoints().keys().filter(|(step, _)| host.disk.has_usable(*step)));
+        let (step, lineage) = usable.max().copied().unwrap_or_default();
+        let left = self.hosts.iter().filter(|host| matches!(host.ended, Some(Event::Left { .. })));
+        let left: BTreeSet<PeerId> = left.map(Host::name).collect();
+        let could_decide = |view: &View| view.generation >= lineage.generation && view.has_quorum(&left);
+        step < due && self.known.values().any(could_decide)
     }
 
     /// Whether no peer has a state to go on from. What peers say does not excuse them for what most of a view had on disk, if
@@ -57,7 +76,7 @@ impl World {
         let is_last = |host: &Host| {
             let last = host.disk.record().map(|record| record.view.id());
             matches!(&host.ended, Some(Event::Left { stayed }) if stayed.is_empty())
-                && last == self.newest.as_ref().map(starling_topology::View::id)
+                && last == self.newest.as_ref().map(View::id)
         };
         if self.hosts.iter().any(is_last) {
             return Some(Deserted::LastLeft);
@@ -98,18 +117,21 @@ impl World {
         stuck.map(|(seat, _)| seat).collect()
     }
 
-    /// Whether the last step was held back until all were members.
+    /// Whether the last step was held back until all were members, and none of them has ended itself since.
     fn waits_for_all(&self) -> bool {
         self.gated
     }
 
     /// Somebody ends like that. Whoever had a seat in the newest view, or in the one before, gets the last state while others
-    /// that hold it are there.
+    /// that hold it are there, if it comes before they have waited for `max_stall`.
     pub(super) fn note_ending(&mut self, seat: Seat, event: &Event) {
         let Some(newest) = self.newest.as_ref().filter(|_| self.completed.is_empty() && !self.forked) else { return };
         let last = self.hosts[seat].disk.record().map(|record| record.view.id());
         let had_a_seat = last.is_some_and(|last| last == newest.id() || Some(last) == newest.parent);
-        if had_a_seat && matches!(event, Event::Refused { refusal: Refusal::RunFinished, .. }) {
+        let Event::Refused { from, refusal: Refusal::RunFinished } = event else { return };
+        let finished = self.seats.get(from).and_then(|seat| self.hosts[*seat].has_last);
+        let has_waited = finished.is_some_and(|at| self.now - at >= self.config.max_stall);
+        if had_a_seat && !has_waited {
             self.sent_away.insert(seat);
         }
     }

@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::invariants::LastCheckpoint;
 use crate::message::{Lane, Message};
 use crate::network::{Seat, Sent};
-use crate::peer::{Commit, Effect, Entry, Peer};
+use crate::peer::{Commit, Effect, Entered, Peer};
 use crate::picture::What;
 use crate::state::State;
 
@@ -158,6 +158,7 @@ impl World {
         if lane == Lane::Control && self.is_full(from, Queue::Control) {
             return self.find_no_room(from, to);
         }
+        self.note_decision(from, &message);
         let (incarnation, host) = (self.hosts[from].incarnation, &self.hosts[to]);
         if host.peer.is_none() {
             let gone = host.off || self.network.is_blocked(from, to) || self.network.is_blocked(to, from);
@@ -273,7 +274,7 @@ impl World {
         };
         let step = state.step;
         if step == self.workload.steps {
-            self.hosts[seat].has_last = true;
+            self.hosts[seat].has_last.get_or_insert(self.now);
             self.last_state_lost |= full;
         }
         self.tell(|_| format!("{seat} {} a checkpoint of step {step}", if full { "has no room for" } else { "saves" }));
@@ -281,7 +282,7 @@ impl World {
         saved.ok().flatten()
     }
 
-    fn entered(&mut self, seat: Seat, entry: &Entry) {
+    fn entered(&mut self, seat: Seat, entry: &Entered) {
         let (view, step) = (&entry.resumption.view, entry.resumption.step);
         let (name, id) = (self.hosts[seat].name(), entry.view);
         let forks = entry.forks;
@@ -341,6 +342,7 @@ impl World {
     /// The user of a process that has given up starts it again: the others, its device or its disk may be back by then.
     fn start_again(&mut self, seat: Seat) {
         self.hosts[seat].gave_up = true;
+        self.gated &= self.plan.gated; // Nobody waits at the end for one that ends itself then.
         let later: Time = self.now + self.config.max_stall;
         self.queue.push(later, Happening::Starts(seat, self.hosts[seat].incarnation));
     }

@@ -201,7 +201,7 @@ impl World {
             _ => {}
         }
         let at = state.as_ref().map(|state| state.step);
-        self.last_state_lost |= self.hosts[seat].has_last && at < Some(self.workload.steps);
+        self.last_state_lost |= self.hosts[seat].has_last.is_some() && at < Some(self.workload.steps);
         self.tell(|_| format!("{seat} starts as {:?} at {at:?}", me.peer));
         self.mark(seat, What::Starts);
         self.measure_later(seat, self.hosts[seat].incarnation);

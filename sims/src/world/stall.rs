@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use starling_topology::{PeerId, Record};
+use starling_topology::{Body, Envelope, PeerId, Record, View};
 
 use super::World;
 use crate::host::Host;
 use crate::invariants::Progressing;
+use crate::message::Message;
 use crate::network::Seat;
 use crate::peer::Peer;
 
@@ -18,18 +19,38 @@ impl World {
             true => Progressing::stall_limit(&self.config),
             false => Progressing::hostile_limit(&self.config),
         };
+        // Whoever gets a state in vain, from those whose memory is bad, waits before it may try again.
+        let again = if self.plan.rots { self.config.quarantine() * 3 } else { std::time::Duration::ZERO };
+        let limit = limit + again;
         let held = self.invariants.progress.looked(self.now, can_go_on, limit);
         self.breaks(held);
     }
 
+    /// A view that somebody is told of was decided, whoever has stored it.
+    pub(super) fn note_decision(&mut self, from: Seat, message: &Message) {
+        let Message::Control(sealed) = message else { return };
+        if let Ok(Envelope { body: Body::Install { proposal, certificate: Some(_), .. }, .. }) = sealed.read()
+            && let Some(parent) = proposal.view.parent.filter(|_| !self.hosts[from].is_hostile())
+        {
+            self.successors.entry(parent).or_insert_with(|| proposal.view.clone());
+        }
+    }
+
     /// Whether there are peers that can all talk to each other, and are enough, and one of them holds the state.
     fn can_go_on(&self) -> bool {
-        !self.is_withheld() && self.groups().iter().any(|group| self.is_enough(group))
+        !self.is_withheld() && !self.is_apart() && self.groups().iter().any(|group| self.is_enough(group))
     }
 
     /// Whether it is the simulator that holds the run back.
     fn is_withheld(&self) -> bool {
         self.plan.gated && self.invariants.progress.highest() + 1 >= self.workload.steps
+    }
+
+    /// Whether the newest view is a fork that waits for more members: for those of the view that it left, who go on as a fork first.
+    /// How long that may take, [`Progressing::limit`] says.
+    fn is_apart(&self) -> bool {
+        let is_short = |view: &View| view.forked && view.members().len() < self.config.min_members;
+        self.newest.as_ref().is_some_and(is_short)
     }
 
     /// Peers that nothing is wrong with, in groups between which nothing gets through.

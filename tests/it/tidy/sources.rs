@@ -48,6 +48,27 @@ pub(crate) fn absences(path: &str, text: &str) -> Vec<String> {
     })
 }
 
+/// The public types that a source declares.
+pub(crate) fn types(text: &str) -> Vec<String> {
+    text.lines().filter(|line| line.starts_with("pub ")).filter_map(declared).map(str::to_owned).collect()
+}
+
+/// Types that are called as one of `machines`: what those do has no second home.
+pub(crate) fn doubles(machines: &[String], text: &str) -> Vec<String> {
+    find(text, |line| {
+        let name = declared(line).filter(|name| machines.iter().any(|machine| machine == name))?;
+        Some(format!("the engine has a type {name}"))
+    })
+}
+
+/// The type that this line declares.
+fn declared(line: &str) -> Option<&str> {
+    let mut words = line.split(|of: char| !of.is_alphanumeric() && of != '_').filter(|word| !word.is_empty());
+    let is_kind = |word: &str| ["struct", "enum", "trait"].contains(&word);
+    let is_before = |word: &str| ["pub", "super", "crate"].contains(&word);
+    words.find(|word| !is_before(word)).filter(|word| is_kind(word)).and_then(|_| words.next())
+}
+
 /// Marks of unfinished work.
 pub(crate) fn markers(text: &str) -> Vec<String> {
     find(text, |line| {
@@ -143,6 +164,14 @@ fn io_in_a_sans_io_package_is_found() {
     assert_eq!(absences("topology/src/view.rs", &text).len(), 1, "a field may be called so");
     let text = format!("{} serve() {{}}", concat!("async", " fn"));
     assert!(absences("sims/src/world.rs", &text)[0].starts_with("line 1: "));
+}
+
+#[test]
+fn a_second_machine_is_found() {
+    let machines = types("pub struct Steps<R, S> {\nstruct Fetch {\npub enum Action {\n");
+    assert_eq!(machines, ["Steps", "Action"]);
+    let text = "use engine::Steps;\npub(super) struct Steps {\nstruct Fetch {\n    enum Actions {\n";
+    assert_eq!(doubles(&machines, text).len(), 1);
 }
 
 #[test]

@@ -30,8 +30,9 @@ pub(super) struct Asking {
     called: Option<PeerId>,
     /// Whom we asked last, and whether that was out of turn. Nobody calls us twice in a row.
     last: Option<(PeerId, bool)>,
-    /// How often each was asked since it last said anything.
-    asked: BTreeMap<PeerId, u32>,
+    /// How often each was asked since it last said anything, and when that was counted last: who is asked again at once can't have
+    /// answered.
+    asked: BTreeMap<PeerId, (u32, Time)>,
     /// Who has refused for good, and why.
     refused: BTreeMap<PeerId, Refusal>,
     /// When a member of a run that goes on last answered.
@@ -70,6 +71,18 @@ impl Asking {
     /// Whether our seat is proven to be over, and nobody has shown us for long what follows: too many views have.
     pub(super) fn is_lost(&self, now: Time, limit: Duration) -> bool {
         self.followed_by.is_some() && now - self.since >= limit
+    }
+
+    fn note_asked(&mut self, now: Time, peer: PeerId, interval: Duration) {
+        let (times, at) = self.asked.entry(peer).or_insert((0, now));
+        if *times == 0 || now - *at >= interval {
+            (*times, *at) = (times.saturating_add(1), now);
+        }
+    }
+
+    /// Whom it has asked, or would have.
+    pub(super) fn into_candidates(self) -> impl Iterator<Item = PeerId> {
+        self.candidates.into_iter()
     }
 
     pub(super) fn has_not_asked(&self, peer: PeerId) -> bool {
@@ -137,15 +150,12 @@ impl Membership {
     }
 
     /// Asks all that have not refused: those who have finished are soon gone.
-    fn ask_all(&mut self) {
-        let joiner = self.joiner();
+    fn ask_all(&mut self, now: Time) {
+        let (joiner, interval) = (self.joiner(), self.config.probe_interval());
         let Some(asking) = &mut self.asking else { return };
         let open = |peer: &&PeerId| !asking.refused.contains_key(peer) && !asking.waits.contains_key(peer);
         let others: Vec<PeerId> = asking.candidates.iter().filter(open).copied().collect();
-        for peer in &others {
-            let asked = asking.asked.entry(*peer).or_default();
-            *asked = asked.saturating_add(1);
-        }
+        others.iter().for_each(|peer| asking.note_asked(now, *peer, interval));
         for peer in others {
             self.send(peer, Body::Join(joiner.clone()));
         }
@@ -154,8 +164,9 @@ impl Membership {
     /// What we ask for.
     fn joiner(&self) -> Joiner {
         // Of a view that may be made up nobody hears.
-        let view = self.seat.as_ref().filter(|seat| !seat.by_word).map(|seat| &seat.view);
-        let (branch, generation) = view.map_or((0, Generation(0)), |view| (view.branch, view.generation));
+        let seat = self.seat.as_ref().filter(|seat| !seat.by_word);
+        let last = seat.map(|seat| (seat.view.branch, self.counts_from(seat)));
+        let (branch, generation) = last.unwrap_or((0, Generation(0)));
         let (contact, step, incarnation) = (self.me.clone(), self.reached, self.config.incarnation);
         let held = self.seat.is_some() && self.synced && self.steps == Steps::Held;
         let state = held.then_some((self.progress.step, self.progress.lineage));
@@ -170,8 +181,7 @@ impl Membership {
         let stands = self.seat.is_none() || self.steps == Steps::Held;
         let Some(asking) = &mut self.asking else { return };
         if stands && let Some(peer) = asking.next(now) {
-            let asked = asking.asked.entry(peer).or_default();
-            *asked = asked.saturating_add(1);
+            asking.note_asked(now, peer, interval);
             let joiner = self.joiner();
             self.send(peer, Body::Join(joiner));
         }
@@ -196,9 +206,9 @@ impl Membership {
         }
         let is_news = !asking.refused.values().any(|before| *before == Refusal::RunFinished);
         asking.refused.insert(from, refusal);
-        asking.asked.insert(from, 0);
+        asking.asked.insert(from, (0, now));
         if refusal == Refusal::RunFinished && is_news {
-            self.ask_all();
+            self.ask_all(now);
         }
         self.end_if_refused();
         if !self.ended {
@@ -209,7 +219,7 @@ impl Membership {
     /// Ends if all candidates that are there have refused.
     fn end_if_refused(&mut self) {
         let Some(asking) = &self.asking else { return };
-        let is_gone = |peer: &PeerId| asking.asked.get(peer).is_some_and(|asked| *asked > MAX_UNANSWERED);
+        let is_gone = |peer: &PeerId| asking.asked.get(peer).is_some_and(|(times, _)| *times > MAX_UNANSWERED);
         let is_out = |peer: &PeerId| asking.refused.contains_key(peer) || is_gone(peer);
         // Where only words say that others went on, whoever was not with us ends nothing.
         let (seat, unproven) = (self.seat.as_ref(), asking.unproven);
@@ -234,8 +244,8 @@ impl Membership {
 
     /// A peer has said something, whatever it is.
     pub(super) fn note_answer(&mut self, from: PeerId) {
-        if let Some(asked) = self.asking.as_mut().and_then(|asking| asking.asked.get_mut(&from)) {
-            *asked = 0;
+        if let Some((times, _)) = self.asking.as_mut().and_then(|asking| asking.asked.get_mut(&from)) {
+            *times = 0;
         }
     }
 

@@ -1,18 +1,22 @@
 //! What we propose: what follows from the promises that we hold, and whether it is time to go on from that.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Membership;
 use super::planning::Question;
 use super::seat::{Decree, Seat};
 use crate::flaw::Flaw;
-use crate::id::PeerId;
+use crate::id::{Generation, PeerId};
 use crate::interface::{Event, Output};
+use crate::lineage::Lineage;
 use crate::message::Evidence;
 use crate::promise::{Promise, SignedPromise};
 use crate::proposal::{MAX_JOINERS, Progress, Proposal, Reason};
+use crate::quorum::Quorum;
 use crate::time::Time;
+use crate::view::View;
 
 impl Membership {
     /// Finds promises that can't be true: who has taken part in all steps knows that nobody is more than one ahead.
@@ -68,43 +72,55 @@ impl Membership {
         !stateless && !seat.is_reached(decree) && (is_elsewhere || (!waited && !all_told))
     }
 
-    /// Whether a checkpoint that was due before our view began is on none of the disks that are here, and somebody is away who
-    /// was lost when the view was made: a quorum that it was in may have saved that.
+    /// Whether a checkpoint that was due before our view began is on none of the disks that are here, and those who are away were
+    /// a quorum of a view that may have saved it: one since the newest state that is here was committed.
     fn may_be_stable_elsewhere(&self, seat: &Seat, decree: &Decree) -> bool {
         let Some(origin) = seat.origin.as_ref().filter(|_| !self.is_flawed(Flaw::GoesBack)) else { return false };
         let least = origin.resume.step;
         let held = decree.promises.values().map(|promised| promised.progress).filter(|progress| progress.has_state);
-        let held = held.map(|progress| progress.step).max().unwrap_or(0);
-        let is_due = least.checked_rem(self.config.checkpoint_every).is_some_and(|since| held < least - since);
-        let is_away = |reason: &Reason| {
-            let gone = matches!(reason, Reason::Lost { .. } | Reason::Restarted(_) | Reason::Left(_));
-            let has_told = |peer| decree.promises.contains_key(&peer) || self.joiners.contains_key(&peer);
-            gone && reason.peer().is_some_and(|peer| !has_told(peer))
+        let earlier = self.chain.before(seat.view.parent);
+        // Since which view that is, a liar may say: of views that are not on our way it counts for nothing.
+        let known = |lineage: Lineage| earlier.clone().any(|view| view.id() == lineage.view);
+        let since = |held: Progress| if known(held.lineage) { held.lineage.generation } else { Generation(0) };
+        let held = held.map(|held| (held.step, Reverse(since(held)))).max();
+        let (step, Reverse(since)) = held.unwrap_or((0, Reverse(Generation(0))));
+        let is_due = least.checked_rem(self.config.checkpoint_every).is_some_and(|over| step < least - over);
+        let is_away = |peer: &PeerId| !self.has_told(decree, peer);
+        let could_decide = |view: &View| {
+            view.branch == seat.view.branch && view.generation >= since && could_have_decided(view, is_away)
         };
-        is_due && origin.reasons.iter().any(is_away)
+        // Of a view before that nobody has shown us all that is known is who went, and how many there were.
+        let gone = origin.reasons.iter().filter_map(Reason::gone).filter(is_away).count();
+        let has_parent = earlier.clone().any(|view| Some(view.id()) == seat.view.parent);
+        let could_parents = !has_parent && seat.view.quorum.is_met(gone, origin.of as usize, true);
+        is_due && (could_parents || earlier.into_iter().any(could_decide))
     }
 
-    /// Whether as many members of the view before as decided there have told what they hold: those that stayed, and those that
-    /// ask to be let in.
+    /// Whether so many members of the view before have told what they hold that the others can't have decided there: those that
+    /// stayed, and those that ask to be let in.
     pub(super) fn are_parents_here(&self, seat: &Seat, decree: &Decree) -> bool {
         let Some(origin) = &seat.origin else { return true };
         if self.is_flawed(Flaw::GoesBack) {
             return true;
         }
+        if let Some(parent) = self.chain.before(seat.view.parent).last().filter(|it| Some(it.id()) == seat.view.parent)
+        {
+            return !could_have_decided(parent, |peer| !self.has_told(decree, peer));
+        }
         let joined = |peer: &PeerId| origin.joiners.iter().any(|joiner| joiner.contact.peer == *peer);
         let stayed = decree.promises.keys().filter(|peer| !joined(peer)).count();
-        let is_back = |reason: &&Reason| {
-            let gone = matches!(reason, Reason::Lost { .. } | Reason::Restarted(_) | Reason::Left(_));
-            gone && reason.peer().is_some_and(|peer| self.joiners.contains_key(&peer))
-        };
-        let back = origin.reasons.iter().filter(is_back).count();
+        let is_back = |peer: &PeerId| self.joiners.contains_key(peer);
+        let back = origin.reasons.iter().filter_map(Reason::gone).filter(is_back).count();
         seat.view.quorum.is_met(stayed + back, origin.of as usize, false)
     }
 
     /// Whether each member has told what it holds: whoever asks to be let in does too, and may have no vote here any more.
     pub(super) fn have_all_told(&self, seat: &Seat, decree: &Decree) -> bool {
-        let has_told = |peer: &PeerId| decree.promises.contains_key(peer) || self.joiners.contains_key(peer);
-        seat.view.members().iter().all(has_told)
+        seat.view.members().iter().all(|peer| self.has_told(decree, peer))
+    }
+
+    fn has_told(&self, decree: &Decree, peer: &PeerId) -> bool {
+        decree.promises.contains_key(peer) || self.joiners.contains_key(peer)
     }
 
     pub(super) fn is_paused_for(&self, now: Time, seat: &Seat, limit: Option<Duration>) -> bool {
@@ -169,4 +185,12 @@ impl Membership {
             proposal.resume.syncing.clear();
         }
     }
+}
+
+/// Whether those members of `view` that are away were a quorum of it; with two-thirds quorums, together with those who are here and
+/// may lie about what they hold.
+fn could_have_decided(view: &View, is_away: impl Fn(&PeerId) -> bool) -> bool {
+    let away: BTreeSet<PeerId> = view.members().iter().copied().filter(|peer| is_away(peer)).collect();
+    let hidden = if view.quorum == Quorum::TwoThirds { view.most_hostile() } else { 0 };
+    view.has_quorum(&away) || (hidden > 0 && view.quorum.is_met(away.len() + hidden, view.members().len(), true))
 }

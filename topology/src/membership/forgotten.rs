@@ -64,18 +64,37 @@ impl Membership {
         }
     }
 
-    /// The last view of `links` that we have accepted in a view that we don't know to have been in, or decided alone: our own
-    /// signature shows it. We came back to an earlier one.
+    /// The last view of `links` that we have accepted in a view that we don't know to have been in, or decided alone, or beside
+    /// the one that our own way led through: our own signature shows it. We came back to an earlier one.
     pub(super) fn what_we_decided(&self, links: &[Succession]) -> Option<View> {
         let me = self.me.peer;
         let seat = self.seat.as_ref().filter(|seat| self.came_back && !seat.view.forked)?;
         let is_alone = seat.view.members() == [me];
-        let follows = |view: &View| {
-            let is_later = view.branch == seat.view.branch && view.generation > seat.view.generation;
-            is_later && !view.forked && (is_alone || view.parent != Some(seat.id))
+        let follows = |link: &Succession| {
+            let view = &link.view;
+            let is_ours = view.branch == seat.view.branch && !view.forked;
+            // Of a view that we have been through we know what was decided there, if not by whom else.
+            let is_past = view.parent.is_some_and(|parent| self.chain.came_from(parent));
+            let may_follow = view.generation > seat.view.generation && (is_alone || view.parent != Some(seat.id));
+            is_ours && ((may_follow && !is_past) || self.went_beside(link))
         };
-        let shows = |link: &&Succession| follows(&link.view) && link.is_sealed_by(&*self.notary, me);
+        let shows = |link: &&Succession| link.is_sealed_by(&*self.notary, me) && follows(link);
         links.iter().rev().find(shows).map(|link| link.view.clone())
+    }
+
+    /// Whether `link` was decided beside our own way, and both by us: nobody else who decided the one has decided the other, so it is
+    /// we who have voted twice.
+    fn went_beside(&self, link: &Succession) -> bool {
+        let me = self.me.peer;
+        let Some(ours) = self.chain.beside(&*self.notary, link).map(Succession::certificate) else { return false };
+        let is_only_mine = |(signer, _): &(PeerId, _)| *signer == me || !ours.is_signed_by(*signer);
+        ours.is_signed_by(me) && link.certificate().seals.iter().all(is_only_mine)
+    }
+
+    /// Whether one of `links` that we have signed went beside our own way.
+    pub(super) fn have_gone_beside(&self, links: &[Succession]) -> bool {
+        let mut signed = links.iter().filter(|link| link.is_sealed_by(&*self.notary, self.me.peer));
+        self.came_back && signed.any(|link| self.went_beside(link))
     }
 
     /// The same of a view that is installed, and what led to it.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::outsiders::Doubts;
 use super::seat::{MAX_RISE, Recovering, Seat};
 use super::{Membership, Steps};
-use crate::certificate::{Certificate, Chain, Succession};
+use crate::certificate::{Certificate, Succession};
 use crate::error::Violation;
 use crate::flaw::Flaw;
 use crate::id::{Generation, PeerId};
@@ -77,7 +77,8 @@ impl Membership {
                     self.enter(now, from, decided, contacts);
                 } else if !view.contains(me) && self.leaving {
                     self.end(Event::Left { stayed: view.members().to_vec() });
-                } else if !view.contains(me) {
+                } else if !view.contains(me) || (certificate.is_some() && self.asking.is_none()) {
+                    // We are not in it; or we are, who promised to be and have forgotten that: who steps has promised nothing.
                     let members: Vec<PeerId> = view.members().to_vec();
                     self.go_outside(now, from, &members);
                     self.note_follower(Some(view.clone()));
@@ -111,11 +112,18 @@ impl Membership {
     /// Whether `view` is later than ours, and no further than a run can have come since we were in that. Of a view that we entered
     /// by somebody's word and have taken no step in we know nothing.
     fn is_later(&self, view: &View) -> bool {
-        let rise = |seat: &Seat| view.generation.0.checked_sub(seat.view.generation.0);
+        let rise = |seat: &Seat| view.generation.0.checked_sub(self.counts_from(seat).0);
         let may_be_made_up = self.bound.len() < MAX_BOUND;
         let is_later =
             |seat: &Seat| (seat.by_word && may_be_made_up) || rise(seat).is_some_and(|by| (1..=MAX_RISE).contains(&by));
         self.seat.as_ref().is_none_or(is_later)
+    }
+
+    /// From which generation on a view is later than where this seat is: what we went to beside what we had decided before, and have
+    /// forgotten, may have gone further than those whom we follow.
+    pub(super) fn counts_from(&self, seat: &Seat) -> Generation {
+        let followed = self.asking.as_ref().and_then(|asking| asking.followed_by.as_ref());
+        followed.map_or(seat.view.generation, |it| it.generation.min(seat.view.generation))
     }
 
     /// Whether a view that does not follow ours was decided, as one says whom we have asked. Who has a seat that may still count
@@ -125,14 +133,15 @@ impl Membership {
     fn believes(&mut self, now: Time, from: PeerId, decided: &Decided) -> bool {
         let Decided { proposal, certificate, chain, .. } = decided;
         let Some(asking) = self.asking.as_ref().filter(|asking| !asking.has_not_asked(from)) else { return false };
-        let believes = self.is_flawed(Flaw::BelievesInstalls) || self.what_we_signed(decided).is_some();
+        let signed = self.what_we_signed(decided);
         let is_lost = asking.is_lost(now, self.config.max_stall * 4);
-        let is_member = proposal.view.contains(from);
+        // Who leaves by what it has decided is not in that.
+        let decides = || certificate.as_ref().is_some_and(|certificate| certificate.is_signed_by(from));
+        let is_member = proposal.view.contains(from) || decides();
         let Some(seat) = self.seat.as_ref().filter(|seat| !seat.by_word) else { return is_member };
         let proves_after = |it: &Certificate, known: &View| it.proves_after(&*self.notary, known, chain, proposal);
-        let proves = |it: &Certificate| {
-            proves_after(it, &seat.view) || asking.followed_by.as_ref().is_some_and(|known| proves_after(it, known))
-        };
+        let known = [Some(&seat.view), asking.followed_by.as_ref(), signed.as_ref()];
+        let proves = |it: &Certificate| known.into_iter().flatten().any(|known| proves_after(it, known));
         let is_shown = certificate.as_ref().is_some_and(proves);
         let stood = self.is_paused_for(now, seat, Some(self.config.max_stall * 4));
         // Who has no quorum follows those of its view that went on without one.
@@ -141,7 +150,8 @@ impl Membership {
         // Who came back to a view of its own alone and lost its state has nothing to go on from there.
         let has_nothing = seat.view.members() == [self.me.peer] && !self.synced;
         let needs_none = has_nothing || is_our_fork || is_lost || stood || seat.view.forked || self.doubts.have_grown();
-        is_shown || believes || (is_member && needs_none) || self.is_told_by_ours(from, proposal.view.id())
+        let is_taken = is_shown || (is_member && needs_none) || self.is_flawed(Flaw::BelievesInstalls);
+        is_taken || self.is_told_by_ours(from, proposal.view.id())
     }
 
     /// Takes our place in the view of `proposal`, which is decided.
@@ -179,7 +189,7 @@ impl Membership {
         seat.root = old.as_ref().map_or_else(Root::default, |old| old.root);
         (seat.certificate, seat.fork, seat.by_word) = (certificate.clone(), fork, by_word);
         if joins {
-            self.chain = Chain::told(chain, proposal.view.parent);
+            self.chain = self.chain.led_on(chain, proposal.view.parent);
         }
         if let Some(parent) = proposal.view.parent {
             self.chain.go_on(parent, certificate.map(|certificate| Succession::to(&proposal, certificate)));
@@ -381,10 +391,9 @@ impl Membership {
                     let may_come = !matches!(reason, Reason::Lost { evidence, .. } if !evidence.may_pass());
                     self.put_out.insert(*peer, (now, may_come));
                 }
-                // It could not get the state, and asks to be let in anew.
-                Reason::Left(peer) if unready.contains(peer) => _ = self.put_out.insert(*peer, (now, true)),
+                // Who could not get the state, or was outside, asks to be let in anew; who left in order does not.
+                Reason::Left(peer) => _ = self.put_out.insert(*peer, (now, unready.contains(peer))),
                 Reason::Joined(_)
-                | Reason::Left(_)
                 | Reason::Severed(..)
                 | Reason::Forked
                 | Reason::Recovered

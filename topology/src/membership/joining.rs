@@ -111,7 +111,9 @@ impl Membership {
     pub(super) fn candidates(&self, now: Time) -> impl Iterator<Item = &Joiner> {
         let limit = self.config.max_stall * SYNC_STALLS;
         let is_new = |seat: &Seat| now - seat.entered < limit;
-        let waits = self.seat.as_ref().is_some_and(|seat| !seat.syncing.is_empty() && !seat.waiting && is_new(seat));
+        let is_busy = |seat: &Seat| !seat.syncing.is_empty() && !seat.waiting && is_new(seat);
+        // Who comes late to the end has no time to wait.
+        let waits = self.finished.is_none() && self.seat.as_ref().is_some_and(is_busy);
         self.admitted().filter(move |joiner| !waits && !self.is_in_the_way(now, joiner.contact.peer))
     }
 

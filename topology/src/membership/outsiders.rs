@@ -10,7 +10,7 @@ use crate::flaw::Flaw;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::interface::{Event, Hold};
 use crate::message::{Body, Contact, Evidence, MAX_HINTS, Standing};
-use crate::proposal::Progress;
+use crate::proposal::{Progress, Proposal};
 use crate::time::Time;
 use crate::view::View;
 
@@ -84,6 +84,7 @@ impl Membership {
         let told_so = self.is_flawed(Flaw::GoesWhereTold);
         let decided = chain.as_ref().and_then(|chain| self.what_we_decided(chain));
         let forgot = decided.is_some();
+        let is_ours_beside = chain.as_ref().is_some_and(|chain| self.have_gone_beside(chain));
         let step = self.reached;
         let Some(seat) = &mut self.seat else { return };
         let known = seat.view.contains(from);
@@ -116,6 +117,8 @@ impl Membership {
             return;
         }
         let ours_generation = seat.view.generation;
+        let joins = |origin: &Proposal| origin.joiners.iter().any(|joiner| joiner.contact.peer == from);
+        let is_let_in = !seat.heard.contains(&from) && seat.view.forked && seat.origin.as_ref().is_some_and(joins);
         let after_ours = standing.parent == Some(seat.id);
         let unforked = !standing.forked && !ours.forked && standing.branch == ours.branch;
         let goes_on = !standing.paused && !standing.recovering;
@@ -126,7 +129,8 @@ impl Membership {
         // Of two that stand at one step, who can go on does not wait for who can't.
         let tie = ours.paused || view < seat.id;
         let ahead = standing.step > ours.step || (standing.step == ours.step && tie);
-        let they_lead = after_ours
+        let they_lead = is_ours_beside
+            || after_ours
             || (unforked && generation > seat.view.generation)
             || (unforked && generation == seat.view.generation && ahead)
             || (!unforked && goes_on && (ahead || (ours.forked && !standing.forked)));
@@ -144,7 +148,8 @@ impl Membership {
             (true, None) => self.say_hello(from),
             // There is one view of each generation without forks, so it has gone through theirs: what it said is old, from
             // before it joined perhaps, or it has yet to hear of ours.
-            (false, _) if known && unforked && !standing.recovering && generation < ours_generation => {
+            // Of a fork it believes whom it sat with, and may have been let in by another.
+            (false, _) if is_let_in || (known && unforked && !standing.recovering && generation < ours_generation) => {
                 if self.may_answer(now, from) {
                     self.send_install(from, Some(generation));
                 }
@@ -251,8 +256,12 @@ impl Membership {
     pub(super) fn come_back_if_alone(&mut self, now: Time) {
         let waited = self.asking.as_ref().is_some_and(|asking| now - asking.answered_at >= self.config.max_stall * 2);
         if waited && self.seat.is_some() && self.steps == Steps::Held {
-            if self.asking.take().is_some_and(|asking| asking.unproven) {
-                self.doubts.grow(now, self.config.max_stall);
+            if let Some(asking) = self.asking.take() {
+                if asking.unproven {
+                    self.doubts.grow(now, self.config.max_stall);
+                }
+                // They may come back to where they were.
+                asking.into_candidates().for_each(|peer| self.probe_later(now, peer));
             }
             if let Some(seat) = &mut self.seat {
                 seat.suspects.retain(|_, evidence| *evidence != Evidence::Elsewhere);
@@ -328,7 +337,7 @@ impl Membership {
         let contacts = members.filter_map(|peer| self.contacts.get(peer)).take(MAX_HINTS).cloned().collect();
         let mut chain = self.chain.from(theirs);
         if chain.is_empty() {
-            chain.extend(self.chain.signed_by(to).cloned());
+            chain = self.chain.signed_by(to);
         }
         self.send(to, Body::Outsider { standing, contacts, chain });
     }

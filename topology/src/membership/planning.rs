@@ -262,8 +262,7 @@ pub(super) fn follows(
         let same = (&proposal.view, &proposal.resume, &proposal.joiners, proposal.promised, proposal.of);
         (&view, &resume, &joiners, promised, of) == same
     };
-    let gone = |reason: &&Reason| matches!(reason, Reason::Lost { .. } | Reason::Restarted(_) | Reason::Left(_));
-    let gone: Vec<PeerId> = proposal.reasons.iter().filter(gone).filter_map(Reason::peer).collect();
+    let gone: Vec<PeerId> = proposal.reasons.iter().filter_map(Reason::gone).collect();
     let is_told_once = gone.iter().collect::<BTreeSet<_>>().len() == gone.len();
     (stateless || !proposal.joiners.iter().any(strays))
         && is_told_once
@@ -296,8 +295,10 @@ fn resume(view: ViewId, staying: &BTreeMap<PeerId, Progress>, candidates: &[Join
     donors.truncate(MAX_SOURCES);
     let donors: BTreeSet<PeerId> = donors.into_iter().map(|(_, peer)| peer).collect();
     let behind = staying.iter().filter(|(_, progress)| !reaches(progress)).map(|(peer, _)| *peer);
-    let initial = |candidate: &&Joiner| step > 0 || candidate.step > 0;
-    let joining = candidates.iter().filter(initial).map(|candidate| candidate.contact.peer);
+    // Who has been in a view and holds nothing has given up what it held, and can't draw the initial state any more.
+    let has_lost = |candidate: &Joiner| candidate.generation.0 > 0 && candidate.state.is_none();
+    let needs_state = |candidate: &&Joiner| step > 0 || candidate.step > 0 || has_lost(candidate);
+    let joining = candidates.iter().filter(needs_state).map(|candidate| candidate.contact.peer);
     let syncing: BTreeSet<PeerId> = behind.chain(joining).collect();
     Resume {
         step,

@@ -21,6 +21,7 @@ impl Membership {
     /// Drives a change of view if there is reason for one: as its proposer, or by calling on the proposer.
     pub(super) fn seek_change(&mut self, now: Time) {
         let me = self.me.peer;
+        self.seat.iter_mut().filter(|_| self.leaving).for_each(|seat| _ = seat.leavers.insert(me));
         let Some(seat) = &self.seat else { return };
         if seat.recovering.as_ref().is_some_and(|recovering| {
             recovering.returned.len() + 1 < seat.view.members().len() && now < recovering.until
@@ -47,7 +48,7 @@ impl Membership {
             if planned && lost {
                 self.begin(now, None); // The boundary may be out of reach, without whoever is lost, or for all.
             }
-        } else if (is_turn && (!trusted || due)) || (due && urgent) {
+        } else if (is_turn && (!trusted || due)) || (due && (urgent || self.leaving)) {
             seat.overruled |= promised.is_some_and(|peer| peer != me);
             if urgent || self.steps == Steps::Held {
                 self.begin(now, None);
@@ -72,7 +73,7 @@ impl Membership {
 
     fn plans_change(&self, now: Time) -> bool {
         let Some(seat) = &self.seat else { return false };
-        let leaves = |peer: &PeerId| seat.leavers.contains(peer) || (self.leaving && *peer == self.me.peer);
+        let leaves = |peer: &PeerId| seat.leavers.contains(peer);
         let members = seat.view.members();
         // Nobody leaves before another holds the state, if there is another.
         let heir = members.iter().any(|peer| !leaves(peer) && !seat.syncing.contains(peer));
@@ -100,7 +101,7 @@ impl Membership {
                 news.push(Body::Introduce(waiting.joiner.clone()));
             }
         }
-        if urgent && seat.takeover_at.is_none() {
+        if (urgent || self.leaving) && seat.takeover_at.is_none() {
             self.give_time(now, Duration::ZERO);
         }
         for body in news {

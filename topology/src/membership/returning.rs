@@ -18,10 +18,10 @@ use crate::record::Record;
 use crate::time::Time;
 
 impl Membership {
-    /// Takes the seat that `record` is of, to whose view's parent `chain` leads, and looks for others that come back.
-    pub(super) fn take_back(&mut self, now: Time, record: Record, chain: Chain) {
+    /// Takes the seat that `record` is of, and looks for others that come back.
+    pub(super) fn take_back(&mut self, now: Time, record: Record) {
+        self.chain = Chain::told(record.chain, record.view.parent);
         let mut seat = Seat::new(record.view, record.origin, &self.config, now);
-        self.chain = chain;
         (seat.root, seat.certificate) = (record.root, record.certificate);
         let attempts = [record.promised, record.accepted.as_ref().map(|(ballot, _)| *ballot)];
         seat.attempt = attempts.into_iter().flatten().map(|ballot| ballot.attempt).max().unwrap_or(0);
@@ -55,7 +55,7 @@ impl Membership {
     pub(super) fn remembers_less(&self, proposal: &Proposal) -> bool {
         let (me, view) = (self.me.peer, &proposal.view);
         let remembers = |seat: &Seat| {
-            !seat.view.forked && seat.view.branch == view.branch && seat.view.generation < view.generation
+            !seat.view.forked && seat.view.branch == view.branch && self.counts_from(seat) < view.generation
         };
         let is_outside = self.asking.is_some() && self.steps == Steps::Held;
         is_outside && self.seat.as_ref().is_some_and(remembers) && view.contains(me) && !view.forked
@@ -73,8 +73,13 @@ impl Membership {
         let Decided { mut proposal, certificate, chain, fork: _ } = decided;
         contacts.into_iter().for_each(|contact| self.learn(contact));
         let me = self.me.peer;
-        if self.progress.step < proposal.resume.step {
-            // What we hold is from before that view. Alone we must not go on from it, now or after another restart.
+        let mut root = self.seat.as_ref().map(|seat| seat.root).unwrap_or_default();
+        if self.progress.step > proposal.resume.step {
+            // We went on beside it, and what we have saved there is of no branch that others know.
+            root = root.cut(&proposal.view, proposal.resume.step);
+        }
+        if self.progress.step != proposal.resume.step {
+            // What we hold is from before that view, or beside it. Alone we must not go on from it, now or after another restart.
             (self.synced, self.progress.has_state) = (false, false);
             if !proposal.resume.syncing.contains(&me) {
                 proposal.resume.syncing.push(me);
@@ -82,11 +87,10 @@ impl Membership {
             }
         }
         self.asking = None;
-        let root = self.seat.as_ref().map(|seat| seat.root).unwrap_or_default();
         let view = proposal.view.clone();
+        let chain = self.chain.led_on(chain, view.parent).until(None);
         let origin = Some(proposal);
-        let chain = Chain::told(chain, view.parent);
-        let record = Record { view, origin, certificate, root, promised: None, accepted: None, echoed: None };
-        self.take_back(now, record, chain);
+        let record = Record { view, origin, certificate, chain, root, promised: None, accepted: None, echoed: None };
+        self.take_back(now, record);
     }
 }

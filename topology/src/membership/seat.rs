@@ -18,7 +18,6 @@ use crate::message::{Evidence, Standing};
 use crate::plan::Link;
 use crate::promise::{Justified, Promise, most_named};
 use crate::proposal::{Ballot, Progress, Proposal, Resume};
-use crate::record::Record;
 use crate::time::Time;
 use crate::view::View;
 
@@ -248,12 +247,6 @@ impl Seat {
         }
     }
 
-    pub(super) fn record(&self) -> Record {
-        let (promised, accepted) = (self.acceptor.promised, self.acceptor.accepted.clone());
-        let (view, origin, certificate) = (self.view.clone(), self.origin.clone(), self.certificate.clone());
-        Record { view, origin, certificate, root: self.root, promised, accepted, echoed: self.acceptor.echoed }
-    }
-
     pub(super) fn standing(&self, step: u64) -> Standing {
         Standing {
             step,
@@ -326,10 +319,12 @@ impl Seat {
         matches!(self.suspects.get(&peer), None | Some(Evidence::LinkFailed))
     }
 
-    /// The member that is to propose: the first one that nobody has spoken against, as far as we know.
+    /// The member that is to propose: the first one that nobody has spoken against, as far as we know, and that stays if there is
+    /// one: what is decided is told by who is there to tell it again.
     pub(super) fn proposer(&self, me: PeerId) -> PeerId {
-        let sound = |peer: &PeerId| self.trusts(*peer) && self.hearsay.of(*peer).is_none();
-        self.precedence.iter().copied().find(|peer| *peer == me || sound(peer)).unwrap_or(me)
+        let is_sound = |peer: &PeerId| *peer == me || (self.trusts(*peer) && self.hearsay.of(*peer).is_none());
+        let sound = || self.precedence.iter().copied().filter(is_sound);
+        sound().find(|peer| !self.leavers.contains(peer)).or_else(|| sound().next()).unwrap_or(me)
     }
 
     /// How many trusted members stand before us.

@@ -2,8 +2,11 @@
 //! ends.
 
 use super::Membership;
-use super::seat::Stage;
+use super::agreement::Acceptor;
+use super::seat::{Seat, Stage};
+use crate::certificate::Chain;
 use crate::interface::{Event, Timer};
+use crate::record::Record;
 use crate::time::Time;
 
 impl Membership {
@@ -50,6 +53,23 @@ impl Membership {
         if !self.outbox.try_again(now, self.config.max_stall) {
             self.ended = true;
             self.outbox.end(Event::NotStored);
+        }
+    }
+}
+
+impl Seat {
+    /// What is to be stored of it, and of the `chain` to its view.
+    pub(super) fn record(&self, chain: &Chain) -> Record {
+        let Acceptor { promised, accepted, echoed, .. } = &self.acceptor;
+        Record {
+            view: self.view.clone(),
+            origin: self.origin.clone(),
+            certificate: self.certificate.clone(),
+            chain: chain.until(self.view.parent),
+            root: self.root,
+            promised: *promised,
+            accepted: accepted.clone(),
+            echoed: *echoed,
         }
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::cluster::{RUN, contact, me, peer};
 use crate::{
-    Body, CatchUp, Certificate, Config, Envelope, Event, Generation, Input, Lineage, Membership, Output, Progress,
-    Proposal, Reason, Record, Refusal, Resume, Root, Time, Timer, View, ViewId,
+    Body, CatchUp, Certificate, Config, Envelope, Event, Generation, Input, Lineage, Membership, Output, PeerId,
+    Progress, Proposal, Reason, Record, Refusal, Resume, Root, Time, Timer, View, ViewId,
 };
 
 const STEPS: u64 = 40;
@@ -40,6 +40,21 @@ fn nobody_waits_long_at_the_end_for_one_that_never_comes() {
         cluster.run_until(|cluster| [1, 2, 3].map(peer).iter().all(|name| !cluster.running().contains(name)));
         cluster.assert_complete([1, 2, 3].map(peer));
         assert!(cluster.now - before < Duration::from_secs(14), "seed {seed}: {:?}", cluster.now - before);
+    }
+}
+
+#[test]
+fn who_leaves_is_gone_only_when_another_has_decided_that() {
+    for seed in 0..60 {
+        let names: Vec<u8> = (1..=2 + (seed % 3) as u8).collect();
+        let mut cluster = super::changes::formed(seed, 40 * STEPS, &names);
+        cluster.run_for(Duration::from_millis(500 + seed * 7));
+        let leaver = peer(names[seed as usize % names.len()]);
+        cluster.leave(leaver);
+        cluster.run_until(|cluster| !cluster.peers[&leaver].is_running());
+        // What it said last may never arrive.
+        let knows = |peer: &PeerId| cluster.peers[peer].machine.view().is_some_and(|view| !view.contains(leaver));
+        assert!(names.iter().map(|name| peer(*name)).any(|name| name != leaver && knows(&name)), "seed {seed}");
     }
 }
 
@@ -100,6 +115,7 @@ fn what_may_be_stable_on_a_lost_members_disk_is_waited_for_and_left_behind_as_a_
             view: view.clone(),
             origin: Some(origin),
             certificate: None::<Certificate>,
+            chain: Vec::new(),
             root: Root::default(),
             promised: None,
             accepted: None,

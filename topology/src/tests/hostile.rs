@@ -86,6 +86,7 @@ fn random_messages_into_every_state() {
                     view: first.clone(),
                     origin: None,
                     certificate: None,
+                    chain: Vec::new(),
                     root: crate::Root::default(),
                     promised: None,
                     accepted: None,

@@ -60,18 +60,40 @@ fn who_comes_back_from_a_record_gives_its_seat_up_for_no_view_that_a_stranger_in
     }
 }
 
+/// One joins, in a decree of its own.
+fn join_alone(cluster: &mut Cluster, joiner: u8) {
+    cluster.join(peer(joiner), &[peer(1)]);
+    cluster.run_until(|cluster| cluster.peers[&peer(1)].machine.view().is_some_and(|view| view.contains(peer(joiner))));
+}
+
+#[test]
+fn who_comes_back_from_a_record_leads_on_those_who_were_away_for_longer() {
+    for seed in 0..10 {
+        let mut cluster = super::changes::formed(seed, 40 * STEPS, &MEMBERS);
+        cluster.run_for(Duration::from_millis(500));
+        cluster.kill(peer(2));
+        cluster.run_until(|cluster| cluster.is_formed(&[1, 3, 4].map(peer)));
+        (5..8).for_each(|joiner| join_alone(&mut cluster, joiner));
+        let others = [1, 3, 4, 5, 6, 7].map(peer);
+        let is_whole = |cluster: &Cluster| others.iter().all(|name| cluster.peers[name].state.is_some());
+        cluster.run_until(|cluster| cluster.is_formed(&others) && is_whole(cluster));
+        others.into_iter().for_each(|name| cluster.kill(name));
+        others.into_iter().for_each(|name| cluster.recover(name));
+        cluster.run_until(|cluster| cluster.is_formed(&others));
+        cluster.recover(peer(2));
+        let before = cluster.now;
+        cluster.run_until(|cluster| cluster.is_formed(&[1, 2, 3, 4, 5, 6, 7].map(peer)));
+        assert!(cluster.now - before < Duration::from_secs(10), "seed {seed}: their records have the chain");
+    }
+}
+
 #[test]
 fn who_was_away_for_several_views_is_led_to_the_present_one() {
     for seed in 0..10 {
         let mut cluster = super::changes::formed(seed, 40 * STEPS, &MEMBERS);
         cluster.kill(peer(2));
         cluster.run_until(|cluster| cluster.is_formed(&[1, 3, 4].map(peer)));
-        for joiner in 5..8 {
-            cluster.join(peer(joiner), &[peer(1)]);
-            cluster.run_until(|cluster| {
-                cluster.peers[&peer(1)].machine.view().is_some_and(|view| view.contains(peer(joiner)))
-            });
-        }
+        (5..8).for_each(|joiner| join_alone(&mut cluster, joiner));
         cluster.recover(peer(2));
         let before = cluster.now;
         cluster.run_until(|cluster| cluster.is_formed(&[1, 2, 3, 4, 5, 6, 7].map(peer)));

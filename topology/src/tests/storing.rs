@@ -30,6 +30,7 @@ fn member() -> (Membership, View) {
         view: view.clone(),
         origin: None,
         certificate: None,
+        chain: Vec::new(),
         root: crate::Root::default(),
         promised: None,
         accepted: None,

@@ -24,6 +24,8 @@ pub enum Action {
         /// Who has it, or will.
         from: Vec<PeerId>,
     },
+    /// Nothing: the result is on its way already. Steps wait for it.
+    Wait,
     /// Fetch a state by a [`Download`](crate::Download), for [`Entry::arrived`]. Steps run meanwhile: this member contributes nothing to them
     /// ([`Steps::take_part`]).
     FetchState {
@@ -52,6 +54,8 @@ pub struct Entry {
     syncing: BTreeSet<PeerId>,
     /// A result on its way: the steps of this view begin when it is here.
     fetch: Option<Fetch>,
+    /// Whether the state is to be kept for joiners that this view, or one before that this member stood still in, took in.
+    owes_snapshot: bool,
     /// The number of the newest fetch of a result. An older one's outcome may still be on its way.
     fetches: u64,
     /// The number of the state on its way.
@@ -61,20 +65,23 @@ pub struct Entry {
 #[derive(Debug)]
 struct Fetch {
     number: u64,
+    step: u64,
+    lineage: Lineage,
+    from: Vec<PeerId>,
     view: View,
-    snapshot: bool,
+    /// Whether the steps are held: what comes now would move this member past where it says that it stands, and is put aside.
+    is_held: bool,
 }
 
 impl Entry {
     /// Of a member that is in no view.
     pub fn new(me: PeerId) -> Self {
-        Self { me, syncing: BTreeSet::new(), fetch: None, fetches: 0, download: None }
+        Self { me, syncing: BTreeSet::new(), fetch: None, owes_snapshot: false, fetches: 0, download: None }
     }
 
     /// Holds the steps, as [`Steps::hold`].
     pub fn hold<R: StepResult, S>(&mut self, steps: &mut Steps<R, S>, hold: Hold, is_whole: bool) -> Option<Progress> {
-        // A result that arrived later would move this member past where it says that it stands.
-        self.fetch = None;
+        self.fetch.iter_mut().for_each(|fetch| fetch.is_held = true);
         steps.hold(hold, is_whole)
     }
 
@@ -89,7 +96,8 @@ impl Entry {
         let stands = steps.progress();
         let syncing: BTreeSet<PeerId> = syncing.iter().copied().collect();
         let is_new = syncing.difference(&self.syncing).next().is_some();
-        let snapshot = is_new && !syncing.contains(&self.me);
+        let is_owed = std::mem::take(&mut self.owes_snapshot) && !syncing.is_empty();
+        let snapshot = (is_new || is_owed) && !syncing.contains(&self.me);
         if snapshot {
             snapshots.expect(*step);
         } else if syncing.is_empty() {
@@ -97,7 +105,7 @@ impl Entry {
         }
         snapshots.enter(view.generation);
         self.syncing = syncing;
-        self.fetch = None;
+        let (fetch, aside) = (self.fetch.take(), steps.take_aside());
         match catch_up {
             // It was given up while this view was on its way, and nobody has heard of that.
             CatchUp::Current if steps.lacks_state() && self.download.is_none() => {
@@ -111,10 +119,23 @@ impl Entry {
                 Action::GoOn
             }
             CatchUp::Current => Action::Unable("this peer does not stand where the view goes on".to_owned()),
+            // View upon view may come before it is here: what was fetched for an older one is what this one needs.
+            CatchUp::Result { .. }
+                if aside.is_some_and(|it| is_it(&it, *step, *lineage) && steps.deliver(it).is_ok()) =>
+            {
+                steps.open(view, snapshot);
+                Action::GoOn
+            }
             CatchUp::Result { from } => {
-                self.fetches += 1;
-                self.fetch = Some(Fetch { number: self.fetches, view: view.clone(), snapshot });
-                Action::FetchResult { number: self.fetches, step: *step, lineage: *lineage, from: from.clone() }
+                let (step, lineage, from) = (*step, *lineage, from.clone());
+                let is_same = |it: &Fetch| (it.step, it.lineage) == (step, lineage) && it.from == from;
+                let under_way = fetch.filter(is_same).map(|fetch| fetch.number);
+                self.fetches += u64::from(under_way.is_none());
+                let number = under_way.unwrap_or(self.fetches);
+                let (view, holders) = (view.clone(), from.clone());
+                self.owes_snapshot = snapshot;
+                self.fetch = Some(Fetch { number, step, lineage, from: holders, view, is_held: false });
+                if under_way.is_some() { Action::Wait } else { Action::FetchResult { number, step, lineage, from } }
             }
             CatchUp::State { .. } if *step == 0 && steps.is_initial() => {
                 steps.draw_initial();
@@ -131,7 +152,7 @@ impl Entry {
         }
     }
 
-    /// The result that was fetched as `number` is here, or nobody handed it out. `None` if nobody waits for it any more.
+    /// The result that was fetched as `number` is here, or nobody handed it out. `None` if nobody waits for it now.
     pub fn fetched<R: StepResult, S>(
         &mut self,
         steps: &mut Steps<R, S>,
@@ -139,13 +160,17 @@ impl Entry {
         result: Result<R, String>,
     ) -> Option<Action> {
         let fetch = self.fetch.take_if(|fetch| fetch.number == number)?;
+        if fetch.is_held {
+            result.into_iter().for_each(|result| steps.put_aside(result));
+            return None;
+        }
         let delivered = result.and_then(|result| {
             let not_next = |result: R| format!("that of step {} is not the next one here", result.step());
             steps.deliver(result).map(drop).map_err(not_next)
         });
         Some(match delivered {
             Ok(()) => {
-                steps.open(&fetch.view, fetch.snapshot);
+                steps.open(&fetch.view, std::mem::take(&mut self.owes_snapshot));
                 Action::GoOn
             }
             Err(reason) => Action::Withheld(reason),
@@ -172,7 +197,7 @@ impl Entry {
     /// This member is in no view any more.
     pub fn leave<R: StepResult, S>(&mut self, steps: &mut Steps<R, S>) {
         steps.close();
-        (self.fetch, self.download) = (None, None);
+        (self.fetch, self.download, self.owes_snapshot) = (None, None, false);
         self.syncing.clear();
     }
 
@@ -188,13 +213,18 @@ impl Entry {
 
     /// Whether this member waits for a result.
     pub fn is_waiting(&self) -> bool {
-        self.fetch.is_some()
+        self.fetch.as_ref().is_some_and(|fetch| !fetch.is_held)
     }
 
     /// The number of the state on its way, if one is.
     pub fn download(&self) -> Option<u64> {
         self.download
     }
+}
+
+/// Whether `result` is that of `step`, of this lineage.
+fn is_it<R: StepResult>(result: &R, step: u64, lineage: Lineage) -> bool {
+    (result.step(), result.lineage()) == (step, lineage)
 }
 
 #[cfg(test)]
@@ -270,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_wait_for_a_result_and_a_hold_gives_it_up() {
+    fn steps_wait_for_a_result_and_a_hold_puts_it_aside() {
         let mut member = Member::after(3);
         let asked = member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]);
         assert_eq!(asked, Action::FetchResult { number: 1, step: 4, lineage: LINEAGE, from: vec![OTHER] });
@@ -286,6 +316,19 @@ mod tests {
         assert_eq!(entry.hold(steps, Hold::Now, true).map(|held| held.step), Some(3));
         assert_eq!(entry.fetched(steps, 1, Ok(Of(4))), None, "it would move past where it says that it stands");
         assert_eq!(steps.progress().step, 3);
+        assert_eq!(member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]), Action::GoOn, "it is here already");
+        assert!(member.is_open() && member.steps.progress().step == 4);
+
+        let mut member = Member::after(3);
+        member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]);
+        member.entry.hold(&mut member.steps, Hold::Now, true);
+        assert_eq!(member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]), Action::Wait, "it is on its way");
+        member.entry.hold(&mut member.steps, Hold::Now, true);
+        let others = CatchUp::Result { from: vec![ME, OTHER] };
+        assert!(matches!(member.enter(4, others, &[]), Action::FetchResult { number: 2, .. }), "from others");
+        let Member { steps, entry, .. } = &mut member;
+        assert_eq!(entry.fetched(steps, 1, Ok(Of(4))), None);
+        assert_eq!(entry.fetched(steps, 2, Ok(Of(4))), Some(Action::GoOn));
 
         let mut member = Member::after(3);
         member.enter(4, CatchUp::Result { from: vec![OTHER] }, &[]);

@@ -64,7 +64,8 @@ mod tests {
         let (reasons, joiners) = (vec![Reason::Left(OTHER)], Vec::new());
         let origin = Some(Proposal { view: view.clone(), resume, reasons, joiners, promised: 1, of: 1 });
         let (promised, accepted, echoed) = (None, None, None);
-        Record { view, origin, certificate: None, root: Root::default(), promised, accepted, echoed }
+        let chain = Vec::new();
+        Record { view, origin, certificate: None, chain, root: Root::default(), promised, accepted, echoed }
     }
 
     fn outcome(record: &Record, found: Option<u64>, can_begin: bool, heard: &[PeerId]) -> Return {

@@ -72,6 +72,8 @@ pub struct Steps<R, S> {
     lineage: Lineage,
     /// The result of `step`; `None` if the step came with a state.
     result: Option<R>,
+    /// What came of a fetch while the steps were held.
+    aside: Option<R>,
     /// The number of the active view in which it was reduced here, and found finite; `None` if it came from others, or
     /// nobody looked.
     reduced_in: Option<u64>,
@@ -103,6 +105,7 @@ impl<R: StepResult, S> Steps<R, S> {
             step,
             lineage,
             result: None,
+            aside: None,
             reduced_in: None,
             gate: Gate { view: None, last: Some(step) },
             hold_after: None,
@@ -222,7 +225,8 @@ impl<R: StepResult, S> Steps<R, S> {
     /// No step runs until the next [`Self::open`]: this member is in no view.
     pub fn close(&mut self) {
         self.gate = Gate { view: None, last: Some(self.step) };
-        (self.active, self.submitted, self.hold_after, self.snapshot) = (None, None, None, None);
+        (self.active, self.submitted, self.hold_after) = (None, None, None);
+        (self.snapshot, self.aside) = (None, None);
     }
 
     /// The state will be replaced by the one after `step` of this lineage, which is yet to come: results are kept until
@@ -249,6 +253,15 @@ impl<R: StepResult, S> Steps<R, S> {
     pub fn deliver(&mut self, result: R) -> Result<Option<R>, R> {
         let is_next = result.step() == self.step + 1 && result.after() == self.lineage;
         if is_next { Ok(self.commit(result, None)) } else { Err(result) }
+    }
+
+    /// Keeps a result that was fetched.
+    pub(crate) fn put_aside(&mut self, result: R) {
+        self.aside = Some(result);
+    }
+
+    pub(crate) fn take_aside(&mut self) -> Option<R> {
+        self.aside.take()
     }
 
     /// Ends the learner once it is through with what it is at; if it is to `evaluate`, what is committed is applied first.

@@ -151,7 +151,6 @@ impl Averager {
         (self.step, self.lineage) = (step, record.lineage);
         Ok((averaged, older))
     }
-
 }
 
 impl Replicated for Averager {

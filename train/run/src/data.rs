@@ -109,8 +109,9 @@ impl DataDescription {
     pub fn is_for(&self, model: &ModelSpec) -> bool {
         match model {
             ModelSpec::Raw { .. } => *self == Self::none(),
-            ModelSpec::Task { .. } => u32::try_from(self.samples)
-                .is_ok_and(|samples| *self == Self::of_program(samples, self.fingerprint)),
+            ModelSpec::Task { .. } => {
+                u32::try_from(self.samples).is_ok_and(|samples| *self == Self::of_program(samples, self.fingerprint))
+            }
             ModelSpec::Softmax | ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } => {
                 ![NONE, PROGRAM].contains(&self.kind.as_str())
             }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use starling_collective::{Bound, kernel};
 
-use crate::optimizer::{Optimizer, Update, exchange};
+use crate::optimizer::{OptimizerState, StepFactors, Update, exchange};
 
 /// Parameters and moments after a step that is not committed yet, from the last ones to the first.
 #[derive(Debug)]
 pub struct Draft {
-    update: Update,
-    scale: f32,
+    update: Box<dyn Update>,
+    factors: StepFactors,
     /// Where what is computed begins.
     from: usize,
     /// The largest magnitude among all of it.
@@ -29,13 +29,13 @@ pub struct Space {
 }
 
 impl Draft {
-    /// The state after `optimizer`'s next step, along a gradient times `scale`: nothing of it yet. Takes over the room.
-    pub fn new(parameters: usize, optimizer: &Optimizer, scale: f32, mut space: Space) -> Self {
+    /// The state after `optimizer`'s next step: nothing of it yet. Takes over the room.
+    pub fn new(parameters: usize, optimizer: &OptimizerState, factors: StepFactors, mut space: Space) -> Self {
         space.moments.resize(optimizer.moments().len(), Vec::new());
         for vector in std::iter::once(&mut space.parameters).chain(&mut space.moments) {
             vector.resize(parameters, 0.0);
         }
-        Self { update: optimizer.next(scale), scale, from: parameters, largest: 0.0, space }
+        Self { update: optimizer.next(factors), factors, from: parameters, largest: 0.0, space }
     }
 
     /// Where what is computed begins.
@@ -43,9 +43,9 @@ impl Draft {
         self.from
     }
 
-    /// What gradients are multiplied by.
-    pub fn scale(&self) -> f32 {
-        self.scale
+    /// What gradients and the learning rate are multiplied by.
+    pub fn factors(&self) -> StepFactors {
+        self.factors
     }
 
     /// Whether all that is computed is finite.
@@ -57,10 +57,10 @@ impl Draft {
     ///
     /// # Panics
     /// If there are more gradients than elements that are missing.
-    pub fn prepend(&mut self, parameters: &[f32], optimizer: &Optimizer, gradients: &[f32]) {
+    pub fn prepend(&mut self, parameters: &[f32], optimizer: &OptimizerState, gradients: &[f32]) {
         let Self { update, from, largest, space, .. } = self;
         let start = from.checked_sub(gradients.len()).expect("invariant: there is one gradient per parameter");
-        optimizer.beside(update, parameters, start..*from, gradients, |range, updated, moments| {
+        optimizer.beside(&**update, parameters, start..*from, gradients, |range, updated, moments| {
             let mut keep = |into: &mut Vec<f32>, block: &[f32]| {
                 let block = &block[..range.len()];
                 *largest = largest.max(kernel::magnitude(block));
@@ -78,7 +78,7 @@ impl Draft {
     ///
     /// # Panics
     /// If something is missing, or not finite.
-    pub fn commit(self, parameters: &mut Arc<Vec<f32>>, optimizer: &mut Optimizer) -> Space {
+    pub fn commit(self, parameters: &mut Arc<Vec<f32>>, optimizer: &mut OptimizerState) -> Space {
         assert_eq!(self.from, 0, "a state is replaced as a whole");
         assert!(self.is_finite(), "a state is finite");
         let mut space = self.space;
@@ -100,24 +100,24 @@ mod tests {
 
     use super::*;
     use crate::initial::symmetric;
-    use crate::optimizer::BLOCK;
-    use crate::spec::OptimizerSpec;
+    use crate::optimizer::{BLOCK, NAMES, OptimizerSpec};
 
     const PARAMETERS: usize = 2 * BLOCK + 77;
 
     /// Whatever the pieces, and whatever the room held before, the bits are those of an update in place.
     #[test]
     fn a_draft_becomes_what_an_update_in_place_leaves() {
-        for spec in [OptimizerSpec::sgd(0.1), OptimizerSpec::momentum(0.05), OptimizerSpec::adam_w(1e-2)] {
+        for name in NAMES {
+            let spec = OptimizerSpec::named(name).expect("it is in the list").with("weight_decay", 0.01);
             let mut generator = Generator::new(3);
             let mut numbers = || -> Vec<f32> { (0..PARAMETERS).map(|_| symmetric(&mut generator, 1.0)).collect() };
-            let mut drafted = (Arc::new(numbers()), Optimizer::new(spec, PARAMETERS));
+            let mut drafted = (Arc::new(numbers()), OptimizerState::new(spec, PARAMETERS));
             let mut in_place = drafted.clone();
-            let mut space = Space::default();
+            let (mut space, half) = (Space::default(), StepFactors { gradient: 0.5, learning_rate: 0.25 });
             for piece in [100, BLOCK - 1, BLOCK + 1, PARAMETERS, 1000] {
                 let gradients = numbers();
-                in_place.1.step(Arc::make_mut(&mut in_place.0).as_mut_slice(), &gradients, 0.5).expect("finite");
-                let mut draft = Draft::new(PARAMETERS, &drafted.1, 0.5, space);
+                in_place.1.step(Arc::make_mut(&mut in_place.0).as_mut_slice(), &gradients, half).expect("finite");
+                let mut draft = Draft::new(PARAMETERS, &drafted.1, half, space);
                 for gradients in gradients.rchunks(piece) {
                     draft.prepend(&drafted.0, &drafted.1, gradients);
                 }
@@ -125,7 +125,7 @@ mod tests {
                 space = draft.commit(&mut drafted.0, &mut drafted.1);
                 assert_eq!(drafted, in_place, "{spec:?} in pieces of {piece}");
                 // One that comes to nothing changes nothing.
-                let mut draft = Draft::new(PARAMETERS, &drafted.1, 2.0, space);
+                let mut draft = Draft::new(PARAMETERS, &drafted.1, StepFactors::scaled(2.0), space);
                 draft.prepend(&drafted.0, &drafted.1, &vec![f32::MAX; piece]);
                 assert!(!draft.is_finite(), "twice the largest number");
                 space = draft.forget();

@@ -84,8 +84,13 @@ mod tests {
     fn a_normalization_begins_with_ones_and_zeros() {
         let entry =
             |(path, shape): (&str, &[usize])| Entry { path: path.to_owned(), shape: shape.to_vec(), dtype: "f32" };
-        let leaves: [(&str, &[usize]); 5] =
-            [("a.weight", &[2, 3]), ("norm.gamma", &[3]), ("norm.beta", &[3]), ("b.weight", &[4, 3, 5]), ("b.bias", &[4])];
+        let leaves: [(&str, &[usize]); 5] = [
+            ("a.weight", &[2, 3]),
+            ("norm.gamma", &[3]),
+            ("norm.beta", &[3]),
+            ("b.weight", &[4, 3, 5]),
+            ("b.bias", &[4]),
+        ];
         let parameters = draw(&Schema::new(leaves.map(entry).to_vec()), 1);
         assert_eq!(parameters[6..12], [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
         let limit = (1.0_f32 / 15.0).sqrt();

@@ -78,12 +78,7 @@ pub trait Learner: Replicated + fmt::Debug {
     ///
     /// # Errors
     /// If nothing is assigned yet, or it can't be computed here.
-    fn compute(
-        &mut self,
-        me: PeerId,
-        gradient: &Gradient,
-        progressed: &mut dyn FnMut(usize),
-    ) -> Result<u64, Error>;
+    fn compute(&mut self, me: PeerId, gradient: &Gradient, progressed: &mut dyn FnMut(usize)) -> Result<u64, Error>;
 
     /// What was wrong with the gradient that was computed last; `None` if nothing was.
     fn take_beyond(&mut self) -> Option<Beyond>;
@@ -92,8 +87,9 @@ pub trait Learner: Replicated + fmt::Debug {
     /// comes otherwise, they are loaded when they are needed.
     fn load_ahead(&mut self, members: &[PeerId], me: PeerId);
 
-    /// How many bytes [`Self::draft`] takes beside the state.
-    fn draft_bytes(&self) -> u64;
+    /// How many bytes [`Self::draft`] takes beside the state; `None` if it does nothing, because no part of an update can begin
+    /// before the whole gradient is there.
+    fn draft_bytes(&self) -> Option<u64>;
 
     /// Begins the update, beside the state, with a part of the pending step's result, which `members` are still reducing: the
     /// numbers from `start` on. Parts come from the end; the first one is all that is behind the gradient, and begins anew.

@@ -15,11 +15,13 @@ use thiserror::Error;
 use crate::balance::Balance;
 use crate::data::DataDescription;
 use crate::error::Error;
-use crate::spec::{LayoutSpec, ModelSpec, OptimizerSpec, RunSpec};
+use crate::optimizer::OptimizerSpec;
+use crate::schedule::Schedule;
+use crate::spec::{LayoutSpec, ModelSpec, RunSpec};
 use crate::state::max_encoded_len;
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 11;
+pub const WIRE_VERSION: u32 = 12;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
@@ -31,6 +33,8 @@ pub const MAX_CLASSES: u32 = 1 << 16;
 /// The largest number that a member may bring, times its weight: sums of the contributions of as many as a view may have, each
 /// rounded on its way, are finite.
 pub const MAX_CONTRIBUTION: f32 = 1e30;
+/// The norms that gradients may be clipped to.
+pub const CLIP: RangeInclusive<f64> = 1e-6..=1e6;
 /// How long a run may be allowed to stand still because of one member, in milliseconds.
 pub const MAX_STALL_MS: RangeInclusive<u64> = 500..=3_600_000;
 
@@ -46,6 +50,10 @@ pub struct Manifest {
     pub data: DataDescription,
     /// The optimizer.
     pub optimizer: OptimizerSpec,
+    /// How the learning rate goes with the steps.
+    pub schedule: Schedule,
+    /// The largest Euclidean norm of a step's mean gradient: a longer one is scaled to it. `None`: whatever it is.
+    pub clip: Option<f32>,
     /// Samples per step, over all members.
     pub batch_size: u32,
     /// How a batch is divided among members.
@@ -143,6 +151,8 @@ impl Manifest {
         let manifest = Self {
             model: ModelSpec::Raw { elements },
             optimizer: OptimizerSpec::sgd(1.0),
+            schedule: Schedule::default(),
+            clip: None,
             batch_size: 1,
             balance: Balance::default(),
             steps: u64::MAX >> 1,
@@ -161,6 +171,8 @@ impl Manifest {
             model: spec.model.clone(),
             data,
             optimizer: spec.optimizer,
+            schedule: spec.schedule,
+            clip: spec.clip,
             batch_size: spec.batch_size,
             balance: spec.balance,
             steps: spec.steps,
@@ -242,11 +254,21 @@ impl Manifest {
             }
         }
         if !self.data.is_for(&self.model) {
-            let reason = "a model of ours trains on files or the digits, a program's task on its own data, and buffers on none";
+            let reason =
+                "a model of ours trains on files or the digits, a program's task on its own data, and buffers on none";
             return invalid("data", reason.to_owned());
         }
         if let Err(reason) = self.optimizer.check() {
             return invalid("optimizer", reason);
+        }
+        if let Err(reason) = self.schedule.check() {
+            return invalid("schedule", reason);
+        }
+        if let Some(clip) = self.clip
+            && !(*CLIP.start() as f32..=*CLIP.end() as f32).contains(&clip)
+        {
+            let (least, most) = (CLIP.start(), CLIP.end());
+            return invalid("clip", format!("it is {clip}, but norms of {least:e} to {most:e} are possible"));
         }
         if !(1..=MAX_BATCH_SIZE).contains(&self.batch_size) {
             return invalid("batch_size", format!("it is {}, but 1 to {MAX_BATCH_SIZE} are possible", self.batch_size));
@@ -342,6 +364,7 @@ fn show(value: &Value) -> String {
         Value::Object(fields) => {
             let fields: Vec<String> = fields
                 .iter()
+                .filter(|(_, value)| !value.is_null())
                 .map(|(key, value)| match value {
                     Value::Object(_) => format!("{key}({})", show(value)),
                     _ => format!("{key}={}", show(value)),
@@ -349,7 +372,8 @@ fn show(value: &Value) -> String {
                 .collect();
             fields.join(" ")
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::Null => "none".to_owned(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
     }
 }
 
@@ -359,6 +383,7 @@ mod tests {
 
     use super::*;
     use crate::data::digits;
+    use crate::schedule::Decay;
 
     fn manifest() -> Manifest {
         Manifest::of(&RunSpec::default(), digits())
@@ -376,6 +401,7 @@ mod tests {
             Manifest { max_stall_ms: 9_999, ..manifest.clone() },
             Manifest { founder: Some(PeerId([7; 32])), ..manifest.clone() },
             Manifest { quorum: Quorum::TwoThirds, ..manifest.clone() },
+            Manifest { clip: Some(1.0), ..manifest.clone() },
         ] {
             assert_ne!(other.run_id(), manifest.run_id());
         }
@@ -404,6 +430,13 @@ mod tests {
             ),
             (|spec| spec.model = ModelSpec::Cnn { channels: vec![2; 4] }, "halves its images 4 times"),
             (|spec| spec.optimizer = OptimizerSpec::sgd(-1.0), "`optimizer` is not usable: learning_rate is -1"),
+            (|spec| spec.schedule.warm_up = u64::MAX, "`schedule` is not usable: its warm-up is 18446744073709551615"),
+            (|spec| spec.clip = Some(0.0), "`clip` is not usable: it is 0, but norms of 1e-6 to 1e6"),
+            (|spec| spec.clip = Some(f32::NAN), "`clip` is not usable: it is NaN"),
+            (
+                |spec| spec.schedule.decay = Decay::Step { gamma: 2.0, each: 1 },
+                "`schedule` is not usable: it multiplies by 2, but",
+            ),
         ] {
             let message = refused(change);
             assert!(message.contains(reason), "{message}");
@@ -421,9 +454,9 @@ mod tests {
         let mut later = valid.clone();
         later[0] = u8::try_from(WIRE_VERSION).expect("small") + 1;
         let message = Manifest::decode(&later).expect_err("later").to_string();
-        assert!(message.contains("speaks wire version 12, this program speaks 11"), "{message}");
-        // 10 as a varint of two bytes: the same value, but not the canonical bytes.
-        let longer = [&[0x8a, 0x00], &valid[1..]].concat();
+        assert!(message.contains("speaks wire version 13, this program speaks 12"), "{message}");
+        // 12 as a varint of two bytes: the same value, but not the canonical bytes.
+        let longer = [&[0x8c, 0x00], &valid[1..]].concat();
         let message = Manifest::decode(&longer).expect_err("not canonical").to_string();
         assert!(message.contains("canonical"), "{message}");
         for len in 0..valid.len() {
@@ -448,6 +481,21 @@ mod tests {
         manifest.data.kind = "\u{1b}[2Jdigits".to_owned();
         let message = Manifest::decode(&manifest.encode()).expect_err("no kind").to_string();
         assert!(message.contains("its kind is none of digits, csv") && !message.contains('\u{1b}'), "{message}");
+    }
+
+    #[test]
+    fn an_optimizer_that_this_program_lacks_is_refused_as_such() {
+        let valid = manifest().encode();
+        let name = valid.windows(5).position(|bytes| bytes == b"adamw").expect("the default");
+        let mut other = valid.clone();
+        other[name..name + 5].copy_from_slice(b"\x1b[2Jw");
+        let message = Manifest::decode(&other).expect_err("no optimizer").to_string();
+        assert!(message.contains("`optimizer` is not usable: it is none of sgd, ") && !message.contains('\u{1b}'));
+        let mut other = valid;
+        let rate = other.windows(5).position(|bytes| bytes == b"0.001").expect("the default");
+        other[rate] = b'x';
+        let message = Manifest::decode(&other).expect_err("no settings").to_string();
+        assert!(message.contains("its settings are not those of adamw"), "{message}");
     }
 
     #[test]
@@ -485,6 +533,18 @@ mod tests {
         assert_eq!(
             lines(|manifest| manifest.optimizer = OptimizerSpec::adam_w(0.1)),
             ["optimizer.learning_rate: ours 0.001, theirs 0.1"]
+        );
+        assert_eq!(lines(|manifest| manifest.clip = Some(0.5)), ["clip: ours none, theirs 0.5"]);
+        assert_eq!(lines(|manifest| manifest.schedule.warm_up = 5), ["schedule.warm_up: ours 0, theirs 5"]);
+        assert_eq!(
+            lines(|manifest| manifest.schedule.decay = Decay::Cosine { to: 0.1, within: None }),
+            ["schedule.decay: ours constant, theirs cosine(to=0.1)"]
+        );
+        let theirs = "sgd(learning_rate=0.1 weight_decay=0)";
+        let ours_too = "adamw(beta1=0.9 beta2=0.999 epsilon=0.00000001 learning_rate=0.001 weight_decay=0.01)";
+        assert_eq!(
+            lines(|manifest| manifest.optimizer = OptimizerSpec::sgd(0.1)),
+            [format!("optimizer: ours {ours_too}, theirs {theirs}")]
         );
         let both = lines(|manifest| {
             manifest.data.samples = 5;

@@ -12,6 +12,8 @@ use thiserror::Error;
 
 use crate::balance::Balance;
 use crate::canonical::{canonical, check_canonical};
+use crate::optimizer::OptimizerSpec;
+use crate::schedule::Schedule;
 
 /// The most layers a model may have.
 pub const MAX_LAYERS: usize = 16;
@@ -212,129 +214,6 @@ fn check_task(name: &str, settings: &str, parameters: u64) -> Result<(), String>
     if parameters == 0 { Err("a task's module has no parameters, but needs at least 1".to_owned()) } else { Ok(()) }
 }
 
-/// An optimizer with its settings.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OptimizerSpec {
-    /// Plain gradient descent: `p -= lr * (g + wd * p)`.
-    Sgd {
-        /// Step size.
-        learning_rate: f32,
-        /// Coefficient of the penalty on parameters, added to the gradient.
-        weight_decay: f32,
-    },
-    /// Heavy-ball or Nesterov momentum.
-    Momentum {
-        /// Step size.
-        learning_rate: f32,
-        /// Share of the previous velocity that is kept.
-        momentum: f32,
-        /// Whether to look ahead along the velocity.
-        nesterov: bool,
-        /// Coefficient of the penalty on parameters, added to the gradient.
-        weight_decay: f32,
-    },
-    /// Adam with decoupled weight decay (Loshchilov, Hutter 2019).
-    AdamW {
-        /// Step size.
-        learning_rate: f32,
-        /// Decay of the first moment.
-        beta1: f32,
-        /// Decay of the second moment.
-        beta2: f32,
-        /// Added to the root of the second moment.
-        epsilon: f32,
-        /// Share of each parameter removed per step, times the learning rate.
-        weight_decay: f32,
-    },
-}
-
-impl OptimizerSpec {
-    /// Plain gradient descent without weight decay.
-    pub fn sgd(learning_rate: f32) -> Self {
-        Self::Sgd { learning_rate, weight_decay: 0.0 }
-    }
-
-    /// Momentum 0.9, without Nesterov and weight decay.
-    pub fn momentum(learning_rate: f32) -> Self {
-        Self::Momentum { learning_rate, momentum: 0.9, nesterov: false, weight_decay: 0.0 }
-    }
-
-    /// AdamW with the usual settings: betas 0.9 and 0.999, epsilon 1e-8, weight decay 0.01.
-    pub fn adam_w(learning_rate: f32) -> Self {
-        Self::AdamW { learning_rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
-    }
-
-    /// How many vectors of the parameters' length the optimizer keeps.
-    pub fn moments(&self) -> usize {
-        match self {
-            Self::Sgd { .. } => 0,
-            Self::Momentum { .. } => 1,
-            Self::AdamW { .. } => 2,
-        }
-    }
-
-    /// How many scalars the optimizer keeps: the powers of AdamW's betas.
-    pub fn scalars(&self) -> usize {
-        match self {
-            Self::Sgd { .. } | Self::Momentum { .. } => 0,
-            Self::AdamW { .. } => 2,
-        }
-    }
-
-    /// Checks that every setting is within the range where the optimizer is defined.
-    ///
-    /// # Errors
-    /// The name of the setting and what is wrong with it.
-    pub fn check(&self) -> Result<(), String> {
-        let above_zero = |name: &str, value: f32| {
-            if value.is_finite() && value > 0.0 {
-                Ok(())
-            } else {
-                Err(format!("{name} is {value}, but must be above 0"))
-            }
-        };
-        let not_negative = |name: &str, value: f32| {
-            if value.is_finite() && value >= 0.0 {
-                Ok(())
-            } else {
-                Err(format!("{name} is {value}, but must be 0 or more"))
-            }
-        };
-        let share = |name: &str, value: f32| {
-            if (0.0..1.0).contains(&value) {
-                Ok(())
-            } else {
-                Err(format!("{name} is {value}, but must be at least 0 and below 1"))
-            }
-        };
-        match *self {
-            Self::Sgd { learning_rate, weight_decay } => {
-                above_zero("learning_rate", learning_rate)?;
-                not_negative("weight_decay", weight_decay)
-            }
-            Self::Momentum { learning_rate, momentum, nesterov: _, weight_decay } => {
-                above_zero("learning_rate", learning_rate)?;
-                share("momentum", momentum)?;
-                not_negative("weight_decay", weight_decay)
-            }
-            Self::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } => {
-                above_zero("learning_rate", learning_rate)?;
-                share("beta1", beta1)?;
-                share("beta2", beta2)?;
-                above_zero("epsilon", epsilon)?;
-                not_negative("weight_decay", weight_decay)
-            }
-        }
-    }
-}
-
-impl Default for OptimizerSpec {
-    fn default() -> Self {
-        Self::adam_w(1e-3)
-    }
-}
-
 /// How gradients are cut for the ring. It decides the order of summation, so all members share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -380,6 +259,10 @@ pub struct RunSpec {
     pub model: ModelSpec,
     /// The optimizer.
     pub optimizer: OptimizerSpec,
+    /// How the learning rate goes with the steps.
+    pub schedule: Schedule,
+    /// The largest norm of a step's mean gradient; `None`: whatever it is.
+    pub clip: Option<f32>,
     /// Samples per step, over all members.
     pub batch_size: u32,
     /// How a batch is divided among members.
@@ -409,6 +292,8 @@ impl Default for RunSpec {
         Self {
             model: ModelSpec::default(),
             optimizer: OptimizerSpec::default(),
+            schedule: Schedule::default(),
+            clip: None,
             batch_size: 64,
             balance: Balance::default(),
             steps: 1_000,
@@ -478,38 +363,5 @@ mod tests {
             assert!(error.contains(reason) && !error.contains('\u{1b}'), "{error}");
         }
         assert!(ModelSpec::task("a", &Value::Null, 0).check().is_err());
-    }
-
-    #[test]
-    fn optimizer_settings_are_checked_by_name() {
-        assert_eq!(OptimizerSpec::sgd(0.1).check(), Ok(()));
-        assert_eq!(OptimizerSpec::momentum(0.1).check(), Ok(()));
-        assert_eq!(OptimizerSpec::default().check(), Ok(()));
-        for (spec, name) in [
-            (OptimizerSpec::sgd(0.0), "learning_rate is 0"),
-            (OptimizerSpec::sgd(f32::NAN), "learning_rate is NaN"),
-            (OptimizerSpec::Sgd { learning_rate: 1.0, weight_decay: -1.0 }, "weight_decay is -1"),
-            (
-                OptimizerSpec::Momentum { learning_rate: 1.0, momentum: 1.0, nesterov: true, weight_decay: 0.0 },
-                "momentum is 1",
-            ),
-            (
-                OptimizerSpec::AdamW {
-                    learning_rate: 1.0,
-                    beta1: 0.9,
-                    beta2: f32::INFINITY,
-                    epsilon: 1e-8,
-                    weight_decay: 0.0,
-                },
-                "beta2 is inf",
-            ),
-            (
-                OptimizerSpec::AdamW { learning_rate: 1.0, beta1: 0.9, beta2: 0.9, epsilon: 0.0, weight_decay: 0.0 },
-                "epsilon is 0",
-            ),
-        ] {
-            let reason = spec.check().expect_err("out of range");
-            assert!(reason.starts_with(name), "{reason}");
-        }
     }
 }

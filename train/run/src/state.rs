@@ -19,9 +19,9 @@ use crate::manifest::MAX_PARAMETERS;
 const MAGIC: &[u8; 8] = b"STRLST03";
 const HEADER_BYTES: usize = 8 + 32 + 8 + 8 + 4 + 4 + 4;
 /// The most vectors an optimizer keeps.
-const MAX_MOMENTS: u32 = 8;
+pub(crate) const MAX_MOMENTS: u32 = 8;
 /// The most scalars an optimizer keeps.
-const MAX_SCALARS: u32 = 64;
+pub(crate) const MAX_SCALARS: u32 = 64;
 
 /// Parameters, optimizer state, step and ledger of a run: all that the next step depends on, besides the manifest.
 #[derive(Debug, Clone, PartialEq)]

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::initial;
 use crate::manifest::Manifest;
-use crate::optimizer::Optimizer;
+use crate::optimizer::OptimizerState;
 use crate::record::ResultRecord;
 use crate::schema::Schema;
 use crate::state::{ReplicatedState, StateView};
@@ -57,7 +57,7 @@ pub struct Training {
     lineage: Lineage,
     /// Copies of the state share them until the next update.
     parameters: Arc<Vec<f32>>,
-    optimizer: Optimizer,
+    optimizer: OptimizerState,
     /// What comes of the pending step, as far as that is reduced.
     draft: Option<Draft>,
     /// Room for one.
@@ -84,7 +84,7 @@ impl Training {
         Ok(Self {
             run: manifest.run_id(),
             ledger: Ledger::new(manifest.seed, samples, manifest.batch_size),
-            optimizer: Optimizer::new(manifest.optimizer, parameters.len()),
+            optimizer: OptimizerState::new(manifest.optimizer, parameters.len()),
             manifest: manifest.clone(),
             schema,
             step: 0,
@@ -212,7 +212,7 @@ impl Training {
         }
         state.check_numbers()?;
         self.forget_draft();
-        self.optimizer = Optimizer::restore(spec, state.moments, state.scalars);
+        self.optimizer = OptimizerState::restore(spec, state.moments, state.scalars);
         self.parameters = state.parameters;
         (self.step, self.lineage) = (state.step, state.lineage);
         self.ledger = state.ledger;

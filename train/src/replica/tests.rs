@@ -1,6 +1,6 @@
 mod churn;
 
-use starling_run::{Balance, OptimizerSpec, RunSpec, contribution};
+use starling_run::{Balance, Decay, OptimizerSpec, RunSpec, Schedule, contribution};
 use starling_topology::ledger::{GAVE_UP, UNMEASURED};
 
 use super::*;
@@ -73,9 +73,47 @@ fn a_draft_changes_nothing_before_its_step_is_committed() {
     assert_eq!(from(&trainer), Some(parameters), "not a number");
     trainer.draft(&[ME], 5, &buffer[5..parameters]);
     assert_eq!(from(&trainer), Some(5));
-    assert_eq!((trainer.digest(), trainer.draft_bytes()), (before, 12 * parameters as u64));
+    assert_eq!((trainer.digest(), trainer.draft_bytes()), (before, Some(12 * parameters as u64)));
     trainer.draft(&[ME], parameters, &buffer[parameters - 1..]);
     assert_eq!(from(&trainer), None, "of another view");
+}
+
+/// A step of plain descent is as long as the clipped gradient times the rate of the schedule.
+#[test]
+fn a_clipped_update_waits_for_the_whole_gradient_and_follows_the_schedule() {
+    let schedule = Schedule { warm_up: 10, decay: Decay::Step { gamma: 0.5, each: 2 } };
+    let spec = RunSpec {
+        model: "mlp:8".parse().expect("a model"),
+        optimizer: OptimizerSpec::sgd(0.5),
+        schedule,
+        clip: Some(0.25),
+        ..RunSpec::default()
+    };
+    let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
+    let manifest = found(&spec, &dataset).expect("a run");
+    let mut trainer = Trainer::new(&manifest, dataset, DeviceChoice::Cpu).expect("a trainer");
+    assert_eq!(trainer.draft_bytes(), None);
+    trainer.begin(&[ME]);
+    for step in 1..=16_u64 {
+        let before = trainer.state().parameters;
+        let gradient = computed(&mut trainer, ME).expect("computed");
+        let record = trainer.reduce_alone(&gradient, ME, UNMEASURED);
+        let (gradients, rest) = record.mean.split_at(trainer.parameters());
+        trainer.draft(&[ME], gradients.len(), rest);
+        trainer.draft(&[ME], 0, gradients);
+        assert!(trainer.draft.is_none(), "its length is not known before the whole gradient is there");
+        trainer.apply_drafted(&record).expect("applied");
+        let after = trainer.state().parameters;
+        let norm = |numbers: &mut dyn Iterator<Item = f32>| numbers.map(|g| f64::from(g).powi(2)).sum::<f64>().sqrt();
+        let moved = norm(&mut before.iter().zip(after.iter()).map(|(a, b)| a - b));
+        let length = norm(&mut gradients.iter().copied());
+        let factor = match step {
+            1..=10 => step as f64 / 10.0,
+            _ => 0.5_f64.powi((step as i32 - 11) / 2),
+        };
+        let expected = 0.5 * factor * length.min(0.25);
+        assert!((moved / expected - 1.0).abs() < 1e-4, "step {step}: {moved} instead of {expected}");
+    }
 }
 
 /// A record of a step in which all gradients are `gradient`, reduced by one member that is alone.
@@ -286,11 +324,7 @@ fn a_step_needs_an_assignment_and_the_record_of_that_step() {
         ResultRecord { members: vec![], ..record.clone() },
         ResultRecord { members: vec![ME, stranger], mean: vec![0.0; buffer_len(&trainer, 2)], ..record.clone() },
     ] {
-        assert!(
-            matches!(trainer.apply(&wrong), Err(starling_run::Error::Record(_))),
-            "{:?}",
-            wrong.members
-        );
+        assert!(matches!(trainer.apply(&wrong), Err(starling_run::Error::Record(_))), "{:?}", wrong.members);
     }
     assert_eq!((trainer.digest(), trainer.step()), (digest, 0));
     // Until the first step is committed, each view begins anew.

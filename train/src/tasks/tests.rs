@@ -133,8 +133,7 @@ fn advance(learner: &mut dyn Learner, parameters: usize) -> f32 {
     let weight = learner.compute(ME, &gradient, &mut |_| ()).expect("computed");
     let step = learner.ledger().step();
     let batch_size = learner.manifest().batch_size;
-    let record =
-        starling_run::contribution::alone(step, gradient.values(), weight, batch_size, ME, UNMEASURED);
+    let record = starling_run::contribution::alone(step, gradient.values(), weight, batch_size, ME, UNMEASURED);
     learner.apply(&record).expect("applied").loss
 }
 
@@ -181,9 +180,10 @@ fn what_can_not_be_trained_is_refused_with_the_reason() {
         let error = found(Plane::new(flaw)).err().expect("refused").to_string();
         assert!(error.contains("the task `plane`") && error.contains(reason), "{flaw:?}: {error}");
     }
-    for (flaw, reason) in
-        [(Flaw::LossOfEach, "has the shape [4], but must be one number"), (Flaw::PanicInBatch, "panicked in `batch`: sample")]
-    {
+    for (flaw, reason) in [
+        (Flaw::LossOfEach, "has the shape [4], but must be one number"),
+        (Flaw::PanicInBatch, "panicked in `batch`: sample"),
+    ] {
         let (_, mut learner) = found(Plane::new(flaw)).expect("nothing is computed yet");
         let error = learner.warm_up(4).expect_err("refused").to_string();
         assert!(error.contains("the task `plane`") && error.contains(reason), "{flaw:?}: {error}");

@@ -11,13 +11,15 @@ use crate::balance::Balance;
 use crate::contribution;
 use crate::draft::Draft;
 use crate::error::Error;
-use crate::optimizer::Unfit;
+use crate::optimizer::{StepFactors, Unfit};
 use crate::record::ResultRecord;
 
 impl Training {
-    /// How many bytes [`Self::draft`] takes beside the state.
-    pub fn draft_bytes(&self) -> u64 {
-        4 * self.parameters.len() as u64 * (1 + self.optimizer.moments().len() as u64)
+    /// How many bytes [`Self::draft`] takes beside the state; `None` if it does nothing, because no part of an update can begin
+    /// before the whole gradient is there.
+    pub fn draft_bytes(&self) -> Option<u64> {
+        StepFactors::ahead(&self.manifest, self.step + 1, 1.0)?;
+        Some(4 * self.parameters.len() as u64 * (1 + self.optimizer.moments().len() as u64))
     }
 
     /// As [`Learner::draft`](crate::Learner::draft).
@@ -27,8 +29,9 @@ impl Training {
             self.forget_draft();
             if is_finite && self.ledger.is_assigned() && part.len() == 1 + members.len() {
                 let (_, weight, scale) = self.weigh(members, &part[1..]);
-                let space = std::mem::take(&mut self.space);
-                self.draft = (weight > 0).then(|| Draft::new(self.parameters.len(), &self.optimizer, scale, space));
+                let factors = StepFactors::ahead(&self.manifest, self.step + 1, scale).filter(|_| weight > 0);
+                let (parameters, optimizer, space) = (self.parameters.len(), &self.optimizer, &mut self.space);
+                self.draft = factors.map(|factors| Draft::new(parameters, optimizer, factors, std::mem::take(space)));
             }
         } else if let Some(draft) = &mut self.draft
             && is_finite
@@ -101,8 +104,9 @@ impl Training {
 
     /// Updates the state as far as that was not drafted; nothing changes if it would not be finite.
     fn update(&mut self, draft: Option<Draft>, gradients: &[f32], scale: f32) -> Result<(), Unfit> {
+        let factors = StepFactors::of(&self.manifest, self.step + 1, gradients, scale);
         if let Some(mut draft) = draft {
-            assert_eq!(draft.scale(), scale, "invariant: only the record's own parts are drafted");
+            assert_eq!(draft.factors(), factors, "invariant: only the record's own parts are drafted");
             draft.prepend(&self.parameters, &self.optimizer, &gradients[..draft.from()]);
             let is_finite = draft.is_finite();
             self.space = match is_finite {
@@ -114,7 +118,7 @@ impl Training {
             }
         }
         // What was drafted in vain comes to the same here, and to what it was.
-        self.optimizer.step(Arc::make_mut(&mut self.parameters).as_mut_slice(), gradients, scale)
+        self.optimizer.step(Arc::make_mut(&mut self.parameters).as_mut_slice(), gradients, factors)
     }
 
     fn unfit(&self, Unfit { what, at }: Unfit) -> String {

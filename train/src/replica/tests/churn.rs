@@ -256,7 +256,8 @@ fn churn_leaves_no_trace_in_the_bits_and_no_sample_behind() {
     }
     back.trainer.load(assembly.finish().expect("complete")).expect("loaded");
     for record in back.queue.take().expect("it was syncing") {
-        let record = ResultRecord::decode(&record.encode(), back.trainer.training().parameters().len()).expect("canonical bytes");
+        let record = ResultRecord::decode(&record.encode(), back.trainer.training().parameters().len())
+            .expect("canonical bytes");
         back.trainer.apply(&record).expect("kept in order");
     }
     swarm.check_digests();
@@ -270,8 +271,8 @@ fn churn_leaves_no_trace_in_the_bits_and_no_sample_behind() {
     let record = swarm.reduce(&computed);
     note(&swarm.members.get_mut(&peer(2)).expect("there").trainer.apply(&record).expect("applied"));
     swarm.members.remove(&peer(1));
-    let fetched =
-        ResultRecord::decode(&record.encode(), swarm.members[&peer(3)].trainer.training().parameters().len()).expect("fetched");
+    let fetched = ResultRecord::decode(&record.encode(), swarm.members[&peer(3)].trainer.training().parameters().len())
+        .expect("fetched");
     assert_eq!(fetched.digest(), record.digest());
     swarm.members.get_mut(&peer(3)).expect("there").trainer.apply(&fetched).expect("applied");
     swarm.check_digests();
