@@ -390,12 +390,25 @@ pub enum NodeError {
     /// What the run holds can't be used.
     #[error(transparent)]
     Run(#[from] starling_run::Error),
-    /// Training failed.
-    #[error(transparent)]
-    Train(#[from] starling_train::Error),
     /// The audit file can't be written.
     #[error(transparent)]
     Audit(#[from] starling_run::audit::AuditError),
+    /// What computes does not do what it should.
+    #[error(
+        "step {step}: the learner brought a gradient of {weight} samples, of whose {parameters} numbers the first {missing} are missing, and its share has {samples}; this is a bug of the program that computes, and the others go on without this member"
+    )]
+    WrongLength {
+        /// The step.
+        step: u64,
+        /// How many numbers are missing.
+        missing: usize,
+        /// Of how many.
+        parameters: usize,
+        /// Of how many samples it says the gradient is.
+        weight: u64,
+        /// How many it had to compute.
+        samples: u64,
+    },
     /// One of our threads ended without a word.
     #[error("the {0} stopped unexpectedly; this is a bug in starling")]
     Stopped(&'static str),

@@ -7,7 +7,6 @@ use std::time::Duration;
 use libp2p::Multiaddr;
 use starling_run::{Delimiter, RunSpec};
 use starling_topology::PeerId;
-use starling_train::DeviceChoice;
 
 use crate::data::DataPlane;
 use crate::invitation::Grant;
@@ -19,8 +18,6 @@ use crate::ticket::Ticket;
 pub struct Settings {
     /// Where identity, secret, status and checkpoints live.
     pub data_dir: PathBuf,
-    /// What computes.
-    pub device: DeviceChoice,
     /// Where the samples are: `digits` or a path. `None`: digits for a founder; for a joiner whatever the run trains on,
     /// from its members if they share it.
     pub data: Option<String>,
@@ -81,7 +78,6 @@ impl Settings {
     pub fn new(data_dir: PathBuf) -> Self {
         Self {
             data_dir,
-            device: DeviceChoice::default(),
             data: None,
             label: None,
             header: None,

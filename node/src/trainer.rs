@@ -14,6 +14,7 @@ mod turns;
 mod word;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -54,6 +55,8 @@ pub(crate) enum TrainerEvent {
     Digest { step: u64, digest: Digest },
     /// The last step is applied, and the state after it on disk or not.
     Finished { step: u64, digest: Digest, is_saved: bool },
+    /// No share can be computed here. Whoever takes the steps brings zeros, so that nobody waits, until this member has left.
+    Unable(NodeError),
     /// Training can't go on.
     Failed(NodeError),
 }
@@ -64,7 +67,7 @@ pub(crate) struct Totals {
     pub(crate) step: u64,
     pub(crate) digest: Option<Digest>,
     pub(crate) loss: Option<f32>,
-    pub(crate) evaluation: Option<(f64, f64)>,
+    pub(crate) evaluation: Option<(f64, BTreeMap<String, f64>)>,
     pub(crate) samples: u64,
     pub(crate) stepping: Duration,
     pub(crate) waiting: Duration,
@@ -129,6 +132,7 @@ pub(crate) fn start(
         word: Word::new(),
         stalls: Stalls::watch().map_err(NodeError::Thread)?,
         learner,
+        is_unable: false,
         observer,
         saving: Saving::new(duties.checkpoint_every),
         duties,

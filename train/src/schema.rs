@@ -3,13 +3,18 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use starling_run::schema::Entry;
-use starling_run::{ModelSpec, Schema};
+use starling_run::{Leaf, ModelSpec, Schema};
 
 use crate::network::Network;
 
 /// The schema of the model `spec` for images of `shape` (channels, height, width) and `classes` classes. Of what a program
-/// brings it is one row of numbers: only that program knows their names.
+/// brings it is what its manifest says of it; one row of numbers if it lists no names.
 pub fn of(spec: &ModelSpec, shape: [u32; 3], classes: u32) -> Schema {
+    if let ModelSpec::Task { leaves, .. } = spec
+        && !leaves.is_empty()
+    {
+        return Leaf::schema(leaves);
+    }
     if let ModelSpec::Raw { elements } | ModelSpec::Task { parameters: elements, .. } = spec {
         let elements = usize::try_from(*elements).expect("invariant: a manifest's sizes are checked");
         return Schema::new(vec![Entry { path: "values".to_owned(), shape: vec![elements], dtype: "f32" }]);
@@ -21,21 +26,21 @@ pub fn of(spec: &ModelSpec, shape: [u32; 3], classes: u32) -> Schema {
 /// The schema of a built model: its float leaves, as Burn visits them.
 pub fn of_module<M: Module>(module: &M) -> Schema {
     let mut entries = Vec::new();
-    module.visit(&mut Collect { path: Vec::new(), found: |entry, _| entries.push(entry) });
+    module.visit(&mut Collect { path: Vec::new(), found: |entry: Entry, _: &dyn Fn() -> bool| entries.push(entry) });
     Schema::new(entries)
 }
 
 /// A float leaf of a module.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Leaf {
+pub(crate) struct Visited {
     pub(crate) entry: Entry,
     pub(crate) is_trained: bool,
 }
 
 /// The float leaves of a module on a device with autodiff. Their values are drawn for it.
-pub(crate) fn leaves<M: Module>(module: &M) -> Vec<Leaf> {
+pub(crate) fn leaves<M: Module>(module: &M) -> Vec<Visited> {
     let mut leaves = Vec::new();
-    let found = |entry, is_trained: &dyn Fn() -> bool| leaves.push(Leaf { entry, is_trained: is_trained() });
+    let found = |entry: Entry, is_trained: &dyn Fn() -> bool| leaves.push(Visited { entry, is_trained: is_trained() });
     module.visit(&mut Collect { path: Vec::new(), found });
     leaves
 }

@@ -63,7 +63,8 @@ pub trait Task: Send + Sync + 'static {
         samples: &[u32],
         device: &Device,
     ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
-        let loss = self.loss(module, self.batch(samples, device)).try_into_scalar::<f32>()?;
+        let loss = self.loss(module, self.batch(samples, device)).try_into_data()?;
+        let loss = loss.as_slice::<f32>().ok().and_then(|loss| loss.first().copied()).unwrap_or(f32::NAN);
         Ok(vec![("loss", f64::from(loss) * samples.len() as f64)])
     }
 

@@ -14,7 +14,7 @@ use crate::device::DeviceChoice;
 use crate::error;
 use crate::panics::caught;
 use crate::replica::Replica;
-use crate::schema::{self, Leaf};
+use crate::schema::{self, Visited};
 use crate::task::Task;
 
 /// Trains one task, on a device.
@@ -41,7 +41,7 @@ impl<T: Task> TaskProgram<T> {
 
     /// How the task stands in a manifest.
     fn model(&self, schema: &Schema) -> ModelSpec {
-        ModelSpec::task(self.task.name(), &self.task.settings(), schema.parameters() as u64)
+        ModelSpec::task(self.task.name(), &self.task.settings(), schema)
     }
 }
 
@@ -109,7 +109,7 @@ impl<T: Task> Workload for Own<T> {
 }
 
 /// What of a module's leaves can't be, as a sentence.
-fn check_leaves(leaves: &[Leaf], again: &[Leaf]) -> Result<(), String> {
+fn check_leaves(leaves: &[Visited], again: &[Visited]) -> Result<(), String> {
     if leaves != again {
         let differs = leaves.iter().zip(again).find(|(first, second)| first != second);
         let place = differs.map(|(leaf, _)| format!(", from `{}` on", leaf.entry.path)).unwrap_or_default();

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use starling_run::ManifestError;
+use starling_train::Classifiers;
 use tokio_util::sync::CancellationToken;
 
 use super::{CommandError, Context, EXIT_DONE, signals};
@@ -22,17 +23,18 @@ pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, Comma
     let founding = loaded.founding(flags.resume.unwrap_or(Resume::Fresh))?;
     let founding = Founding { alone: flags.alone, from: flags.from.clone(), ..founding };
     let settings = loaded.settings()?;
+    let program = Arc::new(Classifiers::new(loaded.device()?));
     context.start_logs(&loaded)?;
     let idle = loaded.idle();
     let found = |settings, observer: Arc<dyn Observer>, stop| {
         idle.into_iter().for_each(|message| observer.report(&Report::Warning { message }));
-        node::found(settings, founding, observer, stop)
+        node::found(settings, founding, program, observer, stop)
     };
     take_part(context, settings, found).await.map_err(|error| match error {
         // Only beside the data it shows what does not fit.
-        CommandError::Node(NodeError::Train(starling_train::Error::Run(starling_run::Error::Manifest(
-            ManifestError::Invalid { field, reason },
-        )))) => loaded.unusable(field, &reason).into(),
+        CommandError::Node(NodeError::Run(starling_run::Error::Manifest(ManifestError::Invalid { field, reason }))) => {
+            loaded.unusable(field, &reason).into()
+        }
         other => other,
     })
 }

@@ -120,7 +120,6 @@ impl Loaded {
         }
         Ok(Settings {
             data_dir: self.data_dir()?,
-            device: self.device()?,
             data: (*self.origin("data.source") != Origin::Default).then(|| data.source.clone()),
             label: data.label.clone(),
             header: data.header,

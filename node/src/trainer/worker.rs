@@ -1,5 +1,6 @@
 //! What the trainer thread does.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,9 +18,6 @@ use crate::private_file::for_others;
 use crate::report::{Observer, Report};
 use crate::saver::Saver;
 
-/// The measure that people are told of by its name.
-const ACCURACY: &str = "accuracy";
-
 /// The thread's own data.
 pub(super) struct Worker {
     pub(super) turns: Turns,
@@ -28,6 +26,8 @@ pub(super) struct Worker {
     pub(super) word: Word,
     pub(super) stalls: Stalls,
     pub(super) learner: Box<dyn Learner>,
+    /// Whether nothing is computed here any more.
+    pub(super) is_unable: bool,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) duties: Duties,
     pub(super) saving: Saving,
@@ -128,9 +128,10 @@ impl Worker {
         if let Some(active) = &opening {
             self.contribute(active);
         }
-        let (me, progress) = (self.turns.me, &self.progress);
-        let weight = self.learner.compute(me, &self.gradient, &mut |from| _ = progress.send_replace(from))?;
-        self.speed.measure(weight, began, Instant::now(), self.stalls.part());
+        match self.share() {
+            Ok(weight) => self.speed.measure(weight, began, Instant::now(), self.stalls.part()),
+            Err(error) => self.give_up(error),
+        }
         if let Some(beyond) = self.learner.take_beyond() {
             self.mishaps.tell_own(&beyond, self.observer.as_ref());
         }
@@ -139,6 +140,31 @@ impl Worker {
             self.contributed.get_or_insert_with(Instant::now);
         }
         Ok(())
+    }
+
+    /// The gradient of this member's share, and how many samples that has.
+    fn share(&mut self) -> Result<u64, NodeError> {
+        let (me, progress) = (self.turns.me, &self.progress);
+        if self.is_unable {
+            self.gradient.give_up();
+            progress.send_replace(0);
+            return Ok(0);
+        }
+        let weight = self.learner.compute(me, &self.gradient, &mut |from| _ = progress.send_replace(from))?;
+        let (ready_from, samples) = (self.gradient.ready_from(), u64::from(self.learner.ledger().share_len(me)));
+        if ready_from != 0 || weight > samples {
+            let (step, parameters) = (self.learner.step() + 1, self.parameters);
+            return Err(NodeError::WrongLength { step, missing: ready_from, parameters, weight, samples });
+        }
+        Ok(weight)
+    }
+
+    /// What could not be computed is zeros, so that nobody waits for it; others compute those samples. This member leaves.
+    fn give_up(&mut self, error: NodeError) {
+        self.is_unable = true;
+        self.gradient.give_up();
+        self.progress.send_replace(0);
+        self.turns.tell(TrainerEvent::Unable(error));
     }
 
     /// Hands the gradient to the reducer of the view, as far as it is computed; the rest follows by itself.
@@ -232,8 +258,12 @@ impl Worker {
         if self.saving.takes(report.step, saver.is_busy()) {
             saver.save(self.learner.state());
         }
-        if is_due(report.step, self.duties.evaluate_every) {
-            self.evaluate()?;
+        if is_due(report.step, self.duties.evaluate_every)
+            && !self.is_unable
+            && let Err(error) = self.evaluate()
+        {
+            self.is_unable = true;
+            self.turns.tell(TrainerEvent::Unable(error));
         }
         if let Some(digest) = digest {
             let step = report.step;
@@ -252,11 +282,10 @@ impl Worker {
         let evaluation = self.learner.evaluate(&|| self.busy.start());
         self.busy.stop();
         let evaluation = evaluation?;
-        let (loss, accuracy) = (evaluation.loss, evaluation.measure(ACCURACY));
-        let others = evaluation.measures.into_iter().filter(|(name, _)| *name != ACCURACY);
-        let measures = others.map(|(name, mean)| (name.to_owned(), mean)).collect();
-        self.totals.evaluation = Some((loss, accuracy));
-        self.observer.report(&Report::Evaluated { step: self.learner.step(), loss, accuracy, measures });
+        let (loss, measures) = (evaluation.loss, evaluation.measures);
+        let measures: BTreeMap<_, _> = measures.into_iter().map(|(name, mean)| (name.to_owned(), mean)).collect();
+        self.totals.evaluation = Some((loss, measures.clone()));
+        self.observer.report(&Report::Evaluated { step: self.learner.step(), loss, measures });
         Ok(())
     }
 
@@ -273,6 +302,7 @@ impl Worker {
 
     /// Saves first: whatever goes wrong after it, nothing is lost.
     fn conclude(mut self, evaluate: bool, saver: Saver) -> Totals {
+        let evaluate = evaluate && !self.is_unable;
         self.busy.stop(); // What follows may take its time.
         self.totals.step = self.learner.step();
         self.totals.digest = Some(self.learner.digest());

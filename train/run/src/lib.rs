@@ -58,7 +58,7 @@ pub use schedule::{Decay, Schedule};
 pub use schema::Schema;
 pub use sharing::{DataManifest, Download, SharedData, SharedFile, SharingError};
 pub use snapshot::{Assembly, SnapshotError, SnapshotManifest, StateSnapshot};
-pub use spec::{LayoutSpec, ModelSpec, RunSpec};
+pub use spec::{LayoutSpec, Leaf, ModelSpec, RunSpec};
 pub use state::{ReplicatedState, StateError};
 pub use tag::Tag;
 pub use training::{StepReport, Training};

@@ -1,5 +1,6 @@
 //! What all members of a run share.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -340,9 +341,34 @@ fn compare(field: String, ours: &Value, theirs: &Value, into: &mut Vec<Differenc
             }
             return;
         }
+        (Value::Array(a), Value::Array(b)) if !a.is_empty() && !b.is_empty() && a.iter().chain(b).all(is_leaf) => {
+            return compare_leaves(&field, a, b, into);
+        }
         other => other,
     };
     into.push(Difference { field, ours: show(ours), theirs: show(theirs) });
+}
+
+/// Whether it is a parameter of a task's module.
+fn is_leaf(value: &Value) -> bool {
+    value["path"].is_string() && value["shape"].is_array()
+}
+
+/// Names the parameters in which two modules differ, by their paths.
+fn compare_leaves(field: &str, ours: &[Value], theirs: &[Value], into: &mut Vec<Difference>) {
+    let listed = |leaves: &[Value]| -> BTreeMap<String, String> {
+        leaves.iter().map(|leaf| (show(&leaf["path"]), format!("[{}]", show(&leaf["shape"])))).collect()
+    };
+    let (a, b) = (listed(ours), listed(theirs));
+    if a == b {
+        let (ours, theirs) = ("in their order".to_owned(), "in another order".to_owned());
+        return into.push(Difference { field: field.to_owned(), ours, theirs });
+    }
+    let paths: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    let of = |leaves: &BTreeMap<String, String>, path| leaves.get(path).map_or("not there", String::as_str).to_owned();
+    for path in paths.into_iter().filter(|path| a.get(*path) != b.get(*path)) {
+        into.push(Difference { field: format!("{field}.{path}"), ours: of(&a, path), theirs: of(&b, path) });
+    }
 }
 
 /// A value as a user would write it.

@@ -1,5 +1,7 @@
 //! What a founder chooses: model, optimizer, batch size, steps, seed.
 
+mod task;
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -10,10 +12,13 @@ use starling_topology::Quorum;
 use starling_topology::plan::Wish;
 use thiserror::Error;
 
+pub use task::{Leaf, MAX_LEAF_BYTES, MAX_TASK_NAME, MAX_TASK_SETTINGS};
+
 use crate::balance::Balance;
-use crate::canonical::{canonical, check_canonical};
+use crate::canonical::canonical;
 use crate::optimizer::OptimizerSpec;
 use crate::schedule::Schedule;
+use crate::schema::Schema;
 
 /// The most layers a model may have.
 pub const MAX_LAYERS: usize = 16;
@@ -21,10 +26,6 @@ pub const MAX_LAYERS: usize = 16;
 pub const MAX_WIDTH: u32 = 65_536;
 /// The most channels of a convolution.
 pub const MAX_CHANNELS: u32 = 4_096;
-/// The longest name of a task, in bytes.
-pub const MAX_TASK_NAME: usize = 64;
-/// The longest settings of a task, in bytes.
-pub const MAX_TASK_SETTINGS: usize = 4_096;
 
 /// A model, apart from its input and output sizes, which come from the data.
 ///
@@ -57,6 +58,8 @@ pub enum ModelSpec {
         settings: String,
         /// How many parameters its module has.
         parameters: u64,
+        /// What they are, in their order; none of a module with too many of them to be listed.
+        leaves: Vec<Leaf>,
     },
 }
 
@@ -71,9 +74,10 @@ pub struct ModelSpecError {
 }
 
 impl ModelSpec {
-    /// A program's task, whose module has so many parameters.
-    pub fn task(name: &str, settings: &Value, parameters: u64) -> Self {
-        Self::Task { name: name.to_owned(), settings: canonical(settings), parameters }
+    /// A program's task, whose module has this schema.
+    pub fn task(name: &str, settings: &Value, schema: &Schema) -> Self {
+        let parameters = schema.parameters() as u64;
+        Self::Task { name: name.to_owned(), settings: canonical(settings), parameters, leaves: Leaf::list(schema) }
     }
 
     /// Whether it is one of those that the command line names, which train on data with a description.
@@ -90,7 +94,9 @@ impl ModelSpec {
             Self::Softmax => return Ok(()),
             Self::Raw { elements: 0 } => return Err("a buffer has 0 elements, but needs at least 1".to_owned()),
             Self::Raw { .. } => return Ok(()),
-            Self::Task { name, settings, parameters } => return check_task(name, settings, *parameters),
+            Self::Task { name, settings, parameters, leaves } => {
+                return task::check(name, settings).and_then(|()| task::check_leaves(leaves, *parameters));
+            }
             Self::Mlp { hidden } => (hidden, MAX_WIDTH, "hidden layer"),
             Self::Cnn { channels } => (channels, MAX_CHANNELS, "convolution"),
         };
@@ -196,22 +202,6 @@ impl fmt::Display for ModelSpec {
         let sizes: Vec<String> = sizes.iter().map(u32::to_string).collect();
         write!(f, "{name}:{}", sizes.join(","))
     }
-}
-
-/// What a manifest may say of a task; not repeated in words, as it may come from another machine, and end on a terminal.
-fn check_task(name: &str, settings: &str, parameters: u64) -> Result<(), String> {
-    let is_in_name = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_.".contains(letter);
-    if !(1..=MAX_TASK_NAME).contains(&name.len()) || !name.chars().all(is_in_name) {
-        return Err(format!(
-            "a task's name has 1 to {MAX_TASK_NAME} lower-case letters, digits, `-`, `_` and `.`, and this one is none"
-        ));
-    }
-    if settings.len() > MAX_TASK_SETTINGS {
-        let found = settings.len();
-        return Err(format!("a task's settings have {found} bytes, but {MAX_TASK_SETTINGS} are possible"));
-    }
-    check_canonical(settings).map_err(|reason| format!("a task's settings {reason}"))?;
-    if parameters == 0 { Err("a task's module has no parameters, but needs at least 1".to_owned()) } else { Ok(()) }
 }
 
 /// How gradients are cut for the ring. It decides the order of summation, so all members share it.
@@ -343,25 +333,5 @@ mod tests {
             assert!(error.contains(reason) && error.contains(&format!("`{text}`")), "{error}");
             assert!(error.contains("write softmax"), "{error}");
         }
-    }
-
-    #[test]
-    fn a_task_that_cannot_be_is_refused_and_not_repeated() {
-        let task = |name: &str, settings: &str| {
-            ModelSpec::Task { name: name.to_owned(), settings: settings.to_owned(), parameters: 3 }.check()
-        };
-        assert_eq!(ModelSpec::task("auto-encoder_2.1", &serde_json::json!({ "b": 1, "a": 2 }), 3).check(), Ok(()));
-        for (name, settings, reason) in [
-            ("", "null", "a task's name has 1 to 64"),
-            ("\u{1b}[2J", "null", "and this one is none"),
-            (&"a".repeat(65), "null", "and this one is none"),
-            ("a", "\u{1b}[2J", "settings are no JSON"),
-            ("a", r#"{"b":1,"a":2}"#, "not in their canonical form"),
-            ("a", &" ".repeat(4_097), "4097 bytes"),
-        ] {
-            let error = task(name, settings).expect_err("refused");
-            assert!(error.contains(reason) && !error.contains('\u{1b}'), "{error}");
-        }
-        assert!(ModelSpec::task("a", &Value::Null, 0).check().is_err());
     }
 }

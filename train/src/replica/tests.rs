@@ -97,11 +97,14 @@ fn a_clipped_update_waits_for_the_whole_gradient_and_follows_the_schedule() {
     for step in 1..=16_u64 {
         let before = trainer.state().parameters;
         let gradient = computed(&mut trainer, ME).expect("computed");
-        let record = trainer.reduce_alone(&gradient, ME, UNMEASURED);
-        let (gradients, rest) = record.mean.split_at(trainer.parameters());
+        let record = trainer.training().reduce_alone(&gradient, ME, UNMEASURED);
+        let (gradients, rest) = record.mean.split_at(trainer.training().parameters().len());
         trainer.draft(&[ME], gradients.len(), rest);
         trainer.draft(&[ME], 0, gradients);
-        assert!(trainer.draft.is_none(), "its length is not known before the whole gradient is there");
+        assert!(
+            trainer.training().drafted_from().is_none(),
+            "its length is not known before the whole gradient is there"
+        );
         trainer.apply_drafted(&record).expect("applied");
         let after = trainer.state().parameters;
         let norm = |numbers: &mut dyn Iterator<Item = f32>| numbers.map(|g| f64::from(g).powi(2)).sum::<f64>().sqrt();
