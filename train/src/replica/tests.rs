@@ -141,7 +141,7 @@ fn an_update_after_which_the_state_is_not_finite_is_dropped_by_all() {
         }
         let before = plain.state();
         let (good, bad) = (record(&plain, 1e-3), record(&plain, gradient));
-        let parameters = plain.parameters();
+        let parameters = plain.training().parameters().len();
         drafting.draft(&[ME], parameters, &bad.mean[parameters..]);
         drafting.draft(&[ME], 3, &bad.mean[3..parameters]);
         let reports = [drafting.apply_drafted(&bad), plain.apply(&bad)].map(|report| report.expect("skipped"));

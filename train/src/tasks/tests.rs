@@ -4,7 +4,7 @@ use burn::module::{Module, Param};
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData};
 use serde_json::{Value, json};
-use starling_run::{Gradient, Learner, Replicated, Training};
+use starling_run::{Gradient, Learner, Training};
 use starling_topology::ledger::UNMEASURED;
 use starling_topology::{Digest, PeerId};
 

@@ -108,7 +108,7 @@ fn apply_somehow(trainer: &mut Trainer, record: &ResultRecord, number: usize) ->
             end -= part.len();
             trainer.draft(&record.members, end, part);
         }
-        assert!(trainer.draft.as_ref().is_none_or(|draft| draft.from() == until), "no part was left out");
+        assert!(trainer.training().drafted_from().is_none_or(|from| from == until), "no part was left out");
     };
     match number % 3 {
         1 => {
