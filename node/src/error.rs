@@ -13,6 +13,7 @@ use crate::ticket::TicketError;
 
 /// Everything that can end a node early. Each message says what, where, why, and what to do.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum NodeError {
     /// A file of the data directory can't be used.
     #[error("can't {verb} {}: {source}", path.display())]
@@ -165,6 +166,9 @@ pub enum NodeError {
         "there is no checkpoint to begin with at {}; name a data directory, or a step-*.json file in its checkpoints folder", .0.display()
     )]
     NoOrigin(PathBuf),
+    /// No run has been here.
+    #[error("there is no checkpoint in {}; name the data directory of a member that has trained", .0.display())]
+    NoCheckpoint(PathBuf),
     /// A run can't begin with a state of another kind.
     #[error(
         "a run with these settings can't begin with the state in {}: {differences}; model, data, batch size and seed must be those that it was trained with", from.display()

@@ -78,6 +78,7 @@ impl From<Link> for MeasuredLink {
 /// One thing worth telling. As JSON, one object with its kind under `event`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Report {
     /// The node is set up; the network comes next.
     Started {

@@ -122,8 +122,16 @@ pub struct Founding {
     pub from: Option<PathBuf>,
 }
 
+impl Founding {
+    /// A private run that takes steps from its first member on, and begins anew.
+    pub fn new(run: RunSpec) -> Self {
+        Self { run, min_peers: 1, public: false, resume: Resume::Fresh, alone: false, from: None }
+    }
+}
+
 /// Which checkpoint to go on from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Resume {
     /// None: the data directory must not hold one of this run.
     Fresh,
@@ -146,6 +154,19 @@ pub struct Joining {
     pub expected: Expectations,
     /// Go on alone, as a fork, if this machine took part before and none of the others answers.
     pub alone: bool,
+}
+
+impl Joining {
+    /// By a ticket, whatever the run is.
+    pub fn new(ticket: Ticket) -> Self {
+        Self {
+            target: Target::Ticket(ticket),
+            secret: None,
+            invitation: None,
+            expected: Expectations::default(),
+            alone: false,
+        }
+    }
 }
 
 impl fmt::Debug for Joining {

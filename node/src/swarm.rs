@@ -56,7 +56,7 @@ use crate::node::{self, Opened};
 use crate::prepare::{self, Ready, Start};
 use crate::report::Links;
 use crate::saver::Saver;
-use crate::settings::{Expectations, Joining, Settings, Target};
+use crate::settings::{Joining, Settings};
 use crate::ticket::Ticket;
 use crate::trainer::{Feed, TrainerEvent, Turn, Turns};
 use crate::way_back::{Awaited, Memory};
@@ -141,13 +141,7 @@ impl Swarm {
     pub fn join(settings: &Settings, ticket: &Ticket) -> Result<Self, SwarmError> {
         let (lock, identity) = enter(settings)?;
         let runtime = runtime()?;
-        let joining = Joining {
-            target: Target::Ticket(ticket.clone()),
-            secret: None,
-            invitation: None,
-            expected: Expectations::default(),
-            alone: false,
-        };
+        let joining = Joining::new(ticket.clone());
         let members = Member::all_of(&joining)?;
         let (member, welcome) = runtime.block_on(ask_any(&identity, &members, settings.mdns, &Logged::default()))?;
         let Terms { manifest, min_members } = welcome.terms;

@@ -9,6 +9,7 @@ use crate::device::DeviceError;
 
 /// An error of this crate.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum Error {
     /// What the run holds cannot be used.
     #[error(transparent)]

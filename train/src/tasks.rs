@@ -5,13 +5,16 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use burn::module::Module;
+use burn::tensor::Device;
 use starling_run::{
-    DataDescription, DataNotes, DataOptions, Error, Learner, Manifest, ModelSpec, Program, RunSpec, Schema, Workload,
-    initial,
+    DataDescription, DataNotes, DataOptions, Error, Learner, Manifest, ModelSpec, Program, ReplicatedState, RunSpec,
+    Schema, Workload, initial,
 };
 
 use crate::device::DeviceChoice;
 use crate::error;
+use crate::flatten;
 use crate::panics::caught;
 use crate::replica::Replica;
 use crate::schema::{self, Visited};
@@ -39,6 +42,36 @@ impl<T: Task> TaskProgram<T> {
         Ok(Schema::new(leaves.into_iter().map(|leaf| leaf.entry).collect()))
     }
 
+    /// The module with the values of `state`, which is of the run that `manifest` describes, on the device without autodiff.
+    ///
+    /// # Errors
+    /// If it is another task's run, the module has other leaves, or the device can't be opened.
+    pub fn module(&self, manifest: &Manifest, state: &ReplicatedState) -> Result<(T::Module, Device), error::Error> {
+        self.check_task(manifest)?;
+        let schema = self.schema()?;
+        let differences = manifest.differences(&Manifest { model: self.model(&schema), ..manifest.clone() });
+        if !differences.is_empty() {
+            return Err(error::Error::OtherData { differences });
+        }
+        if schema.fingerprint() != manifest.schema || state.parameters.len() != schema.parameters() {
+            let (ours, theirs) = (schema.fingerprint(), manifest.schema);
+            return Err(starling_run::Error::OtherSchema { ours, theirs }.into());
+        }
+        let open = self.device.open()?.device;
+        let device = open.clone().autodiff();
+        let module = caught(self.task.name(), "module", || self.task.module(&device))?;
+        Ok((flatten::write_parameters(module, &state.parameters, &device).valid(), open))
+    }
+
+    fn check_task(&self, manifest: &Manifest) -> Result<(), error::Error> {
+        let ours = self.task.name();
+        match &manifest.model {
+            ModelSpec::Task { name, .. } if name == ours => Ok(()),
+            ModelSpec::Raw { elements } => Err(error::Error::NoModel { elements: *elements }),
+            other => Err(error::Error::OtherTask { name: other.to_string(), ours: Some(ours.to_owned()) }),
+        }
+    }
+
     /// How the task stands in a manifest.
     fn model(&self, schema: &Schema) -> ModelSpec {
         ModelSpec::task(self.task.name(), &self.task.settings(), schema)
@@ -47,12 +80,7 @@ impl<T: Task> TaskProgram<T> {
 
 impl<T: Task> Program for TaskProgram<T> {
     fn check(&self, manifest: &Manifest) -> Result<(), Error> {
-        let ours = self.task.name();
-        match &manifest.model {
-            ModelSpec::Task { name, .. } if name == ours => Ok(()),
-            ModelSpec::Raw { elements } => Err(error::Error::NoModel { elements: *elements }.into()),
-            other => Err(error::Error::OtherTask { name: other.to_string(), ours: Some(ours.to_owned()) }.into()),
-        }
+        Ok(self.check_task(manifest)?)
     }
 
     fn files(&self, _: &str) -> Result<(&'static str, Vec<PathBuf>), Error> {

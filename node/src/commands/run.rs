@@ -9,14 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{CommandError, Context, EXIT_DONE, signals};
 use crate::cli::RunFlags;
-use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
-use crate::listen;
+use crate::host::alone_in_its_directory;
 use crate::node;
-use crate::output::{Discreet, Style, Tee};
+use crate::output::{Discreet, Style};
 use crate::report::{Observer, Report, Summary};
 use crate::settings::{Founding, Resume, Settings};
-use crate::status::StatusFile;
 
 pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, CommandError> {
     let loaded = context.load(&flags.keys.values())?;
@@ -48,11 +46,7 @@ pub(super) async fn take_part<Node>(
 where
     Node: Future<Output = Result<Summary, NodeError>>,
 {
-    // Before anything is made or said.
-    listen::check(&settings.listen)?;
-    let _lock = DataDirLock::acquire(&settings.data_dir)?;
     let stop = signals::stop_on_signals(context.console.clone())?;
-    let status = Arc::new(StatusFile::new(&settings.data_dir));
     let style = Style::choose(context.global.json);
     let mut shown = style.observer(&context.console, context.global.detail());
     let is_read = style != Style::Json && io::stdout().is_terminal();
@@ -60,12 +54,6 @@ where
         // What programs and files are told is kept, and read by more than whoever may join.
         shown = Arc::new(Discreet(shown));
     }
-    let observer: Arc<dyn Observer> = Arc::new(Tee(vec![shown, Arc::<StatusFile>::clone(&status)]));
-    let outcome = node(settings, observer, stop).await;
-    if let Err(error) = &outcome {
-        status.fail(&error.to_string());
-    }
-    status.close();
-    outcome?;
+    alone_in_its_directory(settings, shown, |settings, observer| node(settings, observer, stop)).await?;
     Ok(EXIT_DONE)
 }

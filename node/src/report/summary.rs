@@ -9,6 +9,7 @@ pub(crate) const ACCURACY: &str = "accuracy";
 
 /// How a run ended for this peer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Summary {
     /// Our peer id.
     pub peer: String,
@@ -71,6 +72,7 @@ impl Summary {
 /// Why a run ended for a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Outcome {
     /// All members committed the last step.
     Complete,

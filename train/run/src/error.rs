@@ -13,6 +13,7 @@ use crate::state::StateError;
 
 /// An error of this crate.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The manifest cannot be used.
     #[error(transparent)]

@@ -116,7 +116,7 @@ fn program(task: Plane) -> TaskProgram<Plane> {
 }
 
 fn spec() -> RunSpec {
-    RunSpec { steps: 300, batch_size: 32, optimizer: starling_run::OptimizerSpec::adam_w(3e-2), ..RunSpec::default() }
+    RunSpec { steps: 300, batch_size: 32, optimizer: starling_run::OptimizerSpec::adam_w(0.1), ..RunSpec::default() }
 }
 
 fn found(task: Plane) -> Result<(Manifest, Box<dyn Learner>), Error> {
