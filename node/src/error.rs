@@ -397,6 +397,14 @@ pub enum NodeError {
     /// The audit file can't be written.
     #[error(transparent)]
     Audit(#[from] starling_run::audit::AuditError),
+    /// What computes panicked.
+    #[error("what computes panicked at step {step}: {reason}; this member leaves, and the others go on without it")]
+    Panicked {
+        /// The step.
+        step: u64,
+        /// What the panic says.
+        reason: String,
+    },
     /// What computes does not do what it should.
     #[error(
         "step {step}: the learner brought a gradient of {weight} samples, of whose {parameters} numbers the first {missing} are missing, and its share has {samples}; this is a bug of the program that computes, and the others go on without this member"

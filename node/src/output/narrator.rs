@@ -159,7 +159,7 @@ impl Narrator {
                 bad(format!("step {step} was skipped: {reason}; {in_row} in a row, {total} in all"))
             }
             Report::GaveUp { step, peer, samples } => bad(format!(
-                "step {step}: the {samples} samples of peer {peer} came to numbers that no contribution may have; others compute them"
+                "step {step}: the {samples} samples of peer {peer} could not be computed, or came to numbers that no contribution may have; others compute them"
             )),
             Report::Rewritten { step, said, told, total } => bad(format!(
                 "step {step}: one of the members changes what others are told of this one: \"{told}\" instead of \"{said}\"; in {total} steps so far"

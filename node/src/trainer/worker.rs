@@ -1,6 +1,7 @@
 //! What the trainer thread does.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -150,7 +151,16 @@ impl Worker {
             progress.send_replace(0);
             return Ok(0);
         }
-        let weight = self.learner.compute(me, &self.gradient, &mut |from| _ = progress.send_replace(from))?;
+        let (learner, gradient) = (&mut self.learner, &self.gradient);
+        // A program's own code must not take this member's place along.
+        let computed = catch_unwind(AssertUnwindSafe(|| {
+            learner.compute(me, gradient, &mut |from| _ = progress.send_replace(from))
+        }));
+        let weight = computed.map_err(|payload| {
+            let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref().copied());
+            let reason = text.unwrap_or("it does not say why").to_owned();
+            NodeError::Panicked { step: self.learner.step() + 1, reason }
+        })??;
         let (ready_from, samples) = (self.gradient.ready_from(), u64::from(self.learner.ledger().share_len(me)));
         if ready_from != 0 || weight > samples {
             let (step, parameters) = (self.learner.step() + 1, self.parameters);
