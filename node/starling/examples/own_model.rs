@@ -75,6 +75,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     } else {
         run.join(settings, Joining::new(what.parse()?))?
     };
-    member.wait()?;
+    member.wait().map_err(|error| error.to_string())?;
     Ok(())
 }

@@ -1,3 +1,4 @@
+//! Trains a Burn module on as many machines as come, exactly as one machine would.
 #![doc = include_str!("guide.md")]
 
 mod checkpoint;
