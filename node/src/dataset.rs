@@ -10,11 +10,9 @@ use std::time::Duration;
 
 use futures::{AsyncRead, AsyncWrite};
 use libp2p::Multiaddr;
-use starling_run::data::{DIGITS, source_in};
-use starling_run::{Manifest, SharedData};
+use starling_run::data::{DIGITS, LabelColumn, PROGRAM, source_in};
+use starling_run::{DataOptions, Manifest, Program, SharedData, Workload};
 use starling_topology::{Contact, PeerId};
-use starling_train::data::files;
-use starling_train::{DataOptions, Dataset, LabelColumn};
 use tokio::time::Instant;
 
 use crate::access::Access;
@@ -35,7 +33,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Samples, and where they are.
 pub(crate) struct Samples {
-    pub(crate) dataset: Dataset,
+    pub(crate) workload: Box<dyn Workload>,
     /// Where they were read from.
     pub(crate) source: String,
     /// Members that we heard of on the way.
@@ -61,11 +59,15 @@ pub(crate) fn options(settings: &Settings, held_out: f32, seed: u64) -> DataOpti
 }
 
 /// What `source` consists of, if the user shares it and it has files. Reads all of it.
-pub(crate) fn share(settings: &Settings, source: &str) -> Result<Option<Arc<SharedData>>, NodeError> {
+pub(crate) fn share(
+    settings: &Settings,
+    program: &dyn Program,
+    source: &str,
+) -> Result<Option<Arc<SharedData>>, NodeError> {
     if !settings.share_data {
         return Ok(None);
     }
-    let (kind, files) = files(source).map_err(starling_train::Error::from)?;
+    let (kind, files) = program.files(source)?;
     let shared = SharedData::open(kind, &files).map_err(starling_run::Error::from)?;
     Ok(shared.map(Arc::new))
 }
@@ -74,28 +76,28 @@ pub(crate) fn share(settings: &Settings, source: &str) -> Result<Option<Arc<Shar
 /// downloaded from members.
 pub(crate) async fn of_run(
     settings: &Settings,
+    program: Arc<dyn Program>,
     manifest: &Manifest,
-    identity: &Identity,
-    member: &Member,
+    (identity, member): (&Identity, &Member),
     observer: Arc<dyn Observer>,
 ) -> Result<Samples, NodeError> {
-    if settings.data.is_some() || manifest.data.kind == DIGITS {
+    if settings.data.is_some() || [DIGITS, PROGRAM].contains(&manifest.data.kind.as_str()) {
         let (options, source) = (options(settings, 0.0, 0).for_run(manifest), source(settings).to_owned());
-        let dataset = blocking(move || Ok(Dataset::load(&options).map_err(starling_train::Error::from)?)).await?;
-        return Ok(Samples { dataset, source, told: Vec::new() });
+        let workload = blocking(move || Ok(program.read(&options)?)).await?;
+        return Ok(Samples { workload, source, told: Vec::new() });
     }
-    let place = Place::new(&settings.data_dir, manifest);
+    let place = Place::new(&settings.data_dir, manifest, program);
     let source = place.source(&place.folder);
-    if let Some(dataset) = place.look(&*observer).await? {
-        return Ok(Samples { dataset, source, told: Vec::new() });
+    if let Some(workload) = place.look(&*observer).await? {
+        return Ok(Samples { workload, source, told: Vec::new() });
     }
     let protocol = Protocols::new(manifest.run_id()).state;
     let access = Access::visiting(identity.peer_id(), Some(manifest.run_id()), &member.credentials);
     let visitor = Visitor::start(identity, access, settings.mdns, protocol)?;
     let members = Members::ask(&visitor, identity, member).await;
     let open = |peer: PeerId| visitor.open(to_libp2p(peer), members.addresses.get(&peer).cloned().unwrap_or_default());
-    let dataset = download(&open, &members.asked, &place, settings.data_limit, &*observer).await?;
-    Ok(Samples { dataset, source, told: members.told })
+    let workload = download(&open, &members.asked, &place, settings.data_limit, &*observer).await?;
+    Ok(Samples { workload, source, told: members.told })
 }
 
 /// Downloads the data set of a run into its place, from those of `members` who share it.
@@ -105,7 +107,7 @@ async fn download<S, Open>(
     place: &Place,
     limit: u64,
     observer: &dyn Observer,
-) -> Result<Dataset, NodeError>
+) -> Result<Box<dyn Workload>, NodeError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     Open: Future<Output = io::Result<S>> + Send + 'static,
@@ -120,10 +122,10 @@ where
     let mut taken = None;
     // Who names other files than most may only have them in another form, or it may lie.
     let check = async || -> Result<(), String> {
-        let dataset = place.read(&place.part, limit).await?;
+        let workload = place.read(&place.part, limit).await?;
         fs::rename(&place.part, &place.folder)
             .map_err(|error| format!("cannot rename `{}`: {error}", place.part.display()))?;
-        taken = Some(dataset);
+        taken = Some(workload);
         Ok(())
     };
     let description = &place.manifest.data;
@@ -178,6 +180,8 @@ impl Members {
 #[derive(Clone)]
 struct Place {
     manifest: Manifest,
+    /// Whose data it is.
+    program: Arc<dyn Program>,
     /// All of it.
     folder: PathBuf,
     /// What is here of it, while it is being downloaded.
@@ -185,10 +189,10 @@ struct Place {
 }
 
 impl Place {
-    fn new(data_dir: &Path, manifest: &Manifest) -> Self {
+    fn new(data_dir: &Path, manifest: &Manifest, program: Arc<dyn Program>) -> Self {
         let name = manifest.data.fingerprint.to_string();
         let dir = data_dir.join(DATA);
-        Self { manifest: manifest.clone(), folder: dir.join(&name), part: dir.join(format!("{name}.part")) }
+        Self { manifest: manifest.clone(), program, folder: dir.join(&name), part: dir.join(format!("{name}.part")) }
     }
 
     fn source(&self, folder: &Path) -> String {
@@ -196,12 +200,12 @@ impl Place {
     }
 
     /// What was downloaded at an earlier time. If it was damaged since, whatever is intact is kept for a download.
-    async fn look(&self, observer: &dyn Observer) -> Result<Option<Dataset>, NodeError> {
+    async fn look(&self, observer: &dyn Observer) -> Result<Option<Box<dyn Workload>>, NodeError> {
         if !self.folder.exists() {
             return Ok(None);
         }
         let reason = match self.read(&self.folder, u64::MAX).await {
-            Ok(dataset) => return Ok(Some(dataset)),
+            Ok(workload) => return Ok(Some(workload)),
             Err(reason) => reason,
         };
         observer.report(&Report::Warning { message: format!("{reason}; what is damaged is downloaded again") });
@@ -218,13 +222,14 @@ impl Place {
     }
 
     /// Reads the files in `folder` as the run's members read theirs, and checks that they are the run's data.
-    async fn read(&self, folder: &Path, max_file_bytes: u64) -> Result<Dataset, String> {
+    async fn read(&self, folder: &Path, max_file_bytes: u64) -> Result<Box<dyn Workload>, String> {
         let options = DataOptions { source: self.source(folder), max_file_bytes, ..DataOptions::default() };
         let options = options.for_run(&self.manifest);
-        let read = blocking(move || Ok(Dataset::load(&options).map_err(starling_train::Error::from)?)).await;
-        let dataset = read.map_err(|error| error.to_string())?;
-        if dataset.description().in_form_of(&self.manifest.data) == self.manifest.data {
-            return Ok(dataset);
+        let program = self.program.clone();
+        let read = blocking(move || Ok(program.read(&options)?)).await;
+        let workload = read.map_err(|error| error.to_string())?;
+        if workload.description().in_form_of(&self.manifest.data) == self.manifest.data {
+            return Ok(workload);
         }
         Err(format!("`{}` does not hold the run's data", folder.display()))
     }

@@ -13,6 +13,7 @@ use crate::ticket::TicketError;
 
 /// Everything that can end a node early. Each message says what, where, why, and what to do.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum NodeError {
     /// A file of the data directory can't be used.
     #[error("can't {verb} {}: {source}", path.display())]
@@ -165,6 +166,9 @@ pub enum NodeError {
         "there is no checkpoint to begin with at {}; name a data directory, or a step-*.json file in its checkpoints folder", .0.display()
     )]
     NoOrigin(PathBuf),
+    /// No run has been here.
+    #[error("there is no checkpoint in {}; name the data directory of a member that has trained", .0.display())]
+    NoCheckpoint(PathBuf),
     /// A run can't begin with a state of another kind.
     #[error(
         "a run with these settings can't begin with the state in {}: {differences}; model, data, batch size and seed must be those that it was trained with", from.display()
@@ -390,12 +394,33 @@ pub enum NodeError {
     /// What the run holds can't be used.
     #[error(transparent)]
     Run(#[from] starling_run::Error),
-    /// Training failed.
-    #[error(transparent)]
-    Train(#[from] starling_train::Error),
     /// The audit file can't be written.
     #[error(transparent)]
     Audit(#[from] starling_run::audit::AuditError),
+    /// What computes panicked.
+    #[error("what computes panicked at step {step}: {reason}; this member leaves, and the others go on without it")]
+    Panicked {
+        /// The step.
+        step: u64,
+        /// What the panic says.
+        reason: String,
+    },
+    /// What computes does not do what it should.
+    #[error(
+        "step {step}: the learner brought a gradient of {weight} samples, of whose {parameters} numbers the first {missing} are missing, and its share has {samples}; this is a bug of the program that computes, and the others go on without this member"
+    )]
+    WrongLength {
+        /// The step.
+        step: u64,
+        /// How many numbers are missing.
+        missing: usize,
+        /// Of how many.
+        parameters: usize,
+        /// Of how many samples it says the gradient is.
+        weight: u64,
+        /// How many it had to compute.
+        samples: u64,
+    },
     /// One of our threads ended without a word.
     #[error("the {0} stopped unexpectedly; this is a bug in starling")]
     Stopped(&'static str),

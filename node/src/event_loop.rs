@@ -40,7 +40,7 @@ use crate::report::{Observer, Report};
 use crate::saver::Desk;
 use crate::served::Inbox;
 use crate::snapshots::Snapshots;
-use crate::trainer::{Busy, Feed};
+use crate::trainer::{Busy, Feed, TrainerEvent};
 use crate::transfer::Shelves;
 use crate::transfer::state::Shape;
 use change::Change;
@@ -171,6 +171,8 @@ pub(crate) struct EventLoop {
     is_saved: bool,
     /// What it stays for although it could end.
     settling: Settling,
+    /// Why nothing can be computed here any more.
+    failure: Option<NodeError>,
 }
 
 /// What is left when the loop has ended.
@@ -184,6 +186,8 @@ pub(crate) struct Ended {
     pub(crate) busy: Busy,
     /// Of a member that has left.
     pub(crate) departure: Option<Departure>,
+    /// Why it had to leave.
+    pub(crate) failure: Option<NodeError>,
 }
 
 impl EventLoop {
@@ -240,6 +244,7 @@ impl EventLoop {
             looked: Instant::now(),
             is_saved: false,
             settling: Settling::default(),
+            failure: None,
         }
     }
 
@@ -286,10 +291,11 @@ impl EventLoop {
             End::Event(_) | End::LeftAlone | End::Failed(_) => {}
         }
         let (traffic, world_size) = (self.traffic, self.world_size);
-        Ended { end, traffic, world_size, took_part, busy: self.feed.busy, departure }
+        Ended { end, traffic, world_size, took_part, busy: self.feed.busy, departure, failure: self.failure }
     }
 
     async fn work(&mut self, stop: CancellationToken) -> End {
+        let stop = stop.child_token();
         let mut retell = tokio::time::interval(HEADS_INTERVAL);
         let mut look = tokio::time::interval(look_interval(self.config.max_stall));
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -322,11 +328,10 @@ impl EventLoop {
                     Notice::Held(progress) => self.handle(Input::Held(progress)),
                     Notice::TooFarBehind => self.unable("the state came too slowly: no room for more results"),
                 },
-                Some(event) = self.feed.events.recv() => {
-                    if let Some(end) = self.on_trainer(event) {
-                        return end;
-                    }
-                }
+                Some(event) = self.feed.events.recv() => match event {
+                    TrainerEvent::Unable(error) => { self.failure = Some(error); stop.cancel(); }
+                    event => if let Some(end) = self.on_trainer(event) { return end; }
+                },
                 outcome = self.storing.ended() => self.on_stored(outcome),
                 Some(info) = self.desk.saved.recv() => self.on_saved(&info),
                 Some(event) = self.inbox.events.recv() => self.on_network(event),

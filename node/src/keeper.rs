@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use starling_run::{CheckpointFolder, CheckpointStore, Manifest, ModelSpec, Preprocessing};
+use starling_run::{CheckpointFolder, CheckpointStore, Manifest, Preprocessing};
 use starling_topology::{Contact, Digest, Follower, Proof, RunId};
 use tokio_util::sync::CancellationToken;
 
@@ -244,7 +244,7 @@ async fn manifest(
     let known = manifest_file::load(dir, run).ok();
     let is_complete = |manifest: &Manifest| {
         let file = PreprocessingFile::new(dir, manifest);
-        matches!(manifest.model, ModelSpec::Raw { .. }) || file.load().is_ok_and(|kept| kept.is_some())
+        !manifest.model.is_built_in() || file.load().is_ok_and(|kept| kept.is_some())
     };
     let manifest = match known {
         Some(manifest) if is_complete(&manifest) => manifest,

@@ -2,7 +2,7 @@
 //!
 //! Nothing here decides protocol. [`node`] prepares a run and takes part in it; the event loop hands what happens to
 //! `starling_topology::Membership` and does what it asks; the reducer drives `starling_collective::Session` over
-//! links; the trainer thread runs `starling_train::Trainer`.
+//! links; the trainer thread drives a `starling_run::Learner`, whatever that learns and on whatever it computes.
 //!
 //! ```text
 //!            commands                    operations
@@ -41,6 +41,7 @@ mod exchange;
 mod first;
 pub mod founder;
 mod frame;
+mod host;
 pub mod identity;
 mod inquiry;
 pub mod invitation;
@@ -92,6 +93,7 @@ mod welcome;
 pub use data::{DataPlane, Transport};
 pub use data_dir_lock::DataDirLock;
 pub use error::NodeError;
+pub use host::alone_in_its_directory;
 pub use identity::Identity;
 pub use keeper::keep;
 pub use node::{found, join};

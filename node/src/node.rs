@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use starling_collective::LayoutConfig;
 use starling_engine::Watchdog;
-use starling_run::LayoutSpec;
+use starling_run::{LayoutSpec, Learner, Program};
 use starling_topology::{Event, Lineage, Me, Membership, Time, View};
-use starling_train::Trainer;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Access, Clerk};
@@ -61,10 +60,11 @@ const LOOK: Duration = Duration::from_millis(10);
 pub async fn found(
     settings: Settings,
     founding: Founding,
+    program: Arc<dyn Program>,
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    live(&settings, |observer| prepare::founder(&settings, &founding, observer), observer, stop).await
+    live(&settings, |observer| prepare::founder(&settings, &founding, program, observer), observer, stop).await
 }
 
 /// Joins a run and takes part in it until it is complete or `stop` is cancelled. The manifest comes from the swarm.
@@ -74,10 +74,11 @@ pub async fn found(
 pub async fn join(
     settings: Settings,
     joining: Joining,
+    program: Arc<dyn Program>,
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    live(&settings, |observer| prepare::joiner(&settings, &joining, observer), observer, stop).await
+    live(&settings, |observer| prepare::joiner(&settings, &joining, program, observer), observer, stop).await
 }
 
 async fn live<Preparation>(
@@ -100,7 +101,7 @@ async fn take_part(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    let Prepared { ready, trainer, damaged, searched } = prepared;
+    let Prepared { ready, learner, damaged, searched } = prepared;
     let (peer, run) = (ready.identity.peer_id(), ready.manifest.run_id());
     if let Some(name) = settings.own_name(ready.credentials.secret.is_some()) {
         observer.report(&Report::Named { peer: peer.to_string(), name: name.to_string() });
@@ -109,17 +110,19 @@ async fn take_part(
         peer: peer.to_string(),
         run: run.to_string(),
         model: ready.manifest.model.to_string(),
-        parameters: trainer.parameters(),
-        samples: trainer.dataset().training().len() as u64,
-        device: trainer.device_name().to_owned(),
+        parameters: ready.manifest.parameters(),
+        samples: learner.ledger().samples().into(),
+        device: learner.device().to_owned(),
         steps: ready.manifest.steps,
-        step: trainer.step(),
+        step: learner.step(),
         private: ready.credentials.secret.is_some(),
         quorum: ready.manifest.quorum,
     });
-    observer.report(&Report::Data(trainer.dataset().summary().clone()));
-    for message in trainer.dataset().warnings(ready.manifest.batch_size) {
-        observer.report(&Report::Warning { message });
+    if let Some(summary) = &learner.notes().summary {
+        observer.report(&Report::Data(summary.clone()));
+    }
+    for message in &learner.notes().warnings {
+        observer.report(&Report::Warning { message: message.clone() });
     }
     for error in damaged {
         observer.report(&Report::Warning { message: format!("a checkpoint was passed over: {error}") });
@@ -130,15 +133,18 @@ async fn take_part(
     for trouble in searched.troubles {
         observer.report(&Report::Warning { message: trouble.reason });
     }
-    PreprocessingFile::new(&settings.data_dir, &ready.manifest).store(trainer.dataset().preprocessing())?;
-    let Some(trainer) = warm_up(trainer, &ready, observer.as_ref(), &stop).await? else {
+    if let Some(preprocessing) = &learner.notes().preprocessing {
+        PreprocessingFile::new(&settings.data_dir, &ready.manifest).store(preprocessing)?;
+    }
+    let samples = learner.ledger().samples();
+    let Some(learner) = warm_up(learner, &ready, observer.as_ref(), &stop).await? else {
         let summary = Summary { peer: peer.to_string(), run: run.to_string(), ..Summary::before_the_start() };
         observer.report(&Report::Stopped);
         return Ok(summary);
     };
     let Opened { company, mut config, saver, .. } =
-        open(settings, ready, (trainer.step(), trainer.lineage()), observer.clone()).await?;
-    config.shape.samples = u32::try_from(trainer.dataset().training().len()).ok();
+        open(settings, ready, (learner.step(), learner.lineage()), observer.clone()).await?;
+    config.shape.samples = Some(samples);
     let duties = Duties {
         checkpoint_every: settings.checkpoint_every,
         evaluate_every: settings.evaluate_every,
@@ -152,10 +158,10 @@ async fn take_part(
         snapshots: company.snapshots.clone(),
         observer: observer.clone(),
     };
-    let (feed, thread) = trainer::start(trainer, duties, saver, partners)?;
+    let (feed, thread) = trainer::start(learner, duties, saver, partners)?;
     let max_stall = config.max_stall;
     let ended = EventLoop::new(company, feed, config).run(stop).await;
-    let Ended { end, traffic, world_size, took_part, busy, departure } = ended;
+    let Ended { end, traffic, world_size, took_part, busy, departure, failure: unable } = ended;
     if let End::Failed(error @ NodeError::Stalled { .. }) = end {
         // The trainer does not answer; the process ends under it.
         return Err(error);
@@ -164,6 +170,9 @@ async fn take_part(
     let is_unsaved = matches!(totals.trouble, Some(NodeError::Unsaved { .. } | NodeError::NotKept { .. }));
     if let Some(departure) = departure.filter(|_| !is_unsaved) {
         departure.note(observer.as_ref()).await;
+    }
+    if let Some(error) = unable {
+        return Err(error); // The others know: it left.
     }
     if let (Some(in_row), None) = (totals.skips, &totals.trouble) {
         return Err(NodeError::Unstable { step: totals.step, in_row });
@@ -182,7 +191,7 @@ async fn take_part(
     };
     let stepping_s = totals.stepping.as_secs_f64();
     let per_stepping_s = |amount: f64| if stepping_s > 0.0 { amount / stepping_s } else { 0.0 };
-    let (held_out_loss, accuracy) = totals.evaluation.unwrap_or_default();
+    let (held_out_loss, measures) = totals.evaluation.unwrap_or_default();
     let summary = Summary {
         peer: peer.to_string(),
         run: run.to_string(),
@@ -191,7 +200,7 @@ async fn take_part(
         world_size,
         loss: totals.loss,
         held_out_loss,
-        accuracy,
+        measures,
         digest: totals.digest.map(|digest| digest.to_string()).unwrap_or_default(),
         samples_per_s: per_stepping_s(totals.samples as f64),
         waiting_share: per_stepping_s(totals.waiting.as_secs_f64()),
@@ -219,18 +228,18 @@ async fn finished(thread: JoinHandle<Totals>, busy: &Busy, max_stall: Duration) 
 /// Has the device compute what steps will, before anybody waits for it. `None` if `stop` was cancelled meanwhile: nobody
 /// knows of us yet.
 async fn warm_up(
-    mut trainer: Trainer,
+    mut learner: Box<dyn Learner>,
     ready: &Ready,
     observer: &dyn Observer,
     stop: &CancellationToken,
-) -> Result<Option<Trainer>, NodeError> {
-    let device = trainer.device_name().to_owned();
+) -> Result<Option<Box<dyn Learner>>, NodeError> {
+    let device = learner.device().to_owned();
     // With fewer members there are no steps, so no share is larger, as long as all are as fast.
     let members = u32::try_from(ready.membership.min_members).unwrap_or(u32::MAX).max(1);
     let share = ready.manifest.batch_size.div_ceil(members);
     let warming = blocking(move || {
-        trainer.warm_up(share)?;
-        Ok(trainer)
+        learner.warm_up(share)?;
+        Ok(learner)
     });
     tokio::pin!(warming);
     let (tell_at, limit) = (tokio::time::sleep(WARM_UP_TOLD), tokio::time::sleep(WARM_UP_LIMIT));

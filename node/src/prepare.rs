@@ -1,4 +1,4 @@
-//! What is ready before a peer shows itself: data, manifest, trainer, checkpoints, secret.
+//! What is ready before a peer shows itself: data, manifest, learner, checkpoints, secret.
 
 mod begin;
 
@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use starling_run::{
-    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Manifest, ModelSpec, ReplicatedState, SharedData,
-    WIRE_VERSION,
+    AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Learner, Manifest, Program, ReplicatedState,
+    SharedData, WIRE_VERSION, Workload, export,
 };
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId, Way};
-use starling_train::{Dataset, Trainer, check_export_place};
 
 use self::begin::Returning;
 use crate::access::{self, Credentials};
@@ -36,7 +35,7 @@ use crate::{secret, twin};
 /// A peer that is ready to train.
 pub(crate) struct Prepared {
     pub(crate) ready: Ready,
-    pub(crate) trainer: Trainer,
+    pub(crate) learner: Box<dyn Learner>,
     /// Checkpoints that it could not go on from.
     pub(crate) damaged: Vec<CheckpointError>,
     /// What others had to go on from.
@@ -84,6 +83,7 @@ pub(crate) enum Start {
 pub(crate) async fn founder(
     settings: &Settings,
     founding: &Founding,
+    program: Arc<dyn Program>,
     observer: Arc<dyn Observer>,
 ) -> Result<Prepared, NodeError> {
     check_places(settings)?;
@@ -91,12 +91,12 @@ pub(crate) async fn founder(
     let (described, shared) = {
         let (settings, founding) = (settings.clone(), founding.clone());
         blocking(move || {
-            let shared = dataset::share(&settings, dataset::source(&settings))?;
-            Ok((describe(&settings, &founding)?, shared))
+            let shared = dataset::share(&settings, program.as_ref(), dataset::source(&settings))?;
+            Ok((describe(&settings, &founding, program.as_ref())?, shared))
         })
         .await?
     };
-    let Described { manifest, dataset, store, begun_from } = described;
+    let Described { manifest, workload, store, begun_from } = described;
     let mut founding = founding.clone();
     if let Some((run, step)) = begun_from {
         observer.report(&Report::BegunFrom { run: run.to_string(), step });
@@ -140,25 +140,25 @@ pub(crate) async fn founder(
     memory.tell(way, &searched, &*observer);
     let contacts = memory.doors(&searched);
     let (awaited, heard) = (memory.awaited(&searched), searched.heard());
-    let (trainer, store, memory, start, damaged) = {
+    let (learner, store, memory, start, damaged) = {
         let (settings, founding, manifest) = (settings.clone(), founding.clone(), manifest.clone());
         blocking(move || {
             let mut memory = memory;
-            let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
+            let mut learner = open(workload, &manifest)?;
             let (start, damaged) = match (way, memory.kept.take()) {
                 (Way::Recover, Some(kept)) => {
                     let (alone, stride) = (founding.alone, settings.checkpoint_every);
                     let returning = Returning { me, kept, heard: &heard, alone, stride };
-                    begin::recover(&store, &mut trainer, returning, &memory, &manifest)?
+                    begin::recover(&store, learner.as_mut(), returning, &memory, &manifest)?
                 }
                 (Way::Join, _) => (Start::Join { contacts, awaited }, Vec::new()),
-                (Way::Fork, kept) => begin::fork(&store, &mut trainer, founding.resume, kept, &memory, &manifest)?,
+                (Way::Fork, kept) => begin::fork(&store, learner.as_mut(), founding.resume, kept, &memory, &manifest)?,
                 (Way::Found | Way::Recover, _) => {
-                    begin::found(&settings, founding.resume, &manifest, &store, &mut trainer)?;
+                    begin::found(&settings, founding.resume, &manifest, &store, learner.as_mut())?;
                     (Start::Found, Vec::new())
                 }
             };
-            Ok((trainer, store, memory, start, damaged))
+            Ok((learner, store, memory, start, damaged))
         })
         .await?
     };
@@ -183,7 +183,7 @@ pub(crate) async fn founder(
     let min_members = if matches!(start, Start::Fork { .. }) { 1 } else { founding.min_peers };
     let membership = membership(settings, &manifest, min_members);
     let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory };
-    Ok(Prepared { ready, trainer, damaged, searched })
+    Ok(Prepared { ready, learner, damaged, searched })
 }
 
 /// Whoever names a step wants to begin there, whatever the others do. That is their run too, if there are others.
@@ -205,6 +205,7 @@ fn at_step(way: Way, memory: &Memory, searched: &Found, founding: &Founding) -> 
 pub(crate) async fn joiner(
     settings: &Settings,
     joining: &Joining,
+    program: Arc<dyn Program>,
     observer: Arc<dyn Observer>,
 ) -> Result<Prepared, NodeError> {
     check_places(settings)?;
@@ -233,9 +234,7 @@ pub(crate) async fn joiner(
             Err(error) => return Err(error),
         },
     };
-    if let ModelSpec::Raw { elements } = manifest.model {
-        return Err(starling_train::Error::NoModel { elements }.into());
-    }
+    program.check(&manifest)?;
     let run = manifest.run_id();
     if let Some(ours) = member.run.filter(|ours| *ours != run) {
         let (ours, theirs) = (ours.to_string(), run.to_string());
@@ -249,9 +248,9 @@ pub(crate) async fn joiner(
         bearer: Some(identity.clone()),
     };
     let member = Member { credentials: credentials.clone(), ..member };
-    let Samples { dataset, source, told: sharers } =
-        dataset::of_run(settings, &manifest, &identity, &member, observer.clone()).await?;
-    let ours = as_we_see_it(&manifest, joining, &dataset);
+    let Samples { workload, source, told: sharers } =
+        dataset::of_run(settings, program.clone(), &manifest, (&identity, &member), observer.clone()).await?;
+    let ours = as_we_see_it(&manifest, joining, workload.as_ref());
     if ours != manifest {
         // The member is shown ours, so that its user learns what differs as well; if it is there.
         let shown = ask(&identity, &member, settings.mdns, Some(&ours)).await;
@@ -294,22 +293,22 @@ pub(crate) async fn joiner(
         false => Awaited { peers: through.into_iter().collect(), stayed: false, live: true },
     };
     let heard = searched.heard();
-    let (trainer, shared, store, memory, start, damaged) = {
+    let (learner, shared, store, memory, start, damaged) = {
         let (settings, manifest, alone) = (settings.clone(), manifest.clone(), joining.alone);
         blocking(move || {
             let mut memory = memory;
-            let shared = dataset::share(&settings, &source)?;
-            let mut trainer = Trainer::new(&manifest, dataset, settings.device)?;
+            let shared = dataset::share(&settings, program.as_ref(), &source)?;
+            let mut learner = open(workload, &manifest)?;
             let (start, damaged) = match (way, memory.kept.take()) {
                 (Way::Recover, Some(kept)) => {
                     let stride = settings.checkpoint_every;
                     let returning = Returning { me, kept, heard: &heard, alone, stride };
-                    begin::recover(&store, &mut trainer, returning, &memory, &manifest)?
+                    begin::recover(&store, learner.as_mut(), returning, &memory, &manifest)?
                 }
-                (Way::Fork, kept) => begin::fork(&store, &mut trainer, Resume::Newest, kept, &memory, &manifest)?,
+                (Way::Fork, kept) => begin::fork(&store, learner.as_mut(), Resume::Newest, kept, &memory, &manifest)?,
                 (Way::Join | Way::Found | Way::Recover, _) => (Start::Join { contacts, awaited }, Vec::new()),
             };
-            Ok((trainer, shared, store, memory, start, damaged))
+            Ok((learner, shared, store, memory, start, damaged))
         })
         .await?
     };
@@ -319,13 +318,13 @@ pub(crate) async fn joiner(
     let min_members = if matches!(start, Start::Fork { .. }) { 1 } else { min_members };
     let membership = membership(settings, &manifest, min_members);
     let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory };
-    Ok(Prepared { ready, trainer, damaged, searched })
+    Ok(Prepared { ready, learner, damaged, searched })
 }
 
 /// Checks that what is to be written during the run and at its end can be.
 fn check_places(settings: &Settings) -> Result<(), NodeError> {
     if let Some(path) = &settings.export {
-        check_export_place(path)?;
+        export::check_place(path)?;
     }
     if let Some(path) = &settings.audit {
         AuditWriter::check_place(path)?;
@@ -366,16 +365,16 @@ pub(crate) fn membership(settings: &Settings, manifest: &Manifest, min_members: 
 /// What a founder's run is, over which data, and where its checkpoints are.
 struct Described {
     manifest: Manifest,
-    dataset: Dataset,
+    workload: Box<dyn Workload>,
     store: CheckpointStore,
     /// If it is a new run that begins with the state of another: of which, and after which step.
     begun_from: Option<(RunId, u64)>,
 }
 
-fn describe(settings: &Settings, founding: &Founding) -> Result<Described, NodeError> {
+fn describe(settings: &Settings, founding: &Founding, program: &dyn Program) -> Result<Described, NodeError> {
     let options = dataset::options(settings, founding.run.held_out, founding.run.seed);
-    let dataset = Dataset::load(&options).map_err(starling_train::Error::from)?;
-    let manifest = starling_train::found(&founding.run, &dataset)?;
+    let workload = program.read(&options)?;
+    let manifest = workload.found(&founding.run)?;
     let (manifest, state) = origin::find(settings, founding, manifest)?;
     let run = manifest.run_id();
     let store = open_store(settings, run)?;
@@ -387,7 +386,25 @@ fn describe(settings: &Settings, founding: &Founding) -> Result<Described, NodeE
         // On disk first: nobody could compute it.
         store.save(ReplicatedState { run, lineage: Lineage::NONE, ..state })?;
     }
-    Ok(Described { manifest, dataset, store, begun_from })
+    Ok(Described { manifest, workload, store, begun_from })
+}
+
+/// Opens the learner, and checks that what it holds is as long as the run's states are: all that follows relies on it.
+fn open(workload: Box<dyn Workload>, manifest: &Manifest) -> Result<Box<dyn Learner>, NodeError> {
+    let learner = workload.open(manifest)?;
+    let (state, optimizer) = (learner.state(), manifest.optimizer);
+    let moments = state.moments.iter().map(|moment| moment.len()).collect();
+    let found = (state.parameters.len(), moments, state.scalars.len());
+    let elements = manifest.parameters();
+    let expected = (elements, vec![elements; optimizer.moments()], optimizer.scalars());
+    if found != expected {
+        let lengths = |(parameters, moments, scalars): (usize, Vec<usize>, usize)| {
+            format!("{parameters} parameters, moments of {moments:?} and {scalars} scalars")
+        };
+        let (expected, found) = (lengths(expected), lengths(found));
+        return Err(starling_run::Error::OtherShape { step: state.step, expected, found }.into());
+    }
+    Ok(learner)
 }
 
 /// The checkpoints of one run. Those of other runs lie beside them.
@@ -396,13 +413,13 @@ pub(crate) fn open_store(settings: &Settings, run: RunId) -> Result<CheckpointSt
 }
 
 /// The manifest with what this machine knows for itself in place: its data, its release, what its user insists on.
-fn as_we_see_it(manifest: &Manifest, joining: &Joining, dataset: &Dataset) -> Manifest {
+fn as_we_see_it(manifest: &Manifest, joining: &Joining, workload: &dyn Workload) -> Manifest {
     let mut ours = manifest.clone();
     let expected = &joining.expected;
     ours.wire_version = WIRE_VERSION;
-    ours.data = dataset.description().in_form_of(&manifest.data);
-    if let Some(model) = &expected.model {
-        ours.model = model.clone();
+    ours.data = workload.description().in_form_of(&manifest.data);
+    if let Some(model) = workload.model().or_else(|| expected.model.clone()) {
+        ours.model = model;
     }
     if let Some(optimizer) = &expected.optimizer {
         ours.optimizer = *optimizer;

@@ -9,13 +9,14 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use starling_run::DataSummary;
 use starling_topology::Quorum;
 use starling_topology::plan::Link;
-use starling_train::DataSummary;
 
 use crate::data::Transport;
 
 pub use limit::{Limit, LinkCost, Pace};
+pub(crate) use summary::ACCURACY;
 pub use summary::{Outcome, Summary};
 
 /// The links over which segments travel in a view.
@@ -77,6 +78,7 @@ impl From<Link> for MeasuredLink {
 /// One thing worth telling. As JSON, one object with its kind under `event`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Report {
     /// The node is set up; the network comes next.
     Started {
@@ -382,8 +384,9 @@ pub enum Report {
         step: u64,
         /// Mean loss.
         loss: f64,
-        /// Share of samples classified right, 0 to 1.
-        accuracy: f64,
+        /// What else the task measures, by name, as means over the samples. Of a classifier: `accuracy`, the share of samples
+        /// classified right, 0 to 1.
+        measures: BTreeMap<String, f64>,
     },
     /// A checkpoint is on disk.
     Saved {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use libp2p::Multiaddr;
 use starling_run::{Delimiter, RunSpec};
 use starling_topology::PeerId;
-use starling_train::DeviceChoice;
 
 use crate::data::DataPlane;
 use crate::invitation::Grant;
@@ -19,8 +18,6 @@ use crate::ticket::Ticket;
 pub struct Settings {
     /// Where identity, secret, status and checkpoints live.
     pub data_dir: PathBuf,
-    /// What computes.
-    pub device: DeviceChoice,
     /// Where the samples are: `digits` or a path. `None`: digits for a founder; for a joiner whatever the run trains on,
     /// from its members if they share it.
     pub data: Option<String>,
@@ -81,7 +78,6 @@ impl Settings {
     pub fn new(data_dir: PathBuf) -> Self {
         Self {
             data_dir,
-            device: DeviceChoice::default(),
             data: None,
             label: None,
             header: None,
@@ -126,8 +122,16 @@ pub struct Founding {
     pub from: Option<PathBuf>,
 }
 
+impl Founding {
+    /// A private run that takes steps from its first member on, and begins anew.
+    pub fn new(run: RunSpec) -> Self {
+        Self { run, min_peers: 1, public: false, resume: Resume::Fresh, alone: false, from: None }
+    }
+}
+
 /// Which checkpoint to go on from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Resume {
     /// None: the data directory must not hold one of this run.
     Fresh,
@@ -150,6 +154,19 @@ pub struct Joining {
     pub expected: Expectations,
     /// Go on alone, as a fork, if this machine took part before and none of the others answers.
     pub alone: bool,
+}
+
+impl Joining {
+    /// By a ticket, whatever the run is.
+    pub fn new(ticket: Ticket) -> Self {
+        Self {
+            target: Target::Ticket(ticket),
+            secret: None,
+            invitation: None,
+            expected: Expectations::default(),
+            alone: false,
+        }
+    }
 }
 
 impl fmt::Debug for Joining {

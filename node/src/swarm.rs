@@ -30,13 +30,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use starling_collective::{Bound, Codec, Feedback, kernel};
+use starling_collective::{Bound, Codec, kernel};
 use starling_engine::{ActiveView, Cursor, DIGEST_EVERY};
-use starling_run::{Averaged, Averager, Manifest, ResultRecord, RunSpec, Tag};
+use starling_run::{Averaged, Averager, Manifest, Replicated, ResultRecord, RunSpec, Tag};
 use starling_topology::plan::Wish;
-use starling_topology::{Event, Lineage, PeerId};
+use starling_topology::{Event, Lineage};
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -51,16 +50,15 @@ use crate::contribution::{Brought, Contribution, clip};
 use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
 use crate::event_loop::{End, EventLoop};
-use crate::exchange::{Exchange, Task};
+use crate::exchange::Task;
 use crate::identity::{Identity, to_libp2p};
 use crate::node::{self, Opened};
 use crate::prepare::{self, Ready, Start};
 use crate::report::Links;
 use crate::saver::Saver;
-use crate::settings::{Expectations, Joining, Settings, Target};
-use crate::snapshots::Snapshots;
+use crate::settings::{Joining, Settings};
 use crate::ticket::Ticket;
-use crate::trainer::{Feed, TrainerEvent};
+use crate::trainer::{Feed, TrainerEvent, Turn, Turns};
 use crate::way_back::{Awaited, Memory};
 use crate::welcome::Terms;
 
@@ -98,21 +96,13 @@ impl Buffers {
 /// Its methods block; call them from a thread that may. One that is dropped without [`Self::leave`] is to the others as
 /// one that was killed.
 pub struct Swarm {
-    me: PeerId,
     ticket: Ticket,
-    at: Cursor,
+    turns: Turns,
     averager: Arc<Mutex<Averager>>,
     manifest: Manifest,
     elements: usize,
-    exchange: Arc<Exchange>,
-    snapshots: Arc<Snapshots>,
     /// The step that `averager` stands after.
     applied: Arc<AtomicU64>,
-    /// What a lossy codec left to make up for.
-    feedback: Option<Feedback>,
-    /// Memory for what the next operation drops.
-    spare: Vec<f32>,
-    events: mpsc::Sender<TrainerEvent>,
     stop: CancellationToken,
     /// The event loop's task, until its end is known.
     life: Option<JoinHandle<End>>,
@@ -151,13 +141,7 @@ impl Swarm {
     pub fn join(settings: &Settings, ticket: &Ticket) -> Result<Self, SwarmError> {
         let (lock, identity) = enter(settings)?;
         let runtime = runtime()?;
-        let joining = Joining {
-            target: Target::Ticket(ticket.clone()),
-            secret: None,
-            invitation: None,
-            expected: Expectations::default(),
-            alone: false,
-        };
+        let joining = Joining::new(ticket.clone());
         let members = Member::all_of(&joining)?;
         let (member, welcome) = runtime.block_on(ask_any(&identity, &members, settings.mdns, &Logged::default()))?;
         let Terms { manifest, min_members } = welcome.terms;
@@ -168,7 +152,7 @@ impl Swarm {
         let ready = Part { identity, manifest, credentials: member.credentials, min_peers: min_members, start };
         let mut swarm = Self::start(settings, lock, runtime, ready)?;
         loop {
-            match swarm.exchange.next_task(&mut swarm.at) {
+            match swarm.next_task() {
                 // It would be this member's turn: all that comes before is done.
                 Task::Compute => return Ok(swarm),
                 task => swarm.tend(task)?,
@@ -206,18 +190,12 @@ impl Swarm {
             EventLoop::new(company, feed, config).run(stopped).await.end
         });
         Ok(Self {
-            me,
             ticket,
-            at: Cursor::default(),
+            turns: Turns::new(me, &ours, 0, (exchange, snapshots), events),
             averager,
             elements: ours.parameters(),
-            exchange,
-            snapshots,
             applied,
-            feedback: ours.codec.is_lossy().then(|| Feedback::new(ours.parameters())),
             manifest: ours,
-            spare: Vec::new(),
-            events,
             stop,
             life: Some(life),
             saver: Some(saver),
@@ -300,10 +278,8 @@ impl Swarm {
         self.check_length(values.len())?;
         error::check_numbers(values, self.manifest.bound)?;
         let (record, is_finite) = self.reduce(|swarm, active| {
-            let residual = swarm.feedback.as_ref().map(|feedback| feedback.residual().clone());
-            let slots = Averager::slots(&active.members, swarm.me, tag);
-            let contribution = Contribution::of_buffer(values.clone(), slots, residual).within(swarm.manifest.most());
-            swarm.submit(active, Brought::Coming(contribution));
+            let slots = Averager::slots(&active.members, swarm.turns.me, tag);
+            swarm.turns.contribute(active, Contribution::of_buffer(values.clone(), slots, swarm.turns.residual()));
             Ok(())
         })?;
         let mean = self.conclude(&record, is_finite, None, tag)?;
@@ -321,9 +297,9 @@ impl Swarm {
     ) -> Result<(Arc<ResultRecord>, bool), SwarmError> {
         let mut is_behind = false;
         loop {
-            match self.exchange.next_task(&mut self.at) {
+            match self.next_task() {
                 Task::Compute if is_behind => return Err(SwarmError::Behind { step: self.step() }),
-                Task::Compute => self.at.prepared = true,
+                Task::Compute => self.turns.at.prepared = true,
                 Task::Contribute(active) => contribute(self, &active)?,
                 Task::Apply { result, reduced_in } if !is_behind => return Ok((result, reduced_in.is_some())),
                 task => {
@@ -347,7 +323,7 @@ impl Swarm {
             return Err(SwarmError::OtherTag { step: averaged.step, ours: tag, peer, theirs });
         }
         let Averaged { step, contributors, .. } = averaged;
-        let is_included = contributors.binary_search(&self.me).is_ok();
+        let is_included = contributors.binary_search(&self.turns.me).is_ok();
         Ok(Mean { step, contributors: contributors.len(), is_included })
     }
 
@@ -365,53 +341,48 @@ impl Swarm {
         }
     }
 
+    fn next_task(&mut self) -> Task {
+        let Turns { exchange, at, .. } = &mut self.turns;
+        exchange.next_task(at)
+    }
+
     /// Does what is to be done besides contributing and taking its result.
     fn tend(&mut self, task: Task) -> Result<(), SwarmError> {
-        match task {
-            Task::Stop { .. } => {
-                return Err(self.end().map_or(SwarmError::Over, |end| node::failure(end).into()));
-            }
-            Task::Load(state) => {
-                locked(&self.averager).load(*state).map_err(NodeError::from)?;
-                self.feedback.iter_mut().for_each(Feedback::forget);
+        let turn = self.turns.take(task, &mut *locked(&self.averager))?;
+        match turn {
+            Turn::Loaded => {
                 let step = locked(&self.averager).step();
                 self.stand_after(step);
             }
-            Task::Synced => {
-                let _ = self.events.blocking_send(TrainerEvent::Synced);
+            Turn::Own(Task::Stop { .. }) => {
+                return Err(self.end().map_or(SwarmError::Over, |end| node::failure(end).into()));
             }
-            Task::Begin { members } => locked(&self.averager).begin(&members),
-            Task::Snapshot => self.snapshots.take(locked(&self.averager).state()),
-            Task::Apply { result, .. } => drop(self.apply(&result, false, None)?),
+            Turn::Own(Task::Apply { result, .. }) => drop(self.apply(&result, false, None)?),
             // There is nothing to load.
-            Task::Finished | Task::Compute | Task::Contribute(_) | Task::LoadAhead { .. } => {}
+            Turn::Own(_) | Turn::Synced | Turn::Done => {}
         }
         Ok(())
     }
 
     fn contribute(&mut self, active: &ActiveView, values: &[f32], tag: Tag) -> Result<(), SwarmError> {
-        let slots = Averager::slots(&active.members, self.me, tag);
-        let mut buffer = self.exchange.spare();
+        let slots = Averager::slots(&active.members, self.turns.me, tag);
+        let mut buffer = self.turns.exchange.spare();
         buffer.resize(values.len() + slots.len(), 0.0);
         let (copy, behind) = buffer.split_at_mut(values.len());
-        let residual = self.feedback.as_ref().map(|feedback| feedback.residual().values());
-        if kernel::copy(copy, values, residual, Bound::new(self.manifest.bound.into())).is_err() {
-            self.exchange.recycle(buffer);
+        let residual = self.turns.residual();
+        let made_up = residual.as_ref().map(|residual| residual.values());
+        if kernel::copy(copy, values, made_up, Bound::new(self.manifest.bound.into())).is_err() {
+            self.turns.exchange.recycle(buffer);
             // The next call brings another buffer to this step.
-            self.at = Cursor::after(self.at.step);
+            self.turns.at = Cursor::after(self.turns.at.step);
             return error::check_numbers(values, self.manifest.bound);
         }
         if residual.is_some() {
             clip(copy, self.manifest.most());
         }
         behind.copy_from_slice(&slots);
-        self.submit(active, Brought::Whole(buffer));
+        self.turns.submit(active, Brought::Whole(buffer));
         Ok(())
-    }
-
-    fn submit(&mut self, active: &ActiveView, brought: Brought) {
-        let dropped = self.feedback.as_ref().map(|feedback| feedback.dropped(std::mem::take(&mut self.spare)));
-        self.exchange.submit(active, self.at.step + 1, brought, dropped);
     }
 
     fn apply(
@@ -422,30 +393,25 @@ impl Swarm {
     ) -> Result<Averaged, SwarmError> {
         let applied = locked(&self.averager).apply(record, is_finite, values);
         if applied.is_err() {
-            self.at = Cursor::after(self.step()); // It has not come any further.
+            self.turns.at = Cursor::after(self.step()); // It has not come any further.
         }
         let (averaged, older) = applied.map_err(NodeError::from)?;
         if let Some(older) = Arc::into_inner(older) {
-            self.exchange.recycle(older.mean);
+            self.turns.exchange.recycle(older.mean);
         }
-        if let Some(feedback) = &mut self.feedback {
-            self.spare = feedback.settle(self.exchange.dropped(averaged.step).filter(|_| averaged.is_one()));
-        }
+        self.turns.settle(averaged.step, averaged.is_one());
         self.stand_after(averaged.step);
-        self.snapshots.reach(averaged.step);
-        if averaged.contributors.len() == record.members.len() {
-            self.snapshots.clear_before(averaged.step);
-        }
+        self.turns.reach(record);
         if averaged.step.is_multiple_of(DIGEST_EVERY) {
             let digest = locked(&self.averager).digest();
-            let _ = self.events.blocking_send(TrainerEvent::Digest { step: averaged.step, digest });
+            self.turns.tell(TrainerEvent::Digest { step: averaged.step, digest });
         }
         Ok(averaged)
     }
 
     fn stand_after(&mut self, step: u64) {
         self.applied.store(step, Ordering::Release);
-        self.exchange.look_again();
+        self.turns.exchange.look_again();
     }
 
     /// Waits for the end of the event loop; `None` if it was asked for before.
@@ -463,13 +429,13 @@ impl Swarm {
 
 impl fmt::Debug for Swarm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Swarm").field("me", &self.me).field("step", &self.step()).finish_non_exhaustive()
+        f.debug_struct("Swarm").field("me", &self.turns.me).field("step", &self.step()).finish_non_exhaustive()
     }
 }
 
 impl Drop for Swarm {
     fn drop(&mut self) {
-        self.exchange.stop(false);
+        self.turns.exchange.stop(false);
         if let Some(runtime) = self.runtime.take() {
             // To wait here would panic where waiting is not allowed.
             runtime.shutdown_background();

@@ -10,23 +10,24 @@ mod mishaps;
 mod pace;
 mod speed;
 mod stalls;
+mod turns;
 mod word;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use starling_collective::Feedback;
-use starling_engine::{Cursor, Saving};
-use starling_run::Gradient;
+use starling_engine::Saving;
+use starling_run::{Gradient, Learner};
 use starling_topology::{Digest, PeerId};
-use starling_train::Trainer;
 use tokio::sync::{mpsc, watch};
 
 pub(crate) use busy::Busy;
 use census::Census;
+pub(crate) use turns::{Turn, Turns};
 pub(crate) use worker::contribute_nothing;
 
 use crate::error::NodeError;
@@ -54,6 +55,8 @@ pub(crate) enum TrainerEvent {
     Digest { step: u64, digest: Digest },
     /// The last step is applied, and the state after it on disk or not.
     Finished { step: u64, digest: Digest, is_saved: bool },
+    /// No share can be computed here. Whoever takes the steps brings zeros, so that nobody waits, until this member has left.
+    Unable(NodeError),
     /// Training can't go on.
     Failed(NodeError),
 }
@@ -64,7 +67,7 @@ pub(crate) struct Totals {
     pub(crate) step: u64,
     pub(crate) digest: Option<Digest>,
     pub(crate) loss: Option<f32>,
-    pub(crate) evaluation: Option<(f64, f64)>,
+    pub(crate) evaluation: Option<(f64, BTreeMap<String, f64>)>,
     pub(crate) samples: u64,
     pub(crate) stepping: Duration,
     pub(crate) waiting: Duration,
@@ -110,33 +113,32 @@ impl Feed {
 
 /// Starts the thread. It ends when [`Exchange::stop`] is called.
 pub(crate) fn start(
-    trainer: Trainer,
+    learner: Box<dyn Learner>,
     duties: Duties,
     saver: Saver,
     company: Company,
 ) -> Result<(Feed, JoinHandle<Totals>), NodeError> {
     let (events, feed) = Feed::new();
-    let journal = Journal::open(duties.audit.as_deref(), &trainer, company.observer.clone())?;
-    let feedback = trainer.manifest().codec.is_lossy().then(|| Feedback::new(trainer.parameters()));
-    let parameters = trainer.parameters();
-    if trainer.draft_bytes().is_some_and(|bytes| bytes <= duties.update_ahead_bytes) {
-        company.exchange.want_parts();
+    let Company { me, exchange, snapshots, observer } = company;
+    let journal = Journal::open(duties.audit.as_deref(), learner.as_ref(), observer.clone())?;
+    let parameters = learner.manifest().parameters();
+    if learner.draft_bytes().is_some_and(|bytes| bytes <= duties.update_ahead_bytes) {
+        exchange.want_parts();
     }
     let worker = Worker {
-        at: Cursor::after(trainer.step()),
+        turns: Turns::new(me, learner.manifest(), learner.step(), (exchange, snapshots), events),
         busy: feed.busy.clone(),
         speed: Speed::new(),
         word: Word::new(),
         stalls: Stalls::watch().map_err(NodeError::Thread)?,
-        trainer,
-        company,
-        events,
+        learner,
+        is_unable: false,
+        observer,
         saving: Saving::new(duties.checkpoint_every),
         duties,
         gradient: Arc::new(Gradient::new(parameters)),
         progress: watch::Sender::new(usize::MAX),
-        feedback,
-        spare: Vec::new(),
+        parameters,
         began: None,
         contributed: None,
         view: 0,

@@ -13,6 +13,7 @@ mod liars;
 mod links;
 mod members;
 mod numbers;
+mod own_models;
 mod partitions;
 mod refusals;
 mod restarts;

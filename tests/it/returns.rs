@@ -297,7 +297,7 @@ fn a_joiner_that_is_stopped_before_it_is_in_sums_nothing_up() {
     assert!(outcome.status.success(), "{}", outcome.stderr);
     let last = outcome.last.expect("a last line");
     assert_eq!(last["event"], "stopped");
-    assert!(last.get("accuracy").is_none() && last.get("digest").is_none(), "{last}");
+    assert!(last.get("measures").is_none() && last.get("digest").is_none(), "{last}");
 }
 
 #[test]

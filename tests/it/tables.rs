@@ -88,7 +88,7 @@ fn a_model_reaches_its_accuracy_by_what_its_file_says() {
     let peer = Peer::run(&options.with("--data", &table).with("--export", &exported));
     let dir = peer.dir();
     let outcome = peer.finish();
-    let accuracy = outcome.summary()["accuracy"].as_f64().expect("a share");
+    let accuracy = outcome.summary()["measures"]["accuracy"].as_f64().expect("a share");
 
     let model = Model::read(&exported);
     for (key, value) in [

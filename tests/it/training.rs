@@ -22,7 +22,7 @@ fn three_peers_agree(flags: &str, data: Option<&Path>) {
     assert_eq!(first["outcome"], "complete");
     assert!(first["bytes_sent"].as_u64().is_some_and(|bytes| bytes > 0), "{first}");
     for outcome in &outcomes[1..] {
-        for field in ["digest", "steps", "loss", "accuracy", "world_size"] {
+        for field in ["digest", "steps", "loss", "measures", "world_size"] {
             assert_eq!(outcome.summary()[field], first[field], "{field}");
         }
     }
@@ -78,7 +78,7 @@ fn four_peers(flags: &str, plan: &str) -> f64 {
         assert_eq!(outcome.summary()["world_size"], 4);
     }
     audit((0..4).map(|index| folder.path().join(index.to_string())));
-    first["accuracy"].as_f64().expect("measured")
+    first["measures"]["accuracy"].as_f64().expect("measured")
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn the_demo_survives_a_kill_and_takes_one_in() {
         assert!(last[figure].is_u64(), "{figure}: {last}");
     }
     assert_eq!(last["digests_equal"], true);
-    assert!(last["accuracy"].as_f64().is_some_and(|accuracy| accuracy >= 0.95), "{last}");
+    assert!(last["measures"]["accuracy"].as_f64().is_some_and(|accuracy| accuracy >= 0.95), "{last}");
     assert!(last["steps"].as_u64().is_some_and(|steps| steps > 0), "{last}");
     assert!(last["samples_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{last}");
     let digests = last["digests"].as_array().expect("a list");

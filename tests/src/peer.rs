@@ -30,7 +30,11 @@ pub fn starling(dir: &Path) -> Command {
 
 /// The same behind other words, such as those that enter a namespace.
 pub(crate) fn starling_behind(prefix: &[String], dir: &Path) -> Command {
-    let words: Vec<PathBuf> = prefix.iter().map(PathBuf::from).chain([binary()]).collect();
+    behind(prefix, dir, &binary())
+}
+
+fn behind(prefix: &[String], dir: &Path, program: &Path) -> Command {
+    let words: Vec<PathBuf> = prefix.iter().map(PathBuf::from).chain([program.to_owned()]).collect();
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
     for (name, _) in std::env::vars_os() {
@@ -216,6 +220,14 @@ impl Peer {
         Self::start(dir, &["keep", "-"], Some(ticket), options)
     }
 
+    /// Starts the example `own_model` in a directory that an earlier one may have used: to found a run of so many steps, or to join
+    /// one by its ticket.
+    pub fn own_model_in(dir: Arc<TempDir>, what: &str) -> Self {
+        let mut command = behind(&[], dir.path(), &crate::built("examples/own_model"));
+        command.arg(dir.path().join("state")).arg(what);
+        Self::spawn(dir, command, None)
+    }
+
     fn start(dir: Arc<TempDir>, verb: &[&str], ticket: Option<&str>, options: &PeerOptions) -> Self {
         let mut command = starling_behind(&options.prefix, dir.path());
         command.args(verb).args(["--json", "--show-ticket"]);
@@ -230,11 +242,14 @@ impl Peer {
         }
         command.arg("--data-dir").arg(dir.path().join("state")).args(&options.flags);
         command.args(std::env::var(EXTRA_FLAGS).unwrap_or_default().split_whitespace());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starling starts");
+        Self::spawn(dir, command, options.ear.clone())
+    }
 
+    fn spawn(dir: Arc<TempDir>, mut command: Command, ear: Option<Ear>) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         let output = Arc::new((Mutex::new(Output::default()), Condvar::new()));
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let (events, ear, began) = (output.clone(), options.ear.clone(), Instant::now());
+        let (events, began) = (output.clone(), Instant::now());
         let read_events = std::thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
                 let event: Value =

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use starling_run::{Gradient, Manifest, ModelSpec, OptimizerSpec, RunSpec};
+use starling_run::{Gradient, Learner, Manifest, ModelSpec, OptimizerSpec, Replicated, RunSpec};
 use starling_topology::ledger::UNMEASURED;
 use starling_topology::{Generator, Order, PeerId};
 use starling_train::{DataOptions, Dataset, DeviceChoice, Network, Trainer};
@@ -50,11 +50,11 @@ fn report(case: &Case, json: bool) {
     let mut trainer = Trainer::new(&manifest, dataset.clone(), DeviceChoice::Cpu).expect("a trainer");
     let me = PeerId([1; 32]);
     trainer.begin(&[me]);
-    let mut gradient = Gradient::new(trainer.parameters());
+    let mut gradient = Gradient::new(trainer.training().parameters().len());
     let mut member = || {
         gradient.clear();
-        trainer.compute(me, &gradient, |_| {}).expect("computed");
-        trainer.apply(&trainer.reduce_alone(&gradient, me, UNMEASURED)).expect("applied");
+        trainer.compute(me, &gradient, &mut |_| {}).expect("computed");
+        trainer.apply(&trainer.training().reduce_alone(&gradient, me, UNMEASURED)).expect("applied");
     };
     let mut bare = bare_loop(dataset, &spec.model, &manifest);
 

@@ -4,7 +4,7 @@
 
 use std::error::Error;
 
-use starling_run::{Gradient, RunSpec};
+use starling_run::{Gradient, Learner, Replicated, RunSpec};
 use starling_topology::PeerId;
 use starling_topology::ledger::UNMEASURED;
 use starling_train::{DataOptions, Dataset, DeviceChoice, Trainer};
@@ -25,20 +25,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}: {} samples of {} features, {} classes", data.kind, data.samples, data.features, data.classes);
     let manifest = starling_train::found(&spec, &dataset)?;
     let mut trainer = Trainer::new(&manifest, dataset, DeviceChoice::Auto)?;
-    println!("run {} on {}, {} parameters", manifest.run_id(), trainer.device_name(), trainer.parameters());
+    println!("run {} on {}, {} parameters", manifest.run_id(), trainer.device(), trainer.training().parameters().len());
 
     // With more members, each would contribute its gradient to one sum, and all would apply the result.
-    let (me, mut gradient) = (PeerId([0; 32]), Gradient::new(trainer.parameters()));
+    let (me, mut gradient) = (PeerId([0; 32]), Gradient::new(trainer.training().parameters().len()));
     trainer.begin(&[me]);
-    while trainer.step() < trainer.steps() {
+    while trainer.step() < manifest.steps {
         gradient.clear();
-        trainer.compute(me, &gradient, |_| {})?;
-        let report = trainer.apply(&trainer.reduce_alone(&gradient, me, UNMEASURED))?;
+        trainer.compute(me, &gradient, &mut |_| {})?;
+        let report = trainer.apply(&trainer.training().reduce_alone(&gradient, me, UNMEASURED))?;
         if report.step.is_multiple_of(100) {
-            let held_out = trainer.evaluate(|| ())?;
+            let held_out = trainer.evaluate(&|| ())?;
             println!(
                 "step {}, epoch {}: loss {:.4}, held-out accuracy {:.3}",
-                report.step, report.epoch, report.loss, held_out.accuracy
+                report.step,
+                report.epoch,
+                report.loss,
+                held_out.measure("accuracy").unwrap_or_default()
             );
         }
     }

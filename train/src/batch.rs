@@ -10,11 +10,11 @@ use crate::data::Samples;
 
 /// Samples on a device.
 #[derive(Debug, Clone)]
-pub(crate) struct Batch {
+pub struct Batch {
     /// `[samples, features]`.
-    pub(crate) rows: Tensor<2>,
-    /// `[samples]`.
-    pub(crate) labels: Tensor<1, Int>,
+    pub rows: Tensor<2>,
+    /// `[samples]`: of each, the index of its class.
+    pub labels: Tensor<1, Int>,
 }
 
 impl Batch {
@@ -29,45 +29,57 @@ impl Batch {
 
 /// Loads a member's share of each step, the next one before its turn if there is time.
 #[derive(Debug)]
-pub(crate) struct Loader {
-    device: Device,
+pub(crate) struct Loader<B> {
     /// The sample order of the epoch last loaded from.
     order: Option<Order>,
     /// What was loaded before its turn: the epoch, the share, and its samples.
-    ahead: Option<(u64, Vec<Range<u32>>, Batch)>,
+    ahead: Option<(u64, Vec<Range<u32>>, B)>,
 }
 
-impl Loader {
-    pub(crate) fn new(device: Device) -> Self {
-        Self { device, order: None, ahead: None }
+impl<B> Loader<B> {
+    pub(crate) fn new() -> Self {
+        Self { order: None, ahead: None }
     }
 
-    /// The share of `me` of the ledger's pending step.
-    pub(crate) fn load(&mut self, samples: &Samples, ledger: &Ledger, me: PeerId) -> Batch {
+    /// The share of `me` of the ledger's pending step. What is not here yet, `read` makes of the samples' numbers.
+    pub(crate) fn load<E>(
+        &mut self,
+        ledger: &Ledger,
+        me: PeerId,
+        read: impl FnOnce(&[u32]) -> Result<B, E>,
+    ) -> Result<B, E> {
         let share = ledger.share_of(me);
         match self.ahead.take().filter(|(epoch, ranges, _)| *epoch == ledger.epoch() && ranges == share) {
-            Some((.., batch)) => batch,
-            None => self.gather(samples, ledger, share),
+            Some((.., batch)) => Ok(batch),
+            None => read(&self.indices(ledger, share)),
         }
     }
 
     /// Loads what will be the share of `me` of the step after the pending one if `members` commit that, and nobody's speed
-    /// says that shares should change. If it comes to be another share, this was in vain.
-    pub(crate) fn load_ahead(&mut self, samples: &Samples, ledger: &Ledger, members: &[PeerId], me: PeerId) {
+    /// says that shares should change. If it comes to be another share, this was in vain. What can't be read is tried again in
+    /// its turn.
+    pub(crate) fn load_ahead<E>(
+        &mut self,
+        ledger: &Ledger,
+        members: &[PeerId],
+        me: PeerId,
+        read: impl FnOnce(&[u32]) -> Result<B, E>,
+    ) {
         let mut next = ledger.clone();
         next.commit(ledger.step(), members, &vec![UNMEASURED; members.len()]);
         let share = next.share_of(me).to_vec();
         if !share.is_empty() {
-            self.ahead = Some((next.epoch(), share.clone(), self.gather(samples, &next, &share)));
+            let batch = read(&self.indices(&next, &share));
+            self.ahead = batch.ok().map(|batch| (next.epoch(), share, batch));
         }
     }
 
-    fn gather(&mut self, samples: &Samples, ledger: &Ledger, share: &[Range<u32>]) -> Batch {
+    fn indices(&mut self, ledger: &Ledger, share: &[Range<u32>]) -> Vec<u32> {
         if self.order.as_ref().is_none_or(|order| order.epoch() != ledger.epoch()) {
             self.order = Some(ledger.order());
         }
         let order = self.order.as_ref().expect("invariant: it was just drawn");
-        Batch::new(samples, &order.indices(share), &self.device)
+        order.indices(share)
     }
 }
 
@@ -97,12 +109,14 @@ mod tests {
         let me = peers(&[2])[0];
         let mut members = peers(&[1, 2, 3]);
         ledger.assign(&members);
-        let (mut loader, mut plain) = (Loader::new(Device::flex()), Loader::new(Device::flex()));
+        let device = Device::flex();
+        let read = |indices: &[u32]| Ok::<_, ()>(Batch::new(samples, indices, &device));
+        let (mut loader, mut plain) = (Loader::new(), Loader::new());
         let mut in_vain = 0;
         for step in 1..=40 {
-            let expected = plain.load(samples, &ledger, me);
-            assert_eq!(numbers(&loader.load(samples, &ledger, me)), numbers(&expected), "step {step}");
-            loader.load_ahead(samples, &ledger, &members, me);
+            let expected = plain.load(&ledger, me, read).expect("read");
+            assert_eq!(numbers(&loader.load(&ledger, me, read).expect("read")), numbers(&expected), "step {step}");
+            loader.load_ahead(&ledger, &members, me, read);
             let speeds: Vec<u32> = match step {
                 10 => {
                     members = peers(&[2, 3]);

@@ -2,7 +2,6 @@
 
 use burn::tensor::ExecutionError;
 use starling_run::Difference;
-use starling_topology::Digest;
 use thiserror::Error;
 
 use crate::data::DataError;
@@ -10,6 +9,7 @@ use crate::device::DeviceError;
 
 /// An error of this crate.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum Error {
     /// What the run holds cannot be used.
     #[error(transparent)]
@@ -34,29 +34,6 @@ pub enum Error {
         /// What differs: "ours" is the run's.
         differences: Vec<Difference>,
     },
-    /// The model's parameters have other names or shapes than the run's.
-    #[error(
-        "the model has schema {ours}, but the run was founded with {theirs}; use the release of Starling that founded it"
-    )]
-    OtherSchema {
-        /// Fingerprint of the model built here.
-        ours: Digest,
-        /// Fingerprint in the manifest.
-        theirs: Digest,
-    },
-    /// The initial parameters drawn here are not the run's.
-    #[error(
-        "the initial parameters have digest {ours}, but the run was founded with {theirs}; use the release of Starling that founded it"
-    )]
-    OtherInitial {
-        /// Digest of the parameters drawn here.
-        ours: Digest,
-        /// Digest in the manifest.
-        theirs: Digest,
-    },
-    /// A step before the first assignment.
-    #[error("no samples are assigned yet; begin the run, or load a state, before the first step")]
-    NotBegun,
     /// The device failed in the middle of a computation.
     #[error("the device `{device}` failed to compute step {step}: {source}")]
     Execution {
@@ -67,14 +44,53 @@ pub enum Error {
         /// What the device says.
         source: ExecutionError,
     },
-    /// A model file cannot be written.
-    #[error("cannot write the model to `{}`: {reason}", path.display())]
-    Export {
-        /// The file.
-        path: std::path::PathBuf,
-        /// Why not.
+    /// The run trains what a program brings, and this is another program.
+    #[error(
+        "the run trains the task `{name}`, and this program has {}; join it with the program that it was founded with", ours.as_ref().map_or_else(|| "the models of the command line".to_owned(), |ours| format!("`{ours}`"))
+    )]
+    OtherTask {
+        /// What the run trains.
+        name: String,
+        /// The task of this program; `None` of the command line.
+        ours: Option<String>,
+    },
+    /// A task's module can't be trained.
+    #[error("the module of the task `{task}` can't be trained: {reason}")]
+    Module {
+        /// The task.
+        task: String,
+        /// Why, and what to do.
         reason: String,
     },
+    /// A task's loss is not one number.
+    #[error(
+        "the loss of the task `{task}` has the shape {shape:?}, but must be one number, [1]; return a mean over the batch"
+    )]
+    Loss {
+        /// The task.
+        task: String,
+        /// Its shape.
+        shape: Vec<usize>,
+    },
+    /// A task's own code panicked.
+    #[error("the task `{task}` panicked in `{what}`: {reason}; the others go on without this member")]
+    Panicked {
+        /// The task.
+        task: String,
+        /// Which of its methods.
+        what: &'static str,
+        /// What the panic says.
+        reason: String,
+    },
+}
+
+impl From<Error> for starling_run::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Run(error) => error,
+            other => Self::Program(Box::new(other)),
+        }
+    }
 }
 
 fn list(differences: &[Difference]) -> String {

@@ -3,23 +3,21 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use atomic_write_file::AtomicWriteFile;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::json;
 use starling_run::bytes::write_numbers;
 use starling_run::checkpoint::write_atomically;
 use starling_run::data::MAX_PREPROCESSING_BYTES;
-use starling_run::{Manifest, Preprocessing, ReplicatedState, Scales, Schema};
+use starling_run::{Error, Manifest, ModelSpec, Preprocessing, ReplicatedState, Scales, Schema};
 
 use crate::data::held_out_rows;
-use crate::error::Error;
 
 /// What a safetensors file begins with: the length of its header, in so many bytes.
 const HEADER_LENGTH: usize = size_of::<u64>();
 
 /// Writes the parameters of `state` as a [safetensors](https://github.com/huggingface/safetensors) file: one `F32`
 /// tensor per parameter, named by its path, in Burn's layout (a linear weight is `[inputs, outputs]`). The metadata says
-/// which run and step it is, the model, its input shape and its number of classes; and, with `preprocessing`, what must be
+/// which run and step it is, the model, its input shape and its number of classes, or a task's settings; and, with `preprocessing`, what must be
 /// done to values before they are the model's inputs, and what its inputs and outputs are called. The file appears whole or
 /// not at all, and is the same to the byte whenever it is written anew.
 ///
@@ -34,11 +32,11 @@ pub fn write_safetensors(
 ) -> Result<(), Error> {
     let fail = |reason: String| Error::Export { path: path.to_owned(), reason };
     if state.run != manifest.run_id() {
-        return Err(starling_run::Error::OtherRun { ours: manifest.run_id(), theirs: state.run }.into());
+        return Err(Error::OtherRun { ours: manifest.run_id(), theirs: state.run });
     }
     if state.parameters.len() != schema.parameters() {
         let (expected, found) = (format!("{} parameters", schema.parameters()), state.parameters.len().to_string());
-        return Err(starling_run::Error::OtherShape { step: state.step, expected, found }.into());
+        return Err(Error::OtherShape { step: state.step, expected, found });
     }
     let mut bytes = Vec::with_capacity(4 * state.parameters.len());
     write_numbers(&state.parameters, &mut bytes).expect("invariant: writing to memory does not fail");
@@ -51,15 +49,21 @@ pub fn write_safetensors(
         tensors.push((entry.path.as_str(), view));
     }
     let [channels, height, width] = manifest.data.shape;
-    let described = [
+    let mut described = vec![
         ("format", "starling-model-1".to_owned()),
         ("run", state.run.to_string()),
         ("step", state.step.to_string()),
         ("model", manifest.model.to_string()),
-        ("shape", format!("{channels},{height},{width}")),
-        ("classes", manifest.data.classes.to_string()),
         ("layout", "burn".to_owned()),
     ];
+    match &manifest.model {
+        ModelSpec::Task { settings, .. } => described.push(("settings", settings.clone())),
+        ModelSpec::Raw { .. } => {}
+        ModelSpec::Softmax | ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } => described.extend([
+            ("shape", format!("{channels},{height},{width}")),
+            ("classes", manifest.data.classes.to_string()),
+        ]),
+    }
     // Readers of such files refuse headers of 100 MB; those who keep it for a keeper's exports have the same bound.
     let preprocessing = preprocessing.filter(|it| it.encode().len() <= MAX_PREPROCESSING_BYTES);
     let preprocessed = preprocessing.map(|preprocessing| preprocessed(manifest, preprocessing)).unwrap_or_default();
@@ -113,21 +117,6 @@ fn add_metadata(file: &mut Vec<u8>, metadata: &BTreeMap<&str, String>) {
     header.resize(header.len().next_multiple_of(HEADER_LENGTH), b' ');
     let start = (header.len() as u64).to_le_bytes();
     file.splice(..HEADER_LENGTH + length, start.into_iter().chain(header));
-}
-
-/// Checks that a model could be written to `path`, so that nobody learns it only after a long run. Leaves nothing there.
-///
-/// # Errors
-/// If `path` is a directory, or nothing can be written to its directory.
-pub fn check_export_place(path: &Path) -> Result<(), Error> {
-    let fail = |reason: String| Err(Error::Export { path: path.to_owned(), reason });
-    if path.is_dir() {
-        return fail("it is a directory; name a file in it".to_owned());
-    }
-    match AtomicWriteFile::open(path).and_then(AtomicWriteFile::discard) {
-        Ok(()) => Ok(()),
-        Err(source) => fail(format!("{source}; its directory must be there, and you must be allowed to write in it")),
-    }
 }
 
 #[cfg(test)]
@@ -236,21 +225,5 @@ mod tests {
             assert_eq!(dataset.training().row(at), [0, 1, 2].map(scaled), "row {row}");
         }
         assert_eq!(deviations[1], 0.0);
-    }
-
-    #[test]
-    fn a_place_is_checked_and_left_as_it_was() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("model.safetensors");
-        check_export_place(&path).expect("a good place");
-        assert_eq!(std::fs::read_dir(directory.path()).expect("read").count(), 0);
-        std::fs::write(&path, b"an older model").expect("written");
-        check_export_place(&path).expect("it may be written over");
-        assert_eq!(std::fs::read(&path).expect("read"), b"an older model");
-        let missing = directory.path().join("missing").join("model.safetensors");
-        for (path, reason) in [(missing.as_path(), "its directory must be there"), (directory.path(), "name a file")] {
-            let message = check_export_place(path).expect_err("no place").to_string();
-            assert!(message.contains("cannot write the model to") && message.contains(reason), "{message}");
-        }
     }
 }

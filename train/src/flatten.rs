@@ -5,23 +5,21 @@ use std::ops::Range;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, ExecutionError, Gradients, Tensor, TensorData, Transaction};
 
-use crate::network::Network;
-
-/// The gradients of some of the flat parameters of `network`, then `loss` if there is one, each as it lies on the device.
+/// The gradients of some of the flat parameters of `module`, then `loss` if there is one, each as it lies on the device.
 /// One read-back moves everything off it.
 ///
 /// A parameter without a gradient contributes zeros.
 ///
 /// # Errors
 /// If the device failed to compute what is read.
-pub(crate) fn read_gradients(
-    network: &Network,
+pub(crate) fn read_gradients<M: Module>(
+    module: &M,
     parameters: Range<usize>,
     gradients: &mut Gradients,
     loss: Option<Tensor<1>>,
 ) -> Result<Vec<TensorData>, ExecutionError> {
     let mut gather = Gather { parameters, at: 0, gradients, transaction: Transaction::default() };
-    network.visit(&mut gather);
+    module.visit(&mut gather);
     let Gather { transaction, .. } = gather;
     loss.into_iter().fold(transaction, Transaction::register).try_execute()
 }
@@ -31,12 +29,12 @@ pub(crate) fn numbers(data: &TensorData) -> &[f32] {
     data.as_slice::<f32>().expect("invariant: every device computes in f32")
 }
 
-/// `network` with its parameters replaced by `flat`, on `device` (an autodiff device).
+/// `module` with its parameters replaced by `flat`, on `device` (an autodiff device).
 ///
 /// # Panics
 /// If `flat` is shorter than the parameters.
-pub(crate) fn write_parameters(network: Network, flat: &[f32], device: &Device) -> Network {
-    network.map(&mut Scatter { flat, device })
+pub(crate) fn write_parameters<M: Module>(module: M, flat: &[f32], device: &Device) -> M {
+    module.map(&mut Scatter { flat, device })
 }
 
 struct Gather<'a> {
@@ -84,12 +82,13 @@ mod tests {
     use starling_run::ModelSpec;
 
     use super::*;
+    use crate::network::Network;
     use crate::schema;
 
     fn network(spec: &str, device: &Device) -> (Network, usize) {
         let spec: ModelSpec = spec.parse().expect("a model");
         let network = Network::new(&spec, [1, 4, 4], 3, device);
-        let parameters = schema::of_network(&network).parameters();
+        let parameters = schema::of_module(&network).parameters();
         (network, parameters)
     }
 

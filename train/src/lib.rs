@@ -1,30 +1,41 @@
 //! Models in training, on Burn.
 //!
-//! A [`Dataset`] is what the members of a run train on; a [`Trainer`] turns samples into gradients and averaged gradients
-//! into the next [`ReplicatedState`](starling_run::ReplicatedState). Forward and backward passes run on Burn, on the CPU or
+//! A [`Task`] is what is trained: a module, its batches, its loss. A [`Replica`] of it turns samples into gradients, and is the
+//! [`Learner`](starling_run::Learner) that the runtime drives. The command line's models are one task, [`Classification`],
+//! on a [`Dataset`]; a user's own is another. Forward and backward passes run on Burn, on the CPU or
 //! any GPU that wgpu reaches; the update is that of [`starling_run`].
 //!
 //! This crate deliberately knows nothing of sockets and tasks: how gradients are averaged is not its concern.
 //!
-//! Start reading at [`found`], then [`trainer`].
+//! Start reading at [`task`], then [`replica`].
 
 mod batch;
+pub mod classification;
+pub mod classifiers;
+pub mod cut;
 pub mod data;
 pub mod device;
 pub mod error;
-pub mod evaluation;
+mod evaluation;
 pub mod export;
 mod flatten;
 mod founding;
 pub mod network;
+mod panics;
+pub mod replica;
 pub mod schema;
-pub mod trainer;
+pub mod task;
+pub mod tasks;
 
+pub use classification::{Classification, Trainer};
+pub use classifiers::Classifiers;
+pub use cut::Cut;
 pub use data::{ClassCount, DataError, DataOptions, DataSummary, Dataset, LabelColumn, Samples};
 pub use device::{DeviceChoice, DeviceError, OpenDevice};
 pub use error::Error;
-pub use evaluation::Evaluation;
-pub use export::{check_export_place, write_safetensors};
+pub use export::write_safetensors;
 pub use founding::found;
 pub use network::Network;
-pub use trainer::{Beyond, StepReport, Trainer};
+pub use replica::Replica;
+pub use task::{Task, fingerprint};
+pub use tasks::TaskProgram;

@@ -1,7 +1,5 @@
 //! The models, as one Burn module.
 
-use std::ops::Range;
-
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
@@ -24,14 +22,6 @@ pub struct Network {
     shape: [usize; 3],
 }
 
-/// Layers whose gradients come about together.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Block {
-    pub(crate) layers: Range<usize>,
-    /// Positions in the flat vector.
-    pub(crate) parameters: Range<usize>,
-}
-
 impl Network {
     /// The model `spec` on `device`, for images of `shape` (channels, height, width) and `classes` classes. Its
     /// parameters are not yet drawn.
@@ -41,7 +31,7 @@ impl Network {
         let mut hidden = Vec::new();
         let mut inputs = shape.iter().product();
         match spec {
-            ModelSpec::Softmax | ModelSpec::Raw { .. } => {}
+            ModelSpec::Softmax | ModelSpec::Raw { .. } | ModelSpec::Task { .. } => {}
             ModelSpec::Mlp { hidden: widths } => {
                 for width in widths {
                     hidden.push(LinearConfig::new(inputs, *width as usize).init(device));
@@ -68,46 +58,33 @@ impl Network {
 
     /// The logits `[samples, classes]` of samples `[samples, features]`.
     pub fn forward(&self, samples: Tensor<2>) -> Tensor<2> {
-        self.forward_through(0..self.layers(), samples)
+        self.forward_through(samples, |features| features)
     }
 
-    /// What some layers make of the features before them. Layer 0 has all convolutions before it.
-    pub(crate) fn forward_through(&self, layers: Range<usize>, features: Tensor<2>) -> Tensor<2> {
-        layers.fold(features, |mut features, layer| {
-            if layer == 0 {
-                features = self.convolve(features);
-            }
-            match self.hidden.get(layer) {
-                Some(hidden) => relu(hidden.forward(features)),
-                None => self.output.forward(features),
-            }
-        })
-    }
-
-    /// Where backward can pause: blocks of layers, and which of the flat parameters they have, from the first to the last.
-    /// Each but the first has `least` parameters or more.
-    pub(crate) fn blocks(&self, least: usize) -> Vec<Block> {
-        let parameters = |layer: usize| match self.hidden.get(layer) {
-            Some(hidden) => hidden.num_params(),
-            None => self.output.num_params(),
-        };
-        let mut blocks = Vec::new();
-        let (mut end, mut last) = (self.num_params(), self.layers());
-        let mut start = end;
-        for layer in (1..last).rev() {
-            start -= parameters(layer);
-            if end - start >= least {
-                blocks.push(Block { layers: layer..last, parameters: start..end });
-                (end, last) = (start, layer);
-            }
+    /// The same; between two linear layers, features go through `border`.
+    pub(crate) fn forward_through(
+        &self,
+        samples: Tensor<2>,
+        mut border: impl FnMut(Tensor<2>) -> Tensor<2>,
+    ) -> Tensor<2> {
+        let mut features = self.convolve(samples);
+        for hidden in &self.hidden {
+            features = border(relu(hidden.forward(features)));
         }
-        blocks.push(Block { layers: 0..last, parameters: 0..end });
-        blocks.reverse();
-        blocks
+        self.output.forward(features)
     }
 
-    fn layers(&self) -> usize {
-        self.hidden.len() + 1
+    /// How many parameters lie before each of those borders.
+    pub(crate) fn borders(&self) -> Vec<usize> {
+        let layers: Vec<&Linear> = self.hidden.iter().chain([&self.output]).collect();
+        let mut before = self.num_params();
+        let borders = layers[1..].iter().rev().map(|layer| {
+            before -= layer.num_params();
+            before
+        });
+        let mut borders: Vec<usize> = borders.collect();
+        borders.reverse();
+        borders
     }
 
     /// Runs the convolutions, if there are any: `[samples, features]` to `[samples, channels]`.
@@ -140,35 +117,20 @@ mod tests {
     fn logits(spec: &str, shape: [u32; 3], parameters: &[f32], sample: &[f32]) -> Vec<f32> {
         let device = Device::flex().autodiff();
         let network = Network::new(&spec.parse().expect("a model"), shape, 2, &device);
-        assert_eq!(schema::of_network(&network).parameters(), parameters.len());
+        assert_eq!(schema::of_module(&network).parameters(), parameters.len());
         let network = write_parameters(network, parameters, &device);
         let sample = Tensor::from_data(TensorData::new(sample.to_vec(), [1, sample.len()]), &device.inner());
         network.forward(sample).into_data().as_slice::<f32>().expect("f32").to_vec()
     }
 
     #[test]
-    fn blocks_have_every_parameter_once_and_enough_of_them() {
+    fn borders_lie_between_linear_layers() {
         let device = Device::flex();
-        for (spec, least, blocks) in [
-            ("mlp:8,8,8", 1, 4),
-            ("mlp:8,8,8", 100, 2),
-            ("mlp:8,8,8", 1 << 20, 1),
-            ("mlp:8", 18, 2),
-            ("mlp:8", 19, 1),
-            ("softmax", 1, 1),
-            ("cnn:4,4", 1, 1),
-        ] {
+        for (spec, borders) in
+            [("mlp:8,6,4", vec![136, 190, 218]), ("mlp:8", vec![136]), ("softmax", vec![]), ("cnn:4,4", vec![])]
+        {
             let network = Network::new(&spec.parse().expect("a model"), [1, 4, 4], 2, &device);
-            let found = network.blocks(least);
-            assert_eq!(found.len(), blocks, "{spec}, {least}: {found:?}");
-            assert_eq!((found[0].parameters.start, found[0].layers.start), (0, 0));
-            let end = &found[blocks - 1];
-            assert_eq!((end.parameters.end, end.layers.end), (network.num_params(), network.layers()));
-            for pair in found.windows(2) {
-                assert_eq!(pair[0].parameters.end, pair[1].parameters.start);
-                assert_eq!(pair[0].layers.end, pair[1].layers.start);
-                assert!(pair[1].parameters.len() >= least);
-            }
+            assert_eq!(network.borders(), borders, "{spec}");
         }
     }
 

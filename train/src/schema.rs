@@ -3,33 +3,55 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use starling_run::schema::Entry;
-use starling_run::{ModelSpec, Schema};
+use starling_run::{Leaf, ModelSpec, Schema};
 
 use crate::network::Network;
 
-/// The schema of the model `spec` for images of `shape` (channels, height, width) and `classes` classes.
+/// The schema of the model `spec` for images of `shape` (channels, height, width) and `classes` classes. Of what a program
+/// brings it is what its manifest says of it; one row of numbers if it lists no names.
 pub fn of(spec: &ModelSpec, shape: [u32; 3], classes: u32) -> Schema {
-    if let ModelSpec::Raw { elements } = spec {
+    if let ModelSpec::Task { leaves, .. } = spec
+        && !leaves.is_empty()
+    {
+        return Leaf::schema(leaves);
+    }
+    if let ModelSpec::Raw { elements } | ModelSpec::Task { parameters: elements, .. } = spec {
         let elements = usize::try_from(*elements).expect("invariant: a manifest's sizes are checked");
         return Schema::new(vec![Entry { path: "values".to_owned(), shape: vec![elements], dtype: "f32" }]);
     }
     // Parameters are lazy: the visit reads shapes and draws nothing.
-    of_network(&Network::new(spec, shape, classes, &Device::flex()))
+    of_module(&Network::new(spec, shape, classes, &Device::flex()))
 }
 
-/// The schema of a built model.
-pub fn of_network(network: &Network) -> Schema {
-    let mut visitor = Collect { path: Vec::new(), entries: Vec::new() };
-    network.visit(&mut visitor);
-    Schema::new(visitor.entries)
+/// The schema of a built model: its float leaves, as Burn visits them.
+pub fn of_module<M: Module>(module: &M) -> Schema {
+    let mut entries = Vec::new();
+    module.visit(&mut Collect { path: Vec::new(), found: |entry: Entry, _: &dyn Fn() -> bool| entries.push(entry) });
+    Schema::new(entries)
 }
 
-struct Collect {
+/// A float leaf of a module.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Visited {
+    pub(crate) entry: Entry,
+    pub(crate) is_trained: bool,
+}
+
+/// The float leaves of a module on a device with autodiff. Their values are drawn for it.
+pub(crate) fn leaves<M: Module>(module: &M) -> Vec<Visited> {
+    let mut leaves = Vec::new();
+    let found = |entry: Entry, is_trained: &dyn Fn() -> bool| leaves.push(Visited { entry, is_trained: is_trained() });
+    module.visit(&mut Collect { path: Vec::new(), found });
+    leaves
+}
+
+/// Tells of each leaf, and how to find out whether it is trained.
+struct Collect<Found> {
     path: Vec<String>,
-    entries: Vec<Entry>,
+    found: Found,
 }
 
-impl ModuleVisitor for Collect {
+impl<Found: FnMut(Entry, &dyn Fn() -> bool)> ModuleVisitor for Collect<Found> {
     fn enter_module(&mut self, name: &str, _container_type: &str) {
         self.path.push(name.to_owned());
     }
@@ -39,7 +61,8 @@ impl ModuleVisitor for Collect {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.entries.push(Entry { path: self.path.join("."), shape: param.lazy_shape().to_vec(), dtype: "f32" });
+        let entry = Entry { path: self.path.join("."), shape: param.lazy_shape().to_vec(), dtype: "f32" };
+        (self.found)(entry, &|| param.val().is_require_grad());
     }
 }
 

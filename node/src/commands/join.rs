@@ -1,5 +1,9 @@
 //! `starling join`: take part in a run that others founded.
 
+use std::sync::Arc;
+
+use starling_train::Classifiers;
+
 use super::run::take_part;
 use super::{CommandError, Context};
 use crate::cli::JoinFlags;
@@ -18,6 +22,8 @@ pub(super) async fn join(context: &Context, flags: &JoinFlags) -> Result<u8, Com
         alone: flags.alone,
     };
     let settings = loaded.settings()?;
+    let program = Arc::new(Classifiers::new(loaded.device()?));
     context.start_logs(&loaded)?;
-    take_part(context, settings, |settings, observer, stop| node::join(settings, joining, observer, stop)).await
+    take_part(context, settings, |settings, observer, stop| node::join(settings, joining, program, observer, stop))
+        .await
 }

@@ -56,9 +56,9 @@ pub enum CommandError {
     /// Checkpoints can't be read.
     #[error(transparent)]
     Checkpoint(#[from] starling_run::CheckpointError),
-    /// A model can't be written.
+    /// What a run holds can't be used.
     #[error(transparent)]
-    Train(#[from] starling_train::Error),
+    Run(#[from] starling_run::Error),
     /// No node has run here.
     #[error("no node has run in {}; start one with `starling run` or `starling join`, or pass its --data-dir", .0.display())]
     NoStatus(PathBuf),
@@ -137,7 +137,7 @@ impl CommandError {
             Self::Node(_)
             | Self::Bench(_)
             | Self::Checkpoint(_)
-            | Self::Train(_)
+            | Self::Run(_)
             | Self::NoStatus(_)
             | Self::NoInvitation { .. }
             | Self::NoFounderKey(_)

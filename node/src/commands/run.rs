@@ -4,35 +4,35 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use starling_run::ManifestError;
+use starling_train::Classifiers;
 use tokio_util::sync::CancellationToken;
 
 use super::{CommandError, Context, EXIT_DONE, signals};
 use crate::cli::RunFlags;
-use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
-use crate::listen;
+use crate::host::alone_in_its_directory;
 use crate::node;
-use crate::output::{Discreet, Style, Tee};
+use crate::output::{Discreet, Style};
 use crate::report::{Observer, Report, Summary};
 use crate::settings::{Founding, Resume, Settings};
-use crate::status::StatusFile;
 
 pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, CommandError> {
     let loaded = context.load(&flags.keys.values())?;
     let founding = loaded.founding(flags.resume.unwrap_or(Resume::Fresh))?;
     let founding = Founding { alone: flags.alone, from: flags.from.clone(), ..founding };
     let settings = loaded.settings()?;
+    let program = Arc::new(Classifiers::new(loaded.device()?));
     context.start_logs(&loaded)?;
     let idle = loaded.idle();
     let found = |settings, observer: Arc<dyn Observer>, stop| {
         idle.into_iter().for_each(|message| observer.report(&Report::Warning { message }));
-        node::found(settings, founding, observer, stop)
+        node::found(settings, founding, program, observer, stop)
     };
     take_part(context, settings, found).await.map_err(|error| match error {
         // Only beside the data it shows what does not fit.
-        CommandError::Node(NodeError::Train(starling_train::Error::Run(starling_run::Error::Manifest(
-            ManifestError::Invalid { field, reason },
-        )))) => loaded.unusable(field, &reason).into(),
+        CommandError::Node(NodeError::Run(starling_run::Error::Manifest(ManifestError::Invalid { field, reason }))) => {
+            loaded.unusable(field, &reason).into()
+        }
         other => other,
     })
 }
@@ -46,11 +46,7 @@ pub(super) async fn take_part<Node>(
 where
     Node: Future<Output = Result<Summary, NodeError>>,
 {
-    // Before anything is made or said.
-    listen::check(&settings.listen)?;
-    let _lock = DataDirLock::acquire(&settings.data_dir)?;
     let stop = signals::stop_on_signals(context.console.clone())?;
-    let status = Arc::new(StatusFile::new(&settings.data_dir));
     let style = Style::choose(context.global.json);
     let mut shown = style.observer(&context.console, context.global.detail());
     let is_read = style != Style::Json && io::stdout().is_terminal();
@@ -58,12 +54,6 @@ where
         // What programs and files are told is kept, and read by more than whoever may join.
         shown = Arc::new(Discreet(shown));
     }
-    let observer: Arc<dyn Observer> = Arc::new(Tee(vec![shown, Arc::<StatusFile>::clone(&status)]));
-    let outcome = node(settings, observer, stop).await;
-    if let Err(error) = &outcome {
-        status.fail(&error.to_string());
-    }
-    status.close();
-    outcome?;
+    alone_in_its_directory(settings, shown, |settings, observer| node(settings, observer, stop)).await?;
     Ok(EXIT_DONE)
 }

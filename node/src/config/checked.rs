@@ -114,13 +114,13 @@ impl Loaded {
     /// [`ConfigError`], naming key and origin.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let Config { data, train, network, .. } = &self.config;
+        self.device()?;
         if network.listen.is_empty() {
             let reason = "give at least one address, such as /ip4/0.0.0.0/tcp/0";
             return Err(self.meaning("network.listen", reason));
         }
         Ok(Settings {
             data_dir: self.data_dir()?,
-            device: self.device()?,
             data: (*self.origin("data.source") != Origin::Default).then(|| data.source.clone()),
             label: data.label.clone(),
             header: data.header,

@@ -7,6 +7,7 @@ use flate2::write::GzEncoder;
 use futures::future::BoxFuture;
 use starling_run::data::CSV;
 use starling_run::{CheckpointStore, RunSpec};
+use starling_train::{Classifiers, Dataset, DeviceChoice};
 use tempfile::TempDir;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
@@ -47,7 +48,7 @@ impl Fixture {
         let source = path.display().to_string();
         let dataset = Dataset::load(&DataOptions { source, ..DataOptions::default() }).expect("a table");
         let manifest = starling_train::found(&RunSpec::default(), &dataset).expect("a run");
-        let place = Place::new(&dir.path().join("state"), &manifest);
+        let place = Place::new(&dir.path().join("state"), &manifest, Arc::new(Classifiers::new(DeviceChoice::Cpu)));
         Self { dir, shelves: BTreeMap::new(), manifest, place }
     }
 
@@ -62,7 +63,7 @@ impl Fixture {
         self.shelves.insert(peer(name), Shelves::new(Snapshots::new(pace), shelf, data));
     }
 
-    async fn download(&self, limit: u64) -> Result<Dataset, NodeError> {
+    async fn download(&self, limit: u64) -> Result<Box<dyn Workload>, NodeError> {
         let open = |peer: PeerId| -> BoxFuture<'static, io::Result<Stream>> {
             let (ours, theirs) = tokio::io::duplex(64 * 1024);
             let shelves = self.shelves[&peer].clone();
@@ -85,7 +86,7 @@ async fn whoever_lies_about_the_whole_is_passed_over() {
     let mut fixture = Fixture::new();
     let other = TABLE.replace("3,2,0", "3,3,0");
     (1..=2).for_each(|name| fixture.share(name, other.as_bytes()));
-    let error = fixture.download(1 << 20).await.expect_err("it is not the run's data").to_string();
+    let error = fixture.download(1 << 20).await.err().expect("it is not the run's data").to_string();
     assert!(error.contains("does not hold the run's data") && error.contains("--data PATH"), "{error}");
     assert!(!fixture.place.folder.exists());
     // Two against one: theirs comes first.
@@ -111,10 +112,10 @@ async fn what_is_too_large_or_unpacks_to_too_much_is_not_taken() {
     let mut fixture = Fixture::new();
     let long = TABLE.replace("3,2,0", &format!("{}3,2,0", " ".repeat(1 << 20)));
     fixture.share(1, &packed(long.as_bytes()));
-    let error = fixture.download(1 << 20).await.expect_err("a bomb").to_string();
+    let error = fixture.download(1 << 20).await.err().expect("a bomb").to_string();
     assert!(error.contains("unpacked"), "{error}");
     fixture.share(1, long.as_bytes());
-    let error = fixture.download(1 << 20).await.expect_err("too large").to_string();
+    let error = fixture.download(1 << 20).await.err().expect("too large").to_string();
     assert!(error.contains("--data-limit 2"), "{error}");
     // Somebody else has it in a form that fits.
     fixture.share(2, TABLE.as_bytes());

@@ -154,7 +154,7 @@ fn state(index: usize, report: &Report, gauge: Gauge, width: usize) -> Option<St
             return Some(gauge.render(width, &peer, (*step, *steps), &short_figures(report)));
         }
         Report::Finished(summary) => {
-            let accuracy = format!("accuracy {}", format::percent(summary.accuracy));
+            let accuracy = format!("accuracy {}", format::percent(summary.accuracy().unwrap_or_default()));
             return Some(gauge.render(width, &peer, (1, 1), &[format!("step {}", summary.steps), accuracy]));
         }
         _ => return None,

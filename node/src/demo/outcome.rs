@@ -129,7 +129,7 @@ impl Outcome {
 
     /// The worst peer's; with equal digests, everybody's.
     fn accuracy(&self) -> f64 {
-        self.summaries().map(|summary| summary.accuracy).reduce(f64::min).unwrap_or(0.0)
+        self.summaries().filter_map(Summary::accuracy).reduce(f64::min).unwrap_or(0.0)
     }
 
     fn mean(&self, figure: impl Fn(&Summary) -> f64) -> f64 {
@@ -150,7 +150,7 @@ pub(super) mod tests {
             world_size: 2,
             loss: Some(0.125),
             held_out_loss: 0.25,
-            accuracy: 0.96 + index as f64 / 100.0,
+            measures: [("accuracy".to_owned(), 0.96 + index as f64 / 100.0)].into(),
             digest: (*digest).to_owned(),
             samples_per_s: 1000.0 + 100.0 * index as f64,
             waiting_share: 0.25,

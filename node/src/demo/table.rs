@@ -17,7 +17,7 @@ pub fn render(outcome: &Outcome, is_ascii: bool) -> String {
             format::thousands(summary.samples_per_s.round() as u64),
             format::percent(summary.waiting_share),
             summary.loss.map_or_else(|| "-".to_owned(), |loss| format::loss(f64::from(loss))),
-            format::percent(summary.accuracy),
+            format::percent(summary.accuracy().unwrap_or_default()),
             format::bytes(summary.bytes_sent),
             summary.digest.chars().take(DIGEST_CHARS).collect(),
         ]
@@ -49,7 +49,8 @@ mod tests {
         let mut outcome = outcome(&["0123456789abcdef"]);
         let summary = &mut outcome.peers[0].1;
         (summary.steps, summary.samples_per_s, summary.waiting_share) = (1_000_000, 1_234_567.0, 1.0);
-        (summary.loss, summary.accuracy, summary.bytes_sent) = (Some(12.5), 1.0, (1023 << 30) + (1 << 29));
+        (summary.loss, summary.bytes_sent) = (Some(12.5), (1023 << 30) + (1 << 29));
+        summary.measures.insert("accuracy".to_owned(), 1.0);
         for is_ascii in [false, true] {
             let table = render(&outcome, is_ascii);
             let widest = table.lines().map(|line| line.chars().count()).max().unwrap_or_default();

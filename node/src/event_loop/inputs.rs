@@ -24,7 +24,7 @@ impl EventLoop {
                 self.is_saved = is_saved;
                 self.handle(Input::Finished { step, digest });
             }
-            TrainerEvent::Failed(error) => return Some(End::Failed(error)),
+            TrainerEvent::Unable(error) | TrainerEvent::Failed(error) => return Some(End::Failed(error)),
         }
         None
     }

@@ -1,5 +1,7 @@
 //! Numbers and names as people read them.
 
+use crate::report::ACCURACY;
+
 /// So many numbers of a list are shown.
 const MAX_LISTED: usize = 12;
 
@@ -56,6 +58,16 @@ pub fn rate(samples_per_s: f64) -> String {
 /// `96.9 %` of a share from 0 to 1.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
+}
+
+/// What a task measures: a share as such, and all else as it is.
+pub fn mean(name: &str, mean: f64) -> String {
+    if name == ACCURACY { percent(mean) } else { loss(mean) }
+}
+
+/// The same with its name before it.
+pub fn measure((name, value): (&String, &f64)) -> String {
+    format!("{name} {}", mean(name, *value))
 }
 
 /// `0.1234`, and never a zero below zero.

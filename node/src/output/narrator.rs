@@ -159,7 +159,7 @@ impl Narrator {
                 bad(format!("step {step} was skipped: {reason}; {in_row} in a row, {total} in all"))
             }
             Report::GaveUp { step, peer, samples } => bad(format!(
-                "step {step}: the {samples} samples of peer {peer} came to numbers that no contribution may have; others compute them"
+                "step {step}: the {samples} samples of peer {peer} could not be computed, or came to numbers that no contribution may have; others compute them"
             )),
             Report::Rewritten { step, said, told, total } => bad(format!(
                 "step {step}: one of the members changes what others are told of this one: \"{told}\" instead of \"{said}\"; in {total} steps so far"
@@ -168,11 +168,11 @@ impl Narrator {
                 "step {step}: {count} samples are left out for the rest of epoch {epoch}, since whoever computes them comes to numbers that no contribution may have: training samples {}",
                 format::list(samples, *count as usize)
             )),
-            Report::Evaluated { step, loss, accuracy } => plain(format!(
-                "step {step}: held-out accuracy {}, loss {}",
-                format::percent(*accuracy),
-                format::loss(*loss)
-            )),
+            Report::Evaluated { step, loss, measures } => {
+                let measures: String =
+                    measures.iter().map(|measure| format!("{}, ", format::measure(measure))).collect();
+                plain(format!("step {step}: held-out {measures}loss {}", format::loss(*loss)))
+            }
             Report::Saved { step, digest } => only_if(
                 everything,
                 plain(format!("checkpoint after step {step} saved, digest {}", format::digest(digest))),
@@ -314,9 +314,11 @@ fn finished(summary: &Summary) -> Vec<String> {
         format::bytes(summary.bytes_sent),
         format::bytes(summary.bytes_received)
     );
+    let measures = summary
+        .measures
+        .iter()
+        .map(|(name, mean)| format!("  {name:<8}  {} on held-out samples", format::mean(name, *mean)));
     let lines = [
-        Some(head),
-        Some(format!("  accuracy  {} on held-out samples", format::percent(summary.accuracy))),
         Some(format!("  loss      {last}, {} (held-out)", format::loss(summary.held_out_loss))),
         Some(format!(
             "  steps     {}, {} in the last view",
@@ -327,7 +329,7 @@ fn finished(summary: &Summary) -> Vec<String> {
         (!is_alone).then_some(traffic),
         Some(format!("  digest    {}", summary.digest)),
     ];
-    lines.into_iter().flatten().collect()
+    std::iter::once(head).chain(measures).chain(lines.into_iter().flatten()).collect()
 }
 
 #[cfg(test)]
@@ -432,7 +434,7 @@ mod tests {
             world_size: 4,
             loss: Some(0.25),
             held_out_loss: 0.5,
-            accuracy: 0.97,
+            measures: [("accuracy".to_owned(), 0.97)].into(),
             digest: digest.clone(),
             samples_per_s: 1000.0,
             waiting_share: 0.25,

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use starling_engine::{self as engine, Return};
-use starling_run::{CheckpointError, CheckpointFolder, CheckpointStore, Manifest, Recovered};
+use starling_run::{CheckpointError, CheckpointFolder, CheckpointStore, Learner, Manifest, Recovered};
 use starling_topology::PeerId;
-use starling_train::Trainer;
 
 use super::Start;
 use crate::error::NodeError;
@@ -22,7 +21,7 @@ pub(super) fn found(
     resume: Resume,
     manifest: &Manifest,
     store: &CheckpointStore,
-    trainer: &mut Trainer,
+    learner: &mut dyn Learner,
 ) -> Result<(), NodeError> {
     let wanted = match (resume, store.steps()?.last()) {
         (Resume::Fresh, Some(step)) => {
@@ -41,7 +40,7 @@ pub(super) fn found(
         }
     };
     if let Some(step) = wanted {
-        trainer.load(store.load(Some(step)).map_err(|error| damaged(store, error))?)?;
+        learner.load(store.load(Some(step)).map_err(|error| damaged(store, error))?)?;
     }
     Ok(())
 }
@@ -49,7 +48,7 @@ pub(super) fn found(
 /// Loads what a fork goes on from: the step that was named, or what a killed member would.
 pub(super) fn fork(
     store: &CheckpointStore,
-    trainer: &mut Trainer,
+    learner: &mut dyn Learner,
     resume: Resume,
     kept: Option<Kept>,
     memory: &Memory,
@@ -58,7 +57,7 @@ pub(super) fn fork(
     let record = kept.map(|kept| kept.record);
     let parent = record.as_ref().map(|record| (record.view.generation, record.view.id())).or(memory.contacts.view);
     if let Resume::Step(step) = resume {
-        trainer.load(store.load(Some(step)).map_err(|error| damaged(store, error))?)?;
+        learner.load(store.load(Some(step)).map_err(|error| damaged(store, error))?)?;
         return Ok((Start::Fork { parent }, Vec::new()));
     }
     let recovered = match &record {
@@ -70,7 +69,7 @@ pub(super) fn fork(
         if recovered.found.is_some() { recovered } else { store.recover_whatever()? };
     match (found, damaged.pop()) {
         (Some((_, state)), last) => {
-            trainer.load(state)?;
+            learner.load(state)?;
             damaged.extend(last);
         }
         // Nobody else has the state where one goes on alone.
@@ -98,7 +97,7 @@ pub(super) struct Returning<'a> {
 /// those are gone, it goes on from an older one as a fork alone, and only by its user's word.
 pub(super) fn recover(
     store: &CheckpointStore,
-    trainer: &mut Trainer,
+    learner: &mut dyn Learner,
     returning: Returning<'_>,
     memory: &Memory,
     manifest: &Manifest,
@@ -110,7 +109,7 @@ pub(super) fn recover(
     // The initial state can be computed, that of another run can't.
     let can_begin = damaged.is_empty() && manifest.from.is_none();
     let has_state = match (engine::Returning { me, record, found: step, can_begin, stride, heard }).outcome() {
-        Return::Behind(_) if alone => return fork(store, trainer, Resume::Newest, Some(kept), memory, manifest),
+        Return::Behind(_) if alone => return fork(store, learner, Resume::Newest, Some(kept), memory, manifest),
         Return::Behind(ahead) => {
             let step = step.unwrap_or(0);
             let resumed = record.origin.as_ref().map_or(step, |origin| origin.resume.step);
@@ -119,7 +118,7 @@ pub(super) fn recover(
         Return::Seat { has_state } => has_state,
     };
     if let Some((_, state)) = found {
-        trainer.load(state)?;
+        learner.load(state)?;
     }
     Ok((Start::Recover { kept: Box::new(kept), has_state }, damaged))
 }

@@ -1,9 +1,15 @@
 //! How a run ended.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+
+/// The measure that is a share, and shown as one.
+pub(crate) const ACCURACY: &str = "accuracy";
 
 /// How a run ended for this peer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Summary {
     /// Our peer id.
     pub peer: String,
@@ -19,8 +25,9 @@ pub struct Summary {
     pub loss: Option<f32>,
     /// Mean loss on held-out samples.
     pub held_out_loss: f64,
-    /// Share of held-out samples classified right, 0 to 1.
-    pub accuracy: f64,
+    /// What else the task measures on them, by name. Of a classifier: `accuracy`, the share classified right, 0 to 1.
+    #[serde(default)]
+    pub measures: BTreeMap<String, f64>,
     /// Digest of the replicated state, hex: equal on all members that ended at one step.
     pub digest: String,
     /// Samples of the global batch per second, over the stepping time.
@@ -36,6 +43,11 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// What a classifier is judged by; `None` if the task measures something else.
+    pub fn accuracy(&self) -> Option<f64> {
+        self.measures.get(ACCURACY).copied()
+    }
+
     /// Of a peer that was stopped before it took part in anything.
     pub(crate) fn before_the_start() -> Self {
         Self {
@@ -46,7 +58,7 @@ impl Summary {
             world_size: 0,
             loss: None,
             held_out_loss: 0.0,
-            accuracy: 0.0,
+            measures: BTreeMap::new(),
             digest: String::new(),
             samples_per_s: 0.0,
             waiting_share: 0.0,
@@ -60,6 +72,7 @@ impl Summary {
 /// Why a run ended for a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Outcome {
     /// All members committed the last step.
     Complete,

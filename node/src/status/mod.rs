@@ -88,8 +88,9 @@ pub struct Status {
     pub waiting_share: f64,
     /// Seconds until the last step, if all goes on as it does; `None` while no steps run.
     pub eta_s: Option<f64>,
-    /// Share of held-out samples classified right, when last measured.
-    pub accuracy: Option<f64>,
+    /// What the task measured on held-out samples last, by name. Of a classifier: `accuracy`, the share classified right.
+    #[serde(default)]
+    pub measures: BTreeMap<String, f64>,
     /// What the node is at.
     pub phase: Phase,
     /// Why it failed.
@@ -250,8 +251,8 @@ impl Status {
                 self.step = *step;
                 false
             }
-            Report::Evaluated { accuracy, .. } => {
-                self.accuracy = Some(*accuracy);
+            Report::Evaluated { measures, .. } => {
+                self.measures.clone_from(measures);
                 false
             }
             Report::Finished(summary) => {
@@ -263,7 +264,7 @@ impl Status {
                 // A keeper, and who was stopped before the start, has no figures.
                 if summary.stepping_s > 0.0 {
                     (self.samples_per_s, self.waiting_share) = (summary.samples_per_s, summary.waiting_share);
-                    self.accuracy = Some(summary.accuracy);
+                    self.measures.clone_from(&summary.measures);
                 }
                 (self.eta_s, self.limit) = (None, None);
                 true

@@ -13,7 +13,7 @@ fn summary(outcome: Outcome) -> Summary {
         world_size: 3,
         loss: Some(0.5),
         held_out_loss: 0.6,
-        accuracy: 0.9,
+        measures: [("accuracy".to_owned(), 0.9)].into(),
         digest: "00".repeat(32),
         samples_per_s: 100.0,
         waiting_share: 0.1,
@@ -68,7 +68,7 @@ fn reports() -> Vec<Report> {
             eta_s: 60.0,
             skipped: 0,
         },
-        Report::Evaluated { step: 7, loss: 2.5, accuracy: 0.25 },
+        Report::Evaluated { step: 7, loss: 2.5, measures: [("accuracy".to_owned(), 0.25)].into() },
     ]
 }
 
@@ -83,7 +83,7 @@ fn a_status_survives_the_file_and_is_private() {
     file.close();
     let status = Status::read(dir.path()).expect("read").expect("there");
     assert_eq!((status.step, status.steps, status.generation, status.rank), (7, 600, 2, 1));
-    assert_eq!((status.loss, status.accuracy, status.phase), (Some(2.5), Some(0.25), Phase::Stepping));
+    assert_eq!((status.loss, status.measures["accuracy"], status.phase), (Some(2.5), 0.25, Phase::Stepping));
     assert_eq!((status.ticket.as_str(), status.peer.as_str(), status.members.len()), ("starling3abc", "peer", 2));
     assert_eq!(
         status.links.as_ref().map(ToString::to_string).as_deref(),

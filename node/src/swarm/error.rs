@@ -8,6 +8,7 @@ use crate::error::NodeError;
 
 /// What can go wrong with a [`Swarm`](super::Swarm).
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum SwarmError {
     /// A buffer has another length than the run's.
     #[error("the run reduces buffers of {theirs} numbers, this one has {ours}")]

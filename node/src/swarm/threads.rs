@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use starling_run::Averager;
+use starling_run::{Averager, Replicated};
 
 use super::locked;
 use crate::error::NodeError;

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use starling_run::contribution;
+use starling_run::{StepReport, contribution};
 use starling_topology::PeerId;
 use starling_topology::ledger::SYNCING;
-use starling_train::StepReport;
 
 use crate::identity::to_libp2p;
 use crate::report::{Pace, Report};

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use starling_run::audit::{AuditError, AuditHeader, AuditRecord, AuditView, AuditWriter};
+use starling_run::{Learner, StepReport};
 use starling_topology::Digest;
-use starling_train::{StepReport, Trainer};
 
 use crate::error::NodeError;
 use crate::report::{Observer, Report};
@@ -27,15 +27,19 @@ impl Journal {
     ///
     /// # Errors
     /// If the file can't be written: whoever asks for it wants to know at once.
-    pub(super) fn open(path: Option<&Path>, trainer: &Trainer, observer: Arc<dyn Observer>) -> Result<Self, NodeError> {
-        let ledger = trainer.ledger();
+    pub(super) fn open(
+        path: Option<&Path>,
+        learner: &dyn Learner,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, NodeError> {
+        let ledger = learner.ledger();
         let header = AuditHeader {
-            run: trainer.run(),
+            run: learner.manifest().run_id(),
             samples: ledger.samples(),
             batch_size: ledger.batch_size(),
             seed: ledger.seed(),
             // Of a member whose state comes from others, it is told when that is there.
-            first_step: trainer.step() + 1,
+            first_step: learner.step() + 1,
             adopted: false,
             view: None,
         };

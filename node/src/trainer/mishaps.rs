@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use starling_run::contribution::describe;
+use starling_run::{Beyond, Learner, StepReport};
 use starling_topology::Order;
 use starling_topology::ledger::Skips;
-use starling_train::{Beyond, StepReport, Trainer};
 
 use super::word::Rewritten;
 use crate::identity::to_libp2p;
@@ -44,8 +44,8 @@ impl Mishaps {
         }
     }
 
-    /// What a step came to that `trainer` has just taken.
-    pub(super) fn tell(&mut self, report: &StepReport, trainer: &Trainer, observer: &dyn Observer) {
+    /// What a step came to that `learner` has just taken.
+    pub(super) fn tell(&mut self, report: &StepReport, learner: &dyn Learner, observer: &dyn Observer) {
         let StepReport { step, epoch, .. } = *report;
         if !report.given_up.is_empty() && is_due(&mut self.given_up) {
             for (peer, samples) in &report.given_up {
@@ -53,14 +53,14 @@ impl Mishaps {
             }
         }
         if !report.dropped.is_empty() && is_due(&mut self.dropped) {
-            let ledger = trainer.ledger();
+            let ledger = learner.ledger();
             let mut samples = Order::draw(ledger.seed(), ledger.samples(), epoch).indices(&report.dropped);
             let count = u32::try_from(samples.len()).unwrap_or(u32::MAX);
             samples.truncate(MAX_NAMED);
             observer.report(&Report::Dropped { step, epoch, count, samples });
         }
         if let Some(reason) = &report.skipped {
-            let Skips { total, in_row } = trainer.ledger().skips();
+            let Skips { total, in_row } = learner.ledger().skips();
             observer.report(&Report::Skipped { step, reason: reason.clone(), in_row, total });
         }
     }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use starling_run::StepReport;
 use starling_topology::Generation;
-use starling_train::StepReport;
 
 use crate::report::Report;
 

@@ -1,44 +1,43 @@
 //! What the trainer thread does.
 
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use starling_collective::Feedback;
-use starling_engine::{ActiveView, Cursor, DIGEST_EVERY, Saving, is_last_straw};
+use starling_engine::{ActiveView, DIGEST_EVERY, Saving, is_last_straw};
 use starling_run::audit::AuditView;
-use starling_run::{Gradient, ResultRecord};
+use starling_run::{Gradient, Learner, ResultRecord, StepReport, contribution};
 use starling_topology::Digest;
-use starling_train::{StepReport, Trainer};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
-use super::{Busy, Census, Company, Duties, Journal, Mishaps, Pace, Speed, Stalls, Totals, TrainerEvent, Word};
+use super::{Busy, Census, Duties, Journal, Mishaps, Pace, Speed, Stalls, Totals, TrainerEvent, Turn, Turns, Word};
 use crate::contribution::{Brought, Contribution};
 use crate::error::NodeError;
 use crate::exchange::{Exchange, Next, Part, Task};
 use crate::private_file::for_others;
-use crate::report::Report;
+use crate::report::{Observer, Report};
 use crate::saver::Saver;
 
 /// The thread's own data.
 pub(super) struct Worker {
-    pub(super) at: Cursor,
+    pub(super) turns: Turns,
     pub(super) busy: Busy,
     pub(super) speed: Speed,
     pub(super) word: Word,
     pub(super) stalls: Stalls,
-    pub(super) trainer: Trainer,
-    pub(super) company: Company,
-    pub(super) events: mpsc::Sender<TrainerEvent>,
+    pub(super) learner: Box<dyn Learner>,
+    /// Whether nothing is computed here any more.
+    pub(super) is_unable: bool,
+    pub(super) observer: Arc<dyn Observer>,
     pub(super) duties: Duties,
     pub(super) saving: Saving,
     /// The local gradient, kept until its step is applied.
     pub(super) gradient: Arc<Gradient>,
     /// From where on it is there.
     pub(super) progress: watch::Sender<usize>,
-    /// What a lossy codec left to make up for; `None` if the run's loses nothing. It moves only when a step is applied.
-    pub(super) feedback: Option<Feedback>,
-    /// Memory for what the next operation drops.
-    pub(super) spare: Vec<f32>,
+    /// How many the model has.
+    pub(super) parameters: usize,
     /// When the present step began.
     pub(super) began: Option<Instant>,
     /// When a reducer first had all of the gradient.
@@ -61,9 +60,8 @@ impl Worker {
         let evaluate = match self.work(&mut saver) {
             Ok(evaluate) => evaluate,
             Err(error) => {
-                // The event loop outlives this thread except when it panics; then nobody needs the news.
-                let _ = self.events.blocking_send(TrainerEvent::Failed(error));
-                self.company.exchange.wait_for_stop();
+                self.turns.tell(TrainerEvent::Failed(error));
+                self.turns.exchange.wait_for_stop();
                 false
             }
         };
@@ -73,7 +71,8 @@ impl Worker {
     /// Does what comes next until told to stop; says whether to evaluate then.
     fn work(&mut self, saver: &mut Saver) -> Result<bool, NodeError> {
         loop {
-            let next = self.company.exchange.next(&mut self.at);
+            let Turns { exchange, at, .. } = &mut self.turns;
+            let next = exchange.next(at);
             self.busy.start();
             match next {
                 Next::Draft(part) => self.draft(part),
@@ -85,33 +84,32 @@ impl Worker {
     }
 
     fn execute(&mut self, task: Task, saver: &mut Saver) -> Result<(), NodeError> {
-        match task {
-            Task::Stop { .. } => {}
-            Task::Load(state) => {
-                self.trainer.load(*state)?;
-                // The steps that it made up for are not those of this state.
-                self.feedback.iter_mut().for_each(Feedback::forget);
+        match self.turns.take(task, self.learner.as_mut())? {
+            Turn::Done => Ok(()),
+            Turn::Loaded => {
                 (self.began, self.contributed, self.kept) = (None, None, None);
-                self.journal.adopt(self.trainer.step() + 1, self.company.exchange.view());
+                self.journal.adopt(self.learner.step() + 1, self.turns.exchange.view());
+                Ok(())
             }
-            Task::Synced => {
-                let _ = self.events.blocking_send(TrainerEvent::Synced);
+            Turn::Synced => {
                 // Nobody else may have it much longer.
                 if self.saving.is_on() {
-                    saver.save(self.trainer.state());
+                    saver.save(self.learner.state());
                 }
+                Ok(())
             }
-            Task::Finished => self.tell_finished(saver),
-            Task::Snapshot => self.company.snapshots.take(self.trainer.state()),
-            Task::Apply { result, reduced_in } => self.apply(&result, reduced_in, saver)?,
-            Task::Begin { members } => {
-                if self.trainer.begin(&members) {
-                    self.at.prepared = false;
-                }
-            }
-            Task::Compute => self.compute()?,
+            Turn::Own(task) => self.execute_own(task, saver),
+        }
+    }
+
+    fn execute_own(&mut self, task: Task, saver: &mut Saver) -> Result<(), NodeError> {
+        match task {
+            Task::Apply { result, reduced_in } => return self.apply(&result, reduced_in, saver),
+            Task::Compute => return self.compute(),
             Task::Contribute(active) => self.contribute(&active),
-            Task::LoadAhead { members } => self.trainer.load_ahead(&members, self.company.me),
+            Task::LoadAhead { members } => self.learner.load_ahead(&members, self.turns.me),
+            Task::Finished => self.tell_finished(saver),
+            Task::Stop { .. } | Task::Load(_) | Task::Synced | Task::Begin { .. } | Task::Snapshot => {}
         }
         Ok(())
     }
@@ -122,25 +120,61 @@ impl Worker {
         match Arc::get_mut(&mut self.gradient) {
             Some(gradient) => gradient.clear(),
             // A reducer may still read that of an earlier step.
-            None => self.gradient = Arc::new(Gradient::new(self.trainer.parameters())),
+            None => self.gradient = Arc::new(Gradient::new(self.parameters)),
         }
         // Nothing is there, the slots behind the gradient neither.
         self.progress = watch::Sender::new(usize::MAX);
-        let opening = self.trainer.has_blocks().then(|| self.company.exchange.contribute_early(&mut self.at)).flatten();
+        let Turns { exchange, at, .. } = &mut self.turns;
+        let opening = self.learner.has_blocks().then(|| exchange.contribute_early(at)).flatten();
         if let Some(active) = &opening {
             self.contribute(active);
         }
-        let (me, progress) = (self.company.me, &self.progress);
-        let weight = self.trainer.compute(me, &self.gradient, |from| _ = progress.send_replace(from))?;
-        self.speed.measure(weight, began, Instant::now(), self.stalls.part());
-        if let Some(beyond) = self.trainer.take_beyond() {
-            self.mishaps.tell_own(&beyond, self.company.observer.as_ref());
+        match self.share() {
+            Ok(weight) => self.speed.measure(weight, began, Instant::now(), self.stalls.part()),
+            Err(error) => self.give_up(error),
         }
-        self.at.prepared = true;
+        if let Some(beyond) = self.learner.take_beyond() {
+            self.mishaps.tell_own(&beyond, self.observer.as_ref());
+        }
+        self.turns.at.prepared = true;
         if opening.is_some() {
             self.contributed.get_or_insert_with(Instant::now);
         }
         Ok(())
+    }
+
+    /// The gradient of this member's share, and how many samples that has.
+    fn share(&mut self) -> Result<u64, NodeError> {
+        let (me, progress) = (self.turns.me, &self.progress);
+        if self.is_unable {
+            self.gradient.give_up();
+            progress.send_replace(0);
+            return Ok(0);
+        }
+        let (learner, gradient) = (&mut self.learner, &self.gradient);
+        // A program's own code must not take this member's place along.
+        let computed = catch_unwind(AssertUnwindSafe(|| {
+            learner.compute(me, gradient, &mut |from| _ = progress.send_replace(from))
+        }));
+        let weight = computed.map_err(|payload| {
+            let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref().copied());
+            let reason = text.unwrap_or("it does not say why").to_owned();
+            NodeError::Panicked { step: self.learner.step() + 1, reason }
+        })??;
+        let (ready_from, samples) = (self.gradient.ready_from(), u64::from(self.learner.ledger().share_len(me)));
+        if ready_from != 0 || weight > samples {
+            let (step, parameters) = (self.learner.step() + 1, self.parameters);
+            return Err(NodeError::WrongLength { step, missing: ready_from, parameters, weight, samples });
+        }
+        Ok(weight)
+    }
+
+    /// What could not be computed is zeros, so that nobody waits for it; others compute those samples. This member leaves.
+    fn give_up(&mut self, error: NodeError) {
+        self.is_unable = true;
+        self.gradient.give_up();
+        self.progress.send_replace(0);
+        self.turns.tell(TrainerEvent::Unable(error));
     }
 
     /// Hands the gradient to the reducer of the view, as far as it is computed; the rest follows by itself.
@@ -148,26 +182,23 @@ impl Worker {
         if active.number != std::mem::replace(&mut self.view, active.number) {
             self.journal.settle();
         }
-        let (step, speed) = (self.at.step + 1, self.speed.told());
-        let mut slots = Trainer::slots(&active.members, self.company.me, speed);
+        let (step, speed) = (self.turns.at.step + 1, self.speed.told());
+        let mut slots: Vec<f32> = contribution::slots(&active.members, self.turns.me, speed).collect();
         self.word.say(step, active, speed, &mut slots);
-        let residual = self.feedback.as_ref().map(|feedback| feedback.residual().clone());
-        let dropped = self.feedback.as_ref().map(|feedback| feedback.dropped(std::mem::take(&mut self.spare)));
-        let contribution = Contribution::new(self.gradient.clone(), slots, residual, self.progress.subscribe());
-        let contribution = contribution.within(self.trainer.manifest().most());
-        if self.at.prepared {
+        if self.turns.at.prepared {
             self.contributed.get_or_insert_with(Instant::now);
         }
-        self.company.exchange.submit(active, step, Brought::Coming(contribution), dropped);
+        let (residual, ready) = (self.turns.residual(), self.progress.subscribe());
+        self.turns.contribute(active, Contribution::new(self.gradient.clone(), slots, residual, ready));
     }
 
     fn draft(&mut self, part: Part) {
         let Part { view, members, start, numbers } = part;
         if self.drafted.replace(view) != Some(view) {
-            self.trainer.forget_draft();
+            self.learner.forget_draft();
         }
-        self.trainer.draft(&members, start, &numbers);
-        self.company.exchange.recycle_part(numbers);
+        self.learner.draft(&members, start, &numbers);
+        self.turns.exchange.recycle_part(numbers);
     }
 
     /// Takes the step whose result this is, which was reduced here in the active view of this number, or not here.
@@ -182,24 +213,20 @@ impl Worker {
         let waited = contributed.filter(|_| record.members.len() > 1).unwrap_or_default();
         let began = self.began.take();
         let is_drafted = self.drafted.take().is_some_and(|view| reduced_in == Some(view));
-        let report = if is_drafted { self.trainer.apply_drafted(record) } else { self.trainer.apply(record) }?;
-        if let Some(feedback) = &mut self.feedback {
-            // A sum that nobody uses leaves nothing to make up for.
-            let dropped = self.company.exchange.dropped(report.step);
-            self.spare = feedback.settle(dropped.filter(|_| report.skipped.is_none()));
-        }
-        self.mishaps.tell(&report, &self.trainer, self.company.observer.as_ref());
-        let (me, gave_up) = (self.company.me, self.gradient.has_given_up());
+        let report = if is_drafted { self.learner.apply_drafted(record) } else { self.learner.apply(record) }?;
+        self.turns.settle(report.step, report.skipped.is_none());
+        self.mishaps.tell(&report, self.learner.as_ref(), self.observer.as_ref());
+        let (me, gave_up) = (self.turns.me, self.gradient.has_given_up());
         if let Some(rewritten) = self.word.compare(record, &report.speeds, me, gave_up) {
-            self.mishaps.tell_rewritten(report.step, rewritten, self.company.observer.as_ref());
+            self.mishaps.tell_rewritten(report.step, rewritten, self.observer.as_ref());
         }
-        let skips = self.trainer.ledger().skips();
+        let skips = self.learner.ledger().skips();
         if report.skipped.is_some() && is_last_straw(skips) {
             self.totals.skips = Some(skips.in_row);
-            self.company.exchange.act(|steps| steps.end_after(report.step));
+            self.turns.exchange.act(|steps| steps.end_after(report.step));
         }
         self.totals.loss = Some(report.loss);
-        let view = self.company.exchange.view().unwrap_or(AuditView::NONE);
+        let view = self.turns.exchange.view().unwrap_or(AuditView::NONE);
         self.pace.enter(view.generation);
         // A step that others took while the state was on its way says nothing about speed.
         if let Some(began) = began {
@@ -209,19 +236,16 @@ impl Worker {
             self.totals.samples += report.samples;
             self.pace.count(report.samples, took, waited);
             if let Some(members) = self.census.count(&record.members, &report, took) {
-                self.company.observer.report(&members);
+                self.observer.report(&members);
             }
         }
-        let digest = is_due(report.step, DIGEST_EVERY).then(|| self.trainer.digest());
+        let digest = is_due(report.step, DIGEST_EVERY).then(|| self.learner.digest());
         self.journal.note(&report, view, digest);
         if self.saving.is_due(report.step) {
             // The run may begin anew from there, when all processes are gone. Should it do so from before, that is told then.
             self.journal.settle();
         }
-        self.company.snapshots.reach(record.step);
-        if is_everybody_ready(record) {
-            self.company.snapshots.clear_before(record.step);
-        }
+        self.turns.reach(record);
         self.commit(&report, digest, record.members.len(), saver)
     }
 
@@ -234,39 +258,44 @@ impl Worker {
     ) -> Result<(), NodeError> {
         let last = self.is_over();
         if last || self.pace.is_due() {
-            let skipped = self.trainer.ledger().skips().total;
-            let progress = self.pace.take(report, self.trainer.steps(), members, skipped);
-            self.company.observer.report(&progress);
+            let skipped = self.learner.ledger().skips().total;
+            let progress = self.pace.take(report, self.learner.manifest().steps, members, skipped);
+            self.observer.report(&progress);
         }
         if last {
             return Ok(());
         }
         if self.saving.takes(report.step, saver.is_busy()) {
-            saver.save(self.trainer.state());
+            saver.save(self.learner.state());
         }
-        if is_due(report.step, self.duties.evaluate_every) {
-            self.evaluate()?;
+        if is_due(report.step, self.duties.evaluate_every)
+            && !self.is_unable
+            && let Err(error) = self.evaluate()
+        {
+            self.is_unable = true;
+            self.turns.tell(TrainerEvent::Unable(error));
         }
         if let Some(digest) = digest {
             let step = report.step;
-            let _ = self.events.blocking_send(TrainerEvent::Digest { step, digest });
+            self.turns.tell(TrainerEvent::Digest { step, digest });
         }
         Ok(())
     }
 
     /// Whether no step follows.
     fn is_over(&self) -> bool {
-        self.trainer.step() >= self.trainer.steps() || self.totals.skips.is_some()
+        self.learner.step() >= self.learner.manifest().steps || self.totals.skips.is_some()
     }
 
     fn evaluate(&mut self) -> Result<(), NodeError> {
         // Each batch is work of its own: all members evaluate after the same step, and none may end for having much to evaluate.
-        let evaluation = self.trainer.evaluate(|| self.busy.start());
+        let evaluation = self.learner.evaluate(&|| self.busy.start());
         self.busy.stop();
         let evaluation = evaluation?;
-        self.totals.evaluation = Some((evaluation.loss, evaluation.accuracy));
-        let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
-        self.company.observer.report(&Report::Evaluated { step: self.trainer.step(), loss, accuracy });
+        let (loss, measures) = (evaluation.loss, evaluation.measures);
+        let measures: BTreeMap<_, _> = measures.into_iter().map(|(name, mean)| (name.to_owned(), mean)).collect();
+        self.totals.evaluation = Some((loss, measures.clone()));
+        self.observer.report(&Report::Evaluated { step: self.learner.step(), loss, measures });
         Ok(())
     }
 
@@ -274,22 +303,23 @@ impl Worker {
     fn tell_finished(&mut self, saver: &mut Saver) {
         let is_saved = self.kept.unwrap_or_else(|| {
             self.busy.stop(); // A slow disk is no hanging step.
-            saver.keep(self.trainer.state())
+            saver.keep(self.learner.state())
         });
         self.kept = Some(is_saved);
-        let (step, digest) = (self.trainer.step(), self.trainer.digest());
-        let _ = self.events.blocking_send(TrainerEvent::Finished { step, digest, is_saved });
+        let (step, digest) = (self.learner.step(), self.learner.digest());
+        self.turns.tell(TrainerEvent::Finished { step, digest, is_saved });
     }
 
     /// Saves first: whatever goes wrong after it, nothing is lost.
     fn conclude(mut self, evaluate: bool, saver: Saver) -> Totals {
+        let evaluate = evaluate && !self.is_unable;
         self.busy.stop(); // What follows may take its time.
-        self.totals.step = self.trainer.step();
-        self.totals.digest = Some(self.trainer.digest());
+        self.totals.step = self.learner.step();
+        self.totals.digest = Some(self.learner.digest());
         // Before the first step there is nothing to lose, and a file would only be in the way of a fresh start. A state
         // that was about to be replaced may not be the run's.
-        let is_ours = self.company.exchange.progress().has_state;
-        let last = (self.trainer.step() > 0 && is_ours && self.kept.is_none()).then(|| self.trainer.state());
+        let is_ours = self.turns.exchange.progress().has_state;
+        let last = (self.learner.step() > 0 && is_ours && self.kept.is_none()).then(|| self.learner.state());
         let mut outcomes = vec![saver.finish(last)];
         if matches!(outcomes[..], [Err(NodeError::Unsaved { .. })]) {
             // To write more, or to close a file that has something to write, would take as long.
@@ -314,10 +344,7 @@ impl Worker {
 
     fn export(&self) -> Result<(), NodeError> {
         let Some(path) = &self.duties.export else { return Ok(()) };
-        let (schema, manifest) = (self.trainer.schema(), self.trainer.manifest());
-        let preprocessing = self.trainer.dataset().preprocessing();
-        let state = self.trainer.state();
-        for_others(path, || starling_train::write_safetensors(path, &state, schema, manifest, Some(preprocessing)))?;
+        for_others(path, || self.learner.export(path))?;
         Ok(())
     }
 }
@@ -325,12 +352,6 @@ impl Worker {
 /// Whether what happens after every so many steps happens after `step`; 0 is never.
 fn is_due(step: u64, every: u64) -> bool {
     every > 0 && step.is_multiple_of(every)
-}
-
-/// Whether no member of the view that reduced this was still downloading the state.
-fn is_everybody_ready(record: &ResultRecord) -> bool {
-    let slots = record.mean.len() - record.members.len();
-    record.mean[slots..].iter().all(|speed| *speed > 0.0)
 }
 
 /// Contributes zeros to each step while the state of sync `number` is on its way, so that nobody waits for it.

@@ -13,9 +13,9 @@ const IO: &[&str] = &["tokio", "libp2p", "futures", "async"];
 const TENSORS: &[&str] = &["burn", "cubecl", "wgpu"];
 const IO_AND_TENSORS: &[&str] = &["tokio", "libp2p", "futures", "async", "burn", "cubecl", "wgpu"];
 
-/// `topology <- collective <- train/run <- train <- node <- tests`; `sims` never sees `node`; `tests` runs the binary and links
+/// `topology <- collective <- train/run <- train <- node <- node/starling`; `sims` never sees `node`; `tests` runs the binary and links
 /// nothing of ours but what members may say to each other: hostile ones speak libp2p by themselves.
-const PACKAGES: [Package; 9] = [
+const PACKAGES: [Package; 10] = [
     Package { folder: "topology", ours: &[], never: IO_AND_TENSORS },
     Package { folder: "collective", ours: &["starling-topology"], never: IO_AND_TENSORS },
     Package { folder: "train/run", ours: &["starling-topology", "starling-collective"], never: IO_AND_TENSORS },
@@ -29,6 +29,11 @@ const PACKAGES: [Package; 9] = [
         folder: "node",
         ours: &["starling-topology", "starling-collective", "starling-run", "starling-engine", "starling-train"],
         never: &[],
+    },
+    Package {
+        folder: "node/starling",
+        ours: &["starling-topology", "starling-collective", "starling-run", "starling-train", "starling-node"],
+        never: &["clap", "anyhow", "indicatif"],
     },
     Package {
         folder: "sims",

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use starling_collective::kernel;
 use starling_topology::ledger::{SYNCING, UNMEASURED};
-use starling_topology::{Digest, Ledger, Lineage, PeerId, RunId};
+use starling_topology::{Ledger, Lineage, PeerId, RunId};
 
 use crate::contribution;
 use crate::error::Error;
+use crate::learner::Replicated;
 use crate::manifest::Manifest;
 use crate::record::{RecordError, ResultRecord};
 use crate::spec::ModelSpec;
@@ -91,21 +92,9 @@ impl Averager {
         self.elements
     }
 
-    /// The last step applied; 0 before the first one.
-    pub fn step(&self) -> u64 {
-        self.step
-    }
-
     /// The mean of the last step, `[elements]`; zeros before the first one.
     pub fn newest(&self) -> Vec<f32> {
         self.newest.mean[..self.elements].iter().map(|sum| sum / self.count).collect()
-    }
-
-    /// Prepares the first step for these members. Does nothing after it.
-    pub fn begin(&mut self, members: &[PeerId]) {
-        if self.step == 0 {
-            self.ledger.assign(members);
-        }
     }
 
     /// What this member puts into an operation of the view with `members` behind its buffer: what it means, `[1 + members]`.
@@ -162,9 +151,26 @@ impl Averager {
         (self.step, self.lineage) = (step, record.lineage);
         Ok((averaged, older))
     }
+}
 
-    /// A copy of what all members hold alike.
-    pub fn state(&self) -> ReplicatedState {
+impl Replicated for Averager {
+    fn step(&self) -> u64 {
+        self.step
+    }
+
+    fn lineage(&self) -> Lineage {
+        self.lineage
+    }
+
+    /// What a program brings does not depend on who else does.
+    fn begin(&mut self, members: &[PeerId]) -> bool {
+        if self.step == 0 {
+            self.ledger.assign(members);
+        }
+        false
+    }
+
+    fn state(&self) -> ReplicatedState {
         ReplicatedState {
             run: self.run,
             step: self.step,
@@ -176,16 +182,7 @@ impl Averager {
         }
     }
 
-    /// The digest of what all members hold alike.
-    pub fn digest(&self) -> Digest {
-        self.state().digest()
-    }
-
-    /// Replaces what all members hold alike.
-    ///
-    /// # Errors
-    /// If it is of another run, or does not fit this one. Nothing has changed then.
-    pub fn load(&mut self, state: ReplicatedState) -> Result<(), Error> {
+    fn load(&mut self, state: ReplicatedState) -> Result<(), Error> {
         if state.run != self.run {
             return Err(Error::OtherRun { ours: self.run, theirs: state.run });
         }

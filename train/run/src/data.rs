@@ -1,7 +1,9 @@
 //! What a run's manifest says of its data: enough to tell whether a machine has the same. Reading it is not done here.
 
 mod delimiter;
+mod options;
 mod preprocessing;
+mod summary;
 
 use std::path::{Path, PathBuf};
 
@@ -9,14 +11,17 @@ use serde::{Deserialize, Serialize};
 use starling_topology::Digest;
 
 pub use delimiter::Delimiter;
+pub use options::{DataOptions, LabelColumn};
 pub use preprocessing::{MAX_PREPROCESSING_BYTES, Preprocessing, Scales};
+pub use summary::{ClassCount, DataSummary, shorten};
 
 use crate::manifest::{MAX_CLASSES, MAX_FEATURES};
+use crate::spec::ModelSpec;
 
 /// The `source` that names the embedded digits.
 pub const DIGITS: &str = "digits";
 /// The kinds of data there are.
-pub const KINDS: [&str; 5] = [DIGITS, CSV, IDX, IDX_HELD_OUT, NONE];
+pub const KINDS: [&str; 6] = [DIGITS, CSV, IDX, IDX_HELD_OUT, NONE, PROGRAM];
 /// The kind of a table.
 pub const CSV: &str = "csv";
 /// The kind of images with their labels.
@@ -25,6 +30,8 @@ pub const IDX: &str = "idx";
 pub const IDX_HELD_OUT: &str = "idx with held-out files";
 /// No data: see [`DataDescription::none`].
 pub const NONE: &str = "none";
+/// What a program brings: see [`DataDescription::of_program`].
+pub const PROGRAM: &str = "program";
 
 /// What the files of IDX data are called where they are copied to; the first two have the samples to train on.
 const IDX_NAMES: [&str; 4] =
@@ -89,6 +96,25 @@ impl DataDescription {
             held_out: 0,
             fingerprint: Digest([0; 32]),
             preprocessing: Digest([0; 32]),
+        }
+    }
+
+    /// Of a run whose program brings its own: so many samples to train on, which the fingerprint tells from others. What they
+    /// are is the program's concern.
+    pub fn of_program(samples: u32, fingerprint: Digest) -> Self {
+        Self { kind: PROGRAM.to_owned(), samples: samples.into(), fingerprint, ..Self::none() }
+    }
+
+    /// Whether a run of `model` can have this data.
+    pub fn is_for(&self, model: &ModelSpec) -> bool {
+        match model {
+            ModelSpec::Raw { .. } => *self == Self::none(),
+            ModelSpec::Task { .. } => {
+                u32::try_from(self.samples).is_ok_and(|samples| *self == Self::of_program(samples, self.fingerprint))
+            }
+            ModelSpec::Softmax | ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } => {
+                ![NONE, PROGRAM].contains(&self.kind.as_str())
+            }
         }
     }
 

@@ -1,6 +1,8 @@
 //! What can go wrong with what a run holds.
 
-use starling_topology::RunId;
+use std::path::PathBuf;
+
+use starling_topology::{Digest, RunId};
 use thiserror::Error;
 
 use crate::checkpoint::CheckpointError;
@@ -11,6 +13,7 @@ use crate::state::StateError;
 
 /// An error of this crate.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The manifest cannot be used.
     #[error(transparent)]
@@ -32,6 +35,40 @@ pub enum Error {
     HasModel {
         /// The model.
         model: String,
+    },
+    /// The model's parameters have other names or shapes than the run's.
+    #[error(
+        "the model has schema {ours}, but the run was founded with {theirs}; use the release of Starling that founded it"
+    )]
+    OtherSchema {
+        /// Fingerprint of the model built here.
+        ours: Digest,
+        /// Fingerprint in the manifest.
+        theirs: Digest,
+    },
+    /// The initial parameters drawn here are not the run's.
+    #[error(
+        "the initial parameters have digest {ours}, but the run was founded with {theirs}; use the release of Starling that founded it"
+    )]
+    OtherInitial {
+        /// Digest of the parameters drawn here.
+        ours: Digest,
+        /// Digest in the manifest.
+        theirs: Digest,
+    },
+    /// A step before the first assignment.
+    #[error("no samples are assigned yet; begin the run, or load a state, before the first step")]
+    NotBegun,
+    /// A program, or what it computes with, failed.
+    #[error(transparent)]
+    Program(Box<dyn std::error::Error + Send + Sync>),
+    /// A model file cannot be written.
+    #[error("cannot write the model to `{}`: {reason}", path.display())]
+    Export {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
     },
     /// A state of another run.
     #[error("the state belongs to run {theirs}, but this is run {ours}")]

@@ -8,7 +8,8 @@ use starling_topology::{Digest, Generator};
 use crate::schema::Schema;
 
 /// Draws the initial parameters in visit order: uniform in `[-k, k)` with `k = sqrt(1 / fan_in)`, the default of Burn's
-/// linear and convolution layers. A bias has the fan-in of the weight before it.
+/// linear and convolution layers. A bias has the fan-in of the weight before it. The `gamma` and `beta` of a normalization
+/// are ones and zeros.
 pub fn draw(schema: &Schema, seed: u64) -> Vec<f32> {
     let mut generator = Generator::for_purpose("starling initial parameters", seed, 0);
     let mut parameters = Vec::with_capacity(schema.parameters());
@@ -16,9 +17,18 @@ pub fn draw(schema: &Schema, seed: u64) -> Vec<f32> {
     for entry in schema.entries() {
         fan_in = match entry.shape[..] {
             [inputs, _outputs] => inputs,
-            [_outputs, inputs, height, width] => inputs * height * width,
+            [_outputs, ref inputs @ ..] if inputs.len() > 1 => inputs.iter().product(),
             _ => fan_in,
         };
+        let constant = match (entry.shape.len(), entry.path.rsplit('.').next()) {
+            (1, Some("gamma")) => Some(1.0),
+            (1, Some("beta")) => Some(0.0),
+            _ => None,
+        };
+        if let Some(constant) = constant {
+            parameters.extend(std::iter::repeat_n(constant, entry.elements()));
+            continue;
+        }
         let limit = (1.0 / fan_in as f64).sqrt();
         parameters.extend((0..entry.elements()).map(|_| symmetric(&mut generator, limit)));
     }
@@ -68,6 +78,23 @@ mod tests {
         assert_eq!(digest(&parameters), digest(&draw(&schema, 1)));
         assert_ne!(digest(&parameters), digest(&draw(&schema, 2)));
         assert_eq!(digest(&parameters).to_string(), PINNED_DIGEST);
+    }
+
+    #[test]
+    fn a_normalization_begins_with_ones_and_zeros() {
+        let entry =
+            |(path, shape): (&str, &[usize])| Entry { path: path.to_owned(), shape: shape.to_vec(), dtype: "f32" };
+        let leaves: [(&str, &[usize]); 5] = [
+            ("a.weight", &[2, 3]),
+            ("norm.gamma", &[3]),
+            ("norm.beta", &[3]),
+            ("b.weight", &[4, 3, 5]),
+            ("b.bias", &[4]),
+        ];
+        let parameters = draw(&Schema::new(leaves.map(entry).to_vec()), 1);
+        assert_eq!(parameters[6..12], [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
+        let limit = (1.0_f32 / 15.0).sqrt();
+        assert!(parameters[12..].iter().all(|value| value.abs() <= limit && *value != 0.0));
     }
 
     #[test]

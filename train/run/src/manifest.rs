@@ -1,5 +1,6 @@
 //! What all members of a run share.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -21,7 +22,7 @@ use crate::spec::{LayoutSpec, ModelSpec, RunSpec};
 use crate::state::max_encoded_len;
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 11;
+pub const WIRE_VERSION: u32 = 12;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
@@ -253,8 +254,10 @@ impl Manifest {
                 );
             }
         }
-        if matches!(self.model, ModelSpec::Raw { .. }) != (self.data == DataDescription::none()) {
-            return invalid("data", "there is data for each model, and none for buffers of members' own".to_owned());
+        if !self.data.is_for(&self.model) {
+            let reason =
+                "a model of ours trains on files or the digits, a program's task on its own data, and buffers on none";
+            return invalid("data", reason.to_owned());
         }
         if let Err(reason) = self.optimizer.check() {
             return invalid("optimizer", reason);
@@ -338,9 +341,34 @@ fn compare(field: String, ours: &Value, theirs: &Value, into: &mut Vec<Differenc
             }
             return;
         }
+        (Value::Array(a), Value::Array(b)) if !a.is_empty() && !b.is_empty() && a.iter().chain(b).all(is_leaf) => {
+            return compare_leaves(&field, a, b, into);
+        }
         other => other,
     };
     into.push(Difference { field, ours: show(ours), theirs: show(theirs) });
+}
+
+/// Whether it is a parameter of a task's module.
+fn is_leaf(value: &Value) -> bool {
+    value["path"].is_string() && value["shape"].is_array()
+}
+
+/// Names the parameters in which two modules differ, by their paths.
+fn compare_leaves(field: &str, ours: &[Value], theirs: &[Value], into: &mut Vec<Difference>) {
+    let listed = |leaves: &[Value]| -> BTreeMap<String, String> {
+        leaves.iter().map(|leaf| (show(&leaf["path"]), format!("[{}]", show(&leaf["shape"])))).collect()
+    };
+    let (a, b) = (listed(ours), listed(theirs));
+    if a == b {
+        let (ours, theirs) = ("in their order".to_owned(), "in another order".to_owned());
+        return into.push(Difference { field: field.to_owned(), ours, theirs });
+    }
+    let paths: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    let of = |leaves: &BTreeMap<String, String>, path| leaves.get(path).map_or("not there", String::as_str).to_owned();
+    for path in paths.into_iter().filter(|path| a.get(*path) != b.get(*path)) {
+        into.push(Difference { field: format!("{field}.{path}"), ours: of(&a, path), theirs: of(&b, path) });
+    }
 }
 
 /// A value as a user would write it.
@@ -452,9 +480,9 @@ mod tests {
         let mut later = valid.clone();
         later[0] = u8::try_from(WIRE_VERSION).expect("small") + 1;
         let message = Manifest::decode(&later).expect_err("later").to_string();
-        assert!(message.contains("speaks wire version 12, this program speaks 11"), "{message}");
-        // 11 as a varint of two bytes: the same value, but not the canonical bytes.
-        let longer = [&[0x8b, 0x00], &valid[1..]].concat();
+        assert!(message.contains("speaks wire version 13, this program speaks 12"), "{message}");
+        // 12 as a varint of two bytes: the same value, but not the canonical bytes.
+        let longer = [&[0x8c, 0x00], &valid[1..]].concat();
         let message = Manifest::decode(&longer).expect_err("not canonical").to_string();
         assert!(message.contains("canonical"), "{message}");
         for len in 0..valid.len() {

@@ -1,17 +1,24 @@
 //! What a founder chooses: model, optimizer, batch size, steps, seed.
 
+mod task;
+
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use starling_collective::Codec;
 use starling_topology::Quorum;
 use starling_topology::plan::Wish;
 use thiserror::Error;
 
+pub use task::{Leaf, MAX_LEAF_BYTES, MAX_TASK_NAME, MAX_TASK_SETTINGS};
+
 use crate::balance::Balance;
+use crate::canonical::canonical;
 use crate::optimizer::OptimizerSpec;
 use crate::schedule::Schedule;
+use crate::schema::Schema;
 
 /// The most layers a model may have.
 pub const MAX_LAYERS: usize = 16;
@@ -43,6 +50,17 @@ pub enum ModelSpec {
         /// How many numbers a buffer has.
         elements: u64,
     },
+    /// What a program brings that its user wrote. No text names it either.
+    Task {
+        /// What it is called.
+        name: String,
+        /// What it depends on, as [canonical] JSON.
+        settings: String,
+        /// How many parameters its module has.
+        parameters: u64,
+        /// What they are, in their order; none of a module with too many of them to be listed.
+        leaves: Vec<Leaf>,
+    },
 }
 
 /// A text that is not a model.
@@ -56,6 +74,17 @@ pub struct ModelSpecError {
 }
 
 impl ModelSpec {
+    /// A program's task, whose module has this schema.
+    pub fn task(name: &str, settings: &Value, schema: &Schema) -> Self {
+        let parameters = schema.parameters() as u64;
+        Self::Task { name: name.to_owned(), settings: canonical(settings), parameters, leaves: Leaf::list(schema) }
+    }
+
+    /// Whether it is one of those that the command line names, which train on data with a description.
+    pub fn is_built_in(&self) -> bool {
+        !matches!(self, Self::Raw { .. } | Self::Task { .. })
+    }
+
     /// Checks that the model is of a sane size.
     ///
     /// # Errors
@@ -65,6 +94,9 @@ impl ModelSpec {
             Self::Softmax => return Ok(()),
             Self::Raw { elements: 0 } => return Err("a buffer has 0 elements, but needs at least 1".to_owned()),
             Self::Raw { .. } => return Ok(()),
+            Self::Task { name, settings, parameters, leaves } => {
+                return task::check(name, settings).and_then(|()| task::check_leaves(leaves, *parameters));
+            }
             Self::Mlp { hidden } => (hidden, MAX_WIDTH, "hidden layer"),
             Self::Cnn { channels } => (channels, MAX_CHANNELS, "convolution"),
         };
@@ -82,12 +114,12 @@ impl ModelSpec {
     pub fn parameters(&self, shape: [u32; 3], classes: u32) -> Option<u64> {
         let [channels, height, width] = shape.map(u64::from);
         let (mut total, mut inputs) = match self {
-            Self::Raw { elements } => return Some(*elements),
+            Self::Raw { elements: count } | Self::Task { parameters: count, .. } => return Some(*count),
             Self::Softmax | Self::Mlp { .. } => (0_u64, channels.checked_mul(height)?.checked_mul(width)?),
             Self::Cnn { .. } => (0, channels),
         };
         let (sizes, kernel): (&[u32], u64) = match self {
-            Self::Softmax | Self::Raw { .. } => (&[], 1),
+            Self::Softmax | Self::Raw { .. } | Self::Task { .. } => (&[], 1),
             Self::Mlp { hidden } => (hidden, 1),
             Self::Cnn { channels } => (channels, 9),
         };
@@ -163,6 +195,7 @@ impl fmt::Display for ModelSpec {
         let (name, sizes) = match self {
             Self::Softmax => return f.write_str("softmax"),
             Self::Raw { elements } => return write!(f, "buffers of {elements} numbers"),
+            Self::Task { name, .. } => return f.write_str(name),
             Self::Mlp { hidden } => ("mlp", hidden),
             Self::Cnn { channels } => ("cnn", channels),
         };

@@ -12,19 +12,18 @@ mod labels;
 mod raw;
 mod samples;
 mod split;
-mod summary;
 
 use std::path::Path;
 
-use starling_run::data::{CSV, DIGITS, IDX, IDX_HELD_OUT};
-use starling_run::{DataDescription, Delimiter, Manifest, Preprocessing};
+use starling_run::data::{CSV, DIGITS, IDX, IDX_HELD_OUT, shorten};
+use starling_run::{DataDescription, Delimiter, Preprocessing};
 use starling_topology::Digest;
 
 pub use error::DataError;
 pub use files::files;
 pub use samples::Samples;
 pub use split::held_out_rows;
-pub use summary::{ClassCount, DataSummary};
+pub use starling_run::data::{ClassCount, DataOptions, DataSummary, LabelColumn};
 
 use csv::Form;
 use raw::Raw;
@@ -32,62 +31,6 @@ use split::Split;
 
 /// With fewer samples to train on, something is likely missing.
 const FEW_SAMPLES: usize = 10;
-
-/// Where data comes from and how it is read.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DataOptions {
-    /// `digits`, a CSV file, an IDX images file, or a directory with IDX files. Each file may be gzipped.
-    pub source: String,
-    /// The label column of a CSV file. The last column by default.
-    pub label: Option<LabelColumn>,
-    /// Whether a CSV file starts with a header. `None`: found out from its first row.
-    pub header: Option<bool>,
-    /// What separates the cells of a CSV file. `None`: found out from its first rows.
-    pub delimiter: Option<Delimiter>,
-    /// Share of the samples kept from training, 0 to below 1, counted in thousandths. Ignored if the source brings its
-    /// own held-out samples.
-    pub held_out: f32,
-    /// Seed of the split. A run's members use the manifest's.
-    pub seed: u64,
-    /// The most bytes that a file may have, unpacked: files that come from others must not fill memory.
-    pub max_file_bytes: u64,
-}
-
-/// Which column of a CSV file holds the labels.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LabelColumn {
-    /// What a user wrote: a column's name or, if no column has it, a 0-based index.
-    Written(String),
-    /// A 0-based index, even where a column has that number for its name.
-    Index(u32),
-}
-
-impl Default for DataOptions {
-    fn default() -> Self {
-        Self {
-            source: DIGITS.to_owned(),
-            label: None,
-            header: None,
-            delimiter: None,
-            held_out: 0.2,
-            seed: 42,
-            max_file_bytes: u64::MAX,
-        }
-    }
-}
-
-impl DataOptions {
-    /// These options with the split that `manifest` prescribes, and with its label column, header and delimiter where they
-    /// have none: what a joiner uses.
-    pub fn for_run(mut self, manifest: &Manifest) -> Self {
-        self.held_out = manifest.data.held_out as f32 / 1000.0;
-        self.seed = manifest.seed;
-        self.label = self.label.or_else(|| manifest.data.label.map(LabelColumn::Index));
-        self.header = self.header.or(manifest.data.header);
-        self.delimiter = self.delimiter.or(manifest.data.delimiter);
-        self
-    }
-}
 
 /// A data set, split into training and held-out samples, scaled for training.
 #[derive(Debug, Clone)]
@@ -273,14 +216,6 @@ fn lost_features(lost: &[usize], description: &DataDescription, names: &[String]
              values such as 1e308 that stand for a missing one"
         )
     })
-}
-
-/// The start of a long text: a message is read by people.
-fn shorten(text: &str) -> String {
-    match text.char_indices().nth(40) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 #[cfg(test)]

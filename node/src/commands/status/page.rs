@@ -37,10 +37,10 @@ pub(super) fn page(status: &Status) -> String {
     text
 }
 
-fn lines(status: &Status, names: &Names) -> Vec<(&'static str, String)> {
+fn lines<'a>(status: &'a Status, names: &Names) -> Vec<(&'a str, String)> {
     let unknown = || "not yet known".to_owned();
     let mut lines = Vec::new();
-    let mut line = |name, value: String| lines.push((name, format::visible(&value)));
+    let mut line = |name: &'a str, value: String| lines.push((name, format::visible(&value)));
     if let Some(error) = &status.error {
         line("error", names.line(error));
     }
@@ -65,7 +65,10 @@ fn lines(status: &Status, names: &Names) -> Vec<(&'static str, String)> {
     let trains = status.phase != Phase::Keeping && status.steps > 0 && (status.generation > 0 || status.loss.is_some());
     if trains {
         line("loss", status.loss.map_or_else(unknown, |loss| format::loss(f64::from(loss))));
-        line("accuracy", status.accuracy.map_or_else(unknown, format::percent));
+        match status.measures.is_empty() {
+            true => line("measures", unknown()),
+            false => status.measures.iter().for_each(|(name, mean)| line(name, format::mean(name, *mean))),
+        }
         let waiting = match status.members.len() {
             0 | 1 => String::new(),
             _ => format!(", waiting for the others {}", format::percent(status.waiting_share)),

@@ -4,61 +4,35 @@ use std::collections::BTreeMap;
 
 use burn::tensor::TensorData;
 use starling_collective::kernel;
-use thiserror::Error;
+use starling_run::Beyond;
 
-use super::Trainer;
+use super::Replica;
 use crate::flatten;
+use crate::task::Task;
 
 /// For tests, in the environment: by what the gradient of a step that is computed here is multiplied, as `step:factor` with
 /// commas between them; of `step+:factor`, from that step on; of `step:factor!`, whatever comes of it is contributed.
 const FACTORS: &str = "STARLING_TEST_GRADIENT_FACTORS";
 
-/// A gradient that was computed here, and can't be contributed.
-#[derive(Debug, Clone, PartialEq, Error)]
-#[error(
-    "step {step}: the {what} over the {samples} samples that this member computed is {value}, where contributions have at \
-     most {most}: {}; check the data for extreme values", outcome(*is_whole)
-)]
-pub struct Beyond {
-    /// The step.
-    pub step: u64,
-    /// `loss`, or `gradient of` a parameter.
-    pub what: String,
-    /// What it is, as a mean over the samples.
-    pub value: f32,
-    /// The largest that it may be.
-    pub most: f32,
-    /// How many samples they are.
-    pub samples: u64,
-    /// Whether nothing of it has been contributed.
-    pub is_whole: bool,
-}
-
-fn outcome(is_whole: bool) -> &'static str {
-    if is_whole {
-        "it brings zeros, and the samples are given back"
-    } else {
-        "it brings zeros for this layer and those before it"
-    }
-}
-
-impl Trainer {
+impl<T: Task> Replica<T> {
     /// The first number of the pieces, which begin at `start`, that can't be contributed by a member with `weight` samples.
     pub(super) fn find_beyond(&self, start: usize, pieces: &[&[f32]], weight: u64) -> Option<Beyond> {
-        if self.factors.is_blind(self.ledger.step()) {
+        if self.factors.is_blind(self.training.ledger().step()) {
             return None;
         }
-        let most = self.manifest.bound;
+        let most = self.training.manifest().bound;
         let mut at = start;
         for piece in pieces {
             if kernel::magnitude(piece) > most {
                 let is_beyond = |value: &f32| value.is_nan() || value.abs() > most;
                 let found = piece.iter().position(is_beyond).unwrap_or_default();
                 let what = match at + found {
-                    place if place < self.parameters.len() => format!("gradient of `{}`", self.schema.path_at(place)),
+                    place if place < self.training.parameters().len() => {
+                        format!("gradient of `{}`", self.training.schema().path_at(place))
+                    }
                     _ => "loss".to_owned(),
                 };
-                let (step, value) = (self.ledger.step(), piece[found]);
+                let (step, value) = (self.training.ledger().step(), piece[found]);
                 return Some(Beyond { step, what, value, most, samples: weight, is_whole: false });
             }
             at += piece.len();

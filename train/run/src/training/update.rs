@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use starling_collective::kernel;
-use starling_run::{Balance, Draft, ResultRecord, StepFactors, Unfit, contribution};
 use starling_topology::PeerId;
 use starling_topology::ledger::{GAVE_UP, SYNCING, UNMEASURED};
 
-use super::{StepReport, Trainer};
+use super::{StepReport, Training};
+use crate::balance::Balance;
+use crate::contribution;
+use crate::draft::Draft;
 use crate::error::Error;
+use crate::optimizer::{StepFactors, Unfit};
+use crate::record::ResultRecord;
 
-impl Trainer {
+impl Training {
     /// How many bytes [`Self::draft`] takes beside the state; `None` if it does nothing, because no part of an update can begin
     /// before the whole gradient is there.
     pub fn draft_bytes(&self) -> Option<u64> {
@@ -18,9 +22,7 @@ impl Trainer {
         Some(4 * self.parameters.len() as u64 * (1 + self.optimizer.moments().len() as u64))
     }
 
-    /// Begins the update, beside the state, with a part of the pending step's result, which `members` are still reducing: the
-    /// numbers from `start` on. Parts come from the end; the first one is all that is behind the gradient, and begins anew.
-    /// What does not go on from the part before it is left to [`Self::apply_drafted`].
+    /// As [`Learner::draft`](crate::Learner::draft).
     pub fn draft(&mut self, members: &[PeerId], start: usize, part: &[f32]) {
         let is_finite = kernel::first_non_finite(part).is_none();
         if start == self.parameters.len() {
@@ -39,40 +41,30 @@ impl Trainer {
         }
     }
 
-    /// What was drafted is not of the step's result: that comes from another operation.
+    /// Where what is drafted begins; `None` if nothing is.
+    pub fn drafted_from(&self) -> Option<usize> {
+        self.draft.as_ref().map(Draft::from)
+    }
+
+    /// As [`Learner::forget_draft`](crate::Learner::forget_draft).
     pub fn forget_draft(&mut self) {
         if let Some(draft) = self.draft.take() {
             self.space = draft.forget();
         }
     }
 
-    /// Commits the pending step: updates the state with what a view reduced, assigns the next step, and writes the
-    /// parameters to the device. Members that apply the same record hold the same bits afterwards, on any hardware. If
-    /// nobody contributed a sample, only the ledger changes.
-    ///
-    /// So it is if a number of the next state would not be finite: the update is dropped on all members, who see the same, and
-    /// [`StepReport::skipped`] tells why. The ledger counts such steps, unless the result shows that they come of a lie.
+    /// Commits the pending step, as [`Learner::apply_drafted`](crate::Learner::apply_drafted). The parameters have changed if
+    /// [samples were contributed](StepReport::samples) and the update was not [skipped](StepReport::skipped).
     ///
     /// # Errors
-    /// If nothing is assigned yet, or the record is of another step, of another length, or of no view; the state is then as
-    /// before.
-    pub fn apply(&mut self, record: &ResultRecord) -> Result<StepReport, Error> {
-        self.forget_draft();
-        self.apply_drafted(record)
-    }
-
-    /// [`Self::apply`] of a record whose parts were [drafted](Self::draft): only what was not is left to do. The bits are the
-    /// same.
-    ///
-    /// # Errors
-    /// As [`Self::apply`].
+    /// If the record is of another step, of another length, or of no view; the state is then as before.
     pub fn apply_drafted(&mut self, record: &ResultRecord) -> Result<StepReport, Error> {
         let draft = self.draft.take();
         let step = self.step + 1;
         if record.step != step {
-            return Err(starling_run::Error::OtherStep { expected: step, found: record.step }.into());
+            return Err(Error::OtherStep { expected: step, found: record.step });
         }
-        record.check(self.parameters.len()).map_err(starling_run::Error::from)?;
+        record.check(self.parameters.len())?;
         // The first step is assigned to those who reduce it, and whoever fetches its result may not be one of them.
         self.begin(&record.members);
         let (gradients, rest) = record.mean.split_at(self.parameters.len());
@@ -94,9 +86,6 @@ impl Trainer {
             _ => ledger.commit(step, &record.members, &speeds),
         };
         (self.step, self.lineage) = (step, record.lineage);
-        if weight > 0 && skipped.is_none() {
-            self.write_parameters();
-        }
         // It moves nothing, so it need not be held back.
         let loss = if weight == 0 { 0.0 } else { loss * self.manifest.batch_size as f32 / weight as f32 };
         Ok(StepReport {

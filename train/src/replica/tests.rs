@@ -1,12 +1,11 @@
 mod churn;
 
-use starling_run::{Balance, Decay, OptimizerSpec, RunSpec, Schedule};
-use starling_topology::Lineage;
-use starling_topology::ledger::UNMEASURED;
+use starling_run::{Balance, Decay, OptimizerSpec, RunSpec, Schedule, contribution};
+use starling_topology::ledger::{GAVE_UP, UNMEASURED};
 
 use super::*;
-use crate::data::DataOptions;
-use crate::found;
+use crate::data::{DataOptions, Dataset};
+use crate::{Trainer, found};
 
 fn run(model: &str, optimizer: OptimizerSpec, batch_size: u32) -> (Manifest, Dataset) {
     let spec =
@@ -22,17 +21,22 @@ fn trainer(model: &str, optimizer: OptimizerSpec, batch_size: u32) -> Trainer {
 
 const ME: PeerId = PeerId([1; 32]);
 
+/// What a view of so many members reduces.
+fn buffer_len(trainer: &Trainer, members: usize) -> usize {
+    trainer.training().parameters().len() + 1 + members
+}
+
 /// All of a gradient, and its weight.
-fn compute(trainer: &mut Trainer, me: PeerId, into: &mut Vec<f32>) -> Result<u64, Error> {
+fn compute(trainer: &mut Trainer, me: PeerId, into: &mut Vec<f32>) -> Result<u64, starling_run::Error> {
     let gradient = computed(trainer, me)?;
     *into = gradient.values();
     Ok(gradient.weight())
 }
 
-fn computed(trainer: &mut Trainer, me: PeerId) -> Result<Gradient, Error> {
-    let gradient = Gradient::new(trainer.parameters());
+fn computed(trainer: &mut Trainer, me: PeerId) -> Result<Gradient, starling_run::Error> {
+    let gradient = Gradient::new(trainer.training().parameters().len());
     let mut starts = Vec::new();
-    let weight = trainer.compute(me, &gradient, |start| starts.push(start))?;
+    let weight = trainer.compute(me, &gradient, &mut |start| starts.push(start))?;
     assert!(starts.is_sorted_by(|before, next| next < before), "from the last parameters to the first: {starts:?}");
     assert_eq!((starts.last(), gradient.ready_from(), gradient.weight()), (Some(&0), 0, weight));
     Ok(gradient)
@@ -43,7 +47,7 @@ fn advance(trainer: &mut Trainer, buffer: &mut Vec<f32>) -> StepReport {
     let _ = trainer.begin(&[ME]);
     let gradient = computed(trainer, ME).expect("computed");
     assert_eq!(gradient.weight(), u64::from(trainer.ledger().share_len(ME)));
-    let record = trainer.reduce_alone(&gradient, ME, UNMEASURED);
+    let record = trainer.training().reduce_alone(&gradient, ME, UNMEASURED);
     let report = trainer.apply(&record).expect("applied");
     *buffer = record.mean;
     report
@@ -60,9 +64,9 @@ fn a_draft_changes_nothing_before_its_step_is_committed() {
     let mut trainer = trainer("mlp:8", OptimizerSpec::adam_w(1e-2), 64);
     let mut buffer = Vec::new();
     advance(&mut trainer, &mut buffer);
-    let (before, parameters) = (trainer.digest(), trainer.parameters());
+    let (before, parameters) = (trainer.digest(), trainer.training().parameters().len());
     trainer.draft(&[ME], parameters, &buffer[parameters..]);
-    let from = |trainer: &Trainer| trainer.draft.as_ref().map(Draft::from);
+    let from = |trainer: &Trainer| trainer.training().drafted_from();
     trainer.draft(&[ME], parameters - 9, &buffer[parameters - 9..parameters - 1]);
     assert_eq!(from(&trainer), Some(parameters), "a part is missing between the two");
     trainer.draft(&[ME], parameters - 9, &[f32::NAN; 9]);
@@ -93,11 +97,14 @@ fn a_clipped_update_waits_for_the_whole_gradient_and_follows_the_schedule() {
     for step in 1..=16_u64 {
         let before = trainer.state().parameters;
         let gradient = computed(&mut trainer, ME).expect("computed");
-        let record = trainer.reduce_alone(&gradient, ME, UNMEASURED);
-        let (gradients, rest) = record.mean.split_at(trainer.parameters());
+        let record = trainer.training().reduce_alone(&gradient, ME, UNMEASURED);
+        let (gradients, rest) = record.mean.split_at(trainer.training().parameters().len());
         trainer.draft(&[ME], gradients.len(), rest);
         trainer.draft(&[ME], 0, gradients);
-        assert!(trainer.draft.is_none(), "its length is not known before the whole gradient is there");
+        assert!(
+            trainer.training().drafted_from().is_none(),
+            "its length is not known before the whole gradient is there"
+        );
         trainer.apply_drafted(&record).expect("applied");
         let after = trainer.state().parameters;
         let norm = |numbers: &mut dyn Iterator<Item = f32>| numbers.map(|g| f64::from(g).powi(2)).sum::<f64>().sqrt();
@@ -114,7 +121,7 @@ fn a_clipped_update_waits_for_the_whole_gradient_and_follows_the_schedule() {
 
 /// A record of a step in which all gradients are `gradient`, reduced by one member that is alone.
 fn record(trainer: &Trainer, gradient: f32) -> ResultRecord {
-    let mut mean = vec![gradient; trainer.parameters()];
+    let mut mean = vec![gradient; trainer.training().parameters().len()];
     mean.extend([2.0, UNMEASURED as f32 / trainer.manifest().batch_size as f32]);
     let (lineage, after) = (trainer.lineage(), trainer.lineage());
     ResultRecord { step: trainer.step() + 1, lineage, after, members: vec![ME], mean }
@@ -134,7 +141,7 @@ fn an_update_after_which_the_state_is_not_finite_is_dropped_by_all() {
         }
         let before = plain.state();
         let (good, bad) = (record(&plain, 1e-3), record(&plain, gradient));
-        let parameters = plain.parameters();
+        let parameters = plain.training().parameters().len();
         drafting.draft(&[ME], parameters, &bad.mean[parameters..]);
         drafting.draft(&[ME], 3, &bad.mean[3..parameters]);
         let reports = [drafting.apply_drafted(&bad), plain.apply(&bad)].map(|report| report.expect("skipped"));
@@ -169,7 +176,7 @@ fn a_batch_that_explodes_costs_two_steps_and_no_member() {
         let gradient = computed(&mut trainer, ME).expect("computed");
         let beyond = trainer.take_beyond().expect("told");
         assert!(beyond.is_whole && beyond.samples == 64 && gradient.has_given_up(), "{beyond}");
-        let record = trainer.reduce_alone(&gradient, ME, UNMEASURED);
+        let record = trainer.training().reduce_alone(&gradient, ME, UNMEASURED);
         reports.push(trainer.apply(&record).expect("skipped"));
     }
     for report in &reports {
@@ -187,9 +194,9 @@ fn a_batch_that_explodes_costs_two_steps_and_no_member() {
 #[test]
 fn an_mlp_learns_to_read_digits() {
     let mut trainer = trainer("mlp:64", OptimizerSpec::adam_w(3e-3), 64);
-    let before = trainer.evaluate(|| ()).expect("evaluated");
+    let before = trainer.evaluate(&|| ()).expect("evaluated");
     assert_eq!(before.samples, 359);
-    assert!(before.accuracy < 0.3, "untrained, it should guess: {before:?}");
+    assert!(before.measure("accuracy").expect("measured") < 0.3, "untrained, it should guess: {before:?}");
     let mut buffer = Vec::new();
     let mut losses = Vec::new();
     for step in 1..=400 {
@@ -199,8 +206,8 @@ fn an_mlp_learns_to_read_digits() {
         assert_eq!((report.contributions.len(), report.contributions[0].0, report.returned), (1, ME, 0));
         losses.push(report.loss);
     }
-    let after = trainer.evaluate(|| ()).expect("evaluated");
-    assert!(after.accuracy >= 0.95, "{after:?}");
+    let after = trainer.evaluate(&|| ()).expect("evaluated");
+    assert!(after.measure("accuracy").expect("measured") >= 0.95, "{after:?}");
     assert!(after.loss < 0.25, "{after:?}");
     assert!(losses[..10].iter().sum::<f32>() > 10.0 * losses[390..].iter().sum::<f32>(), "{losses:?}");
 }
@@ -213,8 +220,8 @@ fn a_cnn_and_softmax_learn_too() {
         for _ in 0..steps {
             advance(&mut trainer, &mut buffer);
         }
-        let after = trainer.evaluate(|| ()).expect("evaluated");
-        assert!(after.accuracy >= accuracy, "{model}: {after:?}");
+        let after = trainer.evaluate(&|| ()).expect("evaluated");
+        assert!(after.measure("accuracy").expect("measured") >= accuracy, "{model}: {after:?}");
     }
 }
 
@@ -272,11 +279,13 @@ fn a_gradient_in_blocks_has_the_bits_of_one_in_one_piece() {
         let mut trainer = trainer(model, OptimizerSpec::sgd(0.1), 32);
         trainer.begin(&[ME]);
         let (mut whole, mut pieces) = (Vec::new(), Vec::new());
-        trainer.blocks = trainer.network.blocks(usize::MAX);
+        let parameters = trainer.training().parameters().len();
+        let borders = trainer.task.borders(&trainer.module);
+        trainer.borders = cut::choose(&borders, parameters, usize::MAX);
         assert!(!trainer.has_blocks());
         compute(&mut trainer, ME, &mut whole).expect("computed");
-        trainer.blocks = trainer.network.blocks(1);
-        assert_eq!(trainer.blocks.len(), blocks, "{model}");
+        trainer.borders = cut::choose(&borders, parameters, 1);
+        assert_eq!(trainer.borders.iter().flatten().count() + 1, blocks, "{model}");
         compute(&mut trainer, ME, &mut pieces).expect("computed");
         let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
         assert_eq!(bits(&whole), bits(&pieces), "{model}");
@@ -302,9 +311,9 @@ fn a_step_needs_an_assignment_and_the_record_of_that_step() {
         lineage: Lineage::NONE,
         after: Lineage::NONE,
         members: vec![ME],
-        mean: vec![0.0; trainer.buffer_len(1)],
+        mean: vec![0.0; buffer_len(&trainer, 1)],
     };
-    assert!(matches!(compute(&mut trainer, ME, &mut Vec::new()), Err(Error::NotBegun)));
+    assert!(matches!(compute(&mut trainer, ME, &mut Vec::new()), Err(starling_run::Error::NotBegun)));
     trainer.begin(&[ME]);
     let digest = trainer.digest();
     for step in [0, 2] {
@@ -316,13 +325,9 @@ fn a_step_needs_an_assignment_and_the_record_of_that_step() {
         ResultRecord { mean: record.mean[1..].to_vec(), ..record.clone() },
         ResultRecord { members: vec![stranger, ME], ..record.clone() },
         ResultRecord { members: vec![], ..record.clone() },
-        ResultRecord { members: vec![ME, stranger], mean: vec![0.0; trainer.buffer_len(2)], ..record.clone() },
+        ResultRecord { members: vec![ME, stranger], mean: vec![0.0; buffer_len(&trainer, 2)], ..record.clone() },
     ] {
-        assert!(
-            matches!(trainer.apply(&wrong), Err(Error::Run(starling_run::Error::Record(_)))),
-            "{:?}",
-            wrong.members
-        );
+        assert!(matches!(trainer.apply(&wrong), Err(starling_run::Error::Record(_))), "{:?}", wrong.members);
     }
     assert_eq!((trainer.digest(), trainer.step()), (digest, 0));
     // Until the first step is committed, each view begins anew.
@@ -380,11 +385,11 @@ fn a_copy_of_the_state_stays_what_it_was() {
     let digests = |states: &[ReplicatedState]| states.iter().map(ReplicatedState::digest).collect::<Vec<_>>();
     let mut expected = digests(&states);
     for is_drafted in [false, true, true, false] {
-        let gradient = Gradient::new(trainer.parameters());
-        trainer.compute(ME, &gradient, |_| ()).expect("computed");
-        let record = trainer.reduce_alone(&gradient, ME, UNMEASURED);
+        let gradient = Gradient::new(trainer.training().parameters().len());
+        trainer.compute(ME, &gradient, &mut |_| ()).expect("computed");
+        let record = trainer.training().reduce_alone(&gradient, ME, UNMEASURED);
         if is_drafted {
-            let (gradients, rest) = record.mean.split_at(trainer.parameters());
+            let (gradients, rest) = record.mean.split_at(trainer.training().parameters().len());
             trainer.draft(&[ME], gradients.len(), rest);
             trainer.draft(&[ME], 0, gradients);
         }
@@ -434,7 +439,7 @@ fn a_gpu_computes_the_same_steps_as_the_cpu() {
     let (manifest, dataset) = run("mlp:8", OptimizerSpec::adam_w(1e-2), 16);
     let mut cpu = Trainer::new(&manifest, dataset.clone(), DeviceChoice::Cpu).expect("a trainer");
     let mut gpu = Trainer::new(&manifest, dataset, DeviceChoice::Gpu(None)).expect("a trainer");
-    assert_ne!(gpu.device_name(), cpu.device_name());
+    assert_ne!(gpu.device(), cpu.device());
     cpu.begin(&[ME]);
     gpu.begin(&[ME]);
     for _ in 0..3 {
@@ -442,14 +447,14 @@ fn a_gpu_computes_the_same_steps_as_the_cpu() {
         let theirs = computed(&mut gpu, ME).expect("computed");
         assert_eq!((ours.elements(), ours.weight()), (theirs.elements(), theirs.weight()));
         for (at, (ours, theirs)) in ours.values().iter().zip(theirs.values()).enumerate() {
-            assert!((ours - theirs).abs() < 1e-4, "{}: {ours} and {theirs}", cpu.schema().path_at(at));
+            assert!((ours - theirs).abs() < 1e-4, "{}: {ours} and {theirs}", cpu.training().schema().path_at(at));
         }
         // Both apply the GPU's buffer: whatever computed it, the state has the same bits.
-        let record = cpu.reduce_alone(&theirs, ME, UNMEASURED);
+        let record = cpu.training().reduce_alone(&theirs, ME, UNMEASURED);
         cpu.apply(&record).expect("applied");
         gpu.apply(&record).expect("applied");
         assert_eq!(cpu.digest(), gpu.digest());
     }
-    let (on_cpu, on_gpu) = (cpu.evaluate(|| ()).expect("evaluated"), gpu.evaluate(|| ()).expect("evaluated"));
+    let (on_cpu, on_gpu) = (cpu.evaluate(&|| ()).expect("evaluated"), gpu.evaluate(&|| ()).expect("evaluated"));
     assert!((on_cpu.loss - on_gpu.loss).abs() < 1e-4, "{on_cpu:?} and {on_gpu:?}");
 }

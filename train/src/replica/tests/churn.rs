@@ -55,7 +55,7 @@ impl Swarm {
         for (name, member) in &self.members {
             let Some((gradient, weight)) = computed.get(name) else { continue };
             let weighted = gradient.iter().map(|value| value * *weight as f32);
-            let slots = Trainer::slots(&names, *name, member.speed);
+            let slots = contribution::slots(&names, *name, member.speed);
             sum.iter_mut().zip(weighted.chain(slots)).for_each(|(sum, value)| *sum += value);
         }
         sum.iter_mut().for_each(|sum| *sum /= self.batch_size as f32);
@@ -98,7 +98,7 @@ fn distance(ours: &[f32], theirs: &[f32]) -> f64 {
 /// Some members begin the update before the step is committed: with parts of its result, or of an operation that came to
 /// nothing.
 fn apply_somehow(trainer: &mut Trainer, record: &ResultRecord, number: usize) -> StepReport {
-    let parameters = trainer.parameters();
+    let parameters = trainer.training().parameters().len();
     let until = parameters * (record.step as usize % 3) / 2;
     let (gradients, behind) = record.mean.split_at(parameters);
     let mut draft = |gradients: &[f32]| {
@@ -108,7 +108,7 @@ fn apply_somehow(trainer: &mut Trainer, record: &ResultRecord, number: usize) ->
             end -= part.len();
             trainer.draft(&record.members, end, part);
         }
-        assert!(trainer.draft.as_ref().is_none_or(|draft| draft.from() == until), "no part was left out");
+        assert!(trainer.training().drafted_from().is_none_or(|from| from == until), "no part was left out");
     };
     match number % 3 {
         1 => {
@@ -200,9 +200,9 @@ fn equal_balance_does_not_follow_speeds() {
     let members = [peer(1), peer(2), peer(3)];
     trainer.begin(&members);
     for step in 1..10 {
-        let mut mean = vec![0.0; trainer.buffer_len(3)];
-        mean[trainer.parameters() + 1] = 900.0 / 60.0;
-        mean[trainer.parameters() + 2] = 2.0 / 60.0;
+        let mut mean = vec![0.0; buffer_len(&trainer, 3)];
+        mean[trainer.training().parameters().len() + 1] = 900.0 / 60.0;
+        mean[trainer.training().parameters().len() + 2] = 2.0 / 60.0;
         trainer
             .apply(&ResultRecord {
                 step,
@@ -250,13 +250,14 @@ fn churn_leaves_no_trace_in_the_bits_and_no_sample_behind() {
     }
     let back = swarm.members.get_mut(&peer(3)).expect("there");
     let mut assembly =
-        Assembly::new(snapshot.manifest().clone(), back.trainer.max_state_bytes()).expect("small enough");
+        Assembly::new(snapshot.manifest().clone(), back.trainer.manifest().max_state_bytes()).expect("small enough");
     for chunk in assembly.missing() {
         assembly.insert(snapshot.chunk(chunk).expect("the donor's").to_vec()).expect("asked for");
     }
     back.trainer.load(assembly.finish().expect("complete")).expect("loaded");
     for record in back.queue.take().expect("it was syncing") {
-        let record = ResultRecord::decode(&record.encode(), back.trainer.parameters()).expect("canonical bytes");
+        let record = ResultRecord::decode(&record.encode(), back.trainer.training().parameters().len())
+            .expect("canonical bytes");
         back.trainer.apply(&record).expect("kept in order");
     }
     swarm.check_digests();
@@ -270,8 +271,8 @@ fn churn_leaves_no_trace_in_the_bits_and_no_sample_behind() {
     let record = swarm.reduce(&computed);
     note(&swarm.members.get_mut(&peer(2)).expect("there").trainer.apply(&record).expect("applied"));
     swarm.members.remove(&peer(1));
-    let fetched =
-        ResultRecord::decode(&record.encode(), swarm.members[&peer(3)].trainer.parameters()).expect("fetched");
+    let fetched = ResultRecord::decode(&record.encode(), swarm.members[&peer(3)].trainer.training().parameters().len())
+        .expect("fetched");
     assert_eq!(fetched.digest(), record.digest());
     swarm.members.get_mut(&peer(3)).expect("there").trainer.apply(&fetched).expect("applied");
     swarm.check_digests();
@@ -310,9 +311,9 @@ fn a_step_without_any_samples_changes_the_ledger_alone() {
         lineage: Lineage::NONE,
         after: Lineage::NONE,
         members: vec![peer(3)],
-        mean: vec![0.0; trainer.buffer_len(1)],
+        mean: vec![0.0; buffer_len(&trainer, 1)],
     };
-    record.mean[trainer.parameters() + 1] = 5.0 / 16.0;
+    record.mean[trainer.training().parameters().len() + 1] = 5.0 / 16.0;
     let report = trainer.apply(&record).expect("applied");
     assert_eq!((report.samples, report.loss, report.returned, report.contributions.len()), (0, 0.0, 16, 0));
     let after = trainer.state();
@@ -344,6 +345,6 @@ fn a_member_without_samples_contributes_nothing() {
     trainer.begin(&[peer(1), peer(2), peer(3)]);
     let mut buffer = vec![7.0; 3];
     assert_eq!(compute(&mut trainer, peer(3), &mut buffer).expect("nothing to do"), 0);
-    assert_eq!(buffer, vec![0.0; trainer.parameters() + 1]);
+    assert_eq!(buffer, vec![0.0; trainer.training().parameters().len() + 1]);
     assert_eq!(compute(&mut trainer, peer(9), &mut buffer).expect("not in the run"), 0);
 }

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use burn::module::Module;
 use starling_run::Gradient;
 
-use crate::batch::Batch;
 use crate::error::Error;
-use crate::evaluation;
+use crate::task::Task;
 
-use super::Trainer;
+use super::{EVALUATED_AT_ONCE, Replica};
 
 /// For tests, in the environment: by how many milliseconds the first computations on the device take longer, the warm-up's
 /// among them, with commas between them.
@@ -17,19 +17,18 @@ const DELAYS: &str = "STARLING_TEST_DEVICE_DELAYS_MS";
 /// How often the share is halved.
 const HALVINGS: u32 = 3;
 
-impl Trainer {
+impl<T: Task> Replica<T> {
     /// Computes what a step computes with a share of `share` samples, writes the parameters to the device and evaluates a
-    /// batch, all in vain: no step of the run is then the device's first. The state does not change, nor do the bits of any
-    /// result.
+    /// batch, all in vain: no step of the run is then the device's first.
     ///
     /// A device that compiles does so for shapes, and tunes for classes of them. Here it sees the share and what is left of it
     /// when the view becomes twice, four and eight times as large. What it cannot see are the other sizes that shares come to
     /// when members differ in speed: some of them may compile once more, within a step.
     ///
     /// # Errors
-    /// If the device failed.
-    pub fn warm_up(&mut self, share: u32) -> Result<(), Error> {
-        let samples = u32::try_from(self.dataset.training().len()).expect("invariant: samples fit their description");
+    /// If the device failed, or the task did.
+    pub(super) fn warm_up_device(&mut self, share: u32) -> Result<(), Error> {
+        let samples = self.task.training();
         let halvings = if self.compiles { HALVINGS } else { 0 };
         let mut seen = 0;
         for halving in 0..=halvings {
@@ -39,14 +38,18 @@ impl Trainer {
             }
             seen = share;
             let indices: Vec<u32> = (0..share).collect();
-            let batch = Batch::new(self.dataset.training(), &indices, &self.inner);
-            let gradient = Gradient::new(self.parameters());
-            self.differentiate(batch, u64::from(share), &gradient, |_| ())?;
+            let batch = self.read(&indices)?;
+            let gradient = Gradient::new(self.training.parameters().len());
+            self.differentiate(batch, u64::from(share), &gradient, &mut |_| ())?;
         }
         // Should it be so in a step, it is told there.
         self.beyond = None;
         self.write_parameters();
-        evaluation::warm_up(&self.network, self.dataset.held_out(), &self.inner).map_err(|source| self.failed(source))
+        let held_out: Vec<u32> = (samples..samples + self.task.held_out().min(EVALUATED_AT_ONCE)).collect();
+        if !held_out.is_empty() {
+            self.measure(&self.module.valid(), &held_out)?;
+        }
+        Ok(())
     }
 }
 
@@ -71,21 +74,21 @@ impl Delays {
 
 #[cfg(test)]
 mod tests {
-    use starling_run::RunSpec;
+    use starling_run::{Learner, Replicated, RunSpec};
     use starling_topology::PeerId;
 
     use super::*;
     use crate::data::{DataOptions, Dataset};
     use crate::device::DeviceChoice;
-    use crate::found;
+    use crate::{Trainer, found};
 
     const ME: PeerId = PeerId([1; 32]);
 
     /// Of the first step, bit by bit: its gradient and loss.
     fn first_step(trainer: &mut Trainer) -> Vec<u32> {
         trainer.begin(&[ME]);
-        let gradient = Gradient::new(trainer.parameters());
-        trainer.compute(ME, &gradient, |_| ()).expect("computed");
+        let gradient = Gradient::new(trainer.training().parameters().len());
+        trainer.compute(ME, &gradient, &mut |_| ()).expect("computed");
         gradient.values().into_iter().map(f32::to_bits).collect()
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CSV, Delimiter, shorten};
+use super::{CSV, Delimiter};
 
 /// Classes whose samples are counted one by one for programs.
 const MAX_COUNTED: usize = 100;
@@ -27,7 +27,7 @@ pub struct ClassCount {
 pub struct DataSummary {
     /// Where it comes from.
     pub source: String,
-    /// One of [`KINDS`](starling_run::data::KINDS).
+    /// One of [`KINDS`](super::KINDS).
     pub kind: String,
     /// How many samples there are, those held out included.
     pub samples: u64,
@@ -53,14 +53,17 @@ pub struct DataSummary {
 
 impl DataSummary {
     /// How many samples each of the first classes has.
-    pub(super) fn count<'a>(names: &[String], labels: impl Iterator<Item = &'a u32>) -> Vec<u64> {
+    ///
+    /// # Panics
+    /// If a label has no name.
+    pub fn count<'a>(names: &[String], labels: impl Iterator<Item = &'a u32>) -> Vec<u64> {
         let mut counts = vec![0; names.len()];
         labels.for_each(|label| counts[*label as usize] += 1);
         counts
     }
 
     /// The first classes, as they are told.
-    pub(super) fn told(names: &[String], counts: &[u64]) -> Vec<ClassCount> {
+    pub fn told(names: &[String], counts: &[u64]) -> Vec<ClassCount> {
         let told = names.iter().zip(counts).take(MAX_COUNTED);
         told.map(|(name, samples)| ClassCount { name: shorten(name), samples: *samples }).collect()
     }
@@ -111,6 +114,14 @@ impl fmt::Display for DataSummary {
             Some(Delimiter::Comma) | None => Ok(()),
             Some(delimiter) => write!(f, ", separated by {delimiter}"),
         }
+    }
+}
+
+/// The start of a long text: a message is read by people.
+pub fn shorten(text: &str) -> String {
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

@@ -1,0 +1,79 @@
+//! What a data directory holds of runs: checkpoints, and the models in them.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use starling_node::node::CHECKPOINTS;
+use starling_node::{NodeError, manifest_file};
+use starling_run::{CheckpointFolder, CheckpointStore, Manifest, ReplicatedState};
+use starling_topology::{Digest, RunId};
+use starling_train::{DeviceChoice, Task, TaskProgram, schema, write_safetensors};
+
+/// A checkpoint on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Checkpoint {
+    /// Of this run.
+    pub run: RunId,
+    /// After this step.
+    pub step: u64,
+    /// Digest of the replicated state: equal on all members that stood after that step.
+    pub digest: Digest,
+    /// Its manifest file.
+    pub path: PathBuf,
+}
+
+/// The checkpoints of a data directory, run by run, the one that was saved last at the end. A node may be at work there.
+///
+/// # Errors
+/// If the directory can't be read.
+pub fn checkpoints(data_dir: &Path) -> Result<Vec<Checkpoint>, NodeError> {
+    let mut all = Vec::new();
+    for store in stores(data_dir)? {
+        let listed = store.list()?.into_iter();
+        all.extend(listed.map(|info| Checkpoint {
+            run: info.run,
+            step: info.step,
+            digest: info.digest,
+            path: info.path,
+        }));
+    }
+    Ok(all)
+}
+
+/// Writes the model after a step, or in the newest checkpoint, of the run that was saved last to a safetensors file.
+///
+/// # Errors
+/// If there is no such checkpoint, it is damaged, or the file can't be written.
+pub fn export(data_dir: &Path, step: Option<u64>, to: &Path) -> Result<(), NodeError> {
+    let (manifest, state) = load(data_dir, step)?;
+    let schema = schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
+    Ok(write_safetensors(to, &state, &schema, &manifest, None)?)
+}
+
+/// A task's module with the values after a step, or of the newest checkpoint, of the run that was saved last; and the device,
+/// without autodiff, that it is on.
+///
+/// # Errors
+/// If there is no such checkpoint, it is damaged, it is another task's, or the device can't be opened.
+pub fn trained<T: Task>(
+    task: T,
+    device: DeviceChoice,
+    data_dir: &Path,
+    step: Option<u64>,
+) -> Result<(T::Module, Device), NodeError> {
+    let (manifest, state) = load(data_dir, step)?;
+    Ok(TaskProgram::new(task, device).module(&manifest, &state).map_err(starling_run::Error::from)?)
+}
+
+fn stores(data_dir: &Path) -> Result<Vec<CheckpointStore>, NodeError> {
+    let folder = data_dir.join(CHECKPOINTS);
+    // Asking what is there must not make it.
+    Ok(if folder.is_dir() { CheckpointFolder::new(folder).stores()? } else { Vec::new() })
+}
+
+fn load(data_dir: &Path, step: Option<u64>) -> Result<(Manifest, ReplicatedState), NodeError> {
+    let store = stores(data_dir)?.pop().ok_or_else(|| NodeError::NoCheckpoint(data_dir.to_owned()))?;
+    let state = store.load(step)?;
+    Ok((manifest_file::load(data_dir, state.run)?, state))
+}

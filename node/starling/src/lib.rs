@@ -1,0 +1,35 @@
+//! Trains a Burn module on as many machines as come, exactly as one machine would.
+#![doc = include_str!("guide.md")]
+
+mod checkpoint;
+mod member;
+mod run;
+
+pub use burn;
+pub use serde_json;
+
+pub use checkpoint::{Checkpoint, checkpoints, export, trained};
+pub use member::{Leave, Member};
+pub use run::Run;
+
+pub use starling_node::{
+    Buffers, DataPlane, Expectations, Founding, Joining, Limit, LinkCost, Links, Mean, MeasuredLink,
+    NodeError as Error, Observer, Outcome, Pace, Reduced, Report, Resume, Settings, Summary, Swarm, SwarmError, Target,
+    Ticket, Transport,
+};
+pub use starling_run::{
+    Balance, Decay, LayoutSpec, ModelSpec, OptimizerSpec, RunSpec, Schedule, Schema, initial, optimizer, schedule,
+};
+pub use starling_train::{Cut, DeviceChoice, Task, fingerprint};
+
+/// What the fields of [`Settings`], [`Founding`], [`Joining`], [`RunSpec`] and [`Report`] are made of.
+pub mod parts {
+    pub use libp2p::Multiaddr;
+    pub use starling_collective::Codec;
+    pub use starling_node::invitation::Grant;
+    pub use starling_node::name::Name;
+    pub use starling_node::output::{Json, Plain, Tee};
+    pub use starling_run::{DataSummary, Delimiter, Manifest};
+    pub use starling_topology::plan::Wish;
+    pub use starling_topology::{Contact, Digest, Lineage, PeerId, Quorum, RunId};
+}

@@ -1,0 +1,113 @@
+//! Programs that bring a module of their own: they found, join, heal, save, come back and export as the command line does.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+
+use safetensors::SafeTensors;
+use serde_json::Value;
+use starling_tests::{Outcome, Peer, PeerOptions, starling};
+use tempfile::TempDir;
+
+const ENDLESS: &str = "100000000";
+
+fn fresh() -> Arc<TempDir> {
+    Arc::new(TempDir::new().expect("a temp dir"))
+}
+
+fn is_event(kind: &str) -> impl Fn(&Value) -> bool {
+    move |event| event["event"] == kind
+}
+
+/// Ends a peer with a signal.
+fn end(peer: Peer, signal: &str) -> Outcome {
+    peer.signal(signal);
+    peer.finish()
+}
+
+/// The digests of the states that a member has saved, by step.
+fn saved(outcome: &Outcome) -> BTreeMap<u64, String> {
+    let saved = outcome.events.iter().map(|(_, event)| event).filter(|event| event["event"] == "saved");
+    let digest = |event: &Value| Some((event["step"].as_u64()?, event["digest"].as_str()?.to_owned()));
+    saved.map(|event| digest(event).expect("a step and a digest")).collect()
+}
+
+/// The names of a model file's tensors.
+fn names(path: &std::path::Path) -> Vec<String> {
+    let bytes = fs::read(path).expect("a model");
+    let mut names: Vec<String> =
+        SafeTensors::deserialize(&bytes).expect("whole").names().into_iter().map(str::to_owned).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn a_program_founds_joins_heals_saves_resumes_and_exports() {
+    let dirs = [fresh(), fresh(), fresh(), fresh()];
+    let founder = Peer::own_model_in(dirs[0].clone(), ENDLESS);
+    let ticket = founder.ticket();
+    let stays = Peer::own_model_in(dirs[1].clone(), &ticket);
+    let dies = Peer::own_model_in(dirs[2].clone(), &ticket);
+    for joined in [&stays, &dies] {
+        joined.wait_for("the state", is_event("synced"));
+    }
+    let three = founder.wait_for_view(3);
+    end(dies, "KILL");
+    let after = |generation: &Value, members: usize| {
+        let generation = generation.as_u64();
+        founder.wait_for(&format!("a later view of {members}"), |event| {
+            event["event"] == "view"
+                && event["generation"].as_u64() > generation
+                && event["members"].as_array().is_some_and(|list| list.len() == members)
+        })
+    };
+    let smaller = after(&three["generation"], 2);
+    let comes = Peer::own_model_in(dirs[3].clone(), &ticket);
+    comes.wait_for("the state", is_event("synced"));
+    after(&smaller["generation"], 3);
+    let from = comes.wait_for_step(1);
+    for peer in [&founder, &stays, &comes] {
+        peer.wait_for_step(from + 2000);
+    }
+    let [third, second, first] = [comes, stays, founder].map(|peer| end(peer, "TERM"));
+    let [founders, stayers, comers] = [&first, &second, &third].map(|outcome| {
+        assert_eq!(outcome.summary()["outcome"], "left");
+        assert!(outcome.summary()["held_out_loss"].as_f64().is_some_and(|loss| loss < 0.5), "{:?}", outcome.last);
+        saved(outcome)
+    });
+    // All hold the same bits where all have saved.
+    let common: Vec<_> = comers.iter().filter(|(step, _)| stayers.contains_key(step)).collect();
+    assert!(!common.is_empty(), "{comers:?}, {stayers:?}");
+    for (step, digest) in common.iter().filter(|(step, _)| founders.contains_key(step)) {
+        assert!(stayers[step] == **digest && founders[step] == **digest, "step {step}");
+    }
+    // The same command brings a member back to where it was.
+    let reached = first.summary()["steps"].as_u64().expect("a step");
+    let back = Peer::own_model_in(dirs[0].clone(), ENDLESS);
+    let started = back.wait_for("its start", is_event("started"));
+    assert_eq!((&started["model"], started["step"].as_u64()), (&Value::from("sine"), Some(reached)));
+    back.wait_for_step(reached + 1);
+    end(back, "TERM").summary();
+    let leaves = ["hidden.bias", "hidden.weight", "output.bias", "output.weight"];
+    assert_eq!(names(&dirs[0].path().join("state.safetensors")), leaves);
+    // The command line needs no program to export it.
+    let exported = dirs[0].path().join("by_command.safetensors");
+    let mut command = starling(dirs[0].path());
+    command.args(["checkpoint", "export", "--to"]).arg(&exported).arg("--data-dir").arg(dirs[0].path().join("state"));
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(names(&exported), leaves);
+}
+
+#[test]
+fn another_programs_run_is_refused_by_name() {
+    let dir = fresh();
+    let founder = Peer::own_model_in(dir.clone(), ENDLESS);
+    let error = Peer::join(&founder.ticket(), &PeerOptions::default()).finish();
+    assert!(
+        error.error().contains("the run trains the task `sine`, and this program has the models of the command line")
+    );
+    let classifiers = Peer::run(&PeerOptions::flags("--steps 100000000"));
+    let other = Peer::own_model_in(fresh(), &classifiers.ticket()).finish();
+    assert!(!other.status.success() && other.stderr.contains("and this program has `sine`"), "{}", other.stderr);
+}

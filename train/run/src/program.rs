@@ -1,0 +1,53 @@
+//! What a run trains, as the runtime sees it: a program reads the data that a machine has, says what a run over it is, and
+//! opens the learner of a member.
+
+use std::path::PathBuf;
+
+use crate::data::{DataDescription, DataOptions};
+use crate::error::Error;
+use crate::learner::Learner;
+use crate::manifest::Manifest;
+use crate::spec::{ModelSpec, RunSpec};
+
+/// What computes, and what it can compute.
+pub trait Program: Send + Sync {
+    /// Checks that this program can take part in the run, before any data is fetched for it.
+    ///
+    /// # Errors
+    /// If the run is another program's.
+    fn check(&self, manifest: &Manifest) -> Result<(), Error>;
+
+    /// The files that `source` stands for, with the kind of data they hold: what members share. None of data without files.
+    ///
+    /// # Errors
+    /// If a file can't be read, or they are not those of one data set.
+    fn files(&self, source: &str) -> Result<(&'static str, Vec<PathBuf>), Error>;
+
+    /// Reads the data that `options` name, if the program does not bring its own.
+    ///
+    /// # Errors
+    /// If it can't be read, or is not what it should be.
+    fn read(&self, options: &DataOptions) -> Result<Box<dyn Workload>, Error>;
+}
+
+/// A program with its data: what a run can be made of.
+pub trait Workload: Send {
+    /// What members compare of the data.
+    fn description(&self) -> DataDescription;
+
+    /// The model that the program is written for; `None` if it takes that of any run.
+    fn model(&self) -> Option<ModelSpec>;
+
+    /// The manifest of a new run.
+    ///
+    /// # Errors
+    /// If a value is out of range, or the model can't work on the data.
+    fn found(&self, spec: &RunSpec) -> Result<Manifest, Error>;
+
+    /// The learner of a member at step 0 of the run that `manifest` describes.
+    ///
+    /// # Errors
+    /// If the manifest is not usable, the data is not the run's, the model has another schema or other initial parameters than
+    /// the run's, or the device can't be opened.
+    fn open(self: Box<Self>, manifest: &Manifest) -> Result<Box<dyn Learner>, Error>;
+}

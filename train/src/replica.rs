@@ -1,0 +1,323 @@
+//! A task in training: local gradients out, averaged gradients in.
+//!
+//! ```text
+//!   compute:       my share of the pending step -> device: forward, backward -> gradients, block by block; loss    (local)
+//!   contribution:  gradients and loss, weighted by samples, and my speed -> one buffer                             (local)
+//!   ...            members sum their buffers and divide by the batch size                                          (not here)
+//!   apply:         the result -> optimizer on the flat state -> ledger -> one write to the device        (same bits on all)
+//! ```
+//!
+//! While members reduce, the samples of the next step are loaded, and of what is reduced the update begins, beside the state.
+//!
+//! This is the only code that is generic over tasks.
+
+mod beyond;
+mod warm_up;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use burn::module::Module;
+use burn::tensor::{Device, ExecutionError};
+use starling_run::{
+    Beyond, DataNotes, Evaluation, Gradient, Learner, Manifest, Replicated, ReplicatedState, ResultRecord, StepReport,
+    Training,
+};
+use starling_topology::{Digest, Ledger, Lineage, PeerId};
+
+use crate::batch::Loader;
+use crate::cut::{self, Cut};
+use crate::device::DeviceChoice;
+use crate::error::Error;
+use crate::export::write_safetensors;
+use crate::flatten;
+use crate::panics::caught;
+use crate::schema;
+use crate::task::Task;
+use beyond::Factors;
+use warm_up::Delays;
+
+/// Backward pauses once it has gone through so many parameters, for their gradients to be read and to leave: 1 MiB. Each
+/// pause costs a read-back, and models that are smaller have none.
+const BLOCK_PARAMETERS: usize = 1 << 18;
+/// Samples per forward pass of an evaluation: bounds the memory that it needs.
+const EVALUATED_AT_ONCE: u32 = 512;
+
+/// One member's copy of a task's module and of the run's replicated state.
+pub struct Replica<T: Task> {
+    task: Arc<T>,
+    notes: DataNotes,
+    training: Training,
+    device_name: String,
+    /// Whether the device compiles what it computes.
+    compiles: bool,
+    /// The device with autodiff; samples go to `inner`.
+    device: Device,
+    inner: Device,
+    loader: Loader<T::Batch>,
+    module: T::Module,
+    /// Where backward pauses, of the task's borders.
+    borders: Vec<Option<usize>>,
+    /// What was wrong with the gradient that was computed last.
+    beyond: Option<Beyond>,
+    delays: Delays,
+    factors: Factors,
+}
+
+impl<T: Task> Replica<T> {
+    /// A member's part in the run that `manifest` describes, at step 0. That the data is the run's is the caller's concern.
+    ///
+    /// # Errors
+    /// If the device can't be opened, or the module has another schema or other initial parameters than the run's.
+    pub fn open(task: Arc<T>, manifest: &Manifest, notes: DataNotes, device: DeviceChoice) -> Result<Self, Error> {
+        let open = device.open()?;
+        let device = open.device.clone().autodiff();
+        let module = caught(task.name(), "module", || task.module(&device))?;
+        let schema = schema::of_module(&module);
+        let parameters = caught(task.name(), "initial", || task.initial(&schema, manifest.seed))?;
+        if parameters.len() != schema.parameters() {
+            let (found, expected) = (parameters.len(), schema.parameters());
+            let reason = format!("it has {expected} parameters, but `initial` gives {found}");
+            return Err(Error::Module { task: task.name().to_owned(), reason });
+        }
+        let training = Training::new(manifest, schema, parameters, task.training())?;
+        let borders = cut::choose(&task.borders(&module), training.parameters().len(), BLOCK_PARAMETERS);
+        Ok(Self {
+            module: flatten::write_parameters(module, training.parameters(), &device),
+            task,
+            notes,
+            training,
+            borders,
+            device_name: open.name,
+            compiles: open.compiles,
+            device,
+            inner: open.device,
+            loader: Loader::new(),
+            beyond: None,
+            delays: Delays::from_environment(),
+            factors: Factors::from_environment(),
+        })
+    }
+
+    /// What it holds.
+    pub fn training(&self) -> &Training {
+        &self.training
+    }
+
+    /// The gradient over a batch of `weight` samples, block by block.
+    fn differentiate(
+        &mut self,
+        batch: T::Batch,
+        weight: u64,
+        gradient: &Gradient,
+        progressed: &mut dyn FnMut(usize),
+    ) -> Result<(), Error> {
+        self.delays.pass();
+        let mut cut = Cut::new(&self.borders);
+        let loss = caught(self.task.name(), "loss", || self.task.loss_in_blocks(&self.module, batch, &mut cut))?;
+        if loss.dims() != [1] {
+            return Err(Error::Loss { task: self.task.name().to_owned(), shape: loss.dims().to_vec() });
+        }
+        let mut passed = cut.passed();
+        let mut gradients = loss.backward();
+        let mut loss = Some(loss.inner());
+        let parameters = self.training.parameters().len();
+        let mut end = parameters;
+        loop {
+            let (start, behind) = passed.pop().map_or((0, None), |(start, behind)| (start, Some(behind)));
+            let read = flatten::read_gradients(&self.module, start..end, &mut gradients, loss.take());
+            let read = read.map_err(|source| self.failed(source))?;
+            let scaled = self.factors.of(self.training.ledger().step()).map(|factor| beyond::scaled(&read, factor));
+            let pieces: Vec<&[f32]> = match &scaled {
+                None => read.iter().map(flatten::numbers).collect(),
+                Some(scaled) => scaled.iter().map(Vec::as_slice).collect(),
+            };
+            if let Some(beyond) = self.find_beyond(start, &pieces, weight) {
+                self.beyond = Some(Beyond { is_whole: end == parameters, ..beyond });
+                gradient.give_up();
+                progressed(0);
+                return Ok(());
+            }
+            gradient.prepend(weight, pieces.iter().copied());
+            progressed(start);
+            let Some(behind) = behind else { return Ok(()) };
+            gradients = behind(&mut gradients);
+            end = start;
+        }
+    }
+
+    fn read(&self, samples: &[u32]) -> Result<T::Batch, Error> {
+        caught(self.task.name(), "batch", || self.task.batch(samples, &self.inner))
+    }
+
+    /// What the task measures of some samples, by the module without autodiff.
+    fn measure(&self, module: &T::Module, samples: &[u32]) -> Result<Vec<(&'static str, f64)>, Error> {
+        let measured = caught(self.task.name(), "measure", || self.task.measure(module, samples, &self.inner))?;
+        measured.map_err(|source| self.failed(source))
+    }
+
+    fn write_parameters(&mut self) {
+        // The module is moved out and back: Burn maps modules by value. The clone shares its tensors.
+        let module = self.module.clone();
+        self.module = flatten::write_parameters(module, self.training.parameters(), &self.device);
+    }
+
+    fn failed(&self, source: ExecutionError) -> Error {
+        Error::Execution { device: self.device_name.clone(), step: self.training.step(), source }
+    }
+}
+
+impl<T: Task> Replicated for Replica<T> {
+    fn step(&self) -> u64 {
+        self.training.step()
+    }
+
+    fn lineage(&self) -> Lineage {
+        self.training.lineage()
+    }
+
+    fn begin(&mut self, members: &[PeerId]) -> bool {
+        self.training.begin(members)
+    }
+
+    fn state(&self) -> ReplicatedState {
+        self.training.state()
+    }
+
+    fn digest(&self) -> Digest {
+        self.training.digest()
+    }
+
+    fn load(&mut self, state: ReplicatedState) -> Result<(), starling_run::Error> {
+        self.training.load(state)?;
+        self.write_parameters();
+        Ok(())
+    }
+}
+
+impl<T: Task> Learner for Replica<T> {
+    fn manifest(&self) -> &Manifest {
+        self.training.manifest()
+    }
+
+    fn ledger(&self) -> &Ledger {
+        self.training.ledger()
+    }
+
+    fn device(&self) -> &str {
+        &self.device_name
+    }
+
+    fn notes(&self) -> &DataNotes {
+        &self.notes
+    }
+
+    fn has_blocks(&self) -> bool {
+        self.borders.iter().any(Option::is_some)
+    }
+
+    fn compute(
+        &mut self,
+        me: PeerId,
+        gradient: &Gradient,
+        progressed: &mut dyn FnMut(usize),
+    ) -> Result<u64, starling_run::Error> {
+        let ledger = self.training.ledger();
+        if !ledger.is_assigned() {
+            return Err(starling_run::Error::NotBegun);
+        }
+        self.beyond = None;
+        if ledger.share_of(me).is_empty() {
+            gradient.set_nothing();
+            progressed(0);
+            return Ok(0);
+        }
+        let weight = u64::from(ledger.share_len(me));
+        let (task, device) = (&self.task, &self.inner);
+        let read = |samples: &[u32]| caught(task.name(), "batch", || task.batch(samples, device));
+        let batch = self.loader.load(ledger, me, read)?;
+        self.differentiate(batch, weight, gradient, progressed)?;
+        Ok(gradient.weight())
+    }
+
+    fn take_beyond(&mut self) -> Option<Beyond> {
+        self.beyond.take()
+    }
+
+    fn load_ahead(&mut self, members: &[PeerId], me: PeerId) {
+        let (task, device, ledger) = (&self.task, &self.inner, self.training.ledger());
+        if ledger.is_assigned() {
+            let read = |samples: &[u32]| caught(task.name(), "batch", || task.batch(samples, device));
+            self.loader.load_ahead(ledger, members, me, read);
+        }
+    }
+
+    fn draft_bytes(&self) -> Option<u64> {
+        self.training.draft_bytes()
+    }
+
+    fn draft(&mut self, members: &[PeerId], start: usize, part: &[f32]) {
+        self.training.draft(members, start, part);
+    }
+
+    fn forget_draft(&mut self) {
+        self.training.forget_draft();
+    }
+
+    fn apply_drafted(&mut self, record: &ResultRecord) -> Result<StepReport, starling_run::Error> {
+        let report = self.training.apply_drafted(record)?;
+        if report.samples > 0 && report.skipped.is_none() {
+            self.write_parameters();
+        }
+        Ok(report)
+    }
+
+    fn warm_up(&mut self, share: u32) -> Result<(), starling_run::Error> {
+        Ok(self.warm_up_device(share)?)
+    }
+
+    fn evaluate(&mut self, begins: &dyn Fn()) -> Result<Evaluation, starling_run::Error> {
+        let module = self.module.valid();
+        let (training, held_out) = (self.task.training(), self.task.held_out());
+        let mut sums: Vec<(&'static str, f64)> = Vec::new();
+        for first in (0..held_out).step_by(EVALUATED_AT_ONCE as usize) {
+            begins();
+            let last = held_out.min(first.saturating_add(EVALUATED_AT_ONCE));
+            let samples: Vec<u32> = (training + first..training + last).collect();
+            for (name, sum) in self.measure(&module, &samples)? {
+                match sums.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, total)) => *total += sum,
+                    None => sums.push((name, sum)),
+                }
+            }
+        }
+        // Without samples there is nothing to divide by.
+        let count = f64::from(held_out.max(1));
+        let (losses, measures): (Vec<_>, Vec<_>) =
+            sums.into_iter().map(|(name, sum)| (name, sum / count)).partition(|(name, _)| *name == "loss");
+        let loss = losses.first().map_or(0.0, |(_, loss)| *loss);
+        Ok(Evaluation { loss, measures, samples: held_out.into() })
+    }
+
+    fn export(&self, path: &Path) -> Result<(), starling_run::Error> {
+        let (schema, manifest) = (self.training.schema(), self.training.manifest());
+        write_safetensors(path, &self.training.state(), schema, manifest, self.notes.preprocessing.as_ref())
+    }
+}
+
+impl<T: Task> fmt::Debug for Replica<T> {
+    /// Names and sizes only: the state may be gigabytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replica")
+            .field("task", &self.task.name())
+            .field("run", &self.training.run())
+            .field("step", &self.training.step())
+            .field("parameters", &self.training.parameters().len())
+            .field("device", &self.device_name)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

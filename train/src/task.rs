@@ -1,0 +1,88 @@
+//! What is trained: a module with its batches, its loss and its measures, as a user writes it.
+
+use burn::module::Module;
+use burn::tensor::{Device, ExecutionError, Tensor};
+use serde_json::Value;
+use starling_run::{Schema, initial};
+use starling_topology::Digest;
+
+use crate::cut::Cut;
+
+/// A module, how samples become batches, and the loss of a batch. All members of a run have the same one, by its name, its
+/// settings, its data and the names and shapes of the module's leaves.
+///
+/// Its methods are called from the thread that takes a member's steps. One that panics ends this member and no other.
+pub trait Task: Send + Sync + 'static {
+    /// What is trained: all its float leaves, which are all trained, in the order in which Burn visits them.
+    type Module: Module;
+    /// Samples on a device.
+    type Batch: Send;
+
+    /// What the task is called: 1 to 64 lower-case letters, digits, `-`, `_` and `.`.
+    fn name(&self) -> &str;
+
+    /// What it depends on besides its name and its data; 4 KiB at most.
+    fn settings(&self) -> Value {
+        Value::Null
+    }
+
+    /// How many samples there are to train on, from 0: two or more.
+    fn training(&self) -> u32;
+
+    /// How many there are to evaluate on. They are numbered from [`Self::training`] on.
+    fn held_out(&self) -> u32 {
+        0
+    }
+
+    /// What tells this data from other data: [`fingerprint`] of its numbers, for example.
+    fn fingerprint(&self) -> Digest;
+
+    /// The module on `device`, which has autodiff. Its values don't count, its leaves do: each time the same ones.
+    fn module(&self, device: &Device) -> Self::Module;
+
+    /// Copies the samples of these numbers to `device`, which has no autodiff.
+    fn batch(&self, samples: &[u32], device: &Device) -> Self::Batch;
+
+    /// The mean loss over a batch: one number, `[1]`.
+    fn loss(&self, module: &Self::Module, batch: Self::Batch) -> Tensor<1>;
+
+    /// The values that a run of this `seed` begins with, in the order of `schema`: `[parameters]`, on every machine the same
+    /// bits. As it is, [`initial::draw`].
+    fn initial(&self, schema: &Schema, seed: u64) -> Vec<f32> {
+        initial::draw(schema, seed)
+    }
+
+    /// Sums over some samples, by name; the first is that of the `loss`. `module` and `device` have no autodiff. As it is, the
+    /// loss alone.
+    ///
+    /// # Errors
+    /// If the device failed.
+    fn measure(
+        &self,
+        module: &Self::Module,
+        samples: &[u32],
+        device: &Device,
+    ) -> Result<Vec<(&'static str, f64)>, ExecutionError> {
+        let loss = self.loss(module, self.batch(samples, device)).try_into_data()?;
+        let loss = loss.as_slice::<f32>().ok().and_then(|loss| loss.first().copied()).unwrap_or(f32::NAN);
+        Ok(vec![("loss", f64::from(loss) * samples.len() as f64)])
+    }
+
+    /// Where [`Self::loss_in_blocks`] can be cut, by how many parameters lie before each place: ascending. Nowhere, as it is.
+    fn borders(&self, module: &Self::Module) -> Vec<usize> {
+        let _ = module;
+        Vec::new()
+    }
+
+    /// [`Self::loss`], which lets features through [`Cut::here`] at each of its [borders](Self::borders), in their order. Before
+    /// a border there are none but the parameters before it, and none of these behind it.
+    fn loss_in_blocks(&self, module: &Self::Module, batch: Self::Batch, cut: &mut Cut<'_>) -> Tensor<1> {
+        let _ = cut;
+        self.loss(module, batch)
+    }
+}
+
+/// What tells numbers from other numbers: blake3 of them as little-endian bytes.
+pub fn fingerprint(numbers: &[f32]) -> Digest {
+    initial::digest(numbers)
+}

@@ -1,0 +1,213 @@
+//! Tasks of users: one that learns, and all that can't be trained.
+
+use burn::module::{Module, Param};
+use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
+use burn::tensor::{Device, Tensor, TensorData};
+use serde_json::{Value, json};
+use starling_run::{Gradient, Learner, Training};
+use starling_topology::ledger::UNMEASURED;
+use starling_topology::{Digest, PeerId};
+
+use super::*;
+use crate::task::fingerprint;
+
+const ME: PeerId = PeerId([1; 32]);
+const SAMPLES: u32 = 96;
+
+/// What is wrong with a task.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Flaw {
+    None,
+    OtherLeaves,
+    NoLeaf,
+    FrozenLeaf,
+    RunningValues,
+    LossOfEach,
+    PanicInBatch,
+    ShortInitial,
+}
+
+/// y = 3 a - 2 b + 1, by a linear layer and squared error.
+struct Plane {
+    flaw: Flaw,
+    settings: Value,
+    shift: f32,
+    built: std::sync::atomic::AtomicUsize,
+}
+
+#[derive(Module, Debug)]
+struct Model {
+    linear: Option<Linear>,
+    scale: Option<Param<Tensor<1>>>,
+    norm: Option<BatchNorm>,
+}
+
+impl Plane {
+    fn new(flaw: Flaw) -> Self {
+        Self { flaw, settings: json!({ "rate": 0.5 }), shift: 1.0, built: std::sync::atomic::AtomicUsize::new(0) }
+    }
+
+    fn point(&self, sample: u32) -> [f32; 3] {
+        let (a, b) = ((sample % 10) as f32 / 10.0, (sample % 7) as f32 / 7.0);
+        [a, b, 3.0 * a - 2.0 * b + self.shift]
+    }
+}
+
+impl Task for Plane {
+    type Module = Model;
+    type Batch = (Tensor<2>, Tensor<2>);
+
+    fn name(&self) -> &str {
+        "plane"
+    }
+
+    fn settings(&self) -> Value {
+        self.settings.clone()
+    }
+
+    fn training(&self) -> u32 {
+        SAMPLES
+    }
+
+    fn held_out(&self) -> u32 {
+        16
+    }
+
+    fn fingerprint(&self) -> Digest {
+        fingerprint(&(0..SAMPLES + 16).flat_map(|sample| self.point(sample)).collect::<Vec<_>>())
+    }
+
+    fn module(&self, device: &Device) -> Model {
+        let times = self.built.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let inputs = if self.flaw == Flaw::OtherLeaves { 2 + times } else { 2 };
+        let frozen = || Param::from_tensor(Tensor::<1>::ones([1], device)).set_require_grad(false);
+        Model {
+            linear: (self.flaw != Flaw::NoLeaf).then(|| LinearConfig::new(inputs, 1).init(device)),
+            scale: (self.flaw == Flaw::FrozenLeaf).then(frozen),
+            norm: (self.flaw == Flaw::RunningValues).then(|| BatchNormConfig::new(2).init(device)),
+        }
+    }
+
+    fn batch(&self, samples: &[u32], device: &Device) -> Self::Batch {
+        assert!(self.flaw != Flaw::PanicInBatch, "sample {} is not there", samples[0]);
+        let points: Vec<[f32; 3]> = samples.iter().map(|sample| self.point(*sample)).collect();
+        let column = |range: std::ops::Range<usize>| {
+            let values: Vec<f32> = points.iter().flat_map(|point| point[range.clone()].to_vec()).collect();
+            Tensor::from_data(TensorData::new(values, [points.len(), range.len()]), device)
+        };
+        (column(0..2), column(2..3))
+    }
+
+    fn loss(&self, module: &Model, (inputs, targets): Self::Batch) -> Tensor<1> {
+        let linear = module.linear.as_ref().expect("a layer");
+        let squares = (linear.forward(inputs) - targets).powf_scalar(2.0);
+        if self.flaw == Flaw::LossOfEach { squares.squeeze_dim(1) } else { squares.mean() }
+    }
+
+    fn initial(&self, schema: &Schema, seed: u64) -> Vec<f32> {
+        let mut initial = initial::draw(schema, seed);
+        initial.truncate(if self.flaw == Flaw::ShortInitial { 1 } else { initial.len() });
+        initial
+    }
+}
+
+fn program(task: Plane) -> TaskProgram<Plane> {
+    TaskProgram::new(task, DeviceChoice::Cpu)
+}
+
+fn spec() -> RunSpec {
+    RunSpec { steps: 300, batch_size: 32, optimizer: starling_run::OptimizerSpec::adam_w(0.1), ..RunSpec::default() }
+}
+
+fn found(task: Plane) -> Result<(Manifest, Box<dyn Learner>), Error> {
+    let workload = program(task).read(&DataOptions::default())?;
+    let manifest = workload.found(&spec())?;
+    let learner = workload.open(&manifest)?;
+    Ok((manifest, learner))
+}
+
+/// One step alone.
+fn advance(learner: &mut dyn Learner, parameters: usize) -> f32 {
+    learner.begin(&[ME]);
+    let gradient = Gradient::new(parameters);
+    let weight = learner.compute(ME, &gradient, &mut |_| ()).expect("computed");
+    let step = learner.ledger().step();
+    let batch_size = learner.manifest().batch_size;
+    let record = starling_run::contribution::alone(step, gradient.values(), weight, batch_size, ME, UNMEASURED);
+    learner.apply(&record).expect("applied").loss
+}
+
+#[test]
+fn a_task_learns_and_goes_on_from_its_state_with_the_same_bits() {
+    let (manifest, mut learner) = found(Plane::new(Flaw::None)).expect("a run");
+    assert_eq!(Manifest::decode(&manifest.encode()).as_ref(), Ok(&manifest));
+    assert_eq!((manifest.model.to_string(), manifest.parameters(), manifest.data.samples), ("plane".to_owned(), 3, 96));
+    let before = learner.evaluate(&|| ()).expect("evaluated");
+    for _ in 0..200 {
+        advance(learner.as_mut(), 3);
+    }
+    let state = learner.state();
+    let (_, mut again) = found(Plane::new(Flaw::None)).expect("the same run");
+    again.load(state).expect("loaded");
+    for _ in 0..100 {
+        assert_eq!(advance(learner.as_mut(), 3).to_bits(), advance(again.as_mut(), 3).to_bits());
+    }
+    assert_eq!(learner.digest(), again.digest());
+    let after = learner.evaluate(&|| ()).expect("evaluated");
+    assert!(after.loss < 1e-3 && before.loss > 0.1 && after.samples == 16, "{before:?}, {after:?}");
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("plane.safetensors");
+    learner.export(&path).expect("exported");
+    let bytes = std::fs::read(&path).expect("read");
+    let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).expect("a header");
+    let metadata = header.metadata().as_ref().expect("metadata");
+    assert_eq!((metadata["model"].as_str(), metadata["settings"].as_str()), ("plane", r#"{"rate":0.5}"#));
+    let file = safetensors::SafeTensors::deserialize(&bytes).expect("tensors");
+    let mut names = file.names();
+    names.sort_unstable();
+    assert_eq!(names, ["linear.bias", "linear.weight"]);
+}
+
+#[test]
+fn what_can_not_be_trained_is_refused_with_the_reason() {
+    for (flaw, reason) in [
+        (Flaw::OtherLeaves, "built twice, it has other leaves, from `linear.weight` on"),
+        (Flaw::NoLeaf, "it has no trained leaf"),
+        (Flaw::FrozenLeaf, "its leaf `scale` is not trained"),
+        (Flaw::RunningValues, "its leaf `norm.running_mean"),
+        (Flaw::ShortInitial, "it has 3 parameters, but `initial` gives 1"),
+    ] {
+        let error = found(Plane::new(flaw)).err().expect("refused").to_string();
+        assert!(error.contains("the task `plane`") && error.contains(reason), "{flaw:?}: {error}");
+    }
+    for (flaw, reason) in [
+        (Flaw::LossOfEach, "has the shape [4], but must be one number"),
+        (Flaw::PanicInBatch, "panicked in `batch`: sample"),
+    ] {
+        let (_, mut learner) = found(Plane::new(flaw)).expect("nothing is computed yet");
+        let error = learner.warm_up(4).expect_err("refused").to_string();
+        assert!(error.contains("the task `plane`") && error.contains(reason), "{flaw:?}: {error}");
+    }
+}
+
+#[test]
+fn another_runs_task_is_refused_by_what_differs() {
+    let (manifest, _) = found(Plane::new(Flaw::None)).expect("a run");
+    let refused = |task: Plane| {
+        let workload = program(task).read(&DataOptions::default()).expect("read");
+        workload.open(&manifest).err().expect("refused").to_string()
+    };
+    let error = refused(Plane { settings: json!({ "rate": 1 }), ..Plane::new(Flaw::None) });
+    assert!(error.contains(r#"model.settings is {"rate":1}, the run has {"rate":0.5}"#), "{error}");
+    let error = refused(Plane { shift: 2.0, ..Plane::new(Flaw::None) });
+    assert!(error.contains("data.fingerprint is "), "{error}");
+    let own = program(Plane::new(Flaw::None));
+    let of = |model: &str| Manifest { model: model.parse().expect("a model"), ..manifest.clone() };
+    let error = own.check(&of("mlp:64")).expect_err("another program's").to_string();
+    assert!(error.contains("trains the task `mlp:64`, and this program has `plane`"), "{error}");
+    let error = crate::Classifiers::new(DeviceChoice::Cpu).check(&manifest).expect_err("another's").to_string();
+    assert!(error.contains("trains the task `plane`, and this program has the models of the command line"), "{error}");
+    let schema = Schema::new(Vec::new());
+    let error = Training::new(&manifest, schema, Vec::new(), SAMPLES).err().expect("refused").to_string();
+    assert!(error.contains("has schema"), "{error}");
+}
