@@ -62,11 +62,11 @@ impl Task for Numbers {
 }
 
 /// Passes on what is told.
-struct Told(mpsc::Sender<Report>);
+struct Told(mpsc::SyncSender<Report>);
 
 impl Observer for Told {
     fn report(&self, report: &Report) {
-        let _ = self.0.send(report.clone());
+        let _ = self.0.try_send(report.clone());
     }
 }
 
@@ -77,7 +77,7 @@ fn who_panics_leaves_in_order_and_the_others_go_on() -> Result<(), Box<dyn Error
         Ok(Settings { listen: vec!["/ip4/127.0.0.1/tcp/0".parse()?], ..Settings::new(dir.path().join(name)) })
     };
     let run = |batches| Run::new(Numbers::new(batches)).on(DeviceChoice::Cpu);
-    let (told, reports) = mpsc::channel();
+    let (told, reports) = mpsc::sync_channel(1 << 12);
     let spec = RunSpec { steps: 1 << 40, batch_size: 8, ..RunSpec::default() };
     let founder = run(u32::MAX).watched_by(Told(told)).found(settings("first")?, Founding::new(spec))?;
     let ticket = founder.ticket().expect("it listens");
