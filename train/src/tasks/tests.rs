@@ -177,7 +177,7 @@ fn what_can_not_be_trained_is_refused_with_the_reason() {
         (Flaw::RunningValues, "its leaf `norm.running_mean"),
         (Flaw::ShortInitial, "it has 3 parameters, but `initial` gives 1"),
     ] {
-        let error = found(Plane::new(flaw)).err().expect("refused").to_string();
+        let error = found(Plane::new(flaw)).expect_err("refused").to_string();
         assert!(error.contains("the task `plane`") && error.contains(reason), "{flaw:?}: {error}");
     }
     for (flaw, reason) in [
@@ -195,7 +195,7 @@ fn another_runs_task_is_refused_by_what_differs() {
     let (manifest, _) = found(Plane::new(Flaw::None)).expect("a run");
     let refused = |task: Plane| {
         let workload = program(task).read(&DataOptions::default()).expect("read");
-        workload.open(&manifest).err().expect("refused").to_string()
+        workload.open(&manifest).expect_err("refused").to_string()
     };
     let error = refused(Plane { settings: json!({ "rate": 1 }), ..Plane::new(Flaw::None) });
     assert!(error.contains(r#"model.settings is {"rate":1}, the run has {"rate":0.5}"#), "{error}");
@@ -208,6 +208,6 @@ fn another_runs_task_is_refused_by_what_differs() {
     let error = crate::Classifiers::new(DeviceChoice::Cpu).check(&manifest).expect_err("another's").to_string();
     assert!(error.contains("trains the task `plane`, and this program has the models of the command line"), "{error}");
     let schema = Schema::new(Vec::new());
-    let error = Training::new(&manifest, schema, Vec::new(), SAMPLES).err().expect("refused").to_string();
+    let error = Training::new(&manifest, schema, Vec::new(), SAMPLES).expect_err("refused").to_string();
     assert!(error.contains("has schema"), "{error}");
 }

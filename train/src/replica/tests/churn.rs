@@ -311,7 +311,7 @@ fn a_step_without_any_samples_changes_the_ledger_alone() {
         lineage: Lineage::NONE,
         after: Lineage::NONE,
         members: vec![peer(3)],
-        mean: vec![0.0; buffer_len(&trainer, 1)],
+        mean: vec![0.0; buffer_len(trainer, 1)],
     };
     record.mean[trainer.training().parameters().len() + 1] = 5.0 / 16.0;
     let report = trainer.apply(&record).expect("applied");
