@@ -275,7 +275,7 @@ fn the_demo_survives_a_kill_and_takes_one_in() {
         assert!(last[figure].is_u64(), "{figure}: {last}");
     }
     assert_eq!(last["digests_equal"], true);
-    assert!(last["measures"]["accuracy"].as_f64().is_some_and(|accuracy| accuracy >= 0.95), "{last}");
+    assert!(last["accuracy"].as_f64().is_some_and(|accuracy| accuracy >= 0.95), "{last}");
     assert!(last["steps"].as_u64().is_some_and(|steps| steps > 0), "{last}");
     assert!(last["samples_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{last}");
     let digests = last["digests"].as_array().expect("a list");
