@@ -40,7 +40,7 @@ use crate::report::{Observer, Report};
 use crate::saver::Desk;
 use crate::served::Inbox;
 use crate::snapshots::Snapshots;
-use crate::trainer::{Busy, Feed, TrainerEvent};
+use crate::trainer::{Busy, Feed};
 use crate::transfer::Shelves;
 use crate::transfer::state::Shape;
 use change::Change;
@@ -328,10 +328,11 @@ impl EventLoop {
                     Notice::Held(progress) => self.handle(Input::Held(progress)),
                     Notice::TooFarBehind => self.unable("the state came too slowly: no room for more results"),
                 },
-                Some(event) = self.feed.events.recv() => match event {
-                    TrainerEvent::Unable(error) => { self.failure = Some(error); stop.cancel(); }
-                    event => if let Some(end) = self.on_trainer(event) { return end; }
-                },
+                Some(event) = self.feed.events.recv() => {
+                    if let Some(end) = self.on_trainer(event, &stop) {
+                        return end;
+                    }
+                }
                 outcome = self.storing.ended() => self.on_stored(outcome),
                 Some(info) = self.desk.saved.recv() => self.on_saved(&info),
                 Some(event) = self.inbox.events.recv() => self.on_network(event),

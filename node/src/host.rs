@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Runtime;
+
 use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
 use crate::listen;
@@ -9,6 +11,17 @@ use crate::output::Tee;
 use crate::report::{Observer, Summary};
 use crate::settings::Settings;
 use crate::status::StatusFile;
+
+/// Threads for the network: the event loop, and what it waits for. What computes has threads of its own.
+const THREADS: usize = 2;
+
+/// What a node of a program runs on.
+///
+/// # Errors
+/// [`NodeError::Thread`] if no thread can be started.
+pub fn runtime() -> Result<Runtime, NodeError> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build().map_err(NodeError::Thread)
+}
 
 /// Runs a node in its data directory: no other is there meanwhile, and what it reports to `observer` also goes into the status
 /// file that `starling status` shows.

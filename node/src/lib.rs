@@ -93,7 +93,7 @@ mod welcome;
 pub use data::{DataPlane, Transport};
 pub use data_dir_lock::DataDirLock;
 pub use error::NodeError;
-pub use host::alone_in_its_directory;
+pub use host::{alone_in_its_directory, runtime};
 pub use identity::Identity;
 pub use keeper::keep;
 pub use node::{found, join};

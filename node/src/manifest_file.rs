@@ -98,17 +98,21 @@ impl Known {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use starling_run::RunSpec;
     use starling_train::{DataOptions, Dataset};
 
-    #[test]
-    fn a_manifest_is_found_by_its_run() {
+    /// Of a run over the embedded digits.
+    pub(crate) fn digits() -> Manifest {
         let spec = RunSpec::default();
         let options = DataOptions { held_out: spec.held_out, seed: spec.seed, ..DataOptions::default() };
-        let dataset = Dataset::load(&options).expect("the digits");
-        let manifest = starling_train::found(&spec, &dataset).expect("a manifest");
+        starling_train::found(&spec, &Dataset::load(&options).expect("the digits")).expect("a manifest")
+    }
+
+    #[test]
+    fn a_manifest_is_found_by_its_run() {
+        let manifest = digits();
         let dir = tempfile::tempdir().expect("a temp dir");
         store(dir.path(), &manifest).expect("stored");
         assert_eq!(load(dir.path(), manifest.run_id()).expect("loaded"), manifest);

@@ -111,18 +111,14 @@ fn read(path: &Path) -> Result<(Manifest, ReplicatedState), NodeError> {
 #[cfg(test)]
 mod tests {
     use starling_run::RunSpec;
-    use starling_train::{DataOptions, Dataset};
 
     use super::*;
+    use crate::manifest_file::tests::digits;
 
     #[test]
     fn a_directory_of_before_the_founders_key_and_one_without_it_go_on() {
-        let spec = RunSpec::default();
-        let options = DataOptions { held_out: spec.held_out, seed: spec.seed, ..DataOptions::default() };
-        let dataset = Dataset::load(&options).expect("the digits");
-        let ours = starling_train::found(&spec, &dataset).expect("a manifest");
-        let run =
-            |resume| Founding { run: spec.clone(), min_peers: 1, public: false, resume, alone: false, from: None };
+        let ours = digits();
+        let run = |resume| Founding { resume, ..Founding::new(RunSpec::default()) };
         let key = |dir: &Path| FounderKey::file(dir);
         // Of before: its run has no founder, and gets none.
         let dir = tempfile::tempdir().expect("a temp dir");
@@ -146,12 +142,8 @@ mod tests {
 
     #[test]
     fn a_flipped_bit_in_a_manifest_founds_no_other_run() {
-        let spec = RunSpec::default();
-        let options = DataOptions { held_out: spec.held_out, seed: spec.seed, ..DataOptions::default() };
-        let dataset = Dataset::load(&options).expect("the digits");
-        let ours = starling_train::found(&spec, &dataset).expect("a manifest");
-        let founding =
-            Founding { run: spec, min_peers: 1, public: false, resume: Resume::Newest, alone: false, from: None };
+        let ours = digits();
+        let founding = Founding { resume: Resume::Newest, ..Founding::new(RunSpec::default()) };
         let dir = tempfile::tempdir().expect("a temp dir");
         let settings = Settings::new(dir.path().to_owned());
         let (founded, _) = find(&settings, &founding, ours.clone()).expect("founded");

@@ -51,6 +51,7 @@ use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
 use crate::event_loop::{End, EventLoop};
 use crate::exchange::Task;
+use crate::host::runtime;
 use crate::identity::{Identity, to_libp2p};
 use crate::node::{self, Opened};
 use crate::prepare::{self, Ready, Start};
@@ -61,9 +62,6 @@ use crate::ticket::Ticket;
 use crate::trainer::{Feed, TrainerEvent, Turn, Turns};
 use crate::way_back::{Awaited, Memory};
 use crate::welcome::Terms;
-
-/// Threads for the network: the event loop, and what it waits for.
-const THREADS: usize = 2;
 
 /// What the members of a new run reduce, and how.
 #[derive(Debug, Clone)]
@@ -454,10 +452,6 @@ struct Part {
 
 fn enter(settings: &Settings) -> Result<(DataDirLock, Identity), NodeError> {
     Ok((DataDirLock::acquire(&settings.data_dir)?, Identity::load_or_create(&settings.data_dir)?))
-}
-
-fn runtime() -> Result<Runtime, NodeError> {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build().map_err(NodeError::Thread)
 }
 
 fn locked(averager: &Mutex<Averager>) -> MutexGuard<'_, Averager> {

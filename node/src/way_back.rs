@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use starling_engine::search;
+use starling_engine::{search, unheard};
 use starling_run::{CheckpointError, CheckpointStore, Manifest};
 use starling_topology::{self as topology, Contact, Past, PeerId, RunId, Way};
 use tokio::time::{Instant, sleep};
@@ -149,9 +149,9 @@ impl Memory {
         loop {
             let found = self.ask_once(manifest, credentials, store, observer).await?;
             let step = store.steps()?.last().copied().unwrap_or(0);
-            let ahead = self.kept.as_ref().map(|kept| kept.record.ahead_of(self.me, step, stride)).unwrap_or_default();
             let heard = found.heard();
-            if ahead.iter().all(|peer| heard.contains(peer)) || Instant::now() + PAUSE > until {
+            let is_unheard = |kept: &Kept| !unheard(self.me, &kept.record, (step, stride), &heard).is_empty();
+            if !self.kept.as_ref().is_some_and(is_unheard) || Instant::now() + PAUSE > until {
                 return Ok(found);
             }
             sleep(PAUSE).await;

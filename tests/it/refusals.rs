@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
-use starling_tests::{Peer, PeerOptions, data, starling};
+use starling_tests::{Peer, PeerOptions, data, free_port, starling};
 use tempfile::TempDir;
 
 /// Runs `starling` with `args` and returns its one error line.
@@ -94,7 +94,7 @@ fn a_damaged_ticket() {
 
 #[test]
 fn an_address_where_nobody_listens() {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address").port();
+    let free = free_port().expect("a port");
     let address = format!("/ip4/127.0.0.1/tcp/{free}/p2p/12D3KooWNa6BUbxt7LNZ8gDvVcVDAPjkk5oSJbsDrZWDCq3VTiTx");
     let dir = TempDir::new().expect("a temp dir");
     let error = refused(dir.path(), &["join", &address, "--data-dir", "state"]);

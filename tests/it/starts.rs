@@ -1,13 +1,13 @@
 //! How a process starts, and how it is ended: ports, addresses, devices, signals.
 
-use std::net::{TcpListener, UdpSocket};
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use starling_tests::{Feed, Peer, PeerOptions, Word, audit, binary, starling};
+use starling_tests::{Feed, Peer, PeerOptions, Word, audit, binary, free_port, starling};
 use tempfile::TempDir;
 
 /// More steps than any test waits for.
@@ -57,7 +57,7 @@ fn a_second_process_on_a_port_is_refused_and_told_who_has_it() {
 
 #[test]
 fn of_several_that_start_on_one_port_at_once_one_gets_it() {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address").port();
+    let free = free_port().expect("a port");
     let (feed, deadline) = (Feed::default(), Instant::now() + Duration::from_secs(90));
     let start = |slot: usize| {
         let options = listening_on(&format!("/ip4/127.0.0.1/tcp/{free}"), "--min-peers 2");

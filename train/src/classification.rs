@@ -1,5 +1,6 @@
 //! The task of the command line's models: which class a sample is of.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use burn::nn::loss::CrossEntropyLossConfig;
@@ -31,13 +32,13 @@ impl Classification {
     }
 
     /// The samples that these numbers are of, all of which are to train on or all held out, and their places among those.
-    fn find(&self, samples: &[u32]) -> (&Samples, Vec<u32>) {
+    fn find<'a>(&'a self, samples: &'a [u32]) -> (&'a Samples, Cow<'a, [u32]>) {
         let training = self.training();
         match samples.first() {
             Some(first) if *first >= training => {
                 (self.dataset.held_out(), samples.iter().map(|sample| sample - training).collect())
             }
-            _ => (self.dataset.training(), samples.to_vec()),
+            _ => (self.dataset.training(), samples.into()),
         }
     }
 }
@@ -122,6 +123,5 @@ impl Trainer {
 fn check_data(manifest: &Manifest, dataset: &Dataset) -> Result<(), Error> {
     let here =
         Manifest { data: dataset.description().in_form_of(&manifest.data), seed: dataset.seed(), ..manifest.clone() };
-    let differences = manifest.differences(&here);
-    if differences.is_empty() { Ok(()) } else { Err(Error::OtherData { differences }) }
+    Error::unless_alike(manifest, &here)
 }

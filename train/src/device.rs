@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::wgpu::WgpuInitError;
 use burn::tensor::{Device, DeviceKind, DeviceType, Tensor};
+use starling_run::panics::said;
 use thiserror::Error;
 
 /// How many adapters of one kind are looked for.
@@ -198,11 +199,7 @@ fn quietly<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     panic::set_hook(Box::new(|_| {}));
     let result = panic::catch_unwind(AssertUnwindSafe(run));
     panic::set_hook(hook);
-    result.map_err(|payload| {
-        let text = payload.downcast_ref::<String>().cloned();
-        text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-            .unwrap_or_else(|| "the graphics driver panicked".to_owned())
-    })
+    result.map_err(|payload| said(&*payload).unwrap_or("the graphics driver panicked").to_owned())
 }
 
 fn describe((number, kind): (usize, &DeviceKind)) -> String {

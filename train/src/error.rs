@@ -1,7 +1,7 @@
 //! What can go wrong in training.
 
 use burn::tensor::ExecutionError;
-use starling_run::Difference;
+use starling_run::{Difference, Manifest};
 use thiserror::Error;
 
 use crate::data::DataError;
@@ -82,6 +82,14 @@ pub enum Error {
         /// What the panic says.
         reason: String,
     },
+}
+
+impl Error {
+    /// Checks that what is here is what the run has.
+    pub(crate) fn unless_alike(run: &Manifest, here: &Manifest) -> Result<(), Self> {
+        let differences = run.differences(here);
+        if differences.is_empty() { Ok(()) } else { Err(Self::OtherData { differences }) }
+    }
 }
 
 impl From<Error> for starling_run::Error {

@@ -2,6 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use starling_run::panics::said;
+
 use crate::error::Error;
 
 /// Runs `work`, which the task calls `what`; a panic in it is an error.
@@ -10,8 +12,7 @@ use crate::error::Error;
 /// [`Error::Panicked`].
 pub(crate) fn caught<R>(task: &str, what: &'static str, work: impl FnOnce() -> R) -> Result<R, Error> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
-        let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref().copied());
-        let reason = text.unwrap_or("without a word").to_owned();
+        let reason = said(&*payload).unwrap_or("without a word").to_owned();
         Error::Panicked { task: task.to_owned(), what, reason }
     })
 }

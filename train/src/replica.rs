@@ -21,8 +21,8 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::{Device, ExecutionError};
 use starling_run::{
-    Beyond, DataNotes, Evaluation, Gradient, Learner, Manifest, Replicated, ReplicatedState, ResultRecord, StepReport,
-    Training,
+    Beyond, DataNotes, Evaluation, Gradient, Learner, Manifest, Replicated, ReplicatedState, ResultRecord, Schema,
+    StepReport, Training,
 };
 use starling_topology::{Digest, Ledger, Lineage, PeerId};
 
@@ -75,12 +75,7 @@ impl<T: Task> Replica<T> {
         let device = open.device.clone().autodiff();
         let module = caught(task.name(), "module", || task.module(&device))?;
         let schema = schema::of_module(&module);
-        let parameters = caught(task.name(), "initial", || task.initial(&schema, manifest.seed))?;
-        if parameters.len() != schema.parameters() {
-            let (found, expected) = (parameters.len(), schema.parameters());
-            let reason = format!("it has {expected} parameters, but `initial` gives {found}");
-            return Err(Error::Module { task: task.name().to_owned(), reason });
-        }
+        let parameters = initial(&*task, &schema, manifest.seed)?;
         let training = Training::new(manifest, schema, parameters, task.training())?;
         let borders = cut::choose(&task.borders(&module), training.parameters().len(), BLOCK_PARAMETERS);
         Ok(Self {
@@ -147,10 +142,6 @@ impl<T: Task> Replica<T> {
         }
     }
 
-    fn read(&self, samples: &[u32]) -> Result<T::Batch, Error> {
-        caught(self.task.name(), "batch", || self.task.batch(samples, &self.inner))
-    }
-
     /// What the task measures of some samples, by the module without autodiff.
     fn measure(&self, module: &T::Module, samples: &[u32]) -> Result<Vec<(&'static str, f64)>, Error> {
         let measured = caught(self.task.name(), "measure", || self.task.measure(module, samples, &self.inner))?;
@@ -166,6 +157,21 @@ impl<T: Task> Replica<T> {
     fn failed(&self, source: ExecutionError) -> Error {
         Error::Execution { device: self.device_name.clone(), step: self.training.step(), source }
     }
+}
+
+/// The values that a run of this seed begins with.
+pub(crate) fn initial<T: Task>(task: &T, schema: &Schema, seed: u64) -> Result<Vec<f32>, Error> {
+    let parameters = caught(task.name(), "initial", || task.initial(schema, seed))?;
+    let (found, expected) = (parameters.len(), schema.parameters());
+    if found != expected {
+        let reason = format!("it has {expected} parameters, but `initial` gives {found}");
+        return Err(Error::Module { task: task.name().to_owned(), reason });
+    }
+    Ok(parameters)
+}
+
+fn batch<T: Task>(task: &T, samples: &[u32], device: &Device) -> Result<T::Batch, Error> {
+    caught(task.name(), "batch", || task.batch(samples, device))
 }
 
 impl<T: Task> Replicated for Replica<T> {
@@ -234,9 +240,7 @@ impl<T: Task> Learner for Replica<T> {
             return Ok(0);
         }
         let weight = u64::from(ledger.share_len(me));
-        let (task, device) = (&self.task, &self.inner);
-        let read = |samples: &[u32]| caught(task.name(), "batch", || task.batch(samples, device));
-        let batch = self.loader.load(ledger, me, read)?;
+        let batch = self.loader.load(ledger, me, |samples| batch(&*self.task, samples, &self.inner))?;
         self.differentiate(batch, weight, gradient, progressed)?;
         Ok(gradient.weight())
     }
@@ -246,10 +250,9 @@ impl<T: Task> Learner for Replica<T> {
     }
 
     fn load_ahead(&mut self, members: &[PeerId], me: PeerId) {
-        let (task, device, ledger) = (&self.task, &self.inner, self.training.ledger());
+        let ledger = self.training.ledger();
         if ledger.is_assigned() {
-            let read = |samples: &[u32]| caught(task.name(), "batch", || task.batch(samples, device));
-            self.loader.load_ahead(ledger, members, me, read);
+            self.loader.load_ahead(ledger, members, me, |samples| batch(&*self.task, samples, &self.inner));
         }
     }
 

@@ -16,7 +16,7 @@ use crate::device::DeviceChoice;
 use crate::error;
 use crate::flatten;
 use crate::panics::caught;
-use crate::replica::Replica;
+use crate::replica::{self, Replica};
 use crate::schema::{self, Visited};
 use crate::task::Task;
 
@@ -49,10 +49,7 @@ impl<T: Task> TaskProgram<T> {
     pub fn module(&self, manifest: &Manifest, state: &ReplicatedState) -> Result<(T::Module, Device), error::Error> {
         self.check_task(manifest)?;
         let schema = self.schema()?;
-        let differences = manifest.differences(&Manifest { model: self.model(&schema), ..manifest.clone() });
-        if !differences.is_empty() {
-            return Err(error::Error::OtherData { differences });
-        }
+        error::Error::unless_alike(manifest, &Manifest { model: self.model(&schema), ..manifest.clone() })?;
         if schema.fingerprint() != manifest.schema || state.parameters.len() != schema.parameters() {
             let (ours, theirs) = (schema.fingerprint(), manifest.schema);
             return Err(starling_run::Error::OtherSchema { ours, theirs }.into());
@@ -121,17 +118,14 @@ impl<T: Task> Workload for Own<T> {
         let mut manifest = Manifest::of(&spec, self.description());
         manifest.check()?;
         manifest.schema = self.schema.fingerprint();
-        manifest.initial = initial::digest(&self.task.initial(&self.schema, manifest.seed));
+        manifest.initial = initial::digest(&replica::initial(&*self.task, &self.schema, manifest.seed)?);
         Ok(manifest)
     }
 
     fn open(self: Box<Self>, manifest: &Manifest) -> Result<Box<dyn Learner>, Error> {
         manifest.check()?;
         let ours = Manifest { model: self.model.clone(), data: self.description(), ..manifest.clone() };
-        let differences = manifest.differences(&ours);
-        if !differences.is_empty() {
-            return Err(error::Error::OtherData { differences }.into());
-        }
+        error::Error::unless_alike(manifest, &ours)?;
         Ok(Box::new(Replica::open(self.task, manifest, DataNotes::default(), self.device)?))
     }
 }

@@ -23,7 +23,7 @@ use std::time::SystemTime;
 
 use thiserror::Error;
 
-pub use signals::Signals;
+pub use signals::{Signals, heed_signals};
 
 use crate::bench::BenchError;
 use crate::cli::{CheckpointVerb, Cli, ConfigVerb, GlobalFlags, Verb};

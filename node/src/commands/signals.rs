@@ -67,16 +67,24 @@ fn heeds_hang_up() -> bool {
 
 /// A token that the first signal cancels. The second ends the process at once.
 pub(super) fn stop_on_signals(console: Console) -> Result<CancellationToken, CommandError> {
-    let mut signals = Signals::listen()?;
     let stop = CancellationToken::new();
-    let first = stop.clone();
+    heed_signals(stop.clone(), move || console.line("leaving in order; Ctrl-C again to quit at once"))?;
+    Ok(stop)
+}
+
+/// From now on, the first signal cancels `stop`, which is told before, and the second ends the process at once. Within a runtime.
+///
+/// # Errors
+/// [`CommandError::Io`] if the system does not allow it.
+pub fn heed_signals(stop: CancellationToken, told: impl FnOnce() + Send + 'static) -> Result<(), CommandError> {
+    let mut signals = Signals::listen()?;
     tokio::spawn(async move {
         signals.next().await;
-        console.line("leaving in order; Ctrl-C again to quit at once");
-        first.cancel();
+        told();
+        stop.cancel();
         signals.next().await;
         let _ = io::stdout().flush();
         std::process::exit(i32::from(EXIT_INTERRUPTED));
     });
-    Ok(stop)
+    Ok(())
 }

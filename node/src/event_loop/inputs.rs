@@ -3,6 +3,7 @@
 use libp2p::gossipsub;
 use libp2p::swarm::SwarmEvent;
 use starling_topology::{Body, Evidence, Input, PeerId, ViewId};
+use tokio_util::sync::CancellationToken;
 
 use super::{End, EventLoop, MAX_EARLY};
 use crate::behaviour::BehaviourEvent;
@@ -13,7 +14,7 @@ use crate::report::{Links, Report};
 use crate::trainer::TrainerEvent;
 
 impl EventLoop {
-    pub(super) fn on_trainer(&mut self, event: TrainerEvent) -> Option<End> {
+    pub(super) fn on_trainer(&mut self, event: TrainerEvent, stop: &CancellationToken) -> Option<End> {
         match event {
             TrainerEvent::Synced => {
                 self.observer.report(&Report::Synced { step: self.exchange.progress().step });
@@ -24,7 +25,11 @@ impl EventLoop {
                 self.is_saved = is_saved;
                 self.handle(Input::Finished { step, digest });
             }
-            TrainerEvent::Unable(error) | TrainerEvent::Failed(error) => return Some(End::Failed(error)),
+            TrainerEvent::Unable(error) => {
+                self.failure = Some(error);
+                stop.cancel();
+            }
+            TrainerEvent::Failed(error) => return Some(End::Failed(error)),
         }
         None
     }

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use starling_engine::{ActiveView, DIGEST_EVERY, Saving, is_last_straw};
 use starling_run::audit::AuditView;
+use starling_run::panics::said;
 use starling_run::{Gradient, Learner, ResultRecord, StepReport, contribution};
 use starling_topology::Digest;
 use tokio::sync::watch;
@@ -157,8 +158,7 @@ impl Worker {
             learner.compute(me, gradient, &mut |from| _ = progress.send_replace(from))
         }));
         let weight = computed.map_err(|payload| {
-            let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref().copied());
-            let reason = text.unwrap_or("it does not say why").to_owned();
+            let reason = said(&*payload).unwrap_or("it does not say why").to_owned();
             NodeError::Panicked { step: self.learner.step() + 1, reason }
         })??;
         let (ready_from, samples) = (self.gradient.ready_from(), u64::from(self.learner.ledger().share_len(me)));
@@ -325,11 +325,11 @@ impl Worker {
             // To write more, or to close a file that has something to write, would take as long.
             std::mem::forget(self.journal);
         } else {
-            match (evaluate, self.is_over()) {
-                (true, true) => self.journal.confirm(),
+            if evaluate && self.is_over() {
+                self.journal.confirm();
+            } else if evaluate || is_ours {
                 // Also who had to leave its seat comes back with the state that it has just saved.
-                _ if is_ours => self.journal.leave(),
-                _ => {}
+                self.journal.leave();
             }
             if evaluate {
                 // Each is tried, also when the one before it failed.

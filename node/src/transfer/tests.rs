@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use starling_engine::Found;
-use starling_run::{CheckpointInfo, CheckpointStore, Manifest, ReplicatedState, RunSpec};
+use starling_run::{CheckpointInfo, CheckpointStore, ReplicatedState};
 use starling_topology::{Digest, Generation, Head, Ledger, PeerId, Proof, RunId, View, ViewId};
-use starling_train::{DataOptions, Dataset};
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
 use super::checkpoint::{self, Lacking};
@@ -17,6 +16,7 @@ use super::state::{Shape, Wanted, fetch};
 use super::*;
 use crate::frame;
 use crate::identity::{Identity, from_libp2p};
+use crate::manifest_file::tests::digits;
 use crate::pace::Pace;
 use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
@@ -38,13 +38,7 @@ fn store() -> (tempfile::TempDir, CheckpointStore) {
 }
 
 fn shelf(store: CheckpointStore) -> Arc<Shelf> {
-    Shelf::new(&manifest(), store, Pace::new(0))
-}
-
-fn manifest() -> Manifest {
-    let spec = RunSpec::default();
-    let options = DataOptions { held_out: spec.held_out, seed: spec.seed, ..DataOptions::default() };
-    starling_train::found(&spec, &Dataset::load(&options).expect("the digits")).expect("a manifest")
+    Shelf::new(&digits(), store, Pace::new(0))
 }
 
 type Stream = Compat<tokio::io::DuplexStream>;
@@ -327,7 +321,7 @@ async fn a_peer_says_what_it_holds_of_which_run_and_who_is_in_a_view() {
     let open = |_| opened(Ok(connect_to(&shelf)));
     assert_eq!(questions::view(open, view.id(), &[peer(1), peer(2)], STALL).await, Some(view));
     assert_eq!(questions::view(open, ViewId([9; 32]), &[peer(1), peer(2)], STALL).await, None);
-    let id = manifest().run_id();
-    assert_eq!(run(&mut connect_to(&shelf), id, STALL).await.expect("answered"), manifest());
+    let id = digits().run_id();
+    assert_eq!(run(&mut connect_to(&shelf), id, STALL).await.expect("answered"), digits());
     run(&mut connect_to(&shelf), RUN, STALL).await.expect_err("another run's");
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use starling_node::node::CHECKPOINTS;
 use starling_node::{NodeError, manifest_file};
-use starling_run::{CheckpointFolder, CheckpointStore, Manifest, ReplicatedState};
+use starling_run::{CheckpointFolder, Manifest, ReplicatedState};
 use starling_topology::{Digest, RunId};
 use starling_train::{DeviceChoice, Task, TaskProgram, schema, write_safetensors};
 
@@ -29,7 +29,7 @@ pub struct Checkpoint {
 /// If the directory can't be read.
 pub fn checkpoints(data_dir: &Path) -> Result<Vec<Checkpoint>, NodeError> {
     let mut all = Vec::new();
-    for store in stores(data_dir)? {
+    for store in CheckpointFolder::new(data_dir.join(CHECKPOINTS)).stores()? {
         let listed = store.list()?.into_iter();
         all.extend(listed.map(|info| Checkpoint {
             run: info.run,
@@ -66,14 +66,9 @@ pub fn trained<T: Task>(
     Ok(TaskProgram::new(task, device).module(&manifest, &state).map_err(starling_run::Error::from)?)
 }
 
-fn stores(data_dir: &Path) -> Result<Vec<CheckpointStore>, NodeError> {
-    let folder = data_dir.join(CHECKPOINTS);
-    // Asking what is there must not make it.
-    Ok(if folder.is_dir() { CheckpointFolder::new(folder).stores()? } else { Vec::new() })
-}
-
 fn load(data_dir: &Path, step: Option<u64>) -> Result<(Manifest, ReplicatedState), NodeError> {
-    let store = stores(data_dir)?.pop().ok_or_else(|| NodeError::NoCheckpoint(data_dir.to_owned()))?;
+    let mut stores = CheckpointFolder::new(data_dir.join(CHECKPOINTS)).stores()?;
+    let store = stores.pop().ok_or_else(|| NodeError::NoCheckpoint(data_dir.to_owned()))?;
     let state = store.load(step)?;
     Ok((manifest_file::load(data_dir, state.run)?, state))
 }

@@ -9,11 +9,8 @@ use starling_node::output::Tee;
 use starling_node::{Founding, Joining, NodeError, Observer, Report, Settings, Summary, Ticket};
 use starling_node::{alone_in_its_directory, commands};
 use starling_run::Program;
-use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-/// Threads for the network. What computes has threads of its own.
-const THREADS: usize = 2;
 /// How long background work may take after the end.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
 
@@ -57,10 +54,11 @@ impl Member {
         let ends = AtEnd(told.clone());
         let live = move || {
             let _ends = ends;
-            let mut runtime = tokio::runtime::Builder::new_multi_thread();
-            let runtime = runtime.worker_threads(THREADS).enable_all().build().map_err(NodeError::Thread)?;
+            let runtime = starling_node::runtime()?;
             if heeds_signals {
-                heed_signals(&runtime, stop.clone());
+                let _entered = runtime.enter();
+                // Where signals can't be had, they end the process as ever.
+                let _ = commands::heed_signals(stop.clone(), || {});
             }
             let ended = runtime.block_on(alone_in_its_directory(settings, observer, |settings, observer| async {
                 match way {
@@ -164,15 +162,4 @@ impl Drop for AtEnd {
     fn drop(&mut self) {
         self.0.change(|state| state.has_ended = true);
     }
-}
-
-/// The first signal cancels `stop`, the second one ends the process.
-fn heed_signals(runtime: &Runtime, stop: CancellationToken) {
-    runtime.spawn(async move {
-        let Ok(mut signals) = commands::Signals::listen() else { return };
-        signals.next().await;
-        stop.cancel();
-        signals.next().await;
-        std::process::exit(i32::from(commands::EXIT_INTERRUPTED));
-    });
 }

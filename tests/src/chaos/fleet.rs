@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 use self::starting::new_dir;
 use super::Pulse;
-use super::process::free_port;
 use super::slot::{Said, Slot};
+use crate::ports::free_port;
 use crate::{Feed, Lan, Peer, Word, starling};
 
 /// How long a run may take to have all its first members. Generous: the machine is shared.

@@ -144,11 +144,14 @@ impl Membership {
         let bereft = if forked { stateless } else { self.is_bereft(now, seat, decree) };
         // One of those who have not heard of our view may hold what all can go on from.
         let strayed = self.strayed(decree.round.promised());
-        let all: Vec<Joiner> = self.admitted().chain(strayed).take(MAX_JOINERS).cloned().collect();
         let is_open = bereft || !(stateless || forked);
-        let donor = donor(&seat.view, seat.origin.as_ref(), &decree.promises, &all).filter(|_| is_open);
+        let outside: Vec<Joiner> = match is_open {
+            true => self.admitted().chain(strayed).take(MAX_JOINERS).cloned().collect(),
+            false => Vec::new(),
+        };
+        let donor = donor(&seat.view, seat.origin.as_ref(), &decree.promises, &outside);
         let candidates = match donor {
-            Some(_) => all,
+            Some(_) => outside,
             None if forked => Vec::new(),
             None => self.candidates(now).cloned().collect(),
         };

@@ -120,13 +120,8 @@ impl Membership {
         let is_over = now - self.finished_at >= self.config.max_stall * LAST_STALLS;
         let is_late = |peer: &PeerId| is_over || overdue && seat.syncing.contains(peer);
         let is_done = |peer: &PeerId| seat.finished.contains_key(peer) || is_quiet(peer) || is_late(peer);
-        let late = match (is_over, overdue) {
-            (true, _) => seat.view.members().len(),
-            (false, true) => seat.syncing.len(),
-            (false, false) => 0,
-        };
-        let most = most + late;
-        if most + 1 < seat.view.members().len() || !others().all(is_done) {
+        // Who has no time left looks at each of them.
+        if (!overdue && most + 1 < seat.view.members().len()) || !others().all(is_done) {
             return;
         }
         // A minority that misses the rest may have slept while the others went on, and reduced the last step anew.

@@ -22,7 +22,7 @@ mod watchdog;
 pub use download::Download;
 pub use entry::{Action, Entry};
 pub use result_fetch::ResultFetch;
-pub use returning::{Return, Returning};
+pub use returning::{Return, Returning, unheard};
 pub use saving::{DIGEST_EVERY, Saving};
 pub use search::Search;
 pub use skipping::{MAX_SKIPS, is_last_straw};

@@ -28,6 +28,7 @@ pub mod initial;
 pub mod learner;
 pub mod manifest;
 pub mod optimizer;
+pub mod panics;
 pub mod program;
 pub mod record;
 pub mod schedule;

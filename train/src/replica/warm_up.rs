@@ -38,7 +38,7 @@ impl<T: Task> Replica<T> {
             }
             seen = share;
             let indices: Vec<u32> = (0..share).collect();
-            let batch = self.read(&indices)?;
+            let batch = super::batch(&*self.task, &indices, &self.inner)?;
             let gradient = Gradient::new(self.training.parameters().len());
             self.differentiate(batch, u64::from(share), &gradient, &mut |_| ())?;
         }
