@@ -15,7 +15,7 @@ pub(crate) enum Brought {
     Coming(Contribution),
 }
 
-/// What is reduced, and what is behind it: `[parameters + 1 + members]`. A reducer takes it bucket by bucket, from the end,
+/// What is reduced, and what is behind it, as [`starling_run::BufferLayout`] says. A reducer takes it bucket by bucket, from the end,
 /// while it sends what it has.
 #[derive(Debug)]
 pub(crate) struct Contribution {

@@ -36,7 +36,6 @@ use crate::trainer::{self, Busy, Duties, Totals};
 use crate::transfer::Shelves;
 use crate::transfer::state::Shape;
 use crate::way_back::Memory;
-use crate::welcome::Terms;
 
 /// The folder of the data directory that holds checkpoints, in one folder for each run.
 pub const CHECKPOINTS: &str = "checkpoints";
@@ -146,7 +145,7 @@ async fn take_part(
         open(settings, ready, (learner.step(), learner.lineage()), observer.clone()).await?;
     config.shape.samples = Some(samples);
     let duties = Duties {
-        checkpoint_every: settings.checkpoint_every,
+        checkpoint_every: learner.manifest().checkpoint_every,
         evaluate_every: settings.evaluate_every,
         update_ahead_bytes: settings.update_ahead_bytes,
         export: settings.export.clone(),
@@ -202,6 +201,7 @@ async fn take_part(
         held_out_loss,
         measures,
         digest: totals.digest.map(|digest| digest.to_string()).unwrap_or_default(),
+        values: totals.values.map(|values| values.to_string()).unwrap_or_default(),
         samples_per_s: per_stepping_s(totals.samples as f64),
         waiting_share: per_stepping_s(totals.waiting.as_secs_f64()),
         bytes_sent: traffic.sent.load(Ordering::Relaxed),
@@ -235,8 +235,7 @@ async fn warm_up(
 ) -> Result<Option<Box<dyn Learner>>, NodeError> {
     let device = learner.device().to_owned();
     // With fewer members there are no steps, so no share is larger, as long as all are as fast.
-    let members = u32::try_from(ready.membership.min_members).unwrap_or(u32::MAX).max(1);
-    let share = ready.manifest.batch_size.div_ceil(members);
+    let share = ready.manifest.batch_size.div_ceil(ready.manifest.min_peers);
     let warming = blocking(move || {
         learner.warm_up(share)?;
         Ok(learner)
@@ -296,7 +295,6 @@ pub(crate) async fn open(
     let config = LoopConfig {
         run,
         max_stall: membership.max_stall,
-        min_members: membership.min_members,
         parameters: manifest.parameters(),
         max_state_bytes: manifest.max_state_bytes(),
         layout: layout_config(manifest.layout),
@@ -328,8 +326,7 @@ pub(crate) async fn open(
     let shelf = Shelf::new(&manifest, store.clone(), pace);
     shelf.look_in(PreprocessingFile::new(&settings.data_dir, &manifest));
     let shelves = Shelves::new(snapshots.clone(), shelf, shared);
-    let terms = Terms { manifest, min_members: membership.min_members };
-    let stock = Stock { exchange: exchange.clone(), shelves: shelves.clone(), terms };
+    let stock = Stock { exchange: exchange.clone(), shelves: shelves.clone(), manifest };
     let listened = if matches!(start, Start::Found) { Vec::new() } else { memory.listened(&start) };
     let (mut network, inbox) = listen_where_it_was(&identity, &access, settings, stock, &listened).await?;
     let ticket = Ticket::new([network.contact()], run, access.secret()).with_invitation(access.open_invitation());
@@ -343,8 +340,7 @@ pub(crate) async fn open(
     if let Start::Recover { kept, .. } = &start {
         kept.contacts.iter().for_each(|contact| network.learn(contact));
     }
-    let Memory { record, file, mut contacts, .. } = memory;
-    contacts.min_members = u32::try_from(membership.min_members).unwrap_or(u32::MAX);
+    let Memory { record, file, contacts, .. } = memory;
     for contact in contacts.members().iter().chain(contacts.keepers()) {
         // It knows where this peer was, which may have changed, and it may wait for this one.
         network.learn(contact);

@@ -29,7 +29,7 @@ use crate::record_file::{Kept, RecordFile};
 use crate::report::{Observer, Report};
 use crate::settings::{Founding, Joining, Resume, Settings};
 use crate::way_back::{Awaited, Memory};
-use crate::welcome::{self, Terms, Welcome};
+use crate::welcome::{self, Welcome};
 use crate::{secret, twin};
 
 /// A peer that is ready to train.
@@ -122,7 +122,7 @@ pub(crate) async fn founder(
         let credentials = Credentials { bearer: Some(identity.clone()), ..kept };
         twin::refuse(me, (manifest.run_id(), &credentials), memory.places([]), &settings.data_dir).await?;
         // Who goes on alone waits for nobody.
-        let stride = if founding.alone { 0 } else { settings.checkpoint_every };
+        let stride = if founding.alone { 0 } else { manifest.checkpoint_every };
         let found = memory.ask(&manifest, &credentials, &store, (stride, &*observer)).await?;
         let way = match memory.is_over(&found, &store, manifest.steps)? {
             true if founding.resume == Resume::Fresh => {
@@ -147,7 +147,7 @@ pub(crate) async fn founder(
             let mut learner = open(workload, &manifest)?;
             let (start, damaged) = match (way, memory.kept.take()) {
                 (Way::Recover, Some(kept)) => {
-                    let (alone, stride) = (founding.alone, settings.checkpoint_every);
+                    let (alone, stride) = (founding.alone, manifest.checkpoint_every);
                     let returning = Returning { me, kept, heard: &heard, alone, stride };
                     begin::recover(&store, learner.as_mut(), returning, &memory, &manifest)?
                 }
@@ -179,9 +179,7 @@ pub(crate) async fn founder(
     if !was_here && FounderKey::load(&key)?.is_some_and(|key| Some(key.public()) == manifest.founder) {
         observer.report(&Report::Founder { key: key.display().to_string() });
     }
-    // Whoever goes on alone waits for nobody.
-    let min_members = if matches!(start, Start::Fork { .. }) { 1 } else { founding.min_peers };
-    let membership = membership(settings, &manifest, min_members);
+    let membership = membership(settings, &manifest);
     let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory };
     Ok(Prepared { ready, learner, damaged, searched })
 }
@@ -219,15 +217,15 @@ pub(crate) async fn joiner(
     }
     // A member that was here before knows the run, and those that it once joined through may be gone.
     let known = run.and_then(|run| remembered(&settings.data_dir, run, me));
-    let (member, Terms { manifest, min_members }, told) = match (known, named.first()) {
-        (Some(terms), Some(first)) => (first.clone(), terms, Vec::new()),
+    let (member, manifest, told) = match (known, named.first()) {
+        (Some(manifest), Some(first)) => (first.clone(), manifest, Vec::new()),
         _ => match ask_any(&identity, &named, settings.mdns, &*observer).await {
-            Ok((member, Welcome { terms, members, .. })) => (member, terms, members),
+            Ok((member, Welcome { manifest, members, .. })) => (member, manifest, members),
             Err(error @ NodeError::Unreachable { .. }) => {
                 let last = RecordFile::last_run(&settings.data_dir).filter(|_| run.is_none());
-                let terms = last.and_then(|run| remembered(&settings.data_dir, run, me));
-                match (terms, named.first()) {
-                    (Some(terms), Some(first)) => (first.clone(), terms, Vec::new()),
+                let known = last.and_then(|run| remembered(&settings.data_dir, run, me));
+                match (known, named.first()) {
+                    (Some(manifest), Some(first)) => (first.clone(), manifest, Vec::new()),
                     _ => return Err(error),
                 }
             }
@@ -254,7 +252,7 @@ pub(crate) async fn joiner(
     if ours != manifest {
         // The member is shown ours, so that its user learns what differs as well; if it is there.
         let shown = ask(&identity, &member, settings.mdns, Some(&ours)).await;
-        let theirs = shown.map_or_else(|_| manifest.clone(), |welcome| welcome.terms.manifest);
+        let theirs = shown.map_or_else(|_| manifest.clone(), |welcome| welcome.manifest);
         let differences = welcome::describe(&ours.differences(&theirs));
         return Err(NodeError::Manifest { peer: member.peer.to_string(), differences });
     }
@@ -271,7 +269,7 @@ pub(crate) async fn joiner(
         blocking(move || open_store(&settings, run)).await?
     };
     let (searched, way) = if was_here {
-        let stride = if joining.alone { 0 } else { settings.checkpoint_every };
+        let stride = if joining.alone { 0 } else { manifest.checkpoint_every };
         let found = memory.ask(&manifest, &credentials, &store, (stride, &*observer)).await?;
         if memory.is_over(&found, &store, manifest.steps)? {
             return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
@@ -301,7 +299,7 @@ pub(crate) async fn joiner(
             let mut learner = open(workload, &manifest)?;
             let (start, damaged) = match (way, memory.kept.take()) {
                 (Way::Recover, Some(kept)) => {
-                    let stride = settings.checkpoint_every;
+                    let stride = manifest.checkpoint_every;
                     let returning = Returning { me, kept, heard: &heard, alone, stride };
                     begin::recover(&store, learner.as_mut(), returning, &memory, &manifest)?
                 }
@@ -315,8 +313,7 @@ pub(crate) async fn joiner(
     manifest_file::store(&settings.data_dir, &manifest)?;
     // Kept, so that it can come back without the ticket.
     secret::store_first(&settings.data_dir, run, &credentials)?;
-    let min_members = if matches!(start, Start::Fork { .. }) { 1 } else { min_members };
-    let membership = membership(settings, &manifest, min_members);
+    let membership = membership(settings, &manifest);
     let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory };
     Ok(Prepared { ready, learner, damaged, searched })
 }
@@ -333,16 +330,15 @@ fn check_places(settings: &Settings) -> Result<(), NodeError> {
 }
 
 /// What a run is that this machine takes part in, or did.
-fn remembered(data_dir: &Path, run: RunId, me: PeerId) -> Option<Terms> {
-    let min_members = Memory::load(data_dir, run, me).min_members()?;
-    Some(Terms { manifest: manifest_file::load(data_dir, run).ok()?, min_members })
+fn remembered(data_dir: &Path, run: RunId, me: PeerId) -> Option<Manifest> {
+    if Memory::load(data_dir, run, me).is_new() { None } else { manifest_file::load(data_dir, run).ok() }
 }
 
 pub(crate) fn own_name(identity: &Identity) -> PeerId {
     from_libp2p(&identity.peer_id()).expect("invariant: our own key is Ed25519")
 }
 
-pub(crate) fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> MembershipConfig {
+pub(crate) fn membership(settings: &Settings, manifest: &Manifest) -> MembershipConfig {
     let max_stall = Duration::from_millis(manifest.max_stall_ms);
     // Without the few numbers that travel with a gradient, which are as many as there are members.
     let elements = manifest.parameters();
@@ -352,12 +348,12 @@ pub(crate) fn membership(settings: &Settings, manifest: &Manifest, min_members: 
     MembershipConfig {
         reduced: Some((manifest.plan, bucket)),
         max_stall,
-        min_members,
+        min_members: manifest.min_peers as usize,
         last_step: manifest.steps,
         max_members: settings.max_peers,
         quorum: manifest.quorum,
         fork_after: settings.fork_after,
-        checkpoint_every: settings.checkpoint_every,
+        checkpoint_every: manifest.checkpoint_every,
         incarnation: rand::random(),
     }
 }
@@ -435,5 +431,6 @@ fn as_we_see_it(manifest: &Manifest, joining: &Joining, workload: &dyn Workload)
     ours.plan = expected.plan.unwrap_or(ours.plan);
     ours.quorum = expected.quorum.unwrap_or(ours.quorum);
     ours.max_stall_ms = expected.max_stall_ms.unwrap_or(ours.max_stall_ms);
+    ours.checkpoint_every = expected.checkpoint_every.unwrap_or(ours.checkpoint_every);
     ours
 }

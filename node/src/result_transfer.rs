@@ -13,7 +13,7 @@ use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use starling_collective::Limits;
 use starling_engine::result_fetch::{Answer, Input, Output};
 use starling_engine::{Found, Members, ResultFetch};
-use starling_run::ResultRecord;
+use starling_run::{BufferLayout, ResultRecord};
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::{Lineage, PeerId, Time};
 use tokio::sync::mpsc;
@@ -194,7 +194,8 @@ where
 
 /// No result for so many parameters is longer, in bytes: the largest view's, with room for its head.
 fn longest(parameters: usize) -> usize {
-    64 + (size_of::<PeerId>() + size_of::<f32>()) * MAX_MEMBERS + size_of::<f32>() * (parameters + 1)
+    let numbers = BufferLayout::new(parameters, MAX_MEMBERS).elements();
+    64 + size_of::<PeerId>() * MAX_MEMBERS + size_of::<f32>() * numbers
 }
 
 /// Asks a holder; `begins` is told how long its answer will be.

@@ -52,8 +52,6 @@ pub struct Settings {
     pub probe_links: bool,
     /// Bytes of state and data handed out to joiners per second; 0 sets no limit.
     pub state_rate: u64,
-    /// Save a checkpoint every so many steps; 0 saves only at the end.
-    pub checkpoint_every: u64,
     /// How many checkpoints to keep.
     pub checkpoint_keep: usize,
     /// Memory for an update that begins while its step is being reduced; a model that needs more begins after it.
@@ -94,7 +92,6 @@ impl Settings {
             fork_after: Some(Duration::from_secs(120)),
             probe_links: true,
             state_rate: 64 << 20,
-            checkpoint_every: 100,
             checkpoint_keep: 3,
             update_ahead_bytes: 0,
             evaluate_every: 0,
@@ -110,8 +107,6 @@ impl Settings {
 pub struct Founding {
     /// What is trained and how.
     pub run: RunSpec,
-    /// Members needed to take steps.
-    pub min_peers: usize,
     /// Whether anyone who knows an address may join, without a secret.
     pub public: bool,
     /// Go on from a checkpoint in the data directory.
@@ -125,7 +120,7 @@ pub struct Founding {
 impl Founding {
     /// A private run that takes steps from its first member on, and begins anew.
     pub fn new(run: RunSpec) -> Self {
-        Self { run, min_peers: 1, public: false, resume: Resume::Fresh, alone: false, from: None }
+        Self { run, public: false, resume: Resume::Fresh, alone: false, from: None }
     }
 }
 
@@ -213,6 +208,8 @@ pub struct Expectations {
     pub seed: Option<u64>,
     /// The longest stall, in milliseconds.
     pub max_stall_ms: Option<u64>,
+    /// How often all save.
+    pub checkpoint_every: Option<u64>,
     /// How samples are shared out.
     pub balance: Option<starling_run::Balance>,
     /// How gradients are written on the wire.

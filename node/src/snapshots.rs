@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use starling_engine::{Found, UNLIMITED_AFTER};
-use starling_run::{ReplicatedState, StateSnapshot};
+use starling_run::{ReplicatedState, ResultRecord, StateSnapshot};
 use starling_topology::{Digest, Generation};
 use tokio::sync::watch;
 
@@ -50,9 +50,10 @@ impl Snapshots {
         }
     }
 
-    /// Nobody needs those of earlier steps. One of `step` may have been asked for since.
-    pub(crate) fn clear_before(&self, step: u64) {
-        self.lock().clear_before(step);
+    /// The step of this result is applied here.
+    pub(crate) fn applied(&self, result: &ResultRecord) {
+        self.reach(result.step);
+        self.lock().applied(result);
     }
 
     /// The snapshot of the state after `step`, for a joiner that entered with the view of `generation`.

@@ -66,6 +66,7 @@ pub(crate) enum TrainerEvent {
 pub(crate) struct Totals {
     pub(crate) step: u64,
     pub(crate) digest: Option<Digest>,
+    pub(crate) values: Option<Digest>,
     pub(crate) loss: Option<f32>,
     pub(crate) evaluation: Option<(f64, BTreeMap<String, f64>)>,
     pub(crate) samples: u64,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use starling_engine::StepResult;
-use starling_topology::ledger::{Committed, Ledger};
+use starling_topology::ledger::{Committed, Ledger, SYNCING};
 use starling_topology::{Digest, Lineage, PeerId};
 
 use crate::contribution::{Cell, Contributions};
@@ -95,6 +95,10 @@ impl StepResult for ResultRecord {
 
     fn bytes(&self) -> usize {
         self.cells.len() * size_of::<(Cell, Contributions)>() + self.mean.len() * size_of::<f32>()
+    }
+
+    fn is_from_all(&self) -> bool {
+        self.speeds().iter().all(|speed| *speed > SYNCING)
     }
 }
 

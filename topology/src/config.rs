@@ -5,13 +5,15 @@ use std::time::Duration;
 use crate::message::MAX_MEMBERS;
 use crate::plan::{Bucket, Wish};
 use crate::quorum::Quorum;
+use crate::view::View;
 
 /// Settings of the membership machine. All deadlines but `fork_after` derive from `max_stall`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The longest that a run may stand still because of one peer.
     pub max_stall: Duration,
-    /// A view with fewer members stands still until enough have joined.
+    /// A view with fewer members stands still until enough have joined. In a fork, which was made for want of others, one is
+    /// enough.
     pub min_members: usize,
     /// The run's last step. At it, nobody waits for members any more.
     pub last_step: u64,
@@ -51,6 +53,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// How many members `view` needs to take steps.
+    pub(crate) fn least_members(&self, view: &View) -> usize {
+        if view.forked { 1 } else { self.min_members }
+    }
+
     /// How often a member tells those who watch it that it lives: twenty times per `max_stall`.
     pub fn heartbeat_interval(&self) -> Duration {
         self.max_stall / 20

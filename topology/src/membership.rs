@@ -200,7 +200,7 @@ impl Membership {
         seat.root = Root::new(&view, self.progress.step, self.progress.lineage);
         self.seat = Some(seat);
         self.persist(now);
-        if self.config.min_members > 1 && self.progress.step < self.config.last_step {
+        if self.config.least_members(&view) > 1 && self.progress.step < self.config.last_step {
             self.wait_for_members();
         } else {
             let Progress { step, lineage, .. } = self.progress;

@@ -65,6 +65,7 @@ pub(super) const SNAPSHOT: Target = Target {
             step: 12,
             lineage: Lineage::NONE,
             digest: Digest([9; 32]),
+            values: Digest([5; 32]),
             bytes: chunks * starling_run::snapshot::CHUNK_BYTES as u64,
             chunks: (0..chunks).map(|chunk| Digest([chunk as u8; 32])).collect(),
         };

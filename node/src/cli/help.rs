@@ -75,6 +75,7 @@ const INSIST: (&str, &[&str]) = (
         "seed",
         "max-stall",
         "balance",
+        "checkpoint-every",
         "codec",
         "plan",
         "label",

@@ -208,6 +208,9 @@ pub struct ManifestFlags {
     /// Share samples out by speed, so that a faster machine computes more of each step, or equal [default: speed]
     #[arg(long, value_name = "HOW")]
     pub balance: Option<String>,
+    /// All members save a checkpoint every N steps; 0 only at the end [default: 100]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub checkpoint_every: Option<String>,
     /// How gradients are written on the wire: f32, or shorter as bf16, f16 or int8 [default: f32]
     #[arg(long, value_name = "CODEC")]
     pub codec: Option<String>,
@@ -270,9 +273,6 @@ pub struct MachineFlags {
     /// Measure accuracy every N steps; 0 only at the end [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub evaluate_every: Option<String>,
-    /// Save a checkpoint every N steps; 0 only at the end [default: 100]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub checkpoint_every: Option<String>,
     /// How many checkpoints to keep [default: 3]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub checkpoint_keep: Option<String>,

@@ -70,6 +70,7 @@ impl ManifestFlags {
             one("run.seed", "--seed", &self.seed),
             one("network.max_stall_ms", "--max-stall", &self.max_stall_ms),
             one("run.balance", "--balance", &self.balance),
+            one("run.checkpoint_every_steps", "--checkpoint-every", &self.checkpoint_every),
             one("collective.codec", "--codec", &self.codec),
             one("collective.plan", "--plan", &self.plan),
         ];
@@ -104,7 +105,6 @@ impl MachineFlags {
             one("data.limit_mib", "--data-limit", &self.data_limit),
             one("train.device", "--device", &self.device),
             one("train.evaluate_every_steps", "--evaluate-every", &self.evaluate_every),
-            one("train.checkpoint_every_steps", "--checkpoint-every", &self.checkpoint_every),
             one("train.checkpoint_keep", "--checkpoint-keep", &self.checkpoint_keep),
             one("train.update_ahead_mib", "--update-ahead", &self.update_ahead),
             one("train.export", "--export", &self.export),

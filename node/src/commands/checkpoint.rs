@@ -176,14 +176,15 @@ impl Listed {
 
     fn describe(&self) -> String {
         let info = &self.info;
-        let run = info.run.to_string();
+        let (run, values) = (info.run.to_string(), info.values.to_string());
         let signers = self.signed.as_ref().map_or(0, |signed| signed.signatures.len());
         let stable = if self.is_stable() { "stable" } else { "-" };
         let aside = if self.aside { "  put aside" } else { "" };
         format!(
-            "step {:>8}  digest {}  {:>10}  {stable:>6}  signed by {signers}  run {}{aside}",
+            "step {:>8}  digest {}  values {}  {:>10}  {stable:>6}  signed by {signers}  run {}{aside}",
             info.step,
             info.digest,
+            format::digest(&values),
             format::bytes(info.bytes),
             format::digest(&run)
         )
@@ -196,6 +197,7 @@ impl Listed {
             "step": info.step,
             "lineage": info.lineage.to_string(),
             "digest": info.digest.to_string(),
+            "values": info.values.to_string(),
             "run": info.run.to_string(),
             "id": info.id.to_string(),
             "path": info.path,

@@ -138,6 +138,12 @@ pub static KEYS: &[Key] = &[
     ),
     key("run.min_peers", Kind::Integer(1, MAX_PEERS), Some("--min-peers"), "Members needed to take steps."),
     key(
+        "run.checkpoint_every_steps",
+        Kind::Integer(0, MAX_STEPS),
+        Some("--checkpoint-every"),
+        "All members save a checkpoint every so many steps; 0 saves only at the end.",
+    ),
+    key(
         "run.public",
         Kind::Bool,
         Some("--public"),
@@ -195,12 +201,6 @@ pub static KEYS: &[Key] = &[
         Kind::Integer(0, MAX_STEPS),
         Some("--evaluate-every"),
         "Measure accuracy every so many steps; 0 measures only at the end.",
-    ),
-    key(
-        "train.checkpoint_every_steps",
-        Kind::Integer(0, MAX_STEPS),
-        Some("--checkpoint-every"),
-        "Save a checkpoint every so many steps; 0 saves only at the end.",
     ),
     key("train.checkpoint_keep", Kind::Integer(1, 1000), Some("--checkpoint-keep"), "How many checkpoints to keep."),
     key(

@@ -62,6 +62,8 @@ pub struct RunConfig {
     pub balance: String,
     /// Members needed to take steps.
     pub min_peers: u64,
+    /// All members save every so many steps; 0 saves only at the end.
+    pub checkpoint_every_steps: u64,
     /// Whether anyone who knows an address may join.
     pub public: bool,
 }
@@ -86,6 +88,7 @@ impl Default for RunConfig {
             held_out: 0.2,
             balance: "speed".to_owned(),
             min_peers: 1,
+            checkpoint_every_steps: 100,
             public: false,
         }
     }
@@ -125,8 +128,6 @@ pub struct TrainConfig {
     pub data_dir: Option<String>,
     /// Evaluate every so many steps; 0 evaluates only at the end.
     pub evaluate_every_steps: u64,
-    /// Save every so many steps; 0 saves only at the end.
-    pub checkpoint_every_steps: u64,
     /// Checkpoints to keep.
     pub checkpoint_keep: u64,
     /// MiB of memory for updates that begin before their step is committed.
@@ -143,7 +144,6 @@ impl Default for TrainConfig {
             device: "auto".to_owned(),
             data_dir: None,
             evaluate_every_steps: 0,
-            checkpoint_every_steps: 100,
             checkpoint_keep: 3,
             update_ahead_mib: 0,
             export: None,

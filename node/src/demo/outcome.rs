@@ -152,6 +152,7 @@ pub(super) mod tests {
             held_out_loss: 0.25,
             measures: [("accuracy".to_owned(), 0.96 + index as f64 / 100.0)].into(),
             digest: (*digest).to_owned(),
+            values: String::new(),
             samples_per_s: 1000.0 + 100.0 * index as f64,
             waiting_share: 0.25,
             bytes_sent: 1 << 20,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use libp2p::StreamProtocol;
 use starling_collective::Limits;
 use starling_engine::Action;
-use starling_run::{ReplicatedState, ResultRecord, contribution};
+use starling_run::{BufferLayout, ReplicatedState, ResultRecord, contribution};
 use starling_topology::plan::{Agreed, Bucket, loads};
 use starling_topology::view::MAX_COSTED;
 use starling_topology::{Generation, Hold, Input, Lineage, PeerId, Resumption, Ring, View, heads};
@@ -145,10 +145,10 @@ impl EventLoop {
         if members < 2 {
             return None;
         }
-        // The loss and the speeds are no gradients: a codec would make others of them.
-        let exact = if self.config.codec.is_lossy() { 1 + members } else { 0 };
+        let layout = BufferLayout::new(self.config.parameters, members);
+        let exact = if self.config.codec.is_lossy() { layout.exact() } else { 0 };
         let config = ReducerConfig {
-            elements: self.config.parameters + 1 + members,
+            elements: layout.elements(),
             exact,
             words: view.members().iter().map(|member| contribution::words(member, syncing)).collect(),
             layout: self.config.layout,
@@ -276,7 +276,12 @@ impl EventLoop {
         let (exchange, parameters) = (self.exchange.clone(), self.config.parameters);
         let idle = move || trainer::contribute_nothing(&exchange, parameters, number);
         if let Err(error) = std::thread::Builder::new().name("syncing".into()).spawn(idle) {
-            tracing::warn!(%error, "no thread to take part while the state is on its way; the others wait for it");
+            // The others would wait for its contributions until the state is here.
+            let state = Err(format!("no thread to take part while it is on its way: {error}"));
+            let events = self.inbox.events_in.clone();
+            return Fetch(tokio::spawn(async move {
+                let _ = events.send(NetworkEvent::StateFetched { number, state }).await;
+            }));
         }
         let wanted = state::Wanted {
             run: self.config.run,

@@ -328,6 +328,7 @@ fn finished(summary: &Summary) -> Vec<String> {
         Some(format!("  speed     {} over {:.1} s{waiting}", format::rate(summary.samples_per_s), summary.stepping_s)),
         (!is_alone).then_some(traffic),
         Some(format!("  digest    {}", summary.digest)),
+        (!summary.values.is_empty()).then(|| format!("  values    {}", summary.values)),
     ];
     std::iter::once(head).chain(measures).chain(lines.into_iter().flatten()).collect()
 }
@@ -436,6 +437,7 @@ mod tests {
             held_out_loss: 0.5,
             measures: [("accuracy".to_owned(), 0.97)].into(),
             digest: digest.clone(),
+            values: "ef".repeat(32),
             samples_per_s: 1000.0,
             waiting_share: 0.25,
             bytes_sent: 2048,
@@ -443,7 +445,7 @@ mod tests {
             stepping_s: 2.0,
         };
         let text = texts(&mut Narrator::new(Detail::Changes), &Report::Finished(summary)).join("\n");
-        for part in [&digest, "97.0 %", "0.2500", "0.5000", "600", "25.0 %", "2.0 KiB", "4.0 KiB"] {
+        for part in [&digest, &"ef".repeat(32), "97.0 %", "0.2500", "0.5000", "600", "25.0 %", "2.0 KiB", "4.0 KiB"] {
             assert!(text.contains(part), "{part} is missing from:\n{text}");
         }
     }

@@ -30,6 +30,9 @@ pub struct Summary {
     pub measures: BTreeMap<String, f64>,
     /// Digest of the replicated state, hex: equal on all members that ended at one step.
     pub digest: String,
+    /// Hash of its parameters, moments and scalars alone, hex: equal to that of another run that learned alike.
+    #[serde(default)]
+    pub values: String,
     /// Samples of the global batch per second, over the stepping time.
     pub samples_per_s: f64,
     /// Share of the stepping time spent waiting for the ring, 0 to 1.
@@ -60,6 +63,7 @@ impl Summary {
             held_out_loss: 0.0,
             measures: BTreeMap::new(),
             digest: String::new(),
+            values: String::new(),
             samples_per_s: 0.0,
             waiting_share: 0.0,
             bytes_sent: 0,

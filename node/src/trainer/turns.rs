@@ -106,20 +106,11 @@ impl Turns {
 
     /// What joiners may want is the state after the step of `record` from here on.
     pub(crate) fn reach(&self, record: &ResultRecord) {
-        self.snapshots.reach(record.step);
-        if is_everybody_ready(record) {
-            self.snapshots.clear_before(record.step);
-        }
+        self.snapshots.applied(record);
     }
 
     /// Tells the event loop. It outlives whoever takes the steps, except when it panics; then nobody needs the news.
     pub(crate) fn tell(&self, event: TrainerEvent) {
         let _ = self.events.blocking_send(event);
     }
-}
-
-/// Whether no member of the view that reduced this was still downloading the state.
-fn is_everybody_ready(record: &ResultRecord) -> bool {
-    let slots = record.mean.len() - record.members.len();
-    record.mean[slots..].iter().all(|speed| *speed > 0.0)
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use starling_engine::{ActiveView, DIGEST_EVERY, Saving, is_last_straw};
 use starling_run::audit::AuditView;
 use starling_run::panics::said;
-use starling_run::{Gradient, Learner, ResultRecord, StepReport, contribution};
+use starling_run::{BufferLayout, Gradient, Learner, ResultRecord, StepReport, contribution};
 use starling_topology::Digest;
 use tokio::sync::watch;
 
@@ -88,7 +88,7 @@ impl Worker {
         match self.turns.take(task, self.learner.as_mut())? {
             Turn::Done => Ok(()),
             Turn::Loaded => {
-                (self.began, self.contributed, self.kept) = (None, None, None);
+                (self.began, self.contributed, self.kept, self.totals.skips) = (None, None, None, None);
                 self.journal.adopt(self.learner.step() + 1, self.turns.exchange.view());
                 Ok(())
             }
@@ -315,7 +315,7 @@ impl Worker {
         let evaluate = evaluate && !self.is_unable;
         self.busy.stop(); // What follows may take its time.
         self.totals.step = self.learner.step();
-        self.totals.digest = Some(self.learner.digest());
+        (self.totals.digest, self.totals.values) = (Some(self.learner.digest()), Some(self.learner.values()));
         // Before the first step there is nothing to lose, and a file would only be in the way of a fresh start. A state
         // that was about to be replaced may not be the run's.
         let is_ours = self.turns.exchange.progress().has_state;
@@ -359,7 +359,7 @@ pub(crate) fn contribute_nothing(exchange: &Exchange, parameters: usize, number:
     while let Some((active, step)) = exchange.next_without_state(number) {
         let mut buffer = exchange.spare();
         buffer.clear();
-        buffer.resize(parameters + 1 + active.members.len(), 0.0);
+        buffer.resize(BufferLayout::new(parameters, active.members.len()).elements(), 0.0);
         exchange.submit(&active, step, Brought::Whole(buffer), None);
     }
 }

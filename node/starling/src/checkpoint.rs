@@ -19,6 +19,8 @@ pub struct Checkpoint {
     pub step: u64,
     /// Digest of the replicated state: equal on all members that stood after that step.
     pub digest: Digest,
+    /// Hash of its parameters, moments and scalars alone: equal to that of another run that learned alike.
+    pub values: Digest,
     /// Its manifest file.
     pub path: PathBuf,
 }
@@ -35,6 +37,7 @@ pub fn checkpoints(data_dir: &Path) -> Result<Vec<Checkpoint>, NodeError> {
             run: info.run,
             step: info.step,
             digest: info.digest,
+            values: info.values,
             path: info.path,
         }));
     }

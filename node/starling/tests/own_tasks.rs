@@ -1,8 +1,9 @@
 //! Members of one process, with a task of their own: one that fails leaves in order, and the others go on.
 
 use std::error::Error;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use starling::burn::module::{Module, Param};
 use starling::burn::tensor::{Device, Tensor, TensorData};
@@ -11,6 +12,13 @@ use starling::{
     DeviceChoice, Founding, Joining, Observer, Outcome, Report, Run, RunSpec, Settings, Task, burn, checkpoints,
     export, fingerprint, trained,
 };
+use starling_run::{
+    Beyond, DataDescription, DataNotes, DataOptions, Evaluation, Gradient, Learner, Manifest, ModelSpec, Program,
+    Replicated, ReplicatedState, ResultRecord, StepReport, Workload,
+};
+use starling_topology::{Ledger, Lineage, PeerId};
+use starling_train::TaskProgram;
+use tokio_util::sync::CancellationToken;
 
 /// A constant that is to be the mean of some numbers.
 #[derive(Module, Debug)]
@@ -21,11 +29,13 @@ struct Constant {
 struct Numbers {
     /// How many batches it makes before it panics.
     batches: AtomicU32,
+    /// The sample that is no number.
+    hole: Option<u32>,
 }
 
 impl Numbers {
     fn new(batches: u32) -> Self {
-        Self { batches: AtomicU32::new(batches) }
+        Self { batches: AtomicU32::new(batches), hole: None }
     }
 }
 
@@ -52,7 +62,8 @@ impl Task for Numbers {
     fn batch(&self, samples: &[u32], device: &Device) -> Tensor<1> {
         let left = self.batches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         assert!(left.is_ok(), "the disk with the numbers is gone");
-        let values: Vec<f32> = samples.iter().map(|sample| *sample as f32 / 64.0).collect();
+        let number = |sample: &u32| if self.hole == Some(*sample) { f32::NAN } else { *sample as f32 / 64.0 };
+        let values: Vec<f32> = samples.iter().map(number).collect();
         Tensor::from_data(TensorData::new(values, [samples.len()]), device)
     }
 
@@ -70,12 +81,217 @@ impl Observer for Told {
     }
 }
 
+/// How a learner breaks what a gradient must be.
+#[derive(Debug, Clone, Copy)]
+enum Flaw {
+    /// It brings one number too few.
+    Short,
+    /// It brings one number too many.
+    Long,
+    /// It is of more samples than its share has.
+    Heavy,
+}
+
+/// A program whose learner fails after some steps.
+struct Flawed(TaskProgram<Numbers>, Flaw);
+struct FlawedWorkload(Box<dyn Workload>, Flaw);
+#[derive(Debug)]
+struct FlawedLearner(Box<dyn Learner>, Flaw);
+
+type Result<T> = std::result::Result<T, starling_run::Error>;
+
+impl Program for Flawed {
+    fn check(&self, manifest: &Manifest) -> Result<()> {
+        self.0.check(manifest)
+    }
+
+    fn files(&self, source: &str) -> Result<(&'static str, Vec<PathBuf>)> {
+        self.0.files(source)
+    }
+
+    fn read(&self, options: &DataOptions) -> Result<Box<dyn Workload>> {
+        Ok(Box::new(FlawedWorkload(self.0.read(options)?, self.1)))
+    }
+}
+
+impl Workload for FlawedWorkload {
+    fn description(&self) -> DataDescription {
+        self.0.description()
+    }
+
+    fn model(&self) -> Option<ModelSpec> {
+        self.0.model()
+    }
+
+    fn found(&self, spec: &RunSpec) -> Result<Manifest> {
+        self.0.found(spec)
+    }
+
+    fn open(self: Box<Self>, manifest: &Manifest) -> Result<Box<dyn Learner>> {
+        Ok(Box::new(FlawedLearner(self.0.open(manifest)?, self.1)))
+    }
+}
+
+impl Replicated for FlawedLearner {
+    fn step(&self) -> u64 {
+        self.0.step()
+    }
+
+    fn lineage(&self) -> Lineage {
+        self.0.lineage()
+    }
+
+    fn begin(&mut self, members: &[PeerId]) -> bool {
+        self.0.begin(members)
+    }
+
+    fn state(&self) -> ReplicatedState {
+        self.0.state()
+    }
+
+    fn load(&mut self, state: ReplicatedState) -> Result<()> {
+        self.0.load(state)
+    }
+}
+
+impl Learner for FlawedLearner {
+    fn manifest(&self) -> &Manifest {
+        self.0.manifest()
+    }
+
+    fn ledger(&self) -> &Ledger {
+        self.0.ledger()
+    }
+
+    fn device(&self) -> &str {
+        self.0.device()
+    }
+
+    fn notes(&self) -> &DataNotes {
+        self.0.notes()
+    }
+
+    fn has_blocks(&self) -> bool {
+        self.0.has_blocks()
+    }
+
+    fn compute(&mut self, me: PeerId, gradient: &Gradient, progressed: &mut dyn FnMut(usize)) -> Result<u64> {
+        let share = u64::from(self.0.ledger().share_len(me));
+        // The state has come, and the reduction has begun with what a member brings.
+        if share == 0 || self.0.step() < 20 {
+            return self.0.compute(me, gradient, progressed);
+        }
+        let numbers = [0.0; 3];
+        let (weight, count) = match self.1 {
+            Flaw::Short => (share, 1),
+            Flaw::Long => (share, 3),
+            Flaw::Heavy => (share + 1, 2),
+        };
+        gradient.prepend(weight, [&numbers[..count]].into_iter());
+        progressed(2 - count);
+        Ok(weight)
+    }
+
+    fn take_beyond(&mut self) -> Option<Beyond> {
+        self.0.take_beyond()
+    }
+
+    fn load_ahead(&mut self, members: &[PeerId], me: PeerId) {
+        self.0.load_ahead(members, me);
+    }
+
+    fn draft_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn draft(&mut self, _: &[PeerId], _: usize, _: &[f32]) {}
+
+    fn forget_draft(&mut self) {}
+
+    fn apply_drafted(&mut self, record: &ResultRecord) -> Result<StepReport> {
+        self.0.apply_drafted(record)
+    }
+
+    fn warm_up(&mut self, share: u32) -> Result<()> {
+        self.0.warm_up(share)
+    }
+
+    fn evaluate(&mut self, begins: &dyn Fn()) -> Result<Evaluation> {
+        self.0.evaluate(begins)
+    }
+
+    fn export(&self, path: &Path) -> Result<()> {
+        self.0.export(path)
+    }
+}
+
+/// Nobody looks.
+struct Silent;
+
+impl Observer for Silent {
+    fn report(&self, _: &Report) {}
+}
+
+fn settings(dir: &Path) -> std::result::Result<Settings, Box<dyn Error>> {
+    Ok(Settings { listen: vec!["/ip4/127.0.0.1/tcp/0".parse()?], ..Settings::new(dir) })
+}
+
 #[test]
-fn who_panics_leaves_in_order_and_the_others_go_on() -> Result<(), Box<dyn Error>> {
+fn whose_learner_brings_another_length_leaves_in_order_and_the_others_go_on() -> std::result::Result<(), Box<dyn Error>>
+{
     let dir = tempfile::tempdir()?;
-    let settings = |name: &str| -> Result<Settings, Box<dyn Error>> {
-        Ok(Settings { listen: vec!["/ip4/127.0.0.1/tcp/0".parse()?], ..Settings::new(dir.path().join(name)) })
-    };
+    let (told, reports) = mpsc::sync_channel(1 << 12);
+    let spec = RunSpec { steps: 1 << 40, batch_size: 8, ..RunSpec::default() };
+    let founder = Run::new(Numbers::new(u32::MAX)).on(DeviceChoice::Cpu).watched_by(Told(told));
+    let founder = founder.found(settings(&dir.path().join("first"))?, Founding::new(spec))?;
+    let ticket = founder.ticket().expect("it listens");
+    for (flaw, reason) in [
+        (Flaw::Short, "of whose 1 numbers the first 1 are missing"),
+        (Flaw::Long, "a gradient is as long as its model"),
+        (Flaw::Heavy, "the learner brought a gradient of"),
+    ] {
+        let program = Arc::new(Flawed(TaskProgram::new(Numbers::new(u32::MAX), DeviceChoice::Cpu), flaw));
+        let joins = starling_node::join(
+            settings(&dir.path().join(format!("{flaw:?}")))?,
+            Joining::new(ticket.clone()),
+            program,
+            Arc::new(Silent),
+            CancellationToken::new(),
+        );
+        let error = starling_node::runtime()?.block_on(joins).expect_err("it can't take part").to_string();
+        assert!(error.contains(reason), "{flaw:?}: {error}");
+        let alone = |report: &Report| matches!(report, Report::View { reason, members, .. } if reason.ends_with(" left") && members.len() == 1);
+        assert!(reports.iter().any(|report| alone(&report)), "{flaw:?}: it leaves in order");
+        let next = |report: &Report| matches!(report, Report::Progress { .. });
+        assert!(reports.iter().any(|report| next(&report)), "{flaw:?}: the other goes on");
+    }
+    founder.leave();
+    assert_eq!(founder.wait()?.outcome, Outcome::Left);
+    Ok(())
+}
+
+#[test]
+fn samples_whose_loss_is_no_number_are_left_out_and_named() -> std::result::Result<(), Box<dyn Error>> {
+    let dir = tempfile::tempdir()?;
+    let (told, reports) = mpsc::sync_channel(1 << 12);
+    let spec = RunSpec { steps: 1 << 40, batch_size: 8, ..RunSpec::default() };
+    let numbers = Numbers { hole: Some(5), ..Numbers::new(u32::MAX) };
+    let founder = Run::new(numbers).on(DeviceChoice::Cpu).watched_by(Told(told));
+    let founder = founder.found(settings(&dir.path().join("first"))?, Founding::new(spec))?;
+    let named = |report: &Report| matches!(report, Report::Dropped { samples, .. } if samples.contains(&5));
+    assert!(reports.iter().any(|report| named(&report)), "the sample is named");
+    founder.leave();
+    assert_eq!(founder.wait()?.outcome, Outcome::Left);
+    let (constant, _) = trained(Numbers::new(1), DeviceChoice::Cpu, &dir.path().join("first"), None)?;
+    let value = constant.value.val().try_into_data()?.as_slice::<f32>().expect("numbers")[0];
+    assert!(value.is_finite(), "{value}");
+    Ok(())
+}
+
+#[test]
+fn who_panics_leaves_in_order_and_the_others_go_on() -> std::result::Result<(), Box<dyn Error>> {
+    let dir = tempfile::tempdir()?;
+    let settings = |name: &str| settings(&dir.path().join(name));
     let run = |batches| Run::new(Numbers::new(batches)).on(DeviceChoice::Cpu);
     let (told, reports) = mpsc::sync_channel(1 << 12);
     let spec = RunSpec { steps: 1 << 40, batch_size: 8, ..RunSpec::default() };

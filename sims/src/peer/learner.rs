@@ -183,9 +183,7 @@ impl Peer {
         self.reduced_in = self.reduced_in.split_off(&step);
         let digest = after.digest;
         self.learner.state = Some(after);
-        if record.speeds().iter().all(|speed| *speed > 0) {
-            self.snapshots.clear_before(step);
-        }
+        self.snapshots.applied(record);
         if self.workload.compares(step) {
             self.input(now, Input::Digest { step, digest });
         }

@@ -248,7 +248,7 @@ impl Membership {
                 false => Progress::default(),
             };
         }
-        if proposal.view.members().len() < self.config.min_members && !is_over {
+        if proposal.view.members().len() < self.config.least_members(&proposal.view) && !is_over {
             self.wait_for_members();
         } else if let Some(catch_up) = catch_up {
             self.go_on(proposal, catch_up);
@@ -318,7 +318,7 @@ impl Membership {
     pub(super) fn wait_for_members(&mut self) {
         let Some(seat) = &mut self.seat else { return };
         seat.waiting = true;
-        let (present, needed) = (seat.view.members().len(), self.config.min_members);
+        let (present, needed) = (seat.view.members().len(), self.config.least_members(&seat.view));
         self.tell(Event::Waiting { present, needed });
     }
 

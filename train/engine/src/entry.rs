@@ -252,6 +252,10 @@ mod tests {
         fn bytes(&self) -> usize {
             0
         }
+
+        fn is_from_all(&self) -> bool {
+            true
+        }
     }
 
     const ME: PeerId = PeerId([1; 32]);

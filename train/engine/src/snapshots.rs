@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use starling_topology::Generation;
 
-use crate::MIN_KEPT;
+use crate::{MIN_KEPT, StepResult};
 
 /// Snapshots kept at a time. A joiner whose snapshot makes room for newer ones joins again.
 pub const MAX_SNAPSHOTS: usize = 3;
@@ -62,9 +62,12 @@ impl<T: Clone> Snapshots<T> {
         self.kept.clear();
     }
 
-    /// Nobody needs those of earlier steps. One of `step` may have been asked for since.
-    pub fn clear_before(&mut self, step: u64) {
-        self.kept.retain(|kept, _| *kept >= step);
+    /// The step of this result is applied. If all who reduced it had the state, nobody needs those of earlier steps; one of that
+    /// step may have been asked for since.
+    pub fn applied(&mut self, result: &impl StepResult) {
+        if result.is_from_all() {
+            self.kept.retain(|step, _| *step >= result.step());
+        }
     }
 
     /// The snapshot of the state after `step`, for a joiner that entered with the view of `generation`.
@@ -96,7 +99,37 @@ impl<T: Clone> Snapshots<T> {
 
 #[cfg(test)]
 mod tests {
+    use starling_topology::Lineage;
+
     use super::*;
+
+    #[derive(Debug, Clone)]
+    struct Of {
+        step: u64,
+        is_from_all: bool,
+    }
+
+    impl StepResult for Of {
+        fn step(&self) -> u64 {
+            self.step
+        }
+
+        fn lineage(&self) -> Lineage {
+            Lineage::NONE
+        }
+
+        fn after(&self) -> Lineage {
+            Lineage::NONE
+        }
+
+        fn bytes(&self) -> usize {
+            0
+        }
+
+        fn is_from_all(&self) -> bool {
+            self.is_from_all
+        }
+    }
 
     #[test]
     fn the_oldest_make_room_and_what_nobody_expects_is_dropped() {
@@ -108,7 +141,10 @@ mod tests {
         snapshots.enter(Generation(2));
         let after = |snapshots: &Snapshots<u64>, step| snapshots.after(Generation(2), step);
         assert_eq!((after(&snapshots, 1), after(&snapshots, 2)), (Found::Nothing, Found::Here(2)));
-        snapshots.clear_before(4);
+        let applied = |step, is_from_all| Of { step, is_from_all };
+        snapshots.applied(&applied(4, false));
+        assert_eq!(after(&snapshots, 3), Found::Here(3), "a member may still be loading it");
+        snapshots.applied(&applied(4, true));
         assert_eq!((after(&snapshots, 3), after(&snapshots, 4)), (Found::Nothing, Found::Here(4)));
         snapshots.expect(5);
         assert_eq!((after(&snapshots, 5), snapshots.len()), (Found::Later, 2));

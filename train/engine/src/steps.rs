@@ -13,33 +13,21 @@
 //! the question "where do you stand?" is answered at once, however long the learner computes; it applies committed results
 //! in order, when it comes to them.
 
+mod result;
 mod syncing;
 mod task;
 #[cfg(test)]
 mod tests;
 
-use std::rc::Rc;
 use std::sync::Arc;
 
-use starling_run::ResultRecord;
 use starling_topology::{Flaw, Hold, Lineage, Progress, View, ViewId};
 
 use crate::Found;
+pub use result::StepResult;
 pub use syncing::MIN_KEPT;
 use syncing::Syncing;
 pub use task::{ActiveView, Cursor, Gate, Members, Task};
-
-/// What all members of a view have after a reduction, behind a handle that is cheap to clone.
-pub trait StepResult: Clone {
-    /// The step that it is of.
-    fn step(&self) -> u64;
-    /// That of the state after it: of the view that reduced it.
-    fn lineage(&self) -> Lineage;
-    /// That of the state that it is applied to.
-    fn after(&self) -> Lineage;
-    /// How much memory it takes, in bytes.
-    fn bytes(&self) -> usize;
-}
 
 /// What the driver is to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +54,8 @@ pub enum Turnout {
 pub struct Steps<R, S> {
     /// The run's last step.
     last_step: u64,
+    /// The step that nobody takes another one after, because too many were skipped by then.
+    over_after: Option<u64>,
     /// The last step committed.
     step: u64,
     /// The view in which it was committed: [`Progress::lineage`].
@@ -102,6 +92,7 @@ impl<R: StepResult, S> Steps<R, S> {
     pub fn new(step: u64, lineage: Lineage, last_step: u64) -> Self {
         Self {
             last_step,
+            over_after: None,
             step,
             lineage,
             result: None,
@@ -235,7 +226,8 @@ impl<R: StepResult, S> Steps<R, S> {
         self.syncs += 1;
         (self.step, self.lineage) = (step, lineage);
         (self.result, self.submitted, self.snapshot) = (None, None, None);
-        (self.gate.last, self.has_state) = (Some(step), true);
+        // What is over is so in another state than the one that comes.
+        (self.gate.last, self.has_state, self.over_after) = (Some(step), true, None);
         self.syncing = Some(Syncing::new(self.syncs, step));
         self.syncs
     }
@@ -272,7 +264,12 @@ impl<R: StepResult, S> Steps<R, S> {
 
     /// No step is taken after `step`, which this member has applied: nor do those who apply the same.
     pub fn end_after(&mut self, step: u64) {
-        self.last_step = self.last_step.min(step);
+        self.over_after = Some(step);
+    }
+
+    /// The step after which none is taken.
+    fn end(&self) -> u64 {
+        self.over_after.map_or(self.last_step, |over| over.min(self.last_step))
     }
 
     /// Whether the learner is to end.
@@ -365,7 +362,7 @@ impl<R: StepResult, S> Steps<R, S> {
             return None;
         }
         let pending = cursor.step + 1;
-        if pending > self.last_step {
+        if pending > self.end() {
             let is_news = cursor.finished != active.number;
             cursor.finished = active.number;
             return is_news.then_some(Task::Finished);
@@ -374,7 +371,7 @@ impl<R: StepResult, S> Steps<R, S> {
             return Some(Task::Compute);
         }
         if cursor.contributed == active.number {
-            let is_idle = !std::mem::replace(&mut cursor.loaded, true) && pending < self.last_step;
+            let is_idle = !std::mem::replace(&mut cursor.loaded, true) && pending < self.end();
             return is_idle.then(|| Task::LoadAhead { members: active.members.clone() });
         }
         if !self.gate.admits(pending) {
@@ -407,7 +404,7 @@ impl<R: StepResult, S> Steps<R, S> {
         if self.stop.is_some() || self.syncing.is_some() || cursor.step != self.step || !is_assigned {
             return None;
         }
-        if step > self.last_step || !self.gate.admits(step) {
+        if step > self.end() || !self.gate.admits(step) {
             return None;
         }
         cursor.contributed = active.number;
@@ -431,7 +428,7 @@ impl<R: StepResult, S> Steps<R, S> {
             return Turnout::Over;
         }
         let step = self.step + 1;
-        let is_due = self.submitted.is_none() && self.gate.admits(step) && step <= self.last_step;
+        let is_due = self.submitted.is_none() && self.gate.admits(step) && step <= self.end();
         match self.active.as_ref().filter(|_| is_due) {
             Some(active) => Turnout::Contribute(active.clone(), step),
             None => Turnout::Wait,
@@ -442,59 +439,5 @@ impl<R: StepResult, S> Steps<R, S> {
     /// learner, which may be busy for long.
     pub fn take_snapshot(&mut self, is_here: impl Fn(u64) -> bool) -> Option<u64> {
         self.snapshot.take_if(|step| is_here(*step))
-    }
-}
-
-impl StepResult for ResultRecord {
-    fn step(&self) -> u64 {
-        self.step
-    }
-
-    fn lineage(&self) -> Lineage {
-        self.lineage
-    }
-
-    fn after(&self) -> Lineage {
-        self.after
-    }
-
-    fn bytes(&self) -> usize {
-        size_of_val(self.mean.as_slice())
-    }
-}
-
-impl<T: StepResult> StepResult for Arc<T> {
-    fn step(&self) -> u64 {
-        T::step(self)
-    }
-
-    fn lineage(&self) -> Lineage {
-        T::lineage(self)
-    }
-
-    fn after(&self) -> Lineage {
-        T::after(self)
-    }
-
-    fn bytes(&self) -> usize {
-        T::bytes(self)
-    }
-}
-
-impl<T: StepResult> StepResult for Rc<T> {
-    fn step(&self) -> u64 {
-        T::step(self)
-    }
-
-    fn lineage(&self) -> Lineage {
-        T::lineage(self)
-    }
-
-    fn after(&self) -> Lineage {
-        T::after(self)
-    }
-
-    fn bytes(&self) -> usize {
-        T::bytes(self)
     }
 }

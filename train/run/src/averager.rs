@@ -126,7 +126,7 @@ impl Averager {
             values.as_ref().is_none_or(|(values, _)| values.len() == self.elements),
             "a buffer has the run's length"
         );
-        let slots = contribution::speeds(&record.mean[self.elements + 1..], self.manifest.batch_size);
+        let slots = contribution::speeds(record.slots(), self.manifest.batch_size);
         let told = record.members.iter().zip(&slots).filter(|(_, slot)| **slot != SYNCING);
         let (contributors, tags) = told.map(|(member, slot)| (*member, Tag::of_slot(*slot))).unzip();
         let averaged = Averaged { step, contributors, tags };

@@ -3,7 +3,7 @@
 //! ```text
 //!   <directory>/
 //!     chunks/<blake3 of the chunk>                               at most 1 MiB each, shared between checkpoints
-//!     step-000000000120-<blake3 of this file>.json               {run, step, lineage, digest, bytes, ..}
+//!     step-000000000120-<blake3 of this file>.json               {run, step, lineage, digest, values, bytes, ..}
 //!     step-000000000120-<blake3 of that file>.signed.json        who vouches for it, and whether that makes it stable
 //!     abandoned.json                                             which of them are of a branch that was left
 //! ```
@@ -76,6 +76,8 @@ pub struct CheckpointInfo {
     pub lineage: Lineage,
     /// The digest of its state.
     pub digest: Digest,
+    /// The hash of its state's [values](ReplicatedState::values).
+    pub values: Digest,
     /// Its name: blake3 of its manifest file.
     pub id: Digest,
     /// Its manifest file.
@@ -333,6 +335,7 @@ impl CheckpointStore {
             step,
             lineage: manifest.lineage,
             digest: manifest.digest,
+            values: manifest.values,
             id,
             path: path.to_owned(),
             bytes: manifest.bytes,

@@ -44,6 +44,11 @@ pub trait Replicated: Send {
         self.state().digest()
     }
 
+    /// The hash of the state's values, as of [`ReplicatedState::values`].
+    fn values(&self) -> starling_topology::Digest {
+        self.state().values()
+    }
+
     /// Replaces the replicated state.
     ///
     /// # Errors

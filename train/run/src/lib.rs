@@ -14,6 +14,7 @@
 pub mod audit;
 pub mod averager;
 pub mod balance;
+pub mod buffer;
 pub mod bytes;
 pub mod canonical;
 pub mod checkpoint;
@@ -39,10 +40,12 @@ pub mod spec;
 pub mod state;
 pub mod tag;
 pub mod training;
+mod values;
 
 pub use audit::{AuditError, AuditHeader, AuditRecord, AuditReport, AuditWriter};
 pub use averager::{Averaged, Averager};
 pub use balance::{Balance, BalanceError};
+pub use buffer::BufferLayout;
 pub use checkpoint::{
     CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Head, Recovered, Signature, Signed, Verdict,
 };

@@ -9,6 +9,7 @@ use serde_json::Value;
 use starling_collective::Codec;
 use starling_topology::ledger::GAVE_UP;
 pub use starling_topology::ledger::MAX_BATCH_SIZE;
+use starling_topology::message::MAX_MEMBERS;
 use starling_topology::plan::Wish;
 use starling_topology::{Digest, PeerId, Quorum, RunId};
 use thiserror::Error;
@@ -22,7 +23,7 @@ use crate::spec::{LayoutSpec, ModelSpec, RunSpec};
 use crate::state::max_encoded_len;
 
 /// The version of everything members say to each other. Members of one run have the same one.
-pub const WIRE_VERSION: u32 = 12;
+pub const WIRE_VERSION: u32 = 13;
 /// The longest encoded manifest, in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// The most parameters a model may have: 4 GiB of them.
@@ -75,6 +76,11 @@ pub struct Manifest {
     /// The longest that the run may stand still because of one member, in milliseconds. Deadlines derive from it, so a
     /// member with another one would take the others for lost, or be taken for lost by them.
     pub max_stall_ms: u64,
+    /// Members needed to take steps. In a fork, one is enough: it was made for want of others.
+    pub min_peers: u32,
+    /// All members save their state each so many steps; 0: only at the end. What was due before a view began may be stable, so
+    /// each has to know when that was.
+    pub checkpoint_every: u64,
     /// Fingerprint of the parameters' paths, shapes and types, in visit order.
     pub schema: Digest,
     /// Digest of the initial parameters.
@@ -157,6 +163,7 @@ impl Manifest {
             batch_size: 1,
             balance: Balance::default(),
             steps: u64::MAX >> 1,
+            checkpoint_every: 0,
             // Whatever programs bring that has a sum.
             bound: MAX_CONTRIBUTION,
             ..Self::of(spec, DataDescription::none())
@@ -183,6 +190,8 @@ impl Manifest {
             plan: spec.plan,
             bound: spec.bound,
             max_stall_ms: spec.max_stall_ms,
+            min_peers: spec.min_peers,
+            checkpoint_every: spec.checkpoint_every,
             schema: Digest([0; 32]),
             initial: Digest([0; 32]),
             from: None,
@@ -286,6 +295,9 @@ impl Manifest {
                 "bound",
                 format!("it is {:e}, but numbers above 0 up to {most:e} are possible", self.bound),
             );
+        }
+        if !(1..=MAX_MEMBERS as u32).contains(&self.min_peers) {
+            return invalid("min_peers", format!("they are {}, but 1 to {MAX_MEMBERS} are possible", self.min_peers));
         }
         if !MAX_STALL_MS.contains(&self.max_stall_ms) {
             let (min, max) = (MAX_STALL_MS.start(), MAX_STALL_MS.end());
@@ -480,9 +492,9 @@ mod tests {
         let mut later = valid.clone();
         later[0] = u8::try_from(WIRE_VERSION).expect("small") + 1;
         let message = Manifest::decode(&later).expect_err("later").to_string();
-        assert!(message.contains("speaks wire version 13, this program speaks 12"), "{message}");
-        // 12 as a varint of two bytes: the same value, but not the canonical bytes.
-        let longer = [&[0x8c, 0x00], &valid[1..]].concat();
+        assert!(message.contains("speaks wire version 14, this program speaks 13"), "{message}");
+        // 13 as a varint of two bytes: the same value, but not the canonical bytes.
+        let longer = [&[0x8d, 0x00], &valid[1..]].concat();
         let message = Manifest::decode(&longer).expect_err("not canonical").to_string();
         assert!(message.contains("canonical"), "{message}");
         for len in 0..valid.len() {

@@ -13,6 +13,7 @@ use starling_topology::ledger::MAX_SHARES;
 use starling_topology::{Digest, Lineage, PeerId};
 use thiserror::Error;
 
+use crate::buffer::BufferLayout;
 use crate::bytes::{Reader, write_numbers};
 use crate::manifest::MAX_PARAMETERS;
 
@@ -30,7 +31,7 @@ pub struct ResultRecord {
     pub after: Lineage,
     /// The members of the view whose ring reduced it, sorted.
     pub members: Vec<PeerId>,
-    /// The reduced buffer, divided by the batch size: `[parameters + 1 + members]` elements, as
+    /// The reduced buffer, divided by the batch size, as [`BufferLayout`] says and
     /// [`contribution`](crate::contribution) lays them out.
     pub mean: Vec<f32>,
 }
@@ -97,7 +98,7 @@ impl ResultRecord {
         if !(1..=MAX_SHARES).contains(&(members as usize)) {
             return Err(RecordError::Members);
         }
-        let of_model = parameters as u64 + 1 + u64::from(members);
+        let of_model = BufferLayout::new(parameters, members as usize).elements() as u64;
         if elements != of_model || parameters as u64 > MAX_PARAMETERS {
             return Err(RecordError::Length { what: "numbers", expected: of_model, found: elements });
         }
@@ -118,6 +119,11 @@ impl ResultRecord {
         }
     }
 
+    /// What the members said of themselves, divided by the batch size, in their order.
+    pub fn slots(&self) -> &[f32] {
+        &self.mean[self.mean.len() - self.members.len()..]
+    }
+
     /// blake3 of the canonical bytes.
     pub fn digest(&self) -> Digest {
         Digest(*blake3::hash(&self.encode()).as_bytes())
@@ -129,7 +135,8 @@ impl ResultRecord {
         if !is_view {
             return Err(RecordError::Members);
         }
-        let (expected, found) = (parameters + 1 + self.members.len(), self.mean.len());
+        let expected = BufferLayout::new(parameters, self.members.len()).elements();
+        let found = self.mean.len();
         if expected == found {
             return Ok(());
         }

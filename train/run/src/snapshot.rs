@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   canonical bytes of the state  =  chunk 0 | chunk 1 | ... | last chunk          1 MiB each, the last one may be shorter
-//!   manifest: run, step, lineage, digest of all bytes, their number, blake3 of each chunk
+//!   manifest: run, step, lineage, digest of all bytes, hash of the values, how many bytes, blake3 of each chunk
 //!                                                                                  its own blake3 is the snapshot's name
 //! ```
 //!
@@ -74,6 +74,14 @@ pub enum SnapshotError {
     /// The whole is what was announced, but not a state.
     #[error(transparent)]
     State(#[from] StateError),
+    /// The state is what was announced, but its values are said to hash to something else.
+    #[error("the snapshot's parameters, moments and scalars hash to {found}, but it announces {expected}")]
+    Values {
+        /// The hash in the manifest.
+        expected: Digest,
+        /// The hash of the state's values.
+        found: Digest,
+    },
     /// The state is not the one that was announced.
     #[error("the snapshot's state is of run {run} and step {step}")]
     OtherState {
@@ -105,7 +113,7 @@ impl StateSnapshot {
             chunks.entry(name).or_insert_with(|| chunk.to_vec());
             Ok(())
         });
-        let cut = state.write_out(&mut splitter).and_then(|()| splitter.finish(run, step, lineage));
+        let cut = state.write_out(&mut splitter).and_then(|values| splitter.finish(run, step, lineage, values));
         let manifest = cut.expect("invariant: writing to memory does not fail");
         Self { id: manifest.id(), manifest, chunks }
     }
@@ -156,11 +164,17 @@ impl<F: FnMut(Digest, &[u8]) -> io::Result<()>> Splitter<F> {
         Self { store, pending, whole: blake3::Hasher::new(), bytes: 0, chunks: Vec::new() }
     }
 
-    /// The manifest of all that was written.
-    pub(crate) fn finish(mut self, run: RunId, step: u64, lineage: Lineage) -> io::Result<SnapshotManifest> {
+    /// The manifest of all that was written: a state with these `values`.
+    pub(crate) fn finish(
+        mut self,
+        run: RunId,
+        step: u64,
+        lineage: Lineage,
+        values: Digest,
+    ) -> io::Result<SnapshotManifest> {
         self.cut()?;
         let digest = Digest(*self.whole.finalize().as_bytes());
-        Ok(SnapshotManifest { run, step, lineage, digest, bytes: self.bytes, chunks: self.chunks })
+        Ok(SnapshotManifest { run, step, lineage, digest, values, bytes: self.bytes, chunks: self.chunks })
     }
 
     fn cut(&mut self) -> io::Result<()> {

@@ -13,8 +13,9 @@ use starling_topology::ledger::MAX_LEDGER_BYTES;
 use starling_topology::{Digest, Ledger, LedgerError, Lineage, RunId};
 use thiserror::Error;
 
-use crate::bytes::{Reader, read_numbers, write_numbers};
+use crate::bytes::{Reader, write_numbers};
 use crate::manifest::MAX_PARAMETERS;
+use crate::values::Values;
 
 const MAGIC: &[u8; 8] = b"STRLST03";
 const HEADER_BYTES: usize = 8 + 32 + 8 + 8 + 4 + 4 + 4;
@@ -115,20 +116,28 @@ impl ReplicatedState {
         StateView::of(self).digest()
     }
 
+    /// blake3 over parameters, moments and scalars alone: two runs that learned alike have the same, whatever they are called and
+    /// whoever took part.
+    pub fn values(&self) -> Digest {
+        Values::of(&self.parameters, &self.moments, &self.scalars)
+    }
+
     /// Reads a state from its canonical bytes, which do not tell its lineage.
     ///
     /// # Errors
     /// If the bytes are not exactly one state with finite numbers. Nothing is reserved on the word of the header.
     pub fn decode(mut bytes: &[u8]) -> Result<Self, StateError> {
-        Self::read(bytes.len() as u64, &mut bytes)
+        Self::read(bytes.len() as u64, &mut bytes).map(|(state, _)| state)
     }
 
-    /// As [`Self::decode`], of `found` bytes that come one after the other. If they don't, the error speaks of their length.
-    pub(crate) fn read(found: u64, from: &mut impl Read) -> Result<Self, StateError> {
+    /// As [`Self::decode`], of `found` bytes that come one after the other, and with the hash of its [values](Self::values). If they
+    /// don't come, the error speaks of their length.
+    pub(crate) fn read(found: u64, from: &mut impl Read) -> Result<(Self, Digest), StateError> {
         let header = Header::read(found, from)?;
-        let mut vectors = Vec::new();
+        let (mut vectors, mut values) = (Vec::new(), Values::default());
         for vector in 0..=header.moments as usize {
-            let numbers = read_numbers(header.parameters as usize, from).map_err(|_| header.length(found))?;
+            values.begin(header.parameters as usize);
+            let numbers = values.read(header.parameters as usize, from).map_err(|_| header.length(found))?;
             if let Some(at) = kernel::first_non_finite(&numbers) {
                 return Err(header.not_finite(vector, at as u64));
             }
@@ -136,29 +145,32 @@ impl ReplicatedState {
         }
         let (scalars, ledger) = header.read_tail(found, from)?;
         let parameters = vectors.remove(0);
-        let (lineage, moments) = (Lineage::NONE, vectors);
-        Ok(Self { run: header.run, step: header.step, lineage, parameters, moments, scalars, ledger })
+        let (lineage, moments, values) = (Lineage::NONE, vectors, values.finish(&scalars));
+        Ok((Self { run: header.run, step: header.step, lineage, parameters, moments, scalars, ledger }, values))
     }
 
     /// Checks that `found` bytes, which come one after the other, are those of a state: what [`Self::decode`] would check, in
-    /// little memory. Says of which run and step.
+    /// little memory. Says of which run and step, and the hash of its [values](Self::values).
     ///
     /// # Errors
     /// As [`Self::decode`].
-    pub(crate) fn check(found: u64, from: &mut impl Read) -> Result<(RunId, u64), StateError> {
+    pub(crate) fn check(found: u64, from: &mut impl Read) -> Result<(RunId, u64, Digest), StateError> {
         let header = Header::read(found, from)?;
+        let mut values = Values::default();
         for vector in 0..=header.moments as usize {
+            values.begin(header.parameters as usize);
             let mut at = 0;
             while at < header.parameters {
                 let count = (header.parameters - at).min(CHECKED_AT_ONCE);
-                let numbers = read_numbers(count as usize, from).map_err(|_| header.length(found))?;
+                let numbers = values.read(count as usize, from).map_err(|_| header.length(found))?;
                 if let Some(bad) = kernel::first_non_finite(&numbers) {
                     return Err(header.not_finite(vector, at + bad as u64));
                 }
                 at += count;
             }
         }
-        header.read_tail(found, from).map(|_| (header.run, header.step))
+        let (scalars, _) = header.read_tail(found, from)?;
+        Ok((header.run, header.step, values.finish(&scalars)))
     }
 
     /// Checks that all numbers are finite, as those of a state are that can be read back.
@@ -182,14 +194,16 @@ impl ReplicatedState {
     }
 
     /// Writes the canonical bytes, and gives up each vector as soon as it is written: whoever shares it can change it then
-    /// without a copy.
-    pub(crate) fn write_out(self, into: &mut impl Write) -> io::Result<()> {
+    /// without a copy. Gives the hash of its [values](Self::values).
+    pub(crate) fn write_out(self, into: &mut impl Write) -> io::Result<Digest> {
         StateView::of(&self).write_head(into)?;
         let Self { parameters, moments, scalars, ledger, .. } = self;
+        let mut values = Values::default();
         for numbers in std::iter::once(parameters).chain(moments) {
-            write_numbers(&numbers, into)?;
+            values.write(&numbers, into)?;
         }
-        write_tail(&scalars, &ledger, into)
+        write_tail(&scalars, &ledger, into)?;
+        Ok(values.finish(&scalars))
     }
 }
 
@@ -539,7 +553,7 @@ mod tests {
             bytes.truncate(generator.below(bytes.len() as u32 * 4) as usize);
             let decoded = ReplicatedState::decode(&bytes);
             let checked = ReplicatedState::check(bytes.len() as u64, &mut bytes.as_slice());
-            assert_eq!(checked, decoded.clone().map(|state| (state.run, state.step)));
+            assert_eq!(checked, decoded.clone().map(|state| (state.run, state.step, state.values())));
             if let Ok(state) = decoded {
                 assert_eq!(state.encode(), bytes);
             }

@@ -24,6 +24,10 @@ impl StepResult for Of {
     fn bytes(&self) -> usize {
         1 << 24
     }
+
+    fn is_from_all(&self) -> bool {
+        true
+    }
 }
 
 fn peer(name: u8) -> PeerId {
@@ -357,4 +361,20 @@ fn who_stands_just_before_a_step_says_that_it_will_have_the_result() {
     assert_eq!([1, 2, 3].map(|step| member.steps.result_of(step)), [Found::Here(first), Found::Later, Found::Nothing]);
     member.steps.deliver(Of(2, lineage(view), lineage(view))).expect("the next one");
     assert_eq!(member.steps.result_of(1), Found::Nothing, "nobody is that far behind");
+}
+
+#[test]
+fn what_is_over_in_one_state_goes_on_in_another() {
+    let (mut member, view) = Member::of_two();
+    member.complete(view, 1);
+    member.steps.end_after(1);
+    member.work();
+    assert_eq!((member.finished, member.contributed.len()), (1, 2), "it had contributed to step 2 before");
+    // The others go on from a step 1 of their own, in which nothing was skipped.
+    let number = member.steps.sync(1, lineage(ELSEWHERE));
+    member.steps.open(&self::view(&[1, 2]), false);
+    assert!(matches!(member.steps.take_part(number), Turnout::Contribute(_, 2)));
+    assert!(member.steps.arrive(number, 1));
+    member.work();
+    assert_eq!((member.finished, member.contributed.last()), (1, Some(&(2, 2))));
 }

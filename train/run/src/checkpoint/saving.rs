@@ -65,7 +65,7 @@ impl CheckpointStore {
                 io::Error::other("a chunk could not be stored")
             })
         });
-        let written = state.write_out(&mut splitter).and_then(|()| splitter.finish(run, step, lineage));
+        let written = state.write_out(&mut splitter).and_then(|values| splitter.finish(run, step, lineage, values));
         let manifest = match (written, trouble) {
             (Ok(manifest), _) => manifest,
             (Err(_), Some(error)) => return Err(error),

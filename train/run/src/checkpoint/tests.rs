@@ -63,6 +63,7 @@ fn what_is_saved_is_loaded() {
     let (_directory, store) = store(3);
     let info = store.save(state(5)).expect("saved");
     assert_eq!((info.step, info.digest, info.bytes), (5, state(5).digest(), state(5).encoded_len() as u64));
+    assert_eq!(info.values, state(5).values());
     assert_eq!(info.path.file_name().expect("a name").to_string_lossy(), format!("step-000000000005-{}.json", info.id));
     assert_eq!(store.load(None).expect("loaded"), state(5));
     assert_eq!(store.load(Some(5)).expect("loaded"), state(5));
@@ -195,7 +196,7 @@ fn a_manifest_with_the_right_hash_but_wrong_content_is_refused() {
     for (from, to, reason) in [
         ("\"step\": 1", "\"step\": 8", "state is of run"),
         ("\"step\": 1", "\"step\": 9", "it is of step 9, but its name says 8"),
-        ("starling-checkpoint-3", "starling-checkpoint-1", "its format is \"starling-checkpoint-1\""),
+        ("starling-checkpoint-4", "starling-checkpoint-1", "its format is \"starling-checkpoint-1\""),
         ("\"bytes\": ", "\"bytes\": 9999999", "do not make 1 chunks"),
         ("\"run\"", "\"runs\"", "unknown field `runs`"),
         ("01010101", "0101010g", "is not a blake3 hash"),
@@ -757,6 +758,7 @@ fn foreign_bytes_become_no_checkpoint() {
     store.insert(&manifest, &chunk).expect("kept");
     for wrong in [
         SnapshotManifest { digest: Digest([9; 32]), ..manifest.clone() },
+        SnapshotManifest { values: Digest([9; 32]), ..manifest.clone() },
         SnapshotManifest { step: 8, ..manifest.clone() },
         SnapshotManifest { run: RunId([9; 32]), ..manifest.clone() },
     ] {
@@ -903,8 +905,8 @@ fn planted(store: &CheckpointStore, step: u64) -> CheckpointInfo {
     let mut state = state(step);
     Arc::make_mut(&mut state.moments[0])[802] = f32::INFINITY;
     let mut splitter = Splitter::new(|name: Digest, chunk: &[u8]| fs::write(store.chunk_path(name), chunk));
-    state.write_out(&mut splitter).expect("written");
-    let manifest = splitter.finish(RunId([1; 32]), step, Lineage::NONE).expect("written");
+    let values = state.write_out(&mut splitter).expect("written");
+    let manifest = splitter.finish(RunId([1; 32]), step, Lineage::NONE, values).expect("written");
     let path = store.directory.join(format!("step-{step:012}-{}.json", manifest.id()));
     fs::write(&path, manifest.encode()).expect("written");
     store.read_manifest(&path, step, manifest.id()).expect("intact").0

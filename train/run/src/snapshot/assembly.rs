@@ -103,7 +103,7 @@ pub(crate) fn parse<E>(
     chunks: impl Iterator<Item = Result<Vec<u8>, E>>,
 ) -> Result<Result<ReplicatedState, SnapshotError>, E> {
     let state = whole(manifest, chunks, |stream| {
-        ReplicatedState::read(manifest.bytes, stream).map(|state| ((state.run, state.step), state))
+        ReplicatedState::read(manifest.bytes, stream).map(|(state, values)| ((state.run, state.step, values), state))
     })?;
     Ok(state.map(|state| ReplicatedState { lineage: manifest.lineage, ..state }))
 }
@@ -119,11 +119,11 @@ pub(crate) fn check<E>(
     whole(manifest, chunks, |stream| Ok((ReplicatedState::check(manifest.bytes, stream)?, ())))
 }
 
-/// What `read` makes of the chunks, if they are what `manifest` announces: it says of which run and step that is, too.
+/// What `read` makes of the chunks, if they are what `manifest` announces: it says of which run, step and values that is, too.
 fn whole<T, I: Iterator<Item = Result<Vec<u8>, E>>, E>(
     manifest: &SnapshotManifest,
     chunks: I,
-    read: impl FnOnce(&mut Stream<I, E>) -> Result<((RunId, u64), T), StateError>,
+    read: impl FnOnce(&mut Stream<I, E>) -> Result<((RunId, u64, Digest), T), StateError>,
 ) -> Result<Result<T, SnapshotError>, E> {
     let mut stream =
         Stream { chunks, whole: blake3::Hasher::new(), bytes: 0, chunk: io::Cursor::default(), trouble: None };
@@ -138,12 +138,15 @@ fn whole<T, I: Iterator<Item = Result<Vec<u8>, E>>, E>(
     if found != manifest.digest {
         return Ok(Err(SnapshotError::Digest { expected: manifest.digest, found }));
     }
-    Ok(state.map_err(SnapshotError::from).and_then(|((run, step), state)| {
+    Ok(state.map_err(SnapshotError::from).and_then(|((run, step, values), state)| {
         if bytes != manifest.bytes {
             return Err(StateError::Length { expected: manifest.bytes, found: bytes }.into());
         }
-        let is_announced = (run, step) == (manifest.run, manifest.step);
-        if is_announced { Ok(state) } else { Err(SnapshotError::OtherState { run, step }) }
+        if (run, step) != (manifest.run, manifest.step) {
+            return Err(SnapshotError::OtherState { run, step });
+        }
+        let expected = manifest.values;
+        if values == expected { Ok(state) } else { Err(SnapshotError::Values { expected, found: values }) }
     }))
 }
 

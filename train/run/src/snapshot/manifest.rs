@@ -8,7 +8,7 @@ use super::{CHUNK_BYTES, SnapshotError, hash};
 /// The longest encoded manifest, in bytes: enough for the chunks of the largest state, at 72 bytes each.
 pub const MAX_SNAPSHOT_MANIFEST_BYTES: usize = 3 << 20;
 /// The format's name and version.
-const FORMAT: &str = "starling-checkpoint-3";
+const FORMAT: &str = "starling-checkpoint-4";
 
 /// What a replicated state consists of when it is stored or sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,9 @@ pub struct SnapshotManifest {
     pub lineage: Lineage,
     /// The state's digest: blake3 of its canonical bytes.
     pub digest: Digest,
-    /// How long these are.
+    /// blake3 over its [values](crate::ReplicatedState::values) alone.
+    pub values: Digest,
+    /// How long the canonical bytes are.
     pub bytes: u64,
     /// blake3 of each chunk, in order. Chunks may be equal.
     pub chunks: Vec<Digest>,
@@ -36,6 +38,7 @@ struct Json {
     step: u64,
     lineage: String,
     digest: String,
+    values: String,
     bytes: u64,
     chunks: Vec<String>,
 }
@@ -49,6 +52,7 @@ impl SnapshotManifest {
             step: self.step,
             lineage: self.lineage.to_string(),
             digest: self.digest.to_string(),
+            values: self.values.to_string(),
             bytes: self.bytes,
             chunks: self.chunks.iter().map(Digest::to_string).collect(),
         };
@@ -83,6 +87,7 @@ impl SnapshotManifest {
             step: json.step,
             lineage: lineage(&json.lineage).ok_or_else(|| fail(format!("{:?} is no lineage", json.lineage)))?,
             digest: digest(&json.digest)?,
+            values: digest(&json.values)?,
             bytes: json.bytes,
             chunks: json.chunks.iter().map(|chunk| digest(chunk)).collect::<Result<_, _>>()?,
         };

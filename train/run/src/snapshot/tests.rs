@@ -100,12 +100,15 @@ fn what_was_not_announced_is_refused() {
     assert!(matches!(complete(swapped), Err(SnapshotError::Digest { .. })));
     let other = SnapshotManifest { step: 9, ..announced.clone() };
     assert_eq!(complete(other), Err(SnapshotError::OtherState { run: RunId([7; 32]), step: 0 }));
+    let other = SnapshotManifest { values: Digest([9; 32]), ..announced.clone() };
+    let found = large().values();
+    assert_eq!(complete(other), Err(SnapshotError::Values { expected: Digest([9; 32]), found }));
     assert_eq!(complete(announced), Ok(large()));
 
     // Chunks that are what they say, of something that is no state.
     let chunks = vec![hash(b"no state")];
-    let manifest =
-        SnapshotManifest { run: RunId([7; 32]), step: 0, lineage: Lineage::NONE, digest: chunks[0], bytes: 8, chunks };
+    let (run, digest, values) = (RunId([7; 32]), chunks[0], Digest([0; 32]));
+    let manifest = SnapshotManifest { run, step: 0, lineage: Lineage::NONE, digest, values, bytes: 8, chunks };
     let mut assembly = Assembly::new(manifest, 8).expect("within bounds");
     assembly.insert(b"no state".to_vec()).expect("announced");
     assert_eq!(assembly.finish(), Err(SnapshotError::State(StateError::Magic)));
@@ -117,7 +120,7 @@ fn manifests_that_lie_are_refused() {
     let text = String::from_utf8(manifest.encode()).expect("JSON");
     let refused = |text: String| SnapshotManifest::decode(text.as_bytes()).expect_err("a lie").to_string();
     for (from, to, reason) in [
-        ("starling-checkpoint-3", "\\u001b[2J", "its format is \"\\u{1b}[2J\""),
+        ("starling-checkpoint-4", "\\u001b[2J", "its format is \"\\u{1b}[2J\""),
         ("\"bytes\": ", "\"bytes\": 9999999", "do not make"),
         ("\"run\"", "\"runs\"", "unknown field `runs`"),
         ("07070707", "0707070g", "is not a blake3 hash"),
@@ -145,7 +148,8 @@ proptest! {
     ) {
         let chunks = vec![Digest([3; 32]), Digest([4; 32])];
         let manifest = SnapshotManifest {
-            run: RunId([1; 32]), step: 7, lineage: Lineage { branch: 6, ..Lineage::NONE }, digest: Digest([2; 32]), bytes: CHUNK_BYTES as u64 + 5, chunks,
+            run: RunId([1; 32]), step: 7, lineage: Lineage { branch: 6, ..Lineage::NONE }, digest: Digest([2; 32]), values: Digest([5; 32]),
+            bytes: CHUNK_BYTES as u64 + 5, chunks,
         };
         let mut bytes = manifest.encode();
         for (at, byte) in changes {

@@ -8,6 +8,7 @@ use starling_topology::ledger::{GAVE_UP, SYNCING, UNMEASURED};
 
 use super::{StepReport, Training};
 use crate::balance::Balance;
+use crate::buffer::BufferLayout;
 use crate::contribution;
 use crate::draft::Draft;
 use crate::error::Error;
@@ -27,7 +28,7 @@ impl Training {
         let is_finite = kernel::first_non_finite(part).is_none();
         if start == self.parameters.len() {
             self.forget_draft();
-            if is_finite && self.ledger.is_assigned() && part.len() == 1 + members.len() {
+            if is_finite && self.ledger.is_assigned() && part.len() == BufferLayout::new(start, members.len()).exact() {
                 let (_, weight, scale) = self.weigh(members, &part[1..]);
                 let factors = StepFactors::ahead(&self.manifest, self.step + 1, scale).filter(|_| weight > 0);
                 let (parameters, optimizer, space) = (self.parameters.len(), &self.optimizer, &mut self.space);
