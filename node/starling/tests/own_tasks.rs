@@ -233,7 +233,7 @@ impl Observer for Silent {
 }
 
 fn settings(dir: &Path) -> std::result::Result<Settings, Box<dyn Error>> {
-    Ok(Settings { listen: vec!["/ip4/127.0.0.1/tcp/0".parse()?], ..Settings::new(dir) })
+    Ok(Settings { listen: vec!["/ip4/127.0.0.1/tcp/0".parse()?], ..Settings::new(dir.to_owned()) })
 }
 
 #[test]
