@@ -7,8 +7,7 @@ use tokio::runtime::Runtime;
 use crate::data_dir_lock::DataDirLock;
 use crate::error::NodeError;
 use crate::listen;
-use crate::output::Tee;
-use crate::report::{Observer, Summary};
+use crate::report::{Observer, Summary, Tee};
 use crate::settings::Settings;
 use crate::status::StatusFile;
 

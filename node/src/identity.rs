@@ -47,7 +47,7 @@ impl Identity {
     }
 
     /// Where it is kept.
-    pub(crate) fn file(data_dir: &Path) -> PathBuf {
+    pub fn file(data_dir: &Path) -> PathBuf {
         data_dir.join(FILE)
     }
 
@@ -61,13 +61,13 @@ impl Identity {
     }
 
     /// Our signature of a message that says by its first bytes what it is.
-    pub(crate) fn sign(&self, message: &[u8]) -> [u8; 64] {
+    pub fn sign(&self, message: &[u8]) -> [u8; 64] {
         let signature = self.keypair.sign(message).expect("invariant: an Ed25519 key signs without fail");
         signature.try_into().expect("invariant: an Ed25519 signature has 64 bytes")
     }
 
     /// An identity that is kept nowhere.
-    pub(crate) fn generate() -> Self {
+    pub fn generate() -> Self {
         Self { keypair: Keypair::generate_ed25519() }
     }
 }
@@ -84,7 +84,7 @@ impl Notary for Identity {
 }
 
 /// Whether `signature` of `message` is `peer`'s own.
-pub(crate) fn has_signed(peer: starling_topology::PeerId, message: &[u8], signature: &[u8; 64]) -> bool {
+pub fn has_signed(peer: starling_topology::PeerId, message: &[u8], signature: &[u8; 64]) -> bool {
     ed25519::PublicKey::try_from_bytes(&peer.0).is_ok_and(|key| key.verify(message, signature))
 }
 

@@ -21,7 +21,7 @@ use holder::Holder;
 
 /// Where a node listens that was told nothing: on a free port each, wherever this machine has an address. Not over QUIC, where
 /// senders that nobody has verified can take all places.
-pub(crate) const EVERYWHERE: [&str; 2] = ["/ip4/0.0.0.0/tcp/0", "/ip6/::/tcp/0"];
+pub const EVERYWHERE: [&str; 2] = ["/ip4/0.0.0.0/tcp/0", "/ip6/::/tcp/0"];
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,8 +72,10 @@ impl Places {
 
 /// What carries the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// TCP.
     Tcp,
+    /// QUIC, over UDP.
     Quic,
 }
 
@@ -81,7 +83,7 @@ pub(crate) enum Kind {
 ///
 /// # Errors
 /// What a node can't listen on, as a sentence.
-pub(crate) fn socket(address: &Multiaddr) -> Result<(Kind, SocketAddr), String> {
+pub fn socket(address: &Multiaddr) -> Result<(Kind, SocketAddr), String> {
     let mut parts = address.iter();
     let ip = match parts.next() {
         Some(Protocol::Ip4(ip)) => Some(IpAddr::from(ip)),

@@ -99,15 +99,25 @@ impl Known {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::*;
-    use starling_run::RunSpec;
-    use starling_train::{DataOptions, Dataset};
+    use starling_run::data::DIGITS;
+    use starling_run::{DataDescription, RunSpec};
+    use starling_topology::Digest;
 
-    /// Of a run over the embedded digits.
+    use super::*;
+
+    /// Of a run over data such as the built-in digits.
     pub(crate) fn digits() -> Manifest {
-        let spec = RunSpec::default();
-        let options = DataOptions { held_out: spec.held_out, seed: spec.seed, ..DataOptions::default() };
-        starling_train::found(&spec, &Dataset::load(&options).expect("the digits")).expect("a manifest")
+        let data = DataDescription {
+            kind: DIGITS.to_owned(),
+            samples: 1_797,
+            features: 64,
+            shape: [1, 8, 8],
+            classes: 10,
+            held_out: 200,
+            fingerprint: Digest([3; 32]),
+            ..DataDescription::none()
+        };
+        Manifest::of(&RunSpec::default(), data)
     }
 
     #[test]

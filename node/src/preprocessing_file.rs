@@ -12,14 +12,14 @@ use crate::private_file;
 
 /// Where the preprocessing of one run is kept.
 #[derive(Debug, Clone)]
-pub(crate) struct PreprocessingFile {
+pub struct PreprocessingFile {
     path: PathBuf,
     description: DataDescription,
 }
 
 impl PreprocessingFile {
     /// That of `manifest`'s run, in `data_dir`.
-    pub(crate) fn new(data_dir: &Path, manifest: &Manifest) -> Self {
+    pub fn new(data_dir: &Path, manifest: &Manifest) -> Self {
         let name = format!("preprocessing-{}", &manifest.run_id().to_string()[..16]);
         Self { path: data_dir.join(name), description: manifest.data.clone() }
     }
@@ -41,7 +41,7 @@ impl PreprocessingFile {
     ///
     /// # Errors
     /// [`NodeError::File`] if it can't be read, or is not what the run's manifest names.
-    pub(crate) fn load(&self) -> Result<Option<Preprocessing>, NodeError> {
+    pub fn load(&self) -> Result<Option<Preprocessing>, NodeError> {
         let Some(bytes) = private_file::read_up_to(&self.path, MAX_PREPROCESSING_BYTES as u64)? else {
             return Ok(None);
         };
@@ -53,24 +53,26 @@ impl PreprocessingFile {
 
 #[cfg(test)]
 mod tests {
-    use starling_run::RunSpec;
+    use starling_run::Scales;
     use starling_topology::Digest;
-    use starling_train::{DataOptions, Dataset};
 
     use super::*;
+    use crate::manifest_file::tests::digits;
 
     #[test]
     fn what_the_run_names_is_kept_and_nothing_else() {
-        let dataset = Dataset::load(&DataOptions::default()).expect("the digits");
-        let manifest = starling_train::found(&RunSpec::default(), &dataset).expect("a manifest");
+        let classes = (0..10).map(|class: u32| class.to_string()).collect();
+        let ours = Preprocessing { scales: Scales::Divide(16.0), classes, features: Vec::new(), label: None };
+        let mut manifest = digits();
+        manifest.data.preprocessing = ours.digest();
         let dir = tempfile::tempdir().expect("a temp dir");
         let file = PreprocessingFile::new(dir.path(), &manifest);
         assert_eq!(file.load().expect("nothing there"), None);
-        let other = Preprocessing { label: Some("kind".to_owned()), ..dataset.preprocessing().clone() };
+        let other = Preprocessing { label: Some("kind".to_owned()), ..ours.clone() };
         file.store(&other).expect("left out");
         assert_eq!(file.load().expect("nothing there"), None);
-        file.store(dataset.preprocessing()).expect("stored");
-        assert_eq!(file.load().expect("read").as_ref(), Some(dataset.preprocessing()));
+        file.store(&ours).expect("stored");
+        assert_eq!(file.load().expect("read").as_ref(), Some(&ours));
         let data = DataDescription { preprocessing: Digest([1; 32]), ..manifest.data.clone() };
         let elsewhere = PreprocessingFile { description: data, ..file };
         let error = elsewhere.load().expect_err("another run's").to_string();

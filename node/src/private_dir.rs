@@ -34,7 +34,10 @@ const STICKY: u32 = 0o1000;
 
 /// Makes a directory that only its owner may enter. One that is there is closed to others if nothing else lies in it than what
 /// a node puts there; else what a node puts there is closed to them, and a warning says so.
-pub(crate) fn create(dir: &Path) -> Result<(), NodeError> {
+///
+/// # Errors
+/// [`NodeError::File`] if it can't be made.
+pub fn create(dir: &Path) -> Result<(), NodeError> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

@@ -21,7 +21,10 @@ pub fn keep_to_owner() {
 }
 
 /// Writes a file that is the user's and not the node's: a new one has the mode that any other program would give it.
-pub(crate) fn for_others<T, E>(path: &Path, write: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+///
+/// # Errors
+/// What `write` says.
+pub fn for_others<T, E>(path: &Path, write: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     let was_there = path.exists();
     let written = write()?;
     #[cfg(unix)]

@@ -1,7 +1,9 @@
 //! What a running node tells whoever watches it: a terminal, a program reading `--json`, the status file.
 
+mod json;
 mod limit;
 mod summary;
+mod tee;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,9 +17,10 @@ use starling_topology::plan::Link;
 
 use crate::data::Transport;
 
+pub use json::{Json, line as json_line, timed};
 pub use limit::{Limit, LinkCost, Pace};
-pub(crate) use summary::ACCURACY;
-pub use summary::{Outcome, Summary};
+pub use summary::{ACCURACY, Outcome, Summary};
+pub use tee::Tee;
 
 /// The links over which segments travel in a view.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

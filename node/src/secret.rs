@@ -59,7 +59,7 @@ pub(crate) fn load(data_dir: &Path, run: RunId) -> Result<Credentials, NodeError
 }
 
 /// A secret's bytes, and an invitation if one follows.
-pub(crate) fn parse(bytes: &[u8]) -> Option<([u8; 32], Option<Grant>)> {
+pub fn parse(bytes: &[u8]) -> Option<([u8; 32], Option<Grant>)> {
     let (secret, rest) = bytes.split_first_chunk()?;
     let invitation = if rest.is_empty() { None } else { Some(Grant::decode(rest)?) };
     Some((*secret, invitation))

@@ -219,18 +219,3 @@ pub struct Expectations {
     /// Which members of a view decide.
     pub quorum: Option<starling_topology::Quorum>,
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{FlagValue, Layers};
-
-    #[test]
-    fn a_programs_settings_are_those_of_the_command_line() {
-        let dir = PathBuf::from("/tmp/somewhere");
-        let flags: &[FlagValue] = &[];
-        let loaded = Layers::load(None, std::iter::empty(), flags).expect("defaults");
-        let of_command_line = Settings { data_dir: dir.clone(), ..loaded.settings().expect("usable") };
-        assert_eq!(format!("{:?}", Settings::new(dir)), format!("{of_command_line:?}"));
-    }
-}

@@ -218,7 +218,7 @@ impl Swarm {
     }
 
     /// For how long they have travelled so; `None` before the first view has its links.
-    pub(crate) fn linked_for(&self) -> Option<Duration> {
+    pub fn linked_for(&self) -> Option<Duration> {
         self.logged.linked_for()
     }
 

@@ -146,13 +146,13 @@ impl Ticket {
 }
 
 /// Whether a text is a ticket, however damaged, rather than a name that begins like one.
-pub(crate) fn looks_like_one(text: &str) -> bool {
+pub fn looks_like_one(text: &str) -> bool {
     let encoded = [PREFIX, OLD_PREFIXES[0], OLD_PREFIXES[1]].iter().find_map(|prefix| text.trim().strip_prefix(prefix));
     encoded.is_some_and(|encoded| encoded.len() > SHORTEST && encoded.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
 /// Whether a text must not be told: a private run's ticket, or what can't be read as one.
-pub(crate) fn holds_secret(text: &str) -> bool {
+pub fn holds_secret(text: &str) -> bool {
     !text.is_empty() && text.parse::<Ticket>().map_or(true, |ticket| ticket.secret.is_some())
 }
 

@@ -44,6 +44,14 @@ fn packages_depend_only_on_those_to_their_left() {
 }
 
 #[test]
+fn packages_are_built_of_nothing_that_they_may_not_name() {
+    let manifests: Vec<&str> =
+        files().iter().filter(|file| is_member_manifest(&file.path)).map(|file| file.text.as_str()).collect();
+    let lock = &files().iter().find(|file| file.path == "Cargo.lock").expect("the lock file").text;
+    hold(is_member_manifest, |file| manifests::brought(&file.path, &file.text, &manifests, lock));
+}
+
+#[test]
 fn every_member_inherits_lints_and_licence() {
     hold(is_member_manifest, |file| manifests::inheritance(&file.text));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// What this process has used of the processors since it began, user and system; zero where this system does not tell.
-pub(super) fn process_time() -> Duration {
+pub fn process_time() -> Duration {
     #[cfg(unix)]
     {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);

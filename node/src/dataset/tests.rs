@@ -1,13 +1,14 @@
 //! Members that share the run's data, other data, or too much of it.
 
-use std::io::Write;
+use std::io::{Read, Write};
 
 use flate2::Compression;
+use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use futures::future::BoxFuture;
 use starling_run::data::CSV;
-use starling_run::{CheckpointStore, RunSpec};
-use starling_train::{Classifiers, Dataset, DeviceChoice};
+use starling_run::{CheckpointStore, DataDescription, Delimiter, Error, Learner, ModelSpec, RunSpec};
+use starling_topology::Digest;
 use tempfile::TempDir;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
@@ -28,6 +29,69 @@ impl Observer for Nobody {
     fn report(&self, _: &Report) {}
 }
 
+/// Reads tables, compressed or not, with blanks or without.
+struct Tables;
+
+impl Program for Tables {
+    fn check(&self, _: &Manifest) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn files(&self, source: &str) -> Result<(&'static str, Vec<PathBuf>), Error> {
+        Ok((CSV, vec![source.into()]))
+    }
+
+    fn read(&self, options: &DataOptions) -> Result<Box<dyn Workload>, Error> {
+        let (max, mut text) = (options.max_file_bytes, Vec::new());
+        let bytes = fs::read(&options.source).map_err(|error| Error::Program(error.into()))?;
+        let packed = GzDecoder::new(&bytes[..]);
+        let unpacked: Box<dyn Read> = if packed.header().is_some() { Box::new(packed) } else { Box::new(&bytes[..]) };
+        unpacked.take(max.saturating_add(1)).read_to_end(&mut text).map_err(|error| Error::Program(error.into()))?;
+        if text.len() as u64 > max {
+            return Err(Error::Program(format!("it has more than {max} bytes, unpacked").into()));
+        }
+        text.retain(|byte| *byte != b' ');
+        Ok(Box::new(Table::new(&text)))
+    }
+}
+
+/// A table of two columns and a label, below their names.
+struct Table(DataDescription);
+
+impl Table {
+    fn new(text: &[u8]) -> Self {
+        Self(DataDescription {
+            kind: CSV.to_owned(),
+            samples: text.iter().filter(|byte| **byte == b'\n').count() as u64 - 1,
+            features: 2,
+            shape: [1, 1, 2],
+            label: Some(2),
+            header: Some(true),
+            delimiter: Some(Delimiter::Comma),
+            fingerprint: Digest(*blake3::hash(text).as_bytes()),
+            ..DataDescription::none()
+        })
+    }
+}
+
+impl Workload for Table {
+    fn description(&self) -> DataDescription {
+        self.0.clone()
+    }
+
+    fn model(&self) -> Option<ModelSpec> {
+        None
+    }
+
+    fn found(&self, spec: &RunSpec) -> Result<Manifest, Error> {
+        Ok(Manifest::of(spec, self.description()))
+    }
+
+    fn open(self: Box<Self>, _: &Manifest) -> Result<Box<dyn Learner>, Error> {
+        unreachable!("nothing is trained here")
+    }
+}
+
 fn peer(name: u8) -> PeerId {
     PeerId([name; 32])
 }
@@ -43,12 +107,8 @@ impl Fixture {
     /// A run on a small table, which nobody shares yet.
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temp dir");
-        let path = dir.path().join("own.csv");
-        fs::write(&path, TABLE).expect("written");
-        let source = path.display().to_string();
-        let dataset = Dataset::load(&DataOptions { source, ..DataOptions::default() }).expect("a table");
-        let manifest = starling_train::found(&RunSpec::default(), &dataset).expect("a run");
-        let place = Place::new(&dir.path().join("state"), &manifest, Arc::new(Classifiers::new(DeviceChoice::Cpu)));
+        let manifest = Table::new(TABLE.as_bytes()).found(&RunSpec::default()).expect("a run");
+        let place = Place::new(&dir.path().join("state"), &manifest, Arc::new(Tables));
         Self { dir, shelves: BTreeMap::new(), manifest, place }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// The measure that is a share, and shown as one.
-pub(crate) const ACCURACY: &str = "accuracy";
+pub const ACCURACY: &str = "accuracy";
 
 /// How a run ended for this peer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ impl Summary {
     }
 
     /// Of a peer that was stopped before it took part in anything.
-    pub(crate) fn before_the_start() -> Self {
+    pub fn before_the_start() -> Self {
         Self {
             peer: String::new(),
             run: String::new(),

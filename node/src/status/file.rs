@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::{Phase, Process, Status};
-use crate::output::clock;
+use crate::clock;
 use crate::report::{Observer, Report};
 
 /// How often news that can wait is written.

@@ -5,9 +5,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use starling_node::output::Tee;
-use starling_node::{Founding, Joining, NodeError, Observer, Report, Settings, Summary, Ticket};
-use starling_node::{alone_in_its_directory, commands};
+use starling_node::report::Tee;
+use starling_node::signals::heed_signals;
+use starling_node::{
+    Founding, Joining, NodeError, Observer, Report, Settings, Summary, Ticket, alone_in_its_directory,
+};
 use starling_run::Program;
 use tokio_util::sync::CancellationToken;
 
@@ -58,7 +60,7 @@ impl Member {
             if heeds_signals {
                 let _entered = runtime.enter();
                 // Where signals can't be had, they end the process as ever.
-                let _ = commands::heed_signals(stop.clone(), || {});
+                let _ = heed_signals(stop.clone(), || {});
             }
             let ended = runtime.block_on(alone_in_its_directory(settings, observer, |settings, observer| async {
                 match way {

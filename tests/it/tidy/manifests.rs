@@ -1,51 +1,89 @@
 //! Rules about `Cargo.toml` files.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use toml::{Table, Value};
 
-/// A package, which of ours it may use, and which other crates (with all whose names begin like them) it never uses.
+/// A package and what it may be built of. Of other crates, all whose names begin like those that are named are meant too.
 struct Package {
     folder: &'static str,
+    /// Which of ours it may name.
     ours: &'static [&'static str],
+    /// Which others it never names.
     never: &'static [&'static str],
+    /// Which others it never names, and nothing brings that it is built of, its optional dependencies left out.
+    nowhere: &'static [&'static str],
 }
 
 const IO: &[&str] = &["tokio", "libp2p", "futures", "async"];
 const TENSORS: &[&str] = &["burn", "cubecl", "wgpu"];
 const IO_AND_TENSORS: &[&str] = &["tokio", "libp2p", "futures", "async", "burn", "cubecl", "wgpu"];
+/// A terminal, flags, and what only a user's files need.
+const NOT_IN_NODE: &[&str] =
+    &["burn", "cubecl", "wgpu", "clap", "clap_complete", "indicatif", "console", "comfy-table", "toml"];
 
-/// `topology <- collective <- train/run <- train <- node <- node/starling`; `sims` never sees `node`; `tests` runs the binary and links
-/// nothing of ours but what members may say to each other: hostile ones speak libp2p by themselves.
-const PACKAGES: [Package; 10] = [
-    Package { folder: "topology", ours: &[], never: IO_AND_TENSORS },
-    Package { folder: "collective", ours: &["starling-topology"], never: IO_AND_TENSORS },
-    Package { folder: "train/run", ours: &["starling-topology", "starling-collective"], never: IO_AND_TENSORS },
+/// `topology <- collective <- run <- engine <- node <- starling <- cli` and `run <- train <- starling`; `node` never sees `train`,
+/// `sims` never sees `node`; `tests` runs the binary and links nothing of ours but what members may say to each other: hostile
+/// ones speak libp2p by themselves.
+const PACKAGES: [Package; 11] = [
+    Package { folder: "topology", ours: &[], never: &[], nowhere: IO_AND_TENSORS },
+    Package { folder: "collective", ours: &["starling-topology"], never: &[], nowhere: IO_AND_TENSORS },
+    Package {
+        folder: "train/run",
+        ours: &["starling-topology", "starling-collective"],
+        never: &[],
+        nowhere: IO_AND_TENSORS,
+    },
     Package {
         folder: "train/engine",
         ours: &["starling-topology", "starling-run"],
-        never: &["tokio", "libp2p", "futures", "async", "burn", "cubecl", "wgpu", "tempfile"],
+        never: &["tempfile"],
+        nowhere: IO_AND_TENSORS,
     },
-    Package { folder: "train", ours: &["starling-topology", "starling-collective", "starling-run"], never: IO },
+    Package {
+        folder: "train",
+        ours: &["starling-topology", "starling-collective", "starling-run"],
+        never: IO,
+        nowhere: &[],
+    },
     Package {
         folder: "node",
-        ours: &["starling-topology", "starling-collective", "starling-run", "starling-engine", "starling-train"],
-        never: &[],
+        ours: &["starling-topology", "starling-collective", "starling-run", "starling-engine"],
+        never: &["anyhow"],
+        nowhere: NOT_IN_NODE,
     },
     Package {
         folder: "node/starling",
         ours: &["starling-topology", "starling-collective", "starling-run", "starling-train", "starling-node"],
-        never: &["clap", "anyhow", "indicatif"],
+        never: &["anyhow", "clap", "indicatif"],
+        nowhere: &[],
+    },
+    Package {
+        folder: "node/cli",
+        ours: &[
+            "starling",
+            "starling-topology",
+            "starling-collective",
+            "starling-run",
+            "starling-train",
+            "starling-node",
+        ],
+        never: TENSORS,
+        nowhere: &[],
     },
     Package {
         folder: "sims",
         ours: &["starling-topology", "starling-collective", "starling-run", "starling-engine"],
-        never: IO_AND_TENSORS,
+        never: &[],
+        nowhere: IO_AND_TENSORS,
     },
     Package {
         folder: "fuzz",
         ours: &["starling-topology", "starling-collective", "starling-run"],
-        never: IO_AND_TENSORS,
+        never: &[],
+        nowhere: IO_AND_TENSORS,
     },
-    Package { folder: "tests", ours: &["starling-topology"], never: TENSORS },
+    Package { folder: "tests", ours: &["starling-topology"], never: TENSORS, nowhere: &[] },
 ];
 
 /// What each member takes from `[workspace.package]`.
@@ -58,13 +96,43 @@ pub(crate) fn dependencies(path: &str, text: &str) -> Vec<String> {
         return vec![format!("{folder} has no place in the dependency order of tests/it/tidy/manifests.rs")];
     };
     let may_use = |name: &str| {
-        let is_like =
-            |other: &&str| name.strip_prefix(*other).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
-        let is_ours = name.starts_with("starling-");
-        if is_ours { package.ours.contains(&name) } else { !package.never.iter().any(is_like) }
+        let is_ours = name == "starling" || name.starts_with("starling-");
+        let is_never = is_one(name, package.never) || is_one(name, package.nowhere);
+        if is_ours { package.ours.contains(&name) } else { !is_never }
     };
-    let names = names(&parse(text));
-    names.iter().filter(|name| !may_use(name)).map(|name| format!("must not depend on {name}")).collect()
+    let manifest = parse(text);
+    let names = listed(&manifest, &KINDS).map(|(name, _)| name);
+    names.filter(|name| !may_use(name)).map(|name| format!("must not depend on {name}")).collect()
+}
+
+/// What comes to the package with what it is built of, although it must not, and by which way. `manifests` are those of our
+/// packages; of other crates the lock file says what they are built of, on whatever system.
+pub(crate) fn brought(path: &str, text: &str, manifests: &[&str], lock: &str) -> Vec<String> {
+    let folder = path.strip_suffix("/Cargo.toml").unwrap_or(path);
+    let nowhere = PACKAGES.iter().find(|package| package.folder == folder).map_or(&[][..], |package| package.nowhere);
+    let mut built_of: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for package in parse(lock).get("package").and_then(Value::as_array).into_iter().flatten() {
+        // Behind the name there may be a version.
+        let first = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
+        let listed = package.get("dependencies").and_then(Value::as_array).into_iter().flatten();
+        let listed = listed.filter_map(Value::as_str).map(first);
+        built_of.entry(name(package).to_owned()).or_default().extend(listed);
+    }
+    let ours = manifests.iter().map(|text| parse(text));
+    built_of.extend(ours.map(|ours| (ours.get("package").map_or("", name).to_owned(), needs(&ours))));
+    let mut ways = vec![vec![parse(text).get("package").map_or("", name).to_owned()]];
+    let (mut known, mut wrong) = (BTreeSet::new(), Vec::new());
+    while let Some(way) = ways.pop() {
+        let last = way.last().expect("invariant: a way begins with the package");
+        for next in built_of.get(last).into_iter().flatten().filter(|next| known.insert((*next).clone())) {
+            let way = [way.clone(), vec![next.clone()]].concat();
+            match is_one(next, nowhere) {
+                true => wrong.push(format!("is not to bring {next}: {}", way.join(" -> "))),
+                false => ways.push(way),
+            }
+        }
+    }
+    wrong
 }
 
 /// What a member fails to take from the workspace.
@@ -93,17 +161,33 @@ fn parse(text: &str) -> Table {
     text.parse().expect("a Cargo.toml is TOML")
 }
 
-/// The crates that a manifest's dependency tables name, those of single platforms included.
-fn names(manifest: &Table) -> Vec<String> {
+/// Whether a crate is one of `others`, or is called like one with something behind it.
+fn is_one(name: &str, others: &[&str]) -> bool {
+    let is_like = |other: &&str| name.strip_prefix(*other).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+    others.iter().any(is_like)
+}
+
+fn name(package: &Value) -> &str {
+    package.get("name").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Tables of dependencies.
+const KINDS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
+
+/// What a manifest's tables of these kinds say, those of single platforms included, by the crates' own names.
+fn listed<'a>(manifest: &'a Table, kinds: &'a [&str]) -> impl Iterator<Item = (String, &'a Value)> {
     let platforms = manifest.get("target").and_then(Value::as_table).into_iter().flat_map(Table::values);
     let tables = platforms.filter_map(Value::as_table).chain([manifest]);
-    let kinds = ["dependencies", "dev-dependencies", "build-dependencies"];
-    let listed = tables.flat_map(|table| kinds.iter().filter_map(|kind| table.get(*kind)?.as_table()));
-    // A renamed crate is known by its own name.
-    let own_name = |(name, value): (&String, &Value)| {
-        value.get("package").and_then(Value::as_str).map_or_else(|| name.clone(), ToOwned::to_owned)
-    };
-    listed.flatten().map(own_name).collect()
+    let listed = tables.flat_map(move |table| kinds.iter().filter_map(|kind| table.get(*kind)?.as_table()));
+    listed.flatten().map(|(name, value)| {
+        (value.get("package").and_then(Value::as_str).map_or_else(|| name.clone(), ToOwned::to_owned), value)
+    })
+}
+
+/// The crates without which it is not built.
+fn needs(manifest: &Table) -> Vec<String> {
+    let is_needed = |value: &Value| value.get("optional").and_then(Value::as_bool) != Some(true);
+    listed(manifest, &KINDS[..1]).filter(|(_, value)| is_needed(value)).map(|(name, _)| name).collect()
 }
 
 #[test]
@@ -114,6 +198,8 @@ fn a_dependency_to_the_right_is_found() {
     assert_eq!(wrong("train/run/Cargo.toml", "[dependencies]\nstarling-train.workspace = true\nburn = '1'"), 2);
     assert_eq!(wrong("sims/Cargo.toml", "[dependencies]\nstarling-node.workspace = true"), 1);
     assert_eq!(wrong("tests/Cargo.toml", "[dependencies]\nstarling-train.workspace = true"), 1);
+    assert_eq!(wrong("node/Cargo.toml", "[dependencies]\nstarling-train = { workspace = true, optional = true }"), 1);
+    assert_eq!(wrong("node/starling/Cargo.toml", "[dev-dependencies]\nstarling-cli.workspace = true"), 1);
     assert_eq!(wrong("newcomer/Cargo.toml", ""), 1);
 }
 
@@ -124,6 +210,24 @@ fn io_in_a_protocol_package_is_found() {
     assert_eq!(wrong("[dependencies]\ntokio = '1'\nlibp2p-stream = '1'\nburn = '1'"), 3);
     assert_eq!(wrong("[target.'cfg(unix)'.dependencies]\ntokio-util = '1'"), 1);
     assert_eq!(wrong("[dependencies]\nclock = { package = 'tokio', version = '1' }"), 1);
+}
+
+#[test]
+fn what_another_crate_brings_is_found() {
+    let node = "[package]\nname = 'starling-node'\n[dependencies]\nstarling-run = '0'\nsmall = '1'\n";
+    let run = "[package]\nname = 'starling-run'\n[dependencies]\nlarge = { version = '1', optional = true }\n";
+    let lock = "[[package]]\nname = 'small'\ndependencies = ['tiny 1.0.0']\n[[package]]\nname = 'tiny'\n\
+                [[package]]\nname = 'large'\ndependencies = ['burn-core']\n";
+    let wrong = |node: &str, run: &str, lock: &str| brought("node/Cargo.toml", node, &[node, run], lock);
+    assert_eq!(wrong(node, run, lock), Vec::<String>::new());
+    let large = run.replace(", optional = true", "");
+    assert_eq!(
+        wrong(node, &large, lock),
+        ["is not to bring burn-core: starling-node -> starling-run -> large -> burn-core"]
+    );
+    let lock = lock.replace("name = 'tiny'\n", "name = 'tiny'\ndependencies = ['clap']\n");
+    assert_eq!(wrong(node, run, &lock).len(), 1);
+    assert_eq!(wrong(&node.replace("[dep", "[dev-dep"), run, &lock), Vec::<String>::new(), "a test may");
 }
 
 #[test]

@@ -1,0 +1,29 @@
+//! `starling join`: take part in a run that others founded.
+
+use std::sync::Arc;
+
+use starling::Joining;
+use starling_node::node;
+use starling_train::Classifiers;
+
+use super::run::take_part;
+use super::{CommandError, Context};
+use crate::cli::JoinFlags;
+use crate::config::{parse_secret, parse_target};
+
+pub(super) async fn join(context: &Context, flags: &JoinFlags) -> Result<u8, CommandError> {
+    let loaded = context.load(&[flags.manifest.values(), flags.machine.values()].concat())?;
+    let (secret, invitation) = flags.secret_file.as_deref().map(parse_secret).transpose()?.unzip();
+    let joining = Joining {
+        target: parse_target(&flags.ticket.read()?)?,
+        secret,
+        invitation: invitation.flatten(),
+        expected: loaded.expectations()?,
+        alone: flags.alone,
+    };
+    let settings = loaded.settings()?;
+    let program = Arc::new(Classifiers::new(loaded.device()?));
+    context.start_logs(&loaded)?;
+    take_part(context, settings, |settings, observer, stop| node::join(settings, joining, program, observer, stop))
+        .await
+}

@@ -1,0 +1,188 @@
+//! What each verb does. One file per verb.
+
+mod appoint;
+mod audit;
+mod bench;
+mod checkpoint;
+mod completions;
+mod config;
+mod demo;
+mod init;
+mod invite;
+mod join;
+mod keep;
+mod members;
+mod revoke;
+mod run;
+mod status;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use starling::Error as NodeError;
+use starling_node::data_dir::DataDirError;
+use thiserror::Error;
+
+use crate::bench::BenchError;
+use crate::cli::{CheckpointVerb, Cli, ConfigVerb, GlobalFlags, Verb};
+use crate::config::{ConfigError, FILE_NAME, FlagValue, Layers, Loaded};
+use crate::output::{self, Console};
+use crate::telemetry;
+
+/// Exit code: done.
+pub const EXIT_DONE: u8 = 0;
+/// Exit code: failed.
+pub const EXIT_FAILED: u8 = 1;
+/// Exit code: the command line or the configuration can't be used.
+pub const EXIT_USAGE: u8 = 2;
+
+/// Why a verb failed.
+#[derive(Debug, Error)]
+pub enum CommandError {
+    /// The configuration can't be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The node failed.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// A benchmark has no result.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    /// Checkpoints can't be read.
+    #[error(transparent)]
+    Checkpoint(#[from] starling_run::CheckpointError),
+    /// What a run holds can't be used.
+    #[error(transparent)]
+    Run(#[from] starling_run::Error),
+    /// The data directory does not have it, or does not take it.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// A file is in the way.
+    #[error("{} is there already; pass --force to write over it", .0.display())]
+    Exists(PathBuf),
+    /// A demo's folder is not empty.
+    #[error("{} is not empty; --keep takes a folder that is empty or not there", .0.display())]
+    NotEmpty(PathBuf),
+    /// There is no such checkpoint.
+    #[error("there is no checkpoint in {}", .0.display())]
+    NoCheckpoint(PathBuf),
+    /// The start of a run's id does not name one run.
+    #[error(
+        "{} holds checkpoints of {found} runs whose id begins with `{prefix}`; `starling checkpoint ls` lists all", dir.display()
+    )]
+    NotOneRun {
+        /// The data directory.
+        dir: PathBuf,
+        /// What was given.
+        prefix: String,
+        /// How many runs it fits.
+        found: usize,
+    },
+    /// The operating system refused.
+    #[error("can't {what}: {source}")]
+    Io {
+        /// What.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// An audit found something.
+    #[error(transparent)]
+    Audit(#[from] starling_run::audit::AuditError),
+    /// A demo did not end well.
+    #[error("the demo failed: {0}")]
+    Demo(String),
+}
+
+impl CommandError {
+    /// The process's exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::NotEmpty(_) => EXIT_USAGE,
+            Self::Node(_)
+            | Self::Bench(_)
+            | Self::Checkpoint(_)
+            | Self::Run(_)
+            | Self::DataDir(_)
+            | Self::Exists(_)
+            | Self::NoCheckpoint(_)
+            | Self::NotOneRun { .. }
+            | Self::Io { .. }
+            | Self::Audit(_)
+            | Self::Demo(_) => EXIT_FAILED,
+        }
+    }
+
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { what: what.into(), source }
+    }
+}
+
+/// What all verbs have at hand.
+#[derive(Debug, Clone)]
+pub(crate) struct Context {
+    pub(crate) global: GlobalFlags,
+    pub(crate) console: Console,
+}
+
+impl Context {
+    /// Puts all layers of the configuration together, with `flags` on top.
+    fn load(&self, flags: &[FlagValue]) -> Result<Loaded, CommandError> {
+        let found = Path::new(FILE_NAME);
+        let file = match &self.global.config {
+            Some(file) => Some(file.as_path()),
+            None => found.exists().then_some(found),
+        };
+        self.load_from(file, flags)
+    }
+
+    /// The same, with `file` as the only file.
+    fn load_from(&self, file: Option<&Path>, flags: &[FlagValue]) -> Result<Loaded, CommandError> {
+        let flags = [&self.global.values(), flags].concat();
+        Ok(Layers::load(file, std::env::vars_os(), &flags)?)
+    }
+
+    fn start_logs(&self, loaded: &Loaded) -> Result<(), CommandError> {
+        telemetry::init(&loaded.log()?, &self.console).map_err(CommandError::io("start the log"))
+    }
+}
+
+/// Prints `value` as one line of JSON, with the time, or what `text` says.
+fn print(
+    json: bool,
+    value: impl FnOnce() -> serde_json::Value,
+    text: impl FnOnce() -> String,
+) -> Result<(), CommandError> {
+    let shown = if json { format!("{}\n", output::timed(SystemTime::now(), value())) } else { text() };
+    output::print(&shown).map_err(CommandError::io("write to stdout"))
+}
+
+/// Does what the command line says. Returns the exit code.
+///
+/// # Errors
+/// [`CommandError`]; its [`exit_code`](CommandError::exit_code) is the process's.
+pub async fn dispatch(cli: Cli) -> Result<u8, CommandError> {
+    let context = Context { global: cli.global, console: Console::new() };
+    match cli.verb {
+        Verb::Demo(flags) => demo::demo(&context, &flags).await,
+        Verb::Init(flags) => init::init(&context, &flags),
+        Verb::Run(flags) => run::run(&context, &flags).await,
+        Verb::Join(flags) => join::join(&context, &flags).await,
+        Verb::Keep(flags) => keep::keep(&context, &flags).await,
+        Verb::Invite(flags) => invite::invite(&context, &flags),
+        Verb::Members(flags) => members::members(&context, &flags),
+        Verb::Revoke(flags) => revoke::revoke(&context, &flags),
+        Verb::Appoint(flags) => appoint::appoint(&context, &flags),
+        Verb::Id(flags) => invite::id(&context, &flags),
+        Verb::Status(flags) => status::status(&context, &flags).await,
+        Verb::Audit(flags) => audit::audit(&context, &flags),
+        Verb::Config(ConfigVerb::Show(flags)) => config::show(&context, &flags),
+        Verb::Checkpoint(CheckpointVerb::Ls(flags)) => checkpoint::list(&context, &flags),
+        Verb::Checkpoint(CheckpointVerb::Verify(flags)) => checkpoint::verify(&context, &flags),
+        Verb::Checkpoint(CheckpointVerb::Export(flags)) => checkpoint::export(&context, &flags),
+        Verb::Checkpoint(CheckpointVerb::Fetch(flags)) => keep::fetch(&context, &flags).await,
+        Verb::Bench(verb) => bench::bench(&context, &verb).await,
+        Verb::Completions { shell } => completions::completions(shell),
+    }
+}

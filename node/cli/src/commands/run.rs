@@ -1,0 +1,60 @@
+//! `starling run`: found a run and train.
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+
+use starling::{Error as NodeError, Founding, Observer, Report, Resume, Settings, Summary};
+use starling_node::host::alone_in_its_directory;
+use starling_node::node;
+use starling_node::signals::heed_signals;
+use starling_run::ManifestError;
+use starling_train::Classifiers;
+use tokio_util::sync::CancellationToken;
+
+use super::{CommandError, Context, EXIT_DONE};
+use crate::cli::RunFlags;
+use crate::output::{Discreet, Style};
+
+pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, CommandError> {
+    let loaded = context.load(&flags.keys.values())?;
+    let founding = loaded.founding(flags.resume.unwrap_or(Resume::Fresh))?;
+    let founding = Founding { alone: flags.alone, from: flags.from.clone(), ..founding };
+    let settings = loaded.settings()?;
+    let program = Arc::new(Classifiers::new(loaded.device()?));
+    context.start_logs(&loaded)?;
+    let idle = loaded.idle();
+    let found = |settings, observer: Arc<dyn Observer>, stop| {
+        idle.into_iter().for_each(|message| observer.report(&Report::Warning { message }));
+        node::found(settings, founding, program, observer, stop)
+    };
+    take_part(context, settings, found).await.map_err(|error| match error {
+        // Only beside the data it shows what does not fit.
+        CommandError::Node(NodeError::Run(starling_run::Error::Manifest(ManifestError::Invalid { field, reason }))) => {
+            loaded.unusable(field, &reason).into()
+        }
+        other => other,
+    })
+}
+
+/// Runs a node in its data directory: alone there, shown to the user, ended by signals.
+pub(super) async fn take_part<Node>(
+    context: &Context,
+    settings: Settings,
+    node: impl FnOnce(Settings, Arc<dyn Observer>, CancellationToken) -> Node,
+) -> Result<u8, CommandError>
+where
+    Node: Future<Output = Result<Summary, NodeError>>,
+{
+    let (stop, console) = (CancellationToken::new(), context.console.clone());
+    let told = move || console.line("leaving in order; Ctrl-C again to quit at once");
+    heed_signals(stop.clone(), told).map_err(CommandError::io("listen for signals"))?;
+    let style = Style::choose(context.global.json);
+    let mut shown = style.observer(&context.console, context.global.detail());
+    let is_read = style != Style::Json && io::stdout().is_terminal();
+    if !context.global.show_ticket && !is_read {
+        // What programs and files are told is kept, and read by more than whoever may join.
+        shown = Arc::new(Discreet(shown));
+    }
+    alone_in_its_directory(settings, shown, |settings, observer| node(settings, observer, stop)).await?;
+    Ok(EXIT_DONE)
+}

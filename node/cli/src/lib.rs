@@ -1,0 +1,12 @@
+//! The command line of Starling: what its verbs say and do, the configuration behind them, and what is shown of a run.
+//!
+//! What a run is and how it goes is decided elsewhere; the binary `starling` is a user of the crate `starling`, and of what that
+//! does not show of a data directory. Start reading at [`commands`].
+
+pub mod bench;
+pub mod cli;
+pub mod commands;
+pub mod config;
+pub mod demo;
+pub mod output;
+pub mod telemetry;
