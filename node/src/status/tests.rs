@@ -15,6 +15,7 @@ fn summary(outcome: Outcome) -> Summary {
         held_out_loss: 0.6,
         measures: [("accuracy".to_owned(), 0.9)].into(),
         digest: "00".repeat(32),
+        values: String::new(),
         samples_per_s: 100.0,
         waiting_share: 0.1,
         bytes_sent: 1,
@@ -147,6 +148,7 @@ fn a_keeper_says_what_it_holds() {
     status.update(&Report::Fetching { step: 40, bytes: 1, of: 2 });
     assert_eq!((status.phase, status.step), (Phase::Keeping, 20));
     status.update(&Report::Saved { step: 40, digest: digest.clone() });
+        values: String::new(),
     status.update(&Report::Stable { step: 40, digest, signers: 2 });
     assert_eq!((status.phase, status.step, status.stable_step), (Phase::Keeping, 40, Some(40)));
     assert!(!status.phase.is_last());
