@@ -84,7 +84,9 @@ fn one_who_withholds_its_segments_costs_bounded_time() {
 fn who_says_that_it_is_ahead_has_nobody_give_up_a_seat_or_a_state() {
     let setup = Setup { scenario: Scenario::Byzantine, attack: Some(Attack::PromisesAhead), ..Setup::default() };
     for quorum in [Quorum::Majority, Quorum::TwoThirds] {
-        check(Setup { quorum: Some(quorum), ..setup }, 420..500);
+        // In the last, views that severed the liar from one after the other forgot what these had seen of it. In the two before, a
+        // founder that alone had the state handed out rotten chunks, and was left alone after a few of them each time.
+        check(Setup { quorum: Some(quorum), ..setup }, (420..500).chain([594, 699, 1252]));
     }
 }
 

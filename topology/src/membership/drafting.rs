@@ -27,6 +27,7 @@ impl Membership {
         let liars = decree.promises.iter().filter(|(_, promise)| promise.is_beyond(step)).map(|(by, _)| *by);
         for peer in liars.collect::<Vec<_>>() {
             let evidence = Evidence::Misbehaved;
+            seat.accused.insert(peer);
             if seat.suspects.insert(peer, evidence) != Some(evidence) {
                 self.outbox.push(Output::Event(Event::Suspected { peer, evidence, reporter: None }));
             }

@@ -443,6 +443,8 @@ impl Seat {
         let lasts =
             |evidence: &Evidence| !matches!(evidence, Evidence::LinkFailed | Evidence::Restarted | Evidence::Elsewhere);
         suspects.retain(|peer, evidence| stays(peer) && !severed(peer) && lasts(evidence));
+        let mut accused = old.accused;
+        accused.retain(stays);
         let mut broken = old.broken;
         broken.retain(|peer, _| stays(peer));
         let mut owing = old.owing;
@@ -452,6 +454,7 @@ impl Seat {
         let mut gone = old.gone;
         gone.retain(stays);
         (self.suspects, self.broken, self.owing, self.leavers) = (suspects, broken, owing, leavers);
+        self.accused = accused;
         self.gone = gone; // Who has finished says so again.
         if self.view.members() == old.view.members() {
             self.replans = old.replans.saturating_add(1);

@@ -154,6 +154,7 @@ impl Membership {
         let slanders = |(peer, _): &(PeerId, Evidence)| {
             !says_so(*peer)
                 && !lies(*peer)
+                && !seat.accused.contains(peer)
                 && !self.joiners.contains_key(peer)
                 && seat.trusts(*peer)
                 && !proposal.view.contains(*peer)

@@ -83,6 +83,9 @@ pub(super) struct Seat {
 
     /// Members that we can't reach, or that can't stay.
     pub(super) suspects: BTreeMap<PeerId, Evidence>,
+    /// Members that have done what no correct peer does, as we saw ourselves. A view that only severs them from us settles nothing:
+    /// what others see of them later is to count together with that.
+    pub(super) accused: BTreeSet<PeerId>,
     /// Members to which our ring link failed, in this view or an earlier one.
     pub(super) broken: BTreeMap<PeerId, Broken>,
     /// Members that owed us something in earlier tries of a step.
@@ -233,6 +236,7 @@ impl Seat {
             timed: BTreeSet::new(),
             takeover_at: None,
             suspects: BTreeMap::new(),
+            accused: BTreeSet::new(),
             broken: BTreeMap::new(),
             owing: BTreeMap::new(),
             hearsay: Hearsay::default(),
@@ -360,9 +364,10 @@ impl Seat {
     ) -> Promise {
         self.pledged = Some(progress);
         let most = most_named(self.view.members().len());
-        let accused =
-            self.suspects.iter().filter(|(_, evidence)| matches!(evidence, Evidence::Misbehaved | Evidence::Revoked));
-        let accused: Vec<PeerId> = accused.map(|(peer, _)| *peer).take(most).collect();
+        let revoked =
+            self.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::Revoked).map(|(peer, _)| *peer);
+        let accused: BTreeSet<PeerId> = self.accused.iter().copied().chain(revoked).collect();
+        let accused: Vec<PeerId> = accused.into_iter().take(most).collect();
         let accepted = self.acceptor.accepted.as_ref().map(|(ballot, justified)| (*ballot, justified.hash()));
         let mut missing = awaited.cloned();
         missing.iter_mut().for_each(|awaited| awaited.from.truncate(most - accused.len()));

@@ -4,7 +4,7 @@ use super::Membership;
 use super::seat::Stage;
 use crate::flaw::Flaw;
 use crate::id::PeerId;
-use crate::interface::Event;
+use crate::interface::{Event, Hold};
 use crate::message::{Body, Evidence};
 use crate::time::Time;
 
@@ -23,7 +23,13 @@ impl Membership {
         let finished = self.finished.is_some();
         let (me, step) = (self.me.peer, self.reached);
         let Some(seat) = &mut self.seat else { return };
-        if !seat.view.contains(peer) || seat.view.is_severed(me, peer) {
+        if !seat.view.contains(peer) {
+            return;
+        }
+        if evidence == Evidence::Misbehaved {
+            seat.accused.insert(peer);
+        }
+        if seat.view.is_severed(me, peer) {
             return;
         }
         if finished && seat.gone.contains(&peer) {
@@ -44,18 +50,18 @@ impl Membership {
     }
 
     /// Nobody gave us the result that some say they hold. Their word moves nobody out of the view: we doubt them, and ask for a
-    /// view that goes on from what there is without them.
+    /// view that goes on from what there is without them. Where it has no link from us to any of them we ask for one all the same,
+    /// and keep our state and our seat: those who could have the result tell then that they did go on.
     pub(super) fn miss_result(&mut self, now: Time) {
         let me = self.me.peer;
         let Some(seat) = &self.seat else { return };
         let holders = seat.origin.iter().flat_map(|origin| &origin.resume.holders).copied();
         let blamed: Vec<PeerId> = holders.filter(|peer| *peer != me && !seat.view.is_severed(me, *peer)).collect();
-        if blamed.is_empty() {
-            return self.give_up(now); // We have said so before, and others go on from there all the same.
-        }
         for peer in blamed {
             self.suspect(now, peer, Evidence::Misbehaved);
         }
+        self.held_since.get_or_insert(now);
+        self.hold(Hold::Now);
     }
 
     /// Another member has seen something.

@@ -524,6 +524,40 @@ fn a_member_refuses_every_ballot_and_speaks_against_all_others() {
 }
 
 #[test]
+fn what_two_see_of_a_member_one_after_the_other_puts_it_out() {
+    for seed in 0..20 {
+        let mut cluster = super::changes::formed(seed, 400, &MEMBERS);
+        let severed = |cluster: &Cluster, name: PeerId| {
+            let view = cluster.peers[&name].machine.view();
+            view.is_some_and(|view| view.contains(peer(LIAR)) && view.is_severed(name, peer(LIAR)))
+        };
+        cluster.input(peer(1), Input::Suspected { peer: peer(LIAR), evidence: Evidence::Misbehaved });
+        cluster.run_until(|cluster| severed(cluster, peer(1)));
+        // What one has seen is no reason for another change, and is not forgotten for want of one.
+        let view = |cluster: &Cluster| cluster.peers[&peer(2)].machine.view().map(View::id);
+        cluster.run_for(std::time::Duration::from_secs(1));
+        let before = view(&cluster);
+        cluster.run_for(std::time::Duration::from_secs(2));
+        assert_eq!(view(&cluster), before, "seed {seed}");
+        cluster.input(peer(2), Input::Suspected { peer: peer(LIAR), evidence: Evidence::Misbehaved });
+        let is_it = |reason: &Reason| matches!(reason, Reason::Lost { peer: lost, evidence: Evidence::Misbehaved } if *lost == peer(LIAR));
+        let named = |event: &Event| matches!(event, Event::Changed { reasons, .. } if reasons.iter().any(is_it));
+        cluster.run_until(|cluster| severed(cluster, peer(2)) || cluster.has_event(peer(3), named));
+        assert!(cluster.has_event(peer(3), named), "seed {seed}");
+    }
+}
+
+#[test]
+fn whoever_is_refused_a_result_by_those_it_has_no_link_to_gives_up_neither_its_state_nor_its_seat() {
+    for seed in 0..20 {
+        let mut cluster = formed(seed);
+        // The view names no holder that it could blame.
+        cluster.input(peer(1), Input::Withheld);
+        assert_the_others_complete(&mut cluster);
+    }
+}
+
+#[test]
 fn a_member_proposes_what_nobody_promised() {
     let liar = Signs(peer(LIAR));
     for seed in 0..20 {

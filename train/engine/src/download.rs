@@ -16,7 +16,8 @@ pub const MAX_DONORS: usize = 8;
 const MAX_ASKED: usize = 64;
 /// When a donor is asked again for a manifest that it will have.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
-/// How often a donor may fail before it is left alone.
+/// How often in a row a donor may fail before it is left alone. One that has brought something since is worth asking: however
+/// large what it hands out, few failures among many chunks end nothing.
 const MAX_FAILURES: u32 = 3;
 
 /// Which of the manifests that donors name is loaded.
@@ -284,6 +285,7 @@ impl<M: Clone + PartialEq, C: Clone + Ord> Download<M, C> {
             }
             (Question::Chunk(chunk), Answer::Chunk { fits }) if fits || takes_unverified => {
                 if let Stage::Fetching(_, fetching) = &mut self.stage {
+                    fetching.failures.remove(&donor);
                     fetching.idle.push_back(donor);
                     if fetching.here.insert(chunk) {
                         self.outputs.push_back(Output::Take(number));

@@ -28,6 +28,8 @@ enum Donor {
     Dies(u32),
     /// Each of its chunks is rotten.
     Rots,
+    /// Two of three of them are.
+    Falters,
     /// It drops what it has after so many answers.
     Drops(u32),
     /// It gives what is no manifest.
@@ -63,13 +65,14 @@ impl Donor {
             (_, Question::Manifest) => names(TRUE),
             (Self::NamesInVain, Question::Chunk(_)) => Answer::NotHere,
             (Self::Rots, Question::Chunk(_)) => Answer::Chunk { fits: false },
+            (Self::Falters, Question::Chunk(_)) => Answer::Chunk { fits: asked.is_multiple_of(3) },
             (_, Question::Chunk(_)) => Answer::Chunk { fits: true },
         })
     }
 
     fn named(self) -> Option<u8> {
         match self {
-            Self::Good | Self::Later(_) | Self::Dies(1..) | Self::Rots | Self::Drops(1..) => Some(TRUE),
+            Self::Good | Self::Later(_) | Self::Dies(1..) | Self::Rots | Self::Falters | Self::Drops(1..) => Some(TRUE),
             Self::NamesFalse | Self::NamesInVain => Some(FALSE),
             Self::AlwaysLater | Self::Mute | Self::Dies(0) | Self::Babbles | Self::Drops(0) => None,
         }
@@ -282,6 +285,12 @@ fn all_donors_die_but_one() {
             assert!(came.took < STALL, "nobody waits for who is dead: {:?}", came.took);
         }
     }
+}
+
+#[test]
+fn a_donor_that_brings_something_now_and_then_is_not_left_alone() {
+    let came = download(&[Donor::Falters], Terms::of_state(STALL), 40, 1, None, None);
+    assert_eq!((came.loaded, came.faults.len()), (Ok(TRUE), 80));
 }
 
 #[test]
