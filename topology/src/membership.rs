@@ -55,6 +55,7 @@ mod standstill;
 mod steps;
 mod storing;
 mod suspecting;
+mod twins;
 mod voting;
 
 pub use part::Part;
@@ -197,7 +198,7 @@ impl Membership {
     fn take_only_seat(&mut self, view: View, now: Time) {
         let view = view.on_branch(self.config.incarnation).with_quorum(self.config.quorum);
         let mut seat = Seat::new(view.clone(), None, &self.config, now);
-        seat.root = Root::new(&view, self.progress.step, self.progress.lineage);
+        (seat.root, seat.ours) = (Root::new(&view, self.progress.step, self.progress.lineage), true);
         self.seat = Some(seat);
         self.persist(now);
         if self.config.min_members > 1 && self.progress.step < self.config.last_step {

@@ -143,6 +143,7 @@ impl World {
             let expected = match &host.ended {
                 None => true,
                 Some(Event::Left { .. }) => host.leaving,
+                Some(Event::Twin { .. }) => self.is_one_of_two(seat),
                 Some(Event::Complete { step, .. }) => *step == self.workload.steps,
                 // Who is left out in the last moment for what a hostile peer says comes back too late.
                 Some(Event::Refused { refusal: Refusal::RunFinished, .. })
@@ -167,7 +168,7 @@ impl World {
         let digests: BTreeSet<Digest> = self.completed.values().copied().collect();
         // If disks lose what was the last state, those who come back can't know it when the others are gone.
         // And two may have gone on beside each other, unforked, where a disk that was set back let one vote for both.
-        let may_differ = self.forked || self.forgotten;
+        let may_differ = self.forked || self.forgotten || self.completed.keys().any(|seat| !self.hosts[*seat].is_judged());
         if digests.len() > 1 && !self.last_state_lost && (!may_differ || self.waits_for_all()) {
             wrong.push(Broken::new(NAME, format!("they completed with different states: {:?}", self.completed)));
         }
@@ -175,6 +176,7 @@ impl World {
             let (name, step, samples) = (self.hosts[*seat].name(), self.workload.steps, self.workload.samples);
             wrong.extend(self.invariants.every_sample_once.ended(name, *digest, step, samples).err());
         }
+        wrong.extend(self.invariants.twin_told.ended().err());
         wrong.into_iter().for_each(|broken| self.breaks(Err(broken)));
     }
 }

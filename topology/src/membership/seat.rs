@@ -49,6 +49,11 @@ pub(super) struct Seat {
     pub(super) root: Root,
     /// We entered the view by the word of one that we asked, and have taken no step in it.
     pub(super) by_word: bool,
+    /// This process was let in, or has taken a step, in this view or in one that led here: no process before it can have said
+    /// anything in this view.
+    pub(super) ours: bool,
+    /// Who has been shown that another process of it has a seat here.
+    pub(super) shown_seated: BTreeSet<PeerId>,
     /// Too few members: steps are held until more have joined.
     pub(super) waiting: bool,
     pub(super) recovering: Option<Recovering>,
@@ -217,6 +222,8 @@ impl Seat {
             fork: None,
             root: Root::default(),
             by_word: false,
+            ours: false,
+            shown_seated: BTreeSet::new(),
             waiting: false,
             recovering: None,
             acceptor: Acceptor::new(),

@@ -23,6 +23,7 @@ impl Membership {
         if let Some(seat) = &mut self.seat {
             seat.owing.retain(|_, owing| owing.step > step);
             seat.by_word &= step <= seat.least();
+            seat.ours |= self.steps == Steps::Running && step > seat.least();
         }
         // Whose steps are held sees nothing any more of what it has waited for.
         if self.steps != Steps::Held {
@@ -35,6 +36,9 @@ impl Membership {
             return; // Nobody asked any more.
         }
         self.outbox.drop_holds();
+        if let Some(seat) = self.seat.as_mut().filter(|_| self.steps == Steps::Holding) {
+            seat.ours |= progress.lineage.view == seat.id;
+        }
         self.steps = Steps::Held;
         self.progress = progress;
         self.reached = self.reached.max(progress.step);
