@@ -160,6 +160,8 @@ pub(crate) struct World {
     damaged: bool,
     /// Whether a disk was set back behind what its peer had said: no rule about votes holds any more.
     forgotten: bool,
+    /// Whose two processes have decided two views after one: those who follow either may never meet again.
+    split: Option<PeerId>,
     /// Whether a disk has lost the state after the last step, or had no room for it.
     last_state_lost: bool,
     /// How many are in the run, or will be again.
@@ -242,6 +244,7 @@ impl World {
             gated: plan.gated,
             damaged: false,
             forgotten: false,
+            split: None,
             last_state_lost: false,
             running: 0,
             over: false,
@@ -294,7 +297,8 @@ impl World {
                 break;
             }
             if let Some(running) = self.hung() {
-                stuck = Some(running);
+                self.convicted = self.split;
+                stuck = Some(running).filter(|_| self.split.is_none());
                 break;
             }
         }

@@ -198,7 +198,8 @@ impl Membership {
     fn take_only_seat(&mut self, view: View, now: Time) {
         let view = view.on_branch(self.config.incarnation).with_quorum(self.config.quorum);
         let mut seat = Seat::new(view.clone(), None, &self.config, now);
-        (seat.root, seat.ours) = (Root::new(&view, self.progress.step, self.progress.lineage), true);
+        seat.root = Root::new(&view, self.progress.step, self.progress.lineage);
+        seat.note_ours();
         self.seat = Some(seat);
         self.persist(now);
         if self.config.min_members > 1 && self.progress.step < self.config.last_step {

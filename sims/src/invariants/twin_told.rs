@@ -3,15 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use starling_topology::PeerId;
+use starling_topology::{PeerId, ViewId};
 
 use super::Broken;
 use crate::network::Seat;
 
 const NAME: &str = "twin_told";
-/// So often at most do the two take the seat from each other. Each may come back to it once without having been let in as itself, and
-/// what shows that may go to the wrong one of them, a few times.
-const MAX_TURNS: u32 = 16;
+/// So often do two take the seat from each other at most: both may come back to it once without having been let in as itself, and what
+/// shows it to one may go to the other, a few times.
+const MAX_TURNS: u32 = 8;
+/// After so many turns both have been where the other one was before.
+const KNOWN: u32 = 3;
 
 /// Remembers who has two processes.
 #[derive(Debug, Default)]
@@ -21,8 +23,9 @@ pub struct TwinTold {
 
 #[derive(Debug, Default)]
 struct Pair {
-    /// Which of them entered a view last while the other one ran, and how often it was not the one before.
-    last: Option<Seat>,
+    /// Which of them was let in last while the other one ran, and to which view.
+    last: Option<(Seat, ViewId)>,
+    /// How often it was not the one before.
     turns: u32,
     told: bool,
 }
@@ -33,14 +36,22 @@ impl TwinTold {
         self.pairs.entry(peer).or_default();
     }
 
-    /// The process of `peer` on that machine enters a view while the other one runs.
+    /// The process of `peer` on that machine enters `view` while the other one runs; `follows` says which views led there. What
+    /// they do on two branches is nothing that they could hear of from each other.
     ///
     /// # Errors
-    /// If the two have done so by turns for too long.
-    pub fn entered(&mut self, peer: PeerId, seat: Seat) -> Result<(), Broken> {
+    /// If the two have taken the seat from each other for too long.
+    pub fn entered(
+        &mut self,
+        peer: PeerId,
+        seat: Seat,
+        view: ViewId,
+        follows: impl Fn(ViewId) -> bool,
+    ) -> Result<(), Broken> {
         let Some(pair) = self.pairs.get_mut(&peer) else { return Ok(()) };
-        let before = pair.last.replace(seat);
-        pair.turns += u32::from(before.is_some_and(|before| before != seat));
+        let before = pair.last.replace((seat, view));
+        let is_a_turn = before.is_some_and(|(other, before)| other != seat && before != view && follows(before));
+        pair.turns += u32::from(is_a_turn);
         if pair.turns <= MAX_TURNS {
             return Ok(());
         }
@@ -63,9 +74,9 @@ impl TwinTold {
     /// The run is over.
     ///
     /// # Errors
-    /// If both processes of a peer took part beside each other, and its user has not heard of it.
+    /// If both processes of a peer took its seat by turns, and its user has not heard of it.
     pub fn ended(&self) -> Result<(), Broken> {
-        match self.pairs.iter().find(|(_, pair)| pair.turns > 0 && !pair.told) {
+        match self.pairs.iter().find(|(_, pair)| pair.turns >= KNOWN && !pair.told) {
             Some((peer, _)) => Err(Broken::new(NAME, format!("two processes took part as {peer:?}, and nobody says so"))),
             None => Ok(()),
         }
@@ -80,14 +91,19 @@ mod tests {
     fn two_that_take_part_by_turns_are_told_of() {
         let peer = PeerId([1; 32]);
         let mut invariant = TwinTold::default();
-        assert_eq!(invariant.entered(peer, 1), Ok(()), "it is the only one");
+        let enter = |invariant: &mut TwinTold, seat, view, follows: bool| {
+            invariant.entered(peer, seat, ViewId([view; 32]), |_| follows)
+        };
+        assert_eq!(enter(&mut invariant, 1, 1, true), Ok(()), "it is the only one");
         assert!(invariant.told(peer, true).is_err() && invariant.told(peer, false).is_ok());
         invariant.starts(peer);
-        assert_eq!((invariant.entered(peer, 1), invariant.entered(peer, 1)), (Ok(()), Ok(())));
-        assert_eq!(invariant.ended(), Ok(()), "the other one never took part");
-        assert_eq!(invariant.entered(peer, 9), Ok(()));
-        assert!(invariant.ended().is_err());
+        let turns = |invariant: &mut TwinTold, views: std::ops::Range<u8>, follows| {
+            views.clone().all(|view| enter(invariant, usize::from(view % 2), view, follows).is_ok())
+        };
+        assert!(turns(&mut invariant, 1..99, false), "they went on beside each other");
+        assert_eq!((turns(&mut invariant, 99..102, true), invariant.ended()), (true, Ok(())));
+        assert!(turns(&mut invariant, 102..103, true) && invariant.ended().is_err());
         assert_eq!((invariant.told(peer, true), invariant.ended()), (Ok(()), Ok(())));
-        assert!((0..MAX_TURNS as usize).any(|turn| invariant.entered(peer, turn % 2).is_err()));
+        assert!(!turns(&mut invariant, 103..120, true));
     }
 }

@@ -170,7 +170,6 @@ impl World {
             return self.find_no_room(from, to);
         }
         self.note_decision(from, &message);
-        self.note_vote(from, &message);
         let (incarnation, host) = (self.hosts[from].incarnation, &self.hosts[to]);
         if host.peer.is_none() {
             let gone = host.off || self.network.is_blocked(from, to) || self.network.is_blocked(to, from);
@@ -232,6 +231,7 @@ impl World {
         if !self.hosts[seat].is_hostile() {
             self.note_record(&record);
         }
+        self.note_vote(seat, &record);
         let held = self.tells_what_it_forgot(seat, &record);
         self.breaks(held);
         let host = &mut self.hosts[seat];

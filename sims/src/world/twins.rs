@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use starling_engine::TwinSearch;
 use starling_engine::twin::{Input, Output};
-use starling_topology::{Body, Contact, Envelope, Event, PeerId, ViewId};
+use starling_topology::{Ballot, Contact, Event, PeerId, Record, ViewId};
 
 use super::{Happening, World};
 use crate::canary::Sabotage;
@@ -51,6 +51,10 @@ pub(super) struct Twins {
     asked: BTreeMap<(Seat, Seat, u64), Seat>,
     /// In which views which machine has given a vote.
     voted: BTreeMap<(Seat, ViewId), Seat>,
+    /// Which view was on the disk when it was copied, and what had been promised there.
+    copied: BTreeMap<Seat, (ViewId, Option<Ballot>)>,
+    /// Who has voted twice.
+    twice: Option<PeerId>,
 }
 
 impl Twins {
@@ -63,12 +67,25 @@ impl Twins {
                 second.entry(seat).or_insert(next);
             }
         }
-        let (taken, links, asked, voted) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { rng, second, taken, links, asked, voted }
+        Self {
+            rng,
+            second,
+            taken: BTreeMap::new(),
+            links: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            voted: BTreeMap::new(),
+            copied: BTreeMap::new(),
+            twice: None,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
         self.second.len()
+    }
+
+    /// Who has voted twice.
+    pub(super) fn voted_twice(&self) -> Option<PeerId> {
+        self.twice
     }
 
     /// Adds the second machines, behind all others.
@@ -95,6 +112,8 @@ impl World {
             return;
         }
         if copied == Copied::Disk {
+            let said = host.disk.newest_record().map(|record| (record.view.id(), record.promised));
+            self.twins.copied.extend(said.map(|said| (first, said)));
             let disk = host.disk.clone();
             self.hosts[second].disk.set_back(disk);
             self.hosts[second].has_stored = true;
@@ -299,9 +318,14 @@ impl World {
                 self.forked |= view.forked;
                 self.mark(seat, What::Enters(generation.0));
                 self.views.insert(entry.view, entry.forks);
+                if self.invariants.one_decision.entered(name, view, entry.view, entry.forks).is_err() {
+                    self.split = Some(name);
+                }
                 let is_beside = self.hosts[seat].twin.is_some_and(|twin| self.hosts[twin].peer.is_some());
                 if is_beside {
-                    let held = self.invariants.twin_told.entered(name, seat);
+                    let chain = || std::iter::successors(view.parent, |view| self.parents.get(view).copied());
+                    let follows = |before| chain().any(|view| view == before);
+                    let held = self.invariants.twin_told.entered(name, seat, entry.view, follows);
                     self.breaks(held);
                 }
                 None
@@ -326,18 +350,18 @@ impl World {
         self.breaks(held);
     }
 
-    /// Once both processes of a name have given a vote in one view, no rule about votes holds any more.
-    pub(super) fn note_vote(&mut self, from: Seat, message: &Message) {
-        let Some(twin) = self.hosts[from].twin else { return };
-        let Message::Control(sealed) = message else { return };
-        let Ok(Envelope { view, body, .. }) = sealed.read() else { return };
-        let votes = matches!(
-            body,
-            Body::Prepare { .. } | Body::Promise { .. } | Body::Propose { .. } | Body::Echo { .. } | Body::Accept { .. }
-        );
-        if votes {
-            let first = *self.twins.voted.entry((from.min(twin), *view)).or_insert(from);
-            self.forgotten |= first != from;
+    /// Once both processes of a name have given a vote in one view, no rule about votes holds any more. Who gives one writes it down
+    /// first.
+    pub(super) fn note_vote(&mut self, seat: Seat, record: &Record) {
+        let Some(twin) = self.hosts[seat].twin else { return };
+        let (first, view) = (seat.min(twin), record.view.id());
+        let copied = self.twins.copied.get(&first).filter(|(copied, _)| *copied == view).and_then(|(_, promised)| *promised);
+        if record.promised > copied {
+            let voter = *self.twins.voted.entry((first, view)).or_insert(seat);
+            if voter != seat {
+                self.twins.twice = Some(self.hosts[seat].name());
+                self.forgotten = true;
+            }
         }
     }
 

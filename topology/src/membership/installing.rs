@@ -73,7 +73,7 @@ impl Membership {
                     return if came_by_it { Ok(()) } else { Err(Violation::Uncertified) };
                 }
                 certificate.iter().for_each(|certificate| self.look_for_acceptance(from, certificate));
-                if self.ended || self.ends_for_twin(from, &decided) {
+                if self.ended || self.meets_twin(from, &decided) {
                     return Ok(());
                 }
                 if view.contains(me) && self.steps == Steps::Held {
@@ -89,7 +89,7 @@ impl Membership {
                 return Ok(());
             }
         }
-        if self.ends_for_twin(from, &decided) {
+        if self.meets_twin(from, &decided) {
             return Ok(());
         }
         let ours = |joiner: &Joiner| joiner.contact.peer == me && joiner.incarnation == self.config.incarnation;
@@ -195,7 +195,10 @@ impl Membership {
         seat.root = old.as_ref().map_or_else(Root::default, |old| old.root);
         (seat.certificate, seat.fork, seat.by_word) = (certificate.clone(), fork, by_word);
         let is_ours = |joiner: &Joiner| joiner.contact.peer == me && joiner.incarnation == self.config.incarnation;
-        seat.ours = proposal.joiners.iter().any(is_ours) || old.as_ref().is_some_and(|old| old.ours && !joins);
+        seat.ours_since = old.as_ref().filter(|_| !joins).and_then(|old| old.ours_since);
+        if proposal.joiners.iter().any(is_ours) {
+            seat.ours_since = Some(seat.view.generation);
+        }
         if joins {
             self.chain = self.chain.led_on(chain, proposal.view.parent);
         }

@@ -81,7 +81,7 @@ impl Membership {
         if proven {
             self.look_along(from, chain.as_deref().unwrap_or_default());
         }
-        if self.ended {
+        if self.ended || self.gives_way_to_twin(from, chain.as_deref().unwrap_or_default()) {
             return;
         }
         let told_so = self.is_flawed(Flaw::GoesWhereTold);
