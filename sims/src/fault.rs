@@ -204,12 +204,9 @@ impl Kind {
     /// How long it lasts.
     pub fn lasts(&self) -> Duration {
         match self {
-            Self::Join(_)
-            | Self::Leave(_)
-            | Self::Break(..)
-            | Self::Swallow(_)
-            | Self::Jump(..)
-            | Self::Twin(..) => Duration::ZERO,
+            Self::Join(_) | Self::Leave(_) | Self::Break(..) | Self::Swallow(_) | Self::Jump(..) | Self::Twin(..) => {
+                Duration::ZERO
+            }
             Self::Crash(_, crash) => crash.down,
             Self::Pause(_, lasts)
             | Self::Slow(_, _, lasts)

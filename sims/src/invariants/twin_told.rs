@@ -71,13 +71,20 @@ impl TwinTold {
         Ok(())
     }
 
+    /// A process of `peer` starts although another one has answered it.
+    pub fn overlooked(peer: PeerId) -> Broken {
+        Broken::new(NAME, format!("another process has answered as {peer:?}, and a second one takes part"))
+    }
+
     /// The run is over.
     ///
     /// # Errors
     /// If both processes of a peer took its seat by turns, and its user has not heard of it.
     pub fn ended(&self) -> Result<(), Broken> {
         match self.pairs.iter().find(|(_, pair)| pair.turns >= KNOWN && !pair.told) {
-            Some((peer, _)) => Err(Broken::new(NAME, format!("two processes took part as {peer:?}, and nobody says so"))),
+            Some((peer, _)) => {
+                Err(Broken::new(NAME, format!("two processes took part as {peer:?}, and nobody says so")))
+            }
             None => Ok(()),
         }
     }

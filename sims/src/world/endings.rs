@@ -172,7 +172,9 @@ impl World {
         let digests: BTreeSet<Digest> = judged().map(|(_, digest)| *digest).collect();
         // If disks lose what was the last state, those who come back can't know it when the others are gone.
         // And two may have gone on beside each other, unforked, where a disk that was set back let one vote for both.
-        let may_differ = self.forked || self.forgotten;
+        // So may who has gone on from a copy of an older disk, where the others had ended.
+        let has_twins = self.hosts.iter().any(|host| host.twin.is_some());
+        let may_differ = self.forked || self.forgotten || has_twins;
         if digests.len() > 1 && self.split.is_none() && !self.last_state_lost && (!may_differ || self.waits_for_all()) {
             wrong.push(Broken::new(NAME, format!("they completed with different states: {:?}", self.completed)));
         }

@@ -265,7 +265,10 @@ impl World {
         self.known.entry(record.view.id()).or_insert_with(|| record.view.clone());
         self.parents.extend(record.view.parent.map(|parent| (record.view.id(), parent)));
         if let Some(parent) = record.view.parent.filter(|_| !forks) {
-            self.successors.entry(parent).or_insert_with(|| record.view.clone());
+            let first = self.successors.entry(parent).or_insert_with(|| record.view.clone());
+            if *first != record.view {
+                self.split = self.split.or_else(|| self.twins.voted_twice());
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use super::{Happening, World};
 use crate::canary::Sabotage;
 use crate::fault::{Copied, Kind};
 use crate::host::Host;
+use crate::invariants::TwinTold;
 use crate::message::{Lane, Message};
 use crate::network::Seat;
 use crate::peer::{Effect, Peer};
@@ -108,7 +109,8 @@ impl World {
     pub(super) fn start_twin(&mut self, first: Seat, copied: Copied) {
         let Some(second) = self.twins.second.get(&first).copied() else { return };
         let host = &self.hosts[first];
-        if !host.is_in_the_run() || !host.disk.has_record() || self.hosts[second].is_up() || self.hosts[second].started {
+        if !host.is_in_the_run() || !host.disk.has_record() || self.hosts[second].is_up() || self.hosts[second].started
+        {
             return;
         }
         if copied == Copied::Disk {
@@ -184,6 +186,11 @@ impl World {
         let now = host.clock(self.now);
         host.looking.iter_mut().for_each(|search| search.handle(now, input));
         self.drive_look(seat);
+        let is_refused = self.hosts[seat].ended.is_some();
+        if input == Input::Answered && !is_refused {
+            let name = self.hosts[seat].name();
+            self.breaks(Err(TwinTold::overlooked(name)));
+        }
     }
 
     /// A process must not take part, and its user hears why.
@@ -262,7 +269,8 @@ impl World {
         };
         let taken = self.twins.taken.get(&(from, first)).copied();
         let there = |seat: &Seat| self.hosts[*seat].peer.is_some() && !self.is_cut_off(from, *seat);
-        let open = taken.filter(|seat| is_open(*seat)).or_else(|| [first, second].into_iter().find(|seat| is_open(*seat)));
+        let open =
+            taken.filter(|seat| is_open(*seat)).or_else(|| [first, second].into_iter().find(|seat| is_open(*seat)));
         let dialed: Vec<Seat> = [first, second].into_iter().filter(there).collect();
         let chosen = open.or_else(|| self.twins.rng.pick(&dialed)).or(taken).unwrap_or(first);
         self.twins.taken.insert((from, first), chosen);
@@ -314,7 +322,9 @@ impl World {
             Effect::Entered(entry) => {
                 let (view, step) = (&entry.resumption.view, entry.resumption.step);
                 let (generation, catch_up) = (view.generation, &entry.resumption.catch_up);
-                self.tell(|_| format!("{seat} enters {:?} of generation {generation} after step {step}, {catch_up:?}", entry.view));
+                self.tell(|_| {
+                    format!("{seat} enters {:?} of generation {generation} after step {step}, {catch_up:?}", entry.view)
+                });
                 self.forked |= view.forked;
                 self.mark(seat, What::Enters(generation.0));
                 self.views.insert(entry.view, entry.forks);
@@ -355,7 +365,8 @@ impl World {
     pub(super) fn note_vote(&mut self, seat: Seat, record: &Record) {
         let Some(twin) = self.hosts[seat].twin else { return };
         let (first, view) = (seat.min(twin), record.view.id());
-        let copied = self.twins.copied.get(&first).filter(|(copied, _)| *copied == view).and_then(|(_, promised)| *promised);
+        let copied =
+            self.twins.copied.get(&first).filter(|(copied, _)| *copied == view).and_then(|(_, promised)| *promised);
         if record.promised > copied {
             let voter = *self.twins.voted.entry((first, view)).or_insert(seat);
             if voter != seat {

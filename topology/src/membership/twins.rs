@@ -69,8 +69,8 @@ impl Membership {
             // Only who has promised in the view before stays, and in none after ours have we been.
             false => view.generation > seat.view.generation,
         };
-        let is_anothers = view.contains(me)
-            && joined.map_or_else(has_stayed, |joiner| joiner.incarnation != self.config.incarnation);
+        let is_anothers =
+            view.contains(me) && joined.map_or_else(has_stayed, |joiner| joiner.incarnation != self.config.incarnation);
         is_anothers && certificate.proves_after(&*self.notary, &seat.view, chain, proposal)
     }
 
@@ -99,9 +99,8 @@ impl Membership {
         let of_it = |known: &&Joiner| known.contact.peer == to;
         let known = seat.origin.as_ref().and_then(|origin| origin.joiners.iter().find(of_it));
         let has_seat = known.is_some_and(|known| known.incarnation != joiner.incarnation) && seat.heard.contains(&to);
-        let was_here = joiner.branch == seat.view.branch
-            && joiner.generation.0 > 0
-            && joiner.generation < seat.view.generation;
+        let was_here =
+            joiner.branch == seat.view.branch && joiner.generation.0 > 0 && joiner.generation < seat.view.generation;
         if !has_seat || !was_here {
             return false;
         }
