@@ -330,7 +330,9 @@ impl Draft<'_> {
         if self.plan.peers < 2 {
             return;
         }
-        for _ in 0..self.rng.between(1, 2) {
+        // Most members are one alone.
+        let most = if self.plan.peers < 5 { 1 } else { 2 };
+        for _ in 0..self.rng.between(1, most) {
             self.next_moment();
             let (seat, lasts) = (self.seat(), self.long());
             // Where the first one can't answer, the second one takes part.

@@ -109,8 +109,12 @@ impl World {
     pub(super) fn start_twin(&mut self, first: Seat, copied: Copied) {
         let Some(second) = self.twins.second.get(&first).copied() else { return };
         let host = &self.hosts[first];
-        if !host.is_in_the_run() || !host.disk.has_record() || self.hosts[second].is_up() || self.hosts[second].started
-        {
+        let is_member = |host: &Host| host.is_in_the_run() && host.disk.has_record();
+        let may_start = !self.hosts[second].is_up() && !self.hosts[second].started;
+        // With the key alone it comes through somebody who lets it in.
+        let others = self.hosts.iter().filter(|other| other.name() != host.name());
+        let is_led = copied == Copied::Disk || others.into_iter().any(is_member);
+        if !is_member(host) || !may_start || !is_led {
             return;
         }
         if copied == Copied::Disk {
@@ -364,13 +368,16 @@ impl World {
     /// first.
     pub(super) fn note_vote(&mut self, seat: Seat, record: &Record) {
         let Some(twin) = self.hosts[seat].twin else { return };
-        let (first, view) = (seat.min(twin), record.view.id());
-        let copied =
-            self.twins.copied.get(&first).filter(|(copied, _)| *copied == view).and_then(|(_, promised)| *promised);
-        if record.promised > copied {
+        let (first, me, view) = (seat.min(twin), self.hosts[seat].name(), record.view.id());
+        let (copied, promised) = self.twins.copied.get(&first).copied().unzip();
+        let before = if copied == Some(view) { promised.flatten() } else { None };
+        // Where it decides alone, the promise is not written down before what it decides.
+        let signed = record.certificate.as_ref().is_some_and(|certificate| certificate.is_signed_by(me));
+        let entered = record.view.parent.filter(|_| signed && copied != Some(view));
+        for view in (record.promised > before).then_some(view).into_iter().chain(entered) {
             let voter = *self.twins.voted.entry((first, view)).or_insert(seat);
             if voter != seat {
-                self.twins.twice = Some(self.hosts[seat].name());
+                self.twins.twice = Some(me);
                 self.forgotten = true;
             }
         }

@@ -23,7 +23,7 @@ use crate::proposal::Joiner;
 
 /// So often is one who asks shown that another process of it has the seat. It goes when it is shown that for the second time: the first
 /// may have been on its way to the other one, which may be gone by now.
-const MAX_SHOWN: u32 = 2;
+const MAX_SHOWN: u32 = 4;
 
 impl Membership {
     /// Our own signature, of a view that we are in or of one that follows it, and not by what we know that we have said.
