@@ -141,6 +141,18 @@ mod tests {
     }
 
     #[test]
+    fn the_same_settings_founded_twice_are_two_runs_unless_the_founders_key_is_kept() {
+        let founding = Founding::new(RunSpec::default());
+        let founded = |dir: &Path| find(&Settings::new(dir.to_owned()), &founding, digits()).expect("founded").0;
+        let [first, second] = [(); 2].map(|()| tempfile::tempdir().expect("a temp dir"));
+        let run = founded(first.path()).run_id();
+        assert_eq!(founded(first.path()).run_id(), run, "the same command again is the same run");
+        assert_ne!(founded(second.path()).run_id(), run, "a machine that was wiped has another key");
+        std::fs::copy(FounderKey::file(first.path()), FounderKey::file(second.path())).expect("copied");
+        assert_eq!(founded(second.path()).run_id(), run);
+    }
+
+    #[test]
     fn a_flipped_bit_in_a_manifest_founds_no_other_run() {
         let ours = digits();
         let founding = Founding { resume: Resume::Newest, ..Founding::new(RunSpec::default()) };

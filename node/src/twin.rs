@@ -1,19 +1,17 @@
 //! Another process with this machine's identity: somebody has copied the data directory, or its key. As members, each would
-//! be taken for the other, come back after a crash, and both would be put out again and again.
+//! be taken for the other, come back after a crash. What is to be done about it, [`starling_engine::TwinSearch`] decides.
 
 use std::path::Path;
-use std::time::Duration;
 
-use starling_topology::{Contact, PeerId, RunId};
+use starling_engine::TwinSearch;
+use starling_engine::twin::{Input, Output};
+use starling_topology::{Contact, PeerId, RunId, Time};
+use tokio::time::{Instant, sleep_until};
 
 use crate::access::Credentials;
 use crate::error::NodeError;
 use crate::identity::{Identity, to_libp2p};
 use crate::inquiry::Inquiry;
-
-/// How long it may take to answer. On the network of the machine that was copied it does at once; elsewhere, a copy of it can't
-/// be found out anyway.
-const LIMIT: Duration = Duration::from_secs(1);
 
 /// Dials the places where this machine's identity was last heard of, under another one. Nobody else can prove to be `me`, and
 /// this process listens nowhere yet.
@@ -26,14 +24,34 @@ pub(crate) async fn refuse(
     places: Vec<String>,
     data_dir: &Path,
 ) -> Result<(), NodeError> {
-    if places.is_empty() {
-        return Ok(());
-    }
-    let mut inquiry = Inquiry::start(run, credentials, &[Contact { peer: me, addresses: places }])?;
-    match tokio::time::timeout(LIMIT, inquiry.next()).await {
-        Ok(Some((peer, Ok(())))) => {
-            Err(NodeError::Twin { peer: to_libp2p(peer).to_string(), key: Identity::file(data_dir) })
+    let began = Instant::now();
+    let mut search = TwinSearch::new(places.len(), Time::ZERO);
+    let (mut places, mut inquiry, mut deadline) = (Some(places), None, began);
+    loop {
+        while let Some(output) = search.poll() {
+            match output {
+                Output::Dial => {
+                    let addresses = places.take().unwrap_or_default();
+                    inquiry = Some(Inquiry::start(run, credentials, &[Contact { peer: me, addresses }])?);
+                }
+                Output::SetTimer(at) => deadline = began + (at - Time::ZERO),
+                Output::GoOn => return Ok(()),
+                Output::Refuse => return Err(error(me, data_dir)),
+            }
         }
-        Ok(Some((_, Err(_))) | None) | Err(_) => Ok(()),
+        let Some(inquiry) = &mut inquiry else { return Ok(()) };
+        let input = tokio::select! {
+            () = sleep_until(deadline) => Input::Expired,
+            outcome = inquiry.next() => match outcome {
+                Some((_, Ok(()))) => Input::Answered,
+                Some((_, Err(_))) | None => Input::Unanswered,
+            },
+        };
+        search.handle(Time::ZERO + began.elapsed(), input);
     }
+}
+
+/// Another process is this machine.
+pub(crate) fn error(me: PeerId, data_dir: &Path) -> NodeError {
+    NodeError::Twin { peer: to_libp2p(me).to_string(), key: Identity::file(data_dir) }
 }

@@ -120,6 +120,8 @@ pub const PLANTS: &[Plant] = &[
     machine(Flaw::TakesFirstNamed, Scenario::Join, &["what_most_name"]),
     machine(Flaw::FetchesAnyBranch, Scenario::Crash, &["own_branch"]),
     machine(Flaw::HidesSetBack, Scenario::Disk, &["set_back_told"]),
+    machine(Flaw::IgnoresTwin, Scenario::Twin, &["twin_told"]),
+    machine(Flaw::OverlooksTwin, Scenario::Twin, &["twin_told"]),
     gullible(Flaw::BelievesInstalls, Attack::Installs, &["nothing_undone", "one_decision", "no_split_brain"]),
     gullible(Flaw::EndsForDigest, Attack::TellsDigests, &["endings"]),
     gullible(Flaw::TakesGenerations, Attack::JoinsAgain, &["no_violations", "progress"]),

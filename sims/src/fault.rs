@@ -67,6 +67,17 @@ pub enum Kind {
     Jump(Seat, Duration),
     /// A queue of a process takes nothing for a while.
     Full(Seat, Queue, Duration),
+    /// Somebody copies what a machine has on disk to another one, and starts it there: two processes have one identity.
+    Twin(Seat, Copied),
+}
+
+/// What is copied to another machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copied {
+    /// All that is on the disk.
+    Disk,
+    /// The key alone.
+    Key,
 }
 
 /// A bounded queue of a process that drops what it has no room for. Where the others are full, their senders wait.
@@ -122,7 +133,7 @@ pub enum Fate {
 
 impl Kind {
     /// What all kinds that are counted are called. Joins are not: there is no member yet.
-    pub const NAMES: [&'static str; 20] = [
+    pub const NAMES: [&'static str; 21] = [
         "leaves",
         "dies",
         "loses its power",
@@ -143,6 +154,7 @@ impl Kind {
         "clock jumps",
         "control queue full",
         "saver queue full",
+        "twin starts",
     ];
 
     /// What it is called.
@@ -164,6 +176,7 @@ impl Kind {
             Self::Jump(..) => "clock jumps",
             Self::Full(_, Queue::Control, _) => "control queue full",
             Self::Full(_, Queue::Saver, _) => "saver queue full",
+            Self::Twin(..) => "twin starts",
         }
     }
 
@@ -183,6 +196,7 @@ impl Kind {
             | Self::Clog(..)
             | Self::Swallow(_)
             | Self::Jump(..)
+            | Self::Twin(..)
             | Self::Full(..) => self.seat().into_iter().collect(),
         }
     }
@@ -190,7 +204,9 @@ impl Kind {
     /// How long it lasts.
     pub fn lasts(&self) -> Duration {
         match self {
-            Self::Join(_) | Self::Leave(_) | Self::Break(..) | Self::Swallow(_) | Self::Jump(..) => Duration::ZERO,
+            Self::Join(_) | Self::Leave(_) | Self::Break(..) | Self::Swallow(_) | Self::Jump(..) | Self::Twin(..) => {
+                Duration::ZERO
+            }
             Self::Crash(_, crash) => crash.down,
             Self::Pause(_, lasts)
             | Self::Slow(_, _, lasts)
@@ -222,6 +238,7 @@ impl Kind {
             | Self::DiskHangs(seat, _)
             | Self::Clog(seat, _)
             | Self::Jump(seat, _)
+            | Self::Twin(seat, _)
             | Self::Full(seat, ..)
             | Self::Swallow(seat) => Some(*seat),
             Self::Break(..) | Self::Cut(..) | Self::Partition(..) => None,
@@ -264,6 +281,8 @@ impl fmt::Display for Kind {
             Self::Clog(seat, lasts) => write!(f, "peer {seat} is clogged for {lasts:?}"),
             Self::Swallow(seat) => write!(f, "the next segment that peer {seat} sends is lost"),
             Self::Jump(seat, by) => write!(f, "the clock of peer {seat} jumps ahead by {by:?}"),
+            Self::Twin(seat, Copied::Disk) => write!(f, "the disk of peer {seat} is copied, and its twin starts"),
+            Self::Twin(seat, Copied::Key) => write!(f, "the key of peer {seat} is copied, and its twin starts"),
             Self::Full(seat, queue, lasts) => write!(f, "the {queue:?} queue of peer {seat} is full for {lasts:?}"),
         }
     }

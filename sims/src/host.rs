@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_engine::Search;
+use starling_engine::{Search, TwinSearch};
 use starling_topology::{Contact, Event, Follower, PeerId, Record, Root, Time};
 
 use crate::coverage::{Phase, SEEKS};
@@ -31,6 +31,12 @@ pub struct Host {
     pub peer: Option<Peer>,
     /// What its process does before it takes part, while it does that.
     pub seeking: Option<Box<Search>>,
+    /// Its process looks whether another one is it, before that.
+    pub looking: Option<Box<TwinSearch>>,
+    /// The other machines where its peer was last heard of, as its disk says.
+    pub places: BTreeSet<Seat>,
+    /// The other machine with its name, if both have taken part.
+    pub twin: Option<Seat>,
     /// The checkpoints that it has fetched so.
     pub fetched: BTreeSet<Name>,
     /// What it follows, if it is a keeper.
@@ -102,6 +108,9 @@ impl Host {
             contact,
             peer: None,
             seeking: None,
+            looking: None,
+            places: BTreeSet::new(),
+            twin: None,
             fetched: BTreeSet::new(),
             keeper: None,
             incarnation: 0,
@@ -157,18 +166,23 @@ impl Host {
 
     /// Whether a process runs.
     pub fn is_up(&self) -> bool {
-        self.peer.is_some() || self.seeking.is_some()
+        self.peer.is_some() || self.seeking.is_some() || self.looking.is_some()
     }
 
     /// What its process does.
     pub fn phase(&self) -> Option<Phase> {
-        let seeks = self.seeking.as_ref().map(|_| SEEKS);
+        let seeks = (self.seeking.is_some() || self.looking.is_some()).then_some(SEEKS);
         self.peer.as_ref().map(Peer::phase).or(seeks)
     }
 
     /// Its peer's name.
     pub fn name(&self) -> PeerId {
         self.contact.peer
+    }
+
+    /// Whether what it does is judged. Nothing is promised of one that another is, too, but to the others.
+    pub fn is_judged(&self) -> bool {
+        !self.is_hostile() && self.twin.is_none()
     }
 
     /// Whether its peer is hostile: then nothing is promised of it.

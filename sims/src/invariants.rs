@@ -13,6 +13,7 @@ mod one_decision;
 mod own_branch;
 mod progress;
 mod stable_survives;
+mod twin_told;
 mod verified_checkpoints;
 mod what_most_name;
 
@@ -31,6 +32,7 @@ pub use one_decision::OneDecision;
 pub use own_branch::OwnBranch;
 pub use progress::Progressing;
 pub use stable_survives::StableSurvives;
+pub use twin_told::TwinTold;
 pub use verified_checkpoints::VerifiedCheckpoints;
 pub use what_most_name::WhatMostName;
 
@@ -85,6 +87,8 @@ pub struct Invariants {
     pub last_checkpoint: LastCheckpoint,
     /// Nobody goes back behind what most have on disk.
     pub stable_survives: StableSurvives,
+    /// Two processes with one identity are told of.
+    pub twin_told: TwinTold,
     /// Nobody waits for ever.
     pub progress: Progressing,
 }

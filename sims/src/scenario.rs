@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use starling_topology::Quorum;
 
-use crate::fault::{Crash, Fate, Fault, Kind, Queue, When};
+use crate::fault::{Copied, Crash, Fate, Fault, Kind, Queue, When};
 use crate::hostile::{Attack, Hostility};
 use crate::message::Lane;
 use crate::network::Seat;
@@ -34,6 +34,9 @@ pub enum Scenario {
     Disk,
     /// Most join in one go, all die while the state is on its way, and the newcomers come back first.
     Outage,
+    /// Disks of members, or their keys, are copied to other machines and started there, while the first ones run, stop, or are cut
+    /// off or down.
+    Twin,
     /// Some of all of these, on top of each other.
     Mixed,
     /// Fewer than a third of the members are hostile, and a few of the others die, stop or are cut off.
@@ -42,7 +45,7 @@ pub enum Scenario {
 
 impl Scenario {
     /// All in which every peer is honest.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Steady,
         Self::Join,
         Self::Leave,
@@ -52,6 +55,7 @@ impl Scenario {
         Self::Churn,
         Self::Disk,
         Self::Outage,
+        Self::Twin,
         Self::Mixed,
     ];
 }
@@ -148,7 +152,7 @@ impl Plan {
             Scenario::Steady | Scenario::Leave | Scenario::Crash | Scenario::Pause | Scenario::Partition => peers,
             Scenario::Join => peers.div_ceil(2),
             Scenario::Outage => rng.between(1, peers.div_ceil(2).min(3)),
-            Scenario::Disk => peers,
+            Scenario::Disk | Scenario::Twin => peers,
             Scenario::Churn => (peers * 3).div_ceil(4),
             Scenario::Mixed | Scenario::Byzantine => rng.between(1, peers),
         };
@@ -216,6 +220,7 @@ impl Draft<'_> {
                 self.leaves();
             }
             Scenario::Disk => self.crashes(4, true),
+            Scenario::Twin => self.twins(),
             Scenario::Mixed => {
                 // Which kinds of faults there are at all is drawn too: what happens to everybody all the time hides
                 // what would happen else (A. Groce et al., "Swarm testing", 2012).
@@ -242,7 +247,12 @@ impl Draft<'_> {
     /// What a machine does to its process besides: drawn last, so that the faults before are the same with it.
     fn besides(&mut self, scenario: Scenario) {
         let (disks, queues, jumps) = match scenario {
-            Scenario::Steady | Scenario::Join | Scenario::Leave | Scenario::Outage | Scenario::Byzantine => return,
+            Scenario::Steady
+            | Scenario::Join
+            | Scenario::Leave
+            | Scenario::Outage
+            | Scenario::Twin
+            | Scenario::Byzantine => return,
             Scenario::Crash | Scenario::Churn => (0, 4, 0),
             Scenario::Pause => (0, 4, 2),
             Scenario::Partition => (0, 2, 4),
@@ -312,6 +322,40 @@ impl Draft<'_> {
         }
         if self.rng.one_in(6) {
             self.all_die();
+        }
+    }
+
+    /// Who is alone has nobody who could tell two of it apart.
+    fn twins(&mut self) {
+        if self.plan.peers < 2 {
+            return;
+        }
+        // Most members are one alone.
+        let most = if self.plan.peers < 5 { 1 } else { 2 };
+        for _ in 0..self.rng.between(1, most) {
+            self.next_moment();
+            let (seat, lasts) = (self.seat(), self.long());
+            // Where the first one can't answer, the second one takes part.
+            match self.rng.between(0, 5) {
+                0 => {}
+                1 | 2 => self.again(Kind::Pause(seat, lasts)),
+                3 => self.again(Kind::Clog(seat, lasts)),
+                4 => self.again(Kind::Partition(vec![seat], lasts)),
+                _ => {
+                    let crash = self.crash(false);
+                    self.again(Kind::Crash(seat, crash));
+                }
+            }
+            let copied = if self.rng.one_in(4) { Copied::Key } else { Copied::Disk };
+            let (step, so_far) = self.moment;
+            let delay = so_far + self.rng.spread(10, 500_000);
+            self.plan.faults.push(Fault { when: When::After { step, delay }, kind: Kind::Twin(seat, copied) });
+        }
+        match self.rng.between(0, 5) {
+            0 => self.crashes(2, false),
+            1 => self.pauses(),
+            2 => self.partitions(),
+            _ => {}
         }
     }
 

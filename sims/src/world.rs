@@ -1,6 +1,7 @@
 //! One simulated run, from its seed to its end: first with faults, then, when all is healed, to its completion.
 
 mod aging;
+mod due;
 mod endings;
 mod execute;
 mod hostility;
@@ -10,6 +11,7 @@ mod measure;
 mod seeking;
 mod stall;
 mod telling;
+mod twins;
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -23,8 +25,8 @@ use starling_topology::{
 
 use crate::canary::Sabotage;
 use crate::checkpoints;
-use crate::coverage::{Coverage, Phase, STORES};
-use crate::fault::{Fault, When};
+use crate::coverage::Coverage;
+use crate::fault::When;
 use crate::host::Host;
 use crate::hostile::Guilt;
 use crate::invariants::{Broken, Invariants};
@@ -41,6 +43,7 @@ use crate::state::{Commits, State};
 use crate::workload::{PLANNED, Workload};
 
 use seeking::Errand;
+use twins::{Dialed, Twins};
 
 /// The run that all are in.
 pub(crate) const RUN: RunId = RunId([7; 32]);
@@ -84,6 +87,8 @@ pub enum Happening {
     Starts(Seat, u32),
     /// Something that a process has asked others for before it takes part.
     Seeks(Seat, u32, Errand),
+    /// Something that a process does to find a twin.
+    Twins(Seat, u32, Dialed),
     /// What a keeper fetches from these has come.
     Keeps(Seat, Box<Head>, Vec<PeerId>),
     /// A process has measured its links.
@@ -123,6 +128,8 @@ pub(crate) struct World {
     active: usize,
     hosts: Vec<Host>,
     seats: BTreeMap<PeerId, Seat>,
+    /// Who has a second machine with its name, and what gets to which of the two.
+    twins: Twins,
     invariants: Invariants,
     /// Who has signed what no correct peer signs.
     guilt: Guilt,
@@ -153,6 +160,8 @@ pub(crate) struct World {
     damaged: bool,
     /// Whether a disk was set back behind what its peer had said: no rule about votes holds any more.
     forgotten: bool,
+    /// Whose two processes have decided two views after one: those who follow either may never meet again.
+    split: Option<PeerId>,
     /// Whether a disk has lost the state after the last step, or had no room for it.
     last_state_lost: bool,
     /// How many are in the run, or will be again.
@@ -174,7 +183,8 @@ impl World {
         let setup = simulation.setup();
         let Simulation { seed, plan, sabotage, told, pictured, .. } = simulation;
         let mut rng = Rng::new(seed);
-        let network = Network::new(rng.fork(), plan.patience, plan.peers + plan.keepers);
+        let twins = Twins::of(&plan, Rng::new(seed ^ 0x0007_1125));
+        let network = Network::new(rng.fork(), plan.patience, plan.peers + plan.keepers + twins.len());
         let mut workload = Workload::draw(&mut rng.fork(), setup.steps, plan.peers);
         if plan.measures.is_some() || !plan.hostility.seats.is_empty() {
             // A view must be some time old before it is replanned, and lies take time.
@@ -208,6 +218,8 @@ impl World {
             disks.for_each(|disk| checkpoints::leave_from_earlier_attempt(disk, &workload.ledger(), workload.steps));
         }
         aging::copy_disks(&plan.faults, &mut hosts);
+        let seats = hosts.iter().enumerate().map(|(seat, host)| (host.name(), seat)).collect();
+        twins.add_hosts(&mut hosts);
         if plan.drifts {
             let mut rates = Rng::new(seed ^ 0x000d_21f7);
             hosts.iter_mut().for_each(|host| host.drift = i64::try_from(rates.between(0, 400)).unwrap_or(200) - 200);
@@ -232,13 +244,15 @@ impl World {
             gated: plan.gated,
             damaged: false,
             forgotten: false,
+            split: None,
             last_state_lost: false,
             running: 0,
             over: false,
             plan,
             sabotage,
             active: 0,
-            seats: hosts.iter().enumerate().map(|(seat, host)| (host.name(), seat)).collect(),
+            seats,
+            twins,
             hosts,
             invariants: Invariants::default(),
             guilt: Guilt::default(),
@@ -283,7 +297,8 @@ impl World {
                 break;
             }
             if let Some(running) = self.hung() {
-                stuck = Some(running);
+                self.convicted = self.split;
+                stuck = Some(running).filter(|_| self.split.is_none());
                 break;
             }
         }
@@ -340,6 +355,7 @@ impl World {
             | Happening::Passes(_)
             | Happening::Starts(..)
             | Happening::Seeks(..)
+            | Happening::Twins(..)
             | Happening::Keeps(..)
             | Happening::Measures(..)
             | Happening::Talks(_)
@@ -406,6 +422,7 @@ impl World {
                 }
             }
             Happening::Seeks(seat, incarnation, errand) => self.run_errand(seat, incarnation, errand),
+            Happening::Twins(seat, incarnation, dialed) => self.look_on(seat, incarnation, dialed),
             Happening::Keeps(seat, head, from) => self.keeper_fetches(seat, &head, &from),
             Happening::Measures(seat, incarnation) => self.measure(seat, incarnation),
             Happening::Talks(seat) => self.talk(seat),
@@ -421,6 +438,7 @@ impl World {
             return; // What had not left a process when it died, never will.
         }
         let heard = self.hosts[to].peer.is_some() && self.network.accepts(to, from, lane, number);
+        let heard = heard && self.hears_this_one(from, to, &message);
         if !heard {
             // Nobody listens on this connection, and the sender learns it, if anything gets back to it.
             let gone = self.hosts[to].off || self.network.is_blocked(to, from);
@@ -440,6 +458,9 @@ impl World {
 
     fn lose_connection(&mut self, at: Seat, other: Seat, lane: Lane) {
         self.tell(|_| format!("{at}: the {lane:?} connection to {other} is closed"));
+        if self.has_another(at, other, lane) {
+            return;
+        }
         let (name, incarnation) = (self.hosts[other].name(), self.hosts[at].incarnation);
         self.with(at, incarnation, |peer, now| peer.closed(now, name, lane));
     }
@@ -453,47 +474,5 @@ impl World {
         let effects = peer.take_effects();
         self.execute_all(seat, incarnation, effects);
         self.bring_up_at_phase(seat);
-    }
-
-    // --- when faults come ---------------------------------------------------------------------------------------
-
-    /// Brings up the faults that are planned after `step`.
-    fn bring_up(&mut self, step: u64) {
-        let due = |fault: &Fault| match fault.when {
-            When::After { step: after, delay } if after <= step => Some(delay),
-            When::After { .. } | When::Delivery(_) | When::Phase(..) => None,
-        };
-        let mut later = Vec::new();
-        for index in std::mem::take(&mut self.ahead) {
-            match due(&self.plan.faults[index]) {
-                Some(delay) => {
-                    self.active += 1;
-                    self.queue.push(self.now + delay, Happening::Strikes(index));
-                }
-                None => later.push(index),
-            }
-        }
-        self.ahead = later;
-    }
-
-    fn bring_up_at_phase(&mut self, seat: Seat) {
-        let Some(phase) = self.hosts[seat].phase().filter(|_| !self.at_phase.is_empty()) else { return };
-        let stores = self.hosts[seat].storing.is_some();
-        let due = |at: Phase| at == phase || (at == STORES && stores);
-        let is_due =
-            |index: &usize| matches!(self.plan.faults[*index].when, When::Phase(of, at) if of == seat && due(at));
-        let due: Vec<usize> = self.at_phase.iter().copied().filter(is_due).collect();
-        self.at_phase.retain(|index| !due.contains(index));
-        for index in due {
-            self.active += 1;
-            self.strike(index);
-        }
-    }
-
-    fn bring_up_at_delivery(&mut self) {
-        while let Some((_, index)) = self.at_delivery.pop_if(|(count, _)| *count <= self.deliveries) {
-            self.active += 1;
-            self.strike(index);
-        }
     }
 }

@@ -44,6 +44,10 @@ pub enum Flaw {
     BelievesFinished,
     /// Who is shown what it said and has forgotten does not tell its user.
     HidesSetBack,
+    /// Who is shown that another process has taken its seat asks for that again.
+    IgnoresTwin,
+    /// Who starts although another process answers as this machine takes part.
+    OverlooksTwin,
     /// Who comes back takes a checkpoint of any branch.
     FetchesAnyBranch,
     /// What a member says that it has accepted counts without the echoes of a quorum.

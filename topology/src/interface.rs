@@ -174,7 +174,7 @@ pub enum Timer {
     Store,
 }
 
-/// What a user wants to know. The last six end the machine.
+/// What a user wants to know. The last seven end the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The run waits until this many members are there.
@@ -296,6 +296,12 @@ pub enum Event {
     /// Our record could not be stored for [`crate::Config::max_stall`]. We may not say what we have promised, so the others
     /// are better off without us.
     NotStored,
+    /// Another process has our identity, and has taken our seat while we were there. Of two that run, the one goes that was let in
+    /// before the other: both would put each other out for ever.
+    Twin {
+        /// Who has shown it.
+        by: PeerId,
+    },
 }
 
 impl Event {
@@ -309,6 +315,7 @@ impl Event {
                 | Self::Diverged { .. }
                 | Self::NoState
                 | Self::NotStored
+                | Self::Twin { .. }
         )
     }
 }

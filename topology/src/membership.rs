@@ -55,6 +55,7 @@ mod standstill;
 mod steps;
 mod storing;
 mod suspecting;
+mod twins;
 mod voting;
 
 pub use part::Part;
@@ -198,6 +199,7 @@ impl Membership {
         let view = view.on_branch(self.config.incarnation).with_quorum(self.config.quorum);
         let mut seat = Seat::new(view.clone(), None, &self.config, now);
         seat.root = Root::new(&view, self.progress.step, self.progress.lineage);
+        seat.note_ours();
         self.seat = Some(seat);
         self.persist(now);
         if self.config.least_members(&view) > 1 && self.progress.step < self.config.last_step {

@@ -10,4 +10,5 @@ mod faults;
 mod hostile;
 mod proofs;
 mod storing;
+mod twins;
 mod words;

@@ -1,5 +1,7 @@
 //! What the membership machine asks for: messages, timers, holds, records, new views.
 
+use std::path::Path;
+
 use starling_topology::{Envelope, Event, Evidence, Input, Output, PeerId, Reason, Record};
 
 use super::{Change, End, EventLoop};
@@ -8,6 +10,7 @@ use crate::error::NodeError;
 use crate::identity::to_libp2p;
 use crate::record_file::Kept;
 use crate::report::Report;
+use crate::twin;
 
 impl EventLoop {
     pub(super) fn execute_all(&mut self) -> Option<End> {
@@ -151,6 +154,11 @@ impl EventLoop {
             Event::NotStored => {
                 let (path, limit) = (self.books.record.path().to_owned(), self.config.max_stall);
                 return Some(End::Failed(NodeError::NotStored { path, limit, reason: self.storing.reason() }));
+            }
+            Event::Twin { by } => {
+                tracing::info!(by = name(by), "another process has taken this machine's seat");
+                let data_dir = self.books.record.path().parent().unwrap_or(Path::new(""));
+                return Some(End::Failed(twin::error(self.me, data_dir)));
             }
             Event::Complete { step, .. } => return self.complete(event, step),
             Event::Left { .. } | Event::Refused { .. } | Event::Diverged { .. } | Event::NoState => {

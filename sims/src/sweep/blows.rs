@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{DOWN, Swept, simulation};
 use crate::coverage::{LAST, PHASES, Phase};
-use crate::fault::{Crash, Fate, Fault, Kind, Queue, When};
+use crate::fault::{Copied, Crash, Fate, Fault, Kind, Queue, When};
 use crate::message::Lane;
 use crate::network::Seat;
 use crate::report::Outcome;
@@ -103,6 +103,7 @@ fn kinds(seat: Seat, next: Seat) -> Vec<Kind> {
         Kind::Jump(seat, LONG),
         Kind::Full(seat, Queue::Control, LONG),
         Kind::Full(seat, Queue::Saver, LONG),
+        Kind::Twin(seat, Copied::Disk),
     ]
 }
 

@@ -44,7 +44,7 @@ impl World {
     /// A process tells its user that others have shown what it does not know that it has said.
     pub(super) fn told_set_back(&mut self, seat: Seat) {
         self.hosts[seat].told = true;
-        if !self.hosts[seat].set_back {
+        if !self.hosts[seat].set_back && self.hosts[seat].twin.is_none() {
             let seen = format!("{seat} says that its disk was set back, and it was not");
             self.breaks(Err(Broken::new(NAME, seen)));
         }
@@ -54,7 +54,7 @@ impl World {
     /// its own signature, of a ballot that it had forgotten, is told before.
     pub(super) fn tells_what_it_forgot(&self, seat: Seat, record: &Record) -> Result<(), Broken> {
         let host = &self.hosts[seat];
-        let Some(before) = host.disk.newest_record().filter(|_| host.set_back && !host.is_hostile()) else {
+        let Some(before) = host.disk.newest_record().filter(|_| host.set_back && host.is_judged()) else {
             return Ok(());
         };
         let (me, view) = (host.name(), before.view.id());

@@ -111,7 +111,9 @@ impl World {
         let may_miss_it = !self.waits_for_all() || !self.plan.hostility.seats.is_empty();
         let excused = !self.completed.is_empty() && may_miss_it;
         let honest = self.hosts.iter().enumerate().filter(|(_, host)| !host.is_hostile());
-        let running = honest.filter(|(_, host)| host.is_in_the_run());
+        // Of two with one name, one that is in no view that completed it has nobody left to tell it so.
+        let is_left = |host: &Host| host.twin.is_some_and(|twin| self.completed.contains_key(&twin));
+        let running = honest.filter(|(_, host)| host.is_in_the_run() && !is_left(host));
         let final_view = |peer: &Peer| peer.view_id().is_some_and(|view| self.final_views.contains(&view));
         let stuck = running.filter(|(_, host)| !excused || host.peer.as_ref().is_some_and(final_view));
         stuck.map(|(seat, _)| seat).collect()
@@ -143,6 +145,8 @@ impl World {
             let expected = match &host.ended {
                 None => true,
                 Some(Event::Left { .. }) => host.leaving,
+                Some(Event::Refused { .. }) if !host.is_judged() => true,
+                Some(Event::Twin { .. }) => self.is_one_of_two(seat),
                 Some(Event::Complete { step, .. }) => *step == self.workload.steps,
                 // Who is left out in the last moment for what a hostile peer says comes back too late.
                 Some(Event::Refused { refusal: Refusal::RunFinished, .. })
@@ -164,17 +168,22 @@ impl World {
                 wrong.push(Broken::new(NAME, format!("{seat} ended with {:?}", host.ended)));
             }
         }
-        let digests: BTreeSet<Digest> = self.completed.values().copied().collect();
+        let judged = || self.completed.iter().filter(|(seat, _)| self.hosts[**seat].is_judged());
+        let digests: BTreeSet<Digest> = judged().map(|(_, digest)| *digest).collect();
         // If disks lose what was the last state, those who come back can't know it when the others are gone.
         // And two may have gone on beside each other, unforked, where a disk that was set back let one vote for both.
-        let may_differ = self.forked || self.forgotten;
-        if digests.len() > 1 && !self.last_state_lost && (!may_differ || self.waits_for_all()) {
+        // So may who has gone on from a copy of an older disk, where the others had ended.
+        let has_twins = self.hosts.iter().any(|host| host.twin.is_some());
+        let may_differ = self.forked || self.forgotten || has_twins;
+        if digests.len() > 1 && self.split.is_none() && !self.last_state_lost && (!may_differ || self.waits_for_all()) {
             wrong.push(Broken::new(NAME, format!("they completed with different states: {:?}", self.completed)));
         }
-        for (seat, digest) in &self.completed {
+        // What one did alone, of whom there are two, is nothing that others can tell from what the other one did.
+        for (seat, digest) in judged().filter(|_| self.twins.voted_twice().is_none()) {
             let (name, step, samples) = (self.hosts[*seat].name(), self.workload.steps, self.workload.samples);
             wrong.extend(self.invariants.every_sample_once.ended(name, *digest, step, samples).err());
         }
+        wrong.extend(self.invariants.twin_told.ended().err());
         wrong.into_iter().for_each(|broken| self.breaks(Err(broken)));
     }
 }

@@ -33,18 +33,22 @@ impl World {
 
     fn execute(&mut self, seat: Seat, effect: Effect) {
         let effect = if self.hosts[seat].is_hostile() { self.execute_hostile(seat, effect) } else { Some(effect) };
+        let effect = effect.and_then(|effect| match self.hosts[seat].twin {
+            Some(_) => self.execute_twin(seat, effect),
+            None => Some(effect),
+        });
         let Some(effect) = effect else { return };
         let name = self.hosts[seat].name();
         let incarnation = self.hosts[seat].incarnation;
         match effect {
             Effect::Send(to, message) => {
-                if let Some(to) = self.seats.get(&to).copied() {
+                if let Some(to) = self.reach(seat, to, &message) {
                     self.send(seat, to, message);
                 }
             }
             Effect::Connect(others) => {
                 for other in others {
-                    let Some(other) = self.seats.get(&other).copied() else { continue };
+                    let Some(other) = self.at(seat, other) else { continue };
                     if self.hosts[other].peer.is_some() {
                         self.network.connect(seat, other);
                     }
@@ -121,6 +125,10 @@ impl World {
                 }
                 if matches!(event, Event::SetBack { .. }) {
                     self.told_set_back(seat);
+                    self.told_of_twin(seat, false);
+                }
+                if matches!(event, Event::Twin { .. }) {
+                    self.told_of_twin(seat, true);
                 }
                 if matches!(event, Event::Evicted { .. }) {
                     self.mark(seat, What::Evicted);
@@ -135,12 +143,13 @@ impl World {
     /// What is gossiped gets to those who can be reached just then, at some time, mostly.
     fn announce(&mut self, from: Seat, others: &[PeerId], head: &Head) {
         let name = self.hosts[from].name();
-        for to in others.iter().filter(|other| **other != name).filter_map(|other| self.seats.get(other)) {
-            if self.network.is_blocked(from, *to) || self.gossip.one_in(8) {
+        let others = others.iter().filter(|other| **other != name);
+        for to in others.flat_map(|other| self.all_of(*other)).collect::<Vec<Seat>>() {
+            if self.network.is_blocked(from, to) || self.gossip.one_in(8) {
                 continue;
             }
             let at = self.now + self.gossip.spread(200, 2_000_000);
-            self.queue.push(at, Happening::Heard(*to, name, Box::new(*head)));
+            self.queue.push(at, Happening::Heard(to, name, Box::new(*head)));
         }
     }
 
@@ -197,8 +206,8 @@ impl World {
         if !self.plan.gated || !self.invariants.progress.was_healed(self.now, self.network.patience()) {
             return;
         }
-        let honest = self.hosts.iter().filter(|host| host.is_in_the_run() && !host.is_hostile());
-        let mut views = honest.map(|host| {
+        let honest = self.hosts.iter().enumerate().filter(|(_, host)| host.is_in_the_run() && !host.is_hostile());
+        let mut views = honest.filter(|(seat, _)| !self.is_stood_in_for(*seat)).map(|(_, host)| {
             let full = host.peer.as_ref().filter(|peer| peer.is_full());
             full.and_then(|peer| peer.view())
         });
@@ -222,6 +231,7 @@ impl World {
         if !self.hosts[seat].is_hostile() {
             self.note_record(&record);
         }
+        self.note_vote(seat, &record);
         let held = self.tells_what_it_forgot(seat, &record);
         self.breaks(held);
         let host = &mut self.hosts[seat];
@@ -229,6 +239,9 @@ impl World {
         host.copy_disk();
         let (is_stored, incarnation) = (host.disk.write_record(record).is_ok(), host.incarnation);
         host.has_stored |= is_stored;
+        if is_stored {
+            host.places.clear(); // It notes where it listens itself.
+        }
         if let Some(crash) = doomed {
             return self.die(seat, crash);
         }
@@ -252,7 +265,10 @@ impl World {
         self.known.entry(record.view.id()).or_insert_with(|| record.view.clone());
         self.parents.extend(record.view.parent.map(|parent| (record.view.id(), parent)));
         if let Some(parent) = record.view.parent.filter(|_| !forks) {
-            self.successors.entry(parent).or_insert_with(|| record.view.clone());
+            let first = self.successors.entry(parent).or_insert_with(|| record.view.clone());
+            if *first != record.view {
+                self.split = self.split.or_else(|| self.twins.voted_twice());
+            }
         }
     }
 
@@ -267,12 +283,12 @@ impl World {
         let full = saved.is_err();
         // Who has it and does not sign for it has promised otherwise.
         let vouches = host.peer.as_ref().is_some_and(|peer| peer.vouches_for(state));
-        if vouches && host.disk.holds(state.step, state.digest) && !host.is_hostile() {
+        if vouches && host.disk.holds(state.step, state.digest) && host.is_judged() {
             self.invariants.stable_survives.saved(host.name(), state);
         }
-        let held = match host.is_hostile() {
-            true => Ok(()),
-            false => self.invariants.last_checkpoint.tidied(host.name(), before, &host.disk),
+        let held = match host.is_judged() {
+            false => Ok(()),
+            true => self.invariants.last_checkpoint.tidied(host.name(), before, &host.disk),
         };
         let step = state.step;
         if step == self.workload.steps {
@@ -306,7 +322,9 @@ impl World {
         let comes_back = self.hosts.iter().filter(|host| host.is_in_the_run() && !self.damaged);
         let holds = |step, digest| move |host: &&Host| host.disk.holds(step, digest);
         let holder = |step, digest| comes_back.clone().find(holds(step, digest)).map(Host::name);
-        let has = |peer, step| self.seats.get(&peer).is_some_and(|seat| self.hosts[*seat].disk.has_usable(step));
+        let (seats, hosts) = (&self.seats, &self.hosts);
+        let all_of = |peer| seats.get(&peer).into_iter().flat_map(|seat| [Some(*seat), hosts[*seat].twin]).flatten();
+        let has = |peer, step| all_of(peer).any(|seat| hosts[seat].disk.has_usable(step));
         let survives = self.invariants.stable_survives.resumed(id, step, holder, has);
         let mut held = vec![
             self.invariants.monotonic_generation.entered(name, view.generation),

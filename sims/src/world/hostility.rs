@@ -80,7 +80,7 @@ impl World {
             }
             Effect::Committed(commit) => {
                 liar.committed(commit.after.step);
-                self.note_hostile_commit(seat, &commit);
+                self.note_unjudged_commit(seat, &commit);
                 None
             }
             Effect::Loaded(_)
@@ -95,7 +95,7 @@ impl World {
     }
 
     /// What it has committed may be what the others go on from, if it is what the steps so far lead to.
-    fn note_hostile_commit(&mut self, seat: Seat, commit: &Commit) {
+    pub(super) fn note_unjudged_commit(&mut self, seat: Seat, commit: &Commit) {
         let Commit { view, record, before, after } = commit;
         let name = self.hosts[seat].name();
         let invariants = &mut self.invariants;
@@ -114,7 +114,9 @@ impl World {
     /// A peer says that another has sent what no correct peer sends: the driver drops that one.
     pub(super) fn blamed(&mut self, seat: Seat, other: PeerId, violation: &str) {
         let (name, incarnation) = (self.hosts[seat].name(), self.hosts[seat].incarnation);
-        let Some(accused) = self.seats.get(&other).copied().filter(|accused| self.hosts[*accused].is_hostile()) else {
+        // Whatever is said by one that another is, too, and of it, is nothing that a correct peer says.
+        let is_excused = |accused: &Seat| !self.hosts[*accused].is_judged() || self.hosts[seat].twin.is_some();
+        let Some(accused) = self.at(seat, other).filter(is_excused) else {
             return self.breaks(Err(Broken::new("no_violations", format!("{name:?} says that {other:?} {violation}"))));
         };
         self.tell(|_| format!("{seat} shuns {accused}: {violation}"));

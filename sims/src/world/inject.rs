@@ -79,6 +79,7 @@ impl World {
             Kind::Swallow(seat) => self.hosts[seat].swallows = true,
             Kind::Jump(seat, by) => self.jump(seat, by),
             Kind::Full(seat, queue, _) => _ = self.hosts[seat].full.insert(queue),
+            Kind::Twin(seat, copied) => self.start_twin(seat, copied),
             Kind::Cut(..) | Kind::Partition(..) | Kind::Clog(..) => {
                 for (from, to) in self.blocked_by(&kind) {
                     self.network.block(from, to);
@@ -120,7 +121,13 @@ impl World {
                 }
             }
             Kind::Full(seat, queue, _) => self.make_room(seat, queue),
-            Kind::Join(_) | Kind::Leave(_) | Kind::Crash(..) | Kind::Break(..) | Kind::Swallow(_) | Kind::Jump(..) => {}
+            Kind::Join(_)
+            | Kind::Leave(_)
+            | Kind::Crash(..)
+            | Kind::Break(..)
+            | Kind::Swallow(_)
+            | Kind::Jump(..)
+            | Kind::Twin(..) => {}
         }
     }
 
@@ -160,6 +167,7 @@ impl World {
 
     /// A process takes part: from its disk, if it finds there that it was a member; else it joins.
     pub(super) fn take_part(&mut self, seat: Seat) {
+        self.note_twin(seat);
         let host = &self.hosts[seat];
         let (me, now) = (host.contact.clone(), host.clock(self.now));
         let founds = seat == 0 && !host.has_stored;
@@ -173,7 +181,8 @@ impl World {
         }
         let disk = host.disk.clone();
         let initial = self.workload.ledger();
-        let config = Config { incarnation: u64::from(self.hosts[seat].incarnation), ..self.config.clone() };
+        let incarnation = u64::from(self.hosts[seat].incarnation) | u64::from(seat >= self.plan.peers) << 32;
+        let config = Config { incarnation, ..self.config.clone() };
         let mut file = None;
         let (mut machine, mut state) = match record {
             Some(record) => {
@@ -205,7 +214,7 @@ impl World {
         self.tell(|_| format!("{seat} starts as {:?} at {at:?}", me.peer));
         self.mark(seat, What::Starts);
         self.measure_later(seat, self.hosts[seat].incarnation);
-        if let (Some(file), Some(state), false) = (&file, &state, self.hosts[seat].is_hostile()) {
+        if let (Some(file), Some(state), true) = (&file, &state, self.hosts[seat].is_judged()) {
             let actual = self.hosts[seat].disk.checkpoints().get(&(state.step, state.lineage)).unwrap_or(file);
             let held = self.invariants.verified_checkpoints.loaded(me.peer, actual, state);
             self.breaks(held);
@@ -253,14 +262,15 @@ impl World {
     /// address of somebody who is there.
     pub(super) fn guide_the_lost(&mut self) {
         let in_view = |host: &Host| host.is_in_the_run() && host.disk.has_record();
-        let gone = |peer: &PeerId| !self.seats.get(peer).is_some_and(|seat| in_view(&self.hosts[*seat]));
+        let gone = |peer: &PeerId| !self.all_of(*peer).any(|seat| in_view(&self.hosts[seat]));
         let lost = |host: &Host| {
             let peer = host.peer.as_ref().filter(|peer| host.stopped.is_none() && peer.view().is_none());
             peer.is_some_and(|peer| peer.knows().all(|other| other == host.name() || gone(&other)))
         };
         let lost: Vec<Seat> = (0..self.hosts.len()).filter(|seat| lost(&self.hosts[*seat])).collect();
         for seat in lost {
-            if (0..self.hosts.len()).any(|other| other != seat && in_view(&self.hosts[other])) {
+            let name = self.hosts[seat].name();
+            if self.hosts.iter().any(|other| other.name() != name && in_view(other)) {
                 self.close_process(seat, false);
                 self.start(seat);
             }
@@ -269,8 +279,9 @@ impl World {
 
     /// Whom a peer is told of when it starts.
     pub(super) fn contacts(&self, me: Seat) -> Vec<Contact> {
-        let others = self.hosts.iter().enumerate().filter(|(seat, host)| *seat != me && host.is_in_the_run());
-        let mut others: Vec<&Host> = others.map(|(_, host)| host).collect();
+        let name = self.hosts[me].name();
+        let others = self.hosts.iter().filter(|host| host.name() != name && host.is_in_the_run());
+        let mut others: Vec<&Host> = others.collect();
         others.sort_by_key(|host| !host.disk.has_record());
         others.into_iter().map(|host| host.contact.clone()).take(CONTACTS).collect()
     }
@@ -336,7 +347,7 @@ impl World {
             self.stale += peer.stale();
         }
         host.incarnation += 1;
-        host.seeking = None;
+        (host.seeking, host.looking) = (None, None);
         (host.died, host.stopped, host.doomed) = (self.now, None, None);
         host.stalled.clear();
         host.storing = None;
@@ -415,6 +426,7 @@ impl World {
             | Kind::Break(..)
             | Kind::Swallow(_)
             | Kind::Jump(..)
+            | Kind::Twin(..)
             | Kind::Full(..) => Vec::new(),
         }
     }

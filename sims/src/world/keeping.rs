@@ -19,7 +19,7 @@ const SIGNATURE: [u8; 64] = [0; 64];
 impl World {
     /// Keepers begin with what is on their disks.
     pub(super) fn start_keepers(&mut self) {
-        for seat in self.plan.peers..self.hosts.len() {
+        for seat in self.keepers() {
             let steps = self.workload.steps;
             let host = &mut self.hosts[seat];
             let proof = checkpoints::newest_proof(&host.disk, None);
@@ -28,7 +28,7 @@ impl World {
     }
 
     fn keepers(&self) -> impl Iterator<Item = Seat> + use<> {
-        self.plan.peers..self.hosts.len()
+        self.plan.peers..self.plan.peers + self.plan.keepers
     }
 
     /// A member's signed head is on its way to keepers.
@@ -80,7 +80,7 @@ impl World {
                 }
                 Output::Ask { view, from } => {
                     let is_there = |peer: &PeerId| {
-                        let seat = self.seats.get(peer).copied();
+                        let seat = self.at(keeper, *peer);
                         seat.is_some_and(|seat| self.hosts[seat].peer.is_some() && !self.is_cut_off(keeper, seat))
                     };
                     let known = self.known.get(&view).filter(|_| from.iter().any(is_there)).cloned();
@@ -104,7 +104,7 @@ impl World {
             let runs = (host.peer.is_some() && host.stopped.is_none()) || host.keeper.is_some();
             runs && *seat != keeper && !self.is_cut_off(keeper, *seat)
         };
-        let donors = from.iter().filter_map(|peer| self.seats.get(peer).copied()).filter(is_there);
+        let donors = from.iter().flat_map(|peer| self.all_of(*peer)).filter(is_there);
         let file = donors.into_iter().find_map(|donor| self.hosts[donor].disk.file_of(head));
         let sabotage = self.sabotage;
         let Host { disk, .. } = &mut self.hosts[keeper];

@@ -29,7 +29,7 @@ impl World {
         let members = self.hosts[seat].peer.as_ref().and_then(Peer::view).map(|view| view.members().to_vec());
         let mut links: Vec<(PeerId, Link)> = Vec::new();
         for peer in members.unwrap_or_default() {
-            let Some(link) = self.seats.get(&peer).and_then(|to| self.network.link(seat, *to)) else { continue };
+            let Some(link) = self.at(seat, peer).and_then(|to| self.network.link(seat, to)) else { continue };
             let rate = match self.chance.between(0, 9) {
                 0 => continue,
                 1 => link.bytes_per_second * SWING,

@@ -32,9 +32,15 @@ impl World {
     /// A process starts: it takes part, once it knows what others hold if it was there before.
     pub(super) fn start(&mut self, seat: Seat) {
         let host = &self.hosts[seat];
-        if host.ended.is_some() || host.seeking.is_some() {
+        if host.ended.is_some() || host.seeking.is_some() || host.looking.is_some() || self.looks_for_twin(seat) {
             return;
         }
+        self.begin(seat);
+    }
+
+    /// It knows no other process that is it.
+    pub(super) fn begin(&mut self, seat: Seat) {
+        let host = &self.hosts[seat];
         match host.disk.newest_record().filter(|_| self.plan.hostility.seats.is_empty()) {
             Some(record) => self.seek(seat, &record),
             None => self.take_part(seat),
@@ -66,7 +72,7 @@ impl World {
         while let Some(output) = self.hosts[seat].seeking.as_mut().and_then(|search| search.poll()) {
             match output {
                 Output::Ask(peer) => {
-                    let Some(to) = self.seats.get(&peer).copied() else { continue };
+                    let Some(to) = self.at(seat, peer) else { continue };
                     let at = self.now + self.network.delay(seat, to);
                     self.queue.push(at, Happening::Seeks(seat, incarnation, Errand::Asks(to)));
                 }
@@ -144,7 +150,7 @@ impl World {
             let runs = (host.peer.is_some() && host.stopped.is_none()) || host.keeper.is_some();
             runs && !self.is_cut_off(seat, *other)
         };
-        let donors = from.iter().filter_map(|peer| self.seats.get(peer).copied()).filter(is_there);
+        let donors = from.iter().flat_map(|peer| self.all_of(*peer)).filter(is_there);
         donors.into_iter().find_map(|donor| self.hosts[donor].disk.file_of(&proof.head))
     }
 

@@ -54,7 +54,9 @@ impl World {
     fn groups(&self) -> Vec<Vec<Seat>> {
         let runs = |host: &Host| host.peer.is_some() && host.stopped.is_none() && !host.is_hostile();
         let is_well = |host: &Host| runs(host) && host.disk.takes_votes();
-        let mut well: Vec<Seat> = (0..self.hosts.len()).filter(|seat| is_well(&self.hosts[*seat])).collect();
+        let all = (0..self.hosts.len()).filter(|seat| is_well(&self.hosts[*seat]));
+        // Of whom there are two, neither is counted on.
+        let mut well: Vec<Seat> = all.filter(|seat| !self.has_twin_there(*seat)).collect();
         if !self.network.has_blocks() {
             return vec![well];
         }

@@ -53,6 +53,7 @@ impl World {
     pub(super) fn breaks(&mut self, broken: Result<(), Broken>) {
         if let Err(broken) = broken {
             if self.forgotten && VOTES.contains(&broken.invariant) {
+                self.split = self.split.or_else(|| self.twins.voted_twice().filter(|_| broken.invariant == VOTES[0]));
                 return self.tell(|_| format!("not held, as a disk was set back: {broken}"));
             }
             // Two signatures of one peer that no correct peer gives both name it, to all who see them.

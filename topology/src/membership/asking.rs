@@ -44,6 +44,8 @@ pub(super) struct Asking {
     /// A view that is proven to have followed the one that we had a seat in: what we could say there is of no use to anybody.
     pub(super) followed_by: Option<View>,
     since: Time,
+    /// The last view that we were shown in which another process has our seat.
+    replaced: Option<ViewId>,
     /// Who of those that we sat with says that we have a seat in the view called so.
     seated: BTreeMap<ViewId, BTreeSet<PeerId>>,
 }
@@ -64,6 +66,7 @@ impl Asking {
             unproven: false,
             followed_by: None,
             since: now,
+            replaced: None,
             seated: BTreeMap::new(),
         }
     }
@@ -111,6 +114,11 @@ impl Asking {
         let tellers = self.seated.entry(view).or_default();
         tellers.insert(by);
         tellers.len()
+    }
+
+    /// Another process has our seat in the view called so. Whether that is shown once more.
+    pub(super) fn note_replaced(&mut self, view: ViewId) -> bool {
+        self.replaced.replace(view) == Some(view)
     }
 
     /// `peer` has spoken to us without being asked just now. It is asked next, but for every other time.

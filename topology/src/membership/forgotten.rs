@@ -33,7 +33,7 @@ impl Membership {
         let given = [(ballot, promises), (justified.ballot, &justified.promises[..])];
         let given = given.into_iter().filter(|(_, promises)| has_mine(promises)).map(|(ballot, _)| ballot);
         if given.max() > seat.acceptor.promised {
-            self.tell_forgotten(by);
+            self.tell_signed(by);
         }
     }
 
@@ -42,7 +42,7 @@ impl Membership {
         let Some(seat) = &self.seat else { return };
         let known = seat.acceptor.accepted.as_ref().map(|(ballot, _)| *ballot);
         if certificate.is_signed_by(self.me.peer) && Some(certificate.ballot) > known {
-            self.tell_forgotten(by);
+            self.tell_signed(by);
         }
     }
 
@@ -51,7 +51,7 @@ impl Membership {
         let Some((next, later)) = chain.split_first() else { return };
         self.look_for_acceptance(by, next.certificate());
         if later.iter().any(|link| link.certificate().is_signed_by(self.me.peer)) {
-            self.tell_forgotten(by);
+            self.tell_signed(by);
         }
     }
 

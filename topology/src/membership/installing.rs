@@ -73,6 +73,9 @@ impl Membership {
                     return if came_by_it { Ok(()) } else { Err(Violation::Uncertified) };
                 }
                 certificate.iter().for_each(|certificate| self.look_for_acceptance(from, certificate));
+                if self.ended || self.meets_twin(from, &decided) {
+                    return Ok(());
+                }
                 if view.contains(me) && self.steps == Steps::Held {
                     self.enter(now, from, decided, contacts);
                 } else if !view.contains(me) && self.leaving {
@@ -85,6 +88,9 @@ impl Membership {
                 }
                 return Ok(());
             }
+        }
+        if self.meets_twin(from, &decided) {
+            return Ok(());
         }
         let ours = |joiner: &Joiner| joiner.contact.peer == me && joiner.incarnation == self.config.incarnation;
         let invited = view.contains(me) && proposal.joiners.iter().any(ours);
@@ -188,6 +194,11 @@ impl Membership {
         seat.syncing = proposal.resume.syncing.iter().copied().collect();
         seat.root = old.as_ref().map_or_else(Root::default, |old| old.root);
         (seat.certificate, seat.fork, seat.by_word) = (certificate.clone(), fork, by_word);
+        let is_ours = |joiner: &Joiner| joiner.contact.peer == me && joiner.incarnation == self.config.incarnation;
+        seat.ours_since = old.as_ref().filter(|_| !joins).and_then(|old| old.ours_since);
+        if proposal.joiners.iter().any(is_ours) {
+            seat.ours_since = Some(seat.view.generation);
+        }
         if joins {
             self.chain = self.chain.led_on(chain, proposal.view.parent);
         }

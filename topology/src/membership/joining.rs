@@ -57,6 +57,9 @@ impl Membership {
                 self.send_install(from, Some(joiner.generation));
                 return Ok(());
             }
+            if self.shows_seat(from, &joiner) {
+                return Ok(());
+            }
             self.suspect(now, from, Evidence::Restarted);
         }
         self.admit(now, joiner);

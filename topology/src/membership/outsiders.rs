@@ -81,6 +81,9 @@ impl Membership {
         if proven {
             self.look_along(from, chain.as_deref().unwrap_or_default());
         }
+        if self.ended || self.gives_way_to_twin(from, chain.as_deref().unwrap_or_default()) {
+            return;
+        }
         let told_so = self.is_flawed(Flaw::GoesWhereTold);
         let decided = chain.as_ref().and_then(|chain| self.what_we_decided(chain));
         let forgot = decided.is_some();

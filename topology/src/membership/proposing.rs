@@ -188,6 +188,9 @@ impl Membership {
         }
         self.check_promise(seat, ballot, &signed, accepted.as_ref())?;
         accepted.iter().for_each(|accepted| self.look_for_promises(from, accepted.ballot, accepted, &[]));
+        if self.ended {
+            return Ok(());
+        }
         let Some(seat) = &mut self.seat else { return Ok(()) };
         let SignedPromise { promise, seal, .. } = signed;
         seat.hearsay.retract(from, &promise.unreachable);

@@ -13,7 +13,7 @@ use crate::awaited::Awaited;
 use crate::certificate::{Acceptance, Certificate, Seal};
 use crate::config::Config;
 use crate::failure_detector::FailureDetector;
-use crate::id::{Digest, PeerId, ViewId};
+use crate::id::{Digest, Generation, PeerId, ViewId};
 use crate::lineage::Root;
 use crate::message::{Evidence, Standing};
 use crate::plan::Link;
@@ -49,6 +49,11 @@ pub(super) struct Seat {
     pub(super) root: Root,
     /// We entered the view by the word of one that we asked, and have taken no step in it.
     pub(super) by_word: bool,
+    /// The generation in which this process was let in, or has taken a step, in this view or in one that led here: no process before
+    /// it can have said anything since.
+    pub(super) ours_since: Option<Generation>,
+    /// Who has been shown how often that another process of it has a seat here.
+    pub(super) shown_seated: BTreeMap<PeerId, u32>,
     /// Too few members: steps are held until more have joined.
     pub(super) waiting: bool,
     pub(super) recovering: Option<Recovering>,
@@ -220,6 +225,8 @@ impl Seat {
             fork: None,
             root: Root::default(),
             by_word: false,
+            ours_since: None,
+            shown_seated: BTreeMap::new(),
             waiting: false,
             recovering: None,
             acceptor: Acceptor::new(),

@@ -1,6 +1,7 @@
 //! Taking steps and standing still: what the driver is told to do, and what it says has come of that.
 
 use super::Membership;
+use super::seat::Seat;
 use crate::awaited::Awaited;
 use crate::interface::{Hold, Output, Resumption};
 use crate::message::Body;
@@ -23,6 +24,9 @@ impl Membership {
         if let Some(seat) = &mut self.seat {
             seat.owing.retain(|_, owing| owing.step > step);
             seat.by_word &= step <= seat.least();
+            if self.steps == Steps::Running && step > seat.least() {
+                seat.note_ours();
+            }
         }
         // Whose steps are held sees nothing any more of what it has waited for.
         if self.steps != Steps::Held {
@@ -35,6 +39,8 @@ impl Membership {
             return; // Nobody asked any more.
         }
         self.outbox.drop_holds();
+        let has_stepped = |seat: &&mut Seat| self.steps == Steps::Holding && progress.lineage.view == seat.id;
+        self.seat.as_mut().filter(has_stepped).into_iter().for_each(Seat::note_ours);
         self.steps = Steps::Held;
         self.progress = progress;
         self.reached = self.reached.max(progress.step);

@@ -109,6 +109,9 @@ impl Membership {
         self.check_proposal(seat, ballot, (&justified, &seal), promises)?;
         justified.last = seal;
         self.look_for_promises(from, ballot, &justified, promises);
+        if self.ended {
+            return Ok(());
+        }
         let Some(seat) = &self.seat else { return Ok(()) };
         let objects = justified.ballot == ballot && self.objects(now, seat, &justified);
         let Some(seat) = &mut self.seat else { return Ok(()) };

@@ -4,7 +4,7 @@
 //! [`Steps`] decides when a step is computed, contributed, **committed** and applied, and where the steps are held;
 //! [`Entry`] decides what a member fetches before, or while, it takes steps in a new view, [`ResultFetch`] and [`Download`]
 //! whom it asks for that, and [`Snapshots`] which states it has ready for others. [`Search`] is what it does before: it asks
-//! others for what is newer than its own checkpoints. `starling-node` executes what they say with threads and sockets, `starling-sims` with counts in
+//! others for what is newer than its own checkpoints. Before that, [`TwinSearch`] looks whether another process is this machine. `starling-node` executes what they say with threads and sockets, `starling-sims` with counts in
 //! virtual time.
 
 pub mod download;
@@ -17,6 +17,7 @@ mod skipping;
 mod snapshots;
 mod standstill;
 mod steps;
+pub mod twin;
 mod watchdog;
 
 pub use download::Download;
@@ -29,4 +30,5 @@ pub use skipping::{MAX_SKIPS, is_last_straw};
 pub use snapshots::{Found, MAX_SNAPSHOTS, Snapshots, UNLIMITED_AFTER};
 pub use standstill::Standstill;
 pub use steps::{ActiveView, Cursor, Gate, MIN_KEPT, Members, Notice, StepResult, Steps, Task, Turnout};
+pub use twin::TwinSearch;
 pub use watchdog::{Overdue, Watchdog};

@@ -1,0 +1,396 @@
+//! Two machines with one name: a copy of a peer's disk, or of its key, is started on a second machine.
+//!
+//! Connections are between machines, as ever; what a peer says goes to a name. Each of the others sends it to the one of the two
+//! to which it has a connection, and where it has one to both, to the one that it took up before, until it hears the other and the network
+//! changes its mind. What answers a question goes to who asked it; the segments of a view come from and go to the one of which it
+//! has a link for that view.
+
+use std::collections::BTreeMap;
+
+use starling_engine::TwinSearch;
+use starling_engine::twin::{Input, Output};
+use starling_topology::{Ballot, Contact, Event, PeerId, Record, ViewId};
+
+use super::{Happening, World};
+use crate::canary::Sabotage;
+use crate::fault::{Copied, Kind};
+use crate::host::Host;
+use crate::invariants::TwinTold;
+use crate::message::{Lane, Message};
+use crate::network::Seat;
+use crate::peer::{Effect, Peer};
+use crate::picture::What;
+use crate::rng::Rng;
+use crate::scenario::Plan;
+
+/// The network changes its mind once in so many messages.
+const CHANGES: u64 = 8;
+/// How fast second machines may compute, in samples.
+const SPEEDS: (u64, u64) = (50, 1_000);
+
+/// Finding a twin.
+#[derive(Debug)]
+pub enum Dialed {
+    /// Somebody dials that machine.
+    At(Seat),
+    /// Whether its own identity answered there.
+    Answers(bool),
+    /// The time that was asked for is there.
+    Expires,
+}
+
+/// Who has a second machine with its name, and what gets to which of the two. The first one's place stands for both.
+#[derive(Debug)]
+pub(super) struct Twins {
+    rng: Rng,
+    second: BTreeMap<Seat, Seat>,
+    /// To which machine others send what they say to a name.
+    taken: BTreeMap<(Seat, Seat), Seat>,
+    /// With which machine others have a link, and in which view.
+    links: BTreeMap<(Seat, Seat), (ViewId, Seat)>,
+    /// Which machine asked others a question of that number.
+    asked: BTreeMap<(Seat, Seat, u64), Seat>,
+    /// In which views which machine has given a vote.
+    voted: BTreeMap<(Seat, ViewId), Seat>,
+    /// Which view was on the disk when it was copied, and what had been promised there.
+    copied: BTreeMap<Seat, (ViewId, Option<Ballot>)>,
+    /// Who has voted twice.
+    twice: Option<PeerId>,
+}
+
+impl Twins {
+    /// Those that a plan has.
+    pub(super) fn of(plan: &Plan, rng: Rng) -> Self {
+        let mut second = BTreeMap::new();
+        for fault in &plan.faults {
+            if let Kind::Twin(seat, _) = fault.kind {
+                let next = plan.peers + plan.keepers + second.len();
+                second.entry(seat).or_insert(next);
+            }
+        }
+        Self {
+            rng,
+            second,
+            taken: BTreeMap::new(),
+            links: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            voted: BTreeMap::new(),
+            copied: BTreeMap::new(),
+            twice: None,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.second.len()
+    }
+
+    /// Who has voted twice.
+    pub(super) fn voted_twice(&self) -> Option<PeerId> {
+        self.twice
+    }
+
+    /// Adds the second machines, behind all others.
+    pub(super) fn add_hosts(&self, hosts: &mut Vec<Host>) {
+        let mut rng = self.rng.clone();
+        let mut all: Vec<(Seat, Seat)> = self.second.iter().map(|(first, second)| (*second, *first)).collect();
+        all.sort_unstable();
+        for (_, first) in all {
+            let contact: Contact = hosts[first].contact.clone();
+            let speed = u32::try_from(rng.between(SPEEDS.0, SPEEDS.1)).unwrap_or(1);
+            hosts.push(Host::new(contact, rng.micros(0, 3_600_000_000), speed));
+        }
+    }
+}
+
+impl World {
+    // --- how one starts ------------------------------------------------------------------------------------------
+
+    /// A copy of what this machine has is started on another one, if it is a member.
+    pub(super) fn start_twin(&mut self, first: Seat, copied: Copied) {
+        let Some(second) = self.twins.second.get(&first).copied() else { return };
+        let host = &self.hosts[first];
+        let is_member = |host: &Host| host.is_in_the_run() && host.disk.has_record();
+        let may_start = !self.hosts[second].is_up() && !self.hosts[second].started;
+        // With the key alone it comes through somebody who lets it in.
+        let others = self.hosts.iter().filter(|other| other.name() != host.name());
+        let is_led = copied == Copied::Disk || others.into_iter().any(is_member);
+        if !is_member(host) || !may_start || !is_led {
+            return;
+        }
+        if copied == Copied::Disk {
+            let said = host.disk.newest_record().map(|record| (record.view.id(), record.promised));
+            self.twins.copied.extend(said.map(|said| (first, said)));
+            let disk = host.disk.clone();
+            self.hosts[second].disk.set_back(disk);
+            self.hosts[second].has_stored = true;
+        }
+        self.hosts[second].places.insert(first);
+        self.tell(|_| format!("{second} starts as {first}"));
+        self.start(second);
+    }
+
+    /// A process looks whether another one is it, if it knows of a place where that may be.
+    pub(super) fn looks_for_twin(&mut self, seat: Seat) -> bool {
+        let host = &mut self.hosts[seat];
+        if host.places.is_empty() {
+            return false;
+        }
+        let mut search = TwinSearch::new(host.places.len(), host.clock(self.now));
+        if let Some(Sabotage::Machine(flaw)) = self.sabotage {
+            search.plant(flaw);
+        }
+        (host.looking, host.off) = (Some(Box::new(search)), false);
+        self.drive_look(seat);
+        true
+    }
+
+    fn drive_look(&mut self, seat: Seat) {
+        let incarnation = self.hosts[seat].incarnation;
+        while let Some(output) = self.hosts[seat].looking.as_mut().and_then(|search| search.poll()) {
+            match output {
+                Output::Dial => {
+                    for place in self.hosts[seat].places.clone() {
+                        let at = self.now + self.network.delay(seat, place);
+                        self.queue.push(at, Happening::Twins(seat, incarnation, Dialed::At(place)));
+                    }
+                }
+                Output::SetTimer(at) => {
+                    let when = self.hosts[seat].world_time(at).max(self.now);
+                    self.queue.push(when, Happening::Twins(seat, incarnation, Dialed::Expires));
+                }
+                Output::GoOn => {
+                    self.hosts[seat].looking = None;
+                    return self.begin(seat);
+                }
+                Output::Refuse => return self.refuse_twin(seat),
+            }
+        }
+    }
+
+    pub(super) fn look_on(&mut self, seat: Seat, incarnation: u32, dialed: Dialed) {
+        let host = &self.hosts[seat];
+        if host.incarnation != incarnation || host.looking.is_none() {
+            return;
+        }
+        let input = match dialed {
+            Dialed::At(place) => {
+                let there = &self.hosts[place];
+                if !there.off && there.stopped.is_none() && !self.is_cut_off(seat, place) {
+                    let is_there = there.peer.is_some();
+                    let at = self.now + self.network.delay(place, seat);
+                    self.queue.push(at, Happening::Twins(seat, incarnation, Dialed::Answers(is_there)));
+                }
+                return;
+            }
+            Dialed::Answers(true) => Input::Answered,
+            Dialed::Answers(false) => Input::Unanswered,
+            Dialed::Expires => Input::Expired,
+        };
+        let host = &mut self.hosts[seat];
+        let now = host.clock(self.now);
+        host.looking.iter_mut().for_each(|search| search.handle(now, input));
+        self.drive_look(seat);
+        let is_refused = self.hosts[seat].ended.is_some();
+        if input == Input::Answered && !is_refused {
+            let name = self.hosts[seat].name();
+            self.breaks(Err(TwinTold::overlooked(name)));
+        }
+    }
+
+    /// A process must not take part, and its user hears why.
+    fn refuse_twin(&mut self, seat: Seat) {
+        let name = self.hosts[seat].name();
+        self.tell(|_| format!("{seat} is refused: its twin runs"));
+        self.mark(seat, What::Ends);
+        let host = &mut self.hosts[seat];
+        self.running -= usize::from(host.started);
+        (host.looking, host.ended) = (None, Some(Event::Twin { by: name }));
+        self.invariants.twin_told.starts(name);
+        let held = self.invariants.twin_told.told(name, true);
+        self.breaks(held);
+    }
+
+    /// A process is about to take part. If it is the second one of its name, nothing is promised of either any more.
+    pub(super) fn note_twin(&mut self, seat: Seat) {
+        let Some((first, second)) = self.twins.second.iter().find(|(_, second)| **second == seat) else { return };
+        let (first, second, name) = (*first, *second, self.hosts[seat].name());
+        (self.hosts[first].twin, self.hosts[second].twin) = (Some(second), Some(first));
+        self.invariants.twin_told.starts(name);
+    }
+
+    /// Whether another process of that name takes part, or will again.
+    pub(super) fn has_twin_there(&self, seat: Seat) -> bool {
+        self.hosts[seat].twin.is_some_and(|twin| self.hosts[twin].is_in_the_run())
+    }
+
+    // --- what gets where -----------------------------------------------------------------------------------------
+
+    /// Both machines of a name, or the only one.
+    pub(super) fn all_of(&self, name: PeerId) -> impl Iterator<Item = Seat> + use<> {
+        let first = self.seats.get(&name).copied();
+        let second = first.and_then(|first| self.hosts[first].twin);
+        first.into_iter().chain(second)
+    }
+
+    /// Where somebody gets who looks for a name: of two, to the one that can be reached.
+    pub(super) fn at(&self, from: Seat, name: PeerId) -> Option<Seat> {
+        let is_there = |seat: &Seat| {
+            let host = &self.hosts[*seat];
+            let runs = (host.peer.is_some() && host.stopped.is_none()) || host.keeper.is_some();
+            runs && !self.is_cut_off(from, *seat)
+        };
+        self.all_of(name).find(is_there).or_else(|| self.seats.get(&name).copied())
+    }
+
+    /// To which machine `from` sends a message for this name. Nobody sends anything to itself.
+    pub(super) fn reach(&mut self, from: Seat, name: PeerId, message: &Message) -> Option<Seat> {
+        let first = self.seats.get(&name).copied()?;
+        let Some(second) = self.hosts[first].twin else { return Some(first) };
+        if from == first || from == second {
+            return None;
+        }
+        if let Message::Answered(question, _) = message
+            && let Some(asked) = self.twins.asked.remove(&(from, first, *question))
+        {
+            return Some(asked);
+        }
+        let link = self.twins.links.get(&(from, first)).copied();
+        if let (Message::Segment(segment), Some((view, linked))) = (message, link)
+            && segment.view == view
+        {
+            return Some(linked);
+        }
+        let chosen = self.choose(from, (first, second), message.lane());
+        if let Message::Segment(segment) = message {
+            self.twins.links.insert((from, first), (segment.view, chosen));
+        }
+        Some(chosen)
+    }
+
+    fn choose(&mut self, from: Seat, (first, second): (Seat, Seat), lane: Lane) -> Seat {
+        let is_open = |seat: Seat| {
+            self.network.open(from, seat, lane).or_else(|| self.network.open(from, seat, Lane::Control)).is_some()
+        };
+        let taken = self.twins.taken.get(&(from, first)).copied();
+        let there = |seat: &Seat| self.hosts[*seat].peer.is_some() && !self.is_cut_off(from, *seat);
+        let open =
+            taken.filter(|seat| is_open(*seat)).or_else(|| [first, second].into_iter().find(|seat| is_open(*seat)));
+        let dialed: Vec<Seat> = [first, second].into_iter().filter(there).collect();
+        let chosen = open.or_else(|| self.twins.rng.pick(&dialed)).or(taken).unwrap_or(first);
+        self.twins.taken.insert((from, first), chosen);
+        chosen
+    }
+
+    /// Whether `to` takes what this machine says under its name: segments of a view come from one of two alone.
+    pub(super) fn hears_this_one(&mut self, from: Seat, to: Seat, message: &Message) -> bool {
+        let Some(twin) = self.hosts[from].twin else { return true };
+        let first = from.min(twin);
+        if from == to || twin == to {
+            return false;
+        }
+        match message {
+            Message::Asked(question, _) => _ = self.twins.asked.insert((to, first, *question), from),
+            Message::Segment(segment) => {
+                let (view, linked) = *self.twins.links.entry((to, first)).or_insert((segment.view, from));
+                if view == segment.view && linked != from {
+                    return false;
+                }
+                self.twins.links.insert((to, first), (segment.view, from));
+            }
+            Message::Control(_) | Message::Answered(..) => {}
+        }
+        let taken = self.twins.taken.get(&(to, first)).copied();
+        let is_gone = taken.is_none_or(|taken| self.network.open(to, taken, Lane::Control).is_none());
+        if is_gone || self.twins.rng.one_in(CHANGES) {
+            self.twins.taken.insert((to, first), from);
+        }
+        true
+    }
+
+    /// Whether a connection to the other machine of that name takes the place of one that has closed.
+    pub(super) fn has_another(&self, at: Seat, other: Seat, lane: Lane) -> bool {
+        let Some(twin) = self.hosts[other].twin else { return false };
+        match lane {
+            Lane::Control => self.network.open(at, twin, lane).is_some(),
+            Lane::Ring => self.twins.links.get(&(at, other.min(twin))).is_some_and(|(_, linked)| *linked == twin),
+            Lane::State => false,
+        }
+    }
+
+    // --- what is judged ------------------------------------------------------------------------------------------
+
+    /// Does what a process wants that another one is, too, as far as that is not judged.
+    pub(super) fn execute_twin(&mut self, seat: Seat, effect: Effect) -> Option<Effect> {
+        let name = self.hosts[seat].name();
+        match effect {
+            Effect::Entered(entry) => {
+                let (view, step) = (&entry.resumption.view, entry.resumption.step);
+                let (generation, catch_up) = (view.generation, &entry.resumption.catch_up);
+                self.tell(|_| {
+                    format!("{seat} enters {:?} of generation {generation} after step {step}, {catch_up:?}", entry.view)
+                });
+                self.forked |= view.forked;
+                self.mark(seat, What::Enters(generation.0));
+                self.views.insert(entry.view, entry.forks);
+                if self.invariants.one_decision.entered(name, view, entry.view, entry.forks).is_err() {
+                    self.split = Some(name);
+                }
+                let is_beside = self.hosts[seat].twin.is_some_and(|twin| self.hosts[twin].peer.is_some());
+                if is_beside {
+                    let chain = || std::iter::successors(view.parent, |view| self.parents.get(view).copied());
+                    let follows = |before| chain().any(|view| view == before);
+                    let held = self.invariants.twin_told.entered(name, seat, entry.view, follows);
+                    self.breaks(held);
+                }
+                None
+            }
+            Effect::Committed(commit) => {
+                self.note_unjudged_commit(seat, &commit);
+                None
+            }
+            Effect::Loaded(_) => {
+                self.invariants.progress.goes_on(self.now);
+                None
+            }
+            Effect::Keeps(..) | Effect::Settled(..) | Effect::Broken(_) => None,
+            other => Some(other),
+        }
+    }
+
+    /// A process whose disk may be set back, or that another one is, too, tells its user.
+    pub(super) fn told_of_twin(&mut self, seat: Seat, for_sure: bool) {
+        let name = self.hosts[seat].name();
+        let held = self.invariants.twin_told.told(name, for_sure);
+        self.breaks(held);
+    }
+
+    /// Once both processes of a name have given a vote in one view, no rule about votes holds any more. Who gives one writes it down
+    /// first.
+    pub(super) fn note_vote(&mut self, seat: Seat, record: &Record) {
+        let Some(twin) = self.hosts[seat].twin else { return };
+        let (first, me, view) = (seat.min(twin), self.hosts[seat].name(), record.view.id());
+        let (copied, promised) = self.twins.copied.get(&first).copied().unzip();
+        let before = if copied == Some(view) { promised.flatten() } else { None };
+        // Where it decides alone, the promise is not written down before what it decides.
+        let signed = record.certificate.as_ref().is_some_and(|certificate| certificate.is_signed_by(me));
+        let entered = record.view.parent.filter(|_| signed && copied != Some(view));
+        for view in (record.promised > before).then_some(view).into_iter().chain(entered) {
+            let voter = *self.twins.voted.entry((first, view)).or_insert(seat);
+            if voter != seat {
+                self.twins.twice = Some(me);
+                self.forgotten = true;
+            }
+        }
+    }
+
+    /// Whether there is another machine of that name.
+    pub(super) fn is_one_of_two(&self, seat: Seat) -> bool {
+        self.twins.second.iter().any(|(first, second)| *first == seat || *second == seat)
+    }
+
+    /// Whether the other process of that name is a full member.
+    pub(super) fn is_stood_in_for(&self, seat: Seat) -> bool {
+        let twin = self.hosts[seat].twin.and_then(|twin| self.hosts[twin].peer.as_ref());
+        twin.is_some_and(Peer::is_full)
+    }
+}

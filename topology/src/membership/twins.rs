@@ -1,0 +1,122 @@
+//! Two processes with one identity: somebody has copied a member's data directory, or its key, and started it elsewhere. Each is
+//! taken for the other, come back after a crash, so whoever asks to be let in puts the other out, and so on for ever.
+//!
+//! Of the two, the one goes that was let in before. It is proven to it by one of these:
+//!
+//! * its own signature of what this process has not said: nobody else can make that;
+//! * a chain of certificates from its own view to one that has a seat for its identity which this process has neither kept nor
+//!   asked for: a quorum has decided that. If the other one was let in there, it has also been heard there, as somebody says whom
+//!   this process has asked.
+//!
+//! What one peer says never ends it. What a process *before* this one has said does not either, whatever has become of the disk: that
+//! is why only what follows a view counts that this process was let in to, or took a step in ([`Seat`]). Who came
+//! back to its seat and has done neither may be shown what that process had said, and is told [`Event::SetBack`].
+
+use super::installing::Decided;
+use super::seat::Seat;
+use super::{Membership, Steps};
+use crate::certificate::Succession;
+use crate::flaw::Flaw;
+use crate::id::PeerId;
+use crate::interface::Event;
+use crate::proposal::Joiner;
+
+/// So often is one who asks shown that another process of it has the seat. It goes when it is shown that for the second time: the first
+/// may have been on its way to the other one, which may be gone by now.
+const MAX_SHOWN: u32 = 4;
+
+impl Membership {
+    /// Our own signature, of a view that we are in or of one that follows it, and not by what we know that we have said.
+    pub(super) fn tell_signed(&mut self, by: PeerId) {
+        match self.is_in_our_seat() {
+            true => self.end(Event::Twin { by }),
+            false => self.tell_forgotten(by),
+        }
+    }
+
+    fn is_in_our_seat(&self) -> bool {
+        self.seat.as_ref().is_some_and(|seat| seat.ours_since.is_some()) && !self.is_flawed(Flaw::IgnoresTwin)
+    }
+
+    /// Takes in what shows that our seat is another process's by now. False if `decided` doesn't.
+    pub(super) fn meets_twin(&mut self, by: PeerId, decided: &Decided) -> bool {
+        if !self.is_in_our_seat() || !self.is_a_twins(decided) {
+            return false;
+        }
+        let Decided { proposal, .. } = decided;
+        let was_let_in = proposal.joiners.iter().any(|joiner| joiner.contact.peer == self.me.peer);
+        let is_sure = match &mut self.asking {
+            _ if !was_let_in => true, // It has promised since.
+            Some(asking) => asking.note_replaced(proposal.view.id()),
+            None => return false,
+        };
+        if is_sure {
+            self.end(Event::Twin { by });
+        }
+        true
+    }
+
+    /// Whether it is proven that our identity has a seat in the view of `decided` which is not this process's: it was let in as another
+    /// one, or has promised to stay.
+    fn is_a_twins(&self, decided: &Decided) -> bool {
+        let Decided { proposal, certificate, chain, fork: _ } = decided;
+        let (me, view) = (self.me.peer, &proposal.view);
+        let (Some(seat), Some(certificate)) = (&self.seat, certificate) else { return false };
+        let joined = proposal.joiners.iter().find(|joiner| joiner.contact.peer == me);
+        let has_stayed = || match view.parent == Some(seat.id) {
+            // Who steps has promised nothing.
+            true => self.steps == Steps::Running && seat.acceptor.promised.is_none(),
+            // Only who has promised in the view before stays, and in none after ours have we been.
+            false => view.generation > seat.view.generation,
+        };
+        let is_anothers =
+            view.contains(me) && joined.map_or_else(has_stayed, |joiner| joiner.incarnation != self.config.incarnation);
+        is_anothers && certificate.proves_after(&*self.notary, &seat.view, chain, proposal)
+    }
+
+    /// Ends if one of `links` was decided beside our own way, with our signature though not by us, and gives way to no other: of two
+    /// such ways the one with the lower view there goes on with us.
+    pub(super) fn gives_way_to_twin(&mut self, by: PeerId, links: &[Succession]) -> bool {
+        let me = self.me.peer;
+        let Some(since) = self.seat.as_ref().and_then(|seat| seat.ours_since).filter(|_| self.is_in_our_seat()) else {
+            return false;
+        };
+        let mut signed = links.iter().filter(|link| link.is_sealed_by(&*self.notary, me));
+        let gives_way = signed.any(|link| {
+            let ours = self.chain.beside(&*self.notary, link).map(|ours| &ours.view);
+            ours.is_some_and(|ours| ours.generation > since && link.view.id() < ours.id())
+        });
+        if gives_way {
+            self.end(Event::Twin { by });
+        }
+        gives_way
+    }
+
+    /// Shows a peer that asks to be let in, though another process of it has been let in to this view and has spoken here, how that came:
+    /// it may be the one whose seat that was. Who asks yet again has had none, or its disk was set back.
+    pub(super) fn shows_seat(&mut self, to: PeerId, joiner: &Joiner) -> bool {
+        let Some(seat) = &mut self.seat else { return false };
+        let of_it = |known: &&Joiner| known.contact.peer == to;
+        let known = seat.origin.as_ref().and_then(|origin| origin.joiners.iter().find(of_it));
+        let has_seat = known.is_some_and(|known| known.incarnation != joiner.incarnation) && seat.heard.contains(&to);
+        let was_here =
+            joiner.branch == seat.view.branch && joiner.generation.0 > 0 && joiner.generation < seat.view.generation;
+        if !has_seat || !was_here {
+            return false;
+        }
+        let times = seat.shown_seated.entry(to).or_default();
+        *times += 1;
+        let shows = *times <= MAX_SHOWN;
+        if shows {
+            self.send_install(to, Some(joiner.generation));
+        }
+        shows
+    }
+}
+
+impl Seat {
+    /// This process takes part here.
+    pub(super) fn note_ours(&mut self) {
+        self.ours_since.get_or_insert(self.view.generation);
+    }
+}

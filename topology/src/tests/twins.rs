@@ -1,0 +1,97 @@
+//! Two processes with one identity: the one goes that was let in before, by what a quorum has decided and nothing less.
+
+use std::time::Duration;
+
+use super::cluster::{Cluster, contact, peer};
+use super::driver::Peer;
+use crate::{Body, Envelope, Event, Generation, Input, Joiner, Output, PeerId, View};
+
+const MEMBERS: [u8; 4] = [1, 2, 3, 4];
+const STEPS: u64 = 4_000;
+const TWO: u8 = 2;
+
+/// Hands it to the process that the cluster does not know any more. What that tells its user.
+fn hears(old: &mut Peer, cluster: &Cluster, (from, envelope): (PeerId, Envelope)) -> Vec<Event> {
+    let machine = &mut old.machine;
+    machine.handle(cluster.now, Input::Received { from, envelope }).expect("it is sound");
+    let mut events = Vec::new();
+    while let Some(output) = machine.poll() {
+        let answer = match output {
+            Output::Persist(_) => Input::Persisted,
+            Output::Hold(_) => {
+                old.hold = None;
+                let has_result = old.result.is_some_and(|(step, _)| step == old.step);
+                let (step, lineage, has_state) = (old.step, old.lineage, true);
+                Input::Held(crate::Progress { step, lineage, has_state, has_result })
+            }
+            Output::Event(event) => {
+                events.push(event);
+                continue;
+            }
+            Output::Send { .. } | Output::Learn(_) | Output::SetTimer { .. } | Output::Resume(_) => continue,
+        };
+        machine.handle(cluster.now, answer).expect("it is our own");
+    }
+    events
+}
+
+/// Says something as `view`'s member of that name, and takes what comes back.
+fn answered(cluster: &mut Cluster, view: &View, body: Body) -> Option<(PeerId, Envelope)> {
+    let before = cluster.under_way(peer(TWO)).len();
+    cluster.say_of(peer(TWO), peer(1), (view.generation, view.id()), body);
+    let said = cluster.under_way(peer(TWO));
+    let told = |(from, envelope): &(PeerId, Envelope)| {
+        *from == peer(1) && matches!(envelope.body, Body::Install { .. } | Body::Outsider { .. })
+    };
+    if said.len() > before { said.into_iter().rev().find(told) } else { None }
+}
+
+#[test]
+fn who_is_shown_twice_that_another_process_has_its_seat_ends() {
+    let mut shown = 0;
+    for seed in 0..20 {
+        let mut cluster = super::changes::formed(seed, STEPS, &MEMBERS);
+        cluster.run_for(Duration::from_millis(500));
+        let mut old = cluster.peers.remove(&peer(TWO)).expect("a member");
+        let view = old.machine.view().expect("a member").clone();
+        cluster.join(peer(TWO), &[peer(1)]);
+        let is_back = |cluster: &Cluster| {
+            let later = cluster.peers[&peer(1)].machine.view().is_some_and(|now| now.generation > view.generation);
+            later && cluster.is_formed(&MEMBERS.map(peer))
+        };
+        cluster.run_until(is_back);
+        cluster.run_for(Duration::from_millis(600));
+        let standing = crate::Standing {
+            step: 0,
+            branch: view.branch,
+            parent: view.parent,
+            forked: false,
+            paused: false,
+            recovering: false,
+        };
+        let Some(out) = answered(&mut cluster, &view, Body::Hello(standing)) else { continue };
+        let events = hears(&mut old, &cluster, out);
+        if events != [Event::Evicted { by: peer(1) }] {
+            continue; // The chain has shown it more already, or is not there.
+        }
+        let (contact, step, branch, generation) = (contact(peer(TWO)), 0, view.branch, view.generation);
+        let joiner = Joiner { contact, incarnation: 1 << 40, step, state: None, branch, generation, pass: Vec::new() };
+        let Some((from, install)) = answered(&mut cluster, &view, Body::Join(joiner)) else { continue };
+        assert!(matches!(install.body, Body::Install { .. }), "seed {seed}: {install:?}");
+        let mut forged = install.clone();
+        if let Body::Install { proposal, .. } = &mut forged.body {
+            proposal.view.generation = Generation(proposal.view.generation.0 + 1);
+        }
+        for _ in 0..3 {
+            assert_eq!(
+                hears(&mut old, &cluster, (from, forged.clone())),
+                [Event::Stale { from }],
+                "nobody has decided it"
+            );
+        }
+        assert_eq!(hears(&mut old, &cluster, (from, install.clone())), [], "seed {seed}: the other one may be gone");
+        assert_eq!(hears(&mut old, &cluster, (from, install)), [Event::Twin { by: from }], "seed {seed}");
+        shown += 1;
+    }
+    assert!(shown > 5, "{shown}");
+}
