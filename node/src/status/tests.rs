@@ -148,7 +148,6 @@ fn a_keeper_says_what_it_holds() {
     status.update(&Report::Fetching { step: 40, bytes: 1, of: 2 });
     assert_eq!((status.phase, status.step), (Phase::Keeping, 20));
     status.update(&Report::Saved { step: 40, digest: digest.clone() });
-        values: String::new(),
     status.update(&Report::Stable { step: 40, digest, signers: 2 });
     assert_eq!((status.phase, status.step, status.stable_step), (Phase::Keeping, 40, Some(40)));
     assert!(!status.phase.is_last());

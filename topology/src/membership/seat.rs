@@ -88,8 +88,7 @@ pub(super) struct Seat {
 
     /// Members that we can't reach, or that can't stay.
     pub(super) suspects: BTreeMap<PeerId, Evidence>,
-    /// Members that have done what no correct peer does, as we saw ourselves. A view that only severs them from us settles nothing:
-    /// what others see of them later is to count together with that.
+    /// Members that we saw do what no correct peer does: it counts with what others see later, also where a view severs them from us.
     pub(super) accused: BTreeSet<PeerId>,
     /// Members to which our ring link failed, in this view or an earlier one.
     pub(super) broken: BTreeMap<PeerId, Broken>,
