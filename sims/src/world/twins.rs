@@ -111,9 +111,9 @@ impl World {
         let host = &self.hosts[first];
         let is_member = |host: &Host| host.is_in_the_run() && host.disk.has_record();
         let may_start = !self.hosts[second].is_up() && !self.hosts[second].started;
-        // With the key alone it comes through somebody who lets it in.
-        let others = self.hosts.iter().filter(|other| other.name() != host.name());
-        let is_led = copied == Copied::Disk || others.into_iter().any(is_member);
+        // With the key alone it comes through somebody who is there, or not at all.
+        let mut others = self.hosts.iter().filter(|other| other.name() != host.name() && other.peer.is_some());
+        let is_led = copied == Copied::Disk || others.any(is_member);
         if !is_member(host) || !may_start || !is_led {
             return;
         }
