@@ -318,8 +318,9 @@ impl World {
         self.views.insert(id, forks);
         self.invariants.no_split_brain.entered(view, step, forks);
         self.invariants.own_branch.entered(name, &entry.resumption, !entry.progress.has_state);
-        // Once a disk has lost something, it can't be told any more what its peer would have said.
-        let comes_back = self.hosts.iter().filter(|host| host.is_in_the_run() && !self.damaged);
+        // Once a disk has lost something, it can't be told any more what its peer would have said; nor of a machine beside which an
+        // older copy of it speaks under the same name.
+        let comes_back = self.hosts.iter().filter(|host| host.is_in_the_run() && host.twin.is_none() && !self.damaged);
         let holds = |step, digest| move |host: &&Host| host.disk.holds(step, digest);
         let holder = |step, digest| comes_back.clone().find(holds(step, digest)).map(Host::name);
         let (seats, hosts) = (&self.seats, &self.hosts);
