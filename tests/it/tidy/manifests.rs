@@ -56,7 +56,7 @@ const PACKAGES: [Package; 11] = [
         folder: "node/starling",
         ours: &["starling-topology", "starling-collective", "starling-run", "starling-train", "starling-node"],
         never: &["anyhow", "clap", "indicatif"],
-        nowhere: &[],
+        nowhere: TENSORS,
     },
     Package {
         folder: "node/cli",
@@ -68,8 +68,8 @@ const PACKAGES: [Package; 11] = [
             "starling-train",
             "starling-node",
         ],
-        never: TENSORS,
-        nowhere: &[],
+        never: &[],
+        nowhere: TENSORS,
     },
     Package {
         folder: "sims",
