@@ -134,6 +134,11 @@ impl Liar {
         }
     }
 
+    /// Whether it lies by now. As long as those like it are not outnumbered, it may be the only one to have the state.
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
     /// When it talks next.
     pub fn pauses(&mut self) -> Duration {
         self.rng.spread(PAUSES.0, PAUSES.1)

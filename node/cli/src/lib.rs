@@ -9,4 +9,5 @@ pub mod commands;
 pub mod config;
 pub mod demo;
 pub mod output;
+mod program;
 pub mod telemetry;

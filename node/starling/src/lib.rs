@@ -2,14 +2,21 @@
 #![doc = include_str!("guide.md")]
 
 mod checkpoint;
+#[cfg(feature = "train")]
 mod member;
+#[cfg(feature = "train")]
 mod run;
 
+#[cfg(feature = "train")]
 pub use burn;
 pub use serde_json;
 
-pub use checkpoint::{Checkpoint, checkpoints, export, trained};
+pub use checkpoint::{Checkpoint, checkpoints};
+#[cfg(feature = "train")]
+pub use checkpoint::{export, trained};
+#[cfg(feature = "train")]
 pub use member::{Leave, Member};
+#[cfg(feature = "train")]
 pub use run::Run;
 
 pub use starling_node::{
@@ -20,6 +27,7 @@ pub use starling_node::{
 pub use starling_run::{
     Balance, Decay, LayoutSpec, ModelSpec, OptimizerSpec, RunSpec, Schedule, Schema, initial, optimizer, schedule,
 };
+#[cfg(feature = "train")]
 pub use starling_train::{Cut, DeviceChoice, Task, fingerprint};
 
 /// What the fields of [`Settings`], [`Founding`], [`Joining`], [`RunSpec`] and [`Report`] are made of.

@@ -94,6 +94,11 @@ fn made_up(reply: Reply) -> Reply {
 }
 
 impl Peer {
+    /// From now on it lies about what it has, too.
+    pub fn lie(&mut self) {
+        self.donor.manners.lies = true;
+    }
+
     /// Answers a question, some time.
     pub(super) fn give(&mut self, now: Time, to: PeerId, question: u64, wanted: Wanted) {
         let reply = self.reply(wanted);

@@ -7,7 +7,7 @@ use crate::hostile::{Liar, Said};
 use crate::invariants::{Broken, ExactlyOnce};
 use crate::message::{Lane, Message, Sealed};
 use crate::network::Seat;
-use crate::peer::{Commit, Effect};
+use crate::peer::{Commit, Effect, Peer};
 
 impl World {
     /// Makes those hostile that are to be.
@@ -76,6 +76,8 @@ impl World {
             Effect::Send(to, Message::Segment(_)) if liar.withholds(to) => None,
             Effect::Entered(entry) => {
                 liar.entered(&entry.resumption.view, entry.resumption.step);
+                let begun = liar.has_begun();
+                self.hosts[seat].peer.iter_mut().filter(|_| begun).for_each(Peer::lie);
                 None
             }
             Effect::Committed(commit) => {

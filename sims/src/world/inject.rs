@@ -237,7 +237,7 @@ impl World {
         host.saves_until = Time::ZERO;
         host.alarms.clear();
         host.root = host.disk.record().map_or_else(Root::default, |record| record.root);
-        let lies = host.is_hostile();
+        let lies = host.liar.as_ref().is_some_and(|liar| liar.has_begun());
         let number = seat as u64 | u64::from(host.incarnation) << 32;
         let mut rng = Rng::new(self.seed ^ 0x00d0_4075 ^ number);
         let pace = if self.seed.is_multiple_of(2) { rng.micros(0, 200_000) } else { Duration::ZERO };

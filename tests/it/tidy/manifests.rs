@@ -56,7 +56,7 @@ const PACKAGES: [Package; 11] = [
         folder: "node/starling",
         ours: &["starling-topology", "starling-collective", "starling-run", "starling-train", "starling-node"],
         never: &["anyhow", "clap", "indicatif"],
-        nowhere: &[],
+        nowhere: TENSORS,
     },
     Package {
         folder: "node/cli",
@@ -68,8 +68,8 @@ const PACKAGES: [Package; 11] = [
             "starling-train",
             "starling-node",
         ],
-        never: TENSORS,
-        nowhere: &[],
+        never: &[],
+        nowhere: TENSORS,
     },
     Package {
         folder: "sims",
@@ -95,14 +95,14 @@ pub(crate) fn dependencies(path: &str, text: &str) -> Vec<String> {
     let Some(package) = PACKAGES.iter().find(|package| package.folder == folder) else {
         return vec![format!("{folder} has no place in the dependency order of tests/it/tidy/manifests.rs")];
     };
-    let may_use = |name: &str| {
+    let may_use = |name: &str, value: &Value| {
         let is_ours = name == "starling" || name.starts_with("starling-");
-        let is_never = is_one(name, package.never) || is_one(name, package.nowhere);
+        let is_never = is_one(name, package.never) || (is_one(name, package.nowhere) && is_needed(value));
         if is_ours { package.ours.contains(&name) } else { !is_never }
     };
     let manifest = parse(text);
-    let names = listed(&manifest, &KINDS).map(|(name, _)| name);
-    names.filter(|name| !may_use(name)).map(|name| format!("must not depend on {name}")).collect()
+    let wrong = listed(&manifest, &KINDS).filter(|(name, value)| !may_use(name, value));
+    wrong.map(|(name, _)| format!("must not depend on {name}")).collect()
 }
 
 /// What comes to the package with what it is built of, although it must not, and by which way. `manifests` are those of our
@@ -184,9 +184,12 @@ fn listed<'a>(manifest: &'a Table, kinds: &'a [&str]) -> impl Iterator<Item = (S
     })
 }
 
+fn is_needed(value: &Value) -> bool {
+    value.get("optional").and_then(Value::as_bool) != Some(true)
+}
+
 /// The crates without which it is not built.
 fn needs(manifest: &Table) -> Vec<String> {
-    let is_needed = |value: &Value| value.get("optional").and_then(Value::as_bool) != Some(true);
     listed(manifest, &KINDS[..1]).filter(|(_, value)| is_needed(value)).map(|(name, _)| name).collect()
 }
 

@@ -429,6 +429,7 @@ fn states_that_do_not_fit_are_refused_and_change_nothing() {
     }
 }
 
+#[cfg(feature = "gpu")]
 #[test]
 fn a_gpu_computes_the_same_steps_as_the_cpu() {
     let adapters = DeviceChoice::list_adapters();

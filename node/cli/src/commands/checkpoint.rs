@@ -9,11 +9,11 @@ use starling_node::node::CHECKPOINTS;
 use starling_node::preprocessing_file::PreprocessingFile;
 use starling_node::private_file::for_others;
 use starling_run::{CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Signed, Verdict};
-use starling_train::{schema, write_safetensors};
 
 use super::{CommandError, Context, EXIT_DONE, EXIT_FAILED, print};
 use crate::cli::{DataDirFlag, ExportFlags};
 use crate::output::format;
+use crate::program::write_model;
 
 /// The checkpoints of a data directory. They are only read, so a node may be at work there.
 struct Opened {
@@ -90,9 +90,8 @@ pub(super) fn export(context: &Context, flags: &ExportFlags) -> Result<u8, Comma
     let opened = open(context, &flags.data_dir)?;
     let state = opened.of_run(flags.run.as_deref())?.load(flags.step)?;
     let manifest = manifest_file::load(&opened.data_dir, state.run)?;
-    let schema = schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
     let preprocessing = PreprocessingFile::new(&opened.data_dir, &manifest).load()?;
-    for_others(&flags.to, || write_safetensors(&flags.to, &state, &schema, &manifest, preprocessing.as_ref()))?;
+    for_others(&flags.to, || write_model(&flags.to, &state, &manifest, preprocessing.as_ref()))?;
     let has_preprocessing = preprocessing.is_some();
     let value = || {
         let run = state.run.to_string();

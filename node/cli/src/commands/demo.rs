@@ -5,6 +5,7 @@ use crate::cli::DemoFlags;
 use crate::config::Layers;
 use crate::demo::{self, Plan};
 use crate::output::Style;
+use crate::program::program;
 
 pub(super) async fn demo(context: &Context, flags: &DemoFlags) -> Result<u8, CommandError> {
     // A demo is the same on every machine: of the user's configuration, only the flags here count.
@@ -12,7 +13,8 @@ pub(super) async fn demo(context: &Context, flags: &DemoFlags) -> Result<u8, Com
     layers.flags(&context.global.values())?;
     layers.flags(&flags.values())?;
     let loaded = layers.finish();
-    loaded.device()?;
+    // Each peer is this program.
+    program(&loaded)?;
     context.start_logs(&loaded)?;
     let plan = Plan {
         peers: usize::from(flags.peers),

@@ -1,15 +1,13 @@
 //! `starling join`: take part in a run that others founded.
 
-use std::sync::Arc;
-
 use starling::Joining;
 use starling_node::node;
-use starling_train::Classifiers;
 
 use super::run::take_part;
 use super::{CommandError, Context};
 use crate::cli::JoinFlags;
 use crate::config::{parse_secret, parse_target};
+use crate::program::program;
 
 pub(super) async fn join(context: &Context, flags: &JoinFlags) -> Result<u8, CommandError> {
     let loaded = context.load(&[flags.manifest.values(), flags.machine.values()].concat())?;
@@ -22,7 +20,7 @@ pub(super) async fn join(context: &Context, flags: &JoinFlags) -> Result<u8, Com
         alone: flags.alone,
     };
     let settings = loaded.settings()?;
-    let program = Arc::new(Classifiers::new(loaded.device()?));
+    let program = program(&loaded)?;
     context.start_logs(&loaded)?;
     take_part(context, settings, |settings, observer, stop| node::join(settings, joining, program, observer, stop))
         .await

@@ -58,6 +58,11 @@ pub enum CommandError {
     /// The data directory does not have it, or does not take it.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
+    /// There is nothing to train with, nor to name a model's parameters by.
+    #[error(
+        "this build trains nothing: it was built without `train`; use one that has it, which `cargo install --path node/cli` makes"
+    )]
+    TrainsNothing,
     /// A file is in the way.
     #[error("{} is there already; pass --force to write over it", .0.display())]
     Exists(PathBuf),
@@ -105,6 +110,7 @@ impl CommandError {
             | Self::Checkpoint(_)
             | Self::Run(_)
             | Self::DataDir(_)
+            | Self::TrainsNothing
             | Self::Exists(_)
             | Self::NoCheckpoint(_)
             | Self::NotOneRun { .. }

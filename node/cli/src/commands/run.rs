@@ -8,19 +8,19 @@ use starling_node::host::alone_in_its_directory;
 use starling_node::node;
 use starling_node::signals::heed_signals;
 use starling_run::ManifestError;
-use starling_train::Classifiers;
 use tokio_util::sync::CancellationToken;
 
 use super::{CommandError, Context, EXIT_DONE};
 use crate::cli::RunFlags;
 use crate::output::{Discreet, Style};
+use crate::program::program;
 
 pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<u8, CommandError> {
     let loaded = context.load(&flags.keys.values())?;
     let founding = loaded.founding(flags.resume.unwrap_or(Resume::Fresh))?;
     let founding = Founding { alone: flags.alone, from: flags.from.clone(), ..founding };
     let settings = loaded.settings()?;
-    let program = Arc::new(Classifiers::new(loaded.device()?));
+    let program = program(&loaded)?;
     context.start_logs(&loaded)?;
     let idle = loaded.idle();
     let found = |settings, observer: Arc<dyn Observer>, stop| {

@@ -11,8 +11,7 @@ use libp2p::multiaddr::Protocol;
 use starling::optimizer::{NAMES, REGISTRY};
 use starling::parts::PeerId;
 use starling::{
-    DataPlane, DeviceChoice, Expectations, Founding, LayoutSpec, ModelSpec, OptimizerSpec, Resume, RunSpec, Schedule,
-    Settings,
+    DataPlane, Expectations, Founding, LayoutSpec, ModelSpec, OptimizerSpec, Resume, RunSpec, Schedule, Settings,
 };
 use starling_node::identity::from_libp2p;
 use starling_node::listen;
@@ -89,7 +88,8 @@ impl Loaded {
     ///
     /// # Errors
     /// [`ConfigError::Meaning`] if the text is no device.
-    pub fn device(&self) -> Result<DeviceChoice, ConfigError> {
+    #[cfg(feature = "train")]
+    pub fn device(&self) -> Result<starling::DeviceChoice, ConfigError> {
         self.parse("train.device", &self.config.train.device)
     }
 
@@ -114,6 +114,7 @@ impl Loaded {
     /// [`ConfigError`], naming key and origin.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let Config { data, train, network, .. } = &self.config;
+        #[cfg(feature = "train")]
         self.device()?;
         if network.listen.is_empty() {
             let reason = "give at least one address, such as /ip4/0.0.0.0/tcp/0";

@@ -1,0 +1,41 @@
+//! The models in checkpoints.
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use starling_node::node::CHECKPOINTS;
+use starling_node::{NodeError, manifest_file};
+use starling_run::{CheckpointFolder, Manifest, ReplicatedState};
+use starling_train::{DeviceChoice, Task, TaskProgram, schema, write_safetensors};
+
+/// Writes the model after a step, or in the newest checkpoint, of the run that was saved last to a safetensors file.
+///
+/// # Errors
+/// If there is no such checkpoint, it is damaged, or the file can't be written.
+pub fn export(data_dir: &Path, step: Option<u64>, to: &Path) -> Result<(), NodeError> {
+    let (manifest, state) = load(data_dir, step)?;
+    let schema = schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
+    Ok(write_safetensors(to, &state, &schema, &manifest, None)?)
+}
+
+/// A task's module with the values after a step, or of the newest checkpoint, of the run that was saved last; and the device,
+/// without autodiff, that it is on.
+///
+/// # Errors
+/// If there is no such checkpoint, it is damaged, it is another task's, or the device can't be opened.
+pub fn trained<T: Task>(
+    task: T,
+    device: DeviceChoice,
+    data_dir: &Path,
+    step: Option<u64>,
+) -> Result<(T::Module, Device), NodeError> {
+    let (manifest, state) = load(data_dir, step)?;
+    Ok(TaskProgram::new(task, device).module(&manifest, &state).map_err(starling_run::Error::from)?)
+}
+
+fn load(data_dir: &Path, step: Option<u64>) -> Result<(Manifest, ReplicatedState), NodeError> {
+    let mut stores = CheckpointFolder::new(data_dir.join(CHECKPOINTS)).stores()?;
+    let store = stores.pop().ok_or_else(|| NodeError::NoCheckpoint(data_dir.to_owned()))?;
+    let state = store.load(step)?;
+    Ok((manifest_file::load(data_dir, state.run)?, state))
+}
