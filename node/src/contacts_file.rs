@@ -1,7 +1,7 @@
 //! Whom this machine knows of a run, kept apart from its place in it: members, keepers, and who stayed when it left.
 //!
 //! ```text
-//!   "STRLCON2" | blake3 of what follows, with the run | postcard of `Contacts`
+//!   "STRLCON1" | blake3 of what follows, with the run | postcard of `Contacts`
 //! ```
 //!
 //! It outlives leaving, and a record that is lost: without it, a machine could not tell a run that was always its own from one
@@ -18,7 +18,7 @@ use crate::error::NodeError;
 use crate::private_file;
 
 const PREFIX: &str = "contacts-";
-const MAGIC: &[u8; 8] = b"STRLCON2";
+const MAGIC: &[u8; 8] = b"STRLCON1";
 const HASH_BYTES: usize = 32;
 /// Members in a file: the present ones, then those that were there before.
 pub(crate) const MAX_KNOWN: usize = 64;
@@ -36,6 +36,8 @@ pub(crate) struct Contacts {
     /// Those that were members when last seen, newest view first.
     members: Vec<Contact>,
     keepers: Vec<Contact>,
+    /// Members needed to take steps.
+    pub(crate) min_members: u32,
     /// Where this machine listened, so that it can be found there again.
     pub(crate) listened: Vec<String>,
     /// The view that this machine was in last.

@@ -79,6 +79,7 @@ pub(crate) enum End {
 pub(crate) struct LoopConfig {
     pub(crate) run: RunId,
     pub(crate) max_stall: Duration,
+    pub(crate) min_members: usize,
     pub(crate) parameters: usize,
     pub(crate) max_state_bytes: u64,
     pub(crate) layout: LayoutConfig,

@@ -37,6 +37,7 @@ use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
 use crate::ticket::Ticket;
 use crate::transfer::{Shelves, questions};
+use crate::welcome::Terms;
 use keeping::{Keeping, Parts};
 
 /// How long those who know the run may take to say what it is.
@@ -157,7 +158,8 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
     let shelves = Shelves::new(Snapshots::new(pace), shelf.clone(), None);
     serve_chunks(&network, shelves.clone(), stall);
     let (mismatches_in, mismatches) = tokio::sync::mpsc::channel(MAX_NOTICES);
-    serve_welcome(&network, manifest.clone(), shelves.clone(), Part::Keeper, mismatches_in);
+    let terms = Terms { manifest: manifest.clone(), min_members: 1 };
+    serve_welcome(&network, terms, shelves.clone(), Part::Keeper, mismatches_in);
     network.listen(&Places::new(&settings.listen)).await?;
     shelves.know(known.members().iter().cloned());
     let own = Ticket::new([network.contact()].into_iter().chain(known.members().iter().cloned()), run, access.secret());

@@ -36,6 +36,7 @@ use crate::trainer::{self, Busy, Duties, Totals};
 use crate::transfer::Shelves;
 use crate::transfer::state::Shape;
 use crate::way_back::Memory;
+use crate::welcome::Terms;
 
 /// The folder of the data directory that holds checkpoints, in one folder for each run.
 pub const CHECKPOINTS: &str = "checkpoints";
@@ -235,7 +236,8 @@ async fn warm_up(
 ) -> Result<Option<Box<dyn Learner>>, NodeError> {
     let device = learner.device().to_owned();
     // With fewer members there are no steps, so no share is larger, as long as all are as fast.
-    let share = ready.manifest.batch_size.div_ceil(ready.manifest.min_peers);
+    let members = u32::try_from(ready.membership.min_members).unwrap_or(u32::MAX).max(1);
+    let share = ready.manifest.batch_size.div_ceil(members);
     let warming = blocking(move || {
         learner.warm_up(share)?;
         Ok(learner)
@@ -295,6 +297,7 @@ pub(crate) async fn open(
     let config = LoopConfig {
         run,
         max_stall: membership.max_stall,
+        min_members: membership.min_members,
         parameters: manifest.parameters(),
         max_state_bytes: manifest.max_state_bytes(),
         layout: layout_config(manifest.layout),
@@ -326,7 +329,8 @@ pub(crate) async fn open(
     let shelf = Shelf::new(&manifest, store.clone(), pace);
     shelf.look_in(PreprocessingFile::new(&settings.data_dir, &manifest));
     let shelves = Shelves::new(snapshots.clone(), shelf, shared);
-    let stock = Stock { exchange: exchange.clone(), shelves: shelves.clone(), manifest };
+    let terms = Terms { manifest, min_members: membership.min_members };
+    let stock = Stock { exchange: exchange.clone(), shelves: shelves.clone(), terms };
     let listened = if matches!(start, Start::Found) { Vec::new() } else { memory.listened(&start) };
     let (mut network, inbox) = listen_where_it_was(&identity, &access, settings, stock, &listened).await?;
     let ticket = Ticket::new([network.contact()], run, access.secret()).with_invitation(access.open_invitation());
@@ -340,7 +344,8 @@ pub(crate) async fn open(
     if let Start::Recover { kept, .. } = &start {
         kept.contacts.iter().for_each(|contact| network.learn(contact));
     }
-    let Memory { record, file, contacts, .. } = memory;
+    let Memory { record, file, mut contacts, .. } = memory;
+    contacts.min_members = u32::try_from(membership.min_members).unwrap_or(u32::MAX);
     for contact in contacts.members().iter().chain(contacts.keepers()) {
         // It knows where this peer was, which may have changed, and it may wait for this one.
         network.learn(contact);

@@ -29,7 +29,7 @@ use crate::record_file::{Kept, RecordFile};
 use crate::report::{Observer, Report};
 use crate::settings::{Founding, Joining, Resume, Settings};
 use crate::way_back::{Awaited, Memory};
-use crate::welcome::{self, Welcome};
+use crate::welcome::{self, Terms, Welcome};
 use crate::{secret, twin};
 
 /// A peer that is ready to train.
@@ -179,7 +179,7 @@ pub(crate) async fn founder(
     if !was_here && FounderKey::load(&key)?.is_some_and(|key| Some(key.public()) == manifest.founder) {
         observer.report(&Report::Founder { key: key.display().to_string() });
     }
-    let membership = membership(settings, &manifest);
+    let membership = membership(settings, &manifest, founding.min_peers);
     let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory };
     Ok(Prepared { ready, learner, damaged, searched })
 }
@@ -217,15 +217,15 @@ pub(crate) async fn joiner(
     }
     // A member that was here before knows the run, and those that it once joined through may be gone.
     let known = run.and_then(|run| remembered(&settings.data_dir, run, me));
-    let (member, manifest, told) = match (known, named.first()) {
-        (Some(manifest), Some(first)) => (first.clone(), manifest, Vec::new()),
+    let (member, Terms { manifest, min_members }, told) = match (known, named.first()) {
+        (Some(terms), Some(first)) => (first.clone(), terms, Vec::new()),
         _ => match ask_any(&identity, &named, settings.mdns, &*observer).await {
-            Ok((member, Welcome { manifest, members, .. })) => (member, manifest, members),
+            Ok((member, Welcome { terms, members, .. })) => (member, terms, members),
             Err(error @ NodeError::Unreachable { .. }) => {
                 let last = RecordFile::last_run(&settings.data_dir).filter(|_| run.is_none());
-                let known = last.and_then(|run| remembered(&settings.data_dir, run, me));
-                match (known, named.first()) {
-                    (Some(manifest), Some(first)) => (first.clone(), manifest, Vec::new()),
+                let terms = last.and_then(|run| remembered(&settings.data_dir, run, me));
+                match (terms, named.first()) {
+                    (Some(terms), Some(first)) => (first.clone(), terms, Vec::new()),
                     _ => return Err(error),
                 }
             }
@@ -252,7 +252,7 @@ pub(crate) async fn joiner(
     if ours != manifest {
         // The member is shown ours, so that its user learns what differs as well; if it is there.
         let shown = ask(&identity, &member, settings.mdns, Some(&ours)).await;
-        let theirs = shown.map_or_else(|_| manifest.clone(), |welcome| welcome.manifest);
+        let theirs = shown.map_or_else(|_| manifest.clone(), |welcome| welcome.terms.manifest);
         let differences = welcome::describe(&ours.differences(&theirs));
         return Err(NodeError::Manifest { peer: member.peer.to_string(), differences });
     }
@@ -313,7 +313,7 @@ pub(crate) async fn joiner(
     manifest_file::store(&settings.data_dir, &manifest)?;
     // Kept, so that it can come back without the ticket.
     secret::store_first(&settings.data_dir, run, &credentials)?;
-    let membership = membership(settings, &manifest);
+    let membership = membership(settings, &manifest, min_members);
     let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory };
     Ok(Prepared { ready, learner, damaged, searched })
 }
@@ -330,15 +330,16 @@ fn check_places(settings: &Settings) -> Result<(), NodeError> {
 }
 
 /// What a run is that this machine takes part in, or did.
-fn remembered(data_dir: &Path, run: RunId, me: PeerId) -> Option<Manifest> {
-    if Memory::load(data_dir, run, me).is_new() { None } else { manifest_file::load(data_dir, run).ok() }
+fn remembered(data_dir: &Path, run: RunId, me: PeerId) -> Option<Terms> {
+    let min_members = Memory::load(data_dir, run, me).min_members()?;
+    Some(Terms { manifest: manifest_file::load(data_dir, run).ok()?, min_members })
 }
 
 pub(crate) fn own_name(identity: &Identity) -> PeerId {
     from_libp2p(&identity.peer_id()).expect("invariant: our own key is Ed25519")
 }
 
-pub(crate) fn membership(settings: &Settings, manifest: &Manifest) -> MembershipConfig {
+pub(crate) fn membership(settings: &Settings, manifest: &Manifest, min_members: usize) -> MembershipConfig {
     let max_stall = Duration::from_millis(manifest.max_stall_ms);
     // Without the few numbers that travel with a gradient, which are as many as there are members.
     let elements = manifest.parameters();
@@ -348,7 +349,7 @@ pub(crate) fn membership(settings: &Settings, manifest: &Manifest) -> Membership
     MembershipConfig {
         reduced: Some((manifest.plan, bucket)),
         max_stall,
-        min_members: manifest.min_peers as usize,
+        min_members,
         last_step: manifest.steps,
         max_members: settings.max_peers,
         quorum: manifest.quorum,

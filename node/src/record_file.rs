@@ -35,6 +35,8 @@ pub(crate) struct RecordFile {
 pub(crate) struct Kept {
     pub(crate) record: Record,
     pub(crate) contacts: Vec<Contact>,
+    /// Members needed to take steps.
+    pub(crate) min_members: usize,
     /// Where others can reach this one, if it comes back to where it was.
     pub(crate) listened: Vec<String>,
 }
@@ -51,6 +53,7 @@ pub(crate) struct Loaded {
 struct Content {
     record: Vec<u8>,
     contacts: Vec<Contact>,
+    min_members: u32,
     listened: Vec<String>,
 }
 
@@ -98,8 +101,9 @@ impl RecordFile {
 
     /// Keeps it. In both slots, and synced, when this returns; if it fails, what was kept before still is, or this is.
     pub(crate) fn store(&self, kept: Kept) -> Result<(), NodeError> {
-        let Kept { record, contacts, listened } = kept;
-        let content = Content { record: record.encode(), contacts, listened };
+        let Kept { record, contacts, min_members, listened } = kept;
+        let min_members = u32::try_from(min_members).unwrap_or(u32::MAX);
+        let content = Content { record: record.encode(), contacts, min_members, listened };
         let payload = postcard::to_allocvec(&content).expect("invariant: a record always encodes");
         // What can't be read is replaced as a whole.
         let before = private_file::read_up_to(&self.path, MAX_BYTES).ok().flatten().unwrap_or_default();
@@ -169,7 +173,8 @@ impl RecordFile {
         let content: Content = postcard::from_bytes(payload).ok()?;
         let record = Record::decode(&content.record).ok().filter(|record| record.view.run == self.run)?;
         let contacts = content.contacts.into_iter().filter(Contact::is_bounded).take(2 * MAX_MEMBERS).collect();
-        Some(Kept { record, contacts, listened: content.listened })
+        let (min_members, listened) = (content.min_members as usize, content.listened);
+        Some(Kept { record, contacts, min_members, listened })
     }
 
     /// Forgets the run: this peer has left it, or it is complete. It does not come back with the power.
@@ -213,7 +218,7 @@ mod tests {
             echoed: None,
         };
         let contacts = vec![Contact { peer: ME, addresses: vec!["/ip4/127.0.0.1/tcp/1".to_owned()] }];
-        Kept { record, contacts, listened: vec!["/ip4/127.0.0.1/tcp/2".to_owned()] }
+        Kept { record, contacts, min_members: 3, listened: vec!["/ip4/127.0.0.1/tcp/2".to_owned()] }
     }
 
     fn file(dir: &tempfile::TempDir) -> RecordFile {

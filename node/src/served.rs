@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use starling_run::Manifest;
 use tokio::sync::mpsc;
 
 use crate::access::Access;
@@ -20,7 +19,7 @@ use crate::probe::Sink;
 use crate::result_transfer::Results;
 use crate::settings::Settings;
 use crate::transfer::{self, Shelves};
-use crate::welcome::{self, Mismatch, Welcome};
+use crate::welcome::{self, Mismatch, Terms, Welcome};
 use crate::{control, reducer, streams};
 
 /// Events that wait for the event loop. Its tasks wait when it is full: backpressure down to the sockets.
@@ -31,7 +30,7 @@ const MAX_EVENTS: usize = 256;
 pub(crate) struct Stock {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) shelves: Arc<Shelves>,
-    pub(crate) manifest: Manifest,
+    pub(crate) terms: Terms,
 }
 
 /// What comes in from a member's streams.
@@ -49,11 +48,11 @@ pub(crate) async fn start(
     settings: &Settings,
     (stock, places): (Stock, &Places),
 ) -> Result<(Network, Inbox), NodeError> {
-    let Stock { exchange, shelves, manifest } = stock;
-    let run = manifest.run_id();
-    let stall = Duration::from_millis(manifest.max_stall_ms);
-    let segment_bytes = manifest.layout.segment_bytes as usize;
-    let operation_bytes = manifest.codec.payload_bytes(manifest.parameters());
+    let Stock { exchange, shelves, terms } = stock;
+    let run = terms.manifest.run_id();
+    let stall = Duration::from_millis(terms.manifest.max_stall_ms);
+    let segment_bytes = terms.manifest.layout.segment_bytes as usize;
+    let operation_bytes = terms.manifest.codec.payload_bytes(terms.manifest.parameters());
     let mut network = Network::new(identity, access, settings, (run, Part::Member), stall)?;
     let (mismatches_in, mismatches) = mpsc::channel(MAX_NOTICES);
     let (events_in, events) = mpsc::channel(MAX_EVENTS);
@@ -83,7 +82,7 @@ pub(crate) async fn start(
             async move { sink.serve(peer, stream).await }
         });
         serve_chunks(&network, shelves.clone(), stall);
-        serve_welcome(&network, manifest, shelves, Part::Member, mismatches_in);
+        serve_welcome(&network, terms, shelves, Part::Member, mismatches_in);
     }
     network.listen(places).await?;
     let door = Door::new(identity, run, settings.data_plane, segment_bytes, operation_bytes, &network.listened());
@@ -99,14 +98,14 @@ pub(crate) async fn start(
 /// Tells joiners what the run is, and who is in it.
 pub(crate) fn serve_welcome(
     network: &Network,
-    manifest: Manifest,
+    terms: Terms,
     shelves: Arc<Shelves>,
     part: Part,
     mismatches: mpsc::Sender<Mismatch>,
 ) {
     streams::serve(network.control(), WELCOME, move |peer, stream| {
         let (keeps, members) = (part == Part::Keeper, shelves.members());
-        let welcome = Welcome { manifest: manifest.clone(), keeps, members };
+        let welcome = Welcome { terms: terms.clone(), keeps, members };
         let mismatches = mismatches.clone();
         async move {
             if let Err(error) = welcome::answer(peer, stream, welcome, &mismatches).await {

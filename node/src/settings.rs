@@ -107,6 +107,8 @@ impl Settings {
 pub struct Founding {
     /// What is trained and how.
     pub run: RunSpec,
+    /// Members needed to take steps; in a fork, one is enough.
+    pub min_peers: usize,
     /// Whether anyone who knows an address may join, without a secret.
     pub public: bool,
     /// Go on from a checkpoint in the data directory.
@@ -120,7 +122,7 @@ pub struct Founding {
 impl Founding {
     /// A private run that takes steps from its first member on, and begins anew.
     pub fn new(run: RunSpec) -> Self {
-        Self { run, public: false, resume: Resume::Fresh, alone: false, from: None }
+        Self { run, min_peers: 1, public: false, resume: Resume::Fresh, alone: false, from: None }
     }
 }
 

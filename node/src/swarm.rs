@@ -61,6 +61,7 @@ use crate::settings::{Joining, Settings};
 use crate::ticket::Ticket;
 use crate::trainer::{Feed, TrainerEvent, Turn, Turns};
 use crate::way_back::{Awaited, Memory};
+use crate::welcome::Terms;
 
 /// What the members of a new run reduce, and how.
 #[derive(Debug, Clone)]
@@ -68,7 +69,7 @@ pub struct Buffers {
     /// How many numbers a buffer has.
     pub elements: usize,
     /// Members needed to take steps.
-    pub min_peers: u32,
+    pub min_peers: usize,
     /// Whether anyone who knows an address may join, without a secret.
     pub public: bool,
     /// How numbers are written on the wire. What a lossy codec drops comes back in this member's next buffer.
@@ -121,13 +122,12 @@ impl Swarm {
             codec: buffers.codec,
             plan: buffers.plan,
             max_stall_ms: u64::try_from(buffers.max_stall.as_millis()).unwrap_or(u64::MAX),
-            min_peers: buffers.min_peers,
             ..RunSpec::default()
         };
         let manifest = Manifest::raw(buffers.elements as u64, &spec).map_err(NodeError::from)?;
         let credentials =
             if buffers.public { Credentials::default() } else { crate::secret::own(&settings.data_dir, &manifest)? };
-        let ready = Part { identity, manifest, credentials, start: Start::Found };
+        let ready = Part { identity, manifest, credentials, min_peers: buffers.min_peers, start: Start::Found };
         Self::start(settings, lock, runtime()?, ready)
     }
 
@@ -142,11 +142,12 @@ impl Swarm {
         let joining = Joining::new(ticket.clone());
         let members = Member::all_of(&joining)?;
         let (member, welcome) = runtime.block_on(ask_any(&identity, &members, settings.mdns, &Logged::default()))?;
+        let Terms { manifest, min_members } = welcome.terms;
         let others = welcome.members.into_iter().filter(|contact| contact.peer != prepare::own_name(&identity));
         let contacts: Vec<_> = member.contact().into_iter().chain(others).collect();
         let peers = contacts.iter().map(|contact| contact.peer).collect();
         let start = Start::Join { contacts, awaited: Awaited { peers, stayed: false, live: true } };
-        let ready = Part { identity, manifest: welcome.manifest, credentials: member.credentials, start };
+        let ready = Part { identity, manifest, credentials: member.credentials, min_peers: min_members, start };
         let mut swarm = Self::start(settings, lock, runtime, ready)?;
         loop {
             match swarm.next_task() {
@@ -158,13 +159,13 @@ impl Swarm {
     }
 
     fn start(settings: &Settings, lock: DataDirLock, runtime: Runtime, part: Part) -> Result<Self, SwarmError> {
-        let Part { identity, manifest, credentials, start } = part;
+        let Part { identity, manifest, credentials, min_peers, start } = part;
         let averager = Averager::new(&manifest).map_err(NodeError::from)?;
         let (run, ours) = (manifest.run_id(), manifest.clone());
         let logged = Arc::<Logged>::default();
         let ready = Ready {
             store: prepare::open_store(settings, run)?,
-            membership: prepare::membership(settings, &manifest),
+            membership: prepare::membership(settings, &manifest, min_peers),
             memory: Memory::none(&settings.data_dir, run, prepare::own_name(&identity)),
             shared: None,
             identity,
@@ -445,6 +446,7 @@ struct Part {
     identity: Identity,
     manifest: Manifest,
     credentials: Credentials,
+    min_peers: usize,
     start: Start,
 }
 

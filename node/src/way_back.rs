@@ -86,6 +86,13 @@ impl Memory {
         self.kept.is_none() && !self.has_lost_its_vote() && self.contacts.left.is_none()
     }
 
+    /// Members needed to take steps, if that is known.
+    pub(crate) fn min_members(&self) -> Option<usize> {
+        let told = self.contacts.min_members as usize;
+        let kept = self.kept.as_ref().map(|kept| kept.min_members);
+        kept.or_else(|| (told > 0).then_some(told))
+    }
+
     /// Takes in where a member is now, as the user says.
     pub(crate) fn learn(&mut self, contact: &Contact) {
         if contact.peer != self.me {

@@ -8,6 +8,7 @@ use libp2p::PeerId;
 use serde::{Deserialize, Serialize};
 use starling_run::Manifest;
 use starling_topology::Contact;
+use starling_topology::message::MAX_MEMBERS;
 use tokio::sync::mpsc;
 
 use crate::frame;
@@ -31,17 +32,25 @@ struct Request {
 struct Reply {
     /// Its manifest's canonical bytes.
     manifest: Vec<u8>,
+    min_members: u32,
     /// Whether it stores checkpoints and lets nobody in.
     keeps: bool,
     /// Members that it knows.
     members: Vec<Contact>,
 }
 
+/// What a member hands out: what the run is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Terms {
+    pub(crate) manifest: Manifest,
+    /// Members needed to take steps. Not part of the run's identity: whoever resumes it may need fewer.
+    pub(crate) min_members: usize,
+}
+
 /// What a peer says to whoever wants to join.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Welcome {
-    /// What the run is.
-    pub(crate) manifest: Manifest,
+    pub(crate) terms: Terms,
     /// Whether it is a keeper: to join, ask one of the members.
     pub(crate) keeps: bool,
     /// Members that it knows, itself among them if it is one.
@@ -66,8 +75,9 @@ pub(crate) async fn ask(
         let reply: Reply = decode(&frame::read(&mut stream, MAX_BYTES).await?)?;
         let manifest = Manifest::decode(&reply.manifest);
         let manifest = manifest.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let min_members = (reply.min_members as usize).clamp(1, MAX_MEMBERS);
         let members = reply.members.into_iter().filter(Contact::is_bounded).take(MAX_TOLD).collect();
-        Ok(Welcome { manifest, keeps: reply.keeps, members })
+        Ok(Welcome { terms: Terms { manifest, min_members }, keeps: reply.keeps, members })
     };
     tokio::time::timeout(DEADLINE, exchange).await?
 }
@@ -80,16 +90,18 @@ pub(crate) async fn answer(
     mismatches: &mpsc::Sender<Mismatch>,
 ) -> io::Result<()> {
     let exchange = async {
-        let Welcome { manifest, keeps, mut members } = welcome;
+        let Welcome { terms, keeps, mut members } = welcome;
         members.truncate(MAX_TOLD);
         let request: Request = decode(&frame::read(&mut stream, MAX_BYTES).await?)?;
         let theirs = request.manifest.map(|bytes| Manifest::decode(&bytes));
         if let Some(Ok(theirs)) = theirs {
-            let differences = describe(&manifest.differences(&theirs));
+            let differences = describe(&terms.manifest.differences(&theirs));
             // The queue is for the log: a flood of strangers' manifests must not fill memory.
             let _ = mismatches.try_send(Mismatch { peer, differences });
         }
-        frame::write(&mut stream, &encode(&Reply { manifest: manifest.encode(), keeps, members })).await
+        let min_members = u32::try_from(terms.min_members).unwrap_or(u32::MAX);
+        frame::write(&mut stream, &encode(&Reply { manifest: terms.manifest.encode(), min_members, keeps, members }))
+            .await
     };
     tokio::time::timeout(DEADLINE, exchange).await?
 }

@@ -77,7 +77,7 @@ impl EventLoop {
     fn persist(&mut self, record: Record) {
         let contacts = self.membership.contacts().cloned().collect();
         let listened = self.network.swarm.listeners().map(ToString::to_string).collect();
-        let kept = Kept { record, contacts, listened };
+        let kept = Kept { record, contacts, min_members: self.config.min_members, listened };
         let file = self.books.record.clone();
         self.storing.begin(move || file.store(kept));
     }

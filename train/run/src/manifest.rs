@@ -9,7 +9,6 @@ use serde_json::Value;
 use starling_collective::Codec;
 use starling_topology::ledger::GAVE_UP;
 pub use starling_topology::ledger::MAX_BATCH_SIZE;
-use starling_topology::message::MAX_MEMBERS;
 use starling_topology::plan::Wish;
 use starling_topology::{Digest, PeerId, Quorum, RunId};
 use thiserror::Error;
@@ -76,8 +75,6 @@ pub struct Manifest {
     /// The longest that the run may stand still because of one member, in milliseconds. Deadlines derive from it, so a
     /// member with another one would take the others for lost, or be taken for lost by them.
     pub max_stall_ms: u64,
-    /// Members needed to take steps. In a fork, one is enough: it was made for want of others.
-    pub min_peers: u32,
     /// All members save their state each so many steps; 0: only at the end. What was due before a view began may be stable, so
     /// each has to know when that was.
     pub checkpoint_every: u64,
@@ -190,7 +187,6 @@ impl Manifest {
             plan: spec.plan,
             bound: spec.bound,
             max_stall_ms: spec.max_stall_ms,
-            min_peers: spec.min_peers,
             checkpoint_every: spec.checkpoint_every,
             schema: Digest([0; 32]),
             initial: Digest([0; 32]),
@@ -295,9 +291,6 @@ impl Manifest {
                 "bound",
                 format!("it is {:e}, but numbers above 0 up to {most:e} are possible", self.bound),
             );
-        }
-        if !(1..=MAX_MEMBERS as u32).contains(&self.min_peers) {
-            return invalid("min_peers", format!("they are {}, but 1 to {MAX_MEMBERS} are possible", self.min_peers));
         }
         if !MAX_STALL_MS.contains(&self.max_stall_ms) {
             let (min, max) = (MAX_STALL_MS.start(), MAX_STALL_MS.end());

@@ -273,8 +273,6 @@ pub struct RunSpec {
     pub bound: f32,
     /// The longest that the run may stand still because of one member, in milliseconds.
     pub max_stall_ms: u64,
-    /// Members needed to take steps.
-    pub min_peers: u32,
     /// All members save their state each so many steps; 0: only at the end.
     pub checkpoint_every: u64,
     /// Which members of a view decide the next one.
@@ -298,7 +296,6 @@ impl Default for RunSpec {
             plan: Wish::default(),
             bound: 1e12,
             max_stall_ms: 10_000,
-            min_peers: 1,
             checkpoint_every: 100,
             quorum: Quorum::Majority,
         }

@@ -85,8 +85,12 @@ pub fn live<E: From<BenchError>>(
     let swarm = match &plan.join {
         Some(ticket) => Swarm::join(&settings, ticket).map_err(failed)?,
         None => {
-            let buffers =
-                Buffers { min_peers: plan.peers, codec: plan.codec, plan: plan.plan, ..Buffers::new(plan.elements) };
+            let buffers = Buffers {
+                min_peers: plan.peers as usize,
+                codec: plan.codec,
+                plan: plan.plan,
+                ..Buffers::new(plan.elements)
+            };
             let swarm = Swarm::found(&settings, &buffers).map_err(failed)?;
             invite(swarm.ticket().to_string())?;
             swarm
