@@ -157,7 +157,7 @@ impl EventLoop {
             }
             Event::Twin { by } => {
                 tracing::info!(by = name(by), "another process has taken this machine's seat");
-                let data_dir = self.books.record.path().parent().unwrap_or(Path::new(""));
+                let data_dir = self.books.record.path().parent().unwrap_or_else(|| Path::new(""));
                 return Some(End::Failed(twin::error(self.me, data_dir)));
             }
             Event::Complete { step, .. } => return self.complete(event, step),
