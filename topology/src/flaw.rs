@@ -48,6 +48,8 @@ pub enum Flaw {
     IgnoresTwin,
     /// Who starts although another process answers as this machine takes part.
     OverlooksTwin,
+    /// Who comes back and may be behind asks only once.
+    AsksOnce,
     /// Who comes back takes a checkpoint of any branch.
     FetchesAnyBranch,
     /// What a member says that it has accepted counts without the echoes of a quorum.

@@ -3,10 +3,12 @@
 //! [`Membership`](starling_topology::Membership) decides who is in the run. Here is what a member does in its views:
 //! [`Steps`] decides when a step is computed, contributed, **committed** and applied, and where the steps are held;
 //! [`Entry`] decides what a member fetches before, or while, it takes steps in a new view, [`ResultFetch`] and [`Download`]
-//! whom it asks for that, and [`Snapshots`] which states it has ready for others. [`Search`] is what it does before: it asks
-//! others for what is newer than its own checkpoints. Before that, [`TwinSearch`] looks whether another process is this machine. `starling-node` executes what they say with threads and sockets, `starling-sims` with counts in
-//! virtual time.
+//! whom it asks for that, and [`Snapshots`] which states it has ready for others. [`Comeback`] is what it does before, from
+//! what its disk holds to how it takes part: it asks others, by a [`Search`], for what is newer than its own checkpoints. Before
+//! that, [`TwinSearch`] looks whether another process is this machine. `starling-node` executes what they say with threads and
+//! sockets, `starling-sims` with counts in virtual time.
 
+pub mod comeback;
 pub mod download;
 mod entry;
 pub mod result_fetch;
@@ -20,10 +22,11 @@ mod steps;
 pub mod twin;
 mod watchdog;
 
+pub use comeback::Comeback;
 pub use download::Download;
 pub use entry::{Action, Entry};
 pub use result_fetch::ResultFetch;
-pub use returning::{Return, Returning, unheard};
+pub use returning::{Return, Returning};
 pub use saving::{DIGEST_EVERY, Saving};
 pub use search::Search;
 pub use skipping::{MAX_SKIPS, is_last_straw};

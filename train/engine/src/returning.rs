@@ -37,21 +37,14 @@ pub struct Returning<'a> {
 impl Returning<'_> {
     /// What it comes back with.
     pub fn outcome(&self) -> Return {
-        let ahead = unheard(self.me, self.record, (self.found.unwrap_or(0), self.stride), self.heard);
+        let mut ahead = self.record.ahead_of(self.me, self.found.unwrap_or(0), self.stride);
+        ahead.retain(|peer| !self.heard.contains(peer));
         if !ahead.is_empty() {
             return Return::Behind(ahead);
         }
         let begins_anew = self.can_begin && self.record.can_begin_anew(self.me);
         Return::Seat { has_state: self.found.is_some() || begins_anew }
     }
-}
-
-/// Who may hold what `me` should have saved, which holds the state after `step` and saves one each `stride` steps, and has not been
-/// heard: as long as there is time, they are asked again.
-pub fn unheard(me: PeerId, record: &Record, (step, stride): (u64, u64), heard: &BTreeSet<PeerId>) -> Vec<PeerId> {
-    let mut ahead = record.ahead_of(me, step, stride);
-    ahead.retain(|peer| !heard.contains(peer));
-    ahead
 }
 
 #[cfg(test)]

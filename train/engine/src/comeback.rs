@@ -1,0 +1,384 @@
+//! What a machine does when it is started, from what its disk holds and what its user says to how it takes part.
+//!
+//! ```text
+//!   new here --> found, or join by the ticket
+//!   else     --> is the run over? --> search: all that are known are asked --> look: what can be loaded here?
+//!                                       ^                                       |
+//!                                       | after a pause, until `max_stall`      |- over: it holds the last state, and nobody answers
+//!                                       '------- others may be ahead of it -----|- `way_back`: found, recover, join, fork
+//!                                                                               '- nobody but its user can know
+//! ```
+//!
+//! What a disk holds is what can be **loaded** from it, never what its files are called: a checkpoint that is torn has the name of a
+//! state that is not there.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+#[cfg(feature = "flaws")]
+use starling_topology::Flaw;
+use starling_topology::{self as topology, Company, PeerId, Record, Time, Way, way_back};
+
+use crate::returning::{Return, Returning};
+use crate::search::{self, Answer};
+
+/// From one time that those are asked who may be ahead to the next.
+pub const PAUSE: Duration = Duration::from_secs(1);
+
+/// What a machine has of a run besides checkpoints.
+#[derive(Debug, Clone)]
+pub struct Past {
+    /// Who it is.
+    pub me: PeerId,
+    /// Whether it has taken part before, as far as it knows.
+    pub was_here: bool,
+    /// Its seat in a view, if it has not given it up.
+    pub seat: Option<Record>,
+    /// Whether it has lost that: the file is there, and can't be read.
+    pub has_lost_its_seat: bool,
+    /// Whether it has lost whom it knows.
+    pub has_lost_its_contacts: bool,
+    /// Others that were members, those who were there last first, and those whom its user names before them.
+    pub members: Vec<PeerId>,
+    /// Who keeps checkpoints.
+    pub keepers: Vec<PeerId>,
+    /// Who stayed when it left, if it has given its seat up to them.
+    pub stayed: Option<Vec<PeerId>>,
+}
+
+/// What its user says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Word {
+    /// It is to join others, whatever it has.
+    pub joins: bool,
+    /// It is to go on alone where nobody else does, as a fork.
+    pub alone: bool,
+    /// It is to begin with a step that its user names, whatever others do.
+    pub goes_back: bool,
+}
+
+/// What is the run's.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// The last step.
+    pub last_step: u64,
+    /// A state is saved after each so many steps; 0 for none but the last.
+    pub stride: u64,
+    /// The run's longest stall: for so long those are asked who may be ahead. After a power cut all come back at once, and none
+    /// knows who is first.
+    pub max_stall: Duration,
+}
+
+/// What can be loaded from this disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// The step of the best checkpoint.
+    pub loadable: Option<u64>,
+    /// Whether the state before the first step can be computed, and nothing is damaged that may have been a later one.
+    pub can_begin: bool,
+    /// The step of the newest one that a quorum has signed. Where the last state is not there, it need not be known.
+    pub stable: Option<u64>,
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// The search is over: what was answered, and whether a checkpoint was fetched.
+    Searched {
+        /// Who has said what.
+        answers: Vec<(PeerId, Answer)>,
+        /// Whether the disk holds another checkpoint now.
+        fetched: bool,
+    },
+    /// What the disk holds.
+    Holds(Holdings),
+    /// The time that was asked for has come.
+    Expired,
+}
+
+/// What to do next.
+#[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a few exist at a time")]
+pub enum Output {
+    /// Ask these peers, by a [`Search`](crate::Search); then [`Input::Searched`].
+    Search {
+        /// Whom.
+        peers: Vec<PeerId>,
+        /// Which checkpoints count.
+        terms: search::Terms,
+    },
+    /// Look what can be loaded, of what the seat's root admits; without a seat, of what was not put aside. Then [`Input::Holds`].
+    Look,
+    /// Call back with [`Input::Expired`].
+    SetTimer(Time),
+    /// That is it.
+    Done(Outcome),
+}
+
+/// How it takes part, or why it does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// As the first member of the run. A seat that it has is given up.
+    Found,
+    /// From its record.
+    Recover {
+        /// Whether it may say that it holds the state.
+        has_state: bool,
+    },
+    /// By asking to be let in.
+    Join {
+        /// Whom, in this order.
+        doors: Vec<PeerId>,
+        /// Whom it waits for.
+        awaited: Awaited,
+    },
+    /// Alone, as a fork.
+    Fork,
+    /// Not: the run is over, and it holds the last state.
+    Over,
+    /// Not: others were members, none of these answers, and nothing says whether they go on. Only its user can know.
+    Unknown,
+    /// Not: others, none of whom answers, may hold what this machine should have saved. It would go back behind that.
+    Behind(Vec<PeerId>),
+    /// Not: its user wants it to begin with another step than the run's, and it is not alone in the run.
+    OthersBranch,
+}
+
+/// Whom a machine waits for that asks to be let in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Awaited {
+    /// Those.
+    pub peers: Vec<PeerId>,
+    /// Whether they stayed when this machine left.
+    pub stayed: bool,
+    /// Whether one of them said that it goes on.
+    pub live: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Before others are asked.
+    Begins,
+    Searches,
+    Looks,
+    Pauses,
+    Over,
+}
+
+/// One machine that is started. See the module's picture.
+#[derive(Debug)]
+pub struct Comeback {
+    past: Past,
+    word: Word,
+    terms: Terms,
+    stage: Stage,
+    /// What was answered last.
+    answers: Vec<(PeerId, Answer)>,
+    /// Who has ever said what it holds, and handed over what is stable of it.
+    heard: BTreeSet<PeerId>,
+    holdings: Option<Holdings>,
+    /// Until when those are asked again who may be ahead.
+    until: Time,
+    outputs: VecDeque<Output>,
+    #[cfg(feature = "flaws")]
+    flaw: Option<Flaw>,
+}
+
+impl Comeback {
+    /// A machine with this past is started with this word.
+    pub fn new(past: Past, word: Word, terms: Terms, now: Time) -> Self {
+        let mut comeback = Self {
+            past,
+            word,
+            terms,
+            stage: Stage::Begins,
+            answers: Vec::new(),
+            heard: BTreeSet::new(),
+            holdings: None,
+            until: now + terms.max_stall,
+            outputs: VecDeque::new(),
+            #[cfg(feature = "flaws")]
+            flaw: None,
+        };
+        if comeback.is_settled() && !word.joins && !word.goes_back {
+            comeback.outputs.push_back(Output::Look);
+        } else {
+            comeback.begin();
+        }
+        comeback
+    }
+
+    /// What to do next; drain to `None` after every [`Self::handle`], and at first.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Takes in what happened.
+    pub fn handle(&mut self, now: Time, input: Input) {
+        match (self.stage, input) {
+            (Stage::Begins, Input::Holds(holdings)) => {
+                self.holdings = Some(holdings);
+                if self.is_over() { self.end(Outcome::Over) } else { self.begin() }
+            }
+            (Stage::Searches, Input::Searched { answers, fetched }) => self.take_answers(now, answers, fetched),
+            (Stage::Looks, Input::Holds(holdings)) => {
+                self.holdings = Some(holdings);
+                self.decide(now);
+            }
+            (Stage::Pauses, Input::Expired) => self.search(),
+            _ => {}
+        }
+    }
+
+    /// Those who said that they go on, when they were asked last.
+    pub fn live(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.answers.iter().filter(|(_, answer)| answer.live).map(|(peer, _)| *peer)
+    }
+
+    /// Has it make a mistake from now on.
+    #[cfg(feature = "flaws")]
+    pub fn plant(&mut self, flaw: Flaw) {
+        self.flaw = Some(flaw);
+    }
+
+    #[cfg(feature = "flaws")]
+    fn asks_once(&self) -> bool {
+        self.flaw == Some(Flaw::AsksOnce)
+    }
+
+    #[cfg(not(feature = "flaws"))]
+    fn asks_once(&self) -> bool {
+        false
+    }
+
+    /// Whether it neither has a place in the run nor has given one up to others.
+    fn is_settled(&self) -> bool {
+        self.past.seat.is_none() && !self.past.has_lost_its_seat && self.past.stayed.is_none()
+    }
+
+    fn begin(&mut self) {
+        match (self.past.was_here, self.word.joins) {
+            (true, _) => self.search(),
+            // By the ticket: the one that answered comes first.
+            (false, true) => {
+                let first = self.past.members.first().copied();
+                let awaited = Awaited { peers: first.into_iter().collect(), stayed: false, live: true };
+                self.end(Outcome::Join { doors: self.past.members.clone(), awaited });
+            }
+            (false, false) => self.end(Outcome::Found),
+        }
+    }
+
+    fn search(&mut self) {
+        let Past { me, members, keepers, seat, .. } = &self.past;
+        let peers = search::sought(*me, keepers.iter().copied(), members.iter().copied());
+        let from_forks = seat.as_ref().is_some_and(|seat| seat.view.forked);
+        let root = seat.as_ref().map(|seat| seat.root);
+        let terms = search::Terms { root, even_if_live: false, from_forks, max_stall: self.terms.max_stall };
+        self.stage = Stage::Searches;
+        self.outputs.push_back(Output::Search { peers, terms });
+    }
+
+    fn take_answers(&mut self, now: Time, answers: Vec<(PeerId, Answer)>, fetched: bool) {
+        self.heard.extend(answers.iter().map(|(peer, _)| *peer));
+        self.answers = answers;
+        // Without a seat, what it holds counts only where it may be the last state.
+        let may_be_over = self.is_settled() && self.company() == Company::Silent && !self.word.goes_back;
+        let counts = self.past.seat.is_some() || may_be_over;
+        if counts && (fetched || self.holdings.is_none()) {
+            self.stage = Stage::Looks;
+            self.outputs.push_back(Output::Look);
+        } else {
+            self.decide(now);
+        }
+    }
+
+    /// Whether the run is over: it holds the last state, and nobody answers. It may have been killed before it heard that the others
+    /// had finished too: then it has its seat still, and a quorum has signed that state.
+    fn is_over(&self) -> bool {
+        let holdings = self.holdings.filter(|_| self.company() == Company::Silent);
+        let Some(Holdings { loadable, stable, .. }) = holdings else { return false };
+        let is_last = |step: Option<u64>| step.is_some_and(|step| step >= self.terms.last_step);
+        let is_known = if self.past.seat.is_some() { is_last(stable) } else { self.is_settled() };
+        is_last(loadable) && is_known
+    }
+
+    fn decide(&mut self, now: Time) {
+        let is_over = self.is_over();
+        if is_over && !self.word.goes_back {
+            return self.end(Outcome::Over);
+        }
+        let company = self.company();
+        let way = if is_over { Some(Way::Found) } else { way_back(self.known(), company, self.word.alone) };
+        match way {
+            None => self.end(Outcome::Unknown),
+            Some(way) if self.word.goes_back => self.go_back(way, company),
+            Some(Way::Found) => self.end(Outcome::Found),
+            Some(Way::Fork) => self.end(Outcome::Fork),
+            Some(Way::Join) => self.end(self.join()),
+            Some(Way::Recover) => self.recover(now),
+        }
+    }
+
+    /// Who of those who were asked last is there.
+    fn company(&self) -> Company {
+        search::company(self.answers.iter().copied(), |peer| self.past.keepers.contains(&peer))
+    }
+
+    fn known(&self) -> topology::Past<'_> {
+        let Past { me, seat, has_lost_its_seat, has_lost_its_contacts, members, stayed, .. } = &self.past;
+        let had_company = *has_lost_its_contacts || *has_lost_its_seat || !members.is_empty();
+        let (record, left, joins) = (seat.as_ref(), stayed.is_some(), self.word.joins);
+        topology::Past { me: *me, record, left, had_company, joins }
+    }
+
+    /// Whoever names a step wants to begin there, whatever the others do. That is their run too, if there are others.
+    fn go_back(&mut self, way: Way, company: Company) {
+        let goes_on = matches!(company, Company::Live | Company::Forked);
+        let outcome = match way {
+            Way::Fork => Outcome::Fork,
+            Way::Found | Way::Recover if self.past.members.is_empty() => Outcome::Found,
+            Way::Found | Way::Recover if self.word.alone && !goes_on => Outcome::Fork,
+            Way::Found | Way::Recover | Way::Join => Outcome::OthersBranch,
+        };
+        self.end(outcome);
+    }
+
+    /// Those who go on come first; else it waits for those who stayed when it left; else for all.
+    fn join(&self) -> Outcome {
+        let live: Vec<PeerId> = self.live().collect();
+        let mut doors = self.past.members.clone();
+        doors.sort_by_key(|peer| !live.contains(peer));
+        let awaited = match &self.past.stayed {
+            _ if !live.is_empty() => Awaited { peers: live, stayed: false, live: true },
+            Some(stayed) => Awaited { peers: stayed.clone(), stayed: true, live: false },
+            None => Awaited { peers: self.past.members.clone(), stayed: false, live: false },
+        };
+        Outcome::Join { doors, awaited }
+    }
+
+    fn recover(&mut self, now: Time) {
+        let record = self.past.seat.as_ref().expect("invariant: nobody else recovers");
+        let Holdings { loadable, can_begin, .. } = self.holdings.expect("invariant: whoever has a seat looks first");
+        let (me, stride, heard) = (self.past.me, self.terms.stride, &self.heard);
+        let outcome = Returning { me, record, found: loadable, can_begin, stride, heard }.outcome();
+        match outcome {
+            Return::Seat { has_state } => self.end(Outcome::Recover { has_state }),
+            // Who goes on alone waits for nobody.
+            Return::Behind(_) if self.word.alone => self.end(Outcome::Fork),
+            Return::Behind(_) if now + PAUSE <= self.until && !self.asks_once() => {
+                self.stage = Stage::Pauses;
+                self.outputs.push_back(Output::SetTimer(now + PAUSE));
+            }
+            Return::Behind(ahead) => self.end(Outcome::Behind(ahead)),
+        }
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        self.stage = Stage::Over;
+        self.outputs.push_back(Output::Done(outcome));
+    }
+}
+
+#[cfg(test)]
+mod tests;

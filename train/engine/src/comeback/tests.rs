@@ -1,0 +1,225 @@
+use starling_topology::{Lineage, Proposal, Reason, Resume, Root, RunId, View};
+
+use super::*;
+
+const STALL: Duration = Duration::from_secs(4);
+const TERMS: Terms = Terms { last_step: 100, stride: 5, max_stall: STALL };
+const JOINS: Word = Word { joins: true, alone: false, goes_back: false };
+const ALONE: Word = Word { joins: false, alone: true, goes_back: false };
+const BACK: Word = Word { joins: false, alone: false, goes_back: true };
+const LAST: Holdings = Holdings { loadable: Some(100), can_begin: true, stable: Some(100) };
+
+fn peer(name: u8) -> PeerId {
+    PeerId([name; 32])
+}
+
+const ME: PeerId = PeerId([1; 32]);
+
+/// The seat of a view that `left` have left after step 17, and that `others` are in.
+fn seat(others: &[u8], left: &[u8]) -> Record {
+    let view = View::found(RunId([7; 32]), ME).succeed(others.iter().map(|name| peer(*name)).chain([ME]));
+    let resume =
+        Resume { step: 17, lineage: Lineage::NONE, holders: Vec::new(), donors: Vec::new(), syncing: Vec::new() };
+    let reasons = left.iter().map(|name| Reason::Left(peer(*name))).collect();
+    let origin = Some(Proposal { view: view.clone(), resume, reasons, joiners: Vec::new(), promised: 1, of: 1 });
+    let (promised, accepted, echoed) = (None, None, None);
+    let (certificate, chain) = (None, Vec::new());
+    Record { view, origin, certificate, chain, root: Root::default(), promised, accepted, echoed }
+}
+
+fn past(seat: Option<Record>, members: &[u8]) -> Past {
+    Past {
+        me: ME,
+        was_here: true,
+        seat,
+        has_lost_its_seat: false,
+        has_lost_its_contacts: false,
+        members: members.iter().map(|name| peer(*name)).collect(),
+        keepers: vec![peer(9)],
+        stayed: None,
+    }
+}
+
+fn holds(step: u64) -> Holdings {
+    Holdings { loadable: Some(step), can_begin: true, stable: None }
+}
+
+fn answer(name: u8, live: bool) -> (PeerId, Answer) {
+    (peer(name), Answer { live, stable_step: None, forked: false })
+}
+
+fn at(millis: u64) -> Time {
+    Time::ZERO + Duration::from_millis(millis)
+}
+
+/// One that a driver executes: these answer each time, and the disk holds this.
+struct Driven {
+    machine: Comeback,
+    now: Time,
+    searches: u32,
+    looks: u32,
+}
+
+impl Driven {
+    fn new(past: Past, word: Word) -> Self {
+        Self { machine: Comeback::new(past, word, TERMS, Time::ZERO), now: Time::ZERO, searches: 0, looks: 0 }
+    }
+
+    fn run(&mut self, answers: impl Fn(u32) -> Vec<(PeerId, Answer)>, holdings: Holdings) -> Outcome {
+        loop {
+            let input = match self.machine.poll().expect("it is not over") {
+                Output::Search { .. } => {
+                    self.searches += 1;
+                    Input::Searched { answers: answers(self.searches), fetched: false }
+                }
+                Output::Look => {
+                    self.looks += 1;
+                    Input::Holds(holdings)
+                }
+                Output::SetTimer(at) => {
+                    self.now = at;
+                    Input::Expired
+                }
+                Output::Done(outcome) => {
+                    assert!(self.machine.poll().is_none());
+                    return outcome;
+                }
+            };
+            self.machine.handle(self.now, input);
+        }
+    }
+}
+
+fn outcome(past: Past, word: Word, answers: &[(PeerId, Answer)], holdings: Holdings) -> Outcome {
+    Driven::new(past, word).run(|_| answers.to_vec(), holdings)
+}
+
+fn joins(doors: &[u8], awaited: &[u8], stayed: bool, live: bool) -> Outcome {
+    let peers = |names: &[u8]| names.iter().map(|name| peer(*name)).collect();
+    Outcome::Join { doors: peers(doors), awaited: Awaited { peers: peers(awaited), stayed, live } }
+}
+
+#[test]
+fn who_is_new_asks_nobody() {
+    let new = |members: &[u8]| Past { was_here: false, ..past(None, members) };
+    let mut founder = Driven::new(new(&[]), Word::default());
+    assert_eq!(founder.run(|_| Vec::new(), Holdings::default()), Outcome::Found);
+    let mut joiner = Driven::new(new(&[3, 2]), JOINS);
+    assert_eq!(joiner.run(|_| Vec::new(), Holdings::default()), joins(&[3, 2], &[3], false, true));
+    assert_eq!((founder.searches, joiner.searches, joiner.looks), (0, 0, 0));
+}
+
+#[test]
+fn all_that_are_known_are_asked_keepers_first() {
+    let mut machine = Comeback::new(past(Some(seat(&[2, 3], &[])), &[2, 3]), Word::default(), TERMS, Time::ZERO);
+    let Some(Output::Search { peers, terms }) = machine.poll() else { panic!("it asks") };
+    assert_eq!(peers, [peer(9), peer(2), peer(3)]);
+    assert_eq!((terms.root, terms.even_if_live, terms.from_forks), (Some(Root::default()), false, false));
+}
+
+#[test]
+fn who_has_a_seat_takes_it_with_what_can_be_loaded() {
+    let among = |holdings| outcome(past(Some(seat(&[2], &[])), &[2]), Word::default(), &[], holdings);
+    assert_eq!(among(holds(10)), Outcome::Recover { has_state: true });
+    assert_eq!(
+        among(Holdings::default()),
+        Outcome::Recover { has_state: false },
+        "the run had gone past the beginning"
+    );
+    let alone = past(Some(seat(&[], &[2])), &[2]);
+    assert_eq!(outcome(alone, JOINS, &[answer(2, true)], holds(15)), joins(&[2], &[2], false, true));
+}
+
+#[test]
+fn who_may_be_behind_asks_for_as_long_as_a_stall_may_last() {
+    let alone = || past(Some(seat(&[], &[2, 3])), &[2, 3]);
+    let mut behind = Driven::new(alone(), Word::default());
+    assert_eq!(behind.run(|_| Vec::new(), holds(10)), Outcome::Behind(vec![peer(2), peer(3)]));
+    assert_eq!((behind.searches, behind.looks, behind.now), (5, 1, at(4_000)));
+    // Each of the two is there once.
+    let mut heard = Driven::new(alone(), Word::default());
+    let one_by_one = |times: u32| vec![answer(if times < 3 { 2 } else { 3 }, false)];
+    assert_eq!(heard.run(one_by_one, holds(10)), Outcome::Recover { has_state: true });
+    assert_eq!(heard.searches, 3);
+    let mut first = Driven::new(alone(), Word::default());
+    assert_eq!(first.run(|_| Vec::new(), holds(15)), Outcome::Recover { has_state: true });
+    assert_eq!(first.searches, 1, "nothing later is stable");
+    assert_eq!(outcome(alone(), ALONE, &[], holds(10)), Outcome::Fork);
+}
+
+#[test]
+fn what_is_fetched_meanwhile_counts() {
+    let mut machine = Comeback::new(past(Some(seat(&[], &[2])), &[2]), Word::default(), TERMS, Time::ZERO);
+    let mut next = |input: Option<Input>| {
+        input.into_iter().for_each(|input| machine.handle(at(0), input));
+        machine.poll().expect("it goes on")
+    };
+    assert!(matches!(next(None), Output::Search { .. }));
+    let silent = Input::Searched { answers: Vec::new(), fetched: false };
+    assert!(matches!(next(Some(silent)), Output::Look));
+    assert!(matches!(next(Some(Input::Holds(holds(5)))), Output::SetTimer(_)));
+    assert!(matches!(next(Some(Input::Expired)), Output::Search { .. }));
+    let answers = vec![answer(9, false)];
+    assert!(matches!(next(Some(Input::Searched { answers, fetched: true })), Output::Look));
+    let Output::Done(outcome) = next(Some(Input::Holds(holds(15)))) else { panic!("it knows") };
+    assert_eq!(outcome, Outcome::Recover { has_state: true }, "what a keeper held is enough");
+}
+
+#[test]
+fn a_run_that_is_over_is_not_gone_on_with() {
+    let silent: &[(PeerId, Answer)] = &[];
+    let keeper = &[answer(9, false)][..];
+    for answers in [silent, keeper] {
+        let seated = past(Some(seat(&[2], &[])), &[2]);
+        assert_eq!(outcome(seated.clone(), Word::default(), answers, LAST), Outcome::Over);
+        assert_eq!(outcome(seated, ALONE, answers, LAST), Outcome::Over);
+        assert_eq!(outcome(past(None, &[2]), Word::default(), answers, LAST), Outcome::Over);
+        assert_eq!(outcome(past(None, &[2]), JOINS, answers, LAST), Outcome::Over);
+    }
+    let seated = || past(Some(seat(&[2], &[])), &[2]);
+    let unsigned = Holdings { stable: Some(95), ..LAST };
+    assert_eq!(outcome(seated(), Word::default(), silent, unsigned), Outcome::Recover { has_state: true });
+    // The file is there, and what is in it is not.
+    let torn = Holdings { loadable: Some(95), can_begin: false, stable: Some(95) };
+    assert_eq!(outcome(seated(), Word::default(), silent, torn), Outcome::Recover { has_state: true });
+    assert_eq!(outcome(past(None, &[2]), Word::default(), silent, torn), Outcome::Unknown);
+    assert_eq!(outcome(seated(), Word::default(), &[answer(2, true)], LAST), Outcome::Recover { has_state: true });
+    // By the ticket it comes to those who begin anew.
+    assert_eq!(outcome(past(None, &[2]), JOINS, &[answer(2, true)], LAST), joins(&[2], &[2], false, true));
+    let left = Past { stayed: Some(vec![peer(2)]), ..past(None, &[2]) };
+    assert_eq!(outcome(left, Word::default(), silent, LAST), joins(&[2], &[2], true, false), "they may still save it");
+}
+
+#[test]
+fn who_left_waits_for_those_who_stayed() {
+    let left = || Past { stayed: Some(vec![peer(3)]), ..past(None, &[2, 3]) };
+    let way = |word, answers: &[_]| outcome(left(), word, answers, holds(10));
+    assert_eq!(way(Word::default(), &[]), joins(&[2, 3], &[3], true, false));
+    assert_eq!(way(JOINS, &[answer(3, true)]), joins(&[3, 2], &[3], false, true));
+    assert_eq!(way(ALONE, &[answer(3, true)]), joins(&[3, 2], &[3], false, true));
+    assert_eq!(way(ALONE, &[answer(2, false)]), Outcome::Fork);
+}
+
+#[test]
+fn who_has_lost_its_seat_or_whom_it_knows_does_not_begin_anew() {
+    let seatless = Past { has_lost_its_seat: true, ..past(None, &[2]) };
+    assert_eq!(outcome(seatless.clone(), Word::default(), &[], holds(10)), Outcome::Unknown);
+    assert_eq!(outcome(seatless.clone(), JOINS, &[answer(2, false)], holds(10)), joins(&[2], &[2], false, false));
+    assert_eq!(outcome(seatless, ALONE, &[], holds(10)), Outcome::Fork);
+    let listless = Past { has_lost_its_contacts: true, ..past(None, &[]) };
+    assert_eq!(outcome(listless.clone(), Word::default(), &[], Holdings::default()), Outcome::Unknown);
+    assert_eq!(outcome(listless, ALONE, &[], Holdings::default()), Outcome::Fork);
+}
+
+#[test]
+fn a_step_that_is_named_takes_a_word_where_others_were_there() {
+    let both = Word { alone: true, ..BACK };
+    let way = |past, word, answers: &[_]| outcome(past, word, answers, holds(10));
+    assert_eq!(way(past(None, &[]), BACK, &[]), Outcome::Found);
+    assert_eq!(way(past(Some(seat(&[], &[])), &[]), BACK, &[]), Outcome::Found);
+    assert_eq!(way(past(Some(seat(&[], &[2])), &[2]), BACK, &[]), Outcome::OthersBranch);
+    assert_eq!(way(past(Some(seat(&[], &[2])), &[2]), both, &[]), Outcome::Fork);
+    assert_eq!(way(past(Some(seat(&[2], &[])), &[2]), both, &[answer(2, true)]), Outcome::OthersBranch);
+    assert_eq!(way(past(None, &[2]), both, &[answer(2, true)]), Outcome::OthersBranch);
+    assert_eq!(outcome(past(Some(seat(&[2], &[])), &[2]), BACK, &[], LAST), Outcome::OthersBranch);
+}
