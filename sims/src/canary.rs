@@ -49,6 +49,8 @@ pub enum Sabotage {
     ForgetsPromise,
     /// Gives its vote before that is stored.
     VotesUnstored,
+    /// Takes what its files are called for what can be loaded from them.
+    BelievesNames,
     /// Runs machines with a mistake in them.
     Machine(Flaw),
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use starling_engine::comeback::Holdings;
 use starling_engine::{Return, Returning};
 use starling_topology::ledger::Ledger;
 use starling_topology::retention::{self, Folder, Held};
@@ -97,10 +98,13 @@ pub fn newest_proof(disk: &Disk, root: Option<&Root>) -> Option<Rc<Proof>> {
     all.filter_map(|(_, saved)| saved.proof()).max_by_key(|proof| proof.head.step).cloned()
 }
 
+/// The branch of an earlier attempt at the same run.
+const OTHER_ATTEMPT: u64 = u64::MAX;
+
 /// Leaves on a disk what an earlier attempt at the same run had saved: all settings are equal, and its steps are higher. Its
 /// members had signed the last one.
 pub fn leave_from_earlier_attempt(disk: &mut Disk, initial: &Ledger, steps: u64) {
-    let lineage = Lineage { branch: u64::MAX, generation: Generation(7), ..Lineage::NONE };
+    let lineage = Lineage { branch: OTHER_ATTEMPT, generation: Generation(7), ..Lineage::NONE };
     for step in [steps / 2, steps].into_iter().filter(|step| *step > 0) {
         let state = State { step, lineage, digest: Digest([0xee; 32]), ..State::initial(initial.clone()) };
         let (file, member) = (Saved::new(state.encode()), PeerId([0xee; 32]));
@@ -128,6 +132,36 @@ fn first(
     let prefers_stable = sabotage == Some(Sabotage::PrefersStable);
     let order = |held: &Held| (prefers_stable && held.stable.is_none(), held.precedence());
     good.min_by_key(|(held, ..)| order(held)).map(|(_, state, saved)| (state, saved))
+}
+
+/// What can be loaded: of what this record admits, or without one, of what was not put aside.
+pub fn holdings(disk: &Disk, record: Option<&Record>, sabotage: Option<Sabotage>) -> Holdings {
+    let root = record.map(|record| &record.root);
+    let counts = |name: &Name| root.map_or_else(|| !disk.kept().contains(name), |root| root.admits(name.0, name.1));
+    let all = || disk.checkpoints().iter().filter(|(name, _)| counts(name));
+    let named = all().map(|((step, _), _)| *step).max();
+    let loadable = all().filter(|(_, saved)| saved.is_good()).map(|((step, _), _)| *step).max();
+    let stable = newest_proof(disk, root).map(|proof| proof.head.step);
+    let can_begin = disk.checkpoints().values().all(Saved::is_good);
+    Holdings { loadable: if sabotage == Some(Sabotage::BelievesNames) { named } else { loadable }, can_begin, stable }
+}
+
+/// What a fork goes on from: what its record admits, else what was not put aside, else whatever there is, the stable ones first. Never
+/// another attempt's.
+pub fn for_fork(disk: &Disk, record: Option<&Record>, initial: Ledger) -> Option<State> {
+    let is_ours = |state: &State| state.lineage.branch != OTHER_ATTEMPT;
+    let is_kept = |state: &State| disk.kept().contains(&(state.step, state.lineage));
+    let root = record.map(|record| &record.root);
+    let admits = |state: &State| root.map_or_else(|| !is_kept(state), |root| root.admits(state.step, state.lineage));
+    let known = first(disk, |state| is_ours(state) && admits(state), true, None);
+    let whatever = || {
+        let stable = |state: &State| disk.checkpoints().get(&(state.step, state.lineage))?.stable();
+        let is_stable = |state: &State| is_ours(state) && stable(state).is_some();
+        first(disk, is_stable, true, None).or_else(|| first(disk, is_ours, true, None))
+    };
+    let found = known.or_else(whatever).map(|(state, _)| state);
+    let can_begin = disk.checkpoints().values().all(Saved::is_good);
+    found.or_else(|| can_begin.then(|| State::initial(initial)))
 }
 
 /// The state that the process of `me` finds when it starts with `record`: the best checkpoint, else that before the first

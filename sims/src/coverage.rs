@@ -19,37 +19,53 @@ pub const SEEKS: Phase = "seeks";
 /// It writes its record.
 pub const STORES: Phase = "stores";
 
-/// Which faults have struck members in which phases, and how often.
+/// Which faults have struck members in which phases, and how often; and how machines took part that were started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Coverage(BTreeMap<(&'static str, Phase), u64>);
+pub struct Coverage {
+    struck: BTreeMap<(&'static str, Phase), u64>,
+    ways: BTreeMap<&'static str, u64>,
+}
 
 impl Coverage {
     /// A fault of this name has struck a member in `phase`.
     pub fn note(&mut self, fault: &'static str, phase: Phase) {
-        *self.0.entry((fault, phase)).or_default() += 1;
+        *self.struck.entry((fault, phase)).or_default() += 1;
+    }
+
+    /// A machine was started, and came to this.
+    pub fn note_way(&mut self, way: &'static str) {
+        *self.ways.entry(way).or_default() += 1;
+    }
+
+    /// What machines came to that were started, and how often.
+    pub fn ways(&self) -> &BTreeMap<&'static str, u64> {
+        &self.ways
     }
 
     /// Takes in what another run has seen.
     pub fn add(&mut self, other: &Self) {
-        for (pair, times) in &other.0 {
-            *self.0.entry(*pair).or_default() += times;
+        for (pair, times) in &other.struck {
+            *self.struck.entry(*pair).or_default() += times;
+        }
+        for (way, times) in &other.ways {
+            *self.ways.entry(way).or_default() += times;
         }
     }
 
     /// How often this pair was seen.
     pub fn of(&self, fault: &'static str, phase: Phase) -> u64 {
-        self.0.get(&(fault, phase)).copied().unwrap_or(0)
+        self.struck.get(&(fault, phase)).copied().unwrap_or(0)
     }
 
     /// The pairs that were never seen.
     pub fn missing(&self) -> Vec<String> {
         let all = Kind::NAMES.into_iter().flat_map(|fault| PHASES.map(|phase| (fault, phase)));
-        all.filter(|pair| !self.0.contains_key(pair)).map(|(fault, phase)| format!("{fault}: {phase}")).collect()
+        all.filter(|pair| !self.struck.contains_key(pair)).map(|(fault, phase)| format!("{fault}: {phase}")).collect()
     }
 
     /// How many pairs were seen.
     pub fn seen(&self) -> usize {
-        self.0.len()
+        self.struck.len()
     }
 }
 

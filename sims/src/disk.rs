@@ -7,6 +7,7 @@ use std::rc::Rc;
 use starling_topology::retention::Forked;
 use starling_topology::{Digest, Head, Lineage, PeerId, Proof, Record, Slot, slot};
 
+use crate::contacts::{Contacts, ContactsFile};
 use crate::rng::Rng;
 use crate::state::State;
 
@@ -17,6 +18,7 @@ use crate::state::State;
 pub struct Disk {
     /// The agreement record's file: it has its full size from the first record on.
     slots: Option<[Recorded; 2]>,
+    contacts: ContactsFile,
     checkpoints: BTreeMap<Name, Saved>,
     /// Those of branches that were left, and stay all the same.
     kept: BTreeSet<Name>,
@@ -166,6 +168,50 @@ impl Disk {
     /// Whether there is one.
     pub fn has_record(&self) -> bool {
         self.versions().iter().any(Option::is_some)
+    }
+
+    /// Whether there was one that can't be read any more.
+    pub fn has_lost_its_record(&self) -> bool {
+        self.slots.is_some() && !self.has_record()
+    }
+
+    /// Its member has given its seat up.
+    pub fn remove_record(&mut self) {
+        self.slots = None;
+    }
+
+    /// Both slots of the record become unreadable, if there are any.
+    pub fn lose_record(&mut self) {
+        self.slots.iter_mut().flatten().for_each(|slot| *slot = Recorded::Damaged(Vec::new()));
+    }
+
+    /// Whom it knows of the run.
+    pub fn contacts(&self) -> &ContactsFile {
+        &self.contacts
+    }
+
+    /// Writes them anew. What can't be read is replaced as a whole.
+    ///
+    /// # Errors
+    /// [`Refused`] if it does not take it: the old ones are still there then.
+    pub fn note_contacts(&mut self, change: impl FnOnce(&mut Contacts)) -> Result<(), Refused> {
+        if self.full || self.read_only || self.hangs {
+            return Err(Refused);
+        }
+        let mut contacts = match std::mem::take(&mut self.contacts) {
+            ContactsFile::Whole(contacts) => contacts,
+            ContactsFile::Missing | ContactsFile::Damaged => Contacts::default(),
+        };
+        change(&mut contacts);
+        self.contacts = ContactsFile::Whole(contacts);
+        Ok(())
+    }
+
+    /// They become unreadable, if there are any.
+    pub fn lose_contacts(&mut self) {
+        if self.contacts != ContactsFile::Missing {
+            self.contacts = ContactsFile::Damaged;
+        }
     }
 
     fn versions(&self) -> [Option<u64>; 2] {

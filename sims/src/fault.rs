@@ -40,6 +40,8 @@ pub enum Kind {
     Join(Seat),
     /// The user of a peer wants it to leave in order.
     Leave(Seat),
+    /// The user of a peer that has left starts it again.
+    Return(Seat),
     /// A process dies, and starts again after a while.
     Crash(Seat, Crash),
     /// A process stops, and goes on after a while; its connections stay open.
@@ -106,7 +108,9 @@ impl Crash {
     /// What it is called.
     pub fn name(&self) -> &'static str {
         match self {
-            Self { fate: Fate::Wiped | Fate::Flipped | Fate::Torn, .. } => "loses its disk",
+            Self { fate: Fate::Wiped | Fate::Flipped | Fate::Torn | Fate::SeatLost | Fate::ListLost, .. } => {
+                "loses its disk"
+            }
             Self { fate: Fate::SetBack, .. } => "disk comes back old",
             Self { at_record: Some(false), .. } => "dies before a record",
             Self { at_record: Some(true), .. } => "dies after a record",
@@ -129,10 +133,14 @@ pub enum Fate {
     Torn,
     /// It is as it was at an earlier moment: somebody has put a copy back.
     SetBack,
+    /// The record can't be read, neither slot of it.
+    SeatLost,
+    /// The list of those whom it knows can't be read.
+    ListLost,
 }
 
 impl Kind {
-    /// What all kinds that are counted are called. Joins are not: there is no member yet.
+    /// What all kinds that are counted are called. Joins and returns are not: there is no member yet.
     pub const NAMES: [&'static str; 21] = [
         "leaves",
         "dies",
@@ -162,6 +170,7 @@ impl Kind {
         match self {
             Self::Join(_) => "joins",
             Self::Leave(_) => "leaves",
+            Self::Return(_) => "returns",
             Self::Crash(_, crash) => crash.name(),
             Self::Pause(..) => "pauses",
             Self::Slow(..) => "is slow",
@@ -187,6 +196,7 @@ impl Kind {
             Self::Partition(side, _) => side.clone(),
             Self::Join(_)
             | Self::Leave(_)
+            | Self::Return(_)
             | Self::Crash(..)
             | Self::Pause(..)
             | Self::Slow(..)
@@ -204,9 +214,13 @@ impl Kind {
     /// How long it lasts.
     pub fn lasts(&self) -> Duration {
         match self {
-            Self::Join(_) | Self::Leave(_) | Self::Break(..) | Self::Swallow(_) | Self::Jump(..) | Self::Twin(..) => {
-                Duration::ZERO
-            }
+            Self::Join(_)
+            | Self::Leave(_)
+            | Self::Return(_)
+            | Self::Break(..)
+            | Self::Swallow(_)
+            | Self::Jump(..)
+            | Self::Twin(..) => Duration::ZERO,
             Self::Crash(_, crash) => crash.down,
             Self::Pause(_, lasts)
             | Self::Slow(_, _, lasts)
@@ -230,6 +244,7 @@ impl Kind {
         match self {
             Self::Join(seat)
             | Self::Leave(seat)
+            | Self::Return(seat)
             | Self::Crash(seat, _)
             | Self::Pause(seat, _)
             | Self::Slow(seat, ..)
@@ -261,6 +276,7 @@ impl fmt::Display for Kind {
         match self {
             Self::Join(seat) => write!(f, "peer {seat} joins"),
             Self::Leave(seat) => write!(f, "peer {seat} leaves"),
+            Self::Return(seat) => write!(f, "peer {seat} is started again if it has left"),
             Self::Crash(seat, Crash { down, power, fate, at_record }) => {
                 let what = if *power { "loses its power" } else { "dies" };
                 let when = match at_record {

@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_engine::{Search, TwinSearch};
+use starling_engine::comeback::Word;
+use starling_engine::{Comeback, Search, TwinSearch};
 use starling_topology::{Contact, Event, Follower, PeerId, Record, Root, Time};
 
 use crate::coverage::{Phase, SEEKS};
@@ -30,7 +31,17 @@ pub struct Host {
     /// The process, if one runs.
     pub peer: Option<Peer>,
     /// What its process does before it takes part, while it does that.
+    pub comeback: Option<Box<Comeback>>,
+    /// Whom it asks then.
     pub seeking: Option<Box<Search>>,
+    /// Whether that has brought a checkpoint.
+    pub has_fetched: bool,
+    /// When it was started, by its clock.
+    pub begun: Time,
+    /// What its user says when it is started next, if that is known.
+    pub word: Option<Word>,
+    /// Whether its user has a ticket then that names somebody who is there.
+    pub guided: bool,
     /// Its process looks whether another one is it, before that.
     pub looking: Option<Box<TwinSearch>>,
     /// The other machines where its peer was last heard of, as its disk says.
@@ -107,7 +118,12 @@ impl Host {
         Self {
             contact,
             peer: None,
+            comeback: None,
             seeking: None,
+            has_fetched: false,
+            begun: Time::ZERO,
+            word: None,
+            guided: false,
             looking: None,
             places: BTreeSet::new(),
             twin: None,
@@ -166,12 +182,12 @@ impl Host {
 
     /// Whether a process runs.
     pub fn is_up(&self) -> bool {
-        self.peer.is_some() || self.seeking.is_some() || self.looking.is_some()
+        self.peer.is_some() || self.comeback.is_some() || self.looking.is_some()
     }
 
     /// What its process does.
     pub fn phase(&self) -> Option<Phase> {
-        let seeks = (self.seeking.is_some() || self.looking.is_some()).then_some(SEEKS);
+        let seeks = (self.comeback.is_some() || self.looking.is_some()).then_some(SEEKS);
         self.peer.as_ref().map(Peer::phase).or(seeks)
     }
 

@@ -15,6 +15,7 @@ pub mod buffer;
 pub mod canary;
 pub mod checkpoints;
 pub mod collectives;
+pub mod contacts;
 pub mod contribution;
 pub mod coverage;
 pub mod disk;

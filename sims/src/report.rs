@@ -122,6 +122,8 @@ pub struct Summary {
     pub phases_struck: usize,
     /// The pairs that never were.
     pub phases_missed: Vec<String>,
+    /// What machines came to that were started, and how often.
+    pub ways: BTreeMap<&'static str, u64>,
     /// All of them, and how often.
     #[serde(skip)]
     pub coverage: Coverage,
@@ -160,6 +162,7 @@ impl Summary {
     /// The sums that are taken once all runs are there.
     pub fn finish(&mut self) {
         (self.phases_struck, self.phases_missed) = (self.coverage.seen(), self.coverage.missing());
+        self.ways = self.coverage.ways().clone();
         let small = Scenario::ALL.into_iter().flat_map(|scenario| SMALL.map(|peers| (scenario, peers)));
         self.least_per_pair = small.map(|pair| self.pairs.get(&pair).copied().unwrap_or(0)).min().unwrap_or(0);
     }

@@ -1,6 +1,7 @@
 //! One simulated run, from its seed to its end: first with faults, then, when all is healed, to its completion.
 
 mod aging;
+mod coming_back;
 mod due;
 mod endings;
 mod execute;
@@ -110,6 +111,8 @@ pub(crate) struct World {
     chance: Rng,
     /// Who hears when of what others have signed: a run in which nobody does goes the same way.
     gossip: Rng,
+    /// What users say.
+    users: Rng,
     queue: Queue<Happening>,
     network: Network,
     config: Config,
@@ -213,7 +216,7 @@ impl World {
         at_delivery.sort_unstable_by_key(|at| Reverse(*at));
         let mut hosts: Vec<Host> = (0..plan.peers + plan.keepers).map(|seat| Host::draw(&mut names, seat)).collect();
         if seed.is_multiple_of(4) {
-            let disks = hosts.iter_mut().map(|host| &mut host.disk);
+            let disks = hosts.iter_mut().skip(1).map(|host| &mut host.disk);
             // What the same command had left, before its founder lost its disk.
             disks.for_each(|disk| checkpoints::leave_from_earlier_attempt(disk, &workload.ledger(), workload.steps));
         }
@@ -231,6 +234,7 @@ impl World {
             rng,
             chance: Rng::new(seed ^ 0x0005_eed5),
             gossip: Rng::new(seed ^ 0x0060_5517),
+            users: Rng::new(seed ^ 0x00a5_e125),
             queue: Queue::new(),
             network,
             config,

@@ -30,6 +30,7 @@ impl Plan {
             gated: rng.one_in(2),
             rots: false,
             measures: rng.one_in(3).then(|| rng.spread(200_000, 10_000_000)),
+            words: false,
             drifts: rng.one_in(4),
             keepers: 0,
             faults: Vec::new(),

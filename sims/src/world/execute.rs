@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Reason, Record, Time};
+use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Proposal, Reason, Record, Time, View};
 
 use super::{Happening, World};
 use crate::canary::Sabotage;
@@ -32,6 +32,9 @@ impl World {
     }
 
     fn execute(&mut self, seat: Seat, effect: Effect) {
+        if let Effect::Entered(entry) = &effect {
+            self.note_contacts(seat, &entry.resumption.view);
+        }
         let effect = if self.hosts[seat].is_hostile() { self.execute_hostile(seat, effect) } else { Some(effect) };
         let effect = effect.and_then(|effect| match self.hosts[seat].twin {
             Some(_) => self.execute_twin(seat, effect),
@@ -261,7 +264,9 @@ impl World {
             self.newest = Some(record.view.clone());
             self.newest_step = record.origin.as_ref().map_or(0, |origin| origin.resume.step);
         }
-        let forks = record.origin.as_ref().is_some_and(|origin| origin.reasons.contains(&Reason::Forked));
+        // One by its user's word follows from nothing that others have decided.
+        let is_fork = |origin: &Proposal| origin.reasons.contains(&Reason::Forked);
+        let forks = record.origin.as_ref().map_or(record.view.forked, is_fork);
         self.known.entry(record.view.id()).or_insert_with(|| record.view.clone());
         self.parents.extend(record.view.parent.map(|parent| (record.view.id(), parent)));
         if let Some(parent) = record.view.parent.filter(|_| !forks) {
@@ -360,8 +365,29 @@ impl World {
         }
     }
 
+    /// A process notes who is in its view, for when it is gone, unless its disk is too busy for that.
+    fn note_contacts(&mut self, seat: Seat, view: &View) {
+        let is_busy = self.is_full(seat, Queue::Saver);
+        let host = &mut self.hosts[seat];
+        let me = host.name();
+        if !is_busy {
+            // It may know of some who are not there any more, and go without those who are.
+            let _ = host.disk.note_contacts(|contacts| contacts.enter(me, view));
+        }
+    }
+
+    /// A process has left, and these stay: it notes that, and only then gives its seat up. The last to leave keeps it.
+    fn departs(&mut self, seat: Seat, stayed: &[PeerId]) {
+        let disk = &mut self.hosts[seat].disk;
+        let is_noted =
+            !stayed.is_empty() && disk.note_contacts(|contacts| contacts.stayed = Some(stayed.to_vec())).is_ok();
+        if is_noted {
+            disk.remove_record();
+        }
+    }
+
     /// The user of a process that has given up starts it again: the others, its device or its disk may be back by then.
-    fn start_again(&mut self, seat: Seat) {
+    pub(super) fn start_again(&mut self, seat: Seat) {
         self.hosts[seat].gave_up = true;
         self.gated &= self.plan.gated; // Nobody waits at the end for one that ends itself then.
         let later: Time = self.now + self.config.max_stall;
@@ -386,6 +412,9 @@ impl World {
         }
         self.invariants.progress.goes_on(self.now);
         self.note_ending(seat, &event);
+        if let Event::Left { stayed } = &event {
+            self.departs(seat, stayed);
+        }
         if let Event::Complete { digest, .. } = &event {
             self.completed.insert(seat, *digest);
             self.final_views.extend(view);

@@ -1,26 +1,16 @@
 //! Faults: how they strike, how they pass, and how all is healed in the end.
 
-use std::rc::Rc;
-use std::time::Duration;
+use starling_topology::{Proof, Time};
 
-use starling_topology::{Config, Contact, Flaw, Membership, PeerId, Progress, Proof, Root, Time};
-
-use super::{Happening, RUN, World};
-use crate::canary::Sabotage;
+use super::{Happening, World};
 use crate::checkpoints;
 use crate::coverage::STORES;
 use crate::fault::{Crash, Fate, Kind};
 use crate::host::Host;
 use crate::message::Lane;
 use crate::network::{Parcel, Seat};
-use crate::notary::with_key;
-use crate::peer::{Manners, Peer, Start};
+use crate::peer::Peer;
 use crate::picture::What;
-use crate::rng::Rng;
-use crate::state::State;
-
-/// Contacts that a process is given when it starts.
-const CONTACTS: usize = 16;
 
 impl World {
     pub(super) fn strike(&mut self, index: usize) {
@@ -31,7 +21,7 @@ impl World {
             return;
         }
         self.faults += 1;
-        if !matches!(kind, Kind::Join(_) | Kind::Leave(_)) {
+        if !matches!(kind, Kind::Join(_) | Kind::Leave(_) | Kind::Return(_)) {
             self.invariants.progress.disturbed(self.now, kind.name());
         }
         self.tell(|_| format!("fault {index}: {kind}"));
@@ -58,6 +48,7 @@ impl World {
                     self.with(seat, incarnation, Peer::leave);
                 }
             }
+            Kind::Return(seat) => self.return_to_it(seat),
             Kind::Crash(seat, crash) => {
                 if self.hosts[seat].is_up() {
                     match crash.at_record {
@@ -123,6 +114,7 @@ impl World {
             Kind::Full(seat, queue, _) => self.make_room(seat, queue),
             Kind::Join(_)
             | Kind::Leave(_)
+            | Kind::Return(_)
             | Kind::Crash(..)
             | Kind::Break(..)
             | Kind::Swallow(_)
@@ -165,127 +157,6 @@ impl World {
         }
     }
 
-    /// A process takes part: from its disk, if it finds there that it was a member; else it joins.
-    pub(super) fn take_part(&mut self, seat: Seat) {
-        self.note_twin(seat);
-        let host = &self.hosts[seat];
-        let (me, now) = (host.contact.clone(), host.clock(self.now));
-        let founds = seat == 0 && !host.has_stored;
-        let contacts = self.contacts(seat);
-        let host = &self.hosts[seat];
-        let mut record = host.disk.record();
-        if self.sabotage == Some(Sabotage::ForgetsPromise)
-            && let Some(record) = &mut record
-        {
-            (record.promised, record.accepted, record.echoed) = (None, None, None);
-        }
-        let disk = host.disk.clone();
-        let initial = self.workload.ledger();
-        let incarnation = u64::from(self.hosts[seat].incarnation) | u64::from(seat >= self.plan.peers) << 32;
-        let config = Config { incarnation, ..self.config.clone() };
-        let mut file = None;
-        let (mut machine, mut state) = match record {
-            Some(record) => {
-                let (state, saved) = checkpoints::found(&disk, (me.peer, &record), initial, self.sabotage);
-                file = saved;
-                let before = Progress { has_state: state.is_some(), ..Progress::default() };
-                let after = |state: &State| Progress { step: state.step, lineage: state.lineage, ..before };
-                let progress = state.as_ref().map_or(before, after);
-                (Membership::recover(config, RUN, with_key(me.clone()), record, contacts, progress, now), state)
-            }
-            None => {
-                let progress = Progress { has_state: true, ..Progress::default() };
-                let machine = if founds {
-                    Membership::found(config, RUN, with_key(me.clone()), progress, now)
-                } else {
-                    Membership::join(config, RUN, with_key(me.clone()), contacts, now)
-                };
-                (machine, Some(State::initial(initial)))
-            }
-        };
-        match self.sabotage {
-            Some(Sabotage::Machine(flaw)) => machine.plant(flaw),
-            // Else the others would wait for who holds what their view began with.
-            Some(Sabotage::ClaimsInitialState) => machine.plant(Flaw::GoesBack),
-            _ => {}
-        }
-        let at = state.as_ref().map(|state| state.step);
-        self.last_state_lost |= self.hosts[seat].has_last.is_some() && at < Some(self.workload.steps);
-        self.tell(|_| format!("{seat} starts as {:?} at {at:?}", me.peer));
-        self.mark(seat, What::Starts);
-        self.measure_later(seat, self.hosts[seat].incarnation);
-        if let (Some(file), Some(state), true) = (&file, &state, self.hosts[seat].is_judged()) {
-            let actual = self.hosts[seat].disk.checkpoints().get(&(state.step, state.lineage)).unwrap_or(file);
-            let held = self.invariants.verified_checkpoints.loaded(me.peer, actual, state);
-            self.breaks(held);
-            // What a quorum of a later view has signed need not follow from where this one stood: the others may have gone back.
-            if !self.hosts[seat].fetched.contains(&(state.step, state.lineage)) {
-                let held = self.invariants.own_branch.loaded(me.peer, state);
-                self.breaks(held);
-            }
-        }
-        if let Some(state) = &mut state
-            && self.sabotage == Some(Sabotage::MistakesLineage)
-            && file.is_some()
-        {
-            state.digest.0[0] ^= 1;
-        }
-        self.begins_anew(seat);
-        let host = &mut self.hosts[seat];
-        self.running += usize::from(!host.started && !host.is_hostile());
-        (host.started, host.off, host.gave_up, host.told) = (true, false, false, false);
-        host.saves_until = Time::ZERO;
-        host.alarms.clear();
-        host.root = host.disk.record().map_or_else(Root::default, |record| record.root);
-        let lies = host.liar.as_ref().is_some_and(|liar| liar.has_begun());
-        let number = seat as u64 | u64::from(host.incarnation) << 32;
-        let mut rng = Rng::new(self.seed ^ 0x00d0_4075 ^ number);
-        let pace = if self.seed.is_multiple_of(2) { rng.micros(0, 200_000) } else { Duration::ZERO };
-        let manners = Manners { rots: self.plan.rots, lies, pace, rng };
-        let start = Start {
-            commits: Rc::clone(&self.commits),
-            contact: me,
-            machine,
-            state: state.map(Rc::new),
-            speed: host.speed,
-            sabotage: self.sabotage,
-            manners,
-            gated: self.plan.gated,
-            max_stall: self.config.max_stall,
-        };
-        host.peer = Some(Peer::new(start, Rc::clone(&self.workload), self.early_limit));
-        let incarnation = host.incarnation;
-        self.with(seat, incarnation, Peer::begin_held);
-    }
-
-    /// Those that wait outside and know nobody but peers that are gone for good: their users start them again, with the
-    /// address of somebody who is there.
-    pub(super) fn guide_the_lost(&mut self) {
-        let in_view = |host: &Host| host.is_in_the_run() && host.disk.has_record();
-        let gone = |peer: &PeerId| !self.all_of(*peer).any(|seat| in_view(&self.hosts[seat]));
-        let lost = |host: &Host| {
-            let peer = host.peer.as_ref().filter(|peer| host.stopped.is_none() && peer.view().is_none());
-            peer.is_some_and(|peer| peer.knows().all(|other| other == host.name() || gone(&other)))
-        };
-        let lost: Vec<Seat> = (0..self.hosts.len()).filter(|seat| lost(&self.hosts[*seat])).collect();
-        for seat in lost {
-            let name = self.hosts[seat].name();
-            if self.hosts.iter().any(|other| other.name() != name && in_view(other)) {
-                self.close_process(seat, false);
-                self.start(seat);
-            }
-        }
-    }
-
-    /// Whom a peer is told of when it starts.
-    pub(super) fn contacts(&self, me: Seat) -> Vec<Contact> {
-        let name = self.hosts[me].name();
-        let others = self.hosts.iter().filter(|host| host.name() != name && host.is_in_the_run());
-        let mut others: Vec<&Host> = others.collect();
-        others.sort_by_key(|host| !host.disk.has_record());
-        others.into_iter().map(|host| host.contact.clone()).take(CONTACTS).collect()
-    }
-
     /// A process dies, and its machine perhaps with it.
     pub(super) fn die(&mut self, seat: Seat, crash: Crash) {
         self.tell(|_| format!("{seat} dies"));
@@ -303,9 +174,10 @@ impl World {
             record.is_some_and(|record| record.root.may_admit(proof.head.step, &proof.view))
         };
         let safe = others.into_iter().any(|other| self.holds_a_copy(other))
+            || crash.fate == Fate::ListLost
             || (matches!(crash.fate, Fate::Flipped | Fate::Torn) && self.is_kept(admits));
         let fate = if safe { crash.fate } else { Fate::Kept };
-        self.damaged |= fate != Fate::Kept;
+        self.damaged |= !matches!(fate, Fate::Kept | Fate::ListLost);
         let host = &mut self.hosts[seat];
         match fate {
             Fate::Kept => {}
@@ -317,6 +189,8 @@ impl World {
                 let _ = host.disk.tear(&mut self.rng);
             }
             Fate::SetBack => self.set_back(seat),
+            Fate::SeatLost => host.disk.lose_record(),
+            Fate::ListLost => host.disk.lose_contacts(),
         }
         let host = &mut self.hosts[seat];
         host.off = crash.power;
@@ -347,7 +221,7 @@ impl World {
             self.stale += peer.stale();
         }
         host.incarnation += 1;
-        (host.seeking, host.looking) = (None, None);
+        (host.comeback, host.seeking, host.looking) = (None, None, None);
         (host.died, host.stopped, host.doomed) = (self.now, None, None);
         host.stalled.clear();
         host.storing = None;
@@ -417,6 +291,7 @@ impl World {
             }
             Kind::Join(_)
             | Kind::Leave(_)
+            | Kind::Return(_)
             | Kind::Crash(..)
             | Kind::Pause(..)
             | Kind::Slow(..)

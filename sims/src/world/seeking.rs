@@ -1,11 +1,11 @@
-//! What a process does that starts from a record, before it takes part: the engine's [`Search`], executed in virtual time. And
-//! what those whom it asks say, keepers among them.
+//! Whom a process asks before it takes part: the engine's [`Search`], executed in virtual time. And what those say, keepers among
+//! them.
 
 use std::rc::Rc;
 
-use starling_engine::Search;
-use starling_engine::search::{Input, Output, Terms, sought};
-use starling_topology::{PeerId, Proof, Record};
+use starling_engine::search::{Input, Output, Terms};
+use starling_engine::{Search, comeback};
+use starling_topology::{PeerId, Proof};
 
 use super::{Happening, World};
 use crate::canary::Sabotage;
@@ -26,44 +26,23 @@ pub enum Errand {
     Fetches(Rc<Proof>, Vec<PeerId>),
     /// The time that the search has asked for is there.
     Expires,
+    /// The time is there to ask again.
+    Pauses,
 }
 
 impl World {
-    /// A process starts: it takes part, once it knows what others hold if it was there before.
-    pub(super) fn start(&mut self, seat: Seat) {
-        let host = &self.hosts[seat];
-        if host.ended.is_some() || host.seeking.is_some() || host.looking.is_some() || self.looks_for_twin(seat) {
-            return;
-        }
-        self.begin(seat);
-    }
-
-    /// It knows no other process that is it.
-    pub(super) fn begin(&mut self, seat: Seat) {
-        let host = &self.hosts[seat];
-        match host.disk.newest_record().filter(|_| self.plan.hostility.seats.is_empty()) {
-            Some(record) => self.seek(seat, &record),
-            None => self.take_part(seat),
-        }
-    }
-
-    fn seek(&mut self, seat: Seat, record: &Record) {
-        let host = &self.hosts[seat];
-        let (me, now) = (host.name(), host.clock(self.now));
-        let keepers = self.hosts.iter().filter(|host| host.keeper.is_some()).map(|host| host.name());
-        let others = self.contacts(seat).into_iter().map(|contact| contact.peer);
-        let peers = sought(me, keepers, record.view.members().iter().copied().chain(others));
-        let (root, from_forks) = (Some(record.root), record.view.forked);
-        let terms = Terms { root, even_if_live: false, from_forks, max_stall: self.config.max_stall };
-        let mut search = Search::new(terms, &peers, now);
+    /// Asks these what they hold.
+    pub(super) fn seek(&mut self, seat: Seat, peers: &[PeerId], terms: Terms) {
+        let now = self.hosts[seat].clock(self.now);
+        let mut search = Search::new(terms, peers, now);
         if let Some(Sabotage::Machine(flaw)) = self.sabotage {
             search.plant(flaw);
         }
         self.tell(|_| format!("{seat} asks {} others what they hold", peers.len()));
         let host = &mut self.hosts[seat];
-        (host.seeking, host.off) = (Some(Box::new(search)), false);
+        host.seeking = Some(Box::new(search));
+        host.has_fetched = false;
         self.drive(seat);
-        self.bring_up_at_phase(seat);
     }
 
     /// Does what a search wants.
@@ -92,9 +71,10 @@ impl World {
                 }
                 Output::Lost { step } => self.tell(|_| format!("{seat} can't have the checkpoint of step {step}")),
                 Output::Done => {
-                    self.hosts[seat].seeking = None;
-                    self.take_part(seat);
-                    return;
+                    let host = &mut self.hosts[seat];
+                    let answers = host.seeking.take().map(|search| search.answers().to_vec()).unwrap_or_default();
+                    let fetched = std::mem::take(&mut host.has_fetched);
+                    return self.answer_comeback(seat, comeback::Input::Searched { answers, fetched });
                 }
             }
         }
@@ -102,7 +82,14 @@ impl World {
 
     pub(super) fn run_errand(&mut self, seat: Seat, incarnation: u32, errand: Errand) {
         let host = &self.hosts[seat];
-        if host.incarnation != incarnation || host.seeking.is_none() {
+        if host.incarnation != incarnation || host.comeback.is_none() {
+            return;
+        }
+        if let Errand::Pauses = errand {
+            self.answer_comeback(seat, comeback::Input::Expired);
+            return self.come_back(seat);
+        }
+        if host.seeking.is_none() {
             return;
         }
         let input = match errand {
@@ -115,12 +102,13 @@ impl World {
                 true => Input::Fetched,
                 false => Input::Missed,
             },
-            Errand::Expires => Input::Expired,
+            Errand::Expires | Errand::Pauses => Input::Expired,
         };
         let host = &mut self.hosts[seat];
         let now = host.clock(self.now);
         host.seeking.iter_mut().for_each(|search| search.handle(now, input.clone()));
         self.drive(seat);
+        self.come_back(seat);
     }
 
     fn answer(&mut self, seat: Seat, to: Seat) {
@@ -165,6 +153,7 @@ impl World {
         let is_kept = !disk.hangs() && checkpoints::keep(disk, root.as_ref(), (name, file), None).is_ok();
         if is_kept {
             disk.sign(proof);
+            self.hosts[seat].has_fetched = true;
             self.hosts[seat].fetched.insert(name);
             self.tell(|_| format!("{seat} has fetched the stable checkpoint of step {}", name.0));
         }

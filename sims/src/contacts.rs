@@ -1,0 +1,66 @@
+//! Whom a machine knows of the run, as the node's list of contacts has it: kept apart from its seat, and for longer.
+
+use starling_topology::{Generation, PeerId, View, ViewId};
+
+/// Members in a list: the present ones, then those that were there before.
+const MAX_KNOWN: usize = 64;
+
+/// Whom it knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Contacts {
+    members: Vec<PeerId>,
+    /// The view that it was in last.
+    pub view: Option<(Generation, ViewId)>,
+    /// Who stayed when it left.
+    pub stayed: Option<Vec<PeerId>>,
+}
+
+impl Contacts {
+    /// Those that were members when last seen, newest view first.
+    pub fn members(&self) -> &[PeerId] {
+        &self.members
+    }
+
+    /// `me` goes on in `view`.
+    pub fn enter(&mut self, me: PeerId, view: &View) {
+        let mut present: Vec<PeerId> = view.members().iter().copied().filter(|peer| *peer != me).collect();
+        self.members.retain(|known| !present.contains(known));
+        present.append(&mut self.members);
+        self.members = present;
+        self.members.truncate(MAX_KNOWN);
+        self.view = Some((view.generation, view.id()));
+        self.stayed = None;
+    }
+}
+
+/// The file that they are in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ContactsFile {
+    /// There is none.
+    #[default]
+    Missing,
+    /// It can't be read: others may be known.
+    Damaged,
+    /// It is whole.
+    Whole(Contacts),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use starling_topology::RunId;
+
+    #[test]
+    fn those_who_are_there_come_first_and_the_list_is_bounded() {
+        let peer = |name: u8| PeerId([name; 32]);
+        let (me, mut contacts) = (peer(255), Contacts::default());
+        let first = View::found(RunId([1; 32]), me);
+        for name in 0..100 {
+            contacts.enter(me, &first.succeed([me, peer(name)]));
+        }
+        contacts.stayed = Some(vec![peer(7)]);
+        contacts.enter(me, &first.succeed([me, peer(50)]));
+        assert_eq!((contacts.members()[..2].to_vec(), contacts.members().len()), (vec![peer(50), peer(99)], MAX_KNOWN));
+        assert_eq!(contacts.stayed, None, "it is back");
+    }
+}

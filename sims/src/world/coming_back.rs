@@ -1,0 +1,367 @@
+//! How a process comes to take part: the engine's [`Comeback`], executed in virtual time, and what users say to it.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use starling_engine::Comeback;
+use starling_engine::comeback::{Awaited, Holdings, Input, Outcome, Output, PAUSE, Past, Terms, Word};
+use starling_topology::{Config, Contact, Event, Flaw, Membership, PeerId, Progress, Record, Root};
+
+use super::{Happening, RUN, World};
+use crate::canary::Sabotage;
+use crate::checkpoints;
+use crate::contacts::ContactsFile;
+use crate::host::Host;
+use crate::invariants::Broken;
+use crate::network::Seat;
+use crate::notary::with_key;
+use crate::peer::{Manners, Peer, Start};
+use crate::picture::What;
+use crate::rng::Rng;
+use crate::state::State;
+use crate::world::seeking::Errand;
+
+/// Contacts that a ticket has.
+const CONTACTS: usize = 16;
+/// Once in so many times that a machine is started where forks are allowed, its user wants it to go on alone.
+const ALONE: u64 = 12;
+
+impl World {
+    /// A process starts: it takes part, once it knows how.
+    pub(super) fn start(&mut self, seat: Seat) {
+        let host = &self.hosts[seat];
+        if host.ended.is_some() || host.comeback.is_some() || host.looking.is_some() || self.looks_for_twin(seat) {
+            return;
+        }
+        self.begin(seat);
+    }
+
+    /// It knows no other process that is it.
+    pub(super) fn begin(&mut self, seat: Seat) {
+        if !self.plan.hostility.seats.is_empty() {
+            let outcome = self.without_asking(seat);
+            return self.take_part(seat, &outcome);
+        }
+        let (past, word) = (self.past(seat), self.word(seat));
+        let Config { last_step, checkpoint_every: stride, max_stall, .. } = self.config;
+        let host = &mut self.hosts[seat];
+        let now = host.clock(self.now);
+        let mut comeback = Comeback::new(past, word, Terms { last_step, stride, max_stall }, now);
+        if let Some(Sabotage::Machine(flaw)) = self.sabotage {
+            comeback.plant(flaw);
+        }
+        (host.comeback, host.begun, host.off) = (Some(Box::new(comeback)), now, false);
+        self.come_back(seat);
+        self.bring_up_at_phase(seat);
+    }
+
+    /// Where some are hostile, nobody is asked: it is told whom it can trust.
+    fn without_asking(&self, seat: Seat) -> Outcome {
+        let host = &self.hosts[seat];
+        match host.disk.has_record() {
+            true => Outcome::Recover { has_state: true },
+            false if founds(host, seat) => Outcome::Found,
+            false => Outcome::Join { doors: self.ticket(seat), awaited: Awaited::default() },
+        }
+    }
+
+    /// What this machine has of the run, and whom its user names.
+    fn past(&self, seat: Seat) -> Past {
+        let host = &self.hosts[seat];
+        let (me, record) = (host.name(), host.disk.record());
+        let has_lost_its_seat = host.disk.has_lost_its_record();
+        let (stayed, has_lost_its_contacts) = match host.disk.contacts() {
+            ContactsFile::Missing => (None, false),
+            ContactsFile::Damaged => (None, true),
+            ContactsFile::Whole(contacts) => (contacts.stayed.clone(), false),
+        };
+        let was_here = !is_new_to(host);
+        let keepers = self.hosts.iter().filter(|host| host.keeper.is_some()).map(Host::name).collect();
+        let members = self.known_to(seat, record.as_ref());
+        Past { me, was_here, seat: record, has_lost_its_seat, has_lost_its_contacts, members, keepers, stayed }
+    }
+
+    /// Other members that it knows: those on the ticket first, if its user has one that is new, then those of its last view.
+    fn known_to(&self, seat: Seat, record: Option<&Record>) -> Vec<PeerId> {
+        let host = &self.hosts[seat];
+        let has_ticket = host.guided || (is_new_to(host) && !founds(host, seat));
+        let ticket = if has_ticket { self.ticket(seat) } else { Vec::new() };
+        let of_view = record.into_iter().flat_map(|record| record.view.members()).copied();
+        let listed = if let ContactsFile::Whole(contacts) = host.disk.contacts() { contacts.members() } else { &[] };
+        let mut seen = BTreeSet::from([host.name()]);
+        let all = ticket.into_iter().chain(of_view).chain(listed.iter().copied());
+        all.filter(|peer| seen.insert(*peer)).collect()
+    }
+
+    /// What its user says. Whoever comes back may come by either command; of a ticket, the names may be old.
+    fn word(&mut self, seat: Seat) -> Word {
+        let host = &mut self.hosts[seat];
+        let (said, guided) = (host.word.take(), host.guided);
+        if is_new_to(host) {
+            return Word { joins: !founds(host, seat), ..Word::default() };
+        }
+        let joins = guided || self.users.one_in(2);
+        let alone = self.plan.words && self.users.one_in(ALONE);
+        said.unwrap_or(Word { joins, alone, goes_back: false })
+    }
+
+    /// Does what the process wants that comes back.
+    pub(super) fn come_back(&mut self, seat: Seat) {
+        while let Some(output) = self.hosts[seat].comeback.as_mut().and_then(|comeback| comeback.poll()) {
+            match output {
+                Output::Search { peers, terms } => self.seek(seat, &peers, terms),
+                Output::Look => {
+                    let holdings = self.holdings(seat);
+                    self.answer_comeback(seat, Input::Holds(holdings));
+                }
+                Output::SetTimer(at) => {
+                    let when = self.hosts[seat].world_time(at).max(self.now);
+                    let incarnation = self.hosts[seat].incarnation;
+                    self.queue.push(when, Happening::Seeks(seat, incarnation, Errand::Pauses));
+                }
+                Output::Done(outcome) => return self.come_to(seat, &outcome),
+            }
+        }
+    }
+
+    fn holdings(&self, seat: Seat) -> Holdings {
+        let disk = &self.hosts[seat].disk;
+        checkpoints::holdings(disk, disk.record().as_ref(), self.sabotage)
+    }
+
+    /// Tells the process that comes back what it has asked for.
+    pub(super) fn answer_comeback(&mut self, seat: Seat, input: Input) {
+        let host = &mut self.hosts[seat];
+        let now = host.clock(self.now);
+        host.comeback.iter_mut().for_each(|comeback| comeback.handle(now, input.clone()));
+    }
+
+    /// It knows how it takes part, or that it does not.
+    fn come_to(&mut self, seat: Seat, outcome: &Outcome) {
+        self.tell(|_| format!("{seat} comes back: {outcome:?}"));
+        let host = &mut self.hosts[seat];
+        host.comeback = None;
+        let waited = host.clock(self.now) - host.begun;
+        self.coverage.note_way(name(outcome));
+        match outcome {
+            Outcome::Found | Outcome::Recover { .. } | Outcome::Join { .. } | Outcome::Fork => {
+                self.take_part(seat, outcome);
+            }
+            Outcome::Over => self.is_told_that_it_is_over(seat),
+            Outcome::Behind(_) if waited + PAUSE < self.config.max_stall => {
+                let seen = format!("{seat} ends since others may be ahead of it, and has asked for {waited:?} alone");
+                self.breaks(Err(Broken::new("asks_again", seen)));
+            }
+            Outcome::Unknown | Outcome::Behind(_) | Outcome::OthersBranch => self.is_told_to_say_more(seat),
+        }
+    }
+
+    /// The run is over, and its user hears it. It was killed before it heard that the others had finished too.
+    fn is_told_that_it_is_over(&mut self, seat: Seat) {
+        let host = &self.hosts[seat];
+        let (name, last) = (host.name(), self.workload.steps);
+        let digest = checkpoints::newest_proof(&host.disk, None).map(|proof| proof.head.digest);
+        let holds = digest.filter(|digest| host.disk.holds(last, *digest));
+        let is_known = self.completed.is_empty() || self.completed.values().any(|completed| Some(*completed) == holds);
+        let (Some(digest), true) = (holds, is_known) else {
+            let seen = format!("{name:?} is told that the run is over, and does not hold the last state");
+            return self.breaks(Err(Broken::new("endings", seen)));
+        };
+        self.mark(seat, What::Ends);
+        self.close_process(seat, false);
+        self.invariants.progress.goes_on(self.now);
+        self.completed.insert(seat, digest);
+        self.hosts[seat].ended = Some(Event::Complete { step: last, digest });
+        self.running -= 1;
+    }
+
+    /// Only its user can know: it starts it again later, with a ticket of somebody who is there by then, or, where forks are allowed,
+    /// with the word to go on alone.
+    fn is_told_to_say_more(&mut self, seat: Seat) {
+        self.mark(seat, What::Ends);
+        self.close_process(seat, false);
+        let alone = self.config.fork_after.is_some() && self.users.one_in(4);
+        let host = &mut self.hosts[seat];
+        host.word = alone.then_some(Word { alone, ..Word::default() });
+        host.guided = !alone;
+        self.start_again(seat);
+    }
+
+    /// The user of a machine that has left starts it again.
+    pub(super) fn return_to_it(&mut self, seat: Seat) {
+        let host = &mut self.hosts[seat];
+        if matches!(host.ended, Some(Event::Left { .. })) && !self.is_stood_in_for(seat) {
+            let host = &mut self.hosts[seat];
+            (host.ended, host.leaving, host.has_last) = (None, false, None);
+            self.running += 1;
+            self.start(seat);
+        }
+    }
+
+    /// It takes part.
+    fn take_part(&mut self, seat: Seat, outcome: &Outcome) {
+        self.note_twin(seat);
+        let host = &self.hosts[seat];
+        let (me, now) = (host.contact.clone(), host.clock(self.now));
+        let mut record = host.disk.record();
+        if self.sabotage == Some(Sabotage::ForgetsPromise)
+            && let Some(record) = &mut record
+        {
+            (record.promised, record.accepted, record.echoed) = (None, None, None);
+        }
+        let mut known = self.known_to(seat, record.as_ref());
+        if !self.plan.hostility.seats.is_empty() {
+            known = self.ticket(seat);
+        }
+        self.hosts[seat].guided = false;
+        let host = &self.hosts[seat];
+        let contacts: Vec<Contact> = known.into_iter().map(|peer| Contact { peer, addresses: Vec::new() }).collect();
+        let disk = host.disk.clone();
+        let initial = self.workload.ledger();
+        let incarnation = u64::from(self.hosts[seat].incarnation) | u64::from(seat >= self.plan.peers) << 32;
+        let config = Config { incarnation, ..self.config.clone() };
+        let mut file = None;
+        let before = |state: Option<&State>| {
+            let none = Progress { has_state: state.is_some(), ..Progress::default() };
+            state.map_or(none, |state| Progress { step: state.step, lineage: state.lineage, ..none })
+        };
+        let (mut machine, mut state) = match (outcome, record) {
+            (Outcome::Recover { .. }, Some(record)) => {
+                let (state, saved) = checkpoints::found(&disk, (me.peer, &record), initial, self.sabotage);
+                file = saved;
+                let progress = before(state.as_ref());
+                (Membership::recover(config, RUN, with_key(me.clone()), record, contacts, progress, now), state)
+            }
+            (Outcome::Fork, record) => {
+                let listed = if let ContactsFile::Whole(contacts) = disk.contacts() { contacts.view } else { None };
+                let seat_of = |record: &Record| (record.view.generation, record.view.id());
+                let parent = record.as_ref().map(seat_of).or(listed);
+                let Some(state) = checkpoints::for_fork(&disk, record.as_ref(), initial) else {
+                    return self.is_told_to_say_more(seat); // What it has is damaged.
+                };
+                let progress = before(Some(&state));
+                (Membership::fork(config, RUN, with_key(me.clone()), parent, contacts, progress, now), Some(state))
+            }
+            (Outcome::Found, _) => {
+                let progress = Progress { has_state: true, ..Progress::default() };
+                let machine = Membership::found(config, RUN, with_key(me.clone()), progress, now);
+                (machine, Some(State::initial(initial)))
+            }
+            (_, _) => {
+                let machine = Membership::join(config, RUN, with_key(me.clone()), contacts, now);
+                (machine, Some(State::initial(initial)))
+            }
+        };
+        match self.sabotage {
+            Some(Sabotage::Machine(flaw)) => machine.plant(flaw),
+            // Else the others would wait for who holds what their view began with.
+            Some(Sabotage::ClaimsInitialState) => machine.plant(Flaw::GoesBack),
+            _ => {}
+        }
+        let at = state.as_ref().map(|state| state.step);
+        self.last_state_lost |= self.hosts[seat].has_last.is_some() && at < Some(self.workload.steps);
+        self.tell(|_| format!("{seat} starts as {:?} at {at:?}", me.peer));
+        self.mark(seat, What::Starts);
+        self.measure_later(seat, self.hosts[seat].incarnation);
+        if let (Some(file), Some(state), true) = (&file, &state, self.hosts[seat].is_judged()) {
+            let actual = self.hosts[seat].disk.checkpoints().get(&(state.step, state.lineage)).unwrap_or(file);
+            let held = self.invariants.verified_checkpoints.loaded(me.peer, actual, state);
+            self.breaks(held);
+            // What a quorum of a later view has signed need not follow from where this one stood: the others may have gone back.
+            if !self.hosts[seat].fetched.contains(&(state.step, state.lineage)) {
+                let held = self.invariants.own_branch.loaded(me.peer, state);
+                self.breaks(held);
+            }
+        }
+        if let Some(state) = &mut state
+            && self.sabotage == Some(Sabotage::MistakesLineage)
+            && file.is_some()
+        {
+            state.digest.0[0] ^= 1;
+        }
+        self.begins_anew(seat);
+        let host = &mut self.hosts[seat];
+        self.running += usize::from(!host.started && !host.is_hostile());
+        (host.started, host.off, host.gave_up, host.told) = (true, false, false, false);
+        host.saves_until = starling_topology::Time::ZERO;
+        host.alarms.clear();
+        host.root = host.disk.record().map_or_else(Root::default, |record| record.root);
+        let lies = host.liar.as_ref().is_some_and(|liar| liar.has_begun());
+        let number = seat as u64 | u64::from(host.incarnation) << 32;
+        let mut rng = Rng::new(self.seed ^ 0x00d0_4075 ^ number);
+        let pace = if self.seed.is_multiple_of(2) { rng.micros(0, 200_000) } else { Duration::ZERO };
+        let manners = Manners { rots: self.plan.rots, lies, pace, rng };
+        let start = Start {
+            commits: Rc::clone(&self.commits),
+            contact: me,
+            machine,
+            state: state.map(Rc::new),
+            speed: host.speed,
+            sabotage: self.sabotage,
+            manners,
+            gated: self.plan.gated,
+            max_stall: self.config.max_stall,
+        };
+        host.peer = Some(Peer::new(start, Rc::clone(&self.workload), self.early_limit));
+        let incarnation = host.incarnation;
+        self.with(seat, incarnation, Peer::begin_held);
+    }
+
+    /// Those that wait outside and know nobody but peers that are gone for good: their users start them again, with the
+    /// address of somebody who is there.
+    pub(super) fn guide_the_lost(&mut self) {
+        let in_view = |host: &Host| host.is_in_the_run() && host.disk.has_record();
+        let gone = |peer: &PeerId| !self.all_of(*peer).any(|seat| in_view(&self.hosts[seat]));
+        let lost = |host: &Host| {
+            let peer = host.peer.as_ref().filter(|peer| host.stopped.is_none() && peer.view().is_none());
+            peer.is_some_and(|peer| peer.knows().all(|other| other == host.name() || gone(&other)))
+        };
+        let lost: Vec<Seat> = (0..self.hosts.len()).filter(|seat| lost(&self.hosts[*seat])).collect();
+        for seat in lost {
+            let name = self.hosts[seat].name();
+            if self.hosts.iter().any(|other| other.name() != name && in_view(other)) {
+                self.close_process(seat, false);
+                self.hosts[seat].guided = true;
+                self.start(seat);
+            }
+        }
+    }
+
+    /// Whom a ticket names: those who are in the run, members first.
+    fn ticket(&self, me: Seat) -> Vec<PeerId> {
+        let name = self.hosts[me].name();
+        let others = self.hosts.iter().filter(|host| host.name() != name && host.is_in_the_run());
+        let mut others: Vec<&Host> = others.collect();
+        others.sort_by_key(|host| !host.disk.has_record());
+        others.into_iter().map(Host::name).take(CONTACTS).collect()
+    }
+}
+
+/// Whether nothing on its disk says that it was here before.
+fn is_new_to(host: &Host) -> bool {
+    let is_listed = *host.disk.contacts() != ContactsFile::Missing;
+    !host.disk.has_record() && !host.disk.has_lost_its_record() && !is_listed
+}
+
+/// Whether it is the founder's, of whom nobody has heard anything.
+fn founds(host: &Host, seat: Seat) -> bool {
+    seat == 0 && !host.has_stored
+}
+
+/// What an outcome is called.
+fn name(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Found => "founds",
+        Outcome::Recover { has_state: true } => "takes its seat",
+        Outcome::Recover { has_state: false } => "takes its seat without a state",
+        Outcome::Join { awaited, .. } if awaited.live => "joins",
+        Outcome::Join { awaited, .. } if awaited.stayed => "waits for those who stayed",
+        Outcome::Join { .. } => "waits for others",
+        Outcome::Fork => "forks",
+        Outcome::Over => "is over",
+        Outcome::Unknown => "only its user can know",
+        Outcome::Behind(_) => "may be behind",
+        Outcome::OthersBranch => "is not alone",
+    }
+}
