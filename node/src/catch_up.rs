@@ -7,8 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub(crate) use starling_engine::search::Answer;
-use starling_engine::search::{Input, Output, Terms};
+use starling_engine::search::{Answer, Input, Output, Terms};
 use starling_run::{CheckpointInfo, CheckpointStore, Manifest};
 use starling_topology::{Contact, PeerId, Proof, Root, Time};
 use tokio::task::JoinSet;
@@ -26,13 +25,8 @@ pub(crate) struct Search<'a> {
     pub(crate) credentials: &'a Credentials,
     pub(crate) contacts: Vec<Contact>,
     pub(crate) store: &'a CheckpointStore,
-    /// Which checkpoints count, if that is known; else all that were not put aside.
-    pub(crate) root: Option<&'a Root>,
-    /// Whether to fetch one although members are in a view.
-    pub(crate) even_if_live: bool,
-    /// Whether to take a fork's checkpoint. Whoever comes back from a view that is none would make the fork's steps the
-    /// run's, while the fork itself, if it lives, gives them up.
-    pub(crate) from_forks: bool,
+    /// Which checkpoints count.
+    pub(crate) terms: Terms,
 }
 
 /// What asking came to.
@@ -58,7 +52,7 @@ pub(crate) struct Trouble {
 /// asked and fetched, the engine's [`Search`](starling_engine::Search) says.
 pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
     let mut found = Found::default();
-    let Search { manifest, credentials, contacts, store, root, even_if_live, from_forks } = search;
+    let Search { manifest, credentials, contacts, store, terms } = search;
     if contacts.is_empty() {
         return Ok(found);
     }
@@ -66,7 +60,7 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
     let (run, steps, stall) = (manifest.run_id(), manifest.steps, stall(manifest));
     let open = inquiry.opener(stall / 2);
     let peers: Vec<PeerId> = contacts.iter().map(|contact| contact.peer).collect();
-    let terms = Terms { root: root.copied(), even_if_live, from_forks, max_stall: stall };
+    let root = terms.root;
     let mut machine = starling_engine::Search::new(terms, &peers, Time::ZERO);
     let began = Instant::now();
     let now = || Time::ZERO + began.elapsed();
@@ -163,8 +157,8 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
 }
 
 /// The newest stable checkpoint here that counts.
-async fn newest_stable(store: &CheckpointStore, root: Option<&Root>) -> Result<Option<CheckpointInfo>, NodeError> {
-    let (store, root) = (store.clone(), root.copied());
+async fn newest_stable(store: &CheckpointStore, root: Option<Root>) -> Result<Option<CheckpointInfo>, NodeError> {
+    let store = store.clone();
     let newest = tokio::task::spawn_blocking(move || store.newest_stable(root.as_ref())).await;
     Ok(newest.map_err(|_| NodeError::Stopped("search"))??)
 }

@@ -12,12 +12,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use starling_engine::search;
 use starling_run::{CheckpointFolder, CheckpointStore, Manifest, Preprocessing};
 use starling_topology::{Contact, Digest, Follower, Proof, RunId};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Access, Credentials};
-use crate::catch_up::{Found, Search, catch_up};
+use crate::catch_up::{self, Found, Search, catch_up};
 use crate::contacts_file::{Contacts, ContactsFile, Damaged};
 use crate::error::NodeError;
 use crate::identity::{Identity, from_libp2p, to_libp2p};
@@ -81,15 +82,9 @@ pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, Node
     let manifest = manifest(settings, (ticket.run, &credentials), &contacts).await?;
     let run = ticket.run;
     let store = open_store(settings, run).await?;
-    let search = Search {
-        manifest: &manifest,
-        credentials: &credentials,
-        contacts,
-        store: &store,
-        root: None,
-        even_if_live: true,
-        from_forks: true,
-    };
+    let terms =
+        search::Terms { root: None, even_if_live: true, from_forks: true, max_stall: catch_up::stall(&manifest) };
+    let search = Search { manifest: &manifest, credentials: &credentials, contacts, store: &store, terms };
     let Found { fetched, answers, troubles } = catch_up(search).await?;
     if let Some(info) = fetched {
         note_donors(settings, ticket)?;

@@ -6,14 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use starling_engine::comeback::{Awaited, Outcome, Word};
 use starling_run::{
     AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Learner, Manifest, Program, ReplicatedState,
     SharedData, WIRE_VERSION, Workload, export,
 };
 use starling_topology::plan::Bucket;
-use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId, Way};
+use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId};
 
-use self::begin::Returning;
+use self::begin::Beginning;
 use crate::access::{self, Credentials};
 use crate::ask::{Member, ask, ask_any};
 use crate::catch_up::Found;
@@ -28,7 +29,7 @@ use crate::origin;
 use crate::record_file::{Kept, RecordFile};
 use crate::report::{Observer, Report};
 use crate::settings::{Founding, Joining, Resume, Settings};
-use crate::way_back::{Awaited, Memory};
+use crate::way_back::{Asking, Decided, Memory};
 use crate::welcome::{self, Terms, Welcome};
 use crate::{secret, twin};
 
@@ -108,56 +109,28 @@ pub(crate) async fn founder(
     let memory = Memory::load(&settings.data_dir, manifest.run_id(), me);
     memory.warn(&*observer);
     let was_here = !memory.is_new();
-    let newest = store.steps()?.last().copied();
-    let is_complete = memory.is_settled() && newest.is_some_and(|step| step >= manifest.steps);
-    if let (true, Resume::Fresh, Some(step)) = (is_complete, founding.resume, newest) {
-        return Err(NodeError::Complete { dir: settings.data_dir.clone(), step });
+    let kept = secret::load(&settings.data_dir, manifest.run_id())?;
+    let kept = if founding.public { Credentials::default() } else { kept };
+    let credentials = Credentials { bearer: Some(identity.clone()), ..kept };
+    twin::refuse(me, (manifest.run_id(), &credentials), memory.places([]), &settings.data_dir).await?;
+    let named = if let Resume::Step(step) = founding.resume { Some(step) } else { None };
+    let word = Word { joins: false, alone: founding.alone, goes_back: named.is_some() };
+    let asking = Asking { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
+    let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, word, asking).await?;
+    match (&outcome, named) {
+        (Outcome::Over, _) if founding.resume == Resume::Fresh => {
+            return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
+        }
+        (Outcome::OthersBranch, Some(step)) => return Err(NodeError::OthersBranch { step, members: memory.names() }),
+        _ => {}
     }
-    let is_named = matches!(founding.resume, Resume::Step(_));
-    let (searched, way) = if is_complete && !is_named || memory.is_new() && founding.resume == Resume::Fresh {
-        (Found::default(), Way::Found)
-    } else {
-        let kept = secret::load(&settings.data_dir, manifest.run_id())?;
-        let kept = if founding.public { Credentials::default() } else { kept };
-        let credentials = Credentials { bearer: Some(identity.clone()), ..kept };
-        twin::refuse(me, (manifest.run_id(), &credentials), memory.places([]), &settings.data_dir).await?;
-        // Who goes on alone waits for nobody.
-        let stride = if founding.alone { 0 } else { manifest.checkpoint_every };
-        let found = memory.ask(&manifest, &credentials, &store, (stride, &*observer)).await?;
-        let way = match memory.is_over(&found, &store, manifest.steps)? {
-            true if founding.resume == Resume::Fresh => {
-                return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
-            }
-            true => {
-                memory.record.remove();
-                Way::Found
-            }
-            false => memory.way(&found, false, founding.alone)?,
-        };
-        (found, way)
-    };
-    let way = at_step(way, &memory, &searched, founding)?;
-    memory.tell(way, &searched, &*observer);
-    let contacts = memory.doors(&searched);
-    let (awaited, heard) = (memory.awaited(&searched), searched.heard());
     let (learner, store, memory, start, damaged) = {
-        let (settings, founding, manifest) = (settings.clone(), founding.clone(), manifest.clone());
+        let (settings, resume, manifest) = (settings.clone(), founding.resume, manifest.clone());
         blocking(move || {
             let mut memory = memory;
             let mut learner = open(workload, &manifest)?;
-            let (start, damaged) = match (way, memory.kept.take()) {
-                (Way::Recover, Some(kept)) => {
-                    let (alone, stride) = (founding.alone, manifest.checkpoint_every);
-                    let returning = Returning { me, kept, heard: &heard, alone, stride };
-                    begin::recover(&store, learner.as_mut(), returning, &memory, &manifest)?
-                }
-                (Way::Join, _) => (Start::Join { contacts, awaited }, Vec::new()),
-                (Way::Fork, kept) => begin::fork(&store, learner.as_mut(), founding.resume, kept, &memory, &manifest)?,
-                (Way::Found | Way::Recover, _) => {
-                    begin::found(&settings, founding.resume, &manifest, &store, learner.as_mut())?;
-                    (Start::Found, Vec::new())
-                }
-            };
+            let beginning = Beginning { settings: &settings, resume, manifest: &manifest, store: &store };
+            let (start, damaged) = begin::begin(outcome, &beginning, loaded, learner.as_mut(), &mut memory)?;
             Ok((learner, store, memory, start, damaged))
         })
         .await?
@@ -182,20 +155,6 @@ pub(crate) async fn founder(
     let membership = membership(settings, &manifest, founding.min_peers);
     let ready = Ready { identity, manifest, shared, store, credentials, membership, start, memory };
     Ok(Prepared { ready, learner, damaged, searched })
-}
-
-/// Whoever names a step wants to begin there, whatever the others do. That is their run too, if there are others.
-fn at_step(way: Way, memory: &Memory, searched: &Found, founding: &Founding) -> Result<Way, NodeError> {
-    let Resume::Step(step) = founding.resume else { return Ok(way) };
-    match way {
-        Way::Fork => Ok(way),
-        Way::Found | Way::Recover if memory.members().is_empty() => {
-            memory.record.remove();
-            Ok(Way::Found)
-        }
-        Way::Found | Way::Recover if founding.alone && searched.live().next().is_none() => Ok(Way::Fork),
-        Way::Found | Way::Recover | Way::Join => Err(NodeError::OthersBranch { step, members: memory.names() }),
-    }
 }
 
 /// Prepares a joiner: asks members what the run is, gets the data that it needs, and checks that this machine can take
@@ -268,44 +227,26 @@ pub(crate) async fn joiner(
         let settings = settings.clone();
         blocking(move || open_store(&settings, run)).await?
     };
-    let (searched, way) = if was_here {
-        let stride = if joining.alone { 0 } else { manifest.checkpoint_every };
-        let found = memory.ask(&manifest, &credentials, &store, (stride, &*observer)).await?;
-        if memory.is_over(&found, &store, manifest.steps)? {
-            return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
-        }
-        let way = memory.way(&found, true, joining.alone)?;
-        memory.tell(way, &found, &*observer);
-        (found, way)
-    } else {
+    if !was_here {
         // The one that answered comes first; it may have gone during a download.
-        let others = told.into_iter().chain(sharers).filter(|contact| contact.peer != me);
-        member.contact().into_iter().chain(others).for_each(|contact| memory.learn(&contact));
-        (Found::default(), Way::Join)
-    };
-    let through = from_libp2p(&member.peer);
-    let mut contacts = memory.doors(&searched);
-    contacts.sort_by_key(|contact| !was_here && Some(contact.peer) != through);
-    let awaited = match was_here {
-        true => memory.awaited(&searched),
-        false => Awaited { peers: through.into_iter().collect(), stayed: false, live: true },
-    };
-    let heard = searched.heard();
+        let others = told.into_iter().chain(sharers).filter(|contact| contact.peer != me).collect::<Vec<_>>();
+        others.into_iter().rev().chain(member.contact()).for_each(|contact| memory.learn(&contact));
+    }
+    let word = Word { joins: true, alone: joining.alone, goes_back: false };
+    let asking = Asking { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
+    let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, word, asking).await?;
+    if outcome == Outcome::Over {
+        return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
+    }
     let (learner, shared, store, memory, start, damaged) = {
-        let (settings, manifest, alone) = (settings.clone(), manifest.clone(), joining.alone);
+        let (settings, manifest) = (settings.clone(), manifest.clone());
         blocking(move || {
             let mut memory = memory;
             let shared = dataset::share(&settings, program.as_ref(), &source)?;
             let mut learner = open(workload, &manifest)?;
-            let (start, damaged) = match (way, memory.kept.take()) {
-                (Way::Recover, Some(kept)) => {
-                    let stride = manifest.checkpoint_every;
-                    let returning = Returning { me, kept, heard: &heard, alone, stride };
-                    begin::recover(&store, learner.as_mut(), returning, &memory, &manifest)?
-                }
-                (Way::Fork, kept) => begin::fork(&store, learner.as_mut(), Resume::Newest, kept, &memory, &manifest)?,
-                (Way::Join | Way::Found | Way::Recover, _) => (Start::Join { contacts, awaited }, Vec::new()),
-            };
+            let resume = Resume::Newest;
+            let beginning = Beginning { settings: &settings, resume, manifest: &manifest, store: &store };
+            let (start, damaged) = begin::begin(outcome, &beginning, loaded, learner.as_mut(), &mut memory)?;
             Ok((learner, shared, store, memory, start, damaged))
         })
         .await?

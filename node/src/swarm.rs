@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use starling_collective::{Bound, Codec, kernel};
+use starling_engine::comeback::Awaited;
 use starling_engine::{ActiveView, Cursor, DIGEST_EVERY};
 use starling_run::{Averaged, Averager, Manifest, Replicated, ResultRecord, RunSpec, Tag};
 use starling_topology::plan::Wish;
@@ -60,7 +61,7 @@ use crate::saver::Saver;
 use crate::settings::{Joining, Settings};
 use crate::ticket::Ticket;
 use crate::trainer::{Feed, TrainerEvent, Turn, Turns};
-use crate::way_back::{Awaited, Memory};
+use crate::way_back::Memory;
 use crate::welcome::Terms;
 
 /// What the members of a new run reduce, and how.

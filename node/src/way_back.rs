@@ -1,26 +1,24 @@
-//! Coming back to a run: what is on this machine's disk of it, whom that names, what they say, and how this machine takes
-//! part then. What follows from it, [`starling_topology::way_back()`] decides.
+//! Coming back to a run: what is on this machine's disk of it, whom that names, and what they say. What follows from it, the
+//! engine's [`Comeback`] decides.
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
 
-use starling_engine::{search, unheard};
-use starling_run::{CheckpointError, CheckpointStore, Manifest};
-use starling_topology::{self as topology, Contact, Past, PeerId, RunId, Way};
-use tokio::time::{Instant, sleep};
+use starling_engine::comeback::{Holdings, Input, Outcome, Output, Past, Terms, Word};
+use starling_engine::{Comeback, search};
+use starling_run::{CheckpointStore, Manifest, Recovered};
+use starling_topology::{Contact, PeerId, RunId, Time};
+use tokio::time::{Instant, sleep_until};
 
 use crate::access::Credentials;
 use crate::catch_up::{self, Found, Search, catch_up};
 use crate::contacts_file::{Contacts, ContactsFile, Damaged, MAX_KNOWN};
 use crate::error::NodeError;
 use crate::identity::to_libp2p;
+use crate::node::blocking;
 use crate::prepare::Start;
 use crate::record_file::{Kept, Loaded, RecordFile};
 use crate::report::{Observer, Report, WayBack};
-
-/// From one time that nobody could be asked to the next.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// What a machine has of a run besides checkpoints.
 #[derive(Debug)]
@@ -35,14 +33,21 @@ pub(crate) struct Memory {
     vote: Option<String>,
 }
 
-/// Whom a peer waits for that asks to be let in.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Awaited {
-    pub(crate) peers: Vec<PeerId>,
-    /// Whether they stayed when this peer left.
-    pub(crate) stayed: bool,
-    /// Whether one of them said that it goes on.
-    pub(crate) live: bool,
+/// How this machine comes back, and with what.
+pub(crate) struct Decided {
+    pub(crate) outcome: Outcome,
+    /// What others had to go on from.
+    pub(crate) found: Found,
+    /// What its own checkpoints had, if it was looked at.
+    pub(crate) loaded: Option<Recovered>,
+}
+
+/// What it takes to ask others, and to tell of it.
+pub(crate) struct Asking<'a> {
+    pub(crate) manifest: &'a Manifest,
+    pub(crate) credentials: &'a Credentials,
+    pub(crate) store: &'a CheckpointStore,
+    pub(crate) observer: &'a dyn Observer,
 }
 
 impl Memory {
@@ -70,20 +75,10 @@ impl Memory {
         }
     }
 
-    /// Whether there was a record that is lost.
-    fn has_lost_its_vote(&self) -> bool {
-        self.kept.is_none() && self.vote.is_some()
-    }
-
     /// Whether this machine takes part in the run for the first time, as far as it knows.
     pub(crate) fn is_new(&self) -> bool {
         let is_damaged = self.damaged.is_some() || self.vote.is_some();
         self.kept.is_none() && !is_damaged && self.contacts == Contacts::default()
-    }
-
-    /// Whether it neither has a place in the run nor has given one up to others.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.kept.is_none() && !self.has_lost_its_vote() && self.contacts.left.is_none()
     }
 
     /// Members needed to take steps, if that is known.
@@ -125,61 +120,75 @@ impl Memory {
         if let Start::Recover { kept, .. } = start { kept.listened.clone() } else { self.contacts.listened.clone() }
     }
 
-    fn past(&self, joins: bool) -> Past<'_> {
+    /// `was_here` before its user named anybody.
+    fn past(&self, was_here: bool) -> Past {
+        let names = |contacts: &[Contact]| contacts.iter().map(|contact| contact.peer).collect();
         Past {
             me: self.me,
-            record: self.kept.as_ref().map(|kept| &kept.record),
-            left: self.contacts.left.is_some(),
-            had_company: self.damaged.is_some() || self.has_lost_its_vote() || !self.members().is_empty(),
-            joins,
+            was_here,
+            seat: self.kept.as_ref().map(|kept| kept.record.clone()),
+            has_lost_its_seat: self.kept.is_none() && self.vote.is_some(),
+            has_lost_its_contacts: self.damaged.is_some(),
+            members: names(&self.members()),
+            keepers: names(self.contacts.keepers()),
+            stayed: self.contacts.left.as_ref().map(|left| left.stayed.clone()),
         }
     }
 
-    /// Asks all that this machine knows of the run who goes on and what they hold, and brings what is newer than its own
-    /// checkpoints if nobody goes on. Whoever may hold what this machine should have saved, one state each `stride` steps, is asked
-    /// for as long as a stall may last: after a power cut all come back at once, and none knows who is first.
-    pub(crate) async fn ask(
-        &self,
-        manifest: &Manifest,
-        credentials: &Credentials,
-        store: &CheckpointStore,
-        (stride, observer): (u64, &dyn Observer),
-    ) -> Result<Found, NodeError> {
-        let until = Instant::now() + catch_up::stall(manifest);
+    /// Finds out how this machine takes part, as [`Comeback`] says, and tells it.
+    ///
+    /// # Errors
+    /// Where only its user can know, too: it says what to pass.
+    pub(crate) async fn come_back(&self, was_here: bool, word: Word, asking: Asking<'_>) -> Result<Decided, NodeError> {
+        let Asking { manifest, store, observer, .. } = asking;
+        let (max_stall, stride) = (catch_up::stall(manifest), manifest.checkpoint_every);
+        let terms = Terms { last_step: manifest.steps, stride, max_stall };
+        let mut machine = Comeback::new(self.past(was_here), word, terms, Time::ZERO);
+        let (began, mut found, mut loaded) = (Instant::now(), Found::default(), None);
         loop {
-            let found = self.ask_once(manifest, credentials, store, observer).await?;
-            let step = store.steps()?.last().copied().unwrap_or(0);
-            let heard = found.heard();
-            let is_unheard = |kept: &Kept| !unheard(self.me, &kept.record, (step, stride), &heard).is_empty();
-            if !self.kept.as_ref().is_some_and(is_unheard) || Instant::now() + PAUSE > until {
-                return Ok(found);
-            }
-            sleep(PAUSE).await;
+            let input = match machine.poll().expect("invariant: one output follows each input until it is done") {
+                Output::Search { peers, terms } => {
+                    let before = found.fetched;
+                    found = self.ask(&peers, terms, &asking).await?;
+                    let said = found.answers.iter().filter_map(|(peer, answer)| Some((*peer, *answer.as_ref().ok()?)));
+                    let (answers, fetched) = (said.collect(), found.fetched.is_some());
+                    found.fetched = found.fetched.or(before);
+                    Input::Searched { answers, fetched }
+                }
+                Output::Look => {
+                    let (holdings, recovered) = self.look(manifest, store).await?;
+                    loaded = Some(recovered);
+                    Input::Holds(holdings)
+                }
+                Output::SetTimer(at) => {
+                    sleep_until(began + (at - Time::ZERO)).await;
+                    Input::Expired
+                }
+                Output::Done(Outcome::Unknown) => return Err(NodeError::NobodyAnswers { members: self.names() }),
+                Output::Done(Outcome::Behind(ahead)) => return Err(self.behind(ahead, loaded.as_ref())),
+                Output::Done(outcome) => {
+                    if was_here {
+                        self.tell(&outcome, machine.live().collect(), observer);
+                    }
+                    return Ok(Decided { outcome, found, loaded });
+                }
+            };
+            machine.handle(Time::ZERO + began.elapsed(), input);
         }
     }
 
-    async fn ask_once(
-        &self,
-        manifest: &Manifest,
-        credentials: &Credentials,
-        store: &CheckpointStore,
-        observer: &dyn Observer,
-    ) -> Result<Found, NodeError> {
+    /// Asks these who goes on and what they hold, and brings what is newer than its own checkpoints if nobody goes on.
+    async fn ask(&self, peers: &[PeerId], terms: search::Terms, asking: &Asking<'_>) -> Result<Found, NodeError> {
+        let Asking { manifest, credentials, store, observer } = *asking;
         let (members, keepers) = (self.members(), self.contacts.keepers());
-        let known: Vec<&Contact> = keepers.iter().chain(&members).collect();
-        let names = |contacts: &[Contact]| contacts.iter().map(|contact| contact.peer).collect::<Vec<_>>().into_iter();
-        let sought = search::sought(self.me, names(keepers), names(&members));
-        let contact = |peer: PeerId| known.iter().find(|contact| contact.peer == peer);
-        let contacts: Vec<Contact> = sought.into_iter().filter_map(contact).copied().cloned().collect();
+        let contact = |peer: &PeerId| keepers.iter().chain(&members).find(|contact| contact.peer == *peer).cloned();
+        let contacts: Vec<Contact> = peers.iter().filter_map(contact).collect();
         if contacts.is_empty() {
             return Ok(Found::default());
         }
         observer.report(&Report::Asking { peers: contacts.iter().map(|contact| name(contact.peer)).collect() });
-        let from_forks = self.kept.as_ref().is_some_and(|kept| kept.record.view.forked);
-        let root = self.kept.as_ref().map(|kept| &kept.record.root);
-        root.into_iter().for_each(|root| _ = store.root_in(*root));
-        let search = Search { manifest, credentials, contacts, store, root, even_if_live: false, from_forks };
-        let mut found = catch_up(search).await?;
+        terms.root.into_iter().for_each(|root| _ = store.root_in(root));
+        let mut found = catch_up(Search { manifest, credentials, contacts, store, terms }).await?;
         for (peer, answer) in &found.answers {
             let (live, stable_step) = answer.as_ref().map_or((false, None), |answer| (answer.live, answer.stable_step));
             let (peer, trouble) = (name(*peer), answer.as_ref().err().cloned());
@@ -190,28 +199,36 @@ impl Memory {
         Ok(found)
     }
 
-    /// How to come back, from what those who were asked said.
-    ///
-    /// # Errors
-    /// [`NodeError::NobodyAnswers`], if only the user can know.
-    pub(crate) fn way(&self, found: &Found, joins: bool, alone: bool) -> Result<Way, NodeError> {
-        topology::way_back(self.past(joins), self.company(found), alone)
-            .ok_or_else(|| NodeError::NobodyAnswers { members: self.names() })
+    /// What can be loaded from this disk, and that.
+    async fn look(&self, manifest: &Manifest, store: &CheckpointStore) -> Result<(Holdings, Recovered), NodeError> {
+        let (root, store) = (self.kept.as_ref().map(|kept| kept.record.root), store.clone());
+        // The initial state can be computed, that of another run can't.
+        let (is_initial, last_step) = (manifest.from.is_none(), manifest.steps);
+        blocking(move || {
+            let recovered = store.recover(root.as_ref())?;
+            let loadable = recovered.found.as_ref().map(|(_, state)| state.step);
+            let stable = match loadable.filter(|step| *step >= last_step) {
+                Some(_) => store.newest_stable(root.as_ref())?.map(|stable| stable.step),
+                None => None,
+            };
+            let can_begin = recovered.damaged.is_empty() && is_initial;
+            Ok((Holdings { loadable, can_begin, stable }, recovered))
+        })
+        .await
     }
 
-    /// Whether the run is over although this machine has a seat still: it was killed before it heard that the others had finished
-    /// too. Nobody answers, and a quorum has signed the state after the last step.
-    pub(crate) fn is_over(&self, found: &Found, store: &CheckpointStore, steps: u64) -> Result<bool, CheckpointError> {
-        let Some(kept) = self.kept.as_ref().filter(|_| found.heard().is_empty()) else { return Ok(false) };
-        if store.steps()?.last().is_none_or(|step| *step < steps) {
-            return Ok(false);
-        }
-        Ok(store.newest_stable(Some(&kept.record.root))?.is_some_and(|stable| stable.step >= steps))
+    fn behind(&self, ahead: Vec<PeerId>, loaded: Option<&Recovered>) -> NodeError {
+        let step = loaded.and_then(|loaded| loaded.found.as_ref()).map_or(0, |(_, state)| state.step);
+        let origin = self.kept.as_ref().and_then(|kept| kept.record.origin.as_ref());
+        let resumed = origin.map_or(step, |origin| origin.resume.step);
+        NodeError::Behind { step, resumed, members: ahead.into_iter().map(name).collect() }
     }
 
-    fn company(&self, found: &Found) -> topology::Company {
-        let answers = found.answers.iter().filter_map(|(peer, answer)| Some((*peer, *answer.as_ref().ok()?)));
-        search::company(answers, |peer| self.contacts.keepers().iter().any(|keeper| keeper.peer == peer))
+    /// Where these can be reached.
+    pub(crate) fn contacts_of(&self, peers: &[PeerId]) -> Vec<Contact> {
+        let members = self.members();
+        let contact = |peer: &PeerId| members.iter().find(|contact| contact.peer == *peer).cloned();
+        peers.iter().filter_map(contact).collect()
     }
 
     /// The names of other members.
@@ -219,60 +236,24 @@ impl Memory {
         self.members().iter().map(|contact| name(contact.peer)).collect()
     }
 
-    /// Tells how this machine comes back.
-    pub(crate) fn tell(&self, way: Way, found: &Found, observer: &dyn Observer) {
-        let live: Vec<String> = found.live().map(name).collect();
-        let others = |record: &topology::Record| -> Vec<String> {
-            record.view.members().iter().filter(|peer| **peer != self.me).map(|peer| name(*peer)).collect()
+    /// Tells how this machine comes back, while these go on.
+    fn tell(&self, outcome: &Outcome, live: Vec<PeerId>, observer: &dyn Observer) {
+        let names = |peers: &[PeerId]| -> Vec<String> { peers.iter().copied().map(name).collect() };
+        let others = |kept: &Kept| -> Vec<PeerId> {
+            kept.record.view.members().iter().copied().filter(|peer| *peer != self.me).collect()
         };
-        let (way, peers) = match (way, &self.kept) {
-            (Way::Found, _) => return,
-            (Way::Join | Way::Recover, _) if !live.is_empty() => (WayBack::Join, live),
-            (Way::Recover, Some(kept)) => match others(&kept.record) {
-                others if others.is_empty() => (WayBack::Alone, others),
-                others => (WayBack::Seat, others),
+        let (way, peers) = match (outcome, &self.kept) {
+            (Outcome::Join { .. } | Outcome::Recover { .. }, _) if !live.is_empty() => (WayBack::Join, names(&live)),
+            (Outcome::Recover { .. }, Some(kept)) => match others(kept) {
+                others if others.is_empty() => (WayBack::Alone, Vec::new()),
+                others => (WayBack::Seat, names(&others)),
             },
-            (Way::Recover, None) => return,
-            (Way::Join, _) if self.contacts.left.is_none() => (WayBack::Ask, self.names()),
-            (Way::Join, _) => (WayBack::Wait, self.awaited(found).peers.into_iter().map(name).collect()),
-            (Way::Fork, _) => (WayBack::Fork, self.names()),
+            (Outcome::Join { awaited, .. }, _) if awaited.stayed => (WayBack::Wait, names(&awaited.peers)),
+            (Outcome::Join { .. }, _) => (WayBack::Ask, self.names()),
+            (Outcome::Fork, _) => (WayBack::Fork, self.names()),
+            _ => return,
         };
         observer.report(&Report::Returning { way, peers });
-    }
-
-    /// Whom this machine waits for, if it asks to be let in: those who go on; else those who stayed when it left; else all.
-    pub(crate) fn awaited(&self, found: &Found) -> Awaited {
-        let live: Vec<PeerId> = found.live().collect();
-        match &self.contacts.left {
-            _ if !live.is_empty() => Awaited { peers: live, stayed: false, live: true },
-            Some(left) => Awaited { peers: left.stayed.clone(), stayed: true, live: false },
-            None => {
-                let peers = self.members().iter().map(|contact| contact.peer).collect();
-                Awaited { peers, stayed: false, live: false }
-            }
-        }
-    }
-
-    /// Whom to ask to be let in: those who said that they go on come first.
-    pub(crate) fn doors(&self, found: &Found) -> Vec<Contact> {
-        let live: BTreeSet<PeerId> = found.live().collect();
-        let mut members = self.members();
-        members.sort_by_key(|contact| !live.contains(&contact.peer));
-        members
-    }
-}
-
-impl Found {
-    /// Those who have said what they hold.
-    pub(crate) fn heard(&self) -> BTreeSet<PeerId> {
-        self.answers.iter().filter(|(_, answer)| answer.is_ok()).map(|(peer, _)| *peer).collect()
-    }
-
-    /// Those who go on.
-    pub(crate) fn live(&self) -> impl Iterator<Item = PeerId> + '_ {
-        let is_live =
-            |answer: &Result<crate::catch_up::Answer, String>| answer.as_ref().is_ok_and(|answer| answer.live);
-        self.answers.iter().filter(move |(_, answer)| is_live(answer)).map(|(peer, _)| *peer)
     }
 }
 

@@ -38,6 +38,8 @@ pub struct Host {
     pub has_fetched: bool,
     /// When it was started, by its clock.
     pub begun: Time,
+    /// Whether its process asks to be let in although a record lies on its disk: by its user's word it has given that seat up.
+    pub is_outside: bool,
     /// What its user says when it is started next, if that is known.
     pub word: Option<Word>,
     /// Whether its user has a ticket then that names somebody who is there.
@@ -122,6 +124,7 @@ impl Host {
             seeking: None,
             has_fetched: false,
             begun: Time::ZERO,
+            is_outside: false,
             word: None,
             guided: false,
             looking: None,

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use starling_engine::comeback::Awaited;
 use starling_topology::{Contact, View};
 use tokio::time::Instant;
 
@@ -12,7 +13,6 @@ use crate::identity::to_libp2p;
 use crate::record_file::RecordFile;
 use crate::report::{Observer, Report};
 use crate::ticket::Ticket;
-use crate::way_back::Awaited;
 
 /// Whoever was said to go on is asked for so long before the user hears of it.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,28 +1,64 @@
 //! What a peer goes on from: nothing, a checkpoint of its own, or what it had before its process was gone.
 
-use std::collections::BTreeSet;
-
-use starling_engine::{self as engine, Return};
+use starling_engine::comeback::Outcome;
 use starling_run::{CheckpointError, CheckpointFolder, CheckpointStore, Learner, Manifest, Recovered};
-use starling_topology::PeerId;
 
 use super::Start;
 use crate::error::NodeError;
 use crate::manifest_file;
 use crate::node::CHECKPOINTS;
-use crate::record_file::Kept;
 use crate::settings::{Resume, Settings};
-use crate::way_back::{self, Memory};
+use crate::way_back::Memory;
 use crate::welcome;
 
-/// Loads what a run that is this machine's alone goes on from, if anything.
-pub(super) fn found(
-    settings: &Settings,
-    resume: Resume,
-    manifest: &Manifest,
-    store: &CheckpointStore,
+/// What a machine takes part with.
+pub(super) struct Beginning<'a> {
+    pub(super) settings: &'a Settings,
+    /// What its user wants it to begin with.
+    pub(super) resume: Resume,
+    pub(super) manifest: &'a Manifest,
+    pub(super) store: &'a CheckpointStore,
+}
+
+/// Loads what a machine goes on from that takes part so, and says what was passed over. `loaded` is what its own checkpoints had, if
+/// it was looked at.
+pub(super) fn begin(
+    outcome: Outcome,
+    beginning: &Beginning<'_>,
+    loaded: Option<Recovered>,
     learner: &mut dyn Learner,
-) -> Result<(), NodeError> {
+    memory: &mut Memory,
+) -> Result<(Start, Vec<CheckpointError>), NodeError> {
+    match outcome {
+        Outcome::Recover { has_state } => {
+            let kept = memory.kept.take().expect("invariant: nobody else recovers");
+            let Recovered { found, damaged } = loaded.expect("invariant: whoever has a seat looks first");
+            if let Some((_, state)) = found {
+                learner.load(state)?;
+            }
+            Ok((Start::Recover { kept: Box::new(kept), has_state }, damaged))
+        }
+        Outcome::Join { doors, awaited } => {
+            let contacts = memory.contacts_of(&doors);
+            memory.kept = None;
+            Ok((Start::Join { contacts, awaited }, Vec::new()))
+        }
+        Outcome::Fork => fork(beginning, loaded, learner, memory),
+        // What is named, or the last state, is loaded and the run is its own.
+        Outcome::Found | Outcome::Over => {
+            if memory.kept.take().is_some() {
+                memory.record.remove();
+            }
+            found(beginning, learner)?;
+            Ok((Start::Found, Vec::new()))
+        }
+        Outcome::Unknown | Outcome::Behind(_) | Outcome::OthersBranch => Err(NodeError::Stopped("preparation")),
+    }
+}
+
+/// Loads what a run that is this machine's alone goes on from, if anything.
+fn found(beginning: &Beginning<'_>, learner: &mut dyn Learner) -> Result<(), NodeError> {
+    let Beginning { settings, resume, manifest, store } = *beginning;
     let wanted = match (resume, store.steps()?.last()) {
         (Resume::Fresh, Some(step)) => {
             return Err(NodeError::CheckpointThere { dir: settings.data_dir.clone(), step: *step });
@@ -46,23 +82,22 @@ pub(super) fn found(
 }
 
 /// Loads what a fork goes on from: the step that was named, or what a killed member would.
-pub(super) fn fork(
-    store: &CheckpointStore,
+fn fork(
+    beginning: &Beginning<'_>,
+    loaded: Option<Recovered>,
     learner: &mut dyn Learner,
-    resume: Resume,
-    kept: Option<Kept>,
-    memory: &Memory,
-    manifest: &Manifest,
+    memory: &mut Memory,
 ) -> Result<(Start, Vec<CheckpointError>), NodeError> {
-    let record = kept.map(|kept| kept.record);
+    let Beginning { resume, manifest, store, .. } = *beginning;
+    let record = memory.kept.take().map(|kept| kept.record);
     let parent = record.as_ref().map(|record| (record.view.generation, record.view.id())).or(memory.contacts.view);
     if let Resume::Step(step) = resume {
         learner.load(store.load(Some(step)).map_err(|error| damaged(store, error))?)?;
         return Ok((Start::Fork { parent }, Vec::new()));
     }
-    let recovered = match &record {
-        Some(record) => store.recover(Some(&record.root))?,
-        None => store.recover(None)?,
+    let recovered = match loaded {
+        Some(loaded) => loaded,
+        None => store.recover(record.as_ref().map(|record| &record.root))?,
     };
     // Its user wants it to go on, be it with what it had before.
     let Recovered { found, mut damaged } =
@@ -79,48 +114,6 @@ pub(super) fn fork(
         (None, None) => {}
     }
     Ok((Start::Fork { parent }, damaged))
-}
-
-/// A member whose process is gone.
-pub(super) struct Returning<'a> {
-    pub(super) me: PeerId,
-    pub(super) kept: Kept,
-    /// Who has said what it holds, and handed over what is stable of it.
-    pub(super) heard: &'a BTreeSet<PeerId>,
-    /// Whether its user wants it to go on without the others.
-    pub(super) alone: bool,
-    /// How often it saves its state.
-    pub(super) stride: u64,
-}
-
-/// Loads what a killed member goes on from: its newest checkpoint. If what it has is damaged, others may hold the state; if
-/// those are gone, it goes on from an older one as a fork alone, and only by its user's word.
-pub(super) fn recover(
-    store: &CheckpointStore,
-    learner: &mut dyn Learner,
-    returning: Returning<'_>,
-    memory: &Memory,
-    manifest: &Manifest,
-) -> Result<(Start, Vec<CheckpointError>), NodeError> {
-    let Returning { me, kept, heard, alone, stride } = returning;
-    let record = &kept.record;
-    let Recovered { found, damaged } = store.recover(Some(&record.root))?;
-    let step = found.as_ref().map(|(_, state)| state.step);
-    // The initial state can be computed, that of another run can't.
-    let can_begin = damaged.is_empty() && manifest.from.is_none();
-    let has_state = match (engine::Returning { me, record, found: step, can_begin, stride, heard }).outcome() {
-        Return::Behind(_) if alone => return fork(store, learner, Resume::Newest, Some(kept), memory, manifest),
-        Return::Behind(ahead) => {
-            let step = step.unwrap_or(0);
-            let resumed = record.origin.as_ref().map_or(step, |origin| origin.resume.step);
-            return Err(NodeError::Behind { step, resumed, members: ahead.into_iter().map(way_back::name).collect() });
-        }
-        Return::Seat { has_state } => has_state,
-    };
-    if let Some((_, state)) = found {
-        learner.load(state)?;
-    }
-    Ok((Start::Recover { kept: Box::new(kept), has_state }, damaged))
 }
 
 /// Refuses to resume a run without checkpoints where other runs have some: most likely a setting was mistyped.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use starling_engine::Comeback;
 use starling_engine::comeback::{Awaited, Holdings, Input, Outcome, Output, PAUSE, Past, Terms, Word};
-use starling_topology::{Config, Contact, Event, Flaw, Membership, PeerId, Progress, Record, Root};
+use starling_topology::{Config, Contact, Event, Flaw, Membership, PeerId, Progress, Record, Root, View};
 
 use super::{Happening, RUN, World};
 use crate::canary::Sabotage;
@@ -221,6 +221,7 @@ impl World {
         let initial = self.workload.ledger();
         let incarnation = u64::from(self.hosts[seat].incarnation) | u64::from(seat >= self.plan.peers) << 32;
         let config = Config { incarnation, ..self.config.clone() };
+        self.hosts[seat].is_outside = matches!(outcome, Outcome::Join { .. });
         let mut file = None;
         let before = |state: Option<&State>| {
             let none = Progress { has_state: state.is_some(), ..Progress::default() };
@@ -308,13 +309,16 @@ impl World {
         self.with(seat, incarnation, Peer::begin_held);
     }
 
-    /// Those that wait outside and know nobody but peers that are gone for good: their users start them again, with the
-    /// address of somebody who is there.
+    /// Those that wait outside, or go on alone as forks, and know nobody but peers that are gone for good: their users start them
+    /// again, with the address of somebody who is there.
     pub(super) fn guide_the_lost(&mut self) {
         let in_view = |host: &Host| host.is_in_the_run() && host.disk.has_record();
         let gone = |peer: &PeerId| !self.all_of(*peer).any(|seat| in_view(&self.hosts[seat]));
         let lost = |host: &Host| {
-            let peer = host.peer.as_ref().filter(|peer| host.stopped.is_none() && peer.view().is_none());
+            let is_fork =
+                |view: &View| view.forked && view.members().len() == 1 && self.invariants.progress.is_healed();
+            let is_apart = |peer: &&Peer| host.stopped.is_none() && peer.view().is_none_or(is_fork);
+            let peer = host.peer.as_ref().filter(is_apart);
             peer.is_some_and(|peer| peer.knows().all(|other| other == host.name() || gone(&other)))
         };
         let lost: Vec<Seat> = (0..self.hosts.len()).filter(|seat| lost(&self.hosts[*seat])).collect();

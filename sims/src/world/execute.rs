@@ -242,6 +242,7 @@ impl World {
         host.copy_disk();
         let (is_stored, incarnation) = (host.disk.write_record(record).is_ok(), host.incarnation);
         host.has_stored |= is_stored;
+        host.is_outside &= !is_stored;
         if is_stored {
             host.places.clear(); // It notes where it listens itself.
         }

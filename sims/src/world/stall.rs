@@ -89,7 +89,8 @@ impl World {
         if self.hosts.iter().filter(|host| host.peer.is_some()).any(waits) {
             return false;
         }
-        let records = hosts().filter_map(|host| Some((host.name(), host.disk.newest_record()?)));
+        let seated = hosts().filter(|host| !host.is_outside);
+        let records = seated.filter_map(|host| Some((host.name(), host.disk.newest_record()?)));
         let records: Vec<_> = records.collect();
         let Some((_, newest)) = records.iter().max_by_key(|(_, record)| record.view.generation) else { return false };
         let mut view = &newest.view;

@@ -313,6 +313,8 @@ impl Comeback {
         match way {
             None => self.end(Outcome::Unknown),
             Some(way) if self.word.goes_back => self.go_back(way, company),
+            // Whoever has a ticket to a run does not begin it.
+            Some(Way::Found) if self.word.joins => self.end(self.join()),
             Some(Way::Found) => self.end(Outcome::Found),
             Some(Way::Fork) => self.end(Outcome::Fork),
             Some(Way::Join) => self.end(self.join()),
