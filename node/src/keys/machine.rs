@@ -315,9 +315,9 @@ const KEPT: Verbs = Verbs(Verbs::KEEP.0 | Verbs::FETCH.0);
 
 fn addresses(texts: &[String]) -> Result<Vec<Multiaddr>, String> {
     let parse = |text: &String| {
-        let address = text.parse::<Multiaddr>().map_err(|error| {
-            format!("`{text}` is no multiaddr ({error}); write one such as /ip4/0.0.0.0/tcp/4001")
-        })?;
+        let address = text
+            .parse::<Multiaddr>()
+            .map_err(|error| format!("`{text}` is no multiaddr ({error}); write one such as /ip4/0.0.0.0/tcp/4001"))?;
         match address.iter().any(|part| matches!(part, Protocol::P2p(_))) {
             true => Err(format!("`{text}` names a peer; leave out /p2p/..., this machine's peer id is added to it")),
             false => Ok(address),

@@ -308,13 +308,7 @@ pub(super) const MAX_STALL: Key = Key::new(
 .under(NETWORKS);
 
 /// The key of a setting of optimizers.
-const fn setting(
-    id: &'static str,
-    setting: Setting,
-    default: Unsaid,
-    about: &'static str,
-    sets: Sets,
-) -> Key {
+const fn setting(id: &'static str, setting: Setting, default: Unsaid, about: &'static str, sets: Sets) -> Key {
     Key::new(id, Kind::Float(setting.least, setting.most), default, about, sets)
 }
 

@@ -49,7 +49,11 @@ impl<const VERB: u8> FromArgMatches for KeyFlags<VERB> {
         for (key, flag) in flags(VERB) {
             let of = |_| clap::Error::new(ErrorKind::InvalidValue);
             let values = matches.try_get_many::<String>(key.id).map_err(of)?;
-            given.extend(values.map(|values| FlagValue { key: key.id, flag: flag.long, values: values.cloned().collect() }));
+            given.extend(values.map(|values| FlagValue {
+                key: key.id,
+                flag: flag.long,
+                values: values.cloned().collect(),
+            }));
             let negation = flag.negation.filter(|negation| matches.get_flag(id(negation)));
             given.extend(negation.map(|flag| FlagValue { key: key.id, flag, values: vec!["false".to_owned()] }));
         }

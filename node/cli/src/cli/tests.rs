@@ -75,7 +75,8 @@ fn flags_become_values_with_their_names() {
 #[test]
 fn every_key_flag_sets_its_own_key() {
     for key in keys() {
-        let Some(flag) = key.flag.map(|flag| flag.long).filter(|flag| *flag != "--verbose" && *flag != "--log-format") else {
+        let Some(flag) = key.flag.map(|flag| flag.long).filter(|flag| *flag != "--verbose" && *flag != "--log-format")
+        else {
             continue;
         };
         let values = run_values(&format!("starling run {flag}=1"));

@@ -24,7 +24,10 @@ impl GlobalFlags {
             (false, 3..) => Some(("--verbose", "trace")),
         };
         let level = level.map(|(flag, level)| one("log.level", flag, level));
-        level.into_iter().chain(self.log_format.as_ref().map(|format| one("log.format", "--log-format", format))).collect()
+        level
+            .into_iter()
+            .chain(self.log_format.as_ref().map(|format| one("log.format", "--log-format", format)))
+            .collect()
     }
 }
 

@@ -156,7 +156,10 @@ impl Loaded {
         let mut expected = Expectations::default();
         for key in keys().filter(|key| *self.origin(key.id) != Origin::Default) {
             let value = self.values.get(key.id).into_iter();
-            value.cloned().try_for_each(|value| expected.expect(key, value)).map_err(|reason| self.meaning(key.id, reason))?;
+            value
+                .cloned()
+                .try_for_each(|value| expected.expect(key, value))
+                .map_err(|reason| self.meaning(key.id, reason))?;
         }
         Ok(expected)
     }

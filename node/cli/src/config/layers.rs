@@ -201,7 +201,8 @@ fn plain(value: toml::Value) -> Option<Value> {
         toml::Value::Integer(value) => Value::Integer(value),
         toml::Value::Float(value) => Value::Float(value),
         toml::Value::Array(items) => {
-            let texts = items.into_iter().map(|item| if let toml::Value::String(text) = item { Some(text) } else { None });
+            let texts =
+                items.into_iter().map(|item| if let toml::Value::String(text) = item { Some(text) } else { None });
             Value::List(texts.collect::<Option<_>>()?)
         }
         toml::Value::Datetime(_) | toml::Value::Table(_) => return None,
