@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use starling_run::{
     AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Learner, Manifest, Program, ReplicatedState,
-    SharedData, WIRE_VERSION, Workload, export,
+    SharedData, Workload, export,
 };
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId, Way};

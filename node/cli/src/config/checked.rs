@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use etcetera::BaseStrategy;
-use starling::{Expectations, Founding, Resume, RunSpec, Settings};
+use starling::{Expectations, Founding, OptimizerSpec, Resume, RunSpec, Settings};
 use starling_node::keys::{Key, Sets, Value, keys};
 
 use super::error::ConfigError;
@@ -136,7 +136,9 @@ impl Loaded {
     }
 
     fn founder(&self) -> Result<Founding, ConfigError> {
-        let mut founding = Founding::new(RunSpec::default());
+        // With the settings that the registry has for it, which are not those of a program's default.
+        let optimizer = OptimizerSpec::named(self.text("run.optimizer")).expect("invariant: one of the registry");
+        let mut founding = Founding::new(RunSpec { optimizer, ..RunSpec::default() });
         for key in keys() {
             self.set(key.id, |sets, value| match sets {
                 Sets::Run(set) => set(&mut founding.run, value),
