@@ -45,6 +45,7 @@ pub mod identity;
 mod inquiry;
 pub mod invitation;
 pub mod keeper;
+pub mod keys;
 mod limits;
 pub mod listen;
 pub mod manifest_file;

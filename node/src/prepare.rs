@@ -9,7 +9,7 @@ use std::time::Duration;
 use starling_engine::comeback::{Awaited, Outcome, Word};
 use starling_run::{
     AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Learner, Manifest, Program, ReplicatedState,
-    SharedData, WIRE_VERSION, Workload, export,
+    SharedData, Workload, export,
 };
 use starling_topology::plan::Bucket;
 use starling_topology::{Config as MembershipConfig, Contact, Generation, Lineage, PeerId, RunId, ViewId};
@@ -352,27 +352,12 @@ pub(crate) fn open_store(settings: &Settings, run: RunId) -> Result<CheckpointSt
 
 /// The manifest with what this machine knows for itself in place: its data, its release, what its user insists on.
 fn as_we_see_it(manifest: &Manifest, joining: &Joining, workload: &dyn Workload) -> Manifest {
-    let mut ours = manifest.clone();
-    let expected = &joining.expected;
-    ours.wire_version = WIRE_VERSION;
-    ours.data = workload.description().in_form_of(&manifest.data);
-    if let Some(model) = workload.model().or_else(|| expected.model.clone()) {
-        ours.model = model;
+    let mut spec = manifest.spec();
+    joining.expected.apply(&mut spec);
+    if let Some(model) = workload.model() {
+        spec.model = model;
     }
-    if let Some(optimizer) = &expected.optimizer {
-        ours.optimizer = *optimizer;
-    }
-    ours.schedule.decay = expected.decay.unwrap_or(ours.schedule.decay);
-    ours.schedule.warm_up = expected.warm_up.unwrap_or(ours.schedule.warm_up);
-    ours.clip = expected.clip.or(ours.clip);
-    ours.batch_size = expected.batch_size.unwrap_or(ours.batch_size);
-    ours.steps = expected.steps.unwrap_or(ours.steps);
-    ours.seed = expected.seed.unwrap_or(ours.seed);
-    ours.balance = expected.balance.unwrap_or(ours.balance);
-    ours.codec = expected.codec.unwrap_or(ours.codec);
-    ours.plan = expected.plan.unwrap_or(ours.plan);
-    ours.quorum = expected.quorum.unwrap_or(ours.quorum);
-    ours.max_stall_ms = expected.max_stall_ms.unwrap_or(ours.max_stall_ms);
-    ours.checkpoint_every = expected.checkpoint_every.unwrap_or(ours.checkpoint_every);
-    ours
+    let data = workload.description().in_form_of(&manifest.data);
+    let Manifest { schema, initial, from, founder, .. } = *manifest;
+    Manifest { schema, initial, from, founder, ..Manifest::of(&spec, data) }
 }

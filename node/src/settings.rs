@@ -1,5 +1,7 @@
 //! What a node is told by its user: the checked form of the configuration.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use starling_topology::PeerId;
 
 use crate::data::DataPlane;
 use crate::invitation::Grant;
+use crate::keys::{self, Key, Sets, Value};
 use crate::name::Name;
 use crate::ticket::Ticket;
 
@@ -70,6 +73,27 @@ impl Settings {
     /// The name that this machine tells the other members of a run. Strangers are not told its host's.
     pub(crate) fn own_name(&self, is_private: bool) -> Option<Name> {
         self.name.clone().or_else(|| is_private.then(Name::of_host)?)
+    }
+
+    /// What the environment sets, such as `STARLING_NETWORK_NAME`, over the defaults; in this data directory. The variables are
+    /// those of the [keys](crate::keys) that set this machine alone, by the command line's names.
+    ///
+    /// # Errors
+    /// A sentence that names the variable.
+    pub fn from_env(data_dir: PathBuf) -> Result<Self, String> {
+        Self::from_variables(data_dir, |name| std::env::var_os(name))
+    }
+
+    fn from_variables(data_dir: PathBuf, variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
+        let mut settings = Self::new(data_dir);
+        for key in keys::keys() {
+            let name = key.variable();
+            let (Sets::Machine(set), Some(text)) = (key.sets, variable(&name)) else { continue };
+            let value = text.to_str().and_then(|text| key.read(text));
+            let value = value.ok_or_else(|| format!("{name} is {text:?}, but must be {}", key.kind.allowed()))?;
+            set(&mut settings, &value).map_err(|reason| format!("{name}: {reason}"))?;
+        }
+        Ok(settings)
     }
 
     /// What the command line sets by default, in this data directory.
@@ -189,35 +213,85 @@ pub enum Target {
     Address(Multiaddr),
 }
 
-/// Fields of the manifest that a joiner's user set explicitly.
+/// Keys of the run that a joiner's user set explicitly, with their values.
 #[derive(Debug, Clone, Default)]
-pub struct Expectations {
-    /// The model.
-    pub model: Option<starling_run::ModelSpec>,
-    /// The optimizer with its learning rate.
-    pub optimizer: Option<starling_run::OptimizerSpec>,
-    /// How the learning rate falls.
-    pub decay: Option<starling_run::Decay>,
-    /// Steps of warm-up.
-    pub warm_up: Option<u64>,
-    /// The largest norm of a mean gradient.
-    pub clip: Option<f32>,
-    /// The global batch size.
-    pub batch_size: Option<u32>,
-    /// The last step.
-    pub steps: Option<u64>,
-    /// The seed.
-    pub seed: Option<u64>,
-    /// The longest stall, in milliseconds.
-    pub max_stall_ms: Option<u64>,
-    /// How often all save.
-    pub checkpoint_every: Option<u64>,
-    /// How samples are shared out.
-    pub balance: Option<starling_run::Balance>,
-    /// How gradients are written on the wire.
-    pub codec: Option<starling_collective::Codec>,
-    /// How reductions are scheduled.
-    pub plan: Option<starling_topology::plan::Wish>,
-    /// Which members of a view decide.
-    pub quorum: Option<starling_topology::Quorum>,
+pub struct Expectations(BTreeMap<&'static str, Value>);
+
+impl Expectations {
+    /// Insists on one: `insist("run.steps", "600")`. Of those that the founder of a run sets ([`keys`]), any will do.
+    ///
+    /// # Errors
+    /// A sentence, if no founder sets such a key, or it can't be that.
+    pub fn insist(&mut self, id: &str, text: &str) -> Result<(), String> {
+        let no_such = || format!("no founder sets a key `{id}`");
+        let key = Key::find(id).filter(|key| matches!(key.sets, Sets::Run(_))).ok_or_else(no_such)?;
+        let value = key.read(text).ok_or_else(|| format!("{id} must be {}", key.kind.allowed()))?;
+        self.expect(key, value)
+    }
+
+    /// Insists on a value that was checked as `key`'s kind; nothing of a key that is not the run's.
+    ///
+    /// # Errors
+    /// A sentence, if it can't be that.
+    pub fn expect(&mut self, key: &'static Key, value: Value) -> Result<(), String> {
+        if let Sets::Run(set) = key.sets {
+            set(&mut RunSpec::default(), &value)?;
+            self.0.insert(key.id, value);
+        }
+        Ok(())
+    }
+
+    /// The run as it is expected, all else as it is.
+    pub(crate) fn apply(&self, run: &mut RunSpec) {
+        for key in keys::keys() {
+            if let (Sets::Run(set), Some(value)) = (key.sets, self.0.get(key.id)) {
+                // What can't be beside what the run has differs from that in any case.
+                let _refused = set(run, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_go_over_the_defaults_and_are_named_where_they_are_wrong() {
+        let set = |name: &'static str, text: &'static str| {
+            Settings::from_variables("d".into(), move |asked| (asked == name).then(|| text.into()))
+        };
+        assert_eq!(set("STARLING_NETWORK_STATE_RATE", "8").expect("good").state_rate, 8 << 20);
+        assert_eq!(set("STARLING_DATA_SOURCE", "t.csv").expect("good").data.as_deref(), Some("t.csv"));
+        // It is the founder's, not this machine's.
+        assert_eq!(set("STARLING_RUN_STEPS", "many").expect("good").state_rate, 64 << 20);
+        for (name, text, part) in [
+            ("STARLING_NETWORK_STATE_RATE", "fast", "a whole number from 0"),
+            ("STARLING_NETWORK_FORK_AFTER", "soon", "no duration"),
+            ("STARLING_NETWORK_LISTEN", "", "at least one address"),
+        ] {
+            let error = set(name, text).expect_err(name);
+            assert!(error.starts_with(name) && error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_joiner_changes_of_a_run_what_it_insists_on() {
+        let mut expected = Expectations::default();
+        expected.insist("run.learning_rate", "0.5").expect("a key of the run");
+        expected.insist("run.clip", "2").expect("a key of the run");
+        let run = RunSpec::default();
+        let mut ours = run.clone();
+        expected.apply(&mut ours);
+        assert_eq!(ours, RunSpec { optimizer: run.optimizer.with("learning_rate", 0.5), clip: Some(2.0), ..run });
+        for (id, text, part) in [
+            ("run.public", "true", "no founder sets"),
+            ("run.stepz", "1", "no founder sets"),
+            ("run.steps", "0", "must be a whole number from 1"),
+            ("run.model", "gpt", "no model named"),
+        ] {
+            let error = expected.insist(id, text).expect_err(id);
+            assert!(error.contains(part), "{error}");
+        }
+    }
 }

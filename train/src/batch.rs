@@ -6,7 +6,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use starling_topology::ledger::UNMEASURED;
 use starling_topology::{Ledger, Order, PeerId};
 
-use crate::data::Samples;
+use starling_data::Samples;
 
 /// Samples on a device.
 #[derive(Debug, Clone)]
@@ -86,7 +86,7 @@ impl<B> Loader<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{DataOptions, Dataset};
+    use starling_data::{DataOptions, Dataset};
 
     const SEED: u64 = 7;
 

@@ -10,13 +10,13 @@ use starling_topology::Digest;
 
 use crate::batch::Batch;
 use crate::cut::Cut;
-use crate::data::{Dataset, Samples};
 use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::evaluation;
 use crate::network::Network;
 use crate::replica::Replica;
 use crate::task::Task;
+use starling_data::{Dataset, Samples};
 
 /// A [`Network`] that learns the labels of a [`Dataset`] by cross-entropy.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use starling_run::{DataDescription, DataOptions, Error, Learner, Manifest, ModelSpec, Program, RunSpec, Workload};
 
 use crate::classification::Trainer;
-use crate::data::{Dataset, files};
 use crate::device::DeviceChoice;
 use crate::error;
 use crate::founding::found;
+use starling_data::{Dataset, files};
 
 /// Trains what [`ModelSpec`] names, on a device.
 #[derive(Debug, Clone, Copy)]

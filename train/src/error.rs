@@ -4,8 +4,8 @@ use burn::tensor::ExecutionError;
 use starling_run::{Difference, Manifest};
 use thiserror::Error;
 
-use crate::data::DataError;
 use crate::device::DeviceError;
+use starling_data::DataError;
 
 /// An error of this crate.
 #[derive(Debug, Error)]

@@ -3,8 +3,8 @@
 use burn::tensor::{Device, ExecutionError};
 
 use crate::batch::Batch;
-use crate::data::Samples;
 use crate::network::Network;
+use starling_data::Samples;
 
 /// Sums over the samples at these places: cross-entropy, in nats, as `loss`, and how many have their label's logit as the
 /// largest, the first of equal ones, as `accuracy`. Computed from the logits in f64 on the CPU.

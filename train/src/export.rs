@@ -10,7 +10,7 @@ use starling_run::checkpoint::write_atomically;
 use starling_run::data::MAX_PREPROCESSING_BYTES;
 use starling_run::{Error, Manifest, ModelSpec, Preprocessing, ReplicatedState, Scales, Schema};
 
-use crate::data::held_out_rows;
+use starling_data::held_out_rows;
 
 /// What a safetensors file begins with: the length of its header, in so many bytes.
 const HEADER_LENGTH: usize = size_of::<u64>();
@@ -126,8 +126,8 @@ mod tests {
     use starling_topology::{Ledger, RunId};
 
     use super::*;
-    use crate::data::{DataOptions, Dataset, LabelColumn};
     use crate::{found, schema};
+    use starling_data::{DataOptions, Dataset, LabelColumn};
 
     #[test]
     fn a_model_file_holds_every_parameter_by_name() {

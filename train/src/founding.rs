@@ -2,9 +2,9 @@
 
 use starling_run::{Manifest, RunSpec, initial};
 
-use crate::data::Dataset;
 use crate::error::Error;
 use crate::schema;
+use starling_data::Dataset;
 
 /// The manifest of a new run over `dataset`.
 ///
@@ -28,7 +28,7 @@ mod tests {
     use starling_run::ModelSpec;
 
     use super::*;
-    use crate::data::DataOptions;
+    use starling_data::DataOptions;
 
     #[test]
     fn a_founders_choice_must_fit_its_data() {

@@ -27,6 +27,7 @@ pub(crate) mod thread;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -58,7 +59,20 @@ pub enum DataPlane {
     Universal,
 }
 
+impl FromStr for DataPlane {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let at = Self::NAMES.iter().position(|name| *name == text);
+        at.map(|at| Self::ALL[at]).ok_or_else(|| format!("`{text}` is none of {}", Self::NAMES.join(", ")))
+    }
+}
+
 impl DataPlane {
+    /// What they are called.
+    pub const NAMES: [&str; 5] = ["auto", "direct", "local", "universal", "plaintext"];
+    const ALL: [Self; 5] = [Self::Auto, Self::Direct, Self::Local, Self::Universal, Self::Plaintext];
+
     /// Whether a link that is not made over TCP is broken.
     pub(crate) fn insists(self) -> bool {
         match self {

@@ -22,10 +22,10 @@ const IO_AND_TENSORS: &[&str] = &["tokio", "libp2p", "futures", "async", "burn",
 const NOT_IN_NODE: &[&str] =
     &["burn", "cubecl", "wgpu", "clap", "clap_complete", "indicatif", "console", "comfy-table", "toml"];
 
-/// `topology <- collective <- run <- engine <- node <- starling <- cli` and `run <- train <- starling`; `node` never sees `train`,
+/// `topology <- collective <- run <- engine <- node <- starling <- cli` and `run <- data <- train <- starling`; `node` never sees `train`,
 /// `sims` never sees `node`; `tests` runs the binary and links nothing of ours but what members may say to each other: hostile
 /// ones speak libp2p by themselves.
-const PACKAGES: [Package; 11] = [
+const PACKAGES: [Package; 12] = [
     Package { folder: "topology", ours: &[], never: &[], nowhere: IO_AND_TENSORS },
     Package { folder: "collective", ours: &["starling-topology"], never: &[], nowhere: IO_AND_TENSORS },
     Package {
@@ -40,9 +40,10 @@ const PACKAGES: [Package; 11] = [
         never: &["tempfile"],
         nowhere: IO_AND_TENSORS,
     },
+    Package { folder: "train/data", ours: &["starling-topology", "starling-run"], never: IO, nowhere: IO_AND_TENSORS },
     Package {
         folder: "train",
-        ours: &["starling-topology", "starling-collective", "starling-run"],
+        ours: &["starling-topology", "starling-collective", "starling-run", "starling-data"],
         never: IO,
         nowhere: &[],
     },

@@ -196,6 +196,28 @@ impl Manifest {
         }
     }
 
+    /// What its founder said, but for the share of samples that is kept from training, which is in the data's description.
+    pub fn spec(&self) -> RunSpec {
+        RunSpec {
+            model: self.model.clone(),
+            optimizer: self.optimizer,
+            schedule: self.schedule,
+            clip: self.clip,
+            batch_size: self.batch_size,
+            balance: self.balance,
+            steps: self.steps,
+            seed: self.seed,
+            held_out: RunSpec::default().held_out,
+            layout: self.layout,
+            codec: self.codec,
+            plan: self.plan,
+            bound: self.bound,
+            max_stall_ms: self.max_stall_ms,
+            checkpoint_every: self.checkpoint_every,
+            quorum: self.quorum,
+        }
+    }
+
     /// The run's name: blake3 of the canonical bytes.
     pub fn run_id(&self) -> RunId {
         RunId(*blake3::hash(&self.encode()).as_bytes())

@@ -4,8 +4,8 @@ use starling_run::{Balance, Decay, OptimizerSpec, RunSpec, Schedule, contributio
 use starling_topology::ledger::{GAVE_UP, UNMEASURED};
 
 use super::*;
-use crate::data::{DataOptions, Dataset};
 use crate::{Trainer, found};
+use starling_data::{DataOptions, Dataset};
 
 fn run(model: &str, optimizer: OptimizerSpec, batch_size: u32) -> (Manifest, Dataset) {
     let spec =

@@ -78,9 +78,9 @@ mod tests {
     use starling_topology::PeerId;
 
     use super::*;
-    use crate::data::{DataOptions, Dataset};
     use crate::device::DeviceChoice;
     use crate::{Trainer, found};
+    use starling_data::{DataOptions, Dataset};
 
     const ME: PeerId = PeerId([1; 32]);
 

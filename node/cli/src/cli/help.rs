@@ -7,90 +7,20 @@ use std::ffi::{OsStr, OsString};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command, CommandFactory, FromArgMatches};
+use starling_node::keys::{Key, Kind, Unsaid, keys};
 
-use super::Cli;
-use crate::config::{KEYS, Kind};
+use super::{Cli, JOIN};
 
-/// Flags for tuning, under their own headings and only in the long help. All others come first.
-const TUNING: [(&str, &[&str]); 4] = [
-    (
-        "Tuning: training",
-        &[
-            "optimizer",
-            "learning-rate",
-            "momentum",
-            "beta1",
-            "beta2",
-            "epsilon",
-            "weight-decay",
-            "schedule",
-            "warm-up",
-            "clip",
-            "batch-size",
-            "seed",
-            "held-out",
-            "balance",
-            "evaluate-every",
-        ],
-    ),
-    ("Tuning: tables", &["header", "no-header", "delimiter", "data-limit"]),
-    ("Tuning: files", &["checkpoint-every", "checkpoint-keep", "audit"]),
-    (
-        "Tuning: network",
-        &[
-            "announce",
-            "allow",
-            "mdns",
-            "data-plane",
-            "max-peers",
-            "max-stall",
-            "fork-after",
-            "probe-links",
-            "state-rate",
-            "codec",
-            "plan",
-            "update-ahead",
-        ],
-    ),
-];
 /// Flags that every verb has.
 const GLOBAL: (&str, &[&str]) = ("Every verb", &["json", "config", "verbose", "quiet", "show-ticket", "log-format"]);
-/// What the run says and a joiner may insist on.
-const INSIST: (&str, &[&str]) = (
-    "To insist on (a run that differs is refused)",
-    &[
-        "model",
-        "optimizer",
-        "learning-rate",
-        "momentum",
-        "beta1",
-        "beta2",
-        "epsilon",
-        "weight-decay",
-        "schedule",
-        "warm-up",
-        "clip",
-        "batch-size",
-        "steps",
-        "seed",
-        "max-stall",
-        "balance",
-        "checkpoint-every",
-        "codec",
-        "plan",
-        "label",
-        "header",
-        "no-header",
-        "delimiter",
-    ],
-);
-const DEFAULT: &str = "[default: ";
+/// The heading of what the run says and a joiner may insist on.
+const INSIST: &str = "To insist on (a run that differs is refused)";
 /// Beginnings of what these flags take.
 const BEGINNINGS: [(&str, &[&str]); 2] = [("device", &["auto", "cpu", "gpu"]), ("model", &["softmax", "mlp:", "cnn:"])];
 
 /// The whole command line.
 pub fn command() -> Command {
-    everywhere(Cli::command()).mut_subcommand("join", |join| join.mut_args(of_joiner))
+    everywhere(Cli::command())
 }
 
 /// Reads a command line.
@@ -130,7 +60,7 @@ fn joined(text: &str) -> String {
 /// A switch takes its value behind `=`, because what follows it may be something else. `true` and `false` are nothing else.
 fn with_values(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let is_switch = |argument: &OsStr| {
-        KEYS.iter().any(|key| matches!(key.kind, Kind::Bool) && key.flag.is_some_and(|flag| argument == flag))
+        keys().any(|key| matches!(key.kind, Kind::Bool) && key.flag.is_some_and(|flag| argument == flag.long))
     };
     let mut joined: Vec<OsString> = Vec::new();
     let mut is_raw = false;
@@ -156,11 +86,9 @@ fn everywhere(command: Command) -> Command {
 fn arranged(command: Command) -> Command {
     command.mut_args(|argument| {
         let Some(long) = argument.get_long().map(str::to_owned) else { return argument };
-        let has = |group: &&(&'static str, &[&str])| group.1.contains(&long.as_str());
-        let argument = match TUNING.iter().find(has) {
-            Some((heading, _)) => argument.help_heading(*heading).hide_short_help(true),
-            None if GLOBAL.1.contains(&long.as_str()) => argument.help_heading(GLOBAL.0),
-            None => argument,
+        let argument = match GLOBAL.1.contains(&long.as_str()) {
+            true => argument.help_heading(GLOBAL.0),
+            false => argument,
         };
         completed(argument, &long)
     })
@@ -170,7 +98,7 @@ fn arranged(command: Command) -> Command {
 /// knows more.
 fn completed(argument: Arg, long: &str) -> Arg {
     let flag = format!("--{long}");
-    let of_key = KEYS.iter().find(|key| key.flag == Some(flag.as_str())).and_then(|key| match key.kind {
+    let of_key = keys().find(|key| key.flag.is_some_and(|own| own.long == flag)).and_then(|key| match key.kind {
         Kind::Choice(words) => Some(words),
         _ => None,
     });
@@ -184,20 +112,27 @@ fn completed(argument: Arg, long: &str) -> Arg {
     }
 }
 
-/// A joiner's defaults are not a founder's.
-fn of_joiner(argument: Arg) -> Arg {
-    let Some(long) = argument.get_long() else { return argument };
-    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-    let about = help.split(DEFAULT).next().unwrap_or_default().to_owned();
-    if INSIST.1.contains(&long) {
-        return argument.help(format!("{about}{DEFAULT}as the run]")).help_heading(INSIST.0).hide_short_help(true);
+/// What the help of a verb says of a key's flag. A joiner's defaults are not a founder's.
+pub(super) fn about(key: &Key, verb: u8) -> String {
+    let about = key.about.trim_end_matches('.');
+    match key.default {
+        _ if verb == JOIN && key.id == "data.source" => {
+            "This machine's copy of the run's data [default: from members that were started with --share-data; or the digits]"
+                .to_owned()
+        }
+        _ if verb == JOIN && key.is_of_run => format!("{about} [default: as the run]"),
+        Unsaid::Value("") => format!("{about} [default: none]"),
+        Unsaid::Value(text) | Unsaid::Like(text) | Unsaid::None(text) => format!("{about} [default: {text}]"),
     }
-    if long == "data" {
-        let about = "This machine's copy of the run's data";
-        return argument
-            .help(format!("{about} {DEFAULT}from members that were started with --share-data; or the digits]"));
+}
+
+/// Puts a key's flag where a verb lists it.
+pub(super) fn heading(argument: Arg, key: &Key, verb: u8) -> Arg {
+    match key.heading {
+        _ if verb == JOIN && key.is_of_run => argument.help_heading(INSIST).hide_short_help(true),
+        Some(heading) => argument.help_heading(heading).hide_short_help(true),
+        None => argument,
     }
-    argument
 }
 
 /// Any text, of which some are known.

@@ -8,7 +8,7 @@ use starling::parts::PeerId;
 use starling_node::identity::from_libp2p;
 use starling_node::invitation::Role;
 
-use super::DataDirFlag;
+use super::{KeyFlags, LOOK};
 
 pub(super) const APPOINT_EXAMPLES: &str = "\
 Examples:
@@ -26,7 +26,7 @@ nobody else checks.";
 pub struct InviteFlags {
     /// Where the data directory is.
     #[command(flatten)]
-    pub data_dir: DataDirFlag,
+    pub data_dir: KeyFlags<LOOK>,
     /// What its bearer may be: member, or keeper, which only stores checkpoints [default: member]
     #[arg(long, value_name = "ROLE")]
     pub role: Option<Role>,
@@ -53,7 +53,7 @@ pub struct RevokeFlags {
     pub peer: PeerId,
     /// Where the data directory is.
     #[command(flatten)]
-    pub data_dir: DataDirFlag,
+    pub data_dir: KeyFlags<LOOK>,
     /// The founder's key [default: founder.key in the data directory]
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
@@ -67,7 +67,7 @@ pub struct AppointFlags {
     pub key: PeerId,
     /// Where the data directory is.
     #[command(flatten)]
-    pub data_dir: DataDirFlag,
+    pub data_dir: KeyFlags<LOOK>,
 }
 
 /// `starling id`.
@@ -75,7 +75,7 @@ pub struct AppointFlags {
 pub struct IdFlags {
     /// Where the data directory is.
     #[command(flatten)]
-    pub data_dir: DataDirFlag,
+    pub data_dir: KeyFlags<LOOK>,
     /// Print the public half of the founder's key in this file instead, which `starling appoint` takes; makes one if there is none
     /// [default: the machine's peer id]
     #[arg(long, value_name = "FILE")]

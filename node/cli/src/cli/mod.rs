@@ -7,7 +7,7 @@ mod bench;
 mod help;
 mod invite;
 mod keep;
-mod optimizer;
+mod keys;
 mod ticket;
 mod values;
 
@@ -24,8 +24,8 @@ pub use bench::{AllReduceFlags, BenchVerb, LinkFlags, ReductionFlags, SwarmFlags
 pub use help::{command, one_line, parse};
 use invite::APPOINT_EXAMPLES;
 pub use invite::{AppointFlags, IdFlags, InviteFlags, RevokeFlags};
-pub use keep::{FetchFlags, KeepFlags, StoreFlags};
-pub use optimizer::OptimizerFlags;
+pub use keep::{FetchFlags, KeepFlags};
+pub use keys::{FETCH, JOIN, KEEP, KeyFlags, LOOK, RUN};
 pub use ticket::{TICKET_VARIABLE, TicketFlags, hide_ticket, read_argument};
 
 const EXAMPLES: &str = "\
@@ -122,7 +122,7 @@ pub enum Verb {
     #[command(after_help = INVITE_EXAMPLES)]
     Invite(InviteFlags),
     /// List who is in the run on this machine, how each came and where it is, and who was revoked
-    Members(DataDirFlag),
+    Members(KeyFlags<LOOK>),
     /// Put a peer out of the run, for good: the others go on without it, with a new secret
     #[command(after_help = REVOKE_EXAMPLES)]
     Revoke(RevokeFlags),
@@ -175,170 +175,12 @@ pub struct GlobalFlags {
     pub log_format: Option<String>,
 }
 
-/// Where a node keeps what it has.
-#[derive(Debug, Clone, Default, Args)]
-pub struct DataDirFlag {
-    /// Where identity, secrets, status and checkpoints live [default: starling in the user's data folder]
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<String>,
-}
-
-/// Flags of what all members share.
-#[derive(Debug, Clone, Default, Args)]
-pub struct ManifestFlags {
-    /// softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels) [default: mlp:64]
-    #[arg(long, value_name = "MODEL")]
-    pub model: Option<String>,
-    /// How its parameters follow gradients.
-    #[command(flatten)]
-    pub optimizer: OptimizerFlags,
-    /// Samples per step, over all members together [default: 64]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub batch_size: Option<String>,
-    /// The run's last step [default: 600]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub steps: Option<String>,
-    /// Seed of initial parameters, sample order and held-out split [default: 42]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub seed: Option<String>,
-    /// The longest a run may stand still because of one peer, such as 10s; all deadlines derive from it [default: 10s]
-    #[arg(long = "max-stall", alias = "max-stall-ms", value_name = "DURATION", allow_negative_numbers = true)]
-    pub max_stall_ms: Option<String>,
-    /// Share samples out by speed, so that a faster machine computes more of each step, or equal [default: speed]
-    #[arg(long, value_name = "HOW")]
-    pub balance: Option<String>,
-    /// All members save a checkpoint every N steps; 0 only at the end [default: 100]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub checkpoint_every: Option<String>,
-    /// How gradients are written on the wire: f32, or shorter as bf16, f16 or int8 [default: f32]
-    #[arg(long, value_name = "CODEC")]
-    pub codec: Option<String>,
-    /// Who sends to whom: ring, tree (few hops), mesh (two hops, a link to each other member), hierarchical (sites as
-    /// measured links show them, a ring if there are none) or auto [default: ring]
-    #[arg(long, value_name = "PLAN")]
-    pub plan: Option<String>,
-}
-
-/// Flags of who founds a run.
-#[derive(Debug, Clone, Default, Args)]
-pub struct FoundingFlags {
-    /// Share of the samples kept from training, to measure accuracy on [default: 0.2]
-    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
-    pub held_out: Option<String>,
-    /// Members needed to take steps [default: 1]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub min_peers: Option<String>,
-    /// Admit anyone who knows an address, without the ticket's secret [default: false]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub public: Option<String>,
-    /// Which members decide who is a member: majority, or two-thirds, so that fewer than a third can't split the run if they are
-    /// hostile; with fewer than four members, it then stands still at the first death [default: majority]
-    #[arg(long, value_name = "RULE")]
-    pub quorum: Option<String>,
-}
-
-/// Flags of this machine alone.
-#[derive(Debug, Clone, Default, Args)]
-pub struct MachineFlags {
-    /// digits (built in), a CSV file (.csv, .csv.gz), an IDX file, or a folder of IDX files; joiners without it ask members
-    /// that share the run's data [default: digits]
-    #[arg(long, value_name = "SOURCE")]
-    pub data: Option<String>,
-    /// CSV: the label column, by name or 0-based index; joiners have it from the run [default: the last column]
-    #[arg(long, value_name = "COLUMN")]
-    pub label: Option<String>,
-    /// CSV: the first row holds column names; joiners know from the run [default: detected from the first row]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub header: Option<String>,
-    /// CSV: the first row holds values
-    #[arg(long, conflicts_with = "header")]
-    pub no_header: bool,
-    /// CSV: what separates cells: comma, tab, semicolon, pipe, or space for any blanks; joiners know from the run
-    /// [default: detected from the first rows]
-    #[arg(long, value_name = "NAME")]
-    pub delimiter: Option<String>,
-    /// Let joiners have the files of the data set from this machine [default: false]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub share_data: Option<String>,
-    /// MiB of data that a joiner without --data takes from members at most [default: 1024]
-    #[arg(long, value_name = "MIB", allow_negative_numbers = true)]
-    pub data_limit: Option<String>,
-    /// auto (a GPU if there is one), cpu, gpu or gpu:N [default: auto]
-    #[arg(long, value_name = "DEVICE")]
-    pub device: Option<String>,
-    /// Where the data directory is.
-    #[command(flatten)]
-    pub data_dir: DataDirFlag,
-    /// Measure accuracy every N steps; 0 only at the end [default: 0]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub evaluate_every: Option<String>,
-    /// How many checkpoints to keep [default: 3]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub checkpoint_keep: Option<String>,
-    /// MiB of memory for updates that begin while their step is being reduced, where cores are to spare [default: 0]
-    #[arg(long, value_name = "MIB", allow_negative_numbers = true)]
-    pub update_ahead: Option<String>,
-    /// Write the trained model to this safetensors file at the end [default: nothing is written]
-    #[arg(long, value_name = "FILE")]
-    pub export: Option<String>,
-    /// Write who contributed which samples to this file; `starling audit` checks it [default: nothing is written]
-    #[arg(long, value_name = "FILE")]
-    pub audit: Option<String>,
-    /// Multiaddr to listen on, repeatable [default: /ip4/0.0.0.0/tcp/0, /ip6/::/tcp/0]
-    #[arg(long, value_name = "MULTIADDR")]
-    pub listen: Vec<String>,
-    /// Multiaddr to announce besides those, repeatable, for a forwarded port [default: none]
-    #[arg(long, value_name = "MULTIADDR")]
-    pub announce: Vec<String>,
-    /// Peer id (`starling id` prints it) that may come without an invitation, repeatable; in a public run, nobody else then may
-    /// [default: none]
-    #[arg(long, value_name = "PEER")]
-    pub allow: Vec<String>,
-    /// Look for peers on the local network by multicast [default: false]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub mdns: Option<String>,
-    /// What people call this machine, told to the other members: 1 to 32 printable characters [default: the host's name; none
-    /// in a public run]
-    #[arg(long, value_name = "NAME")]
-    pub name: Option<String>,
-    /// How gradients travel: direct (TCP of their own), local (memory within a machine), universal (libp2p), auto (the
-    /// best of these), or plaintext (direct without encryption; all members must say so) [default: auto]
-    #[arg(long, value_name = "PLANE")]
-    pub data_plane: Option<String>,
-    /// The most members the run may have [default: 64]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub max_peers: Option<String>,
-    /// Go on without most of the members after this long, such as 90s, 2m or 1h, or never [default: 2m]
-    #[arg(long, value_name = "DURATION")]
-    pub fork_after: Option<String>,
-    /// Measure how fast this machine reaches the other members, so that reductions are planned by it [default: true]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub probe_links: Option<String>,
-    /// MiB of state and data to hand out to joiners per second; 0 sets no limit [default: 64]
-    #[arg(long, value_name = "MIB", allow_negative_numbers = true)]
-    pub state_rate: Option<String>,
-}
-
-/// All flags that set keys.
-#[derive(Debug, Clone, Default, Args)]
-pub struct KeyFlags {
-    /// What all members share.
-    #[command(flatten)]
-    pub manifest: ManifestFlags,
-    /// What only a founder says.
-    #[command(flatten)]
-    pub founding: FoundingFlags,
-    /// This machine alone.
-    #[command(flatten)]
-    pub machine: MachineFlags,
-}
-
 /// `starling run`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RunFlags {
     /// All keys.
     #[command(flatten)]
-    pub keys: KeyFlags,
+    pub keys: KeyFlags<RUN>,
     /// Go on from a checkpoint in the data directory: the newest, or the one after STEP; with --steps beyond the end of a
     /// complete run, as a new run [default: start afresh]
     #[arg(
@@ -365,12 +207,9 @@ pub struct JoinFlags {
     /// Whom to join.
     #[command(flatten)]
     pub ticket: TicketFlags,
-    /// What the user insists on.
+    /// This machine's keys, and what the user insists on.
     #[command(flatten)]
-    pub manifest: ManifestFlags,
-    /// This machine alone.
-    #[command(flatten)]
-    pub machine: MachineFlags,
+    pub keys: KeyFlags<JOIN>,
     /// File with a private run's secret (hex, or a member's secret-... file), to join by address [default: the ticket's]
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
@@ -404,7 +243,7 @@ pub struct DemoFlags {
 pub struct InitFlags {
     /// Set in the file that is written.
     #[command(flatten)]
-    pub keys: KeyFlags,
+    pub keys: KeyFlags<RUN>,
     /// Write over a file that is there [default: refuse]
     #[arg(long)]
     pub force: bool,
@@ -415,7 +254,7 @@ pub struct InitFlags {
 pub struct StatusFlags {
     /// Where the data directory is.
     #[command(flatten)]
-    pub data_dir: DataDirFlag,
+    pub data_dir: KeyFlags<LOOK>,
     /// Go on until the node ends: on a terminal in one place, else again when something has changed [default: print once]
     #[arg(long)]
     pub watch: bool,
@@ -441,7 +280,7 @@ pub enum ConfigVerb {
 pub struct ShowFlags {
     /// Flags, as `starling run` would take them.
     #[command(flatten)]
-    pub keys: KeyFlags,
+    pub keys: KeyFlags<RUN>,
     /// Say for each value where it came from: default, file and line, variable, or flag [default: values only]
     #[arg(long)]
     pub origin: bool,
@@ -451,9 +290,9 @@ pub struct ShowFlags {
 #[derive(Debug, Clone, Subcommand)]
 pub enum CheckpointVerb {
     /// List the checkpoints in the data directory
-    Ls(DataDirFlag),
+    Ls(KeyFlags<LOOK>),
     /// Read every checkpoint and check all hashes; exit code 1 if one is damaged
-    Verify(DataDirFlag),
+    Verify(KeyFlags<LOOK>),
     /// Write a checkpoint's parameters to a safetensors file
     Export(ExportFlags),
     /// Fetch the newest stable checkpoint from a member or keeper; `starling run --resume` goes on from it
@@ -465,7 +304,7 @@ pub enum CheckpointVerb {
 pub struct ExportFlags {
     /// Where the data directory is.
     #[command(flatten)]
-    pub data_dir: DataDirFlag,
+    pub data_dir: KeyFlags<LOOK>,
     /// The run, by the first digits of its id [default: the run that was saved last]
     #[arg(long, value_name = "PREFIX")]
     pub run: Option<String>,

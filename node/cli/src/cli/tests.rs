@@ -1,9 +1,10 @@
 //! What the command line takes and says of itself.
 
 use clap::Command;
+use starling_node::keys::{Unsaid, keys};
 
 use super::*;
-use crate::config::{FlagValue, KEYS, Layers, show_json};
+use crate::config::FlagValue;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
     super::parse(line.split_whitespace().map(Into::into))
@@ -12,7 +13,7 @@ fn parse(line: &str) -> Result<Cli, clap::Error> {
 /// The flag values of `starling run`.
 fn run_values(line: &str) -> Vec<FlagValue> {
     let Verb::Run(flags) = parse(line).expect("a good line").verb else { panic!("not a run: {line}") };
-    flags.keys.values()
+    flags.keys.values().to_vec()
 }
 
 fn help_of(command: &Command, flag: &str) -> String {
@@ -31,24 +32,11 @@ fn help_states_the_default_of_every_key() {
     let mut root = command();
     root.build();
     let run = root.find_subcommand("run").expect("there is a run verb");
-    let dir = tempfile::tempdir().expect("a temp dir");
-    let path = dir.path().display().to_string();
-    let mut layers = Layers::new();
-    layers.flags(&[FlagValue { key: "train.data_dir", flag: "--data-dir", values: vec![path] }]).expect("a path");
-    let defaults = show_json(&layers.finish(), false).expect("defaults");
-    for key in KEYS {
-        let Some(flag) = key.flag else { continue };
-        let (section, name) = key.parts();
-        let default = match (key.id, &defaults[section][name]) {
-            ("network.max_stall_ms", _) => "10s".to_owned(),
-            ("train.data_dir", _) => "starling in the user's data folder".to_owned(),
-            (_, serde_json::Value::Null) => key.unset.expect("a key without a value says what then").to_owned(),
-            (_, serde_json::Value::String(text)) => text.clone(),
-            (_, serde_json::Value::Array(items)) if items.is_empty() => "none".to_owned(),
-            (_, serde_json::Value::Array(items)) => {
-                items.iter().filter_map(|item| item.as_str()).collect::<Vec<_>>().join(", ")
-            }
-            (_, other) => other.to_string(),
+    for key in keys() {
+        let Some(flag) = key.flag.map(|flag| flag.long) else { continue };
+        let default = match key.default {
+            Unsaid::Value("") => "none",
+            Unsaid::Value(text) | Unsaid::Like(text) | Unsaid::None(text) => text,
         };
         let help = help_of(run, flag);
         assert!(help.ends_with(&format!("[default: {default}]")), "{flag} does not say [default: {default}]: {help}");
@@ -86,8 +74,11 @@ fn flags_become_values_with_their_names() {
 
 #[test]
 fn every_key_flag_sets_its_own_key() {
-    for key in KEYS {
-        let Some(flag) = key.flag.filter(|flag| *flag != "--verbose" && *flag != "--log-format") else { continue };
+    for key in keys() {
+        let Some(flag) = key.flag.map(|flag| flag.long).filter(|flag| *flag != "--verbose" && *flag != "--log-format")
+        else {
+            continue;
+        };
         let values = run_values(&format!("starling run {flag}=1"));
         assert_eq!(values.iter().map(|value| (value.key, value.flag)).collect::<Vec<_>>(), [(key.id, flag)]);
     }

@@ -8,7 +8,7 @@ use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::AppointFlags;
 
 pub(super) fn appoint(context: &Context, flags: &AppointFlags) -> Result<u8, CommandError> {
-    let dir = context.load(&flags.data_dir.values())?.data_dir()?;
+    let dir = context.load(flags.data_dir.values())?.data_dir()?;
     let key = to_libp2p(flags.key).to_string();
     let Appointed { run, number } = consent(&dir, flags.key)?;
     print(

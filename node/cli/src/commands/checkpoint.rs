@@ -11,7 +11,7 @@ use starling_node::private_file::for_others;
 use starling_run::{CheckpointError, CheckpointFolder, CheckpointInfo, CheckpointStore, Signed, Verdict};
 
 use super::{CommandError, Context, EXIT_DONE, EXIT_FAILED, print};
-use crate::cli::{DataDirFlag, ExportFlags};
+use crate::cli::{ExportFlags, KeyFlags, LOOK};
 use crate::output::format;
 use crate::program::write_model;
 
@@ -55,7 +55,7 @@ impl Opened {
     }
 }
 
-pub(super) fn list(context: &Context, flags: &DataDirFlag) -> Result<u8, CommandError> {
+pub(super) fn list(context: &Context, flags: &KeyFlags<LOOK>) -> Result<u8, CommandError> {
     let listed = |store: &CheckpointStore| store.list()?.into_iter().map(|info| Listed::of(store, info)).collect();
     let checkpoints: Vec<Listed> = open(context, flags)?.of_all_runs(listed)?;
     let value = || json!({ "checkpoints": checkpoints.iter().map(Listed::to_json).collect::<Vec<_>>() });
@@ -64,7 +64,7 @@ pub(super) fn list(context: &Context, flags: &DataDirFlag) -> Result<u8, Command
     Ok(EXIT_DONE)
 }
 
-pub(super) fn verify(context: &Context, flags: &DataDirFlag) -> Result<u8, CommandError> {
+pub(super) fn verify(context: &Context, flags: &KeyFlags<LOOK>) -> Result<u8, CommandError> {
     let judged = |store: &CheckpointStore| {
         Ok(store.verify()?.into_iter().map(|verdict| Judged::of(store, verdict)).collect::<Vec<_>>())
     };
@@ -107,8 +107,8 @@ pub(super) fn export(context: &Context, flags: &ExportFlags) -> Result<u8, Comma
     Ok(EXIT_DONE)
 }
 
-fn open(context: &Context, flags: &DataDirFlag) -> Result<Opened, CommandError> {
-    let data_dir = context.load(&flags.values())?.data_dir()?;
+fn open(context: &Context, flags: &KeyFlags<LOOK>) -> Result<Opened, CommandError> {
+    let data_dir = context.load(flags.values())?.data_dir()?;
     let directory = data_dir.join(CHECKPOINTS);
     // Asking what is there must not make it.
     if !directory.is_dir() {

@@ -7,7 +7,7 @@ use crate::cli::ShowFlags;
 use crate::config::{show_json, show_toml};
 
 pub(super) fn show(context: &Context, flags: &ShowFlags) -> Result<u8, CommandError> {
-    let loaded = context.load(&flags.keys.values())?;
+    let loaded = context.load(flags.keys.values())?;
     // A configuration that a node would refuse is not in force.
     loaded.founding(Resume::Fresh)?;
     loaded.settings()?;

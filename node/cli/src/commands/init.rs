@@ -16,7 +16,7 @@ use crate::cli::InitFlags;
 use crate::config::{FILE_NAME, commented_file};
 
 pub(super) fn init(context: &Context, flags: &InitFlags) -> Result<u8, CommandError> {
-    let loaded = context.load_from(None, &flags.keys.values())?;
+    let loaded = context.load_from(None, flags.keys.values())?;
     // Whatever is set in the new file must work.
     loaded.founding(Resume::Fresh)?;
     loaded.settings()?;

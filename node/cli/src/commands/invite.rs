@@ -11,7 +11,7 @@ use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::{IdFlags, InviteFlags};
 
 pub(super) fn invite(context: &Context, flags: &InviteFlags) -> Result<u8, CommandError> {
-    let dir = context.load(&flags.data_dir.values())?.data_dir()?;
+    let dir = context.load(flags.data_dir.values())?.data_dir()?;
     let wanted = Wanted { role: flags.role, expires: flags.expires, once: flags.once, whom: flags.whom };
     let Invited { ticket, terms, status } = ticket_of(&dir, flags.key.as_deref(), wanted)?;
     let text = ticket.to_string();
@@ -33,7 +33,7 @@ pub(super) fn invite(context: &Context, flags: &InviteFlags) -> Result<u8, Comma
 }
 
 pub(super) fn id(context: &Context, flags: &IdFlags) -> Result<u8, CommandError> {
-    let dir = context.load(&flags.data_dir.values())?.data_dir()?;
+    let dir = context.load(flags.data_dir.values())?.data_dir()?;
     if let Some(path) = &flags.key {
         let key = to_libp2p(FounderKey::load_or_make(path)?.public()).to_string();
         print(context.global.json, || json!({ "key": key, "file": path }), || format!("{key}\n"))?;

@@ -10,7 +10,7 @@ use crate::config::{parse_secret, parse_target};
 use crate::program::program;
 
 pub(super) async fn join(context: &Context, flags: &JoinFlags) -> Result<u8, CommandError> {
-    let loaded = context.load(&[flags.manifest.values(), flags.machine.values()].concat())?;
+    let loaded = context.load(flags.keys.values())?;
     let (secret, invitation) = flags.secret_file.as_deref().map(parse_secret).transpose()?.unzip();
     let joining = Joining {
         target: parse_target(&flags.ticket.read()?)?,

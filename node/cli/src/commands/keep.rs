@@ -11,7 +11,7 @@ use crate::config::parse_ticket;
 use crate::output::format;
 
 pub(super) async fn keep(context: &Context, flags: &KeepFlags) -> Result<u8, CommandError> {
-    let loaded = context.load(&flags.values())?;
+    let loaded = context.load(flags.keys.values())?;
     let ticket = parse_ticket(&flags.ticket.read()?)?;
     let settings = loaded.settings()?;
     context.start_logs(&loaded)?;
@@ -19,7 +19,7 @@ pub(super) async fn keep(context: &Context, flags: &KeepFlags) -> Result<u8, Com
 }
 
 pub(super) async fn fetch(context: &Context, flags: &FetchFlags) -> Result<u8, CommandError> {
-    let loaded = context.load(&flags.store.values())?;
+    let loaded = context.load(flags.keys.values())?;
     let ticket = parse_ticket(&flags.ticket.read()?)?;
     let settings = loaded.settings()?;
     context.start_logs(&loaded)?;

@@ -4,13 +4,13 @@ use serde_json::json;
 use starling_node::data_dir::{Members, Row, members as of_directory};
 
 use super::{CommandError, Context, EXIT_DONE, print};
-use crate::cli::DataDirFlag;
+use crate::cli::{KeyFlags, LOOK};
 use crate::output::{self, Gauge, Names, clock, format};
 
 const HEAD: [&str; 6] = ["member", "role", "since", "invited", "samples/s", "address"];
 
-pub(super) fn members(context: &Context, flags: &DataDirFlag) -> Result<u8, CommandError> {
-    let dir = context.load(&flags.values())?.data_dir()?;
+pub(super) fn members(context: &Context, flags: &KeyFlags<LOOK>) -> Result<u8, CommandError> {
+    let dir = context.load(flags.values())?.data_dir()?;
     let members = of_directory(&dir)?;
     print(
         context.global.json,

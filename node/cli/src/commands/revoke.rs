@@ -8,7 +8,7 @@ use super::{CommandError, Context, EXIT_DONE, print};
 use crate::cli::RevokeFlags;
 
 pub(super) fn revoke(context: &Context, flags: &RevokeFlags) -> Result<u8, CommandError> {
-    let dir = context.load(&flags.data_dir.values())?.data_dir()?;
+    let dir = context.load(flags.data_dir.values())?.data_dir()?;
     let Revoked { run, count, is_new } = put_out(&dir, flags.key.as_deref(), flags.peer)?;
     let peer = to_libp2p(flags.peer).to_string();
     print(

@@ -21,7 +21,7 @@ use screen::Screen;
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(super) async fn status(context: &Context, flags: &StatusFlags) -> Result<u8, CommandError> {
-    let dir = context.load(&flags.data_dir.values())?.data_dir()?;
+    let dir = context.load(flags.data_dir.values())?.data_dir()?;
     let mut status = read(&dir)?;
     let mut screen = (flags.watch && Style::choose(context.global.json) == Style::Terminal).then(Screen::new);
     show(context, screen.as_mut(), &status)?;

@@ -5,13 +5,11 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use toml::{Table, Value};
+use starling_node::keys::{Key, Value, has_many_zeros, keys};
 
 use super::checked::Loaded;
 use super::error::ConfigError;
 use super::file;
-use super::keys::{KEYS, Key, has_many_zeros};
-use super::raw::Config;
 
 /// What all of our environment variables begin with.
 const VARIABLE_PREFIX: &str = "STARLING_";
@@ -75,12 +73,7 @@ impl Default for Layers {
 impl Layers {
     /// The defaults alone.
     pub fn new() -> Self {
-        let defaults = Table::try_from(Config::default()).expect("invariant: the defaults are plain data");
-        let value_of = |key: &Key| {
-            let (section, name) = key.parts();
-            defaults.get(section)?.get(name).cloned()
-        };
-        let values = KEYS.iter().filter_map(|key| Some((key.id, value_of(key)?))).collect();
+        let values = keys().filter_map(|key| Some((key.id, key.value()?))).collect();
         Self { values, origins: BTreeMap::new() }
     }
 
@@ -110,8 +103,8 @@ impl Layers {
         for line in file::lines(path, text)? {
             let origin = Origin::File(path.to_owned(), line.line);
             let section = line.section.as_str();
-            if !KEYS.iter().any(|key| key.parts().0 == section) {
-                let suggestion = suggest(section, KEYS.iter().map(|key| key.parts().0.to_owned()));
+            if !keys().any(|key| key.parts().0 == section) {
+                let suggestion = suggest(section, keys().map(|key| key.parts().0.to_owned()));
                 return Err(ConfigError::Unknown { origin, what: "section", name: line.section, suggestion });
             }
             let Some((name, value)) = line.entry else { continue };
@@ -138,8 +131,8 @@ impl Layers {
                 continue;
             }
             let origin = Origin::Variable(name.clone());
-            let Some(key) = KEYS.iter().find(|key| key.variable() == name) else {
-                let known = KEYS.iter().map(Key::variable).chain([FILE_VARIABLE, TICKET_VARIABLE].map(str::to_owned));
+            let Some(key) = keys().find(|key| key.variable() == name) else {
+                let known = keys().map(Key::variable).chain([FILE_VARIABLE, TICKET_VARIABLE].map(str::to_owned));
                 let suggestion = suggest(&name, known);
                 return Err(ConfigError::Unknown { origin, what: "variable", name, suggestion });
             };
@@ -163,42 +156,57 @@ impl Layers {
 
     /// The outcome.
     pub fn finish(self) -> Loaded {
-        let mut sections = Table::new();
-        for (id, value) in self.values {
-            let (section, name) = id.split_once('.').expect("invariant: a key's id is section.name");
-            let table = sections.entry(section).or_insert_with(|| Value::Table(Table::new()));
-            if let Value::Table(table) = table {
-                table.insert(name.to_owned(), value);
-            }
-        }
-        let config = sections.try_into().expect("invariant: every value was checked as its key's kind");
-        Loaded::new(config, self.origins)
+        Loaded::new(self.values, self.origins)
     }
 
     fn set_text(&mut self, key: &'static Key, text: &str, origin: Origin) -> Result<(), ConfigError> {
         match key.kind.parse(text) {
-            Some(value) => self.set(key, value, origin),
+            Some(value) => self.set(key, toml(&value), origin),
             None => Err(invalid(key, format!("`{text}`"), origin, "")),
         }
     }
 
-    fn set(&mut self, key: &'static Key, value: Value, origin: Origin) -> Result<(), ConfigError> {
+    fn set(&mut self, key: &'static Key, value: toml::Value, origin: Origin) -> Result<(), ConfigError> {
         let written = match &value {
-            Value::String(text) => format!("`{text}`"),
-            Value::Float(value) if has_many_zeros(*value) => format!("{value:e}"),
-            Value::Integer(_)
-            | Value::Float(_)
-            | Value::Boolean(_)
-            | Value::Datetime(_)
-            | Value::Array(_)
-            | Value::Table(_) => value.to_string().replace('\n', " "),
+            toml::Value::String(text) => format!("`{text}`"),
+            toml::Value::Float(value) if has_many_zeros(*value) => format!("{value:e}"),
+            toml::Value::Integer(_)
+            | toml::Value::Float(_)
+            | toml::Value::Boolean(_)
+            | toml::Value::Datetime(_)
+            | toml::Value::Array(_)
+            | toml::Value::Table(_) => value.to_string().replace('\n', " "),
         };
-        let hint = key.kind.hint(&value);
-        let Some(value) = key.kind.check(value) else { return Err(invalid(key, written, origin, hint)) };
+        let value = plain(value);
+        let hint = key.kind.hint(value.as_ref());
+        let Some(value) = value.and_then(|value| key.kind.check(value)) else {
+            return Err(invalid(key, written, origin, hint));
+        };
         self.values.insert(key.id, value);
         self.origins.insert(key.id, origin);
         Ok(())
     }
+}
+
+/// A value as a file has it.
+pub(super) fn toml(value: &Value) -> toml::Value {
+    toml::Value::try_from(value).expect("invariant: a value is plain data")
+}
+
+/// What a file has as a value; `None` if no key can be that.
+fn plain(value: toml::Value) -> Option<Value> {
+    Some(match value {
+        toml::Value::String(text) => Value::Text(text),
+        toml::Value::Boolean(value) => Value::Bool(value),
+        toml::Value::Integer(value) => Value::Integer(value),
+        toml::Value::Float(value) => Value::Float(value),
+        toml::Value::Array(items) => {
+            let texts =
+                items.into_iter().map(|item| if let toml::Value::String(text) = item { Some(text) } else { None });
+            Value::List(texts.collect::<Option<_>>()?)
+        }
+        toml::Value::Datetime(_) | toml::Value::Table(_) => return None,
+    })
 }
 
 fn invalid(key: &'static Key, value: String, origin: Origin, hint: &str) -> ConfigError {
@@ -208,9 +216,9 @@ fn invalid(key: &'static Key, value: String, origin: Origin, hint: &str) -> Conf
 /// A suggestion for an unknown `section.name`: a likely typo, or the same name in another section.
 fn key_like(id: &str) -> String {
     let name = id.split_once('.').map_or(id, |(_, name)| name);
-    match KEYS.iter().find(|key| key.parts().1 == name) {
+    match keys().find(|key| key.parts().1 == name) {
         Some(key) => format!(" (did you mean `{}`?)", key.id),
-        None => suggest(id, KEYS.iter().map(|key| key.id.to_owned())),
+        None => suggest(id, keys().map(|key| key.id.to_owned())),
     }
 }
 

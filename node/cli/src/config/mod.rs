@@ -1,18 +1,15 @@
 //! From what a user wrote, in a file, in the environment, in flags, to what a node takes.
 //!
 //! [`Layers`] collects what was written, one layer over the other, and remembers for each key where its value came
-//! from. [`Loaded`] is the outcome: plain data ([`Config`]) plus origins. Its methods check the rest and build the
-//! node's own types ([`Settings`](starling::Settings), [`Founding`](starling::Founding)). [`KEYS`] is
-//! the one list of what there is.
+//! from. [`Loaded`] is the outcome: a value for each key that has one, plus origins. Its methods check the rest and build the
+//! node's own types ([`Settings`](starling::Settings), [`Founding`](starling::Founding)). What there is, the node's table of
+//! [keys](starling_node::keys) says.
 
 mod checked;
-mod duration;
 mod error;
 mod file;
 mod idle;
-mod keys;
 mod layers;
-mod raw;
 mod show;
 mod target;
 
@@ -21,9 +18,7 @@ mod tests;
 
 pub use checked::{Loaded, LogSettings};
 pub use error::ConfigError;
-pub use keys::{KEYS, Key, Kind};
 pub use layers::{FlagValue, Layers, Origin};
-pub use raw::{CollectiveConfig, Config, DataConfig, LogConfig, NetworkConfig, RunConfig, SecurityConfig, TrainConfig};
 pub use show::{commented_file, show_json, show_toml};
 pub use target::{parse_secret, parse_target, parse_ticket};
 

@@ -1,12 +1,11 @@
 //! The configuration as text: what is in force, and a file to start from.
 
 use serde_json::json;
-use toml::{Table, Value};
+use starling_node::keys::{Key, Kind, Unsaid, Value, keys};
 
 use super::checked::Loaded;
 use super::error::ConfigError;
-use super::keys::{KEYS, Key, Kind};
-use super::layers::Origin;
+use super::layers::{Origin, toml};
 
 /// Where the comment behind a value begins, if the value leaves room.
 const COMMENT_COLUMN: usize = 40;
@@ -17,14 +16,13 @@ const COMMENT_COLUMN: usize = 40;
 /// # Errors
 /// [`ConfigError::NoDataDir`].
 pub fn show_toml(loaded: &Loaded, origins: bool) -> Result<String, ConfigError> {
-    let values = values(loaded)?;
     let mut text = String::new();
-    for key in KEYS {
+    for key in keys() {
         head(&mut text, key);
         let (_, name) = key.parts();
-        let (line, comment) = match (value_of(&values, key), key.unset) {
-            (Some(value), _) => (format!("{name} = {value}"), loaded.origin(key.id).to_string()),
-            (None, unset) => (format!("# {name} ="), unset.unwrap_or_default().to_owned()),
+        let (line, comment) = match value(loaded, key)? {
+            Some(value) => (format!("{name} = {}", toml(&value)), loaded.origin(key.id).to_string()),
+            None => (format!("# {name} ="), then(key).to_owned()),
         };
         if origins || line.starts_with('#') {
             text.push_str(&format!("{line:<COMMENT_COLUMN$} # {comment}\n"));
@@ -44,11 +42,10 @@ pub fn show_toml(loaded: &Loaded, origins: bool) -> Result<String, ConfigError> 
 /// # Errors
 /// [`ConfigError::NoDataDir`].
 pub fn show_json(loaded: &Loaded, origins: bool) -> Result<serde_json::Value, ConfigError> {
-    let values = values(loaded)?;
     let mut sections = serde_json::Map::new();
-    for key in KEYS {
+    for key in keys() {
         let (section, name) = key.parts();
-        let value = value_of(&values, key).map_or(serde_json::Value::Null, |value| json!(value));
+        let value = json!(value(loaded, key)?);
         let origin = loaded.origin(key.id).to_string();
         let shown = if origins { json!({ "value": value, "origin": origin }) } else { value };
         let table = sections.entry(section).or_insert_with(|| json!({}));
@@ -67,12 +64,11 @@ pub fn show_json(loaded: &Loaded, origins: bool) -> Result<serde_json::Value, Co
 /// A file to start from: every key with its meaning. What `loaded` sets is set, the rest is commented out at its
 /// default.
 pub fn commented_file(loaded: &Loaded) -> String {
-    let values = Table::try_from(loaded.config()).expect("invariant: the configuration is plain data");
     let mut text = "# Starling reads this file from the directory it is started in, or from --config FILE.\n\
                     # Flags go over STARLING_<SECTION>_<KEY> variables, these over this file, this over the defaults.\n\
                     # A #key shows its default; take the # away to change it.\n"
         .to_owned();
-    for key in KEYS {
+    for key in keys() {
         head(&mut text, key);
         let (_, name) = key.parts();
         let mark = if *loaded.origin(key.id) == Origin::Default { "#" } else { "" };
@@ -83,9 +79,9 @@ pub fn commented_file(loaded: &Loaded) -> String {
         {
             text.push_str(&format!("# One of {}.\n", words.join(", ")));
         }
-        match (value_of(&values, key), key.unset) {
-            (Some(value), _) => text.push_str(&format!("{mark}{name} = {value}\n")),
-            (None, unset) => text.push_str(&format!("#{name} =   # {}\n", unset.unwrap_or_default())),
+        match loaded.values().get(key.id).cloned().or_else(|| key.shown()) {
+            Some(value) => text.push_str(&format!("{mark}{name} = {}\n", toml(&value))),
+            None => text.push_str(&format!("#{name} =   # {}\n", then(key))),
         }
     }
     text
@@ -94,21 +90,22 @@ pub fn commented_file(loaded: &Loaded) -> String {
 /// `[section]` before a section's first key.
 fn head(text: &mut String, key: &Key) {
     let (section, _) = key.parts();
-    let is_first = KEYS.iter().find(|other| other.parts().0 == section).is_some_and(|first| first.id == key.id);
+    let is_first = keys().find(|other| other.parts().0 == section).is_some_and(|first| first.id == key.id);
     if is_first {
         let gap = if text.is_empty() { "" } else { "\n" };
         text.push_str(&format!("{gap}[{section}]\n"));
     }
 }
 
-/// All values, the data directory resolved: that is the one people ask for.
-fn values(loaded: &Loaded) -> Result<Table, ConfigError> {
-    let mut config = loaded.config().clone();
-    config.train.data_dir = Some(loaded.data_dir()?.display().to_string());
-    Ok(Table::try_from(config).expect("invariant: the configuration is plain data"))
+/// What is in force, the data directory resolved: that is the one people ask for.
+fn value(loaded: &Loaded, key: &Key) -> Result<Option<Value>, ConfigError> {
+    if key.id == "train.data_dir" {
+        return Ok(Some(Value::Text(loaded.data_dir()?.display().to_string())));
+    }
+    Ok(loaded.values().get(key.id).cloned().or_else(|| key.shown()))
 }
 
-fn value_of<'a>(values: &'a Table, key: &Key) -> Option<&'a Value> {
-    let (section, name) = key.parts();
-    values.get(section)?.get(name)
+/// What happens where a key has no value.
+fn then(key: &Key) -> &'static str {
+    if let Unsaid::None(words) = key.default { words } else { "" }
 }

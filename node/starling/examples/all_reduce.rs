@@ -3,17 +3,17 @@
 //! Each process has data of its own, takes steps of its own, and now and then takes the mean of all members' parameters.
 //!
 //! ```sh
-//! cargo run --release --example all_reduce -- found /tmp/first           # prints a ticket
-//! cargo run --release --example all_reduce -- join /tmp/second TICKET    # in another terminal, or on another machine
+//! cargo run --release -p starling --no-default-features --example all_reduce -- found /tmp/first         # prints a ticket
+//! cargo run --release -p starling --no-default-features --example all_reduce -- join /tmp/second TICKET  # in another terminal
 //! ```
 //!
-//! Kill one with SIGKILL: the others go on. Start another: it goes on from the newest mean. `LISTEN` is the multiaddr to
-//! listen on; by default any port of all addresses.
+//! Without default features it is built without Burn. Kill one with SIGKILL: the others go on. Start another: it goes on from the
+//! newest mean. `STARLING_NETWORK_LISTEN` and the other variables of this machine's keys count as for the command line.
 
 use std::error::Error;
 use std::time::Duration;
 
-use starling_node::{Buffers, Settings, Swarm, SwarmError};
+use starling::{Buffers, Settings, Swarm, SwarmError};
 
 /// What is to be found.
 const TRUTH: [f32; 4] = [0.5, -2.0, 3.0, 1.0];
@@ -26,11 +26,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let mut swarm = match args[..] {
         ["found", dir] => {
-            let swarm = Swarm::found(&settings(dir)?, &Buffers { min_peers: 2, ..Buffers::new(TRUTH.len()) })?;
+            let swarm = Swarm::found(&Settings::from_env(dir.into())?, &Buffers { min_peers: 2, ..Buffers::new(TRUTH.len()) })?;
             println!("ticket: {}", swarm.ticket());
             swarm
         }
-        ["join", dir, ticket] => Swarm::join(&settings(dir)?, &ticket.parse()?)?,
+        ["join", dir, ticket] => Swarm::join(&Settings::from_env(dir.into())?, &ticket.parse()?)?,
         _ => return Err("usage: all_reduce found DIR, or all_reduce join DIR TICKET".into()),
     };
 
@@ -53,14 +53,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("found {parameters:.3?}, in bits {}", bits.join(" "));
     swarm.leave()?;
     Ok(())
-}
-
-fn settings(dir: &str) -> Result<Settings, Box<dyn Error>> {
-    let settings = Settings::new(dir.into());
-    Ok(match std::env::var("LISTEN") {
-        Ok(address) => Settings { listen: vec![address.parse()?], ..settings },
-        Err(_) => settings,
-    })
 }
 
 /// One step of gradient descent on one sample. Returns its loss.

@@ -1,4 +1,6 @@
-//! The data a run trains on: read, checked, split, scaled.
+//! The data a run trains on: read, checked, split, scaled. No models, and nothing that computes on them.
+//!
+//! Start reading at [`Dataset::load`].
 
 mod csv;
 mod delimiter;

@@ -124,7 +124,7 @@ fn standards(values: &Values, features: usize, rows: &[u32]) -> (Scales, Vec<usi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{DataOptions, Dataset};
+    use crate::{DataOptions, Dataset};
 
     #[test]
     fn shares_are_counted_in_thousandths() {

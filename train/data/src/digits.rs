@@ -11,7 +11,7 @@ use super::csv::{self, Form};
 use super::error::DataError;
 use super::raw::{Raw, Scaling};
 
-const DIGITS: &[u8] = include_bytes!("../../data/digits.csv.gz");
+const DIGITS: &[u8] = include_bytes!("../digits.csv.gz");
 
 /// Reads the embedded file: 64 pixels and the digit per row.
 pub(super) fn read() -> Result<Raw, DataError> {

@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use starling_run::data::source_in;
-use starling_run::{Download, ModelSpec, RunSpec, Scales, SharedData};
+use starling_run::{Download, Manifest, ModelSpec, RunSpec, Scales, SharedData};
 use starling_topology::Generator;
 use tempfile::TempDir;
 
 use super::*;
-use crate::found;
 
 /// A directory with one file.
 fn file(name: &str, bytes: &[u8]) -> (TempDir, PathBuf) {
@@ -136,7 +135,7 @@ mod csv {
         let description = founder.description();
         assert_eq!((description.label, description.header), (Some(1), Some(true)));
         let spec = RunSpec { held_out: 0.0, model: ModelSpec::Softmax, ..RunSpec::default() };
-        let manifest = found(&spec, &founder).expect("a run");
+        let manifest = Manifest::of(&spec, founder.description());
         let joiner = load_csv(text, |options| *options = options.clone().for_run(&manifest)).expect("the same data");
         assert_eq!(joiner.description(), description);
         // What its user says goes first.

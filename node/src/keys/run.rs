@@ -1,0 +1,321 @@
+//! Keys of what all members share, and of what a founder says besides.
+
+use starling_run::optimizer::{NAMES, OptimizerSpec, Setting};
+use starling_run::{CLIP, MAX_STALL_MS, RunSpec};
+
+use super::Unsaid::{None as Unset, Value as Is};
+use super::{FILES, Key, Kind, NETWORKS, Sets, TRAINING, Unsaid, Value};
+
+/// The most members that a run may have. The wire format has the same bound.
+pub(super) const MAX_PEERS: i64 = starling_topology::message::MAX_MEMBERS as i64;
+/// A checkpoint's file name has room for twelve digits.
+pub(super) const MAX_STEPS: i64 = 999_999_999_999;
+/// What a setting of an optimizer is that nobody said.
+const OWN: Unsaid = Unset("the optimizer's own");
+
+pub(super) static RUN: &[Key] = &[
+    Key::new(
+        "run.model",
+        Kind::Text,
+        Is("mlp:64"),
+        "softmax, mlp:64,64 (hidden layers) or cnn:8,16 (channels).",
+        Sets::Run(|run, value| value.parse().map(|model| run.model = model)),
+    )
+    .flag("--model", "MODEL"),
+    Key::new(
+        "run.optimizer",
+        Kind::Choice(&NAMES),
+        Is("adamw"),
+        "How parameters follow gradients.",
+        Sets::Run(|run, value| {
+            // Settings that are known stay.
+            if run.optimizer.name() != value.text() {
+                run.optimizer = OptimizerSpec::named(value.text()).expect("invariant: one of the registry");
+            }
+            Ok(())
+        }),
+    )
+    .flag("--optimizer", "NAME")
+    .under(TRAINING),
+    setting(
+        "run.learning_rate",
+        Setting::LEARNING_RATE,
+        OWN,
+        "Step size.",
+        Sets::Run(|run, value| tune(run, "learning_rate", value)),
+    )
+    .flag("--learning-rate", "RATE")
+    .alias("lr")
+    .under(TRAINING),
+    setting(
+        "run.momentum",
+        Setting::MOMENTUM,
+        Is("0.9"),
+        "Share of the velocity that momentum and nesterov keep.",
+        Sets::Run(|run, value| tune(run, "momentum", value)),
+    )
+    .flag("--momentum", "SHARE")
+    .under(TRAINING),
+    setting(
+        "run.beta1",
+        Setting::BETA1,
+        OWN,
+        "Share of the first moment that is kept.",
+        Sets::Run(|run, value| tune(run, "beta1", value)),
+    )
+    .flag("--beta1", "SHARE")
+    .under(TRAINING),
+    setting(
+        "run.beta2",
+        Setting::BETA2,
+        OWN,
+        "Share of the second moment that is kept.",
+        Sets::Run(|run, value| tune(run, "beta2", value)),
+    )
+    .flag("--beta2", "SHARE")
+    .under(TRAINING),
+    setting(
+        "run.epsilon",
+        Setting::EPSILON,
+        OWN,
+        "What is added to the root of the second moment, against a division by nothing.",
+        Sets::Run(|run, value| tune(run, "epsilon", value)),
+    )
+    .flag("--epsilon", "NUMBER")
+    .under(TRAINING),
+    setting(
+        "run.weight_decay",
+        Setting::WEIGHT_DECAY,
+        Is("0.0"),
+        "Penalty on large parameters.",
+        Sets::Run(|run, value| tune(run, "weight_decay", value)),
+    )
+    .flag("--weight-decay", "RATE")
+    .under(TRAINING),
+    Key::new(
+        "run.schedule",
+        Kind::Text,
+        Is("constant"),
+        "How the learning rate falls: constant, linear:0.1 (to a tenth by the run's end), cosine:0.1,5000 (within 5000 steps) or \
+         step:0.5,1000 (halved after each 1000 steps).",
+        Sets::Run(|run, value| value.parse().map(|decay| run.schedule.decay = decay)),
+    )
+    .flag("--schedule", "SCHEDULE")
+    .under(TRAINING),
+    Key::new(
+        "run.warm_up",
+        Kind::Integer(0, MAX_STEPS),
+        Is("0"),
+        "Steps in which the learning rate goes up to its full value, before it falls.",
+        Sets::Run(|run, value| {
+            run.schedule.warm_up = value.count();
+            Ok(())
+        }),
+    )
+    .flag("--warm-up", "N")
+    .under(TRAINING),
+    Key::new(
+        "run.clip",
+        Kind::Float(*CLIP.start(), *CLIP.end()),
+        Unset("gradients are as long as they are"),
+        "The largest norm of a step's mean gradient: a longer one is made as short, before the optimizer has it.",
+        Sets::Run(|run, value| {
+            run.clip = Some(value.float() as f32);
+            Ok(())
+        }),
+    )
+    .flag("--clip", "NORM")
+    .under(TRAINING),
+    Key::new(
+        "run.batch_size",
+        Kind::Integer(1, 1 << 20),
+        Is("64"),
+        "Samples per step, over all members together.",
+        Sets::Run(|run, value| {
+            run.batch_size = value.small();
+            Ok(())
+        }),
+    )
+    .flag("--batch-size", "N")
+    .under(TRAINING),
+    Key::new(
+        "run.steps",
+        Kind::Integer(1, MAX_STEPS),
+        Is("600"),
+        "The run's last step.",
+        Sets::Run(|run, value| {
+            run.steps = value.count();
+            Ok(())
+        }),
+    )
+    .flag("--steps", "N"),
+    Key::new(
+        "run.seed",
+        Kind::Integer(0, i64::MAX),
+        Is("42"),
+        "Seed of the initial parameters, the sample order and the held-out split.",
+        Sets::Run(|run, value| {
+            run.seed = value.count();
+            Ok(())
+        }),
+    )
+    .flag("--seed", "N")
+    .under(TRAINING),
+    Key::new(
+        "run.held_out",
+        Kind::Float(0.001, 0.9),
+        Is("0.2"),
+        "Share of the samples kept from training, to measure accuracy on.",
+        Sets::Founding(|founding, value| {
+            founding.run.held_out = value.float() as f32;
+            Ok(())
+        }),
+    )
+    .flag("--held-out", "SHARE")
+    .under(TRAINING),
+    Key::new(
+        "run.balance",
+        Kind::Choice(&["speed", "equal"]),
+        Is("speed"),
+        "speed (a faster machine computes more samples of each step) or equal.",
+        Sets::Run(|run, value| value.parse().map(|balance| run.balance = balance)),
+    )
+    .flag("--balance", "HOW")
+    .under(TRAINING),
+    Key::new(
+        "run.min_peers",
+        Kind::Integer(1, MAX_PEERS),
+        Is("1"),
+        "Members needed to take steps.",
+        Sets::Founding(|founding, value| {
+            founding.min_peers = value.small() as usize;
+            Ok(())
+        }),
+    )
+    .flag("--min-peers", "N"),
+    Key::new(
+        "run.checkpoint_every_steps",
+        Kind::Integer(0, MAX_STEPS),
+        Is("100"),
+        "All members save a checkpoint every so many steps; 0 saves only at the end.",
+        Sets::Run(|run, value| {
+            run.checkpoint_every = value.count();
+            Ok(())
+        }),
+    )
+    .flag("--checkpoint-every", "N")
+    .under(FILES),
+    Key::new(
+        "run.public",
+        Kind::Bool,
+        Is("false"),
+        "Whether anyone who knows an address may join, without the ticket's secret.",
+        Sets::Founding(|founding, value| {
+            founding.public = value.bool();
+            Ok(())
+        }),
+    )
+    .flag("--public", "BOOL"),
+];
+
+pub(super) static COLLECTIVE: &[Key] = &[
+    Key::new(
+        "collective.codec",
+        Kind::Choice(&["f32", "bf16", "f16", "int8"]),
+        Is("f32"),
+        "How gradients are written on the wire: f32, or shorter as bf16, f16 or int8. What is lost is made up for later.",
+        Sets::Run(|run, value| value.parse().map(|codec| run.codec = codec)),
+    )
+    .flag("--codec", "CODEC")
+    .under(NETWORKS),
+    Key::new(
+        "collective.plan",
+        Kind::Choice(&["ring", "tree", "mesh", "auto", "hierarchical"]),
+        Is("ring"),
+        "Who sends to whom: ring, tree (few hops), mesh (two hops, a link to each other member), hierarchical (sites as \
+         measured links show them, a ring if there are none) or auto.",
+        Sets::Run(|run, value| value.parse().map(|plan| run.plan = plan)),
+    )
+    .flag("--plan", "PLAN")
+    .under(NETWORKS),
+    Key::new(
+        "collective.bound",
+        Kind::Float(1e-6, 1e24),
+        Is("1e12"),
+        "The largest number of a member's mean gradient or loss. Who sends more is left out. Joiners take it from the run.",
+        Sets::Run(|run, value| {
+            run.bound = value.float() as f32;
+            Ok(())
+        }),
+    ),
+    Key::new(
+        "collective.bucket_kib",
+        Kind::Integer(1, 262_144),
+        Is("4096"),
+        "KiB of gradient reduced together. Joiners take it from the run.",
+        Sets::Run(|run, value| {
+            run.layout.bucket_bytes = value.small() * 1024;
+            Ok(())
+        }),
+    ),
+    Key::new(
+        "collective.segment_kib",
+        Kind::Integer(1, 1024),
+        Is("128"),
+        "Unit of IO within a chunk, in KiB, at most bucket_kib. Joiners take it from the run.",
+        Sets::Run(|run, value| {
+            run.layout.segment_bytes = value.small() * 1024;
+            run.layout.check()
+        }),
+    ),
+    Key::new(
+        "collective.in_flight",
+        Kind::Integer(1, 1024),
+        Is("4"),
+        "Buckets that this machine has in flight together.",
+        Sets::Machine(|machine, value| {
+            machine.buckets_in_flight = value.small();
+            Ok(())
+        }),
+    ),
+];
+
+pub(super) static SECURITY: &[Key] = &[Key::new(
+    "security.quorum",
+    Kind::Choice(&["majority", "two-thirds"]),
+    Is("majority"),
+    "Which members decide who is a member: a majority, so that any fewer may die, or two-thirds, so that fewer than a third \
+     can't split the run if they are hostile; with fewer than four members, it then stands still at the first death. Joiners \
+     take it from the run.",
+    Sets::Run(|run, value| value.parse().map(|quorum| run.quorum = quorum)),
+)
+.flag("--quorum", "RULE")];
+
+/// It stands among the keys of the network.
+pub(super) const MAX_STALL: Key = Key::new(
+    "network.max_stall_ms",
+    Kind::Milliseconds(*MAX_STALL_MS.start() as i64, *MAX_STALL_MS.end() as i64),
+    Is("10s"),
+    "The longest that a run may stand still because of one peer: milliseconds, or a duration such as 10s. All deadlines derive \
+     from it. Joiners take it from the run.",
+    Sets::Run(|run, value| {
+        run.max_stall_ms = value.count();
+        Ok(())
+    }),
+)
+.flag("--max-stall", "DURATION")
+.alias("max-stall-ms")
+.under(NETWORKS);
+
+/// The key of a setting of optimizers.
+const fn setting(id: &'static str, setting: Setting, default: Unsaid, about: &'static str, sets: Sets) -> Key {
+    Key::new(id, Kind::Float(setting.least, setting.most), default, about, sets)
+}
+
+/// Changes one setting of the optimizer, if that has it.
+fn tune(run: &mut RunSpec, setting: &str, value: &Value) -> Result<(), String> {
+    if run.optimizer.setting(setting).is_some() {
+        run.optimizer = run.optimizer.with(setting, value.float() as f32);
+    }
+    Ok(())
+}
