@@ -262,15 +262,15 @@ impl Exchange {
         self.lock().steps.contribute_early(at)
     }
 
-    /// Hands a contribution to the reducer of the view, which books in `dropped` what its codec drops. Does nothing if the
-    /// view is over, or has this member's contribution.
-    pub(crate) fn submit(&self, active: &ActiveView, step: u64, brought: Brought, dropped: Option<Dropped>) {
+    /// Hands a contribution to the reducer of the view, which books in `dropped` what its codec drops. Does nothing, and says
+    /// so, if the view is over, or has this member's contribution.
+    pub(crate) fn submit(&self, active: &ActiveView, step: u64, brought: Brought, dropped: Option<Dropped>) -> bool {
         let mut inner = self.lock();
         if !inner.steps.submit(active.number, step) {
             if let Brought::Whole(buffer) = brought {
                 inner.spare = buffer;
             }
-            return;
+            return false;
         }
         inner.booked.begin(active.lineage.view, step);
         let (mut buffer, contribution) = match brought {
@@ -293,6 +293,7 @@ impl Exchange {
                 self.complete(active.lineage.view, step, Completion { mean: buffer, is_finite: false, dropped: None });
             }
         }
+        true
     }
 
     fn wait_for<T>(&self, mut look: impl FnMut(&mut Inner) -> Option<T>) -> T {

@@ -2,14 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use starling_tests::{Lan, Outcome, Peer, PeerOptions, TicketHolder, starling};
+use starling_tests::{Lan, Outcome, Peer, PeerOptions, TicketHolder, eventually, starling};
 use tempfile::TempDir;
 
-/// How long anything may take. Nothing is measured here.
-const PATIENCE: Duration = Duration::from_secs(90);
 const ENDLESS: &str = "--model mlp:16 --steps 100000000 --checkpoint-every 0 --max-stall 2s";
 
 /// What `starling` says on these words in that data directory, or its one error line.
@@ -28,17 +25,6 @@ fn said(dir: &Path, words: &[&str]) -> Result<String, String> {
 fn invited(founder: &Peer, words: &[&str]) -> String {
     // The file that tells where it is may be written just now.
     eventually("a ticket", || said(founder.dir().path(), &[&["invite"], words].concat()).ok())
-}
-
-/// What comes sooner or later.
-fn eventually<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(began.elapsed() < PATIENCE, "no {what}");
-    }
 }
 
 /// The error with which a machine ends that may not come.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
-use starling_tests::{Outcome, Peer, PeerOptions, audit, newest_stable};
+use starling_tests::{Outcome, Peer, PeerOptions, audit, eventually, newest_stable};
 use tempfile::TempDir;
 
 const RUN: &str = "--model mlp:8 --steps 100000000 --max-stall-ms 4000 --checkpoint-every 500";
@@ -67,6 +67,14 @@ fn file(dir: &TempDir, prefix: &str) -> PathBuf {
     let names = entries.map(|entry| entry.expect("read").path());
     let is_wanted = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix));
     names.into_iter().find(is_wanted).unwrap_or_else(|| panic!("no {prefix} in {}", dir.path().display()))
+}
+
+/// Whether the list of contacts on this disk has all of them.
+fn has_written(dir: &TempDir, names: &[String]) -> bool {
+    let bytes = fs::read(file(dir, "contacts-")).expect("read");
+    let key = |name: &String| name.parse::<libp2p::PeerId>().expect("a peer id").to_bytes();
+    // The name is the key, with what kind of key it is before it.
+    names.iter().map(key).all(|key| bytes.windows(32).any(|part| key.ends_with(part)))
 }
 
 #[test]
@@ -188,6 +196,7 @@ fn the_last_one_that_has_lost_its_state_gets_it_from_who_left_and_goes_back_behi
 fn beside_members_that_cant_be_reached_it_takes_a_word_to_go_on_alone() {
     let (dirs, [founder, first, second], _) = three();
     let names = [first.id(), second.id()];
+    eventually("both on disk", || has_written(&dirs[0], &names).then_some(()));
     // Killed, and without its place in the run: nothing says whether the others go on.
     end(founder, "KILL");
     fs::remove_file(file(&dirs[0], "view-")).expect("removed");

@@ -23,7 +23,11 @@ impl Example {
     fn start(args: &[&str]) -> Self {
         let program = binary().with_file_name("examples").join(format!("all_reduce{}", std::env::consts::EXE_SUFFIX));
         let mut command = Command::new(&program);
-        command.args(args).env("STARLING_NETWORK_LISTEN", "/ip4/127.0.0.1/tcp/0").stdout(Stdio::piped()).stdin(Stdio::null());
+        command
+            .args(args)
+            .env("STARLING_NETWORK_LISTEN", "/ip4/127.0.0.1/tcp/0")
+            .stdout(Stdio::piped())
+            .stdin(Stdio::null());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("can't start {}: {error}", program.display()));
         let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let (heard, lines) = sync_channel(MAX_LINES);

@@ -75,6 +75,17 @@ impl Access {
         invitation.admits(me, now_s(), 0).is_ok() && !office.has_ended(invitation, renewal.as_ref())
     }
 
+    /// The same in a thread, and `then` what may be said once it is on disk: what a user does next goes by that.
+    pub(crate) fn keep_before(&self, then: impl FnOnce() + Send + 'static) {
+        let access = self.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = access.store() {
+                tracing::warn!(%error, "who may be here is not on disk");
+            }
+            then();
+        });
+    }
+
     /// The same in a thread, as often as there is news and never twice at once.
     pub(crate) fn keep(&self) {
         if self.0.unkept.fetch_add(1, Ordering::AcqRel) > 0 {

@@ -52,7 +52,8 @@ impl EventLoop {
     /// The founder has put somebody out. `Some` if that is us.
     pub(super) fn on_news(&mut self) -> Option<End> {
         if let Some(message) = self.network.access.take_warning() {
-            self.observer.report(&Report::Warning { message });
+            let observer = self.observer.clone();
+            self.network.access.keep_before(move || observer.report(&Report::Warning { message }));
         }
         let revoked = self.network.access.revoked();
         if revoked.binary_search(&self.me).is_ok() {

@@ -148,7 +148,8 @@ impl Keeping {
                     self.network.look_at_guests();
                     self.tell_members();
                     if let Some(message) = access.take_warning() {
-                        self.observer.report(&Report::Warning { message });
+                        let observer = self.observer.clone();
+                        access.keep_before(move || observer.report(&Report::Warning { message }));
                     }
                     access.keep();
                 }

@@ -85,16 +85,16 @@ impl Turns {
         self.feedback.as_ref().map(|feedback| feedback.residual().clone())
     }
 
-    /// Hands a contribution to the reducer of the view; it may still be coming about.
-    pub(crate) fn contribute(&mut self, active: &ActiveView, contribution: Contribution) {
+    /// Hands a contribution to the reducer of the view; it may still be coming about. False if that takes none from here.
+    pub(crate) fn contribute(&mut self, active: &ActiveView, contribution: Contribution) -> bool {
         let contribution = contribution.within(self.most);
-        self.submit(active, Brought::Coming(contribution));
+        self.submit(active, Brought::Coming(contribution))
     }
 
     /// The same with a buffer that is whole.
-    pub(crate) fn submit(&mut self, active: &ActiveView, brought: Brought) {
+    pub(crate) fn submit(&mut self, active: &ActiveView, brought: Brought) -> bool {
         let dropped = self.feedback.as_ref().map(|feedback| feedback.dropped(std::mem::take(&mut self.spare)));
-        self.exchange.submit(active, self.at.step + 1, brought, dropped);
+        self.exchange.submit(active, self.at.step + 1, brought, dropped)
     }
 
     /// A step is applied. If nobody uses its sum, it leaves nothing to make up for.

@@ -41,6 +41,11 @@ impl Word {
         }
     }
 
+    /// What was said last has reached nobody.
+    pub(super) fn forget(&mut self) {
+        self.said = None;
+    }
+
     /// What all were told of `me`, among `speeds`, if it is not what was said: a member that may have `given up` meanwhile.
     pub(super) fn compare(
         &mut self,
@@ -89,6 +94,10 @@ mod tests {
         assert_eq!(told(512, 7, false, GAVE_UP), Some(Rewritten { said: 512, told: GAVE_UP }));
         assert_eq!(told(512, 7, true, 512), Some(Rewritten { said: GAVE_UP, told: 512 }));
         assert_eq!(told(512, 6, false, 1), None, "nothing was said to this step");
+        let mut word = Word { said: None, of_others: None };
+        word.say(7, &active, 512, &mut [0.0; 2]);
+        word.forget();
+        assert_eq!(word.compare(&record(active.lineage), &[5, SYNCING], members[1], false), None, "it reached nobody");
         let mut word = Word { said: None, of_others: Some((7, -3.0)) };
         let mut slots = [0.0, 512.0];
         word.say(7, &active, 512, &mut slots);

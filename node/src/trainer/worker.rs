@@ -189,7 +189,10 @@ impl Worker {
             self.contributed.get_or_insert_with(Instant::now);
         }
         let (residual, ready) = (self.turns.residual(), self.progress.subscribe());
-        self.turns.contribute(active, Contribution::new(self.gradient.clone(), slots, residual, ready));
+        if !self.turns.contribute(active, Contribution::new(self.gradient.clone(), slots, residual, ready)) {
+            // While it loaded the state, zeros have taken part in its place, with a word of their own.
+            self.word.forget();
+        }
     }
 
     fn draft(&mut self, part: Part) {
