@@ -26,7 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let mut swarm = match args[..] {
         ["found", dir] => {
-            let swarm = Swarm::found(&Settings::from_env(dir.into())?, &Buffers { min_peers: 2, ..Buffers::new(TRUTH.len()) })?;
+            let swarm =
+                Swarm::found(&Settings::from_env(dir.into())?, &Buffers { min_peers: 2, ..Buffers::new(TRUTH.len()) })?;
             println!("ticket: {}", swarm.ticket());
             swarm
         }
