@@ -120,6 +120,7 @@ pub const PLANTS: &[Plant] = &[
     machine(Flaw::DropsKept, Scenario::Join, &["results_fit", "bitwise_agreement"]),
     machine(Flaw::TakesUnverified, Scenario::Join, &["bitwise_agreement"]),
     machine(Flaw::TakesFirstNamed, Scenario::Join, &["what_most_name"]),
+    machine(Flaw::AsksOnce, Scenario::Leave, &["asks_again"]),
     machine(Flaw::FetchesAnyBranch, Scenario::Crash, &["own_branch"]),
     machine(Flaw::HidesSetBack, Scenario::Disk, &["set_back_told"]),
     machine(Flaw::IgnoresTwin, Scenario::Twin, &["twin_told"]),

@@ -41,6 +41,8 @@ impl EventLoop {
             return Some(End::Event(event));
         }
         self.settling.complete = Some((event, step, Instant::now() + self.config.max_stall));
+        // It takes no part any more: whoever comes back and asks must not wait for it.
+        self.shelves.checkpoints.leave();
         None
     }
 

@@ -293,12 +293,16 @@ impl Comeback {
         }
     }
 
-    /// Whether the run is over: it holds the last state, and nobody answers. It may have been killed before it heard that the others
-    /// had finished too: then it has its seat still, and a quorum has signed that state.
+    /// Whether the run is over: it holds the last state, and nobody goes on or lacks that state. It may have been killed before it heard
+    /// that the others had finished too: then it has its seat still, and a quorum has signed that state.
     fn is_over(&self) -> bool {
-        let holdings = self.holdings.filter(|_| self.company() == Company::Silent);
-        let Some(Holdings { loadable, stable, .. }) = holdings else { return false };
         let is_last = |step: Option<u64>| step.is_some_and(|step| step >= self.terms.last_step);
+        let is_keeper = |peer: &PeerId| self.past.keepers.contains(peer);
+        let has_ended = |(peer, answer): &(PeerId, Answer)| {
+            !answer.live && (is_keeper(peer) || (is_last(answer.stable_step) && !answer.forked))
+        };
+        let holdings = self.holdings.filter(|_| self.answers.iter().all(has_ended));
+        let Some(Holdings { loadable, stable, .. }) = holdings else { return false };
         let is_known = if self.past.seat.is_some() { is_last(stable) } else { self.is_settled() };
         is_last(loadable) && is_known
     }

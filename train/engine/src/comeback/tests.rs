@@ -177,6 +177,10 @@ fn a_run_that_is_over_is_not_gone_on_with() {
         assert_eq!(outcome(past(None, &[2]), JOINS, answers, LAST), Outcome::Over);
     }
     let seated = || past(Some(seat(&[2], &[])), &[2]);
+    // One that has finished may still be there; one that has not lacks what this machine holds.
+    let there = |stable_step| (peer(2), Answer { live: false, stable_step, forked: false });
+    assert_eq!(outcome(seated(), Word::default(), &[there(Some(100))], LAST), Outcome::Over);
+    assert_eq!(outcome(seated(), Word::default(), &[there(Some(95))], LAST), Outcome::Recover { has_state: true });
     let unsigned = Holdings { stable: Some(95), ..LAST };
     assert_eq!(outcome(seated(), Word::default(), silent, unsigned), Outcome::Recover { has_state: true });
     // The file is there, and what is in it is not.
