@@ -8,6 +8,7 @@ mod catch_up;
 mod donor;
 mod effect;
 mod learner;
+mod lookout;
 mod phase;
 mod reduction;
 mod start;
@@ -19,7 +20,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_collective::Booked;
-use starling_engine::{Action, MAX_SNAPSHOTS, Notice, Overdue, Snapshots, Standstill, Steps, Watchdog};
+use starling_engine::{Action, Lookout, MAX_SNAPSHOTS, Notice, Overdue, Snapshots, Standstill, Steps, Watchdog};
 use starling_topology::heads;
 use starling_topology::plan::Link;
 use starling_topology::{
@@ -73,6 +74,7 @@ pub struct Peer {
     brought: Option<(u64, Box<Settled>)>,
     standstill: Standstill,
     watchdog: Watchdog,
+    lookout: Lookout,
     /// When it looked last how far it is.
     looked: Time,
     /// Which of its checkpoints others have, too.
@@ -133,6 +135,7 @@ impl Peer {
             brought: None,
             standstill: Standstill::new(start.max_stall),
             watchdog: Watchdog::new(start.max_stall, LOOK),
+            lookout: Lookout::new(workload.steps, start.max_stall),
             looked: Time::ZERO,
             heads: Heads::new(RUN, start.contact.peer),
             moved: 0,
@@ -375,6 +378,7 @@ impl Peer {
                 }
             }
         }
+        self.note_quorum(now);
     }
 
     /// Whether no step of its view will be committed any more, unless it is told to go on.

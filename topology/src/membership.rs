@@ -351,6 +351,13 @@ impl Membership {
         self.contacts.values()
     }
 
+    /// Whether this member can decide nothing: too few of its view are there, or it has been left out of the one that goes on and
+    /// waits to be let in. One that has a fork of its own decides there.
+    pub fn has_no_quorum(&self) -> bool {
+        let is_apart = |seat: &Seat| seat.paused.is_some() || seat.recovering.is_some() || self.asking.is_some();
+        self.seat.as_ref().is_some_and(|seat| is_apart(seat) && !seat.view.forked)
+    }
+
     /// Whether the machine has come to its end. The event that says so may still have to wait for a record to be stored.
     pub fn has_ended(&self) -> bool {
         self.ended

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use starling_engine::search::Terms;
 use starling_topology::{Event, Head, PeerId, Progress, Proof, Record, Resumption, Root, Time, Timer, ViewId};
 
 use crate::invariants::{Broken, Settled};
@@ -19,6 +20,14 @@ pub enum Effect {
     Timer(Timer, Time),
     /// Call [`Peer::ring`](super::Peer::ring) at that time.
     Alarm(Time),
+    /// Call [`Peer::look_out`](super::Peer::look_out) at that time.
+    LookOut(Time),
+    /// Search for a later checkpoint, by these terms; then [`Peer::searched`](super::Peer::searched).
+    Search(Terms),
+    /// That search is of no use any more.
+    GiveUpSearch,
+    /// It ends, and its process is started again at once.
+    ComeBack,
     /// Bad memory has spoiled an answer.
     Rotted,
     /// Call [`Peer::computed`](super::Peer::computed) with this number once the gradient is there.

@@ -173,8 +173,7 @@ impl World {
         // If disks lose what was the last state, those who come back can't know it when the others are gone.
         // And two may have gone on beside each other, unforked, where a disk that was set back let one vote for both.
         // So may who has gone on from a copy of an older disk, where the others had ended.
-        let has_twins = self.hosts.iter().any(|host| host.twin.is_some());
-        let may_differ = self.forked || self.forgotten || has_twins;
+        let may_differ = self.may_differ();
         if digests.len() > 1 && self.split.is_none() && !self.last_state_lost && (!may_differ || self.waits_for_all()) {
             wrong.push(Broken::new(NAME, format!("they completed with different states: {:?}", self.completed)));
         }
@@ -185,5 +184,11 @@ impl World {
         }
         wrong.extend(self.invariants.twin_told.ended().err());
         wrong.into_iter().for_each(|broken| self.breaks(Err(broken)));
+    }
+
+    /// Whether two that complete the run need not have come to the same: somebody has gone on alone on purpose, or has voted twice.
+    pub(super) fn may_differ(&self) -> bool {
+        let has_twins = self.hosts.iter().any(|host| host.twin.is_some());
+        self.forked || self.forgotten || has_twins
     }
 }

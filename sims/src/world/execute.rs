@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Proposal, Reason, Record, Time, View};
 
+use super::seeking::Errand;
 use super::{Happening, World};
 use crate::canary::Sabotage;
 use crate::checkpoints;
@@ -60,6 +61,17 @@ impl World {
             Effect::Timer(timer, at) => {
                 let when = self.hosts[seat].world_time(at).max(self.now);
                 self.queue.push(when, Happening::Expires(seat, incarnation, timer, at));
+            }
+            Effect::LookOut(at) => {
+                let when = self.hosts[seat].world_time(at).max(self.now);
+                self.queue.push(when, Happening::Seeks(seat, incarnation, Errand::LooksOut));
+            }
+            Effect::Search(terms) => self.search_for_more(seat, terms),
+            Effect::GiveUpSearch => self.hosts[seat].seeking = None,
+            Effect::ComeBack => {
+                self.tell(|_| format!("{seat} finds that the run has gone on without it, and comes back"));
+                self.close_process(seat, false);
+                self.start(seat);
             }
             // This is when that fault strikes.
             Effect::Rotted => self.invariants.progress.disturbed(self.now, "memory is bad"),

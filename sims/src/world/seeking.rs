@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use starling_engine::search::{Input, Output, Terms};
+use starling_engine::search::{Input, Output, Terms, sought};
 use starling_engine::{Search, comeback};
 use starling_topology::{PeerId, Proof};
 
@@ -11,6 +11,7 @@ use super::{Happening, World};
 use crate::canary::Sabotage;
 use crate::checkpoints;
 use crate::disk::{Name, Saved};
+use crate::host::Host;
 use crate::invariants::Broken;
 use crate::network::Seat;
 use crate::peer::Peer;
@@ -28,6 +29,8 @@ pub enum Errand {
     Expires,
     /// The time is there to ask again.
     Pauses,
+    /// The time is there to ask whether the run has gone on without this one.
+    LooksOut,
 }
 
 impl World {
@@ -43,6 +46,18 @@ impl World {
         host.seeking = Some(Box::new(search));
         host.has_fetched = false;
         self.drive(seat);
+    }
+
+    /// Asks all that a running process knows. Where some are hostile, nobody is asked.
+    pub(super) fn search_for_more(&mut self, seat: Seat, terms: Terms) {
+        let host = &self.hosts[seat];
+        let keepers = self.hosts.iter().filter(|host| host.keeper.is_some()).map(Host::name);
+        let members = self.known_to(seat, host.disk.record().as_ref());
+        let peers = match self.plan.hostility.seats.is_empty() {
+            true => sought(host.name(), keepers, members.into_iter()),
+            false => Vec::new(),
+        };
+        self.seek(seat, &peers, terms);
     }
 
     /// Does what a search wants.
@@ -74,6 +89,9 @@ impl World {
                     let host = &mut self.hosts[seat];
                     let answers = host.seeking.take().map(|search| search.answers().to_vec()).unwrap_or_default();
                     let fetched = std::mem::take(&mut host.has_fetched);
+                    if self.hosts[seat].comeback.is_none() {
+                        return self.with(seat, incarnation, |peer, now| peer.searched(now, fetched));
+                    }
                     return self.answer_comeback(seat, comeback::Input::Searched { answers, fetched });
                 }
             }
@@ -82,12 +100,16 @@ impl World {
 
     pub(super) fn run_errand(&mut self, seat: Seat, incarnation: u32, errand: Errand) {
         let host = &self.hosts[seat];
-        if host.incarnation != incarnation || host.comeback.is_none() {
+        if host.incarnation != incarnation {
             return;
         }
-        if let Errand::Pauses = errand {
-            self.answer_comeback(seat, comeback::Input::Expired);
-            return self.come_back(seat);
+        match errand {
+            Errand::LooksOut => return self.with(seat, incarnation, Peer::look_out),
+            Errand::Pauses => {
+                self.answer_comeback(seat, comeback::Input::Expired);
+                return self.come_back(seat);
+            }
+            _ => {}
         }
         if host.seeking.is_none() {
             return;
@@ -102,7 +124,7 @@ impl World {
                 true => Input::Fetched,
                 false => Input::Missed,
             },
-            Errand::Expires | Errand::Pauses => Input::Expired,
+            Errand::Expires | Errand::Pauses | Errand::LooksOut => Input::Expired,
         };
         let host = &mut self.hosts[seat];
         let now = host.clock(self.now);

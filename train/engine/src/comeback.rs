@@ -274,7 +274,8 @@ impl Comeback {
         let peers = search::sought(*me, keepers.iter().copied(), members.iter().copied());
         let from_forks = seat.as_ref().is_some_and(|seat| seat.view.forked);
         let root = seat.as_ref().map(|seat| seat.root);
-        let terms = search::Terms { root, even_if_live: false, from_forks, max_stall: self.terms.max_stall };
+        let Terms { last_step, max_stall, .. } = self.terms;
+        let terms = search::Terms { root, even_if_live: false, from_forks, beyond: None, last_step, max_stall };
         self.stage = Stage::Searches;
         self.outputs.push_back(Output::Search { peers, terms });
     }
@@ -301,7 +302,9 @@ impl Comeback {
         let has_ended = |(peer, answer): &(PeerId, Answer)| {
             !answer.live && (is_keeper(peer) || (is_last(answer.stable_step) && !answer.forked))
         };
-        let holdings = self.holdings.filter(|_| self.answers.iter().all(has_ended));
+        // Who has not heard of the end gets the last state from whoever else holds it; or else from this machine.
+        let is_elsewhere = self.answers.iter().any(|(_, answer)| is_last(answer.stable_step) && !answer.forked);
+        let holdings = self.holdings.filter(|_| is_elsewhere || self.answers.iter().all(has_ended));
         let Some(Holdings { loadable, stable, .. }) = holdings else { return false };
         let is_known = if self.past.seat.is_some() { is_last(stable) } else { self.is_settled() };
         is_last(loadable) && is_known

@@ -11,6 +11,7 @@
 pub mod comeback;
 pub mod download;
 mod entry;
+pub mod lookout;
 pub mod result_fetch;
 mod returning;
 mod saving;
@@ -25,6 +26,7 @@ mod watchdog;
 pub use comeback::Comeback;
 pub use download::Download;
 pub use entry::{Action, Entry};
+pub use lookout::Lookout;
 pub use result_fetch::ResultFetch;
 pub use returning::{Return, Returning};
 pub use saving::{DIGEST_EVERY, Saving};

@@ -2,7 +2,8 @@
 //! fetches the newest stable checkpoint that is newer than its own.
 //!
 //! ```text
-//!   asks all at once --> someone is in a view: nothing is fetched, the members bring the state up to date
+//!   asks all at once --> someone is in a view: nothing is fetched but the run's last state, as nothing follows that; the members
+//!                    |   bring the state up to date
 //!                    \-> nobody is: of what counts here, the newest that can be had; if the run has gone on so far meanwhile that
 //!                        nobody has that any more, those who had it are asked again
 //! ```
@@ -37,6 +38,10 @@ pub struct Terms {
     /// Whether one of a fork counts. Who comes back from a view that is none would make the fork's steps the run's, while the fork
     /// itself, if it lives, gives them up.
     pub from_forks: bool,
+    /// What is not later than this step counts for nothing: it is that of the state which the one holds that asks.
+    pub beyond: Option<u64>,
+    /// The run's last step.
+    pub last_step: u64,
     /// The run's longest stall: half of it is the time for answers.
     pub max_stall: Duration,
 }
@@ -247,7 +252,8 @@ impl Search {
     fn counts(&self, proof: &Proof) -> bool {
         let admitted = |root: &Root| root.may_admit(proof.head.step, &proof.view);
         let is_ours = self.terms.root.as_ref().is_none_or(admitted) || self.takes_any_branch();
-        is_ours && (self.terms.from_forks || !proof.view.forked)
+        let is_beyond = self.terms.beyond.is_none_or(|step| proof.head.step > step);
+        is_ours && is_beyond && (self.terms.from_forks || !proof.view.forked)
     }
 
     /// Goes on once nobody is awaited any more.
@@ -256,9 +262,11 @@ impl Search {
             return;
         }
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Asking { offers } => {
+            Stage::Asking { mut offers } => {
                 let is_live = self.answers.iter().any(|(_, answer)| answer.live) && !self.terms.even_if_live;
-                if is_live || offers.is_empty() {
+                // Who is in a view has not heard of the end, or stays to tell of it.
+                offers.retain(|_, (proof, _)| !is_live || proof.head.step >= self.terms.last_step);
+                if offers.is_empty() {
                     return self.end();
                 }
                 self.stage = Stage::Looking { offers };

@@ -3,6 +3,7 @@ use starling_topology::{Head, RunId, View};
 use super::*;
 
 const RUN: RunId = RunId([1; 32]);
+const LAST: u64 = 100;
 const STALL: Duration = Duration::from_secs(10);
 
 fn peer(name: u8) -> PeerId {
@@ -25,7 +26,7 @@ fn proof(step: u64) -> Proof {
 
 fn terms() -> Terms {
     let root = Root { branch: 7, generation: view().generation, ..Root::default() };
-    Terms { root: Some(root), even_if_live: false, from_forks: false, max_stall: STALL }
+    Terms { root: Some(root), even_if_live: false, from_forks: false, beyond: None, last_step: LAST, max_stall: STALL }
 }
 
 fn at(millis: u64) -> Time {

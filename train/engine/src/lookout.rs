@@ -1,0 +1,161 @@
+//! What a member does that has no quorum: the others may have gone on without it, and may have finished.
+//!
+//! ```text
+//!   paused --> after half of `max_stall`, and so on: all that are known are asked what they hold
+//!                 |- a stable state is fetched that is later than what it holds: it comes back, as one that was killed
+//!                 '- no: it waits on
+//! ```
+//!
+//! Members that left it out tell it so as soon as they reach it. Where they have ended, what they have signed is with keepers, and
+//! with those that came back: who goes on without having asked makes another run of it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use starling_topology::{Root, Time};
+
+use crate::search;
+
+/// What to do next.
+#[derive(Debug, Clone)]
+pub enum Output {
+    /// Call back with [`Lookout::expired`].
+    SetTimer(Time),
+    /// Ask all that are known, by a [`Search`](crate::Search); then [`Lookout::searched`].
+    Search(search::Terms),
+    /// Give that search up: what it looks for is not what counts any more.
+    GiveUp,
+    /// The run has gone on. This process has what it goes on from on disk: it ends what it does, and comes back by a
+    /// [`Comeback`](crate::Comeback).
+    ComeBack,
+}
+
+/// Looks out, as long as its member has no quorum.
+#[derive(Debug)]
+pub struct Lookout {
+    max_stall: Duration,
+    last_step: u64,
+    stage: Stage,
+    outputs: VecDeque<Output>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It goes on, or comes back.
+    Idle,
+    Waits {
+        until: Time,
+    },
+    Searches {
+        root: Root,
+    },
+}
+
+impl Lookout {
+    /// Of a run with this last step and longest stall.
+    pub fn new(last_step: u64, max_stall: Duration) -> Self {
+        Self { max_stall, last_step, stage: Stage::Idle, outputs: VecDeque::new() }
+    }
+
+    /// What to do next; drain to `None` after each call of the others.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Something has happened. `apart` has what counts for a member that has no quorum; `None` if it has one.
+    pub fn note(&mut self, now: Time, apart: Option<Root>) {
+        match (self.stage, apart) {
+            (Stage::Idle, Some(_)) => self.wait(now),
+            (Stage::Waits { .. }, None) => self.stage = Stage::Idle,
+            (Stage::Searches { root }, _) if apart != Some(root) => {
+                self.outputs.push_back(Output::GiveUp);
+                self.stage = Stage::Idle;
+                self.note(now, apart);
+            }
+            (Stage::Idle, None) | (Stage::Waits { .. } | Stage::Searches { .. }, _) => {}
+        }
+    }
+
+    /// A time has come that was asked for. The member holds the state after `step`.
+    pub fn expired(&mut self, now: Time, step: u64, root: Root) {
+        if matches!(self.stage, Stage::Waits { until } if now >= until) {
+            self.stage = Stage::Searches { root };
+            let Self { last_step, max_stall, .. } = *self;
+            let (root, beyond) = (Some(root), Some(step));
+            let terms = search::Terms { root, even_if_live: false, from_forks: false, beyond, last_step, max_stall };
+            self.outputs.push_back(Output::Search(terms));
+        }
+    }
+
+    /// The search is over; whether it has brought a checkpoint.
+    pub fn searched(&mut self, now: Time, fetched: bool) {
+        match (self.stage, fetched) {
+            (Stage::Searches { .. }, true) => {
+                self.stage = Stage::Idle;
+                self.outputs.push_back(Output::ComeBack);
+            }
+            (Stage::Searches { .. }, false) => self.wait(now),
+            (Stage::Idle | Stage::Waits { .. }, _) => {}
+        }
+    }
+
+    fn wait(&mut self, now: Time) {
+        let until = now + self.max_stall / 2;
+        self.stage = Stage::Waits { until };
+        self.outputs.push_back(Output::SetTimer(until));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STALL: Duration = Duration::from_secs(10);
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn paused() -> Lookout {
+        let mut lookout = Lookout::new(100, STALL);
+        lookout.note(at(0), Some(Root::default()));
+        assert!(matches!(lookout.poll(), Some(Output::SetTimer(until)) if until == at(5)));
+        lookout.expired(at(4), 40, Root::default());
+        assert!(lookout.poll().is_none(), "too early");
+        lookout.expired(at(5), 40, Root::default());
+        let Some(Output::Search(terms)) = lookout.poll() else { panic!("it asks nobody") };
+        assert_eq!((terms.beyond, terms.last_step, terms.from_forks), (Some(40), 100, false));
+        lookout
+    }
+
+    #[test]
+    fn whoever_finds_a_later_state_comes_back() {
+        let mut lookout = paused();
+        lookout.searched(at(6), true);
+        assert!(matches!(lookout.poll(), Some(Output::ComeBack)));
+        lookout.expired(at(20), 40, Root::default());
+        assert!(lookout.poll().is_none(), "once");
+    }
+
+    #[test]
+    fn what_counts_for_another_branch_is_given_up() {
+        let mut lookout = paused();
+        lookout.note(at(6), Some(Root { branch: 1, ..Root::default() }));
+        assert!(matches!(lookout.poll(), Some(Output::GiveUp)));
+        assert!(matches!(lookout.poll(), Some(Output::SetTimer(until)) if until == at(11)));
+    }
+
+    #[test]
+    fn who_finds_none_asks_again_and_who_goes_on_asks_no_more() {
+        let mut lookout = paused();
+        lookout.searched(at(6), false);
+        lookout.note(at(7), Some(Root::default()));
+        assert!(matches!(lookout.poll(), Some(Output::SetTimer(until)) if until == at(11)));
+        lookout.expired(at(11), 40, Root::default());
+        assert!(matches!(lookout.poll(), Some(Output::Search(_))));
+        lookout.note(at(12), None);
+        assert!(matches!(lookout.poll(), Some(Output::GiveUp)), "the members bring it up to date");
+        lookout.searched(at(13), true);
+        assert!(lookout.poll().is_none());
+    }
+}
