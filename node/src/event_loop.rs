@@ -7,6 +7,7 @@ mod door;
 mod guests;
 pub(crate) mod heads;
 pub(crate) mod inputs;
+mod lookout;
 mod measuring;
 mod outputs;
 mod resume;
@@ -46,6 +47,8 @@ use crate::transfer::state::Shape;
 use change::Change;
 use denials::Denials;
 pub(crate) use door::{Books, Departure, Doorplate};
+pub(crate) use lookout::Quest;
+use lookout::Watch;
 use resume::Fetch;
 use settling::Settling;
 use storing::Storing;
@@ -70,6 +73,8 @@ pub(crate) enum End {
     Event(Event),
     /// We were asked to leave and nobody answered in time.
     LeftAlone,
+    /// The run has gone on without it, and this machine has on disk what it goes on from.
+    ComesBack,
     /// Training failed.
     Failed(NodeError),
 }
@@ -109,6 +114,7 @@ pub(crate) struct Company {
     pub(crate) books: Books,
     pub(crate) desk: Desk,
     pub(crate) door: Doorplate,
+    pub(crate) quest: Quest,
     pub(crate) observer: Arc<dyn Observer>,
 }
 
@@ -171,6 +177,7 @@ pub(crate) struct EventLoop {
     is_saved: bool,
     /// What it stays for although it could end.
     settling: Settling,
+    lookout: Watch,
     /// Why nothing can be computed here any more.
     failure: Option<NodeError>,
 }
@@ -193,7 +200,7 @@ pub(crate) struct Ended {
 impl EventLoop {
     pub(crate) fn new(company: Company, feed: Feed, config: LoopConfig) -> Self {
         let Company { identity, network, inbox, membership, exchange, snapshots, shelves, .. } = company;
-        let Company { books, desk, door, observer, .. } = company;
+        let Company { books, desk, door, quest, observer, .. } = company;
         let me = network.contact().peer;
         let (control, protocol) = (network.control(), network.protocols.probe.clone());
         let standstill = Standstill::new(config.max_stall);
@@ -244,20 +251,9 @@ impl EventLoop {
             looked: Instant::now(),
             is_saved: false,
             settling: Settling::default(),
+            lookout: Watch::new(quest),
             failure: None,
         }
-    }
-
-    fn is_linked(&self) -> bool {
-        self.reducer.as_ref().is_some_and(|reducer| self.linked == Some(reducer.view))
-    }
-
-    /// What this member waits for in the operation under way, which stands still.
-    fn awaited(&self, operation: Option<(u64, u64)>) -> Awaited {
-        let step = operation.map_or(0, |(_, step)| step);
-        let view = self.reducer.as_ref().map(|reducer| reducer.view);
-        let told = self.awaited.as_ref().filter(|(of, awaited)| Some(*of) == view && awaited.step == step);
-        told.map_or_else(|| Awaited::nothing(step), |(_, awaited)| awaited.clone())
     }
 
     fn now(&self) -> Time {
@@ -288,7 +284,7 @@ impl EventLoop {
             }
             // Whoever was the last, or was not answered, has its place still.
             End::Event(Event::Left { stayed }) if !stayed.is_empty() => departure = Some(self.depart(stayed.clone())),
-            End::Event(_) | End::LeftAlone | End::Failed(_) => {}
+            End::Event(_) | End::LeftAlone | End::ComesBack | End::Failed(_) => {}
         }
         let (traffic, world_size) = (self.traffic, self.world_size);
         Ended { end, traffic, world_size, took_part, busy: self.feed.busy, departure, failure: self.failure }
@@ -350,7 +346,8 @@ impl EventLoop {
                         breath = Some(self.looked + CATCH_BREATH);
                         self.standstill.begin_anew();
                     }
-                    if let Some(end) = self.stalled(since).filter(|_| !self.settling.is_complete()) {
+                    let stalled = self.stalled(since).filter(|_| !self.settling.is_complete());
+                    if let Some(end) = self.look_out().await.or(stalled) {
                         return end;
                     }
                     let (step, operation) = self.exchange.reached();

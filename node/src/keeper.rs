@@ -30,7 +30,7 @@ use crate::node::{CHECKPOINTS, blocking};
 use crate::pace::Pace;
 use crate::preprocessing_file::PreprocessingFile;
 use crate::report::{Observer, Outcome, Report, Summary};
-use crate::reporter;
+use crate::reporter::{self, Lived};
 use crate::secret;
 use crate::served::{serve_chunks, serve_welcome};
 use crate::settings::Settings;
@@ -54,8 +54,11 @@ pub async fn keep(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    let prepare = |observer| prepare(&settings, &ticket, observer);
-    reporter::shown(observer, &stop, prepare, |keeping: Keeping, _| keeping.run(stop.clone())).await
+    let prepare = |observer, _| prepare(&settings, &ticket, observer);
+    reporter::shown(observer, &stop, prepare, |keeping: Keeping, _| async {
+        keeping.run(stop.clone()).await.map(Lived::Ended)
+    })
+    .await
 }
 
 /// What fetching a checkpoint by a ticket came to.
@@ -82,8 +85,14 @@ pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, Node
     let manifest = manifest(settings, (ticket.run, &credentials), &contacts).await?;
     let run = ticket.run;
     let store = open_store(settings, run).await?;
-    let terms =
-        search::Terms { root: None, even_if_live: true, from_forks: true, max_stall: catch_up::stall(&manifest) };
+    let terms = search::Terms {
+        root: None,
+        even_if_live: true,
+        from_forks: true,
+        beyond: None,
+        last_step: manifest.steps,
+        max_stall: catch_up::stall(&manifest),
+    };
     let search = Search { manifest: &manifest, credentials: &credentials, contacts, store: &store, terms };
     let Found { fetched, answers, troubles } = catch_up(search).await?;
     if let Some(info) = fetched {

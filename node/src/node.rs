@@ -3,19 +3,20 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use starling_collective::LayoutConfig;
 use starling_engine::Watchdog;
+use starling_engine::lookout::is_end;
 use starling_run::{LayoutSpec, Learner, Program};
 use starling_topology::{Event, Lineage, Me, Membership, Time, View};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Access, Clerk};
 use crate::error::NodeError;
-use crate::event_loop::{Books, Company, Doorplate, End, Ended, EventLoop, LoopConfig};
+use crate::event_loop::{Books, Company, Doorplate, End, Ended, EventLoop, LoopConfig, Quest};
 use crate::exchange::{Exchange, Steps};
 use crate::identity::{Identity, to_libp2p};
 use crate::listen::Places;
@@ -25,10 +26,10 @@ use crate::prepare::{self, Prepared, Ready, Start};
 use crate::preprocessing_file::PreprocessingFile;
 use crate::record_file::Kept;
 use crate::report::{Observer, Outcome, Report, Summary};
-use crate::reporter;
+use crate::reporter::{self, Lived};
 use crate::saver::Saver;
 use crate::served::{self, Inbox, Stock};
-use crate::settings::{Founding, Joining, Settings};
+use crate::settings::{Founding, Joining, Resume, Settings};
 use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
 use crate::ticket::Ticket;
@@ -64,7 +65,12 @@ pub async fn found(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    live(&settings, |observer| prepare::founder(&settings, &founding, program, observer), observer, stop).await
+    let resumed = Founding { resume: Resume::Newest, ..founding.clone() };
+    let prepare = |observer, comes_back| {
+        let founding = if comes_back { &resumed } else { &founding };
+        prepare::founder(&settings, founding, program.clone(), observer)
+    };
+    live(&settings, prepare, observer, stop).await
 }
 
 /// Joins a run and takes part in it until it is complete or `stop` is cancelled. The manifest comes from the swarm.
@@ -78,29 +84,33 @@ pub async fn join(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError> {
-    live(&settings, |observer| prepare::joiner(&settings, &joining, program, observer), observer, stop).await
+    let prepare = |observer, comes_back| prepare::joiner(&settings, &joining, program.clone(), observer, comes_back);
+    live(&settings, prepare, observer, stop).await
 }
 
 async fn live<Preparation>(
     settings: &Settings,
-    prepare: impl FnOnce(Arc<dyn Observer>) -> Preparation,
+    prepare: impl Fn(Arc<dyn Observer>, bool) -> Preparation,
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary, NodeError>
 where
     Preparation: Future<Output = Result<Prepared, NodeError>>,
 {
-    let live = |prepared, observer| take_part(settings, prepared, observer, stop.clone());
+    let is_refused = AtomicBool::new(false);
+    let live = |prepared, observer| take_part(settings, prepared, observer, stop.clone(), &is_refused);
     reporter::shown(observer, &stop, prepare, live).await
 }
 
-/// Everything after the preparation: network, trainer, event loop, summary.
+/// Everything after the preparation: network, trainer, event loop, summary. `is_refused` is set once it comes back because the run
+/// has finished.
 async fn take_part(
     settings: &Settings,
     prepared: Prepared,
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
-) -> Result<Summary, NodeError> {
+    is_refused: &AtomicBool,
+) -> Result<Lived, NodeError> {
     let Prepared { ready, learner, damaged, searched } = prepared;
     let (peer, run) = (ready.identity.peer_id(), ready.manifest.run_id());
     if let Some(name) = settings.own_name(ready.credentials.secret.is_some()) {
@@ -140,7 +150,7 @@ async fn take_part(
     let Some(learner) = warm_up(learner, &ready, observer.as_ref(), &stop).await? else {
         let summary = Summary { peer: peer.to_string(), run: run.to_string(), ..Summary::before_the_start() };
         observer.report(&Report::Stopped);
-        return Ok(summary);
+        return Ok(Lived::Ended(summary));
     };
     let Opened { company, mut config, saver, .. } =
         open(settings, ready, (learner.step(), learner.lineage()), observer.clone()).await?;
@@ -177,6 +187,10 @@ async fn take_part(
     if let (Some(in_row), None) = (totals.skips, &totals.trouble) {
         return Err(NodeError::Unstable { step: totals.step, in_row });
     }
+    let is_told_of_the_end = matches!(&end, End::Event(event) if is_end(event));
+    if matches!(end, End::ComesBack) || (is_told_of_the_end && !is_refused.swap(true, Ordering::Relaxed)) {
+        return Ok(Lived::ComesBack);
+    }
 
     let outcome = match end {
         End::Event(Event::Complete { .. }) => Outcome::Complete,
@@ -211,7 +225,7 @@ async fn take_part(
     };
     // Of a run that this peer was never let in to there is nothing to sum up.
     observer.report(&if took_part { Report::Finished(summary.clone()) } else { Report::Stopped });
-    totals.trouble.map_or(Ok(summary), Err)
+    totals.trouble.map_or(Ok(Lived::Ended(summary)), Err)
 }
 
 /// Waits for the trainer thread's end, as long as it is not at one thing for too long: to wait for a disk that hangs, say.
@@ -329,6 +343,7 @@ pub(crate) async fn open(
     let shelf = Shelf::new(&manifest, store.clone(), pace);
     shelf.look_in(PreprocessingFile::new(&settings.data_dir, &manifest));
     let shelves = Shelves::new(snapshots.clone(), shelf, shared);
+    let of_run = manifest.clone();
     let terms = Terms { manifest, min_members: membership.min_members };
     let stock = Stock { exchange: exchange.clone(), shelves: shelves.clone(), terms };
     let listened = if matches!(start, Start::Found) { Vec::new() } else { memory.listened(&start) };
@@ -352,6 +367,7 @@ pub(crate) async fn open(
         network.connect(to_libp2p(contact.peer));
     }
     let patience = (config.max_stall * DISK_STALLS, config.max_state_bytes);
+    let quest = Quest { manifest: of_run, credentials, store: store.clone() };
     let (saver, desk) = Saver::start(store, file.clone(), observer.clone(), patience)?;
     let clerk = Clerk { identity: identity.clone(), access: access.clone() };
     let me = Me { contact: network.contact(), notary: Box::new(clerk) };
@@ -373,8 +389,20 @@ pub(crate) async fn open(
     };
     let door = Doorplate::new(ticket.clone(), awaited);
     let books = Books { contacts, file, record, is_unwritten: false };
-    let company =
-        Company { identity, network, inbox, membership, exchange, snapshots, shelves, books, desk, door, observer };
+    let company = Company {
+        identity,
+        network,
+        inbox,
+        membership,
+        exchange,
+        snapshots,
+        shelves,
+        books,
+        desk,
+        door,
+        quest,
+        observer,
+    };
     Ok(Opened { company, config, saver, ticket })
 }
 
@@ -411,7 +439,7 @@ pub(crate) fn failure(end: End) -> NodeError {
             NodeError::Diverged { peer: name(peer), step, ours: ours.to_string(), theirs: theirs.to_string() }
         }
         End::Event(Event::NoState) => NodeError::NoState,
-        End::LeftAlone | End::Event(_) => NodeError::Stopped("event loop"),
+        End::LeftAlone | End::ComesBack | End::Event(_) => NodeError::Stopped("event loop"),
     }
 }
 

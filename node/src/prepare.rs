@@ -158,12 +158,13 @@ pub(crate) async fn founder(
 }
 
 /// Prepares a joiner: asks members what the run is, gets the data that it needs, and checks that this machine can take
-/// part in it.
+/// part in it. One that `comes_back` was there all the time, and completes the run if that is over.
 pub(crate) async fn joiner(
     settings: &Settings,
     joining: &Joining,
     program: Arc<dyn Program>,
     observer: Arc<dyn Observer>,
+    comes_back: bool,
 ) -> Result<Prepared, NodeError> {
     check_places(settings)?;
     let identity = Identity::load_or_create(&settings.data_dir)?;
@@ -235,7 +236,7 @@ pub(crate) async fn joiner(
     let word = Word { joins: true, alone: joining.alone, goes_back: false };
     let asking = Asking { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
     let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, word, asking).await?;
-    if outcome == Outcome::Over {
+    if outcome == Outcome::Over && !comes_back {
         return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
     }
     let (learner, shared, store, memory, start, damaged) = {

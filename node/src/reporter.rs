@@ -18,27 +18,44 @@ const MAX_EARLY: u32 = 16;
 /// How long the last reports may take to be shown.
 const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 
-/// Prepares, and then lives on until its end, which it tells itself. Nothing of it ever waits for `observer`. Whoever
-/// cancels `stop` during the preparation ends it at once: nobody knows of us yet, so there is nobody to tell.
+/// How a life ended.
+pub(crate) enum Lived {
+    /// For good.
+    Ended(Summary),
+    /// The run has gone on without it: it comes back to it, as a process that was killed and started again.
+    ComesBack,
+}
+
+/// Prepares, and then lives on until its end, which it tells itself; `prepare` is told whether it has lived before. Nothing of it
+/// ever waits for `observer`. Whoever cancels `stop` during the preparation ends it at once: nobody knows of us yet, so there is
+/// nobody to tell.
 pub(crate) async fn shown<Prepared, Preparation, Life>(
     observer: Arc<dyn Observer>,
     stop: &CancellationToken,
-    prepare: impl FnOnce(Arc<dyn Observer>) -> Preparation,
-    live: impl FnOnce(Prepared, Arc<dyn Observer>) -> Life,
+    prepare: impl Fn(Arc<dyn Observer>, bool) -> Preparation,
+    live: impl Fn(Prepared, Arc<dyn Observer>) -> Life,
 ) -> Result<Summary, NodeError>
 where
     Preparation: Future<Output = Result<Prepared, NodeError>>,
-    Life: Future<Output = Result<Summary, NodeError>>,
+    Life: Future<Output = Result<Lived, NodeError>>,
 {
     let reporter = Reporter::start(observer)?;
-    let lived = tokio::select! {
-        () = stop.cancelled() => {
-            reporter.report(&Report::Stopped);
-            Ok(Summary::before_the_start())
-        }
-        prepared = prepare(reporter.clone()) => match prepared {
-            Ok(prepared) => live(prepared, reporter.clone()).await,
-            Err(error) => Err(error),
+    let mut comes_back = false;
+    let lived = loop {
+        let prepared = tokio::select! {
+            () = stop.cancelled() => {
+                reporter.report(&Report::Stopped);
+                break Ok(Summary::before_the_start());
+            }
+            prepared = prepare(reporter.clone(), comes_back) => prepared,
+        };
+        match prepared {
+            Ok(prepared) => match live(prepared, reporter.clone()).await {
+                Ok(Lived::Ended(summary)) => break Ok(summary),
+                Ok(Lived::ComesBack) => comes_back = true,
+                Err(error) => break Err(error),
+            },
+            Err(error) => break Err(error),
         }
     };
     // Showing may block for a moment.

@@ -20,6 +20,18 @@ fn within_a_machine() -> Link {
 }
 
 impl EventLoop {
+    pub(super) fn is_linked(&self) -> bool {
+        self.reducer.as_ref().is_some_and(|reducer| self.linked == Some(reducer.view))
+    }
+
+    /// What this member waits for in the operation under way, which stands still.
+    pub(super) fn awaited(&self, operation: Option<(u64, u64)>) -> Awaited {
+        let step = operation.map_or(0, |(_, step)| step);
+        let view = self.reducer.as_ref().map(|reducer| reducer.view);
+        let told = self.awaited.as_ref().filter(|(of, awaited)| Some(*of) == view && awaited.step == step);
+        told.map_or_else(|| Awaited::nothing(step), |(_, awaited)| awaited.clone())
+    }
+
     /// A connection to `peer` is there, from or to this address.
     pub(super) fn on_connected(&mut self, peer: libp2p::PeerId, address: &Multiaddr) {
         let Some(peer) = from_libp2p(&peer) else { return };

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use starling_topology::{Root, Time};
+use starling_topology::{Event, Refusal, Root, Time};
 
 use crate::search;
 
@@ -49,6 +49,12 @@ enum Stage {
     Searches {
         root: Root,
     },
+}
+
+/// Whether a member that ends so comes back once: it asked to be let in when the run finished, and those who said so have the last
+/// state.
+pub fn is_end(event: &Event) -> bool {
+    matches!(event, Event::Refused { refusal: Refusal::RunFinished, .. })
 }
 
 impl Lookout {

@@ -1,0 +1,101 @@
+//! Looks out for a run that has gone on without this member, as the engine's [`Lookout`] says.
+
+use starling_engine::Lookout;
+use starling_engine::lookout::Output;
+use starling_engine::search::{Terms, sought};
+use starling_run::{CheckpointStore, Manifest};
+use starling_topology::Contact;
+use tokio::task::JoinHandle;
+
+use super::{End, EventLoop};
+use crate::access::Credentials;
+use crate::catch_up::{Found, Search, catch_up, stall};
+use crate::error::NodeError;
+use crate::report::Report;
+
+/// What the newest checkpoint is asked for with, and where it goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Quest {
+    pub(crate) manifest: Manifest,
+    pub(crate) credentials: Credentials,
+    pub(crate) store: CheckpointStore,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Watch {
+    machine: Lookout,
+    quest: Quest,
+    search: Option<JoinHandle<Result<Found, NodeError>>>,
+}
+
+impl Watch {
+    pub(super) fn new(quest: Quest) -> Self {
+        let machine = Lookout::new(quest.manifest.steps, stall(&quest.manifest));
+        Self { machine, quest, search: None }
+    }
+
+    fn give_up(&mut self) {
+        self.search.take().iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+impl EventLoop {
+    /// Looks whether it is time to ask, and what that came to. `Some` if this process has to come back.
+    pub(super) async fn look_out(&mut self) -> Option<End> {
+        let (now, step) = (self.now(), self.exchange.progress().step);
+        let apart = self.membership.root().filter(|_| self.membership.has_no_quorum());
+        self.lookout.machine.note(now, apart);
+        if let Some(root) = apart {
+            self.lookout.machine.expired(now, step, root);
+        }
+        if let Some(search) = self.lookout.search.take_if(|search| search.is_finished()) {
+            let found = search.await.unwrap_or(Err(NodeError::Stopped("search")));
+            let fetched = found.map(|found| found.fetched).unwrap_or_else(|error| {
+                tracing::warn!(%error, "others can't be asked whether the run has gone on");
+                None
+            });
+            if let Some(info) = fetched {
+                let message = format!(
+                    "the run has gone on to step {} while this machine had no quorum: it comes back with that state",
+                    info.step
+                );
+                self.observer.report(&Report::Warning { message });
+            }
+            self.lookout.machine.searched(now, fetched.is_some());
+        }
+        while let Some(output) = self.lookout.machine.poll() {
+            match output {
+                // It is looked at each time that all else is.
+                Output::SetTimer(_) => {}
+                Output::Search(terms) => self.search(terms),
+                Output::GiveUp => self.lookout.give_up(),
+                Output::ComeBack => return Some(End::ComesBack),
+            }
+        }
+        None
+    }
+
+    fn search(&mut self, terms: Terms) {
+        let (members, keepers) = (self.books.contacts.members(), self.books.contacts.keepers());
+        let known: Vec<&Contact> = keepers.iter().chain(self.membership.contacts()).chain(members).collect();
+        let names = |contacts: &[Contact]| contacts.iter().map(|contact| contact.peer).collect::<Vec<_>>();
+        let others = known.iter().map(|contact| contact.peer);
+        let peers = sought(self.me, names(keepers).into_iter(), others);
+        let contact = |peer| known.iter().find(|contact| contact.peer == peer);
+        let contacts = peers.into_iter().filter_map(contact).copied().cloned().collect();
+        let quest = self.lookout.quest.clone();
+        let secret = self.network.access.secret();
+        self.lookout.search = Some(tokio::spawn(async move {
+            let Quest { manifest, credentials, store } = quest;
+            let credentials = Credentials { secret, ..credentials };
+            catch_up(Search { manifest: &manifest, credentials: &credentials, contacts, store: &store, terms }).await
+        }));
+    }
+}
