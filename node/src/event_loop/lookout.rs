@@ -61,7 +61,7 @@ impl EventLoop {
                 tracing::warn!(%error, "others can't be asked whether the run has gone on");
                 None
             });
-            if let Some(info) = fetched {
+            if let Some(info) = &fetched {
                 let message = format!(
                     "the run has gone on to step {} while this machine had no quorum: it comes back with that state",
                     info.step

@@ -8,7 +8,7 @@ use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
 use starling_topology::plan::Link;
 use starling_topology::view::MAX_COSTED;
-use starling_topology::{Input, PeerId};
+use starling_topology::{Awaited, Input, PeerId};
 
 use super::EventLoop;
 use crate::identity::{from_libp2p, to_libp2p};
