@@ -186,3 +186,27 @@ fn a_machine_with_an_empty_disk_begins_from_a_keeper_alone() {
     assert_eq!((&start["step"], &start["run"]), (&fetched["step"], &fetched["run"]));
     first.wait_for_step(step(&start) + 1);
 }
+
+/// Who could not be reached when the others finished must not go on by itself: what they ended with is what the run came to.
+#[test]
+fn who_is_away_when_the_others_finish_takes_their_last_state_from_a_keeper() {
+    let flags = "--model mlp:64 --batch-size 256 --steps 3000 --checkpoint-every 1000 --max-stall 2s --fork-after 20s --min-peers 2";
+    let founder = Peer::run(&PeerOptions::flags(flags));
+    let ticket = founder.ticket();
+    let keeper = keep(&fresh(), &ticket);
+    keeper.wait_for("the run", |event| event["event"] == "listening");
+    let [second, away] = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::flags("--fork-after 20s")));
+    away.wait_for_step(100);
+    away.signal("STOP");
+    let [first, second] = [founder, second].map(|peer| peer.finish().summary().clone());
+    away.signal("CONT");
+    let outcome = away.finish();
+    let forks = |(_, event): &(_, Value)| event["event"] == "view" && event["forked"] == true;
+    assert!(!outcome.events.iter().any(forks), "{:?}", outcome.events);
+    for other in [&first, outcome.summary()] {
+        assert_eq!((&other["outcome"], &other["digest"]), (&"complete".into(), &second["digest"]), "{other}");
+        assert_eq!(other["values"], second["values"]);
+    }
+    keeper.signal("INT");
+    drop(keeper.finish());
+}
