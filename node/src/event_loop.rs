@@ -166,6 +166,7 @@ pub(crate) struct EventLoop {
     shown: Option<(View, u64)>,
     traffic: Arc<Traffic>,
     world_size: u32,
+    is_forked: bool,
     watchdog: Watchdog,
     standstill: Standstill,
     /// The last view in which all links were there.
@@ -187,6 +188,7 @@ pub(crate) struct Ended {
     pub(crate) end: End,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) world_size: u32,
+    pub(crate) forked: bool,
     /// Whether this peer was ever more than one that asks to be let in.
     pub(crate) took_part: bool,
     /// What the trainer is at.
@@ -244,6 +246,7 @@ impl EventLoop {
             shown: None,
             traffic: Arc::default(),
             world_size: 0,
+            is_forked: false,
             watchdog,
             standstill,
             linked: None,
@@ -286,8 +289,8 @@ impl EventLoop {
             End::Event(Event::Left { stayed }) if !stayed.is_empty() => departure = Some(self.depart(stayed.clone())),
             End::Event(_) | End::LeftAlone | End::ComesBack | End::Failed(_) => {}
         }
-        let (traffic, world_size) = (self.traffic, self.world_size);
-        Ended { end, traffic, world_size, took_part, busy: self.feed.busy, departure, failure: self.failure }
+        let (traffic, world_size, forked) = (self.traffic, self.world_size, self.is_forked);
+        Ended { end, traffic, world_size, forked, took_part, busy: self.feed.busy, departure, failure: self.failure }
     }
 
     async fn work(&mut self, stop: CancellationToken) -> End {

@@ -171,7 +171,7 @@ async fn take_part(
     let (feed, thread) = trainer::start(learner, duties, saver, partners)?;
     let max_stall = config.max_stall;
     let ended = EventLoop::new(company, feed, config).run(stop).await;
-    let Ended { end, traffic, world_size, took_part, busy, departure, failure: unable } = ended;
+    let Ended { end, traffic, world_size, forked, took_part, busy, departure, failure: unable } = ended;
     if let End::Failed(error @ NodeError::Stalled { .. }) = end {
         // The trainer does not answer; the process ends under it.
         return Err(error);
@@ -212,6 +212,7 @@ async fn take_part(
         outcome,
         steps: totals.step,
         world_size,
+        forked,
         loss: totals.loss,
         held_out_loss,
         measures,

@@ -60,7 +60,7 @@ impl EventLoop {
         if let Some(root) = self.membership.root() {
             self.desk.root_in(root);
         }
-        self.members = view.members().to_vec();
+        (self.members, self.is_forked) = (view.members().to_vec(), view.forked);
         self.tell_members();
         self.note_members(view);
         self.reducer = None;

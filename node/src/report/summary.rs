@@ -21,6 +21,9 @@ pub struct Summary {
     pub steps: u64,
     /// The members of the last view.
     pub world_size: u32,
+    /// Whether that was a fork's: members who could not be reached may have ended with another state.
+    #[serde(default)]
+    pub forked: bool,
     /// Mean loss over the last global batch; `None` if no step ran here.
     pub loss: Option<f32>,
     /// Mean loss on held-out samples.
@@ -59,6 +62,7 @@ impl Summary {
             outcome: Outcome::Left,
             steps: 0,
             world_size: 0,
+            forked: false,
             loss: None,
             held_out_loss: 0.0,
             measures: BTreeMap::new(),

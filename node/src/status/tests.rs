@@ -11,6 +11,7 @@ fn summary(outcome: Outcome) -> Summary {
         outcome,
         steps: 600,
         world_size: 3,
+        forked: false,
         loss: Some(0.5),
         held_out_loss: 0.6,
         measures: [("accuracy".to_owned(), 0.9)].into(),

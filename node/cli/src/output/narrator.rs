@@ -295,6 +295,10 @@ pub(crate) fn limit_of(limit: &Limit) -> String {
 
 fn finished(summary: &Summary) -> Vec<String> {
     let head = match summary.outcome {
+        Outcome::Complete if summary.forked => format!(
+            "complete, as a fork: all of it committed step {}; members that could not be reached may have ended with another state",
+            summary.steps
+        ),
         Outcome::Complete => format!("complete: all members committed step {}", summary.steps),
         _ => format!("left in order after step {}", summary.steps),
     };
