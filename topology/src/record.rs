@@ -1,6 +1,8 @@
 //! What a member keeps on disk, so that it can't promise one thing, die, and promise another. How it lies there, that is
 //! [`crate::slot`].
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::certificate::{Certificate, MAX_LINKS, Succession, validate_chain};
@@ -54,6 +56,19 @@ impl Record {
         let resumed = origin.resume.step;
         let was_due = resumed.checked_rem(stride).is_some_and(|since| step < resumed - since);
         origin.reasons.iter().filter_map(Reason::gone).filter(|peer| *peer != me && was_due).collect()
+    }
+
+    /// Whether no others could ever decide without `me`, since the run was founded: then nothing is stable that it has not signed.
+    pub fn is_in_each_quorum(&self, me: PeerId) -> bool {
+        let views = || self.chain.iter().map(|link| &link.view);
+        // The founder's own view is the first.
+        let is_whole = views().next().is_some_and(|first| first.generation.0 <= 2);
+        let is_up_to_here = views().next_back().is_some_and(|last| Some(last.id()) == self.view.parent);
+        let needs = |view: &View| {
+            let others: BTreeSet<PeerId> = view.members().iter().copied().filter(|peer| *peer != me).collect();
+            view.contains(me) && !view.has_quorum(&others)
+        };
+        is_whole && is_up_to_here && views().all(needs)
     }
 
     /// The canonical bytes (postcard).
@@ -123,6 +138,32 @@ mod tests {
         assert!(record.ahead_of(ME, 0, 0).is_empty(), "nothing was to be saved before the end");
         let founded = Record { origin: None, ..record };
         assert!(founded.ahead_of(ME, 0, 5).is_empty());
+    }
+
+    #[test]
+    fn nothing_is_decided_without_who_had_the_casting_vote_between_two() {
+        let alone = |founder: PeerId, others: &[PeerId]| {
+            let mut record = record(17, &[]);
+            let origin = record.origin.clone().expect("it has one");
+            let mut view = View::found(RunId([7; 32]), founder);
+            for other in others {
+                view = view.succeed([founder, *other]);
+                let ballot = Ballot { attempt: 1, proposer: founder };
+                let proposal = Proposal { view: view.clone(), ..origin.clone() };
+                record.chain.push(Succession::to(&proposal, Certificate { ballot, seals: Vec::new() }));
+            }
+            record.view = view.succeed([ME]);
+            record
+        };
+        assert!(alone(ME, &[OTHER]).is_in_each_quorum(ME));
+        assert!(!alone(OTHER, &[ME]).is_in_each_quorum(ME), "the other one could decide alone");
+        let gap = Record { chain: Vec::new(), ..alone(ME, &[OTHER]) };
+        assert!(!gap.is_in_each_quorum(ME), "nobody knows what went before");
+        let third = PeerId([3; 32]);
+        let mut larger = alone(ME, &[OTHER]);
+        larger.chain[0].view = View::found(RunId([7; 32]), ME).succeed([ME, OTHER, third]);
+        larger.view = larger.chain[0].view.succeed([ME]);
+        assert!(!larger.is_in_each_quorum(ME), "two could decide without the third");
     }
 
     #[test]

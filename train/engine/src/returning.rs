@@ -39,6 +39,10 @@ impl Returning<'_> {
     pub fn outcome(&self) -> Return {
         let mut ahead = self.record.ahead_of(self.me, self.found.unwrap_or(0), self.stride);
         ahead.retain(|peer| !self.heard.contains(peer));
+        // What it has signed is on its disk, as long as nothing there is damaged.
+        if self.can_begin && self.record.is_in_each_quorum(self.me) {
+            ahead.clear();
+        }
         if !ahead.is_empty() {
             return Return::Behind(ahead);
         }
