@@ -1,6 +1,7 @@
 //! What happens to a run besides training: drawn from its seed, before it begins.
 
 mod byzantine;
+mod users;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -283,45 +284,6 @@ impl Draft<'_> {
             for _ in 0..self.rng.between(1, 3) {
                 let (seat, by) = (self.seat(), self.rng.spread(100_000, 60_000_000));
                 self.at_some_time(Kind::Jump(seat, by));
-            }
-        }
-    }
-
-    /// What users do besides, and what else their disks lose: apart from all else, so that the faults before are the same with it.
-    fn users(&mut self, scenario: Scenario) {
-        let mut rng = self.rng.fork();
-        let forks = self.plan.fork_after.is_some();
-        let (returns, losses) = match scenario {
-            Scenario::Leave | Scenario::Churn | Scenario::Mixed => (true, scenario == Scenario::Mixed),
-            Scenario::Disk => (false, true),
-            Scenario::Crash | Scenario::Join => (false, scenario == Scenario::Crash),
-            Scenario::Steady
-            | Scenario::Pause
-            | Scenario::Partition
-            | Scenario::Outage
-            | Scenario::Twin
-            | Scenario::Byzantine => return,
-        };
-        self.plan.words = forks && rng.one_in(3);
-        for fault in &mut self.plan.faults {
-            if let Kind::Crash(_, crash) = &mut fault.kind
-                && crash.fate == Fate::Kept
-                && losses
-                && rng.one_in(6)
-            {
-                // As with other losses of votes: without forks, a view that loses a quorum of them can't go on.
-                let loses_its_seat = rng.one_in(2) && forks && scenario != Scenario::Crash;
-                crash.fate = if loses_its_seat { Fate::SeatLost } else { Fate::ListLost };
-            }
-        }
-        let leavers = self.plan.faults.iter().filter_map(|fault| Some((fault.kind.leaver()?, fault.when)));
-        for (seat, when) in leavers.collect::<Vec<_>>() {
-            if let When::After { step, delay } = when
-                && returns
-                && rng.one_in(2)
-            {
-                let delay = delay + rng.spread(10_000, 30_000_000);
-                self.plan.faults.push(Fault { when: When::After { step, delay }, kind: Kind::Return(seat) });
             }
         }
     }

@@ -49,7 +49,7 @@ pub(super) fn begin(
             if memory.kept.take().is_some() {
                 memory.record.remove();
             }
-            found(beginning, learner)?;
+            found(beginning, loaded, learner)?;
             Ok((Start::Found, Vec::new()))
         }
         Outcome::Unknown | Outcome::Behind(_) | Outcome::OthersBranch => Err(NodeError::Stopped("preparation")),
@@ -57,7 +57,7 @@ pub(super) fn begin(
 }
 
 /// Loads what a run that is this machine's alone goes on from, if anything.
-fn found(beginning: &Beginning<'_>, learner: &mut dyn Learner) -> Result<(), NodeError> {
+fn found(beginning: &Beginning<'_>, loaded: Option<Recovered>, learner: &mut dyn Learner) -> Result<(), NodeError> {
     let Beginning { settings, resume, manifest, store } = *beginning;
     let wanted = match (resume, store.steps()?.last()) {
         (Resume::Fresh, Some(step)) => {
@@ -76,7 +76,9 @@ fn found(beginning: &Beginning<'_>, learner: &mut dyn Learner) -> Result<(), Nod
         }
     };
     if let Some(step) = wanted {
-        learner.load(store.load(Some(step)).map_err(|error| damaged(store, error))?)?;
+        let here = loaded.and_then(|loaded| loaded.found).map(|(_, state)| state).filter(|state| state.step == step);
+        let state = here.map_or_else(|| store.load(Some(step)).map_err(|error| damaged(store, error)), Ok)?;
+        learner.load(state)?;
     }
     Ok(())
 }

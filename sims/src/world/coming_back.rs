@@ -229,8 +229,12 @@ impl World {
             state.map_or(none, |state| Progress { step: state.step, lineage: state.lineage, ..none })
         };
         let (mut machine, mut state) = match (outcome, record) {
-            (Outcome::Recover { .. }, Some(record)) => {
+            (Outcome::Recover { has_state }, Some(record)) => {
                 let (state, saved) = checkpoints::found(&disk, (me.peer, &record), initial, self.sabotage);
+                if *has_state && state.is_none() && self.plan.hostility.seats.is_empty() {
+                    let seen = format!("{seat} comes back as one that holds a state, and can load none");
+                    self.breaks(Err(Broken::new("holds_what_it_says", seen)));
+                }
                 file = saved;
                 let progress = before(state.as_ref());
                 (Membership::recover(config, RUN, with_key(me.clone()), record, contacts, progress, now), state)
