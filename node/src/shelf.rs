@@ -76,7 +76,12 @@ impl Shelf {
 
     /// This peer is in no view any more.
     pub(crate) fn leave(&self) {
-        self.is_live.store(false, Ordering::Release);
+        self.tell(false);
+    }
+
+    /// Whether this machine's view goes on.
+    pub(crate) fn tell(&self, is_live: bool) {
+        self.is_live.store(is_live, Ordering::Release);
     }
 
     /// Notes a view of the run.

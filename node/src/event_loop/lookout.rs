@@ -51,6 +51,9 @@ impl EventLoop {
     pub(super) async fn look_out(&mut self) -> Option<End> {
         let (now, step) = (self.now(), self.exchange.progress().step);
         let apart = self.membership.root().filter(|_| self.membership.has_no_quorum());
+        // Who waits for a quorum is nobody to join: those who come back may be its quorum.
+        let goes_on = apart.is_none() && self.membership.view().is_some() && !self.settling.is_complete();
+        self.shelves.checkpoints.tell(goes_on);
         self.lookout.machine.note(now, apart);
         if let Some(root) = apart {
             self.lookout.machine.expired(now, step, root);

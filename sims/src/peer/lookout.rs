@@ -13,6 +13,11 @@ impl Peer {
         self.obey_lookout();
     }
 
+    /// Whether it is in a view that goes on: who waits for a quorum is nobody to join.
+    pub fn goes_on(&self) -> bool {
+        self.view().is_some() && !self.machine.has_no_quorum()
+    }
+
     /// The time has come to ask others whether the run has gone on without it.
     pub fn look_out(&mut self, now: Time) {
         if let Some(root) = self.machine.root() {

@@ -142,7 +142,7 @@ impl World {
         let answer = listens.then(|| {
             let root = host.disk.newest_record().map(|record| record.root);
             let proof = checkpoints::newest_proof(&host.disk, root.as_ref());
-            (host.peer.as_ref().and_then(Peer::view).is_some(), proof)
+            (host.peer.as_ref().is_some_and(Peer::goes_on), proof)
         });
         let (name, incarnation) = (host.name(), self.hosts[seat].incarnation);
         let at = self.now + self.network.delay(to, seat);

@@ -17,7 +17,7 @@ use std::time::Duration;
 #[cfg(feature = "flaws")]
 use starling_topology::Flaw;
 use starling_topology::way_back::Company;
-use starling_topology::{Digest, PeerId, Proof, Root, Time};
+use starling_topology::{Digest, Generation, PeerId, Proof, Root, Time, ViewId};
 
 /// How many peers are asked.
 pub const MAX_SOUGHT: usize = 64;
@@ -55,6 +55,8 @@ pub struct Answer {
     pub stable_step: Option<u64>,
     /// Whether that was made in a fork.
     pub forked: bool,
+    /// In which view.
+    pub view: Option<(Generation, ViewId)>,
 }
 
 /// What happened.
@@ -227,7 +229,8 @@ impl Search {
                 let is_first = live && self.answers.iter().all(|(_, answer)| !answer.live);
                 let stable_step = proof.as_ref().map(|proof| proof.head.step);
                 let forked = proof.as_ref().is_some_and(|proof| proof.view.forked);
-                self.answers.push((from, Answer { live, stable_step, forked }));
+                let view = proof.as_ref().map(|proof| (proof.view.generation, proof.view.id()));
+                self.answers.push((from, Answer { live, stable_step, forked, view }));
                 if let Some(proof) = proof.filter(|_| is_ours) {
                     offers.entry(proof.head.manifest).or_insert((proof, Vec::new())).1.push(from);
                 }
