@@ -58,6 +58,12 @@ impl Config {
         if view.forked { 1 } else { self.min_members }
     }
 
+    /// The last step up to `step` after which all save their state, and sign that they have: 0 if there is none.
+    pub(crate) fn due_by(&self, step: u64) -> u64 {
+        let over = step.checked_rem(self.checkpoint_every).unwrap_or(step);
+        if step >= self.last_step { step } else { step - over }
+    }
+
     /// How often a member tells those who watch it that it lives: twenty times per `max_stall`.
     pub fn heartbeat_interval(&self) -> Duration {
         self.max_stall / 20

@@ -322,12 +322,13 @@ impl Membership {
         self.seat.as_ref().map(|seat| seat.root)
     }
 
-    /// Whether it may sign that it has saved the state after `step`, of this lineage: its branch admits it, and what it has
-    /// promised in a decree under way does not say that it holds less.
+    /// Whether it may sign that it has saved the state after `step`, of this lineage: all are to save that, its branch admits it, and
+    /// what it has promised in a decree under way does not say that it holds less.
     pub fn vouches_for(&self, step: u64, lineage: Lineage) -> bool {
         self.seat.as_ref().is_some_and(|seat| {
             let is_told = |pledged: Progress| pledged.has_state && step <= pledged.step;
-            seat.root.admits(step, lineage) && seat.pledged.is_none_or(is_told)
+            let is_due = self.config.due_by(step) == step;
+            is_due && seat.root.admits(step, lineage) && seat.pledged.is_none_or(is_told)
         })
     }
 

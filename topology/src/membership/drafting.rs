@@ -58,15 +58,19 @@ impl Membership {
     }
 
     /// Whether what our view goes on from is still to be waited for, although there is an older state. Where all came back from
-    /// records, what a quorum of the view before had signed is on one of its disks: without a quorum of that view too they wait
-    /// as long as a fork would. So they do, and go on as a fork then, where something that may be stable is with somebody who was
-    /// lost before.
+    /// records and lack what was to be saved before it began, what a quorum of the view before had signed is on one of its disks:
+    /// without a quorum of that view too they wait as long as a fork would. So they do, and go on as a fork then, where something
+    /// that may be stable is with somebody who was lost before.
     pub(super) fn is_behind(&self, now: Time, seat: &Seat, decree: &Decree) -> bool {
         let stateless = !decree.promises.values().any(|promised| promised.progress.has_state);
         let all_came_back = decree.promises.values().all(|promised| promised.recovering);
         let is_elsewhere = all_came_back && self.may_be_stable_elsewhere(seat, decree);
         let waited = match all_came_back {
-            true => self.are_parents_here(seat, decree) || self.is_paused_for(now, seat, self.config.fork_after),
+            true => {
+                !self.lacks_due(seat, decree)
+                    || self.are_parents_here(seat, decree)
+                    || self.is_paused_for(now, seat, self.config.fork_after)
+            }
             false => self.is_paused_for(now, seat, Some(self.config.max_stall)),
         };
         let all_told = self.have_all_told(seat, decree);
@@ -77,15 +81,13 @@ impl Membership {
     /// a quorum of a view that may have saved it: one since the newest state that is here was committed.
     fn may_be_stable_elsewhere(&self, seat: &Seat, decree: &Decree) -> bool {
         let Some(origin) = seat.origin.as_ref().filter(|_| !self.is_flawed(Flaw::GoesBack)) else { return false };
-        let least = origin.resume.step;
         let held = decree.promises.values().map(|promised| promised.progress).filter(|progress| progress.has_state);
         let earlier = self.chain.before(seat.view.parent);
         // Since which view that is, a liar may say: of views that are not on our way it counts for nothing.
         let known = |lineage: Lineage| earlier.clone().any(|view| view.id() == lineage.view);
         let since = |held: Progress| if known(held.lineage) { held.lineage.generation } else { Generation(0) };
         let held = held.map(|held| (held.step, Reverse(since(held)))).max();
-        let (step, Reverse(since)) = held.unwrap_or((0, Reverse(Generation(0))));
-        let is_due = least.checked_rem(self.config.checkpoint_every).is_some_and(|over| step < least - over);
+        let (_, Reverse(since)) = held.unwrap_or((0, Reverse(Generation(0))));
         let is_away = |peer: &PeerId| !self.has_told(decree, peer);
         let could_decide = |view: &View| {
             view.branch == seat.view.branch && view.generation >= since && could_have_decided(view, is_away)
@@ -94,7 +96,14 @@ impl Membership {
         let gone = origin.reasons.iter().filter_map(Reason::gone).filter(is_away).count();
         let has_parent = earlier.clone().any(|view| Some(view.id()) == seat.view.parent);
         let could_parents = !has_parent && seat.view.quorum.is_met(gone, origin.of as usize, true);
-        is_due && (could_parents || earlier.into_iter().any(could_decide))
+        self.lacks_due(seat, decree) && (could_parents || earlier.into_iter().any(could_decide))
+    }
+
+    /// Whether nobody here holds as much as was to be saved before our view began: members sign that alone, so it may be stable.
+    fn lacks_due(&self, seat: &Seat, decree: &Decree) -> bool {
+        let held = decree.promises.values().map(|promised| promised.progress).filter(|progress| progress.has_state);
+        let step = held.map(|progress| progress.step).max().unwrap_or(0);
+        step < self.config.due_by(seat.least())
     }
 
     /// Whether so many members of the view before have told what they hold that the others can't have decided there: those that

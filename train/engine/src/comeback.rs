@@ -17,7 +17,7 @@ use std::time::Duration;
 
 #[cfg(feature = "flaws")]
 use starling_topology::Flaw;
-use starling_topology::{self as topology, Company, PeerId, Record, Time, ViewId, Way, way_back};
+use starling_topology::{self as topology, Company, PeerId, Record, Time, Way, way_back};
 
 use crate::returning::{Return, Returning};
 use crate::search::{self, Answer};
@@ -342,15 +342,10 @@ impl Comeback {
         topology::Past { me: *me, record, left, had_company, joins }
     }
 
-    /// Whether those who go on have signed something in a view that our seat's did not come from. Else they may be behind it.
+    /// Whether those who go on do so in a later view than that of our seat. Else they may be behind it, and are to join it.
     fn is_beside(&self) -> bool {
-        let Some(record) = &self.past.seat else { return true };
-        let ours = || record.chain.iter().map(|link| &link.view).chain([&record.view]);
-        let oldest = ours().map(|view| view.generation).min();
-        // What went before the oldest view that is known was everybody's.
-        let is_known = |view: ViewId| ours().any(|known| known.id() == view);
-        let is_other = |(generation, view)| Some(generation) >= oldest && !is_known(view);
-        self.answers.iter().any(|(_, answer)| answer.live && answer.view.is_some_and(is_other))
+        let ours = self.past.seat.as_ref().map(|record| record.view.generation);
+        self.answers.iter().any(|(_, answer)| answer.live && Some(answer.generation) > ours)
     }
 
     /// Whoever names a step wants to begin there, whatever the others do. That is their run too, if there are others.

@@ -17,7 +17,7 @@ use std::time::Duration;
 #[cfg(feature = "flaws")]
 use starling_topology::Flaw;
 use starling_topology::way_back::Company;
-use starling_topology::{Digest, Generation, PeerId, Proof, Root, Time, ViewId};
+use starling_topology::{Digest, Generation, PeerId, Proof, Root, Time};
 
 /// How many peers are asked.
 pub const MAX_SOUGHT: usize = 64;
@@ -49,26 +49,26 @@ pub struct Terms {
 /// What a peer said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether it is in a view.
+    /// Whether it is in a view that goes on.
     pub live: bool,
+    /// Of that view.
+    pub generation: Generation,
     /// The step of its newest stable checkpoint.
     pub stable_step: Option<u64>,
     /// Whether that was made in a fork.
     pub forked: bool,
-    /// In which view.
-    pub view: Option<(Generation, ViewId)>,
 }
 
 /// What happened.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a few exist at a time")]
 pub enum Input {
-    /// A peer said whether it is in a view, and which stable checkpoint it holds, if any. Proven but for the files themselves.
+    /// A peer said whether it is in a view that goes on, and which stable checkpoint it holds, if any. Proven but for the files themselves.
     Answered {
         /// Who.
         from: PeerId,
-        /// Whether it is in a view.
-        live: bool,
+        /// In which view, if it is in one that goes on.
+        live: Option<Generation>,
         /// The checkpoint.
         proof: Option<Proof>,
     },
@@ -219,18 +219,19 @@ impl Search {
         false
     }
 
-    fn hear(&mut self, now: Time, from: PeerId, live: bool, proof: Option<Proof>) {
+    fn hear(&mut self, now: Time, from: PeerId, goes_on: Option<Generation>, proof: Option<Proof>) {
         if !self.awaited.remove(&from) {
             return;
         }
         let is_ours = proof.as_ref().is_some_and(|proof| self.counts(proof));
         match &mut self.stage {
             Stage::Asking { offers } => {
+                let live = goes_on.is_some();
                 let is_first = live && self.answers.iter().all(|(_, answer)| !answer.live);
                 let stable_step = proof.as_ref().map(|proof| proof.head.step);
                 let forked = proof.as_ref().is_some_and(|proof| proof.view.forked);
-                let view = proof.as_ref().map(|proof| (proof.view.generation, proof.view.id()));
-                self.answers.push((from, Answer { live, stable_step, forked, view }));
+                let generation = goes_on.unwrap_or_default();
+                self.answers.push((from, Answer { live, generation, stable_step, forked }));
                 if let Some(proof) = proof.filter(|_| is_ours) {
                     offers.entry(proof.head.manifest).or_insert((proof, Vec::new())).1.push(from);
                 }

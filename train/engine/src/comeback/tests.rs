@@ -1,4 +1,4 @@
-use starling_topology::{Lineage, Proposal, Reason, Resume, Root, RunId, View};
+use starling_topology::{Generation, Lineage, Proposal, Reason, Resume, Root, RunId, View};
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn holds(step: u64) -> Holdings {
 }
 
 fn answer(name: u8, live: bool) -> (PeerId, Answer) {
-    (peer(name), Answer { live, stable_step: None, forked: false, view: None })
+    (peer(name), Answer { live, generation: Generation(3), stable_step: None, forked: false })
 }
 
 fn at(millis: u64) -> Time {
@@ -127,17 +127,13 @@ fn who_has_a_seat_takes_it_with_what_can_be_loaded() {
         "the run had gone past the beginning"
     );
     let alone = past(Some(seat(&[], &[2])), &[2]);
-    // What they have signed is of another branch, or they have yet to hear how the run goes on.
-    let signed = |view: &View| {
-        let view = Some((view.generation, view.id()));
-        (peer(2), Answer { live: true, stable_step: Some(10), forked: false, view })
+    let of = |generation| {
+        let (name, answer) = answer(2, true);
+        [(name, Answer { generation: Generation(generation), ..answer })]
     };
-    let record = alone.seat.clone().expect("a seat");
-    let beside = View::found(record.view.run, peer(2)).succeed([peer(2)]);
-    assert_eq!(outcome(alone.clone(), JOINS, &[signed(&beside)], holds(15)), joins(&[2], &[2], false, true));
-    for behind in [answer(2, true), signed(&record.view)] {
-        assert_eq!(outcome(alone.clone(), JOINS, &[behind], holds(15)), Outcome::Recover { has_state: true });
-    }
+    assert_eq!(outcome(alone.clone(), JOINS, &of(3), holds(15)), joins(&[2], &[2], false, true));
+    let behind = outcome(alone, JOINS, &of(2), holds(15));
+    assert_eq!(behind, Outcome::Recover { has_state: true }, "they have yet to hear how the run goes on");
 }
 
 #[test]
@@ -188,7 +184,7 @@ fn a_run_that_is_over_is_not_gone_on_with() {
     }
     let seated = || past(Some(seat(&[2], &[])), &[2]);
     // One that has finished may still be there; one that has not lacks what this machine holds.
-    let there = |stable_step| (peer(2), Answer { live: false, stable_step, forked: false, view: None });
+    let there = |stable_step| (peer(2), Answer { live: false, generation: Generation(0), stable_step, forked: false });
     assert_eq!(outcome(seated(), Word::default(), &[there(Some(100))], LAST), Outcome::Over);
     assert_eq!(outcome(seated(), Word::default(), &[there(Some(95))], LAST), Outcome::Recover { has_state: true });
     let unsigned = Holdings { stable: Some(95), ..LAST };
