@@ -357,10 +357,11 @@ impl World {
         }
     }
 
-    /// A process whose disk may be set back, or that another one is, too, tells its user.
+    /// A process whose disk may be set back, or that another one is, too, tells its user. Where it was set back to a time when it was
+    /// alone, and it has gone on from there, the process before is another one of its name for all who know of that.
     pub(super) fn told_of_twin(&mut self, seat: Seat, for_sure: bool) {
-        let name = self.hosts[seat].name();
-        let held = self.invariants.twin_told.told(name, for_sure);
+        let host = &self.hosts[seat];
+        let held = self.invariants.twin_told.told(host.name(), for_sure && !host.set_back);
         self.breaks(held);
     }
 
