@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use starling_engine::comeback::{Awaited, Outcome, Word};
+use starling_engine::comeback::{Awaited, Decision, Word};
 use starling_run::{
     AuditWriter, CheckpointError, CheckpointFolder, CheckpointStore, Learner, Manifest, Program, ReplicatedState,
     SharedData, Workload, export,
@@ -118,10 +118,10 @@ pub(crate) async fn founder(
     let asking = Asking { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
     let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, word, asking).await?;
     match (&outcome, named) {
-        (Outcome::Over, _) if founding.resume == Resume::Fresh => {
+        (Decision::Over, _) if founding.resume == Resume::Fresh => {
             return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
         }
-        (Outcome::OthersBranch, Some(step)) => return Err(NodeError::OthersBranch { step, members: memory.names() }),
+        (Decision::OthersBranch, Some(step)) => return Err(NodeError::OthersBranch { step, members: memory.names() }),
         _ => {}
     }
     let (learner, store, memory, start, damaged) = {
@@ -236,7 +236,7 @@ pub(crate) async fn joiner(
     let word = Word { joins: true, alone: joining.alone, goes_back: false };
     let asking = Asking { manifest: &manifest, credentials: &credentials, store: &store, observer: &*observer };
     let Decided { outcome, found: searched, loaded } = memory.come_back(was_here, word, asking).await?;
-    if outcome == Outcome::Over && !comes_back {
+    if outcome == Decision::Over && !comes_back {
         return Err(NodeError::Complete { dir: settings.data_dir.clone(), step: manifest.steps });
     }
     let (learner, shared, store, memory, start, damaged) = {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use starling_engine::comeback::{Holdings, Input, Outcome, Output, Past, Terms, Word};
+use starling_engine::comeback::{Decision, Holdings, Input, Output, Past, Terms, Word};
 use starling_engine::{Comeback, search};
 use starling_run::{CheckpointStore, Manifest, Recovered};
 use starling_topology::{Contact, PeerId, RunId, Time};
@@ -35,7 +35,7 @@ pub(crate) struct Memory {
 
 /// How this machine comes back, and with what.
 pub(crate) struct Decided {
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: Decision,
     /// What others had to go on from.
     pub(crate) found: Found,
     /// What its own checkpoints had, if it was looked at.
@@ -164,8 +164,8 @@ impl Memory {
                     sleep_until(began + (at - Time::ZERO)).await;
                     Input::Expired
                 }
-                Output::Done(Outcome::Unknown) => return Err(NodeError::NobodyAnswers { members: self.names() }),
-                Output::Done(Outcome::Behind(ahead)) => return Err(self.behind(ahead, loaded.as_ref())),
+                Output::Done(Decision::Unknown) => return Err(NodeError::NobodyAnswers { members: self.names() }),
+                Output::Done(Decision::Behind(ahead)) => return Err(self.behind(ahead, loaded.as_ref())),
                 Output::Done(outcome) => {
                     if was_here {
                         self.tell(&outcome, machine.live().collect(), observer);
@@ -237,20 +237,20 @@ impl Memory {
     }
 
     /// Tells how this machine comes back, while these go on.
-    fn tell(&self, outcome: &Outcome, live: Vec<PeerId>, observer: &dyn Observer) {
+    fn tell(&self, outcome: &Decision, live: Vec<PeerId>, observer: &dyn Observer) {
         let names = |peers: &[PeerId]| -> Vec<String> { peers.iter().copied().map(name).collect() };
         let others = |kept: &Kept| -> Vec<PeerId> {
             kept.record.view.members().iter().copied().filter(|peer| *peer != self.me).collect()
         };
         let (way, peers) = match (outcome, &self.kept) {
-            (Outcome::Join { .. } | Outcome::Recover { .. }, _) if !live.is_empty() => (WayBack::Join, names(&live)),
-            (Outcome::Recover { .. }, Some(kept)) => match others(kept) {
+            (Decision::Join { .. } | Decision::Recover { .. }, _) if !live.is_empty() => (WayBack::Join, names(&live)),
+            (Decision::Recover { .. }, Some(kept)) => match others(kept) {
                 others if others.is_empty() => (WayBack::Alone, Vec::new()),
                 others => (WayBack::Seat, names(&others)),
             },
-            (Outcome::Join { awaited, .. }, _) if awaited.stayed => (WayBack::Wait, names(&awaited.peers)),
-            (Outcome::Join { .. }, _) => (WayBack::Ask, self.names()),
-            (Outcome::Fork, _) => (WayBack::Fork, self.names()),
+            (Decision::Join { awaited, .. }, _) if awaited.stayed => (WayBack::Wait, names(&awaited.peers)),
+            (Decision::Join { .. }, _) => (WayBack::Ask, self.names()),
+            (Decision::Fork, _) => (WayBack::Fork, self.names()),
             _ => return,
         };
         observer.report(&Report::Returning { way, peers });

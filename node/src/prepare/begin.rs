@@ -1,6 +1,6 @@
 //! What a peer goes on from: nothing, a checkpoint of its own, or what it had before its process was gone.
 
-use starling_engine::comeback::Outcome;
+use starling_engine::comeback::Decision;
 use starling_run::{CheckpointError, CheckpointFolder, CheckpointStore, Learner, Manifest, Recovered};
 
 use super::Start;
@@ -23,14 +23,14 @@ pub(super) struct Beginning<'a> {
 /// Loads what a machine goes on from that takes part so, and says what was passed over. `loaded` is what its own checkpoints had, if
 /// it was looked at.
 pub(super) fn begin(
-    outcome: Outcome,
+    outcome: Decision,
     beginning: &Beginning<'_>,
     loaded: Option<Recovered>,
     learner: &mut dyn Learner,
     memory: &mut Memory,
 ) -> Result<(Start, Vec<CheckpointError>), NodeError> {
     match outcome {
-        Outcome::Recover { has_state } => {
+        Decision::Recover { has_state } => {
             let kept = memory.kept.take().expect("invariant: nobody else recovers");
             let Recovered { found, damaged } = loaded.expect("invariant: whoever has a seat looks first");
             if let Some((_, state)) = found {
@@ -38,21 +38,21 @@ pub(super) fn begin(
             }
             Ok((Start::Recover { kept: Box::new(kept), has_state }, damaged))
         }
-        Outcome::Join { doors, awaited } => {
+        Decision::Join { doors, awaited } => {
             let contacts = memory.contacts_of(&doors);
             memory.kept = None;
             Ok((Start::Join { contacts, awaited }, Vec::new()))
         }
-        Outcome::Fork => fork(beginning, loaded, learner, memory),
+        Decision::Fork => fork(beginning, loaded, learner, memory),
         // What is named, or the last state, is loaded and the run is its own.
-        Outcome::Found | Outcome::Over => {
+        Decision::Found | Decision::Over => {
             if memory.kept.take().is_some() {
                 memory.record.remove();
             }
             found(beginning, loaded, learner)?;
             Ok((Start::Found, Vec::new()))
         }
-        Outcome::Unknown | Outcome::Behind(_) | Outcome::OthersBranch => Err(NodeError::Stopped("preparation")),
+        Decision::Unknown | Decision::Behind(_) | Decision::OthersBranch => Err(NodeError::Stopped("preparation")),
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_engine::Comeback;
-use starling_engine::comeback::{Awaited, Holdings, Input, Outcome, Output, PAUSE, Past, Terms, Word};
+use starling_engine::comeback::{Awaited, Decision, Holdings, Input, Output, PAUSE, Past, Terms, Word};
 use starling_topology::{Config, Contact, Event, Flaw, Membership, PeerId, Progress, Record, Root, View};
 
 use super::{Happening, RUN, World};
@@ -57,12 +57,12 @@ impl World {
     }
 
     /// Where some are hostile, nobody is asked: it is told whom it can trust.
-    fn without_asking(&self, seat: Seat) -> Outcome {
+    fn without_asking(&self, seat: Seat) -> Decision {
         let host = &self.hosts[seat];
         match host.disk.has_record() {
-            true => Outcome::Recover { has_state: true },
-            false if founds(host, seat) => Outcome::Found,
-            false => Outcome::Join { doors: self.ticket(seat), awaited: Awaited::default() },
+            true => Decision::Recover { has_state: true },
+            false if founds(host, seat) => Decision::Found,
+            false => Decision::Join { doors: self.ticket(seat), awaited: Awaited::default() },
         }
     }
 
@@ -138,22 +138,22 @@ impl World {
     }
 
     /// It knows how it takes part, or that it does not.
-    fn come_to(&mut self, seat: Seat, outcome: &Outcome) {
+    fn come_to(&mut self, seat: Seat, outcome: &Decision) {
         self.tell(|_| format!("{seat} comes back: {outcome:?}"));
         let host = &mut self.hosts[seat];
         host.comeback = None;
         let waited = host.clock(self.now) - host.begun;
         self.coverage.note_way(name(outcome));
         match outcome {
-            Outcome::Found | Outcome::Recover { .. } | Outcome::Join { .. } | Outcome::Fork => {
+            Decision::Found | Decision::Recover { .. } | Decision::Join { .. } | Decision::Fork => {
                 self.take_part(seat, outcome);
             }
-            Outcome::Over => self.is_told_that_it_is_over(seat),
-            Outcome::Behind(_) if waited + PAUSE < self.config.max_stall => {
+            Decision::Over => self.is_told_that_it_is_over(seat),
+            Decision::Behind(_) if waited + PAUSE < self.config.max_stall => {
                 let seen = format!("{seat} ends since others may be ahead of it, and has asked for {waited:?} alone");
                 self.breaks(Err(Broken::new("asks_again", seen)));
             }
-            Outcome::Unknown | Outcome::Behind(_) | Outcome::OthersBranch => self.is_told_to_say_more(seat),
+            Decision::Unknown | Decision::Behind(_) | Decision::OthersBranch => self.is_told_to_say_more(seat),
         }
     }
 
@@ -201,7 +201,7 @@ impl World {
     }
 
     /// It takes part.
-    fn take_part(&mut self, seat: Seat, outcome: &Outcome) {
+    fn take_part(&mut self, seat: Seat, outcome: &Decision) {
         self.note_twin(seat);
         let host = &self.hosts[seat];
         let (me, now) = (host.contact.clone(), host.clock(self.now));
@@ -222,14 +222,14 @@ impl World {
         let initial = self.workload.ledger();
         let incarnation = u64::from(self.hosts[seat].incarnation) | u64::from(seat >= self.plan.peers) << 32;
         let config = Config { incarnation, ..self.config.clone() };
-        self.hosts[seat].is_outside = matches!(outcome, Outcome::Join { .. });
+        self.hosts[seat].is_outside = matches!(outcome, Decision::Join { .. });
         let mut file = None;
         let before = |state: Option<&State>| {
             let none = Progress { has_state: state.is_some(), ..Progress::default() };
             state.map_or(none, |state| Progress { step: state.step, lineage: state.lineage, ..none })
         };
         let (mut machine, mut state) = match (outcome, record) {
-            (Outcome::Recover { has_state }, Some(record)) => {
+            (Decision::Recover { has_state }, Some(record)) => {
                 let (state, saved) = checkpoints::found(&disk, (me.peer, &record), initial, self.sabotage);
                 if *has_state && state.is_none() && self.plan.hostility.seats.is_empty() {
                     let seen = format!("{seat} comes back as one that holds a state, and can load none");
@@ -239,7 +239,7 @@ impl World {
                 let progress = before(state.as_ref());
                 (Membership::recover(config, RUN, with_key(me.clone()), record, contacts, progress, now), state)
             }
-            (Outcome::Fork, record) => {
+            (Decision::Fork, record) => {
                 let listed = if let ContactsFile::Whole(contacts) = disk.contacts() { contacts.view } else { None };
                 let seat_of = |record: &Record| (record.view.generation, record.view.id());
                 let parent = record.as_ref().map(seat_of).or(listed);
@@ -249,7 +249,7 @@ impl World {
                 let progress = before(Some(&state));
                 (Membership::fork(config, RUN, with_key(me.clone()), parent, contacts, progress, now), Some(state))
             }
-            (Outcome::Found, _) => {
+            (Decision::Found, _) => {
                 let progress = Progress { has_state: true, ..Progress::default() };
                 let machine = Membership::found(config, RUN, with_key(me.clone()), progress, now);
                 (machine, Some(State::initial(initial)))
@@ -359,18 +359,18 @@ fn founds(host: &Host, seat: Seat) -> bool {
 }
 
 /// What an outcome is called.
-fn name(outcome: &Outcome) -> &'static str {
+fn name(outcome: &Decision) -> &'static str {
     match outcome {
-        Outcome::Found => "founds",
-        Outcome::Recover { has_state: true } => "takes its seat",
-        Outcome::Recover { has_state: false } => "takes its seat without a state",
-        Outcome::Join { awaited, .. } if awaited.live => "joins",
-        Outcome::Join { awaited, .. } if awaited.stayed => "waits for those who stayed",
-        Outcome::Join { .. } => "waits for others",
-        Outcome::Fork => "forks",
-        Outcome::Over => "is over",
-        Outcome::Unknown => "only its user can know",
-        Outcome::Behind(_) => "may be behind",
-        Outcome::OthersBranch => "is not alone",
+        Decision::Found => "founds",
+        Decision::Recover { has_state: true } => "takes its seat",
+        Decision::Recover { has_state: false } => "takes its seat without a state",
+        Decision::Join { awaited, .. } if awaited.live => "joins",
+        Decision::Join { awaited, .. } if awaited.stayed => "waits for those who stayed",
+        Decision::Join { .. } => "waits for others",
+        Decision::Fork => "forks",
+        Decision::Over => "is over",
+        Decision::Unknown => "only its user can know",
+        Decision::Behind(_) => "may be behind",
+        Decision::OthersBranch => "is not alone",
     }
 }

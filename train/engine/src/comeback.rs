@@ -112,12 +112,12 @@ pub enum Output {
     /// Call back with [`Input::Expired`].
     SetTimer(Time),
     /// That is it.
-    Done(Outcome),
+    Done(Decision),
 }
 
 /// How it takes part, or why it does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Decision {
     /// As the first member of the run. A seat that it has is given up.
     Found,
     /// From its record.
@@ -218,7 +218,7 @@ impl Comeback {
         match (self.stage, input) {
             (Stage::Begins, Input::Holds(holdings)) => {
                 self.holdings = Some(holdings);
-                if self.is_over() { self.end(Outcome::Over) } else { self.begin() }
+                if self.is_over() { self.end(Decision::Over) } else { self.begin() }
             }
             (Stage::Searches, Input::Searched { answers, fetched }) => self.take_answers(now, answers, fetched),
             (Stage::Looks, Input::Holds(holdings)) => {
@@ -263,9 +263,9 @@ impl Comeback {
             (false, true) => {
                 let first = self.past.members.first().copied();
                 let awaited = Awaited { peers: first.into_iter().collect(), stayed: false, live: true };
-                self.end(Outcome::Join { doors: self.past.members.clone(), awaited });
+                self.end(Decision::Join { doors: self.past.members.clone(), awaited });
             }
-            (false, false) => self.end(Outcome::Found),
+            (false, false) => self.end(Decision::Found),
         }
     }
 
@@ -313,17 +313,17 @@ impl Comeback {
     fn decide(&mut self, now: Time) {
         let is_over = self.is_over();
         if is_over && !self.word.goes_back {
-            return self.end(Outcome::Over);
+            return self.end(Decision::Over);
         }
         let company = self.company();
         let way = if is_over { Some(Way::Found) } else { way_back(self.known(), company, self.word.alone) };
         match way {
-            None => self.end(Outcome::Unknown),
+            None => self.end(Decision::Unknown),
             Some(way) if self.word.goes_back => self.go_back(way, company),
             // Whoever has a ticket to a run does not begin it.
             Some(Way::Found) if self.word.joins => self.end(self.join()),
-            Some(Way::Found) => self.end(Outcome::Found),
-            Some(Way::Fork) => self.end(Outcome::Fork),
+            Some(Way::Found) => self.end(Decision::Found),
+            Some(Way::Fork) => self.end(Decision::Fork),
             Some(Way::Join) => self.end(self.join()),
             Some(Way::Recover) => self.recover(now),
         }
@@ -352,16 +352,16 @@ impl Comeback {
     fn go_back(&mut self, way: Way, company: Company) {
         let goes_on = matches!(company, Company::Live | Company::Forked);
         let outcome = match way {
-            Way::Fork => Outcome::Fork,
-            Way::Found | Way::Recover if self.past.members.is_empty() => Outcome::Found,
-            Way::Found | Way::Recover if self.word.alone && !goes_on => Outcome::Fork,
-            Way::Found | Way::Recover | Way::Join => Outcome::OthersBranch,
+            Way::Fork => Decision::Fork,
+            Way::Found | Way::Recover if self.past.members.is_empty() => Decision::Found,
+            Way::Found | Way::Recover if self.word.alone && !goes_on => Decision::Fork,
+            Way::Found | Way::Recover | Way::Join => Decision::OthersBranch,
         };
         self.end(outcome);
     }
 
     /// Those who go on come first; else it waits for those who stayed when it left; else for all.
-    fn join(&self) -> Outcome {
+    fn join(&self) -> Decision {
         let live: Vec<PeerId> = self.live().collect();
         let mut doors = self.past.members.clone();
         doors.sort_by_key(|peer| !live.contains(peer));
@@ -370,7 +370,7 @@ impl Comeback {
             Some(stayed) => Awaited { peers: stayed.clone(), stayed: true, live: false },
             None => Awaited { peers: self.past.members.clone(), stayed: false, live: false },
         };
-        Outcome::Join { doors, awaited }
+        Decision::Join { doors, awaited }
     }
 
     fn recover(&mut self, now: Time) {
@@ -379,18 +379,18 @@ impl Comeback {
         let (me, stride, heard) = (self.past.me, self.terms.stride, &self.heard);
         let outcome = Returning { me, record, found: loadable, can_begin, stride, heard }.outcome();
         match outcome {
-            Return::Seat { has_state } => self.end(Outcome::Recover { has_state }),
+            Return::Seat { has_state } => self.end(Decision::Recover { has_state }),
             // Who goes on alone waits for nobody.
-            Return::Behind(_) if self.word.alone => self.end(Outcome::Fork),
+            Return::Behind(_) if self.word.alone => self.end(Decision::Fork),
             Return::Behind(_) if now + PAUSE <= self.until && !self.asks_once() => {
                 self.stage = Stage::Pauses;
                 self.outputs.push_back(Output::SetTimer(now + PAUSE));
             }
-            Return::Behind(ahead) => self.end(Outcome::Behind(ahead)),
+            Return::Behind(ahead) => self.end(Decision::Behind(ahead)),
         }
     }
 
-    fn end(&mut self, outcome: Outcome) {
+    fn end(&mut self, outcome: Decision) {
         self.stage = Stage::Over;
         self.outputs.push_back(Output::Done(outcome));
     }

@@ -65,7 +65,7 @@ impl Driven {
         Self { machine: Comeback::new(past, word, TERMS, Time::ZERO), now: Time::ZERO, searches: 0, looks: 0 }
     }
 
-    fn run(&mut self, answers: impl Fn(u32) -> Vec<(PeerId, Answer)>, holdings: Holdings) -> Outcome {
+    fn run(&mut self, answers: impl Fn(u32) -> Vec<(PeerId, Answer)>, holdings: Holdings) -> Decision {
         loop {
             let input = match self.machine.poll().expect("it is not over") {
                 Output::Search { .. } => {
@@ -90,20 +90,20 @@ impl Driven {
     }
 }
 
-fn outcome(past: Past, word: Word, answers: &[(PeerId, Answer)], holdings: Holdings) -> Outcome {
+fn outcome(past: Past, word: Word, answers: &[(PeerId, Answer)], holdings: Holdings) -> Decision {
     Driven::new(past, word).run(|_| answers.to_vec(), holdings)
 }
 
-fn joins(doors: &[u8], awaited: &[u8], stayed: bool, live: bool) -> Outcome {
+fn joins(doors: &[u8], awaited: &[u8], stayed: bool, live: bool) -> Decision {
     let peers = |names: &[u8]| names.iter().map(|name| peer(*name)).collect();
-    Outcome::Join { doors: peers(doors), awaited: Awaited { peers: peers(awaited), stayed, live } }
+    Decision::Join { doors: peers(doors), awaited: Awaited { peers: peers(awaited), stayed, live } }
 }
 
 #[test]
 fn who_is_new_asks_nobody() {
     let new = |members: &[u8]| Past { was_here: false, ..past(None, members) };
     let mut founder = Driven::new(new(&[]), Word::default());
-    assert_eq!(founder.run(|_| Vec::new(), Holdings::default()), Outcome::Found);
+    assert_eq!(founder.run(|_| Vec::new(), Holdings::default()), Decision::Found);
     let mut joiner = Driven::new(new(&[3, 2]), JOINS);
     assert_eq!(joiner.run(|_| Vec::new(), Holdings::default()), joins(&[3, 2], &[3], false, true));
     assert_eq!((founder.searches, joiner.searches, joiner.looks), (0, 0, 0));
@@ -120,10 +120,10 @@ fn all_that_are_known_are_asked_keepers_first() {
 #[test]
 fn who_has_a_seat_takes_it_with_what_can_be_loaded() {
     let among = |holdings| outcome(past(Some(seat(&[2], &[])), &[2]), Word::default(), &[], holdings);
-    assert_eq!(among(holds(10)), Outcome::Recover { has_state: true });
+    assert_eq!(among(holds(10)), Decision::Recover { has_state: true });
     assert_eq!(
         among(Holdings::default()),
-        Outcome::Recover { has_state: false },
+        Decision::Recover { has_state: false },
         "the run had gone past the beginning"
     );
     let alone = past(Some(seat(&[], &[2])), &[2]);
@@ -133,24 +133,24 @@ fn who_has_a_seat_takes_it_with_what_can_be_loaded() {
     };
     assert_eq!(outcome(alone.clone(), JOINS, &of(3), holds(15)), joins(&[2], &[2], false, true));
     let behind = outcome(alone, JOINS, &of(2), holds(15));
-    assert_eq!(behind, Outcome::Recover { has_state: true }, "they have yet to hear how the run goes on");
+    assert_eq!(behind, Decision::Recover { has_state: true }, "they have yet to hear how the run goes on");
 }
 
 #[test]
 fn who_may_be_behind_asks_for_as_long_as_a_stall_may_last() {
     let alone = || past(Some(seat(&[], &[2, 3])), &[2, 3]);
     let mut behind = Driven::new(alone(), Word::default());
-    assert_eq!(behind.run(|_| Vec::new(), holds(10)), Outcome::Behind(vec![peer(2), peer(3)]));
+    assert_eq!(behind.run(|_| Vec::new(), holds(10)), Decision::Behind(vec![peer(2), peer(3)]));
     assert_eq!((behind.searches, behind.looks, behind.now), (5, 1, at(4_000)));
     // Each of the two is there once.
     let mut heard = Driven::new(alone(), Word::default());
     let one_by_one = |times: u32| vec![answer(if times < 3 { 2 } else { 3 }, false)];
-    assert_eq!(heard.run(one_by_one, holds(10)), Outcome::Recover { has_state: true });
+    assert_eq!(heard.run(one_by_one, holds(10)), Decision::Recover { has_state: true });
     assert_eq!(heard.searches, 3);
     let mut first = Driven::new(alone(), Word::default());
-    assert_eq!(first.run(|_| Vec::new(), holds(15)), Outcome::Recover { has_state: true });
+    assert_eq!(first.run(|_| Vec::new(), holds(15)), Decision::Recover { has_state: true });
     assert_eq!(first.searches, 1, "nothing later is stable");
-    assert_eq!(outcome(alone(), ALONE, &[], holds(10)), Outcome::Fork);
+    assert_eq!(outcome(alone(), ALONE, &[], holds(10)), Decision::Fork);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn what_is_fetched_meanwhile_counts() {
     let answers = vec![answer(9, false)];
     assert!(matches!(next(Some(Input::Searched { answers, fetched: true })), Output::Look));
     let Output::Done(outcome) = next(Some(Input::Holds(holds(15)))) else { panic!("it knows") };
-    assert_eq!(outcome, Outcome::Recover { has_state: true }, "what a keeper held is enough");
+    assert_eq!(outcome, Decision::Recover { has_state: true }, "what a keeper held is enough");
 }
 
 #[test]
@@ -177,23 +177,23 @@ fn a_run_that_is_over_is_not_gone_on_with() {
     let keeper = &[answer(9, false)][..];
     for answers in [silent, keeper] {
         let seated = past(Some(seat(&[2], &[])), &[2]);
-        assert_eq!(outcome(seated.clone(), Word::default(), answers, LAST), Outcome::Over);
-        assert_eq!(outcome(seated, ALONE, answers, LAST), Outcome::Over);
-        assert_eq!(outcome(past(None, &[2]), Word::default(), answers, LAST), Outcome::Over);
-        assert_eq!(outcome(past(None, &[2]), JOINS, answers, LAST), Outcome::Over);
+        assert_eq!(outcome(seated.clone(), Word::default(), answers, LAST), Decision::Over);
+        assert_eq!(outcome(seated, ALONE, answers, LAST), Decision::Over);
+        assert_eq!(outcome(past(None, &[2]), Word::default(), answers, LAST), Decision::Over);
+        assert_eq!(outcome(past(None, &[2]), JOINS, answers, LAST), Decision::Over);
     }
     let seated = || past(Some(seat(&[2], &[])), &[2]);
     // One that has finished may still be there; one that has not lacks what this machine holds.
     let there = |stable_step| (peer(2), Answer { live: false, generation: Generation(0), stable_step, forked: false });
-    assert_eq!(outcome(seated(), Word::default(), &[there(Some(100))], LAST), Outcome::Over);
-    assert_eq!(outcome(seated(), Word::default(), &[there(Some(95))], LAST), Outcome::Recover { has_state: true });
+    assert_eq!(outcome(seated(), Word::default(), &[there(Some(100))], LAST), Decision::Over);
+    assert_eq!(outcome(seated(), Word::default(), &[there(Some(95))], LAST), Decision::Recover { has_state: true });
     let unsigned = Holdings { stable: Some(95), ..LAST };
-    assert_eq!(outcome(seated(), Word::default(), silent, unsigned), Outcome::Recover { has_state: true });
+    assert_eq!(outcome(seated(), Word::default(), silent, unsigned), Decision::Recover { has_state: true });
     // The file is there, and what is in it is not.
     let torn = Holdings { loadable: Some(95), can_begin: false, stable: Some(95) };
-    assert_eq!(outcome(seated(), Word::default(), silent, torn), Outcome::Recover { has_state: true });
-    assert_eq!(outcome(past(None, &[2]), Word::default(), silent, torn), Outcome::Unknown);
-    assert_eq!(outcome(seated(), Word::default(), &[answer(2, true)], LAST), Outcome::Recover { has_state: true });
+    assert_eq!(outcome(seated(), Word::default(), silent, torn), Decision::Recover { has_state: true });
+    assert_eq!(outcome(past(None, &[2]), Word::default(), silent, torn), Decision::Unknown);
+    assert_eq!(outcome(seated(), Word::default(), &[answer(2, true)], LAST), Decision::Recover { has_state: true });
     // By the ticket it comes to those who begin anew.
     assert_eq!(outcome(past(None, &[2]), JOINS, &[answer(2, true)], LAST), joins(&[2], &[2], false, true));
     let left = Past { stayed: Some(vec![peer(2)]), ..past(None, &[2]) };
@@ -207,29 +207,29 @@ fn who_left_waits_for_those_who_stayed() {
     assert_eq!(way(Word::default(), &[]), joins(&[2, 3], &[3], true, false));
     assert_eq!(way(JOINS, &[answer(3, true)]), joins(&[3, 2], &[3], false, true));
     assert_eq!(way(ALONE, &[answer(3, true)]), joins(&[3, 2], &[3], false, true));
-    assert_eq!(way(ALONE, &[answer(2, false)]), Outcome::Fork);
+    assert_eq!(way(ALONE, &[answer(2, false)]), Decision::Fork);
 }
 
 #[test]
 fn who_has_lost_its_seat_or_whom_it_knows_does_not_begin_anew() {
     let seatless = Past { has_lost_its_seat: true, ..past(None, &[2]) };
-    assert_eq!(outcome(seatless.clone(), Word::default(), &[], holds(10)), Outcome::Unknown);
+    assert_eq!(outcome(seatless.clone(), Word::default(), &[], holds(10)), Decision::Unknown);
     assert_eq!(outcome(seatless.clone(), JOINS, &[answer(2, false)], holds(10)), joins(&[2], &[2], false, false));
-    assert_eq!(outcome(seatless, ALONE, &[], holds(10)), Outcome::Fork);
+    assert_eq!(outcome(seatless, ALONE, &[], holds(10)), Decision::Fork);
     let listless = Past { has_lost_its_contacts: true, ..past(None, &[]) };
-    assert_eq!(outcome(listless.clone(), Word::default(), &[], Holdings::default()), Outcome::Unknown);
-    assert_eq!(outcome(listless, ALONE, &[], Holdings::default()), Outcome::Fork);
+    assert_eq!(outcome(listless.clone(), Word::default(), &[], Holdings::default()), Decision::Unknown);
+    assert_eq!(outcome(listless, ALONE, &[], Holdings::default()), Decision::Fork);
 }
 
 #[test]
 fn a_step_that_is_named_takes_a_word_where_others_were_there() {
     let both = Word { alone: true, ..BACK };
     let way = |past, word, answers: &[_]| outcome(past, word, answers, holds(10));
-    assert_eq!(way(past(None, &[]), BACK, &[]), Outcome::Found);
-    assert_eq!(way(past(Some(seat(&[], &[])), &[]), BACK, &[]), Outcome::Found);
-    assert_eq!(way(past(Some(seat(&[], &[2])), &[2]), BACK, &[]), Outcome::OthersBranch);
-    assert_eq!(way(past(Some(seat(&[], &[2])), &[2]), both, &[]), Outcome::Fork);
-    assert_eq!(way(past(Some(seat(&[2], &[])), &[2]), both, &[answer(2, true)]), Outcome::OthersBranch);
-    assert_eq!(way(past(None, &[2]), both, &[answer(2, true)]), Outcome::OthersBranch);
-    assert_eq!(outcome(past(Some(seat(&[2], &[])), &[2]), BACK, &[], LAST), Outcome::OthersBranch);
+    assert_eq!(way(past(None, &[]), BACK, &[]), Decision::Found);
+    assert_eq!(way(past(Some(seat(&[], &[])), &[]), BACK, &[]), Decision::Found);
+    assert_eq!(way(past(Some(seat(&[], &[2])), &[2]), BACK, &[]), Decision::OthersBranch);
+    assert_eq!(way(past(Some(seat(&[], &[2])), &[2]), both, &[]), Decision::Fork);
+    assert_eq!(way(past(Some(seat(&[2], &[])), &[2]), both, &[answer(2, true)]), Decision::OthersBranch);
+    assert_eq!(way(past(None, &[2]), both, &[answer(2, true)]), Decision::OthersBranch);
+    assert_eq!(outcome(past(Some(seat(&[2], &[])), &[2]), BACK, &[], LAST), Decision::OthersBranch);
 }
