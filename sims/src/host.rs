@@ -64,6 +64,8 @@ pub struct Host {
     pub set_back: bool,
     /// Whether its process has told its user so.
     pub told: bool,
+    /// Whether it has come back since it was told that the run has finished.
+    pub refused: bool,
     /// The alarms that its process waits for, by its clock.
     pub alarms: BTreeSet<Time>,
     /// Which queues of its process take nothing.
@@ -137,6 +139,7 @@ impl Host {
             copies: None,
             set_back: false,
             told: false,
+            refused: false,
             alarms: BTreeSet::new(),
             full: BTreeSet::new(),
             swallows: false,

@@ -146,7 +146,7 @@ impl World {
                 None => true,
                 Some(Event::Left { .. }) => host.leaving,
                 Some(Event::Refused { .. }) if !host.is_judged() => true,
-                Some(Event::Twin { .. }) => self.is_one_of_two(seat),
+                Some(Event::Twin { .. }) => self.is_one_of_two(seat) || host.set_back,
                 Some(Event::Complete { step, .. }) => *step == self.workload.steps,
                 // Who is left out in the last moment for what a hostile peer says comes back too late.
                 Some(Event::Refused { refusal: Refusal::RunFinished, .. })
