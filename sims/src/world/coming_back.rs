@@ -337,6 +337,24 @@ impl World {
         }
     }
 
+    /// All wait outside for each other, since nobody has a seat any more or has given it up to one that has none, and have done so for
+    /// long: where forks are allowed, the user of one has it go on alone.
+    pub(super) fn end_the_wait(&mut self) {
+        let progress = &self.invariants.progress;
+        let Some(patience) = self.config.fork_after.map(|after| after + self.config.max_stall * 10) else { return };
+        if !progress.is_healed() || !progress.stands_still(self.now, patience) || !self.completed.is_empty() {
+            return;
+        }
+        let runs = |seat: &Seat| self.hosts[*seat].is_in_the_run() && self.hosts[*seat].peer.is_some();
+        let is_seated = |seat: Seat| self.hosts[seat].peer.as_ref().is_some_and(|peer| peer.view().is_some());
+        let Some(seat) = self.honest().find(runs).filter(|_| !self.honest().any(is_seated)) else { return };
+        self.close_process(seat, false);
+        let host = &mut self.hosts[seat];
+        (host.word, host.guided) = (Some(Word { alone: true, ..Word::default() }), false);
+        self.invariants.progress.goes_on(self.now);
+        self.start(seat);
+    }
+
     /// Whom a ticket names: those who are in the run, members first.
     fn ticket(&self, me: Seat) -> Vec<PeerId> {
         let name = self.hosts[me].name();

@@ -31,6 +31,7 @@ impl World {
         self.keepers_look();
         self.release();
         self.guide_the_lost();
+        self.end_the_wait();
         self.look_for_a_stall();
         self.over = self.is_abandoned();
         self.queue.push(self.now + LOOK, Happening::Looks);
