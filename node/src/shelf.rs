@@ -94,9 +94,9 @@ impl Shelf {
         }
     }
 
-    /// The newest view, if it goes on.
-    pub(crate) fn live(&self) -> Option<Generation> {
-        let newest = || self.lock().back().map(|view| view.generation);
+    /// Branch and generation of the newest view, if it goes on.
+    pub(crate) fn live(&self) -> Option<(u64, Generation)> {
+        let newest = || self.lock().back().map(|view| (view.branch, view.generation));
         self.is_live.load(Ordering::Acquire).then(newest).flatten()
     }
 

@@ -20,8 +20,8 @@ use super::{Reply, Request};
 /// What a peer holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Newest {
-    /// In which view it is, if that goes on: its members hold a newer state than any checkpoint.
-    pub(crate) live: Option<Generation>,
+    /// On which branch and in which of its views it is, if that goes on: its members hold a newer state than any checkpoint.
+    pub(crate) live: Option<(u64, Generation)>,
     /// Its newest stable checkpoint, verified but for the files themselves.
     pub(crate) proof: Option<Proof>,
 }

@@ -311,7 +311,7 @@ async fn a_peer_says_what_it_holds_of_which_run_and_who_is_in_a_view() {
     let info = held.save(state(0.5)).expect("saved");
     assert_eq!(
         ask(RUN).await.expect("answered"),
-        Newest { live: Some(view.generation), proof: None },
+        Newest { live: Some((view.branch, view.generation)), proof: None },
         "nobody has signed it"
     );
     shelf.leave();

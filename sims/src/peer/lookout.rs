@@ -13,9 +13,9 @@ impl Peer {
         self.obey_lookout();
     }
 
-    /// The view that it is in, if that goes on: who waits for a quorum is nobody to join.
-    pub fn goes_on(&self) -> Option<Generation> {
-        self.view().filter(|_| !self.machine.has_no_quorum()).map(|view| view.generation)
+    /// Branch and generation of the view that it is in, if that goes on: who waits for a quorum is nobody to join.
+    pub fn goes_on(&self) -> Option<(u64, Generation)> {
+        self.view().filter(|_| !self.machine.has_no_quorum()).map(|view| (view.branch, view.generation))
     }
 
     /// The time has come to ask others whether the run has gone on without it.

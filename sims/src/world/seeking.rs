@@ -22,7 +22,7 @@ pub enum Errand {
     /// A question arrives at the machine that is asked.
     Asks(Seat),
     /// An answer comes back: whether that peer is in a view, and what it holds; none if nobody listens there.
-    Answers(PeerId, Option<(Option<Generation>, Option<Rc<Proof>>)>),
+    Answers(PeerId, Option<(Option<(u64, Generation)>, Option<Rc<Proof>>)>),
     /// What was to be fetched has come, if one of them still has it.
     Fetches(Rc<Proof>, Vec<PeerId>),
     /// The time that the search has asked for is there.

@@ -52,6 +52,8 @@ pub struct Answer {
     /// Whether it is in a view that goes on.
     pub live: bool,
     /// Of that view.
+    pub branch: u64,
+    /// Of that view.
     pub generation: Generation,
     /// The step of its newest stable checkpoint.
     pub stable_step: Option<u64>,
@@ -67,8 +69,8 @@ pub enum Input {
     Answered {
         /// Who.
         from: PeerId,
-        /// In which view, if it is in one that goes on.
-        live: Option<Generation>,
+        /// On which branch and in which of its views it is, if that goes on.
+        live: Option<(u64, Generation)>,
         /// The checkpoint.
         proof: Option<Proof>,
     },
@@ -219,7 +221,7 @@ impl Search {
         false
     }
 
-    fn hear(&mut self, now: Time, from: PeerId, goes_on: Option<Generation>, proof: Option<Proof>) {
+    fn hear(&mut self, now: Time, from: PeerId, goes_on: Option<(u64, Generation)>, proof: Option<Proof>) {
         if !self.awaited.remove(&from) {
             return;
         }
@@ -230,8 +232,8 @@ impl Search {
                 let is_first = live && self.answers.iter().all(|(_, answer)| !answer.live);
                 let stable_step = proof.as_ref().map(|proof| proof.head.step);
                 let forked = proof.as_ref().is_some_and(|proof| proof.view.forked);
-                let generation = goes_on.unwrap_or_default();
-                self.answers.push((from, Answer { live, generation, stable_step, forked }));
+                let (branch, generation) = goes_on.unwrap_or_default();
+                self.answers.push((from, Answer { live, branch, generation, stable_step, forked }));
                 if let Some(proof) = proof.filter(|_| is_ours) {
                     offers.entry(proof.head.manifest).or_insert((proof, Vec::new())).1.push(from);
                 }
