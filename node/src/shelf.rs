@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use starling_run::{CheckpointError, CheckpointStore, Manifest};
-use starling_topology::{Digest, Generation, Proof, View, ViewId};
+use starling_topology::{Digest, Proof, View, ViewId};
 
 use crate::pace::Pace;
 use crate::preprocessing_file::PreprocessingFile;
@@ -94,10 +94,8 @@ impl Shelf {
         }
     }
 
-    /// Branch and generation of the newest view, if it goes on.
-    pub(crate) fn live(&self) -> Option<(u64, Generation)> {
-        let newest = || self.lock().back().map(|view| (view.branch, view.generation));
-        self.is_live.load(Ordering::Acquire).then(newest).flatten()
+    pub(crate) fn is_live(&self) -> bool {
+        self.is_live.load(Ordering::Acquire)
     }
 
     pub(crate) fn view(&self, id: ViewId) -> Option<View> {

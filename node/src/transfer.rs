@@ -73,7 +73,7 @@ enum Reply {
     /// The canonical bytes of the run's manifest.
     Run(Vec<u8>),
     /// Who has signed the newest stable checkpoint here; `live` from a member of a view.
-    Newest { live: Option<(u64, Generation)>, evidence: Option<Evidence> },
+    Newest { live: bool, evidence: Option<Evidence> },
     /// The view's canonical bytes.
     View(Vec<u8>),
     /// Some of the members.

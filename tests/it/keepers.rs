@@ -190,13 +190,14 @@ fn a_machine_with_an_empty_disk_begins_from_a_keeper_alone() {
 /// Who could not be reached when the others finished must not go on by itself: what they ended with is what the run came to.
 #[test]
 fn who_is_away_when_the_others_finish_takes_their_last_state_from_a_keeper() {
-    let flags = "--model mlp:64 --batch-size 256 --steps 3000 --checkpoint-every 1000 --max-stall 2s --fork-after 20s --min-peers 2";
+    let flags = "--model mlp:64 --batch-size 256 --steps 6000 --checkpoint-every 1000 --max-stall 2s --fork-after 20s --min-peers 2";
     let founder = Peer::run(&PeerOptions::flags(flags));
     let ticket = founder.ticket();
-    let keeper = keep(&fresh(), &ticket);
-    keeper.wait_for("the run", |event| event["event"] == "listening");
     let [second, away] = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::flags("--fork-after 20s")));
     away.wait_for_step(100);
+    let keeper = keep(&fresh(), &ticket);
+    let id = keeper.id();
+    away.wait_for("the keeper", |event| event["event"] == "named" && event["peer"].as_str() == Some(&id));
     away.signal("STOP");
     let [first, second] = [founder, second].map(|peer| peer.finish().summary().clone());
     away.signal("CONT");

@@ -2,7 +2,7 @@
 //!
 //! | its past | somebody goes on | nobody does | nobody does, and its user says alone |
 //! |---|---|---|---|
-//! | a seat, alone in its view | takes the seat; joins, if its user says so and theirs is another branch or a later view, and no fork | takes the seat | takes the seat |
+//! | a seat, alone in its view | takes the seat; joins, if its user says so and theirs is no fork | takes the seat | takes the seat |
 //! | a seat beside others | takes the seat: it learns that they go on, and joins | takes the seat: waits for a quorum | forks |
 //! | left, others stayed | joins | waits for them | forks |
 //! | knows others, and no more | joins | is told so | forks |
@@ -24,7 +24,7 @@ pub struct Past<'a> {
     pub left: bool,
     /// Whether others are known to have been members, or may have been.
     pub had_company: bool,
-    /// Whether its user asks to join others, whatever it has, and they are on another branch or in a later view: those who are behind it join it.
+    /// Whether its user asks to join others, whatever it has.
     pub joins: bool,
 }
 

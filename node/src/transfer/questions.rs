@@ -10,7 +10,7 @@ use starling_run::data::MAX_PREPROCESSING_BYTES;
 use starling_run::manifest::MAX_MANIFEST_BYTES;
 use starling_run::{Manifest, Preprocessing};
 use starling_topology::view::MAX_VIEW_BYTES;
-use starling_topology::{Generation, PeerId, Proof, RunId, View, ViewId};
+use starling_topology::{PeerId, Proof, RunId, View, ViewId};
 use tokio::task::JoinSet;
 
 use super::chunks::ask;
@@ -20,8 +20,8 @@ use super::{Reply, Request};
 /// What a peer holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Newest {
-    /// On which branch and in which of its views it is, if that goes on: its members hold a newer state than any checkpoint.
-    pub(crate) live: Option<(u64, Generation)>,
+    /// Whether it is in a view that goes on, whose members hold a newer state than any checkpoint.
+    pub(crate) live: bool,
     /// Its newest stable checkpoint, verified but for the files themselves.
     pub(crate) proof: Option<Proof>,
 }

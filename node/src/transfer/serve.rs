@@ -91,7 +91,7 @@ pub(crate) async fn serve(
             }
             Request::Run => Reply::Run(shelf.manifest().to_vec()),
             Request::Newest => {
-                let (live, proof) = (shelf.live(), shelf.newest().await?);
+                let (live, proof) = (shelf.is_live(), shelf.newest().await?);
                 Reply::Newest { live, evidence: proof.as_ref().map(Evidence::of) }
             }
             Request::Checkpoint(name) => match shelf.checkpoint(name).await? {

@@ -1,7 +1,7 @@
 //! Looking out for a run that has gone on without this peer.
 
 use starling_engine::lookout::Output;
-use starling_topology::{Generation, Time};
+use starling_topology::Time;
 
 use super::{Effect, Peer};
 
@@ -13,9 +13,9 @@ impl Peer {
         self.obey_lookout();
     }
 
-    /// Branch and generation of the view that it is in, if that goes on: who waits for a quorum is nobody to join.
-    pub fn goes_on(&self) -> Option<(u64, Generation)> {
-        self.view().filter(|_| !self.machine.has_no_quorum()).map(|view| (view.branch, view.generation))
+    /// Whether it is in a view that goes on: who waits for a quorum is nobody to join.
+    pub fn goes_on(&self) -> bool {
+        self.view().is_some() && !self.machine.has_no_quorum()
     }
 
     /// The time has come to ask others whether the run has gone on without it.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use starling_engine::search::{Input, Output, Terms, sought};
 use starling_engine::{Search, comeback};
-use starling_topology::{Generation, PeerId, Proof};
+use starling_topology::{PeerId, Proof};
 
 use super::{Happening, World};
 use crate::canary::Sabotage;
@@ -22,7 +22,7 @@ pub enum Errand {
     /// A question arrives at the machine that is asked.
     Asks(Seat),
     /// An answer comes back: whether that peer is in a view, and what it holds; none if nobody listens there.
-    Answers(PeerId, Option<(Option<(u64, Generation)>, Option<Rc<Proof>>)>),
+    Answers(PeerId, Option<(bool, Option<Rc<Proof>>)>),
     /// What was to be fetched has come, if one of them still has it.
     Fetches(Rc<Proof>, Vec<PeerId>),
     /// The time that the search has asked for is there.
@@ -142,7 +142,7 @@ impl World {
         let answer = listens.then(|| {
             let root = host.disk.newest_record().map(|record| record.root);
             let proof = checkpoints::newest_proof(&host.disk, root.as_ref());
-            (host.peer.as_ref().and_then(Peer::goes_on), proof)
+            (host.peer.as_ref().is_some_and(Peer::goes_on), proof)
         });
         let (name, incarnation) = (host.name(), self.hosts[seat].incarnation);
         let at = self.now + self.network.delay(to, seat);

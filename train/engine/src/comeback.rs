@@ -17,7 +17,7 @@ use std::time::Duration;
 
 #[cfg(feature = "flaws")]
 use starling_topology::Flaw;
-use starling_topology::{self as topology, Company, PeerId, Record, Time, View, Way, way_back};
+use starling_topology::{self as topology, Company, PeerId, Record, Time, Way, way_back};
 
 use crate::returning::{Return, Returning};
 use crate::search::{self, Answer};
@@ -338,18 +338,8 @@ impl Comeback {
         let Past { me, seat, has_lost_its_seat, has_lost_its_contacts, members, stayed, .. } = &self.past;
         let had_company = *has_lost_its_contacts || *has_lost_its_seat || !members.is_empty();
         let (record, left) = (seat.as_ref(), stayed.is_some());
-        let joins = self.word.joins && self.is_beside();
+        let joins = self.word.joins;
         topology::Past { me: *me, record, left, had_company, joins }
-    }
-
-    /// Whether those who go on do so on another branch than that of our seat, a later attempt at the run say, or in a later view of it.
-    /// Else they may be behind it, and are to join it.
-    fn is_beside(&self) -> bool {
-        let Some(View { branch, generation, .. }) = self.past.seat.as_ref().map(|record| &record.view) else {
-            return true;
-        };
-        let is_other = |answer: &Answer| answer.branch != *branch || answer.generation > *generation;
-        self.answers.iter().any(|(_, answer)| answer.live && is_other(answer))
     }
 
     /// Whoever names a step wants to begin there, whatever the others do. That is their run too, if there are others.

@@ -17,7 +17,7 @@ use std::time::Duration;
 #[cfg(feature = "flaws")]
 use starling_topology::Flaw;
 use starling_topology::way_back::Company;
-use starling_topology::{Digest, Generation, PeerId, Proof, Root, Time};
+use starling_topology::{Digest, PeerId, Proof, Root, Time};
 
 /// How many peers are asked.
 pub const MAX_SOUGHT: usize = 64;
@@ -51,10 +51,6 @@ pub struct Terms {
 pub struct Answer {
     /// Whether it is in a view that goes on.
     pub live: bool,
-    /// Of that view.
-    pub branch: u64,
-    /// Of that view.
-    pub generation: Generation,
     /// The step of its newest stable checkpoint.
     pub stable_step: Option<u64>,
     /// Whether that was made in a fork.
@@ -69,8 +65,8 @@ pub enum Input {
     Answered {
         /// Who.
         from: PeerId,
-        /// On which branch and in which of its views it is, if that goes on.
-        live: Option<(u64, Generation)>,
+        /// Whether it is in a view that goes on.
+        live: bool,
         /// The checkpoint.
         proof: Option<Proof>,
     },
@@ -221,19 +217,17 @@ impl Search {
         false
     }
 
-    fn hear(&mut self, now: Time, from: PeerId, goes_on: Option<(u64, Generation)>, proof: Option<Proof>) {
+    fn hear(&mut self, now: Time, from: PeerId, live: bool, proof: Option<Proof>) {
         if !self.awaited.remove(&from) {
             return;
         }
         let is_ours = proof.as_ref().is_some_and(|proof| self.counts(proof));
         match &mut self.stage {
             Stage::Asking { offers } => {
-                let live = goes_on.is_some();
                 let is_first = live && self.answers.iter().all(|(_, answer)| !answer.live);
                 let stable_step = proof.as_ref().map(|proof| proof.head.step);
                 let forked = proof.as_ref().is_some_and(|proof| proof.view.forked);
-                let (branch, generation) = goes_on.unwrap_or_default();
-                self.answers.push((from, Answer { live, branch, generation, stable_step, forked }));
+                self.answers.push((from, Answer { live, stable_step, forked }));
                 if let Some(proof) = proof.filter(|_| is_ours) {
                     offers.entry(proof.head.manifest).or_insert((proof, Vec::new())).1.push(from);
                 }

@@ -1,4 +1,4 @@
-use starling_topology::{Generation, Lineage, Proposal, Reason, Resume, Root, RunId, View};
+use starling_topology::{Lineage, Proposal, Reason, Resume, Root, RunId, View};
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn holds(step: u64) -> Holdings {
 }
 
 fn answer(name: u8, live: bool) -> (PeerId, Answer) {
-    (peer(name), Answer { live, branch: 0, generation: Generation(3), stable_step: None, forked: false })
+    (peer(name), Answer { live, stable_step: None, forked: false })
 }
 
 fn at(millis: u64) -> Time {
@@ -127,15 +127,7 @@ fn who_has_a_seat_takes_it_with_what_can_be_loaded() {
         "the run had gone past the beginning"
     );
     let alone = past(Some(seat(&[], &[2])), &[2]);
-    let of = |branch, generation| {
-        let (name, answer) = answer(2, true);
-        [(name, Answer { branch, generation: Generation(generation), ..answer })]
-    };
-    for goes_on in [of(0, 3), of(1, 1)] {
-        assert_eq!(outcome(alone.clone(), JOINS, &goes_on, holds(15)), joins(&[2], &[2], false, true));
-    }
-    let behind = outcome(alone, JOINS, &of(0, 2), holds(15));
-    assert_eq!(behind, Decision::Recover { has_state: true }, "they have yet to hear how the run goes on");
+    assert_eq!(outcome(alone, JOINS, &[answer(2, true)], holds(15)), joins(&[2], &[2], false, true));
 }
 
 #[test]
@@ -186,9 +178,7 @@ fn a_run_that_is_over_is_not_gone_on_with() {
     }
     let seated = || past(Some(seat(&[2], &[])), &[2]);
     // One that has finished may still be there; one that has not lacks what this machine holds.
-    let there = |stable_step| {
-        (peer(2), Answer { live: false, branch: 0, generation: Generation(0), stable_step, forked: false })
-    };
+    let there = |stable_step| (peer(2), Answer { live: false, stable_step, forked: false });
     assert_eq!(outcome(seated(), Word::default(), &[there(Some(100))], LAST), Decision::Over);
     assert_eq!(outcome(seated(), Word::default(), &[there(Some(95))], LAST), Decision::Recover { has_state: true });
     let unsigned = Holdings { stable: Some(95), ..LAST };
