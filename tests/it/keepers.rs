@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
-use starling_tests::{Peer, PeerOptions, checkpoints, newest_stable, starling};
+use starling_tests::{Peer, PeerOptions, checkpoints, eventually, newest_stable, starling};
 use tempfile::TempDir;
 
 /// Steps that take a few milliseconds each, and more of them than any test waits for.
@@ -190,20 +190,25 @@ fn a_machine_with_an_empty_disk_begins_from_a_keeper_alone() {
 /// Who could not be reached when the others finished must not go on by itself: what they ended with is what the run came to.
 #[test]
 fn who_is_away_when_the_others_finish_takes_their_last_state_from_a_keeper() {
-    let flags = "--model mlp:64 --batch-size 256 --steps 6000 --checkpoint-every 1000 --max-stall 2s --fork-after 20s --min-peers 2";
-    let founder = Peer::run(&PeerOptions::flags(flags));
-    let ticket = founder.ticket();
-    let [second, away] = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::flags("--fork-after 20s")));
-    away.wait_for_step(100);
+    let flags = "--model mlp:64 --batch-size 256 --steps 12000 --checkpoint-every 1000 --max-stall 2s --fork-after 20s --min-peers 2";
+    let away = Peer::run(&PeerOptions::flags(flags));
+    let ticket = away.ticket();
+    let others = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::flags("--fork-after 20s")));
+    away.wait_for_view(3);
     let keeper = keep(&fresh(), &ticket);
     let id = keeper.id();
-    away.wait_for("the keeper", |event| event["event"] == "named" && event["peer"].as_str() == Some(&id));
+    // It keeps in its list of contacts where the keeper is.
+    let lists = |dir: &TempDir| {
+        let output = starling(dir.path()).args(["members", "--json", "--data-dir", "state"]).output();
+        String::from_utf8_lossy(&output.expect("starling starts").stdout).contains(&id).then_some(())
+    };
+    eventually("the keeper in its list", || lists(&away.dir()));
     away.signal("STOP");
-    let [first, second] = [founder, second].map(|peer| peer.finish().summary().clone());
+    let [first, second] = others.map(|peer| peer.finish().summary().clone());
     away.signal("CONT");
     let outcome = away.finish();
     let forks = |(_, event): &(_, Value)| event["event"] == "view" && event["forked"] == true;
-    assert!(!outcome.events.iter().any(forks), "{:?}", outcome.events);
+    assert!(!outcome.events.iter().any(forks), "{}", outcome.stderr);
     for other in [&first, outcome.summary()] {
         assert_eq!((&other["outcome"], &other["digest"]), (&"complete".into(), &second["digest"]), "{other}");
         assert_eq!(other["values"], second["values"]);
