@@ -98,7 +98,6 @@ pub enum Input {
 
 /// What to do next.
 #[derive(Debug, Clone)]
-#[expect(clippy::large_enum_variant, reason = "a few exist at a time")]
 pub enum Output {
     /// Ask these peers, by a [`Search`](crate::Search); then [`Input::Searched`].
     Search {

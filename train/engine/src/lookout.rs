@@ -18,6 +18,7 @@ use crate::search;
 
 /// What to do next.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a few exist at a time")]
 pub enum Output {
     /// Call back with [`Lookout::expired`].
     SetTimer(Time),
