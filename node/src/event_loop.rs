@@ -205,7 +205,7 @@ impl EventLoop {
         let Company { books, desk, door, quest, observer, .. } = company;
         let me = network.contact().peer;
         let (control, protocol) = (network.control(), network.protocols.probe.clone());
-        let standstill = Standstill::new(config.max_stall);
+        let (settling, standstill) = (Settling::new(config.max_stall), Standstill::new(config.max_stall));
         let watchdog = Watchdog::new(config.max_stall, look_interval(config.max_stall));
         let named = membership.contacts().map(|contact| to_libp2p(contact.peer));
         let denials = Denials::new(network.known().chain(named));
@@ -253,7 +253,7 @@ impl EventLoop {
             awaited: None,
             looked: Instant::now(),
             is_saved: false,
-            settling: Settling::default(),
+            settling,
             lookout: Watch::new(quest),
             failure: None,
         }

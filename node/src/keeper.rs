@@ -165,7 +165,8 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
     let terms = Terms { manifest: manifest.clone(), min_members: 1 };
     serve_welcome(&network, terms, shelves.clone(), Part::Keeper, mismatches_in);
     network.listen(&Places::new(&settings.listen)).await?;
-    shelves.know(known.members().iter().cloned());
+    let keepers = std::iter::once(network.contact()).chain(known.keepers().iter().cloned());
+    shelves.know(known.members().iter().cloned(), keepers);
     let own = Ticket::new([network.contact()].into_iter().chain(known.members().iter().cloned()), run, access.secret());
     let own = own.with_invitation(access.open_invitation());
     observer.report(&Report::Listening {

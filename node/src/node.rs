@@ -360,7 +360,7 @@ pub(crate) async fn open(
     if let Start::Recover { kept, .. } = &start {
         kept.contacts.iter().for_each(|contact| network.learn(contact));
     }
-    let Memory { record, file, mut contacts, .. } = memory;
+    let Memory { record, kept, file, mut contacts, .. } = memory;
     contacts.min_members = u32::try_from(membership.min_members).unwrap_or(u32::MAX);
     for contact in contacts.members().iter().chain(contacts.keepers()) {
         // It knows where this peer was, which may have changed, and it may wait for this one.
@@ -368,7 +368,9 @@ pub(crate) async fn open(
         network.connect(to_libp2p(contact.peer));
     }
     let patience = (config.max_stall * DISK_STALLS, config.max_state_bytes);
-    let quest = Quest { manifest: of_run, credentials, store: store.clone() };
+    let asks_the_living = matches!(&start, Start::Join { awaited, .. } if awaited.live);
+    let seat = kept.filter(|_| asks_the_living).map(|kept| kept.record.root);
+    let quest = Quest { manifest: of_run, credentials, store: store.clone(), seat };
     let (saver, desk) = Saver::start(store, file.clone(), observer.clone(), patience)?;
     let clerk = Clerk { identity: identity.clone(), access: access.clone() };
     let me = Me { contact: network.contact(), notary: Box::new(clerk) };

@@ -177,15 +177,15 @@ pub(crate) async fn joiner(
     }
     // A member that was here before knows the run, and those that it once joined through may be gone.
     let known = run.and_then(|run| remembered(&settings.data_dir, run, me));
-    let (member, Terms { manifest, min_members }, told) = match (known, named.first()) {
-        (Some(terms), Some(first)) => (first.clone(), terms, Vec::new()),
+    let (member, Terms { manifest, min_members }, (told, keepers)) = match (known, named.first()) {
+        (Some(terms), Some(first)) => (first.clone(), terms, Default::default()),
         _ => match ask_any(&identity, &named, settings.mdns, &*observer).await {
-            Ok((member, Welcome { terms, members, .. })) => (member, terms, members),
+            Ok((member, Welcome { terms, members, keepers, .. })) => (member, terms, (members, keepers)),
             Err(error @ NodeError::Unreachable { .. }) => {
                 let last = RecordFile::last_run(&settings.data_dir).filter(|_| run.is_none());
                 let terms = last.and_then(|run| remembered(&settings.data_dir, run, me));
                 match (terms, named.first()) {
-                    (Some(terms), Some(first)) => (first.clone(), terms, Vec::new()),
+                    (Some(terms), Some(first)) => (first.clone(), terms, Default::default()),
                     _ => return Err(error),
                 }
             }
@@ -223,6 +223,9 @@ pub(crate) async fn joiner(
     // Of itself it knows more; of others, what the user says is newer than what was kept.
     for contact in named.iter().filter_map(Member::contact) {
         memory.learn(&contact);
+    }
+    for keeper in keepers {
+        memory.contacts.learn_keeper(keeper, |_| false);
     }
     let store = {
         let settings = settings.clone();

@@ -18,7 +18,7 @@ use crate::network::{MAX_NOTICES, Network, Part};
 use crate::probe::Sink;
 use crate::result_transfer::Results;
 use crate::settings::Settings;
-use crate::transfer::{self, Shelves};
+use crate::transfer::{self, Known, Shelves};
 use crate::welcome::{self, Mismatch, Terms, Welcome};
 use crate::{control, reducer, streams};
 
@@ -104,8 +104,8 @@ pub(crate) fn serve_welcome(
     mismatches: mpsc::Sender<Mismatch>,
 ) {
     streams::serve(network.control(), WELCOME, move |peer, stream| {
-        let (keeps, members) = (part == Part::Keeper, shelves.members());
-        let welcome = Welcome { terms: terms.clone(), keeps, members };
+        let Known { members, keepers } = shelves.known();
+        let welcome = Welcome { terms: terms.clone(), keeps: part == Part::Keeper, members, keepers };
         let mismatches = mismatches.clone();
         async move {
             if let Err(error) = welcome::answer(peer, stream, welcome, &mismatches).await {

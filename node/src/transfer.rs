@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use starling_topology::{Contact, Digest, Generation, ViewId};
 
 use evidence::Evidence;
-pub(crate) use serve::{Shelves, serve};
+pub(crate) use serve::{Known, Shelves, serve};
 
 /// The longest question, in bytes.
 const MAX_REQUEST_BYTES: usize = 128;

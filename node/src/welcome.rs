@@ -15,7 +15,7 @@ use crate::frame;
 
 /// A manifest is a few hundred bytes; this leaves room and stops a flood.
 const MAX_BYTES: usize = 128 * 1024;
-/// Members that are told of.
+/// Members that are told of, and keepers.
 const MAX_TOLD: usize = 16;
 /// How long one exchange may take.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -37,6 +37,8 @@ struct Reply {
     keeps: bool,
     /// Members that it knows.
     members: Vec<Contact>,
+    /// Keepers that it knows.
+    keepers: Vec<Contact>,
 }
 
 /// What a member hands out: what the run is.
@@ -55,6 +57,8 @@ pub(crate) struct Welcome {
     pub(crate) keeps: bool,
     /// Members that it knows, itself among them if it is one.
     pub(crate) members: Vec<Contact>,
+    /// Keepers that it knows: they announce themselves too rarely for whoever is gone again soon, and has to ask them then.
+    pub(crate) keepers: Vec<Contact>,
 }
 
 /// A joiner whose manifest differs from ours.
@@ -76,8 +80,9 @@ pub(crate) async fn ask(
         let manifest = Manifest::decode(&reply.manifest);
         let manifest = manifest.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let min_members = (reply.min_members as usize).clamp(1, MAX_MEMBERS);
-        let members = reply.members.into_iter().filter(Contact::is_bounded).take(MAX_TOLD).collect();
-        Ok(Welcome { terms: Terms { manifest, min_members }, keeps: reply.keeps, members })
+        let [members, keepers] = [reply.members, reply.keepers]
+            .map(|told| told.into_iter().filter(Contact::is_bounded).take(MAX_TOLD).collect());
+        Ok(Welcome { terms: Terms { manifest, min_members }, keeps: reply.keeps, members, keepers })
     };
     tokio::time::timeout(DEADLINE, exchange).await?
 }
@@ -90,8 +95,8 @@ pub(crate) async fn answer(
     mismatches: &mpsc::Sender<Mismatch>,
 ) -> io::Result<()> {
     let exchange = async {
-        let Welcome { terms, keeps, mut members } = welcome;
-        members.truncate(MAX_TOLD);
+        let Welcome { terms, keeps, mut members, mut keepers } = welcome;
+        [&mut members, &mut keepers].into_iter().for_each(|told| told.truncate(MAX_TOLD));
         let request: Request = decode(&frame::read(&mut stream, MAX_BYTES).await?)?;
         let theirs = request.manifest.map(|bytes| Manifest::decode(&bytes));
         if let Some(Ok(theirs)) = theirs {
@@ -100,8 +105,8 @@ pub(crate) async fn answer(
             let _ = mismatches.try_send(Mismatch { peer, differences });
         }
         let min_members = u32::try_from(terms.min_members).unwrap_or(u32::MAX);
-        frame::write(&mut stream, &encode(&Reply { manifest: terms.manifest.encode(), min_members, keeps, members }))
-            .await
+        let reply = Reply { manifest: terms.manifest.encode(), min_members, keeps, members, keepers };
+        frame::write(&mut stream, &encode(&reply)).await
     };
     tokio::time::timeout(DEADLINE, exchange).await?
 }

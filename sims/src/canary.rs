@@ -137,6 +137,7 @@ pub const PLANTS: &[Plant] = &[
         ..gullible(Flaw::BelievesClaims, Attack::SplitsViews, &["one_decision", "no_split_brain"])
     },
     machine(Flaw::RefusesTheLate, Scenario::Churn, &["endings"]),
+    machine(Flaw::LeavesKeepers, Scenario::Crash, &["end_is_kept"]),
     gullible(Flaw::BelievesFinished, Attack::Finishes, &["endings", "progress"]),
 ];
 

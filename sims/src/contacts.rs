@@ -1,14 +1,19 @@
 //! Whom a machine knows of the run, as the node's list of contacts has it: kept apart from its seat, and for longer.
 
+use std::collections::BTreeSet;
+
 use starling_topology::{Generation, PeerId, View, ViewId};
 
 /// Members in a list: the present ones, then those that were there before.
 const MAX_KNOWN: usize = 64;
+/// Keepers in a list.
+const MAX_KEEPERS: usize = 16;
 
 /// Whom it knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contacts {
     members: Vec<PeerId>,
+    keepers: BTreeSet<PeerId>,
     /// The view that it was in last.
     pub view: Option<(Generation, ViewId)>,
     /// Who stayed when it left.
@@ -19,6 +24,16 @@ impl Contacts {
     /// Those that were members when last seen, newest view first.
     pub fn members(&self) -> &[PeerId] {
         &self.members
+    }
+
+    /// Keepers that it has heard of.
+    pub fn keepers(&self) -> &BTreeSet<PeerId> {
+        &self.keepers
+    }
+
+    /// It knows these keepers, too.
+    pub fn learn_keepers(&mut self, keepers: &BTreeSet<PeerId>) {
+        self.keepers.extend(keepers.iter().take(MAX_KEEPERS.saturating_sub(self.keepers.len())));
     }
 
     /// `me` goes on in `view`.

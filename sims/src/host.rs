@@ -52,6 +52,10 @@ pub struct Host {
     pub twin: Option<Seat>,
     /// The checkpoints that it has fetched so.
     pub fetched: BTreeSet<Name>,
+    /// The keepers that its process knows.
+    pub keepers: BTreeSet<PeerId>,
+    /// When it tells others that it is one, next, if it is a keeper.
+    pub announces: Time,
     /// What it follows, if it is a keeper.
     pub keeper: Option<Box<Follower>>,
     /// Counts its processes.
@@ -106,6 +110,8 @@ pub struct Host {
     pub leaving: bool,
     /// How the run ended for it.
     pub ended: Option<Event>,
+    /// When its process has completed the run: it may stay for others.
+    pub completed: Option<Time>,
     /// Since when it has written the state after the last step.
     pub has_last: Option<Time>,
     /// Whether its last process ended by itself, and its user starts it again.
@@ -133,6 +139,8 @@ impl Host {
             places: BTreeSet::new(),
             twin: None,
             fetched: BTreeSet::new(),
+            keepers: BTreeSet::new(),
+            announces: Time::ZERO,
             keeper: None,
             incarnation: 0,
             disk: Disk::default(),
@@ -160,6 +168,7 @@ impl Host {
             died: Time::ZERO,
             leaving: false,
             ended: None,
+            completed: None,
             has_last: None,
             gave_up: false,
             stranded: 0,

@@ -2,6 +2,7 @@
 
 mod bitwise_agreement;
 mod bounded_queues;
+mod end_is_kept;
 mod every_sample_once;
 mod exactly_once;
 mod last_checkpoint;
@@ -21,6 +22,7 @@ use std::fmt;
 
 pub use bitwise_agreement::BitwiseAgreement;
 pub use bounded_queues::BoundedQueues;
+pub use end_is_kept::EndIsKept;
 pub use every_sample_once::EverySampleOnce;
 pub use exactly_once::ExactlyOnce;
 pub use last_checkpoint::LastCheckpoint;

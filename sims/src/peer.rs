@@ -7,6 +7,7 @@ mod blame;
 mod catch_up;
 mod donor;
 mod effect;
+mod ending;
 mod learner;
 mod lookout;
 mod phase;
@@ -20,7 +21,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_collective::Booked;
-use starling_engine::{Action, Lookout, MAX_SNAPSHOTS, Notice, Overdue, Snapshots, Standstill, Steps, Watchdog};
+use starling_engine::{Action, MAX_SNAPSHOTS, Notice, Overdue, Snapshots, Standstill, Steps, Watchdog};
 use starling_topology::heads;
 use starling_topology::plan::Link;
 use starling_topology::{
@@ -40,7 +41,9 @@ use catch_up::{Asked, Fetch, Loading};
 use donor::Donor;
 pub use donor::Manners;
 pub use effect::{Commit, Effect, Entered};
+use ending::Ending;
 use learner::Learner;
+use lookout::Watch;
 use reduction::{Operation, Place};
 pub use start::Start;
 
@@ -74,7 +77,7 @@ pub struct Peer {
     brought: Option<(u64, Box<Settled>)>,
     standstill: Standstill,
     watchdog: Watchdog,
-    lookout: Lookout,
+    lookout: Watch,
     /// When it looked last how far it is.
     looked: Time,
     /// Which of its checkpoints others have, too.
@@ -97,7 +100,7 @@ pub struct Peer {
     timers: BTreeMap<Timer, Time>,
     max_stall: Duration,
     stale: u64,
-    end: Option<Event>,
+    ending: Ending,
     effects: Vec<Effect>,
 }
 
@@ -135,7 +138,7 @@ impl Peer {
             brought: None,
             standstill: Standstill::new(start.max_stall),
             watchdog: Watchdog::new(start.max_stall, LOOK),
-            lookout: Lookout::new(workload.steps, start.max_stall),
+            lookout: Watch::new(workload.steps, start.max_stall, start.seat),
             looked: Time::ZERO,
             heads: Heads::new(RUN, start.contact.peer),
             moved: 0,
@@ -151,7 +154,7 @@ impl Peer {
             timers: BTreeMap::new(),
             max_stall: start.max_stall,
             stale: 0,
-            end: None,
+            ending: Ending::new(start.max_stall, start.sabotage),
             effects: Vec::new(),
         }
     }
@@ -159,11 +162,6 @@ impl Peer {
     /// It begins.
     pub fn begin_held(&mut self, now: Time) {
         self.obey(now);
-    }
-
-    /// How it ended, if it did.
-    pub fn end(&self) -> Option<&Event> {
-        self.end.as_ref()
     }
 
     /// The view that it steps in.
@@ -267,7 +265,7 @@ impl Peer {
 
     /// A state was written to the disk, under the name that is to be signed, or had no room there.
     pub fn saved(&mut self, now: Time, state: &State, manifest: Option<Digest>) {
-        manifest.into_iter().for_each(|manifest| self.vouch_for(state, manifest));
+        manifest.into_iter().for_each(|manifest| self.vouch_for(now, state, manifest));
         self.take_saved(now, state.step);
         self.obey(now);
     }
@@ -287,7 +285,7 @@ impl Peer {
         let stands = self.standstill.look(now, operation.or(withheld), self.moved);
         let waits = stands.then(|| self.missing());
         self.input(now, Input::Reached { step: self.step(), waits });
-        self.vouch(heads::Input::Repeat);
+        self.vouch(now, heads::Input::Repeat);
         self.obey(now);
     }
 
@@ -365,14 +363,14 @@ impl Peer {
                 Output::Resume(resumption) => self.resume(now, resumption),
                 Output::Event(event) => {
                     if matches!(event, Event::Evicted { .. }) {
-                        self.stand_aside();
+                        self.stand_aside(now);
                     }
                     if let Event::Changed { generation, reasons, .. } = &event {
                         self.entry.changed(reasons);
                         self.changed = Some((*generation, reasons.contains(&Reason::Forked)));
                     }
                     if event.is_last() {
-                        self.end = Some(event.clone());
+                        self.end_with(now, &event);
                     }
                     self.effects.push(Effect::Told(event));
                 }
@@ -427,6 +425,7 @@ impl Peer {
         let id = view.id();
         self.place = Some(Rc::new(place));
         self.operation = None;
+        self.lookout.has_taken_part();
         let action = self.entry.enter(&mut self.steps, &mut self.snapshots, &obeyed);
         if action != Action::Wait {
             self.fetch = None;
@@ -438,7 +437,7 @@ impl Peer {
         let state = if is_initial { Some(initial()) } else { self.reached.clone() };
         let state = state.filter(|_| resumption.catch_up == CatchUp::Current && progress.has_state);
         self.effects.extend(self.machine.root().map(Effect::Root));
-        self.vouch_in(Some(&view));
+        self.vouch_in(now, Some(&view));
         let missed = (self.steps.progress().step > progress.step).then_some(resumption.step);
         let entry = Entered { view: id, resumption, progress, state, forks };
         self.effects.push(Effect::Entered(Box::new(entry)));
@@ -483,14 +482,15 @@ impl Peer {
 
     /// It can't go on in its view.
     fn give_up(&mut self, now: Time) {
-        self.stand_aside();
+        self.stand_aside(now);
         self.input(now, Input::Unable);
     }
 
     /// It is no member any more, as far as it knows.
-    fn stand_aside(&mut self) {
+    fn stand_aside(&mut self, now: Time) {
         self.entry.leave(&mut self.steps);
-        self.vouch_in(None);
+        self.vouch_in(now, None);
+        self.forget_stable();
         // What has come for later views stays: one of them may be about to let it in.
         if let Some(place) = self.place.take() {
             self.early.retain(|(_, segment)| segment.generation > place.view.generation);

@@ -354,11 +354,13 @@ impl World {
             | Happening::Stores(seat, ..)
             | Happening::Saved(seat, ..)
             | Happening::Heard(seat, ..) => Some(*seat),
+            // A question gets to whom it is for.
+            Happening::Seeks(_, _, Errand::Asks(_)) => None,
+            Happening::Seeks(seat, ..) => Some(*seat),
             Happening::Stalled(..)
             | Happening::Strikes(_)
             | Happening::Passes(_)
             | Happening::Starts(..)
-            | Happening::Seeks(..)
             | Happening::Twins(..)
             | Happening::Keeps(..)
             | Happening::Measures(..)
@@ -413,7 +415,7 @@ impl World {
             }
             Happening::Heard(seat, from, head) => {
                 let incarnation = self.hosts[seat].incarnation;
-                self.with(seat, incarnation, |peer, _| peer.heard(from, *head));
+                self.with(seat, incarnation, |peer, now| peer.heard(now, from, *head));
             }
             Happening::Strikes(fault) => self.strike(fault),
             Happening::Passes(fault) => self.pass(fault),

@@ -60,4 +60,6 @@ pub enum Flaw {
     TakesFirstNamed,
     /// Who has finished lets nobody in any more, and waits for nobody.
     RefusesTheLate,
+    /// Who has finished ends before keepers that are there hold the last state.
+    LeavesKeepers,
 }

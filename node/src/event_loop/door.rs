@@ -77,13 +77,14 @@ impl Doorplate {
 }
 
 impl EventLoop {
-    /// Has joiners that ask learn where the members are, and keeps it for when this process is gone.
+    /// Has joiners that ask learn where the members and the keepers are, and keeps it for when this process is gone.
     pub(super) fn tell_members(&mut self) {
         let members = self.membership.contacts().filter(|contact| self.members.contains(&contact.peer));
         let members: Vec<Contact> = members.cloned().collect();
         let revoked = self.network.access.revoked();
         let is_known = |contact: &&Contact| revoked.binary_search(&contact.peer).is_err();
-        self.shelves.know(members.iter().filter(is_known).cloned());
+        let keepers = self.books.contacts.keepers();
+        self.shelves.know(members.iter().filter(is_known).cloned(), keepers.iter().filter(is_known).cloned());
         self.network.expect(&self.members);
         let access = &self.network.access;
         let may_be_named = |contact: &Contact| contact.peer != self.me && !access.is_revoked(&contact.peer);
@@ -106,9 +107,11 @@ impl EventLoop {
         }
     }
 
-    /// Writes down whom it knows, or tries so again soon if the disk is busy.
+    /// Writes down whom it knows, or tries so again soon if the disk is busy. Who was never in a view keeps no list: that would say
+    /// that it was.
     pub(super) fn note_contacts(&mut self) {
-        self.books.is_unwritten = !self.desk.note(self.books.contacts.clone());
+        let was_in = self.books.contacts.view.is_some();
+        self.books.is_unwritten = was_in && !self.desk.note(self.books.contacts.clone());
     }
 
     /// This member has left, and others stayed.

@@ -51,7 +51,7 @@ impl EventLoop {
                     self.network.announce_head([&head.encode()[..], &signature].concat());
                 }
                 Output::Stable(proof) => {
-                    self.settling.note_stable(proof.head.step);
+                    self.settling.note_stable(self.now(), proof.head.step);
                     self.desk.sign(proof);
                 }
                 Output::Differs { peer, step, ours, theirs } => {

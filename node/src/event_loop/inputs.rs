@@ -166,6 +166,7 @@ impl EventLoop {
             let network = &self.network;
             if self.books.contacts.learn_keeper(contact, |peer| !network.swarm.is_connected(&to_libp2p(peer))) {
                 self.note_contacts();
+                self.tell_members();
             }
         }
     }

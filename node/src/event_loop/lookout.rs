@@ -1,10 +1,10 @@
 //! Looks out for a run that has gone on without this member, as the engine's [`Lookout`] says.
 
 use starling_engine::Lookout;
-use starling_engine::lookout::Output;
+use starling_engine::lookout::{Apart, Output};
 use starling_engine::search::{Terms, sought};
 use starling_run::{CheckpointStore, Manifest};
-use starling_topology::Contact;
+use starling_topology::{Contact, Root};
 use tokio::task::JoinHandle;
 
 use super::{End, EventLoop};
@@ -19,6 +19,8 @@ pub(crate) struct Quest {
     pub(crate) manifest: Manifest,
     pub(crate) credentials: Credentials,
     pub(crate) store: CheckpointStore,
+    /// What counts for the seat that it has, if it asks to be let in because others go on.
+    pub(crate) seat: Option<Root>,
 }
 
 /// See the module.
@@ -50,20 +52,25 @@ impl EventLoop {
     /// Looks whether it is time to ask, and what that came to. `Some` if this process has to come back.
     pub(super) async fn look_out(&mut self) -> Option<End> {
         let (now, step) = (self.now(), self.exchange.progress().step);
-        let apart = self.membership.root().filter(|_| self.membership.has_no_quorum());
+        let paused = self.membership.root().filter(|_| self.membership.has_no_quorum());
+        if self.membership.view().is_some() {
+            self.lookout.quest.seat = None;
+        }
+        let apart = paused.map(Apart::Paused).or(self.lookout.quest.seat.map(Apart::Outside));
         // Who waits for a quorum is nobody to join: those who come back may be its quorum.
         let goes_on = apart.is_none() && self.membership.view().is_some() && !self.settling.is_complete();
         self.shelves.checkpoints.tell(goes_on);
         self.lookout.machine.note(now, apart);
-        if let Some(root) = apart {
-            self.lookout.machine.expired(now, step, root);
+        if let Some(apart) = apart {
+            self.lookout.machine.expired(now, step, apart);
         }
         if let Some(search) = self.lookout.search.take_if(|search| search.is_finished()) {
             let found = search.await.unwrap_or(Err(NodeError::Stopped("search")));
-            let fetched = found.map(|found| found.fetched).unwrap_or_else(|error| {
+            let Found { answers, fetched, .. } = found.unwrap_or_else(|error| {
                 tracing::warn!(%error, "others can't be asked whether the run has gone on");
-                None
+                Found::default()
             });
+            let live = answers.iter().any(|(_, answer)| answer.as_ref().is_ok_and(|answer| answer.live));
             if let Some(info) = &fetched {
                 let message = format!(
                     "the run has gone on to step {} while this machine had no quorum: it comes back with that state",
@@ -71,7 +78,7 @@ impl EventLoop {
                 );
                 self.observer.report(&Report::Warning { message });
             }
-            self.lookout.machine.searched(now, fetched.is_some());
+            self.lookout.machine.searched(now, fetched.is_some(), live);
         }
         while let Some(output) = self.lookout.machine.poll() {
             match output {
@@ -96,7 +103,7 @@ impl EventLoop {
         let quest = self.lookout.quest.clone();
         let secret = self.network.access.secret();
         self.lookout.search = Some(tokio::spawn(async move {
-            let Quest { manifest, credentials, store } = quest;
+            let Quest { manifest, credentials, store, .. } = quest;
             let credentials = Credentials { secret, ..credentials };
             catch_up(Search { manifest: &manifest, credentials: &credentials, contacts, store: &store, terms }).await
         }));

@@ -300,16 +300,17 @@ impl Keeping {
         } else {
             self.known.drop_member(is_gone);
             self.is_unwritten |= self.known.learn_member(contact);
-            self.tell_members();
         }
+        self.tell_members();
     }
 
-    /// Has joiners that ask learn where members are, those who are connected first; and names some in the ticket.
+    /// Has joiners that ask learn where members and keepers are, those members who are connected first; and names some in the ticket.
     fn tell_members(&mut self) {
         let mut members = self.known.members().to_vec();
         members.retain(|contact| !self.network.access.is_revoked(&contact.peer));
         members.sort_by_key(|contact| !self.is_connected(contact.peer));
-        self.shelves.know(members.iter().cloned());
+        let keepers = std::iter::once(self.network.contact()).chain(self.known.keepers().iter().cloned());
+        self.shelves.know(members.iter().cloned(), keepers);
         let (peers, access) = ([self.network.contact()].into_iter().chain(members), &self.network.access);
         let ticket = Ticket::new(peers, self.ticket.run, access.secret()).with_invitation(access.open_invitation());
         if ticket != self.ticket {

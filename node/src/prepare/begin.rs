@@ -39,9 +39,7 @@ pub(super) fn begin(
             Ok((Start::Recover { kept: Box::new(kept), has_state }, damaged))
         }
         Decision::Join { doors, awaited } => {
-            let contacts = memory.contacts_of(&doors);
-            memory.kept = None;
-            Ok((Start::Join { contacts, awaited }, Vec::new()))
+            Ok((Start::Join { contacts: memory.contacts_of(&doors), awaited }, Vec::new()))
         }
         Decision::Fork => fork(beginning, loaded, learner, memory),
         // What is named, or the last state, is loaded and the run is its own.

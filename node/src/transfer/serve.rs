@@ -16,6 +16,14 @@ use crate::frame;
 use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
 
+/// Of whom joiners are told.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Known {
+    /// The members of its view.
+    pub(crate) members: Vec<Contact>,
+    pub(crate) keepers: Vec<Contact>,
+}
+
 /// All that this peer hands out.
 #[derive(Debug)]
 pub(crate) struct Shelves {
@@ -23,23 +31,23 @@ pub(crate) struct Shelves {
     pub(crate) checkpoints: Arc<Shelf>,
     /// Its data set, if its user shares it.
     data: Option<Arc<SharedData>>,
-    /// The members of its view.
-    members: Mutex<Vec<Contact>>,
+    known: Mutex<Known>,
 }
 
 impl Shelves {
     pub(crate) fn new(snapshots: Arc<Snapshots>, checkpoints: Arc<Shelf>, data: Option<Arc<SharedData>>) -> Arc<Self> {
-        Arc::new(Self { snapshots, checkpoints, data, members: Mutex::default() })
+        Arc::new(Self { snapshots, checkpoints, data, known: Mutex::default() })
     }
 
-    /// These are the members now.
-    pub(crate) fn know(&self, members: impl Iterator<Item = Contact>) {
-        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members.take(MAX_TOLD).collect();
+    /// These are the members now, and the keepers.
+    pub(crate) fn know(&self, members: impl Iterator<Item = Contact>, keepers: impl Iterator<Item = Contact>) {
+        let known = Known { members: members.take(MAX_TOLD).collect(), keepers: keepers.take(MAX_TOLD).collect() };
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
     }
 
-    /// The members, as far as they were told of.
-    pub(crate) fn members(&self) -> Vec<Contact> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Whom joiners are told of.
+    pub(crate) fn known(&self) -> Known {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A chunk of the snapshot or the data set that has the manifest `of`, else of a checkpoint, when it may go out.
@@ -105,7 +113,7 @@ pub(crate) async fn serve(
             Request::DataManifest => {
                 shelves.data.as_ref().map_or(Reply::NotHere, |data| Reply::Manifest(data.manifest().encode()))
             }
-            Request::Members => Reply::Members(shelves.members()),
+            Request::Members => Reply::Members(shelves.known().members),
             Request::Preprocessing => match shelf.preprocessing().await? {
                 Some(bytes) => {
                     shelf.pace.wait_for_room(bytes.len()).await;

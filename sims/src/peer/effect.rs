@@ -22,6 +22,10 @@ pub enum Effect {
     Alarm(Time),
     /// Call [`Peer::look_out`](super::Peer::look_out) at that time.
     LookOut(Time),
+    /// Call [`Peer::look_at_end`](super::Peer::look_at_end) at that time.
+    Settle(Time),
+    /// Ask these what they hold; then [`Peer::keeper_holds`](super::Peer::keeper_holds).
+    AskKeepers(Vec<PeerId>),
     /// Search for a later checkpoint, by these terms; then [`Peer::searched`](super::Peer::searched).
     Search(Terms),
     /// That search is of no use any more.

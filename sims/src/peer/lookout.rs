@@ -1,39 +1,66 @@
 //! Looking out for a run that has gone on without this peer.
 
-use starling_engine::lookout::Output;
-use starling_topology::Time;
+use std::time::Duration;
+
+use starling_engine::Lookout;
+use starling_engine::lookout::{Apart, Output};
+use starling_topology::{Root, Time};
 
 use super::{Effect, Peer};
+
+/// What it looks out with.
+#[derive(Debug)]
+pub(super) struct Watch {
+    machine: Lookout,
+    /// What counts for the seat that it has on disk, while it asks to be let in.
+    seat: Option<Root>,
+}
+
+impl Watch {
+    pub(super) fn new(last_step: u64, max_stall: Duration, seat: Option<Root>) -> Self {
+        Self { machine: Lookout::new(last_step, max_stall), seat }
+    }
+
+    /// It is in.
+    pub(super) fn has_taken_part(&mut self) {
+        self.seat = None;
+    }
+}
 
 impl Peer {
     /// Something has happened to it: it may have a quorum, or none any more.
     pub(super) fn note_quorum(&mut self, now: Time) {
-        let apart = self.machine.root().filter(|_| self.machine.has_no_quorum());
-        self.lookout.note(now, apart);
+        let apart = self.apart();
+        self.lookout.machine.note(now, apart);
         self.obey_lookout();
     }
 
-    /// Whether it is in a view that goes on: who waits for a quorum is nobody to join.
+    fn apart(&self) -> Option<Apart> {
+        let paused = self.machine.root().filter(|_| self.machine.has_no_quorum());
+        paused.map(Apart::Paused).or(self.lookout.seat.map(Apart::Outside))
+    }
+
+    /// Whether it is in a view that goes on: who waits for a quorum is nobody to join, nor who has completed the run.
     pub fn goes_on(&self) -> bool {
-        self.view().is_some() && !self.machine.has_no_quorum()
+        self.view().is_some() && !self.machine.has_no_quorum() && !self.has_completed()
     }
 
     /// The time has come to ask others whether the run has gone on without it.
     pub fn look_out(&mut self, now: Time) {
-        if let Some(root) = self.machine.root() {
-            self.lookout.expired(now, self.steps.progress().step, root);
+        if let Some(apart) = self.apart() {
+            self.lookout.machine.expired(now, self.steps.progress().step, apart);
         }
         self.obey_lookout();
     }
 
-    /// They have been asked, and a checkpoint was fetched or not.
-    pub fn searched(&mut self, now: Time, fetched: bool) {
-        self.lookout.searched(now, fetched);
+    /// They have been asked: a checkpoint was fetched or not, and somebody goes on or not.
+    pub fn searched(&mut self, now: Time, fetched: bool, live: bool) {
+        self.lookout.machine.searched(now, fetched, live);
         self.obey_lookout();
     }
 
     fn obey_lookout(&mut self) {
-        while let Some(output) = self.lookout.poll() {
+        while let Some(output) = self.lookout.machine.poll() {
             self.effects.push(match output {
                 Output::SetTimer(at) => Effect::LookOut(at),
                 Output::Search(terms) => Effect::Search(terms),

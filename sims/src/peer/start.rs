@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_topology::{Contact, Membership};
+use starling_topology::{Contact, Membership, Root};
 
 use super::Manners;
 use crate::canary::Sabotage;
@@ -29,6 +29,8 @@ pub struct Start {
     pub manners: Manners,
     /// Whether it computes the last step only once it is [released](super::Peer::release).
     pub gated: bool,
+    /// What counts for the seat that it has, if it asks to be let in because others go on.
+    pub seat: Option<Root>,
     /// The run's longest stall.
     pub max_stall: Duration,
 }

@@ -1,7 +1,7 @@
 //! Which of its checkpoints are stable: its heads go out, those of others come in.
 
 use starling_topology::heads::{Input, Output};
-use starling_topology::{Digest, Head, PeerId, View};
+use starling_topology::{Digest, Head, PeerId, Time, View};
 
 use super::{Effect, Peer};
 use crate::state::State;
@@ -13,13 +13,13 @@ const SIGNATURE: [u8; 64] = [0; 64];
 
 impl Peer {
     /// A peer has signed a head.
-    pub fn heard(&mut self, from: PeerId, head: Head) {
-        self.vouch(Input::Received { from, head, signature: SIGNATURE });
+    pub fn heard(&mut self, now: Time, from: PeerId, head: Head) {
+        self.vouch(now, Input::Received { from, head, signature: SIGNATURE });
     }
 
     /// It goes on in a view, or in none.
-    pub(super) fn vouch_in(&mut self, view: Option<&View>) {
-        self.vouch(Input::View(view.filter(|view| view.members().len() <= MAX_VOUCHING).cloned()));
+    pub(super) fn vouch_in(&mut self, now: Time, view: Option<&View>) {
+        self.vouch(now, Input::View(view.filter(|view| view.members().len() <= MAX_VOUCHING).cloned()));
     }
 
     /// Whether it may sign that it has saved this state.
@@ -28,27 +28,31 @@ impl Peer {
     }
 
     /// A checkpoint is on its disk, under this name.
-    pub(super) fn vouch_for(&mut self, state: &State, manifest: Digest) {
+    pub(super) fn vouch_for(&mut self, now: Time, state: &State, manifest: Digest) {
+        self.note_saved(state.step);
         // It may have been on its way when its branch was left.
         if self.vouches_for(state) {
-            self.vouch(Input::Saved { step: state.step, digest: state.digest, manifest });
+            self.vouch(now, Input::Saved { step: state.step, digest: state.digest, manifest });
         }
     }
 
     /// Hands an input to the machine and does what it asks.
-    pub(super) fn vouch(&mut self, input: Input) {
+    pub(super) fn vouch(&mut self, now: Time, input: Input) {
         let from = if let Input::Received { from, .. } = &input { Some(*from) } else { None };
         if let (Err(violation), Some(from)) = (self.heads.handle(input), from) {
             self.blame(from, &violation);
         }
         while let Some(output) = self.heads.poll() {
             match output {
-                Output::Sign(head) => self.vouch(Input::Signed { head, signature: SIGNATURE }),
+                Output::Sign(head) => self.vouch(now, Input::Signed { head, signature: SIGNATURE }),
                 Output::Announce { head, .. } => {
                     let members = self.view().map(|view| view.members().to_vec()).unwrap_or_default();
                     self.effects.push(Effect::Announce(members, Box::new(head)));
                 }
-                Output::Stable(proof) => self.effects.push(Effect::Stable(Box::new(proof))),
+                Output::Stable(proof) => {
+                    self.note_stable(now, proof.head.step);
+                    self.effects.push(Effect::Stable(Box::new(proof)));
+                }
                 Output::Differs { peer, step, .. } => {
                     let seen =
                         format!("{:?} and {peer:?} have signed two states of step {step} in one view", self.name);

@@ -39,6 +39,7 @@ impl World {
 
     /// It knows no other process that is it.
     pub(super) fn begin(&mut self, seat: Seat) {
+        self.recall_keepers(seat);
         if !self.plan.hostility.seats.is_empty() {
             let outcome = self.without_asking(seat);
             return self.take_part(seat, &outcome);
@@ -77,7 +78,7 @@ impl World {
             ContactsFile::Whole(contacts) => (contacts.stayed.clone(), false),
         };
         let was_here = !is_new_to(host);
-        let keepers = self.hosts.iter().filter(|host| host.keeper.is_some()).map(Host::name).collect();
+        let keepers = host.keepers.iter().copied().collect();
         let members = self.known_to(seat, record.as_ref());
         Past { me, was_here, seat: record, has_lost_its_seat, has_lost_its_contacts, members, keepers, stayed }
     }
@@ -223,11 +224,16 @@ impl World {
         let incarnation = u64::from(self.hosts[seat].incarnation) | u64::from(seat >= self.plan.peers) << 32;
         let config = Config { incarnation, ..self.config.clone() };
         self.hosts[seat].is_outside = matches!(outcome, Decision::Join { .. });
+        if let Decision::Join { doors, .. } = outcome {
+            self.hear_of_keepers(seat, doors);
+        }
         let mut file = None;
         let before = |state: Option<&State>| {
             let none = Progress { has_state: state.is_some(), ..Progress::default() };
             state.map_or(none, |state| Progress { step: state.step, lineage: state.lineage, ..none })
         };
+        let asks_the_living = matches!(outcome, Decision::Join { awaited, .. } if awaited.live);
+        let seat_kept = record.as_ref().filter(|_| asks_the_living).map(|record| record.root);
         let (mut machine, mut state) = match (outcome, record) {
             (Decision::Recover { has_state }, Some(record)) => {
                 let (state, saved) = checkpoints::found(&disk, (me.peer, &record), initial, self.sabotage);
@@ -269,6 +275,7 @@ impl World {
         self.last_state_lost |= self.hosts[seat].has_last.is_some() && at < Some(self.workload.steps);
         self.tell(|_| format!("{seat} starts as {:?} at {at:?}", me.peer));
         self.mark(seat, What::Starts);
+        self.meet_keepers(seat);
         self.measure_later(seat, self.hosts[seat].incarnation);
         if let (Some(file), Some(state), true) = (&file, &state, self.hosts[seat].is_judged()) {
             let actual = self.hosts[seat].disk.checkpoints().get(&(state.step, state.lineage)).unwrap_or(file);
@@ -307,6 +314,7 @@ impl World {
             sabotage: self.sabotage,
             manners,
             gated: self.plan.gated,
+            seat: seat_kept,
             max_stall: self.config.max_stall,
         };
         host.peer = Some(Peer::new(start, Rc::clone(&self.workload), self.early_limit));

@@ -68,6 +68,11 @@ impl World {
                 self.queue.push(when, Happening::Seeks(seat, incarnation, Errand::LooksOut));
             }
             Effect::Search(terms) => self.search_for_more(seat, terms),
+            Effect::Settle(at) => {
+                let when = self.hosts[seat].world_time(at).max(self.now);
+                self.queue.push(when, Happening::Seeks(seat, incarnation, Errand::Settles));
+            }
+            Effect::AskKeepers(keepers) => self.ask_keepers(seat, &keepers),
             Effect::GiveUpSearch => self.hosts[seat].seeking = None,
             Effect::ComeBack => {
                 self.tell(|_| format!("{seat} finds that the run has gone on without it, and comes back"));
@@ -142,6 +147,9 @@ impl World {
                 if matches!(event, Event::SetBack { .. }) {
                     self.told_set_back(seat);
                     self.told_of_twin(seat, false);
+                }
+                if matches!(event, Event::Complete { .. }) {
+                    self.hosts[seat].completed = Some(self.now);
                 }
                 if matches!(event, Event::Twin { .. }) {
                     self.told_of_twin(seat, true);
@@ -386,7 +394,11 @@ impl World {
         let me = host.name();
         if !is_busy {
             // It may know of some who are not there any more, and go without those who are.
-            let _ = host.disk.note_contacts(|contacts| contacts.enter(me, view));
+            let keepers = &host.keepers;
+            let _ = host.disk.note_contacts(|contacts| {
+                contacts.enter(me, view);
+                contacts.learn_keepers(keepers);
+            });
         }
     }
 
@@ -413,6 +425,8 @@ impl World {
         self.tell(|_| format!("{seat} ends: {event:?}"));
         self.mark(seat, What::Ends);
         let view = self.hosts[seat].peer.as_ref().and_then(Peer::view_id);
+        let completed = self.hosts[seat].completed.unwrap_or(self.now);
+        let keepers = self.keepers_there(seat);
         self.close_process(seat, false);
         self.hosts[seat].died = Time::from_nanos(u64::MAX); // It ends in order: what it has said is sent.
         let hostile = self.hosts[seat].is_hostile();
@@ -424,6 +438,9 @@ impl World {
             self.hosts[seat].ended = Some(event);
             return;
         }
+        if matches!(event, Event::Twin { .. }) && self.both_have_ended(seat) {
+            return self.start_again(seat); // Its user is told to, and why.
+        }
         let trusts = self.plan.hostility.seats.is_empty();
         if is_end(&event) && trusts && !std::mem::replace(&mut self.hosts[seat].refused, true) {
             return self.start(seat);
@@ -434,6 +451,8 @@ impl World {
             self.departs(seat, stayed);
         }
         if let Event::Complete { digest, .. } = &event {
+            let held = self.left_with_keepers(seat, completed, &keepers);
+            self.breaks(held);
             self.completed.insert(seat, *digest);
             self.final_views.extend(view);
         }

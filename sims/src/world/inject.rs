@@ -224,7 +224,8 @@ impl World {
         (host.comeback, host.seeking, host.looking) = (None, None, None);
         (host.died, host.stopped, host.doomed) = (self.now, None, None);
         host.stalled.clear();
-        host.storing = None;
+        (host.storing, host.completed) = (None, None);
+        host.keepers.clear();
         for (other, lane, number) in self.network.neighbours(seat) {
             let stalled = silently || self.network.is_blocked(seat, other);
             let patient = self.now + self.network.patience();

@@ -1,20 +1,26 @@
 //! Keepers: machines that take part in nothing, follow what members sign, fetch what is stable and hand it to those who come back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 
 use starling_topology::heads::follower::{Input, Output};
-use starling_topology::{Digest, Follower, Head, PeerId, Proof};
+use starling_topology::{Digest, Follower, Head, PeerId, Proof, Time};
 
+use super::seeking::Errand;
 use super::{Happening, RUN, World};
 use crate::checkpoints;
+use crate::contacts::ContactsFile;
 use crate::disk::Disk;
+use crate::fault::Queue;
 use crate::host::Host;
-use crate::invariants::LastCheckpoint;
+use crate::invariants::{Broken, EndIsKept, LastCheckpoint};
 use crate::network::Seat;
 
 /// Nobody forges one here.
 const SIGNATURE: [u8; 64] = [0; 64];
+/// How often a keeper tells where it is.
+const ANNOUNCES: Duration = Duration::from_secs(30);
 
 impl World {
     /// Keepers begin with what is on their disks.
@@ -24,6 +30,8 @@ impl World {
             let host = &mut self.hosts[seat];
             let proof = checkpoints::newest_proof(&host.disk, None);
             host.keeper = Some(Box::new(Follower::new(RUN, steps, held(&host.disk), proof.as_deref())));
+            // It may be started later than the others, too.
+            host.announces = Time::ZERO + self.gossip.spread(1_000, 60_000_000);
         }
     }
 
@@ -42,8 +50,17 @@ impl World {
         }
     }
 
-    /// Keepers look around: they ask who is there for what is stable, and try again what has failed.
+    /// Keepers look around: they tell where they are, ask who is there for what is stable, and try again what has failed.
     pub(super) fn keepers_look(&mut self) {
+        for keeper in self.keepers() {
+            if self.hosts[keeper].announces <= self.now {
+                self.hosts[keeper].announces = self.now + ANNOUNCES;
+                (0..self.plan.peers).for_each(|seat| self.tell_of_keeper(keeper, seat));
+            }
+        }
+        if !(self.now - Time::ZERO).as_secs().is_multiple_of(self.config.max_stall.as_secs().max(1)) {
+            return;
+        }
         for keeper in self.keepers() {
             let proven: Vec<(PeerId, Rc<Proof>)> = (0..self.plan.peers)
                 .filter(|seat| self.hosts[*seat].peer.is_some() && !self.is_cut_off(keeper, *seat))
@@ -61,6 +78,106 @@ impl World {
             }
             self.follow(keeper, Input::Retry);
         }
+    }
+
+    /// A process that it can reach notes where it is.
+    fn tell_of_keeper(&mut self, keeper: Seat, seat: Seat) {
+        let is_there = self.hosts[seat].peer.is_some() && self.hosts[seat].stopped.is_none();
+        if is_there && !self.is_cut_off(seat, keeper) {
+            let name = self.hosts[keeper].name();
+            self.learn_keepers(seat, &BTreeSet::from([name]));
+        }
+    }
+
+    /// A process that takes part gets connected to keepers that know where it is, soon or later, and hears of them then.
+    pub(super) fn meet_keepers(&mut self, seat: Seat) {
+        if self.plan.keepers > 0 {
+            let longest = if self.gossip.one_in(2) { 2_000_000 } else { 30_000_000 };
+            let at = self.now + self.gossip.spread(1_000, longest);
+            self.queue.push(at, Happening::Seeks(seat, self.hosts[seat].incarnation, Errand::MeetsKeepers));
+        }
+    }
+
+    /// It is connected to all keepers that it can reach.
+    pub(super) fn met_keepers(&mut self, seat: Seat) {
+        self.keepers().for_each(|keeper| self.tell_of_keeper(keeper, seat));
+    }
+
+    fn learn_keepers(&mut self, seat: Seat, keepers: &BTreeSet<PeerId>) {
+        let is_busy = self.is_full(seat, Queue::Saver);
+        let host = &mut self.hosts[seat];
+        host.keepers.extend(keepers);
+        // Who was never in the run has no list that would say so.
+        let was_in = matches!(host.disk.contacts(), ContactsFile::Whole(contacts) if contacts.view.is_some());
+        if was_in && !is_busy {
+            // It knows them as long as it runs.
+            let _ = host.disk.note_contacts(|contacts| contacts.learn_keepers(keepers));
+        }
+    }
+
+    /// A process that starts knows the keepers that are in its list.
+    pub(super) fn recall_keepers(&mut self, seat: Seat) {
+        let host = &mut self.hosts[seat];
+        if let ContactsFile::Whole(contacts) = host.disk.contacts() {
+            host.keepers = contacts.keepers().clone();
+        }
+    }
+
+    /// Whoever asks to be let in is told of keepers by the first that answers; it has no list before it is in.
+    pub(super) fn hear_of_keepers(&mut self, seat: Seat, doors: &[PeerId]) {
+        let doors = doors.iter().filter_map(|door| self.at(seat, *door));
+        let is_there = |door: &Seat| self.hosts[*door].peer.is_some() && !self.is_cut_off(seat, *door);
+        let told = doors.into_iter().find(is_there).map(|door| self.hosts[door].keepers.clone());
+        self.hosts[seat].keepers.extend(told.into_iter().flatten());
+    }
+
+    /// The keepers that it knows and can reach.
+    pub(super) fn keepers_there(&self, seat: Seat) -> Vec<PeerId> {
+        let is_there = |keeper: &&PeerId| {
+            let found = self.keepers().find(|seat| self.hosts[*seat].name() == **keeper);
+            found.is_some_and(|keeper| !self.is_cut_off(seat, keeper))
+        };
+        self.hosts[seat].keepers.iter().filter(is_there).copied().collect()
+    }
+
+    /// A process that has completed the run sees what it stays for.
+    pub(super) fn settle(&mut self, seat: Seat) {
+        let (keepers, incarnation) = (self.keepers_there(seat), self.hosts[seat].incarnation);
+        self.with(seat, incarnation, |peer, now| peer.look_at_end(now, &keepers));
+    }
+
+    /// Asks keepers what they hold.
+    pub(super) fn ask_keepers(&mut self, seat: Seat, keepers: &[PeerId]) {
+        let incarnation = self.hosts[seat].incarnation;
+        for keeper in keepers {
+            let at = self.now + self.gossip.spread(200, 200_000);
+            self.queue.push(at, Happening::Seeks(seat, incarnation, Errand::Holds(*keeper)));
+        }
+    }
+
+    /// What a keeper holds now, if it can say so.
+    pub(super) fn hear_what_is_kept(&mut self, seat: Seat, name: PeerId) {
+        let Some(keeper) = self.keepers().find(|keeper| self.hosts[*keeper].name() == name) else { return };
+        if self.is_cut_off(seat, keeper) {
+            return;
+        }
+        let step = checkpoints::newest_proof(&self.hosts[keeper].disk, None).map(|proof| proof.head.step);
+        let incarnation = self.hosts[seat].incarnation;
+        self.with(seat, incarnation, |peer, now| peer.keeper_holds(now, name, step));
+    }
+
+    /// Whether a process that ends has left the last state with these keepers, if it knew that it is stable and nothing has happened
+    /// to it and them since the run was complete.
+    pub(super) fn left_with_keepers(&self, seat: Seat, completed: Time, there: &[PeerId]) -> Result<(), Broken> {
+        let last = Some(self.workload.steps);
+        let newest = |seat: Seat| checkpoints::newest_proof(&self.hosts[seat].disk, None).map(|proof| proof.head.step);
+        let waited = self.now - completed;
+        if newest(seat) < last || !self.invariants.progress.was_healed(completed, Duration::ZERO) {
+            return Ok(());
+        }
+        let lacks = |keeper: &Seat| there.contains(&self.hosts[*keeper].name()) && newest(*keeper) < last;
+        let lacking: Vec<Seat> = self.keepers().filter(lacks).collect();
+        EndIsKept::ended(seat, waited, self.config.max_stall, &lacking)
     }
 
     pub(super) fn keeper_hears(&mut self, keeper: Seat, from: PeerId, head: Head) {

@@ -11,7 +11,6 @@ use super::{Happening, World};
 use crate::canary::Sabotage;
 use crate::checkpoints;
 use crate::disk::{Name, Saved};
-use crate::host::Host;
 use crate::invariants::Broken;
 use crate::network::Seat;
 use crate::peer::Peer;
@@ -31,6 +30,12 @@ pub enum Errand {
     Pauses,
     /// The time is there to ask whether the run has gone on without this one.
     LooksOut,
+    /// The time is there to see what it stays for, although the run is complete.
+    Settles,
+    /// Keepers connect to it.
+    MeetsKeepers,
+    /// A keeper's answer, if one comes, to what it holds.
+    Holds(PeerId),
 }
 
 impl World {
@@ -51,7 +56,7 @@ impl World {
     /// Asks all that a running process knows. Where some are hostile, nobody is asked.
     pub(super) fn search_for_more(&mut self, seat: Seat, terms: Terms) {
         let host = &self.hosts[seat];
-        let keepers = self.hosts.iter().filter(|host| host.keeper.is_some()).map(Host::name);
+        let keepers = host.keepers.iter().copied();
         let members = self.known_to(seat, host.disk.record().as_ref());
         let peers = match self.plan.hostility.seats.is_empty() {
             true => sought(host.name(), keepers, members.into_iter()),
@@ -90,7 +95,8 @@ impl World {
                     let answers = host.seeking.take().map(|search| search.answers().to_vec()).unwrap_or_default();
                     let fetched = std::mem::take(&mut host.has_fetched);
                     if self.hosts[seat].comeback.is_none() {
-                        return self.with(seat, incarnation, |peer, now| peer.searched(now, fetched));
+                        let live = answers.iter().any(|(_, answer)| answer.live);
+                        return self.with(seat, incarnation, |peer, now| peer.searched(now, fetched, live));
                     }
                     return self.answer_comeback(seat, comeback::Input::Searched { answers, fetched });
                 }
@@ -105,6 +111,9 @@ impl World {
         }
         match errand {
             Errand::LooksOut => return self.with(seat, incarnation, Peer::look_out),
+            Errand::Settles => return self.settle(seat),
+            Errand::MeetsKeepers => return self.met_keepers(seat),
+            Errand::Holds(keeper) => return self.hear_what_is_kept(seat, keeper),
             Errand::Pauses => {
                 self.answer_comeback(seat, comeback::Input::Expired);
                 return self.come_back(seat);
@@ -124,7 +133,8 @@ impl World {
                 true => Input::Fetched,
                 false => Input::Missed,
             },
-            Errand::Expires | Errand::Pauses | Errand::LooksOut => Input::Expired,
+            Errand::Expires => Input::Expired,
+            Errand::Pauses | Errand::LooksOut | Errand::Settles | Errand::MeetsKeepers | Errand::Holds(_) => return,
         };
         let host = &mut self.hosts[seat];
         let now = host.clock(self.now);

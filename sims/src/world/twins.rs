@@ -357,6 +357,12 @@ impl World {
         }
     }
 
+    /// Whether the other process of this name has ended as well, for the same reason.
+    pub(super) fn both_have_ended(&self, seat: Seat) -> bool {
+        let other = self.hosts[seat].twin.map(|twin| &self.hosts[twin]);
+        other.is_some_and(|other| matches!(other.ended, Some(Event::Twin { .. })))
+    }
+
     /// A process whose disk may be set back, or that another one is, too, tells its user. Where it was set back to a time when it was
     /// alone, and it has gone on from there, the process before is another one of its name for all who know of that.
     pub(super) fn told_of_twin(&mut self, seat: Seat, for_sure: bool) {

@@ -3,7 +3,8 @@
 //! [`Membership`](starling_topology::Membership) decides who is in the run. Here is what a member does in its views:
 //! [`Steps`] decides when a step is computed, contributed, **committed** and applied, and where the steps are held;
 //! [`Entry`] decides what a member fetches before, or while, it takes steps in a new view, [`ResultFetch`] and [`Download`]
-//! whom it asks for that, and [`Snapshots`] which states it has ready for others. [`Comeback`] is what it does before, from
+//! whom it asks for that, [`Snapshots`] which states it has ready for others, and [`Settling`] what it stays for when the run is
+//! complete. [`Comeback`] is what it does before, from
 //! what its disk holds to how it takes part: it asks others, by a [`Search`], for what is newer than its own checkpoints. Before
 //! that, [`TwinSearch`] looks whether another process is this machine. `starling-node` executes what they say with threads and
 //! sockets, `starling-sims` with counts in virtual time.
@@ -16,6 +17,7 @@ pub mod result_fetch;
 mod returning;
 mod saving;
 pub mod search;
+pub mod settling;
 mod skipping;
 mod snapshots;
 mod standstill;
@@ -31,6 +33,7 @@ pub use result_fetch::ResultFetch;
 pub use returning::{Return, Returning};
 pub use saving::{DIGEST_EVERY, Saving};
 pub use search::Search;
+pub use settling::Settling;
 pub use skipping::{MAX_SKIPS, is_last_straw};
 pub use snapshots::{Found, MAX_SNAPSHOTS, Snapshots, UNLIMITED_AFTER};
 pub use standstill::Standstill;

@@ -1,8 +1,10 @@
-//! What a member does that has no quorum: the others may have gone on without it, and may have finished.
+//! What a member does that has no quorum: the others may have gone on without it, and may have finished. And what one does that has a
+//! seat and asks to be let in, because others went on: they may wait for that seat by now.
 //!
 //! ```text
-//!   paused --> after half of `max_stall`, and so on: all that are known are asked what they hold
+//!   paused, or outside --> after half of `max_stall`, and so on: all that are known are asked what they hold
 //!                 |- a stable state is fetched that is later than what it holds: it comes back, as one that was killed
+//!                 |- it is outside, and nobody goes on any more: it comes back, too
 //!                 '- no: it waits on
 //! ```
 //!
@@ -48,8 +50,24 @@ enum Stage {
         until: Time,
     },
     Searches {
-        root: Root,
+        apart: Apart,
     },
+}
+
+/// What keeps one from taking part, with what counts for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Apart {
+    /// It is a member, and has no quorum.
+    Paused(Root),
+    /// It has a seat on its disk, and asks to be let in, since others said that they go on.
+    Outside(Root),
+}
+
+impl Apart {
+    fn root(self) -> Root {
+        let (Self::Paused(root) | Self::Outside(root)) = self;
+        root
+    }
 }
 
 /// Whether a member that ends so comes back once: it asked to be let in when the run finished, and those who said so have the last
@@ -69,12 +87,12 @@ impl Lookout {
         self.outputs.pop_front()
     }
 
-    /// Something has happened. `apart` has what counts for a member that has no quorum; `None` if it has one.
-    pub fn note(&mut self, now: Time, apart: Option<Root>) {
+    /// Something has happened. `apart` is `None` if it takes part, or has no seat that others could wait for.
+    pub fn note(&mut self, now: Time, apart: Option<Apart>) {
         match (self.stage, apart) {
             (Stage::Idle, Some(_)) => self.wait(now),
             (Stage::Waits { .. }, None) => self.stage = Stage::Idle,
-            (Stage::Searches { root }, _) if apart != Some(root) => {
+            (Stage::Searches { apart: before }, _) if apart != Some(before) => {
                 self.outputs.push_back(Output::GiveUp);
                 self.stage = Stage::Idle;
                 self.note(now, apart);
@@ -83,26 +101,25 @@ impl Lookout {
         }
     }
 
-    /// A time has come that was asked for. The member holds the state after `step`.
-    pub fn expired(&mut self, now: Time, step: u64, root: Root) {
+    /// A time has come that was asked for. It holds the state after `step`.
+    pub fn expired(&mut self, now: Time, step: u64, apart: Apart) {
         if matches!(self.stage, Stage::Waits { until } if now >= until) {
-            self.stage = Stage::Searches { root };
+            self.stage = Stage::Searches { apart };
             let Self { last_step, max_stall, .. } = *self;
-            let (root, beyond) = (Some(root), Some(step));
+            let (root, beyond) = (Some(apart.root()), Some(step));
             let terms = search::Terms { root, even_if_live: false, from_forks: false, beyond, last_step, max_stall };
             self.outputs.push_back(Output::Search(terms));
         }
     }
 
-    /// The search is over; whether it has brought a checkpoint.
-    pub fn searched(&mut self, now: Time, fetched: bool) {
-        match (self.stage, fetched) {
-            (Stage::Searches { .. }, true) => {
-                self.stage = Stage::Idle;
-                self.outputs.push_back(Output::ComeBack);
-            }
-            (Stage::Searches { .. }, false) => self.wait(now),
-            (Stage::Idle | Stage::Waits { .. }, _) => {}
+    /// The search is over; whether it has brought a checkpoint, and whether somebody said that it goes on.
+    pub fn searched(&mut self, now: Time, fetched: bool, live: bool) {
+        let Stage::Searches { apart } = self.stage else { return };
+        if fetched || (matches!(apart, Apart::Outside(_)) && !live) {
+            self.stage = Stage::Idle;
+            self.outputs.push_back(Output::ComeBack);
+        } else {
+            self.wait(now);
         }
     }
 
@@ -124,12 +141,16 @@ mod tests {
     }
 
     fn paused() -> Lookout {
+        looks(Apart::Paused(Root::default()))
+    }
+
+    fn looks(apart: Apart) -> Lookout {
         let mut lookout = Lookout::new(100, STALL);
-        lookout.note(at(0), Some(Root::default()));
+        lookout.note(at(0), Some(apart));
         assert!(matches!(lookout.poll(), Some(Output::SetTimer(until)) if until == at(5)));
-        lookout.expired(at(4), 40, Root::default());
+        lookout.expired(at(4), 40, apart);
         assert!(lookout.poll().is_none(), "too early");
-        lookout.expired(at(5), 40, Root::default());
+        lookout.expired(at(5), 40, apart);
         let Some(Output::Search(terms)) = lookout.poll() else { panic!("it asks nobody") };
         assert_eq!((terms.beyond, terms.last_step, terms.from_forks), (Some(40), 100, false));
         lookout
@@ -138,16 +159,16 @@ mod tests {
     #[test]
     fn whoever_finds_a_later_state_comes_back() {
         let mut lookout = paused();
-        lookout.searched(at(6), true);
+        lookout.searched(at(6), true, false);
         assert!(matches!(lookout.poll(), Some(Output::ComeBack)));
-        lookout.expired(at(20), 40, Root::default());
+        lookout.expired(at(20), 40, Apart::Paused(Root::default()));
         assert!(lookout.poll().is_none(), "once");
     }
 
     #[test]
     fn what_counts_for_another_branch_is_given_up() {
         let mut lookout = paused();
-        lookout.note(at(6), Some(Root { branch: 1, ..Root::default() }));
+        lookout.note(at(6), Some(Apart::Paused(Root { branch: 1, ..Root::default() })));
         assert!(matches!(lookout.poll(), Some(Output::GiveUp)));
         assert!(matches!(lookout.poll(), Some(Output::SetTimer(until)) if until == at(11)));
     }
@@ -155,14 +176,25 @@ mod tests {
     #[test]
     fn who_finds_none_asks_again_and_who_goes_on_asks_no_more() {
         let mut lookout = paused();
-        lookout.searched(at(6), false);
-        lookout.note(at(7), Some(Root::default()));
+        lookout.searched(at(6), false, false);
+        lookout.note(at(7), Some(Apart::Paused(Root::default())));
         assert!(matches!(lookout.poll(), Some(Output::SetTimer(until)) if until == at(11)));
-        lookout.expired(at(11), 40, Root::default());
+        lookout.expired(at(11), 40, Apart::Paused(Root::default()));
         assert!(matches!(lookout.poll(), Some(Output::Search(_))));
         lookout.note(at(12), None);
         assert!(matches!(lookout.poll(), Some(Output::GiveUp)), "the members bring it up to date");
-        lookout.searched(at(13), true);
+        lookout.searched(at(13), true, false);
         assert!(lookout.poll().is_none());
+    }
+
+    #[test]
+    fn who_asks_those_to_be_let_in_who_wait_for_its_seat_takes_it() {
+        let outside = || looks(Apart::Outside(Root::default()));
+        let mut lookout = outside();
+        lookout.searched(at(6), false, true);
+        assert!(matches!(lookout.poll(), Some(Output::SetTimer(until)) if until == at(11)), "they go on");
+        let mut lookout = outside();
+        lookout.searched(at(6), false, false);
+        assert!(matches!(lookout.poll(), Some(Output::ComeBack)));
     }
 }

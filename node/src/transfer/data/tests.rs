@@ -239,7 +239,7 @@ async fn members_tell_of_each_other_within_bounds() {
         peer: PeerId([name as u8; 32]),
         addresses: vec!["/".repeat(MAX_ADDRESS_BYTES); MAX_ADDRESSES],
     };
-    shelves.know((0..MAX_TOLD + 1).map(contact));
+    shelves.know((0..MAX_TOLD + 1).map(contact), std::iter::empty());
     let swarm = Swarm { shelves: [(1, shelves)].into(), dying: BTreeMap::new() };
     let told = members(swarm.open()(peer(1)).await.expect("open")).await.expect("it tells");
     assert_eq!(told, (0..MAX_TOLD).map(contact).collect::<Vec<_>>());

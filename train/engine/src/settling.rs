@@ -1,0 +1,216 @@
+//! What a member stays for whose run is complete: the signatures of the last state, and keepers that have yet to fetch it.
+//!
+//! ```text
+//!   complete --> signed by a quorum? --no--> waits, `max_stall` at most
+//!                    '-> held by all keepers that are there? --no--> asks them, and waits, a few `max_stall` at most
+//!                            '-> ends
+//! ```
+//!
+//! Whoever is killed now, or was away, finds by these that the run is complete, and how: once the members are gone, keepers alone
+//! can tell.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use starling_topology::{Flaw, PeerId, Time};
+
+/// How long keepers that are there may take to fetch the last state, in `max_stall`. One that never does costs no more.
+const MAX_STALLS: u32 = 6;
+/// How often keepers are asked within `max_stall`.
+const ASKED: u32 = 20;
+/// Keepers that are waited for.
+const MAX_KEEPERS: usize = 16;
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Call back with [`Settling::look`].
+    SetTimer(Time),
+    /// Ask these keepers what they hold; then [`Settling::holds`].
+    Ask(Vec<PeerId>),
+    /// These have not fetched it for long: the user hears what is waited for, once.
+    Tell(Vec<PeerId>),
+    /// Nothing is left to stay for.
+    End,
+}
+
+/// Stays, as long as that is of use.
+#[derive(Debug)]
+pub struct Settling {
+    max_stall: Duration,
+    /// The last step whose state a quorum has signed, on this branch.
+    stable: u64,
+    last: Option<Last>,
+    leaves_keepers: bool,
+    outputs: VecDeque<Output>,
+}
+
+/// The run is complete here.
+#[derive(Debug)]
+struct Last {
+    step: u64,
+    since: Time,
+    /// Those that said that they hold its state.
+    holders: BTreeSet<PeerId>,
+    /// When they are asked next.
+    ask_at: Time,
+    is_told: bool,
+}
+
+impl Settling {
+    /// Of a run with this longest stall.
+    pub fn new(max_stall: Duration) -> Self {
+        Self { max_stall, stable: 0, last: None, leaves_keepers: false, outputs: VecDeque::new() }
+    }
+
+    /// Has the machine make a mistake, to see whether tests notice.
+    #[doc(hidden)]
+    pub fn plant(&mut self, flaw: Flaw) {
+        self.leaves_keepers |= flaw == Flaw::LeavesKeepers;
+    }
+
+    /// What to do next; drain to `None` after each call of the others.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Whether the run is complete, and something is stayed for.
+    pub fn is_under_way(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// The run is complete with the state after `step`, which is on this machine's disk, or can't get there.
+    pub fn complete(&mut self, now: Time, step: u64, is_saved: bool) {
+        if is_saved {
+            self.last = Some(Last { step, since: now, holders: BTreeSet::new(), ask_at: now, is_told: false });
+            self.outputs.push_back(Output::SetTimer(now));
+        } else {
+            self.outputs.push_back(Output::End);
+        }
+    }
+
+    /// A quorum has signed the state after `step`.
+    pub fn note_stable(&mut self, now: Time, step: u64) {
+        self.stable = self.stable.max(step);
+        if self.last.is_some() {
+            self.outputs.push_back(Output::SetTimer(now));
+        }
+    }
+
+    /// What was stable on the branch that is left says nothing of another one.
+    pub fn forget(&mut self) {
+        self.stable = 0;
+    }
+
+    /// A keeper has said which stable state is its newest one.
+    pub fn holds(&mut self, now: Time, keeper: PeerId, step: Option<u64>) {
+        if let Some(last) =
+            self.last.as_mut().filter(|last| step >= Some(last.step) && last.holders.len() < MAX_KEEPERS)
+        {
+            last.holders.insert(keeper);
+            self.outputs.push_back(Output::SetTimer(now));
+        }
+    }
+
+    /// A time has come that was asked for; these keepers are there. To look more often does no harm.
+    pub fn look(&mut self, now: Time, keepers: &[PeerId]) {
+        let Some(last) = &mut self.last else { return };
+        let (waited, is_stable) = (now - last.since, self.stable >= last.step);
+        let lacks = |keeper: &&PeerId| !self.leaves_keepers && !last.holders.contains(keeper);
+        let lacking: Vec<PeerId> = keepers.iter().take(MAX_KEEPERS).filter(lacks).copied().collect();
+        let limit = self.max_stall * if is_stable { MAX_STALLS } else { 1 };
+        if waited >= limit || (is_stable && lacking.is_empty()) {
+            self.last = None;
+            return self.outputs.push_back(Output::End);
+        }
+        let end_at = last.since + limit;
+        if !is_stable {
+            return self.outputs.push_back(Output::SetTimer(end_at));
+        }
+        if waited >= self.max_stall && !std::mem::replace(&mut last.is_told, true) {
+            self.outputs.push_back(Output::Tell(lacking.clone()));
+        }
+        if now >= last.ask_at {
+            last.ask_at = now + self.max_stall / ASKED;
+            self.outputs.push_back(Output::Ask(lacking));
+        }
+        self.outputs.push_back(Output::SetTimer(last.ask_at.min(end_at)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STALL: Duration = Duration::from_secs(10);
+    const KEEPERS: [PeerId; 2] = [PeerId([1; 32]), PeerId([2; 32])];
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn said(settling: &mut Settling) -> Vec<Output> {
+        std::iter::from_fn(|| settling.poll()).filter(|output| !matches!(output, Output::SetTimer(_))).collect()
+    }
+
+    fn complete(stable: u64) -> Settling {
+        let mut settling = Settling::new(STALL);
+        settling.note_stable(at(0), stable);
+        settling.complete(at(1), 100, true);
+        settling
+    }
+
+    #[test]
+    fn where_no_keeper_is_signatures_are_enough() {
+        let mut settling = complete(90);
+        settling.look(at(1), &[]);
+        assert_eq!((said(&mut settling), settling.is_under_way()), (Vec::new(), true));
+        settling.note_stable(at(2), 100);
+        settling.look(at(2), &[]);
+        assert_eq!((said(&mut settling), settling.is_under_way()), (vec![Output::End], false));
+    }
+
+    #[test]
+    fn signatures_that_do_not_come_are_not_waited_for_for_long() {
+        let mut settling = complete(90);
+        settling.look(at(10), &KEEPERS);
+        assert_eq!(said(&mut settling), []);
+        settling.look(at(11), &KEEPERS);
+        assert_eq!(said(&mut settling), [Output::End]);
+        settling.look(at(12), &KEEPERS);
+        assert_eq!(said(&mut settling), [], "once");
+    }
+
+    #[test]
+    fn keepers_that_are_there_are_asked_until_they_hold_it() {
+        let mut settling = complete(100);
+        settling.look(at(1), &KEEPERS);
+        assert_eq!(said(&mut settling), [Output::Ask(KEEPERS.to_vec())]);
+        settling.holds(at(1), KEEPERS[0], Some(99));
+        settling.holds(at(1), KEEPERS[1], Some(100));
+        settling.look(at(1), &KEEPERS);
+        assert_eq!(said(&mut settling), [], "not so soon again");
+        settling.look(at(2), &KEEPERS);
+        assert_eq!(said(&mut settling), [Output::Ask(vec![KEEPERS[0]])]);
+        settling.look(at(3), &KEEPERS[1..]);
+        assert_eq!(said(&mut settling), [Output::End], "the other one is gone");
+    }
+
+    #[test]
+    fn a_keeper_that_never_fetches_it_is_told_and_costs_a_bounded_time() {
+        let mut settling = complete(100);
+        settling.look(at(12), &KEEPERS[..1]);
+        settling.look(at(13), &KEEPERS[..1]);
+        let ask = Output::Ask(vec![KEEPERS[0]]);
+        assert_eq!(said(&mut settling), [Output::Tell(vec![KEEPERS[0]]), ask.clone(), ask]);
+        settling.look(at(61), &KEEPERS[..1]);
+        assert_eq!(said(&mut settling), [Output::End]);
+    }
+
+    #[test]
+    fn a_state_that_no_disk_took_is_waited_for_by_nobody() {
+        let mut settling = Settling::new(STALL);
+        settling.complete(at(1), 100, false);
+        assert_eq!(said(&mut settling), [Output::End]);
+    }
+}
