@@ -1,6 +1,7 @@
 //! The swarm, and where its peers are.
 
 mod guests;
+mod hearsay;
 mod telling;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -41,7 +42,7 @@ pub(crate) const MAX_NOTICES: usize = 64;
 const LISTEN_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait for a listener's next address.
 const LISTEN_PAUSE: Duration = Duration::from_millis(50);
-/// Of those, peers that nobody but they themselves told of.
+/// Of those, peers that nobody has heard from but at second hand.
 const MAX_UNPROVEN: usize = 256;
 /// Peers whose addresses are kept.
 const MAX_CONTACTS: usize = 2048;
@@ -226,40 +227,6 @@ impl Network {
         let is_gone = |known: &&PeerId| !self.swarm.is_connected(known) && !is_member(known);
         let gone = self.unproven.first().or_else(|| self.contacts().keys().find(is_gone)).copied();
         gone.inspect(|gone| self.forget(*gone)).is_some()
-    }
-
-    /// What a peer announces of itself, by whatever way it came; `None` if it is no news. It counts if it is newer than the last
-    /// one: anybody can pass on what somebody once said. Of an author that is neither there nor known it only says where to dial
-    /// it, and such ones push out nobody but each other: anybody can make them up.
-    pub(crate) fn hear(&mut self, author: starling_topology::PeerId, bytes: &[u8]) -> Option<Contact> {
-        let (announcement, rest) = postcard::take_from_bytes::<Announcement>(bytes).ok()?;
-        let Announcement { contact, counter } = announcement;
-        let peer = to_libp2p(author);
-        let is_its_own = rest.is_empty() && contact.peer == author && contact.is_bounded();
-        let is_proven =
-            self.swarm.is_connected(&peer) || self.contacts().contains_key(&peer) && !self.unproven.contains(&peer);
-        let is_new = self.counters.get(&peer).is_none_or(|newest| counter > *newest);
-        if !is_its_own || !is_new {
-            return None;
-        }
-        if !is_proven
-            && self.unproven.len() >= MAX_UNPROVEN
-            && !self.unproven.contains(&peer)
-            && let Some(other) = self.unproven.range(peer..).chain(&self.unproven).next().copied()
-        {
-            self.forget(other);
-        }
-        if !is_proven && self.unproven.is_empty() && self.contacts().len() >= MAX_CONTACTS {
-            return None;
-        }
-        self.learn(&contact);
-        if self.contacts().contains_key(&peer) {
-            self.counters.insert(peer, counter);
-            if !is_proven {
-                self.unproven.insert(peer);
-            }
-        }
-        Some(contact).filter(|_| is_proven)
     }
 
     /// These are the members: places are kept for them to come back to, wherever they are known to be.

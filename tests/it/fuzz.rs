@@ -145,6 +145,19 @@ fn what_a_damaged_disk_lost_is_judged_only_where_another_had_it() {
 }
 
 #[test]
+fn what_one_says_alone_that_forgot_what_it_had_said_counts_for_nothing() {
+    let mut judge = two();
+    judge.set_back(0);
+    judge.hear(0, &json!({ "event": "view", "generation": 3, "view": "alone", "step": 40, "members": ["a"] }));
+    judge.hear(0, &stable(80, "eighty"));
+    assert_eq!(judge.highest(), Some(40));
+    judge.hear(0, &view(4, "third", 40));
+    judge.hear(0, &stable(60, "sixty"));
+    assert_eq!(judge.highest(), Some(60), "it is among others");
+    assert_good(&judge);
+}
+
+#[test]
 fn a_majority_of_intact_disks_is_kept() {
     let mut judge = two();
     assert!(!judge.can_lose(0), "one of two is no majority");

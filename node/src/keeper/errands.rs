@@ -9,7 +9,7 @@ use std::time::Duration;
 use libp2p::StreamProtocol;
 use libp2p_stream::Control;
 use starling_run::{CheckpointError, CheckpointStore};
-use starling_topology::{Digest, Head, PeerId, Proof, RunId, View, ViewId};
+use starling_topology::{Contact, Digest, Head, PeerId, Proof, RunId, View, ViewId};
 use tokio::time::Instant;
 
 use crate::error::NodeError;
@@ -19,6 +19,7 @@ use crate::report::{Observer, Report};
 use crate::shelf::Shelf;
 use crate::streams;
 use crate::transfer::checkpoint::{self, Lacking};
+use crate::transfer::data;
 use crate::transfer::questions::{self, Newest};
 
 /// How often the progress of a download is told.
@@ -26,8 +27,8 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How an errand ended.
 pub(super) enum Done {
-    /// A peer said what it holds, or why not.
-    Newest { peer: PeerId, newest: io::Result<Newest> },
+    /// A peer said what it holds, or why not, and who is in its view.
+    Newest { peer: PeerId, newest: io::Result<Newest>, members: Vec<Contact> },
     /// A view was told, or not.
     View { id: ViewId, view: Option<View> },
     /// A checkpoint is on disk, with these beside it, or can't be had.
@@ -73,8 +74,15 @@ impl Errands {
     pub(super) fn newest(&self, peer: PeerId) -> impl Future<Output = Done> + Send + use<> {
         let (open, run, steps, stall) = (self.opener(), self.run, self.steps, self.stall);
         async move {
-            let answer = async { questions::newest(&mut open(peer).await?, run, steps, stall).await };
-            Done::Newest { peer, newest: answer.await }
+            let answer = async {
+                let mut stream = open(peer).await?;
+                let newest = questions::newest(&mut stream, run, steps, stall).await?;
+                // Who does not say has said enough.
+                Ok((newest, data::members(stream).await.unwrap_or_default()))
+            };
+            let (newest, members) =
+                answer.await.map_or_else(|error| (Err(error), Vec::new()), |(newest, members)| (Ok(newest), members));
+            Done::Newest { peer, newest, members }
         }
     }
 

@@ -200,8 +200,10 @@ impl Keeping {
 
     fn on_done(&mut self, done: Done) {
         match done {
-            Done::Newest { peer, newest } => {
+            Done::Newest { peer, newest, members } => {
                 self.questions -= 1;
+                // Else it would depend on this one peer for what the others sign.
+                members.iter().for_each(|member| self.network.hear_of(member));
                 match newest {
                     Ok(Newest { proof: Some(proof), .. }) => {
                         self.handle(Some(peer), Input::Proven { from: peer, proof });

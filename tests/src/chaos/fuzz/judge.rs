@@ -41,6 +41,8 @@ struct Place {
     step: Option<u64>,
     /// Whether its disk is what its processes left since it last entered a view.
     is_intact: bool,
+    /// Whether its disk is older than what its processes have said, and it has not met others since whose disk is not.
+    is_set_back: bool,
     /// The steps of which its undamaged disk has had a checkpoint.
     saved: BTreeSet<u64>,
     /// The highest step that was stable when its process was started.
@@ -70,6 +72,20 @@ impl Judge {
         let place = self.places.entry(place).or_default();
         place.saved.clear();
         place.is_intact = false;
+    }
+
+    /// A place's disk is put back from an older copy. What it says is stable counts for nothing until it is back among others: it can't
+    /// know what it has said since, and may have been alone then.
+    pub fn set_back(&mut self, place: usize) {
+        self.damage(place);
+        self.places.entry(place).or_default().is_set_back = true;
+    }
+
+    /// Whether none of these knows what it has said.
+    fn are_set_back(&self, members: &BTreeSet<String>) -> bool {
+        let is_set_back =
+            |peer: &String| self.places.values().any(|place| place.is_set_back && place.peer.as_ref() == Some(peer));
+        members.iter().all(is_set_back)
     }
 
     /// Whether a majority of the newest view's members has intact disks without this place: if not, the run may never go
@@ -128,8 +144,10 @@ impl Judge {
 
     /// A view that a place enters.
     fn enter(&mut self, place: usize, view: View) {
+        let is_set_back = self.are_set_back(&view.members);
         let known = self.places.entry(place).or_default();
         (known.view, known.step, known.is_intact) = (Some(view.clone()), None, true);
+        known.is_set_back = is_set_back;
         let floor = known.floor;
         let View { generation, id, step, members, forked } = view;
         if forked {
@@ -187,7 +205,7 @@ impl Judge {
     /// A step that a place tells to be stable.
     fn keep(&mut self, place: usize, step: u64, digest: String) {
         let Some(view) = self.places.get(&place).and_then(|place| place.view.as_ref()) else { return };
-        if view.forked {
+        if view.forked || self.are_set_back(&view.members) {
             return;
         }
         let generation = view.generation;
