@@ -60,4 +60,8 @@ pub enum Flaw {
     TakesFirstNamed,
     /// Who has finished lets nobody in any more, and waits for nobody.
     RefusesTheLate,
+    /// Whoever is let in has a vote at once.
+    VotesAtOnce,
+    /// Who has no vote says once that it contributes, and never again.
+    OwesNothing,
 }

@@ -15,7 +15,7 @@ pub(super) struct Claims<'a> {
     /// How `view` went on.
     resumed: Option<&'a Resume>,
     promises: &'a BTreeMap<PeerId, Promise>,
-    /// The step that is sure to have been reached, where some who did not come back tell of one: of more than may be
+    /// The step that is sure to have been reached, where some who vote and did not come back tell of one: of more than may be
     /// hostile one at least speaks the truth and has taken part in all steps up to its own. Where none may be, all are believed.
     reached: Option<u64>,
 }
@@ -28,8 +28,8 @@ impl<'a> Claims<'a> {
         let counts = |promise: &Promise| {
             is_steady(promise) && claims.is_possible(promise) && promise.progress.step.saturating_add(1) >= least
         };
-        let steady = promises.values().filter(|promise| counts(promise));
-        let mut steps: Vec<u64> = steady.map(|promise| promise.progress.step).collect();
+        let steady = promises.iter().filter(|(by, promise)| view.votes(**by) && counts(promise));
+        let mut steps: Vec<u64> = steady.map(|(_, promise)| promise.progress.step).collect();
         steps.sort_unstable();
         let hostile = view.most_hostile();
         claims.reached = if hostile > 0 { steps.get(hostile) } else { steps.last() }.copied();
@@ -46,7 +46,7 @@ impl<'a> Claims<'a> {
         self.promises.iter().filter(|(by, promise)| is_unfounded(by, promise)).map(|(by, _)| *by).collect()
     }
 
-    /// The members that are put out for what others have seen of them, and for what they say themselves. Of four or more it takes
+    /// The members that are put out for what voters have seen of them, and for what they say themselves. Of four or more it takes
     /// one more than may be hostile, fewer than a third, so that these alone put out nobody; below that one is enough, and the
     /// casting vote breaks ties.
     pub(super) fn convicted(&self) -> BTreeSet<PeerId> {
@@ -55,7 +55,8 @@ impl<'a> Claims<'a> {
         let mut convicted = self.unfounded();
         loop {
             let mut accusers: BTreeMap<PeerId, usize> = BTreeMap::new();
-            for (by, promise) in promises.iter().filter(|(by, promise)| !promise.leaving && !convicted.contains(*by)) {
+            let counts = |by: &PeerId| view.votes(*by) && !convicted.contains(by);
+            for (by, promise) in promises.iter().filter(|(by, promise)| !promise.leaving && counts(by)) {
                 let accused = promise.accused.iter().filter(|peer| *peer != by && view.contains(**peer));
                 accused.for_each(|peer| *accusers.entry(*peer).or_default() += 1);
             }
@@ -134,8 +135,9 @@ mod tests {
     }
 
     fn promise(progress: Progress, recovering: bool) -> Promise {
-        let (unreachable, accused, missing) = (Vec::new(), Vec::new(), None);
-        Promise { progress, unreachable, accused, missing, leaving: false, recovering, accepted: None }
+        let (unreachable, accused, contributing) = (Vec::new(), Vec::new(), Vec::new());
+        let (missing, leaving, accepted) = (None, false, None);
+        Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted }
     }
 
     /// Who is put out, and who passes for one without a state, among members that say so in a view that went on after [`LEAST`].

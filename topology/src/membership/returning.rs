@@ -65,7 +65,10 @@ impl Membership {
     /// them.
     pub(super) fn is_told_by_ours(&mut self, by: PeerId, view: ViewId) -> bool {
         let (Some(seat), Some(asking)) = (&self.seat, &mut self.asking) else { return false };
-        seat.view.contains(by) && asking.note_seated(by, view) > seat.view.most_hostile()
+        // Where more than one has to say so, those without a vote may all be hostile.
+        let most = seat.view.most_hostile();
+        let counts = seat.view.votes(by) || (most == 0 && seat.view.contains(by));
+        counts && asking.note_seated(by, view) > most
     }
 
     /// Takes our seat in the view of `proposal`.
@@ -80,7 +83,7 @@ impl Membership {
         }
         if self.progress.step != proposal.resume.step {
             // What we hold is from before that view, or beside it. Alone we must not go on from it, now or after another restart.
-            (self.synced, self.progress.has_state) = (false, false);
+            (self.synced, self.progress.has_state, self.whole_since) = (false, false, None);
             if !proposal.resume.syncing.contains(&me) {
                 proposal.resume.syncing.push(me);
                 proposal.resume.syncing.sort_unstable();

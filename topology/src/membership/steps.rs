@@ -28,6 +28,7 @@ impl Membership {
                 seat.note_ours();
             }
         }
+        self.note_contribution(step);
         // Whose steps are held sees nothing any more of what it has waited for.
         if self.steps != Steps::Held {
             self.waits = waits;
