@@ -34,7 +34,7 @@ use crate::invariants::{Broken, Settled};
 use crate::message::{Lane, Message, Sealed, Segment};
 use crate::state::{Commits, ResultRecord, State};
 use crate::workload::Workload;
-use crate::world::{LOOK, RUN};
+use crate::world::{RUN, SELF_LOOK};
 
 use catch_up::{Asked, Fetch, Loading};
 use donor::Donor;
@@ -134,7 +134,7 @@ impl Peer {
             booked: Booked::default(),
             brought: None,
             standstill: Standstill::new(start.max_stall),
-            watchdog: Watchdog::new(start.max_stall, LOOK),
+            watchdog: Watchdog::new(start.max_stall, SELF_LOOK),
             lookout: Lookout::new(workload.steps, start.max_stall),
             looked: Time::ZERO,
             heads: Heads::new(RUN, start.contact.peer),
@@ -287,6 +287,11 @@ impl Peer {
         let stands = self.standstill.look(now, operation.or(withheld), self.moved);
         let waits = stands.then(|| self.missing());
         self.input(now, Input::Reached { step: self.step(), waits });
+        self.obey(now);
+    }
+
+    /// It tells again what it has signed, as it does now and then.
+    pub fn repeat_heads(&mut self, now: Time) {
         self.vouch(heads::Input::Repeat);
         self.obey(now);
     }

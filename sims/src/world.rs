@@ -51,7 +51,9 @@ pub(crate) const RUN: RunId = RunId([7; 32]);
 /// By how much steps take longer where links are measured.
 const SLOWER: u32 = 24;
 /// How often the world looks whether anything goes on.
-pub(crate) const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_secs(1);
+/// About how often a process looks how far it is, as that of a node does: a fortieth of the longest stall.
+pub(crate) const SELF_LOOK: Duration = Duration::from_millis(250);
 /// A run has no more events than this for each of its peers, however long it goes on: a hundred times what they need.
 const MAX_EVENTS: u64 = 200_000;
 
@@ -94,6 +96,8 @@ pub enum Happening {
     Keeps(Seat, Box<Head>, Vec<PeerId>),
     /// A process has measured its links.
     Measures(Seat, u32),
+    /// A process looks how far it is.
+    LooksAtItself(Seat, u32),
     /// A hostile peer says something.
     Talks(Seat),
     /// The world looks whether anything goes on.
@@ -109,6 +113,8 @@ pub(crate) struct World {
     rng: Rng,
     /// What links are measured as, and when: a run in which none are goes the same way without it.
     chance: Rng,
+    /// When processes look how far they are: each at moments of its own.
+    looks: Rng,
     /// Who hears when of what others have signed: a run in which nobody does goes the same way.
     gossip: Rng,
     /// What users say.
@@ -233,6 +239,7 @@ impl World {
             now: Time::ZERO,
             rng,
             chance: Rng::new(seed ^ 0x0005_eed5),
+            looks: Rng::new(seed ^ 0x0010_0c75),
             gossip: Rng::new(seed ^ 0x0060_5517),
             users: Rng::new(seed ^ 0x00a5_e125),
             queue: Queue::new(),
@@ -352,6 +359,7 @@ impl World {
             | Happening::Rings(seat, ..)
             | Happening::Computed(seat, ..)
             | Happening::Stores(seat, ..)
+            | Happening::LooksAtItself(seat, ..)
             | Happening::Saved(seat, ..)
             | Happening::Heard(seat, ..) => Some(*seat),
             Happening::Stalled(..)
@@ -429,6 +437,7 @@ impl World {
             Happening::Twins(seat, incarnation, dialed) => self.look_on(seat, incarnation, dialed),
             Happening::Keeps(seat, head, from) => self.keeper_fetches(seat, &head, &from),
             Happening::Measures(seat, incarnation) => self.measure(seat, incarnation),
+            Happening::LooksAtItself(seat, incarnation) => self.look_at_itself(seat, incarnation),
             Happening::Talks(seat) => self.talk(seat),
             Happening::Looks => self.look(),
         }

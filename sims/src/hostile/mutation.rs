@@ -85,7 +85,8 @@ impl Liar {
             }
             Body::Promise { ballot, promise: signed, .. } => {
                 let promise = &mut signed.promise;
-                match number % 7 {
+                match number % 8 {
+                    7 => promise.contributing = if coin { vec![other] } else { Vec::new() },
                     6 => promise.missing = Some(Awaited { step: self.step, place: number, from: vec![other] }),
                     0 => promise.progress.lineage.generation = Generation(number),
                     1 => promise.unreachable = vec![other],
@@ -118,6 +119,7 @@ impl Liar {
                     proposal.resume.step = number
                 }
             }
+            Body::Contributes { step } => *step = number,
             Body::Heartbeat { step, waiting } => {
                 if coin {
                     *step = number

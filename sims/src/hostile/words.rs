@@ -183,7 +183,7 @@ impl Liar {
             let seals = if self.rng.one_in(2) {
                 vec![(self.me, seal)]
             } else {
-                view.members().iter().map(|peer| (*peer, seal)).collect()
+                view.voters().map(|peer| (peer, seal)).collect()
             };
             forged.push(Succession::to(&next, Certificate { ballot, seals }));
         }

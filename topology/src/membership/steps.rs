@@ -46,6 +46,7 @@ impl Membership {
         self.progress = progress;
         self.reached = self.reached.max(progress.step);
         self.synced |= progress.has_state;
+        self.note_contribution(progress.step);
         self.answer_when_held(now);
         if self.asking.is_some() {
             self.ask(now);
