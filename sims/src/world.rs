@@ -13,6 +13,7 @@ mod seeking;
 mod stall;
 mod telling;
 mod twins;
+mod votes;
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -38,7 +39,7 @@ use crate::picture::Mark;
 use crate::queue::Queue;
 use crate::report::Outcome;
 use crate::rng::Rng;
-use crate::scenario::{Plan, Setup};
+use crate::scenario::{Plan, Scenario, Setup};
 use crate::simulation::Simulation;
 use crate::state::{Commits, State};
 use crate::workload::{PLANNED, Workload};
@@ -195,8 +196,8 @@ impl World {
         let twins = Twins::of(&plan, Rng::new(seed ^ 0x0007_1125));
         let network = Network::new(rng.fork(), plan.patience, plan.peers + plan.keepers + twins.len());
         let mut workload = Workload::draw(&mut rng.fork(), setup.steps, plan.peers);
-        if plan.measures.is_some() || !plan.hostility.seats.is_empty() {
-            // A view must be some time old before it is replanned, and lies take time.
+        if plan.measures.is_some() || !plan.hostility.seats.is_empty() || setup.scenario == Scenario::Newcomers {
+            // A view must be some time old before it is replanned, and lies take time, and so does a vote.
             workload.compute_least *= SLOWER;
             workload.compute_most *= SLOWER;
         }

@@ -246,6 +246,8 @@ impl World {
         }
         if !self.hosts[seat].is_hostile() {
             self.note_record(&record);
+            let held = self.invariants.votes_given.wrote(&record);
+            self.breaks(held);
         }
         self.note_vote(seat, &record);
         let held = self.tells_what_it_forgot(seat, &record);
@@ -370,6 +372,7 @@ impl World {
             invariants.no_split_brain.committed(name, id, step),
         ];
         invariants.stable_survives.committed(id, after);
+        invariants.votes_given.committed(id, record);
         invariants.own_branch.committed(before, after);
         invariants.every_sample_once.committed(before, record, after);
         let highest = invariants.progress.committed(self.now, step);

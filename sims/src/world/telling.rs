@@ -33,6 +33,7 @@ impl World {
         self.guide_the_lost();
         self.end_the_wait();
         self.look_for_a_stall();
+        self.look_for_votes_due();
         self.over = self.is_abandoned();
         self.queue.push(self.now + LOOK, Happening::Looks);
     }

@@ -39,9 +39,10 @@ impl<'a> Claims<'a> {
     /// The members that say they hold a state which nobody can have come to: beside what is reached there is at most the next
     /// step's result, with whoever took it. So nobody gives up a state that it holds for one that a few say they have.
     fn unfounded(&self) -> BTreeSet<PeerId> {
-        let Some(reached) = self.reached.filter(|_| self.view.most_hostile() > 0) else { return BTreeSet::new() };
+        let Some(reached) = self.reached else { return BTreeSet::new() };
         let is_unfounded = |by: &PeerId, promise: &Promise| {
-            (self.is_alone(promise) && !self.was_syncing(*by)) || promise.is_beyond(reached)
+            let is_impossible = (self.is_alone(promise) && !self.was_syncing(*by)) || promise.is_beyond(reached);
+            self.may_be_hostile(*by) && is_impossible
         };
         self.promises.iter().filter(|(by, promise)| is_unfounded(by, promise)).map(|(by, _)| *by).collect()
     }
@@ -72,7 +73,6 @@ impl<'a> Claims<'a> {
     /// has yet to load the state. That is a state of another lineage than this view's at its step; and, as long as enough of the
     /// others stand where they were, one beyond theirs that somebody came back with, or has just loaded.
     pub(super) fn believed(&self) -> BTreeMap<PeerId, Progress> {
-        let may_be_hostile = self.view.most_hostile() > 0;
         let holds = |promise: &Promise| promise.progress.has_state || promise.progress.has_result;
         // Where all came back, one of them at least has to hold what the others would give theirs up for.
         let is_sure = self.reached.is_some()
@@ -80,7 +80,7 @@ impl<'a> Claims<'a> {
         let is_believed = |by: &PeerId, promise: &Promise| {
             let came_ahead = promise.recovering && self.reached.is_some_and(|reached| promise.progress.step > reached);
             let is_ahead = came_ahead || (self.is_alone(promise) && self.was_syncing(*by));
-            !holds(promise) || !is_sure || (self.is_possible(promise) && !(may_be_hostile && is_ahead))
+            !holds(promise) || !is_sure || (self.is_possible(promise) && !(self.may_be_hostile(*by) && is_ahead))
         };
         let believed = |(by, promise): (&PeerId, &Promise)| {
             (*by, if is_believed(by, promise) { promise.progress } else { Progress::default() })
@@ -99,6 +99,11 @@ impl<'a> Claims<'a> {
             std::cmp::Ordering::Equal => lineage == resumed.lineage,
             std::cmp::Ordering::Greater => lineage == ours || (promise.recovering && is_later),
         }
+    }
+
+    /// Whether what is promised holds where this member is hostile. Of newcomers any number may be.
+    fn may_be_hostile(&self, peer: PeerId) -> bool {
+        self.view.most_hostile() > 0 || !self.view.votes(peer)
     }
 
     /// Whether it says that it holds a state beyond what is reached, and not the result that leads there.

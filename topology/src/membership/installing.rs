@@ -449,7 +449,7 @@ impl Membership {
 impl Seat {
     /// Takes over what is still true in the next view.
     fn inherit(&mut self, now: Time, old: Self, me: PeerId) {
-        self.keep_due(now, old.due.clone());
+        self.keep_due(now, &old);
         let stays = |peer: &PeerId| self.view.contains(*peer);
         let severed = |peer: &PeerId| self.view.is_severed(me, *peer);
         let mut suspects = old.suspects;

@@ -61,14 +61,11 @@ impl Membership {
         is_outside && self.seat.as_ref().is_some_and(remembers) && view.contains(me) && !view.forked
     }
 
-    /// Whether more of those that we sat with than may be hostile say that we have a seat in the view called so, `by` the last of
+    /// Whether more of those that we sat with and that vote than may be hostile say that we have a seat in the view called so, `by` the last of
     /// them.
     pub(super) fn is_told_by_ours(&mut self, by: PeerId, view: ViewId) -> bool {
         let (Some(seat), Some(asking)) = (&self.seat, &mut self.asking) else { return false };
-        // Where more than one has to say so, those without a vote may all be hostile.
-        let most = seat.view.most_hostile();
-        let counts = seat.view.votes(by) || (most == 0 && seat.view.contains(by));
-        counts && asking.note_seated(by, view) > most
+        seat.view.votes(by) && asking.note_seated(by, view) > seat.view.most_hostile()
     }
 
     /// Takes our seat in the view of `proposal`.

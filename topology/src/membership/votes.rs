@@ -37,7 +37,7 @@ const MAX_DOUBLINGS: u32 = 6;
 pub(super) struct Due {
     /// Since when, in this view.
     since: Time,
-    /// In how many views before this one it was.
+    /// How many changes have given it to nobody, in this view and those before.
     times: u32,
 }
 
@@ -136,12 +136,13 @@ impl Membership {
 }
 
 impl Seat {
-    /// What was due in the view before still is, to those who have no vote here and need no state.
-    pub(super) fn keep_due(&mut self, now: Time, mut before: BTreeMap<PeerId, Due>) {
-        let is_due =
-            |peer: &PeerId| self.view.contains(*peer) && !self.view.votes(*peer) && !self.syncing.contains(peer);
-        before.retain(|peer, _| is_due(peer));
-        before.values_mut().for_each(|due| *due = Due { since: now, times: due.times.saturating_add(1) });
-        self.due = before;
+    /// What was due in the view before still is, to those who have no vote here and need no state. Who has us call for changes that
+    /// give nobody a vote, as the others have not heard it, waits longer each time.
+    pub(super) fn keep_due(&mut self, now: Time, old: &Self) {
+        let is_due = |peer: &PeerId| self.view.newcomers().contains(peer) && !self.syncing.contains(peer);
+        let in_vain = u32::from(self.view.voters().all(|peer| old.view.votes(peer)));
+        let due = old.due.iter().filter(|(peer, _)| is_due(peer));
+        let later = due.map(|(peer, due)| (*peer, Due { since: now, times: due.times.saturating_add(in_vain) }));
+        self.due = later.collect();
     }
 }
