@@ -32,6 +32,11 @@ impl VotesGiven {
         config.max_stall / 2
     }
 
+    /// The same where some members say what they like, all the time: changes that come to nothing take their time, too.
+    pub fn hostile_limit(config: &Config) -> Duration {
+        config.max_stall * 3
+    }
+
     /// A step was committed in `view`.
     pub fn committed(&mut self, view: ViewId, record: &ResultRecord) {
         for (peer, speed) in record.members.iter().zip(record.speeds()) {
@@ -157,11 +162,11 @@ mod tests {
         let mut wrote = |view: &View, step: u64| invariant.wrote(&record(view, step)).is_ok();
         assert!(wrote(&first, 0) && wrote(&with, 7));
         assert!(wrote(&early, 0), "the run has not begun");
-        assert!(!wrote(&View { branch: 9, ..early }, 7));
+        assert!(!wrote(&early.on_branch(9), 7));
         let next = with.succeed(all).with_newcomers([peer(3)]);
-        assert!(!wrote(&View { branch: 9, ..next.clone() }, 8));
+        assert!(!wrote(&next.clone().on_branch(9), 8));
         invariant.committed(with.id(), &step(8, &all, &[100, SYNCING, 100]));
-        assert!(invariant.wrote(&record(&View { branch: 8, ..next.clone() }, 8)).is_err());
+        assert!(invariant.wrote(&record(&next.clone().on_branch(8), 8)).is_err());
         invariant.committed(with.id(), &step(9, &all, &[100, 100, 100]));
         assert_eq!(invariant.wrote(&record(&next, 9)), Ok(()));
         let both = with.succeed(all);

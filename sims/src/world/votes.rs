@@ -2,7 +2,7 @@
 
 use starling_topology::{PeerId, View};
 
-use super::World;
+use super::{LOOK, World};
 use crate::invariants::VotesGiven;
 use crate::peer::Peer;
 
@@ -14,13 +14,16 @@ impl World {
         };
         let stays = |peer: &PeerId| self.all_of(*peer).all(|seat| !self.hosts[seat].leaving);
         let newcomers = newest.newcomers().iter().copied().filter(stays).collect();
-        let limit = VotesGiven::limit(&self.config);
+        let limit = match self.plan.hostility.seats.is_empty() {
+            true => VotesGiven::limit(&self.config),
+            false => VotesGiven::hostile_limit(&self.config),
+        };
         let (id, calm) = (newest.id(), self.invariants.progress.calm_since());
         let held = self.invariants.votes_given.looked(self.now, id, newcomers, calm, limit);
         self.breaks(held);
     }
 
-    /// Whether all members of `view` step in it, nothing keeps them from talking to each other, and the run is not over.
+    /// Whether all members of `view` step in it, steps are committed, nothing keeps them from talking to each other, and the run is not over.
     fn is_well(&self, view: &View) -> bool {
         let is_there = |seat: usize| {
             let host = &self.hosts[seat];
@@ -29,6 +32,7 @@ impl World {
         };
         let is_over = self.invariants.progress.highest() >= self.workload.steps;
         let is_calm = self.active == 0 && !self.network.has_blocks() && !self.is_withheld();
-        is_calm && !is_over && view.members().iter().all(|peer| self.all_of(*peer).all(is_there))
+        let is_stepping = !self.invariants.progress.stands_still(self.now, LOOK * 2);
+        is_calm && is_stepping && !is_over && view.members().iter().all(|peer| self.all_of(*peer).all(is_there))
     }
 }

@@ -150,9 +150,9 @@ impl Membership {
         let proves = |it: &Certificate| known.into_iter().flatten().any(|known| proves_after(it, known));
         let is_shown = certificate.as_ref().is_some_and(proves);
         let stood = self.is_paused_for(now, seat, Some(self.config.max_stall * 4));
-        // Who has no quorum follows those of its view that went on without one.
+        // Who has no quorum follows those of its view that went on without one, if they had a vote.
         let is_alone = seat.paused.is_some() || seat.recovering.is_some();
-        let is_our_fork = proposal.view.forked && is_alone && seat.view.contains(from);
+        let is_our_fork = proposal.view.forked && is_alone && seat.view.votes(from);
         // Who came back to a view of its own alone and lost its state has nothing to go on from there.
         let has_nothing = seat.view.members() == [self.me.peer] && !self.synced;
         let needs_none = has_nothing || is_our_fork || is_lost || stood || seat.view.forked || self.doubts.have_grown();
