@@ -225,4 +225,30 @@ mod tests {
         });
         assert_eq!(judged, (BTreeSet::new(), vec![peer(3)]));
     }
+
+    #[test]
+    fn what_newcomers_say_of_others_and_of_themselves_puts_out_nobody_else() {
+        let before = Lineage { branch: 0, generation: Generation(3), view: crate::id::ViewId([9; 32]) };
+        let mut view = View::found(RunId([7; 32]), peer(0)).succeed((0..4).map(peer)).with_newcomers((1..4).map(peer));
+        view.generation = Generation(4);
+        let (donors, holders, syncing) = (vec![peer(0)], Vec::new(), Vec::new());
+        let resumed = Resume { step: LEAST, lineage: before, holders, donors, syncing };
+        let accuses = |step: u64, accused: &[u8]| {
+            let accused = accused.iter().map(|name| peer(*name)).collect();
+            Promise { accused, ..promise(at(step, Lineage::of(&view)), false) }
+        };
+        let judged = |promises: [Promise; 4]| {
+            let promises: BTreeMap<PeerId, Promise> = (0..4).map(peer).zip(promises).collect();
+            Claims::new(&view, Some(&resumed), &promises).convicted()
+        };
+        let here = LEAST + 3;
+        let none = judged([accuses(here, &[]), accuses(here, &[0]), accuses(here, &[0]), accuses(here, &[0])]);
+        assert_eq!(none, BTreeSet::new(), "three of four say so, and none of them votes");
+        let one = judged([accuses(here, &[2]), accuses(here, &[0]), accuses(here, &[0]), accuses(here, &[0])]);
+        assert_eq!(one, [peer(2)].into());
+        // The step that one has taken counts, and none that is further ahead, however many say so.
+        let ahead =
+            judged([accuses(here, &[]), accuses(here + 1, &[]), accuses(here + 9, &[]), accuses(here + 9, &[])]);
+        assert_eq!(ahead, [2, 3].map(peer).into());
+    }
 }

@@ -146,3 +146,110 @@ impl Seat {
         self.due = later.collect();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::hearsay::Hearsay;
+    use super::super::planning::follows;
+    use super::super::rows::Rows;
+    use super::*;
+    use crate::id::RunId;
+    use crate::lineage::Lineage;
+    use crate::promise::Promise;
+    use crate::proposal::{Proposal, Reason};
+    use crate::quorum::Quorum;
+    use crate::view::View;
+
+    const STEP: u64 = 23;
+
+    fn peer(name: u8) -> PeerId {
+        PeerId([name; 32])
+    }
+
+    /// Of whom each says that a vote is due to them, and who of these wants to leave.
+    type Said<'a> = (u8, &'a [u8], bool);
+
+    /// What follows in a view of so many voters, and of newcomers after them, that stands at `step`.
+    fn next(quorum: Quorum, voters: u8, step: u64, said: &[Said<'_>]) -> Proposal {
+        let members = said.len() as u8;
+        let view = View::found(RunId([7; 32]), peer(1)).with_quorum(quorum).succeed((1..=members).map(peer));
+        let view = view.with_newcomers((voters + 1..=members).map(peer));
+        let lineage = if step > 0 { Lineage::of(&view) } else { Lineage::NONE };
+        let promise = |(name, due, leaving): &Said<'_>| {
+            let progress = Progress { step, lineage, has_state: true, has_result: true };
+            let contributing = due.iter().map(|name| peer(*name)).collect();
+            let (unreachable, accused, missing) = (Vec::new(), Vec::new(), None);
+            let (leaving, recovering, accepted) = (*leaving, false, None);
+            let promise =
+                Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted };
+            (peer(*name), promise)
+        };
+        let promises: BTreeMap<PeerId, Promise> = said.iter().map(promise).collect();
+        let question = Question {
+            view: &view,
+            resumed: None,
+            promises: &promises,
+            excluded: &BTreeMap::new(),
+            hearsay: &Hearsay::default(),
+            failed: Vec::new(),
+            candidates: Vec::new(),
+            rows: &Rows::of(&view),
+            donor: None,
+            forked: false,
+        };
+        let proposal = question.answer().expect("all hold the state");
+        assert!(follows(&view, None, &promises, &BTreeMap::new(), &proposal), "who accepts it finds the same");
+        proposal
+    }
+
+    fn voters(proposal: &Proposal) -> Vec<u8> {
+        let given = proposal.reasons.iter().filter_map(|reason| match reason {
+            Reason::Votes(peer) => Some(peer),
+            _ => None,
+        });
+        assert!(given.into_iter().all(|peer| proposal.view.votes(*peer)));
+        proposal.view.voters().map(|peer| peer.0[0]).collect()
+    }
+
+    #[test]
+    fn more_than_may_be_hostile_have_to_say_so() {
+        let of = |said: &[Said<'_>]| voters(&next(Quorum::Majority, 4, STEP, said));
+        let quiet: &[u8] = &[];
+        let by = |names: &[u8], due: &'static [u8]| -> Vec<Said<'_>> {
+            (1..=6).map(|name| (name, if names.contains(&name) { due } else { &[] }, false)).collect()
+        };
+        assert_eq!(of(&by(&[], quiet)), [1, 2, 3, 4]);
+        assert_eq!(of(&by(&[3], &[5])), [1, 2, 3, 4], "that one may be hostile");
+        assert_eq!(of(&by(&[3, 5, 6], &[5])), [1, 2, 3, 4], "newcomers have no say");
+        assert_eq!(of(&by(&[2, 3], &[5])), [1, 2, 3, 4, 5]);
+        assert_eq!(of(&by(&[2, 3], &[5, 6])), [1, 2, 3, 4, 5, 6]);
+        // Of fewer than four one is enough.
+        let said: Vec<Said<'_>> = vec![(1, &[4], false), (2, &[], false), (3, &[], false), (4, &[], false)];
+        assert_eq!(voters(&next(Quorum::Majority, 3, STEP, &said)), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn those_who_voted_before_remain_a_quorum() {
+        for quorum in Quorum::ALL {
+            for old in 1..=9u8 {
+                let due: Vec<u8> = (old + 1..=old + 12).collect();
+                let said: Vec<Said<'_>> =
+                    (1..=old + 12).map(|name| (name, if name <= old { &due[..] } else { &[] }, false)).collect();
+                let proposal = next(quorum, old, STEP, &said);
+                let given = proposal.view.voter_count() - usize::from(old);
+                let before: BTreeSet<PeerId> = (1..=old).map(peer).collect();
+                assert!(given == 1 || proposal.view.has_quorum(&before), "{quorum}: {old} and {given}");
+                assert!(given > 0 && proposal.view.members().len() == usize::from(old) + 12, "{quorum}: {old}");
+            }
+        }
+    }
+
+    #[test]
+    fn before_the_first_step_and_where_no_voter_stays_none_has_to_say_so() {
+        let quiet = |leaver: u8| (1..=3).map(|name| (name, &[][..], name == leaver)).collect::<Vec<Said<'_>>>();
+        assert_eq!(voters(&next(Quorum::Majority, 1, 0, &quiet(0))), [1, 2], "as many as leave the first a quorum");
+        assert_eq!(voters(&next(Quorum::Majority, 1, STEP, &quiet(0))), [1]);
+        assert_eq!(voters(&next(Quorum::Majority, 1, STEP, &quiet(1))), [2, 3]);
+        assert_eq!(voters(&next(Quorum::Majority, 2, STEP, &quiet(1))), [2], "one that votes is left");
+    }
+}
