@@ -389,7 +389,8 @@ impl Seat {
         let mut unreachable = self.unreachable(me);
         unreachable.truncate(most - named);
         let left = most - named - unreachable.len();
-        let contributing = self.due.keys().copied().filter(|_| self.view.votes(me)).take(left).collect();
+        let due = self.due_by(progress.step).map(|(peer, _)| *peer);
+        let contributing = due.filter(|_| self.view.votes(me)).take(left).collect();
         let recovering = self.recovering.is_some();
         Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted }
     }

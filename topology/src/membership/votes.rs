@@ -37,6 +37,8 @@ const MAX_DOUBLINGS: u32 = 6;
 pub(super) struct Due {
     /// Since when, in this view.
     since: Time,
+    /// Once we have come to that step ourselves.
+    step: u64,
     /// How many changes have given it to nobody, in this view and those before.
     times: u32,
 }
@@ -115,34 +117,47 @@ impl Membership {
         self.synced && self.whole_since.is_some_and(|since| self.reached >= since.saturating_add(STEPS_TO_SHARE))
     }
 
-    /// A member says that it contributes. Not before we have come to that step ourselves: it says so again.
+    /// A member says that steps up to this one have its contributions. What it says first counts from the earliest on.
     pub(super) fn note_contributing(&mut self, now: Time, from: PeerId, step: u64) {
-        let reached = self.reached;
         let Some(seat) = self.seat.as_mut().filter(|seat| !seat.view.votes(from)) else { return };
-        if (STEPS_TO_SHARE..=reached).contains(&step) {
+        if step >= STEPS_TO_SHARE {
             seat.syncing.remove(&from);
-            seat.due.entry(from).or_insert(Due { since: now, times: 0 });
+            let due = seat.due.entry(from).or_insert(Due { since: now, step, times: 0 });
+            due.step = due.step.min(step);
         }
     }
 
-    /// Whether a vote has been due for so long that it takes a change of its own. Where we vote ourselves: others can't give one.
+    /// Whether a vote has been due for so long that it takes a change of its own: at once where nobody else's may be due soon. Where we
+    /// vote ourselves: others can't give one.
     pub(super) fn owes_votes(&self, now: Time) -> bool {
         let Some(seat) = self.seat.as_ref().filter(|seat| seat.view.votes(self.me.peer)) else { return false };
-        let delay = self.config.vote_delay();
-        let waits = |due: &Due| now - due.since < delay * (1 << due.times.min(MAX_DOUBLINGS));
         let may = |peer: &PeerId| seat.trusts(*peer) && !seat.leavers.contains(peer);
-        self.finished.is_none() && seat.due.iter().any(|(peer, due)| may(peer) && !waits(due))
+        let owed = || seat.due_by(self.reached).filter(|(peer, _)| may(peer));
+        let others = seat.view.newcomers().iter().filter(|peer| may(peer)).count() - owed().count();
+        let delay = self.config.vote_delay();
+        let waits = |due: &Due| match due.times {
+            0 if others == 0 => false,
+            times => now - due.since < delay * (1 << times.min(MAX_DOUBLINGS)),
+        };
+        self.finished.is_none() && owed().any(|(_, due)| !waits(due))
     }
 }
 
 impl Seat {
+    /// To whom votes are due, as far as who has come to `step` can know.
+    pub(super) fn due_by(&self, step: u64) -> impl Iterator<Item = (&PeerId, &Due)> {
+        self.due.iter().filter(move |(_, due)| due.step <= step)
+    }
+
     /// What was due in the view before still is, to those who have no vote here and need no state. Who has us call for changes that
     /// give nobody a vote, as the others have not heard it, waits longer each time.
     pub(super) fn keep_due(&mut self, now: Time, old: &Self) {
-        let is_due = |peer: &PeerId| self.view.newcomers().contains(peer) && !self.syncing.contains(peer);
+        let is_newcomer = |peer: &PeerId| self.view.contains(*peer) && !self.view.votes(*peer);
+        let is_due = |peer: &PeerId| is_newcomer(peer) && !self.syncing.contains(peer);
         let in_vain = u32::from(self.view.voters().all(|peer| old.view.votes(peer)));
         let due = old.due.iter().filter(|(peer, _)| is_due(peer));
-        let later = due.map(|(peer, due)| (*peer, Due { since: now, times: due.times.saturating_add(in_vain) }));
+        let later =
+            due.map(|(peer, due)| (*peer, Due { since: now, times: due.times.saturating_add(in_vain), ..*due }));
         self.due = later.collect();
     }
 }
