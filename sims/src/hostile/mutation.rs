@@ -20,7 +20,11 @@ impl Liar {
             Attack::ForgesEchoes if self.rng.one_in(ODDS) => vec![(to, self.forge_echoes(envelope))],
             Attack::HidesEchoes => self.hide_echoes(to, envelope),
             Attack::Distorts if self.rng.one_in(ODDS) => vec![(to, self.mutate(envelope))],
-            Attack::PromisesAhead | Attack::AcceptsFalsely | Attack::Conceals | Attack::Refutes => {
+            Attack::PromisesAhead
+            | Attack::AcceptsFalsely
+            | Attack::Conceals
+            | Attack::Contributes
+            | Attack::Refutes => {
                 vec![(to, self.promise_falsely(attack, envelope))]
             }
             _ => vec![(to, envelope)],
@@ -37,6 +41,11 @@ impl Liar {
                 (progress.has_state, progress.has_result) = (!self.rng.one_in(4), self.rng.one_in(2));
             }
             Attack::Conceals => (promise.accepted, *accepted) = (None, None),
+            Attack::Contributes => {
+                let members = self.view.as_ref().map_or(&[][..], starling_topology::View::members);
+                let all = !self.rng.one_in(2);
+                promise.contributing = members.iter().copied().filter(|_| all && self.rng.one_in(2)).take(8).collect();
+            }
             Attack::AcceptsFalsely => {
                 let attempt = of.attempt.saturating_sub(self.rng.between(0, 1));
                 let proposer = if self.rng.one_in(2) { of.proposer } else { self.me };

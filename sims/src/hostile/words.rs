@@ -69,6 +69,10 @@ impl Liar {
                 self.tell(&body)
             }
             Attack::Syncs => self.tell(&Body::Synced),
+            Attack::Contributes => {
+                let step = if self.rng.one_in(2) { self.step } else { self.number() };
+                self.tell(&Body::Contributes { step })
+            }
             Attack::Measures => self.measure(),
             Attack::Beats => {
                 let step = self.number();

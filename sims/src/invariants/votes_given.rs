@@ -21,6 +21,8 @@ pub struct VotesGiven {
     views: BTreeMap<ViewId, View>,
     /// The steps to which each member has contributed in each view.
     shares: BTreeMap<(ViewId, PeerId), BTreeSet<u64>>,
+    /// The views in which a step was committed.
+    stepped: BTreeSet<ViewId>,
     /// Who waits for its vote, and since when.
     waiting: BTreeMap<PeerId, Time>,
 }
@@ -39,6 +41,7 @@ impl VotesGiven {
 
     /// A step was committed in `view`.
     pub fn committed(&mut self, view: ViewId, record: &ResultRecord) {
+        self.stepped.insert(view);
         for (peer, speed) in record.members.iter().zip(record.speeds()) {
             if !matches!(*speed, SYNCING | GAVE_UP) {
                 self.shares.entry((view, *peer)).or_default().insert(record.step);
@@ -46,11 +49,11 @@ impl VotesGiven {
         }
     }
 
-    /// Somebody has written down that it is in the view of `record`.
+    /// Somebody has written down that it is in the view of `record`. Of who lies no more is known than that steps went through it.
     ///
     /// # Errors
     /// If somebody votes in it that has not earned that, or does not vote any more, or too many do at once.
-    pub fn wrote(&mut self, record: &Record) -> Result<(), Broken> {
+    pub fn wrote(&mut self, record: &Record, lies: impl Fn(PeerId) -> bool) -> Result<(), Broken> {
         let (view, id) = (&record.view, record.view.id());
         if self.views.contains_key(&id) {
             return Ok(());
@@ -68,7 +71,10 @@ impl VotesGiven {
         }
         let resume = &origin.resume;
         let is_first = |peer: &PeerId| resume.step == 0 && !resume.syncing.contains(peer);
-        let has_earned = |peer: &PeerId| is_first(peer) || self.steps_of(*peer, parent_id).next().is_some();
+        let was_there =
+            |peer: PeerId| lies(peer) && self.views_of(peer, parent_id).any(|id| self.stepped.contains(&id));
+        let has_earned =
+            |peer: &PeerId| is_first(peer) || self.steps_of(*peer, parent_id).next().is_some() || was_there(*peer);
         if let Some(peer) = given.iter().find(|peer| !has_earned(peer)) {
             return Err(Broken::new(NAME, format!("{peer:?} votes in {id:?} and has contributed to nothing")));
         }
@@ -80,12 +86,15 @@ impl VotesGiven {
         Ok(())
     }
 
-    /// The steps to which `peer` has contributed in `view` and those before, as long as it was a member.
-    fn steps_of(&self, peer: PeerId, view: ViewId) -> impl Iterator<Item = u64> + '_ {
+    /// `view` and those before, as long as `peer` was a member.
+    fn views_of(&self, peer: PeerId, view: ViewId) -> impl Iterator<Item = ViewId> + '_ {
         let member = move |id: &ViewId| self.views.get(id).filter(|view| view.contains(peer));
-        let views =
-            std::iter::successors(Some(view), move |id| member(id)?.parent).take_while(move |id| member(id).is_some());
-        views.filter_map(move |id| self.shares.get(&(id, peer))).flatten().copied()
+        std::iter::successors(Some(view), move |id| member(id)?.parent).take_while(move |id| member(id).is_some())
+    }
+
+    /// The steps to which `peer` has contributed in them.
+    fn steps_of(&self, peer: PeerId, view: ViewId) -> impl Iterator<Item = u64> + '_ {
+        self.views_of(peer, view).filter_map(move |id| self.shares.get(&(id, peer))).flatten().copied()
     }
 
     /// Those who wait for their votes have a reason to wait.
@@ -159,21 +168,24 @@ mod tests {
         let all = [1, 2, 3].map(peer);
         let (with, early) = (first.succeed(all).with_newcomers([2, 3].map(peer)), first.succeed([1, 2].map(peer)));
         let mut invariant = VotesGiven::default();
-        let mut wrote = |view: &View, step: u64| invariant.wrote(&record(view, step)).is_ok();
+        let mut wrote = |view: &View, step: u64| invariant.wrote(&record(view, step), |_| false).is_ok();
         assert!(wrote(&first, 0) && wrote(&with, 7));
         assert!(wrote(&early, 0), "the run has not begun");
         assert!(!wrote(&early.on_branch(9), 7));
         let next = with.succeed(all).with_newcomers([peer(3)]);
         assert!(!wrote(&next.clone().on_branch(9), 8));
         invariant.committed(with.id(), &step(8, &all, &[100, SYNCING, 100]));
-        assert!(invariant.wrote(&record(&next.clone().on_branch(8), 8)).is_err());
+        assert!(invariant.wrote(&record(&next.clone().on_branch(8), 8), |_| false).is_err());
         invariant.committed(with.id(), &step(9, &all, &[100, 100, 100]));
-        assert_eq!(invariant.wrote(&record(&next, 9)), Ok(()));
+        assert_eq!(invariant.wrote(&record(&next, 9), |_| false), Ok(()));
         let both = with.succeed(all);
-        assert!(invariant.wrote(&record(&both, 9)).is_err(), "one of three decides nothing any more");
+        assert!(invariant.wrote(&record(&both, 9), |_| false).is_err(), "one of three decides nothing any more");
         let alone = with.succeed([2, 3].map(peer));
-        assert_eq!(invariant.wrote(&record(&alone, 9)), Ok(()), "nobody who voted is left");
-        assert!(invariant.wrote(&record(&next.succeed(all).with_newcomers([peer(2)]), 9)).is_err(), "it had a vote");
+        assert_eq!(invariant.wrote(&record(&alone, 9), |_| false), Ok(()), "nobody who voted is left");
+        assert!(
+            invariant.wrote(&record(&next.succeed(all).with_newcomers([peer(2)]), 9), |_| false).is_err(),
+            "it had a vote"
+        );
     }
 
     #[test]
@@ -181,7 +193,7 @@ mod tests {
         let view = View::found(RunId([0; 32]), peer(1)).succeed([1, 2].map(peer)).with_newcomers([peer(2)]);
         let (id, limit) = (view.id(), Duration::from_secs(5));
         let mut invariant = VotesGiven::default();
-        assert_eq!(invariant.wrote(&record(&view, 7)), Ok(()));
+        assert_eq!(invariant.wrote(&record(&view, 7), |_| false), Ok(()));
         let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
         let looked =
             |invariant: &mut VotesGiven, now, calm| invariant.looked(at(now), id, vec![peer(2)], at(calm), limit);

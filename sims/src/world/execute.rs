@@ -246,7 +246,8 @@ impl World {
         }
         if !self.hosts[seat].is_hostile() {
             self.note_record(&record);
-            let held = self.invariants.votes_given.wrote(&record);
+            let lies = |peer| self.seats.get(&peer).is_some_and(|seat| self.hosts[*seat].is_hostile());
+            let held = self.invariants.votes_given.wrote(&record, lies);
             self.breaks(held);
         }
         self.note_vote(seat, &record);

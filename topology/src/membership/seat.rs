@@ -105,6 +105,8 @@ pub(super) struct Seat {
     pub(super) syncing: BTreeSet<PeerId>,
     /// Members to which a vote is due.
     pub(super) due: BTreeMap<PeerId, Due>,
+    /// After which step those who have no vote were let in, or we first saw them here.
+    pub(super) came_after: BTreeMap<PeerId, u64>,
     /// Who has spoken in this view.
     pub(super) heard: BTreeSet<PeerId>,
     /// Who has committed the run's last step, and its state if it says so itself.
@@ -213,6 +215,7 @@ pub(super) enum Stage {
 
 impl Seat {
     pub(super) fn new(view: View, origin: Option<Proposal>, config: &Config, now: Time) -> Self {
+        let resumed = origin.as_ref().map_or(0, |origin| origin.resume.step);
         Self {
             rows: Rows::of(&view),
             told_row: Vec::new(),
@@ -223,7 +226,6 @@ impl Seat {
             standstill: Standstill::new(view.members().len(), 2 * NEIGHBOURS),
             id: view.id(),
             precedence: precedence(&view),
-            view,
             origin,
             certificate: None,
             fork: None,
@@ -257,11 +259,13 @@ impl Seat {
             leavers: BTreeSet::new(),
             syncing: BTreeSet::new(),
             due: BTreeMap::new(),
+            came_after: view.newcomers().iter().map(|peer| (*peer, resumed)).collect(),
             heard: BTreeSet::new(),
             finished: BTreeMap::new(),
             gone: BTreeSet::new(),
             detector: FailureDetector::new(config.silence_limit()),
             tried_at: Time::ZERO,
+            view,
         }
     }
 

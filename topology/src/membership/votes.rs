@@ -117,14 +117,12 @@ impl Membership {
         self.synced && self.whole_since.is_some_and(|since| self.reached >= since.saturating_add(STEPS_TO_SHARE))
     }
 
-    /// A member says that steps up to this one have its contributions. What it says first counts from the earliest on.
+    /// A member says that steps up to this one have its contributions. The earliest that it says counts.
     pub(super) fn note_contributing(&mut self, now: Time, from: PeerId, step: u64) {
         let Some(seat) = self.seat.as_mut().filter(|seat| !seat.view.votes(from)) else { return };
-        if step >= STEPS_TO_SHARE {
-            seat.syncing.remove(&from);
-            let due = seat.due.entry(from).or_insert(Due { since: now, step, times: 0 });
-            due.step = due.step.min(step);
-        }
+        seat.syncing.remove(&from);
+        let due = seat.due.entry(from).or_insert(Due { since: now, step, times: 0 });
+        due.step = due.step.min(step);
     }
 
     /// Whether a vote has been due for so long that it takes a change of its own: at once where nobody else's may be due soon. Where we
@@ -144,9 +142,10 @@ impl Membership {
 }
 
 impl Seat {
-    /// To whom votes are due, as far as who has come to `step` can know.
+    /// To whom votes are due, as far as who has come to `step` can know: nobody has contributed that was not there for so long.
     pub(super) fn due_by(&self, step: u64) -> impl Iterator<Item = (&PeerId, &Due)> {
-        self.due.iter().filter(move |(_, due)| due.step <= step)
+        let least = |peer: &PeerId| self.came_after.get(peer).copied().unwrap_or(0).saturating_add(STEPS_TO_SHARE);
+        self.due.iter().filter(move |(peer, due)| step >= due.step.max(least(peer)))
     }
 
     /// What was due in the view before still is, to those who have no vote here and need no state. Who has us call for changes that
@@ -159,6 +158,9 @@ impl Seat {
         let later =
             due.map(|(peer, due)| (*peer, Due { since: now, times: due.times.saturating_add(in_vain), ..*due }));
         self.due = later.collect();
+        for (peer, step) in &mut self.came_after {
+            *step = old.came_after.get(peer).copied().unwrap_or(*step);
+        }
     }
 }
 
