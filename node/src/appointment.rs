@@ -167,9 +167,9 @@ pub(crate) struct Electors {
 }
 
 impl Electors {
-    /// Those of a view. Of a fork nobody: a part of the run does not decide for all of it.
+    /// Those of a view that vote. Of a fork nobody: a part of the run does not decide for all of it.
     pub(crate) fn of(view: &View) -> Option<Self> {
-        let members = view.members().iter().copied().collect();
+        let members = view.voters().collect();
         (!view.forked).then(|| Self { members, rule: view.quorum, casting: Some(view.casting()) })
     }
 

@@ -96,7 +96,8 @@ pub const PLANTS: &[Plant] = &[
     plant(Sabotage::TrustsItsDisk, Scenario::Disk, &["verified_checkpoints"]),
     plant(Sabotage::BelievesNames, Scenario::Disk, &["holds_what_it_says"]),
     plant(Sabotage::RevivesAbandoned, Scenario::Churn, &["own_branch"]),
-    plant(Sabotage::ClaimsInitialState, Scenario::Outage, &["stable_survives"]),
+    // Who came last has no vote where most join in one go and all die.
+    plant(Sabotage::ClaimsInitialState, Scenario::Newcomers, &["stable_survives"]),
     plant(Sabotage::PrefersStable, Scenario::Outage, &["stable_survives"]),
     plant(Sabotage::MistakesLineage, Scenario::Crash, &["bitwise_agreement"]),
     plant(Sabotage::DeletesLastCheckpoint, Scenario::Disk, &["last_checkpoint"]),
@@ -126,6 +127,8 @@ pub const PLANTS: &[Plant] = &[
     machine(Flaw::HidesSetBack, Scenario::Disk, &["set_back_told"]),
     machine(Flaw::IgnoresTwin, Scenario::Twin, &["twin_told"]),
     machine(Flaw::OverlooksTwin, Scenario::Twin, &["twin_told"]),
+    machine(Flaw::VotesAtOnce, Scenario::Newcomers, &["votes_given"]),
+    machine(Flaw::OwesNothing, Scenario::Newcomers, &["votes_given"]),
     gullible(Flaw::BelievesInstalls, Attack::Installs, &["nothing_undone", "one_decision", "no_split_brain"]),
     gullible(Flaw::EndsForDigest, Attack::TellsDigests, &["endings"]),
     gullible(Flaw::TakesGenerations, Attack::JoinsAgain, &["no_violations", "progress"]),

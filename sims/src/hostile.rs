@@ -146,7 +146,7 @@ impl Liar {
 
     /// Its machine goes on in this view after that step.
     pub fn entered(&mut self, view: &View, step: u64) {
-        self.begun |= view.members().len() > 3 * self.hostile;
+        self.begun |= view.voter_count() > 3 * self.hostile;
         self.silent_to = view.members().iter().copied().filter(|peer| *peer != self.me).collect();
         self.silent_to.retain(|_| self.rng.one_in(3));
         self.before.extend(self.view.replace(view.clone()));

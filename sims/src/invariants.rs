@@ -16,6 +16,7 @@ mod progress;
 mod stable_survives;
 mod twin_told;
 mod verified_checkpoints;
+mod votes_given;
 mod what_most_name;
 
 use std::fmt;
@@ -36,6 +37,7 @@ pub use progress::Progressing;
 pub use stable_survives::StableSurvives;
 pub use twin_told::TwinTold;
 pub use verified_checkpoints::VerifiedCheckpoints;
+pub use votes_given::VotesGiven;
 pub use what_most_name::WhatMostName;
 
 /// An invariant that did not hold.
@@ -91,6 +93,8 @@ pub struct Invariants {
     pub stable_survives: StableSurvives,
     /// Two processes with one identity are told of.
     pub twin_told: TwinTold,
+    /// A newcomer votes once it has contributed, and not before.
+    pub votes_given: VotesGiven,
     /// Nobody waits for ever.
     pub progress: Progressing,
 }

@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use starling_collective::Booked;
 use starling_engine::{Action, MAX_SNAPSHOTS, Notice, Overdue, Snapshots, Standstill, Steps, Watchdog};
-use starling_topology::heads;
 use starling_topology::plan::Link;
 use starling_topology::{
     CatchUp, Digest, Envelope, Event, Evidence, Generation, Heads, Hold, Input, Membership, Output, PeerId, Progress,
@@ -35,7 +34,7 @@ use crate::invariants::{Broken, Settled};
 use crate::message::{Lane, Message, Sealed, Segment};
 use crate::state::{Commits, ResultRecord, State};
 use crate::workload::Workload;
-use crate::world::{LOOK, RUN};
+use crate::world::{RUN, SELF_LOOK};
 
 use catch_up::{Asked, Fetch, Loading};
 use donor::Donor;
@@ -137,7 +136,7 @@ impl Peer {
             booked: Booked::default(),
             brought: None,
             standstill: Standstill::new(start.max_stall),
-            watchdog: Watchdog::new(start.max_stall, LOOK),
+            watchdog: Watchdog::new(start.max_stall, SELF_LOOK),
             lookout: Watch::new(workload.steps, start.max_stall, start.seat),
             looked: Time::ZERO,
             heads: Heads::new(RUN, start.contact.peer),
@@ -285,7 +284,6 @@ impl Peer {
         let stands = self.standstill.look(now, operation.or(withheld), self.moved);
         let waits = stands.then(|| self.missing());
         self.input(now, Input::Reached { step: self.step(), waits });
-        self.vouch(now, heads::Input::Repeat);
         self.obey(now);
     }
 

@@ -1,6 +1,7 @@
 //! What happens to a run besides training: drawn from its seed, before it begins.
 
 mod byzantine;
+mod newcomers;
 mod outage;
 mod users;
 
@@ -39,6 +40,8 @@ pub enum Scenario {
     /// Disks of members, or their keys, are copied to other machines and started there, while the first ones run, stop, or are cut
     /// off or down.
     Twin,
+    /// Most join one after the other, and those who voted first leave or die, while votes are given.
+    Newcomers,
     /// Some of all of these, on top of each other.
     Mixed,
     /// Fewer than a third of the members are hostile, and a few of the others die, stop or are cut off.
@@ -47,7 +50,7 @@ pub enum Scenario {
 
 impl Scenario {
     /// All in which every peer is honest.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Steady,
         Self::Join,
         Self::Leave,
@@ -58,6 +61,7 @@ impl Scenario {
         Self::Disk,
         Self::Outage,
         Self::Twin,
+        Self::Newcomers,
         Self::Mixed,
     ];
 }
@@ -155,7 +159,7 @@ impl Plan {
         let founders = match setup.scenario {
             Scenario::Steady | Scenario::Leave | Scenario::Crash | Scenario::Pause | Scenario::Partition => peers,
             Scenario::Join => peers.div_ceil(2),
-            Scenario::Outage => rng.between(1, peers.div_ceil(2).min(3)),
+            Scenario::Outage | Scenario::Newcomers => rng.between(1, peers.div_ceil(2).min(3)),
             Scenario::Disk | Scenario::Twin => peers,
             Scenario::Churn => (peers * 3).div_ceil(4),
             Scenario::Mixed | Scenario::Byzantine => rng.between(1, peers),
@@ -227,6 +231,7 @@ impl Draft<'_> {
             }
             Scenario::Disk => self.crashes(4, true),
             Scenario::Twin => self.twins(),
+            Scenario::Newcomers => self.newcomers(),
             Scenario::Mixed => {
                 // Which kinds of faults there are at all is drawn too: what happens to everybody all the time hides
                 // what would happen else (A. Groce et al., "Swarm testing", 2012).
@@ -258,6 +263,7 @@ impl Draft<'_> {
             | Scenario::Leave
             | Scenario::Outage
             | Scenario::Twin
+            | Scenario::Newcomers
             | Scenario::Byzantine => return,
             Scenario::Crash | Scenario::Churn => (0, 4, 0),
             Scenario::Pause => (0, 4, 2),

@@ -13,6 +13,7 @@ mod seeking;
 mod stall;
 mod telling;
 mod twins;
+mod votes;
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -38,7 +39,7 @@ use crate::picture::Mark;
 use crate::queue::Queue;
 use crate::report::Outcome;
 use crate::rng::Rng;
-use crate::scenario::{Plan, Setup};
+use crate::scenario::{Plan, Scenario, Setup};
 use crate::simulation::Simulation;
 use crate::state::{Commits, State};
 use crate::workload::{PLANNED, Workload};
@@ -51,7 +52,9 @@ pub(crate) const RUN: RunId = RunId([7; 32]);
 /// By how much steps take longer where links are measured.
 const SLOWER: u32 = 24;
 /// How often the world looks whether anything goes on.
-pub(crate) const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_secs(1);
+/// About how often a process looks how far it is, as that of a node does: a fortieth of the longest stall.
+pub(crate) const SELF_LOOK: Duration = Duration::from_millis(250);
 /// A run has no more events than this for each of its peers, however long it goes on: a hundred times what they need.
 const MAX_EVENTS: u64 = 200_000;
 
@@ -94,6 +97,8 @@ pub enum Happening {
     Keeps(Seat, Box<Head>, Vec<PeerId>),
     /// A process has measured its links.
     Measures(Seat, u32),
+    /// A process looks how far it is.
+    LooksAtItself(Seat, u32),
     /// A hostile peer says something.
     Talks(Seat),
     /// The world looks whether anything goes on.
@@ -109,6 +114,8 @@ pub(crate) struct World {
     rng: Rng,
     /// What links are measured as, and when: a run in which none are goes the same way without it.
     chance: Rng,
+    /// When processes look how far they are: each at moments of its own.
+    looks: Rng,
     /// Who hears when of what others have signed: a run in which nobody does goes the same way.
     gossip: Rng,
     /// What users say.
@@ -189,8 +196,8 @@ impl World {
         let twins = Twins::of(&plan, Rng::new(seed ^ 0x0007_1125));
         let network = Network::new(rng.fork(), plan.patience, plan.peers + plan.keepers + twins.len());
         let mut workload = Workload::draw(&mut rng.fork(), setup.steps, plan.peers);
-        if plan.measures.is_some() || !plan.hostility.seats.is_empty() {
-            // A view must be some time old before it is replanned, and lies take time.
+        if plan.measures.is_some() || !plan.hostility.seats.is_empty() || setup.scenario == Scenario::Newcomers {
+            // A view must be some time old before it is replanned, and lies take time, and so does a vote.
             workload.compute_least *= SLOWER;
             workload.compute_most *= SLOWER;
         }
@@ -233,6 +240,7 @@ impl World {
             now: Time::ZERO,
             rng,
             chance: Rng::new(seed ^ 0x0005_eed5),
+            looks: Rng::new(seed ^ 0x0010_0c75),
             gossip: Rng::new(seed ^ 0x0060_5517),
             users: Rng::new(seed ^ 0x00a5_e125),
             queue: Queue::new(),
@@ -352,6 +360,7 @@ impl World {
             | Happening::Rings(seat, ..)
             | Happening::Computed(seat, ..)
             | Happening::Stores(seat, ..)
+            | Happening::LooksAtItself(seat, ..)
             | Happening::Saved(seat, ..)
             | Happening::Heard(seat, ..) => Some(*seat),
             // A question gets to whom it is for.
@@ -431,6 +440,7 @@ impl World {
             Happening::Twins(seat, incarnation, dialed) => self.look_on(seat, incarnation, dialed),
             Happening::Keeps(seat, head, from) => self.keeper_fetches(seat, &head, &from),
             Happening::Measures(seat, incarnation) => self.measure(seat, incarnation),
+            Happening::LooksAtItself(seat, incarnation) => self.look_at_itself(seat, incarnation),
             Happening::Talks(seat) => self.talk(seat),
             Happening::Looks => self.look(),
         }

@@ -69,6 +69,7 @@ mod tests {
             progress: Progress { step: 4, lineage: Lineage::default(), has_state: true, has_result: false },
             unreachable: Vec::new(),
             accused: Vec::new(),
+            contributing: Vec::new(),
             missing: missing.map(|(place, from)| Awaited {
                 step: 5,
                 place,

@@ -4,7 +4,7 @@
 //!   view 4: {A, B, C} --accepted by A, B--> view 5: {A, B, D} --accepted by A, D--> view 6 ...
 //! ```
 //!
-//! Whoever knows the members of one view can check the next one: a quorum of them has signed that it accepts it. So a chain
+//! Whoever knows the members of one view that vote can check the next one: a quorum of them has signed that it accepts it. So a chain
 //! of such links leads from the view that a peer was in last to the one that the run has come to, and nobody's word has to be
 //! believed on the way (L. Lamport, D. Malkhi, L. Zhou, "Reconfiguring a State Machine", 2010, has the chain; signed
 //! accepts as a proof are those of M. Castro, B. Liskov, "Practical Byzantine Fault Tolerance", 1999).
@@ -155,7 +155,7 @@ impl Certificate {
         let accepted = Acceptance { parent: parent.id(), ballot: self.ballot, view: view.id(), terms };
         let signers: BTreeSet<PeerId> = self.seals.iter().map(|(signer, _)| *signer).collect();
         let signs =
-            |(signer, seal): &(PeerId, Seal)| parent.contains(*signer) && accepted.is_signed(notary, *signer, seal);
+            |(signer, seal): &(PeerId, Seal)| parent.votes(*signer) && accepted.is_signed(notary, *signer, seal);
         signers.len() == self.seals.len() && parent.has_quorum(&signers) && self.seals.iter().all(signs)
     }
 

@@ -120,6 +120,11 @@ impl Config {
         self.max_stall * 2
     }
 
+    /// How long a vote that is due waits for another change, which brings it too: a twentieth of `max_stall`.
+    pub fn vote_delay(&self) -> Duration {
+        self.max_stall / 20
+    }
+
     /// The longest time between two ballots of a member that had no reason for the ones before, and between two reports: eight
     /// times `max_stall`.
     pub fn call_limit(&self) -> Duration {
@@ -144,6 +149,7 @@ impl Config {
             ("quarantine_window", self.quarantine_window()),
             ("quarantine", self.quarantine()),
             ("replan_interval", self.replan_interval()),
+            ("vote_delay", self.vote_delay()),
             ("call_limit", self.call_limit()),
             ("goodbye_limit", self.goodbye_limit()),
         ]

@@ -41,8 +41,7 @@ pub(crate) fn are_a_quorums(
 ) -> bool {
     let statement = echo(view.id(), ballot, proposal);
     let signers: BTreeSet<PeerId> = echoes.iter().map(|(signer, _)| *signer).collect();
-    let signs = |(signer, seal): &(PeerId, Seal)| {
-        view.contains(*signer) && notary.is_signed(*signer, &statement, &seal.bytes())
-    };
+    let signs =
+        |(signer, seal): &(PeerId, Seal)| view.votes(*signer) && notary.is_signed(*signer, &statement, &seal.bytes());
     signers.len() == echoes.len() && view.has_quorum(&signers) && echoes.iter().all(signs)
 }

@@ -62,4 +62,8 @@ pub enum Flaw {
     RefusesTheLate,
     /// Who has finished ends before keepers that are there hold the last state.
     LeavesKeepers,
+    /// Whoever is let in has a vote at once.
+    VotesAtOnce,
+    /// Who has no vote says once that it contributes, and never again.
+    OwesNothing,
 }

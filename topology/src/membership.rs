@@ -56,6 +56,7 @@ mod steps;
 mod storing;
 mod suspecting;
 mod twins;
+mod votes;
 mod voting;
 
 pub use part::Part;
@@ -120,6 +121,8 @@ pub struct Membership {
     downloading: bool,
     /// The highest step that we know we have committed.
     reached: u64,
+    /// From which step on we have had the state, without a vote: what is reduced soon after has our contribution.
+    whole_since: Option<u64>,
     /// What it waits for in vain, as it was told last.
     waits: Option<Awaited>,
     doubts: Doubts,
@@ -274,6 +277,7 @@ impl Membership {
             synced: progress.has_state,
             downloading: false,
             reached: progress.step,
+            whole_since: None,
             waits: None,
             doubts: Doubts::default(),
             leaving: false,

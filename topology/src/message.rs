@@ -199,6 +199,12 @@ pub enum Body {
         #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_COSTED>")]
         links: Vec<(PeerId, Link)>,
     },
+    /// "I hold the replicated state, and steps up to this one have my contributions, but no view of mine says that I vote." Said again
+    /// and again until one does: what was said in a view that is over is lost.
+    Contributes {
+        /// My last committed step.
+        step: u64,
+    },
 }
 
 /// Where a peer stands: which branch of a run it follows, and how far that has come. The view and its generation are
@@ -347,6 +353,7 @@ impl Body {
             | Self::Synced
             | Self::Digest { .. }
             | Self::Finished { .. }
+            | Self::Contributes { .. }
             | Self::Goodbye => Ok(()),
         }
     }

@@ -39,6 +39,9 @@ pub struct Promise {
     /// Members that have done what no correct peer does, as it saw itself, sorted.
     #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
     pub accused: Vec<PeerId>,
+    /// Members without a vote that say they hold the state and have contributed, as it has heard from themselves, sorted.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
+    pub contributing: Vec<PeerId>,
     /// What it waits for in vain.
     pub missing: Option<Awaited>,
     /// Whether it votes only, and is to be left out.
@@ -49,7 +52,8 @@ pub struct Promise {
     pub accepted: Option<(Ballot, [u8; 32])>,
 }
 
-/// How many members a promise in a view of `members` may name: those that it can't reach, accuses and waits for together.
+/// How many members a promise in a view of `members` may name: those that it can't reach, accuses, waits for and says a vote is due
+/// to, together.
 pub(crate) fn most_named(members: usize) -> usize {
     (MAX_NAMES / members.max(1)).clamp(LEAST_NAMES, MAX_MEMBERS)
 }
@@ -80,9 +84,9 @@ impl SignedPromise {
 
     pub(crate) fn validate(&self) -> Result<(), Violation> {
         let sorted = |peers: &[PeerId]| peers.len() <= MAX_MEMBERS && peers.windows(2).all(|pair| pair[0] < pair[1]);
-        let Promise { unreachable, accused, missing, .. } = &self.promise;
+        let Promise { unreachable, accused, contributing, missing, .. } = &self.promise;
         let missing = missing.as_ref().map_or(&[][..], |awaited| &awaited.from);
-        if sorted(unreachable) && sorted(accused) && sorted(missing) {
+        if [unreachable, accused, contributing].into_iter().all(|peers| sorted(peers)) && sorted(missing) {
             Ok(())
         } else {
             Err(Violation::MalformedProposal)
@@ -94,7 +98,8 @@ impl Promise {
     /// Whether it names no more members than a promise in `view` may.
     pub(crate) fn is_bounded(&self, view: &View) -> bool {
         let missing = self.missing.as_ref().map_or(0, |awaited| awaited.from.len());
-        self.unreachable.len() + self.accused.len() + missing <= most_named(view.members().len())
+        let named = self.unreachable.len() + self.accused.len() + self.contributing.len() + missing;
+        named <= most_named(view.members().len())
     }
 
     /// Whether it claims more than anybody can have reached beside a member that has taken part in all steps up to `step`.
@@ -183,12 +188,15 @@ impl Justified {
     }
 }
 
-/// Whether members of `view` that are a quorum of it have signed these promises of `ballot`.
+/// Whether members of `view` have signed these promises of `ballot`, and those of them that vote are a quorum of it.
 pub(crate) fn are_a_quorums(notary: &dyn Notary, view: &View, ballot: Ballot, promises: &[SignedPromise]) -> bool {
     let id = view.id();
     let by = promises.iter().map(|signed| signed.by).collect();
+    // Who has no vote has accepted nothing.
+    let may_say = |signed: &SignedPromise| view.votes(signed.by) || signed.promise.accepted.is_none();
     let counts = |signed: &SignedPromise| {
-        signed.promise.is_bounded(view) && view.contains(signed.by) && signed.is_signed(notary, id, ballot)
+        let is_members = view.contains(signed.by) && may_say(signed);
+        signed.promise.is_bounded(view) && is_members && signed.is_signed(notary, id, ballot)
     };
     view.has_quorum(&by) && promises.iter().all(counts)
 }

@@ -105,6 +105,8 @@ pub enum Reason {
     Severed(PeerId, PeerId),
     /// A member's process is gone and another one with its identity wants to join.
     Restarted(PeerId),
+    /// A member has a vote from now on: it holds the state and has contributed, or it is there to go on when nobody else is.
+    Votes(PeerId),
     /// The members had no quorum for too long.
     Forked,
     /// Members came back from their records.
@@ -119,14 +121,18 @@ impl Reason {
     /// Whom it is about, if it is about one peer.
     pub fn peer(&self) -> Option<PeerId> {
         match self {
-            Self::Lost { peer, .. } | Self::Joined(peer) | Self::Left(peer) | Self::Restarted(peer) => Some(*peer),
+            Self::Lost { peer, .. }
+            | Self::Joined(peer)
+            | Self::Left(peer)
+            | Self::Restarted(peer)
+            | Self::Votes(peer) => Some(*peer),
             Self::Severed(..) | Self::Forked | Self::Recovered | Self::Replanned | Self::StoodStill => None,
         }
     }
 
     /// Who was a member before and is none any more, if it is about that.
     pub fn gone(&self) -> Option<PeerId> {
-        self.peer().filter(|_| !matches!(self, Self::Joined(_)))
+        self.peer().filter(|_| !matches!(self, Self::Joined(_) | Self::Votes(_)))
     }
 }
 
@@ -143,9 +149,9 @@ pub struct Proposal {
     /// Who joins.
     #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_JOINERS>")]
     pub joiners: Vec<Joiner>,
-    /// How many members of the current view promised.
+    /// How many of the current view's voters promised.
     pub promised: u32,
-    /// How many members the current view has.
+    /// How many voters the current view has.
     pub of: u32,
 }
 

@@ -1,4 +1,4 @@
-//! How many members of a view decide. The founder fixes it for the whole run.
+//! How many of the members of a view that vote decide. The founder fixes it for the whole run.
 //!
 //! | rule | a quorum of n | two quorums share | may die | views with a hostile minority |
 //! |---|---|---|---|---|
@@ -47,9 +47,9 @@ impl Quorum {
         members.saturating_sub(self.needed(members).max(1))
     }
 
-    /// How many may join in one go where `staying` members stay, so that these remain a quorum with the casting vote. One in any
-    /// case.
-    pub(crate) fn most_joiners(self, staying: usize) -> usize {
+    /// How many voters one decree adds where `staying` of those before stay, so that these remain a quorum with the casting vote.
+    /// One in any case.
+    pub(crate) fn most_added(self, staying: usize) -> usize {
         let most = match self {
             Self::Majority => staying,
             Self::TwoThirds => staying.saturating_sub(1) / 2,
@@ -107,12 +107,12 @@ mod tests {
     fn who_stays_remains_a_quorum() {
         for quorum in Quorum::ALL {
             for staying in 3..=100 {
-                let joiners = quorum.most_joiners(staying);
-                assert!(quorum.is_met(staying, staying + joiners, true), "{quorum}: {staying} and {joiners}");
-                assert!(!quorum.is_met(staying, staying + joiners + 1, true), "{quorum}: {staying} and {joiners}");
+                let added = quorum.most_added(staying);
+                assert!(quorum.is_met(staying, staying + added, true), "{quorum}: {staying} and {added}");
+                assert!(!quorum.is_met(staying, staying + added + 1, true), "{quorum}: {staying} and {added}");
             }
         }
-        assert_eq!([1, 2, 3, 4, 5].map(|staying| Quorum::TwoThirds.most_joiners(staying)), [1, 1, 1, 1, 2]);
+        assert_eq!([1, 2, 3, 4, 5].map(|staying| Quorum::TwoThirds.most_added(staying)), [1, 1, 1, 1, 2]);
     }
 
     #[test]

@@ -11,4 +11,5 @@ mod hostile;
 mod proofs;
 mod storing;
 mod twins;
+mod votes;
 mod words;

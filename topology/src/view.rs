@@ -14,9 +14,9 @@ use crate::quorum::Quorum;
 pub const MAX_SEVERED: usize = 1024;
 /// The most members of a view that carries the costs of its links. Among more, nobody measures each pair.
 pub const MAX_COSTED: usize = 32;
-/// The longest encoded view, in bytes: 32 for each member, 64 for each severed pair, 10 for each link that was measured,
-/// and what is there once.
-pub const MAX_VIEW_BYTES: usize = 32 * MAX_MEMBERS + 64 * MAX_SEVERED + 10 * MAX_COSTED * MAX_COSTED + 256;
+/// The longest encoded view, in bytes: 32 for each member and as many for each newcomer, 64 for each severed pair, 10 for each
+/// link that was measured, and what is there once.
+pub const MAX_VIEW_BYTES: usize = 64 * MAX_MEMBERS + 64 * MAX_SEVERED + 10 * MAX_COSTED * MAX_COSTED + 256;
 
 /// The agreed member set of one generation. Immutable; a change of members is a new view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +33,11 @@ pub struct View {
     /// Sorted, without duplicates, never empty.
     #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
     members: Vec<PeerId>,
-    /// The member whose vote breaks a tie between two halves.
+    /// Those of the members that have no vote yet: they have yet to load the state, or to contribute. Sorted, without duplicates,
+    /// never all of them.
+    #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_MEMBERS>")]
+    newcomers: Vec<PeerId>,
+    /// The member whose vote breaks a tie between two halves: it has one.
     casting: PeerId,
     /// Pairs of members that can't reach each other, lower one first. Sorted, without duplicates.
     #[serde(deserialize_with = "crate::bounded::list::<_, _, MAX_SEVERED>")]
@@ -55,6 +59,7 @@ impl View {
             branch: 0,
             parent: None,
             members: vec![founder],
+            newcomers: Vec::new(),
             casting: founder,
             severed: Vec::new(),
             forked: false,
@@ -81,7 +86,7 @@ impl View {
         Self { quorum, ..self }
     }
 
-    /// The view that follows this one, with `members` in it.
+    /// The view that follows this one, with `members` in it, all of which vote.
     ///
     /// # Panics
     /// If `members` is empty: nobody would be left to hold the view.
@@ -91,7 +96,7 @@ impl View {
         members.dedup();
         assert!(!members.is_empty(), "a view has at least one member");
         let stays = |peer: &PeerId| members.binary_search(peer).is_ok();
-        let carried = std::iter::once(self.casting).chain(self.members.iter().copied()).find(stays);
+        let carried = std::iter::once(self.casting).chain(self.voters()).find(stays);
         let casting = carried.unwrap_or(members[0]);
         Self {
             run: self.run,
@@ -99,12 +104,30 @@ impl View {
             branch: self.branch,
             parent: Some(self.id()),
             members,
+            newcomers: Vec::new(),
             casting,
             severed: Vec::new(),
             forked: self.forked,
             costs: None,
             quorum: self.quorum,
         }
+    }
+
+    /// This view with these of its members as newcomers, which have no vote. One member has, whoever they are; so has the one with
+    /// the casting vote.
+    pub fn with_newcomers(mut self, peers: impl IntoIterator<Item = PeerId>) -> Self {
+        let mut newcomers: Vec<_> = peers.into_iter().filter(|peer| self.contains(*peer)).collect();
+        newcomers.sort_unstable();
+        newcomers.dedup();
+        if newcomers.len() == self.members.len() {
+            newcomers.retain(|peer| *peer != self.casting);
+        }
+        self.newcomers = newcomers;
+        let first = self.voters().next().expect("invariant: one member votes");
+        if !self.votes(self.casting) {
+            self.casting = first;
+        }
+        self
     }
 
     /// This view with pairs of members that can't reach each other. Pairs of others are left out.
@@ -166,6 +189,27 @@ impl View {
         self.members.binary_search(&peer).is_ok()
     }
 
+    /// The members that have no vote yet, sorted.
+    pub fn newcomers(&self) -> &[PeerId] {
+        &self.newcomers
+    }
+
+    /// Whether `peer` is a member that has a vote.
+    pub fn votes(&self, peer: PeerId) -> bool {
+        self.contains(peer) && self.newcomers.binary_search(&peer).is_err()
+    }
+
+    /// The members that have a vote, sorted.
+    pub fn voters(&self) -> impl Iterator<Item = PeerId> + '_ {
+        let mut newcomers = self.newcomers.iter().peekable();
+        self.members.iter().copied().filter(move |member| newcomers.next_if_eq(&member).is_none())
+    }
+
+    /// How many members have a vote.
+    pub fn voter_count(&self) -> usize {
+        self.members.len() - self.newcomers.len()
+    }
+
     /// Pairs of members that can't reach each other, lower one first, sorted.
     pub fn severed(&self) -> &[(PeerId, PeerId)] {
         &self.severed
@@ -188,32 +232,32 @@ impl View {
         Some(link).filter(|link| link.is_up())
     }
 
-    /// The member whose vote breaks a tie between two halves: the founder; if it is gone, the lowest of those who were
-    /// there before. Never a newcomer while another is left: one that dies at once would leave half a quorum behind.
+    /// The member whose vote breaks a tie between two halves: the founder; if it is gone, the lowest of those who had a vote
+    /// before. Never one that got its vote just now while another is left: if it dies at once it leaves half a quorum behind.
     pub fn casting(&self) -> PeerId {
         self.casting
     }
 
-    /// How many members may be hostile at most, so that what is promised against them holds: fewer than a third.
+    /// How many of those who vote may be hostile at most, so that what is promised against them holds: fewer than a third.
     pub(crate) fn most_hostile(&self) -> usize {
-        (self.members().len() - 1) / 3
+        (self.voter_count() - 1) / 3
     }
 
-    /// Whether the members among `peers` may decide the next view, by the run's rule.
+    /// Whether those of `peers` that vote may decide the next view, by the run's rule.
     pub fn has_quorum(&self, peers: &BTreeSet<PeerId>) -> bool {
         // Both are sorted, so one walk along them will do.
-        let mut members = self.members.iter().peekable();
-        let is_member = |peer: &&PeerId| {
-            while members.next_if(|member| member < peer).is_some() {}
-            members.next_if_eq(peer).is_some()
+        let mut voters = self.voters().peekable();
+        let is_voter = |peer: &&PeerId| {
+            while voters.next_if(|voter| voter < *peer).is_some() {}
+            voters.next_if_eq(*peer).is_some()
         };
-        let present = peers.iter().filter(is_member).count();
-        self.quorum.is_met(present, self.members.len(), peers.contains(&self.casting))
+        let present = peers.iter().filter(is_voter).count();
+        self.quorum.is_met(present, self.voter_count(), peers.contains(&self.casting))
     }
 
-    /// The fewest members that are a quorum if the casting vote is among them.
+    /// The fewest members that are a quorum if the casting vote is among them, and all of them vote.
     pub fn quorum(&self) -> usize {
-        self.quorum.needed(self.members.len())
+        self.quorum.needed(self.voter_count())
     }
 
     /// How many members there are.
@@ -224,19 +268,21 @@ impl View {
     /// Checks a view that came from another peer.
     ///
     /// # Errors
-    /// [`Violation::MalformedView`] if the members or the severed pairs are not sorted and distinct, there are no
-    /// members, too many of either, a pair or the casting vote is not of members, or there are costs of other links than
-    /// theirs, or of none.
+    /// [`Violation::MalformedView`] if the members, the newcomers or the severed pairs are not sorted and distinct, there are
+    /// no members, too many of either, a pair or a newcomer is not of members, the casting vote is of nobody that votes, or
+    /// there are costs of other links than theirs, or of none.
     pub fn validate(&self) -> Result<(), Violation> {
         let sorted = self.members.windows(2).all(|pair| pair[0] < pair[1]);
         let within = (1..=MAX_MEMBERS).contains(&self.members.len()) && self.severed.len() <= MAX_SEVERED;
+        let are_newcomers = self.newcomers.windows(2).all(|pair| pair[0] < pair[1])
+            && self.newcomers.iter().all(|peer| self.contains(*peer));
         let ordered = self.severed.windows(2).all(|pair| pair[0] < pair[1]);
         let paired = self.severed.iter().all(|(a, b)| a < b && self.contains(*a) && self.contains(*b));
         let costed = self.costs.as_ref().is_none_or(|costs| {
             let world = costs.world_size().get() as usize;
             world == self.members.len() && world <= MAX_COSTED && costs.has_links()
         });
-        if sorted && within && ordered && paired && costed && self.contains(self.casting) {
+        if sorted && within && are_newcomers && ordered && paired && costed && self.votes(self.casting) {
             Ok(())
         } else {
             Err(Violation::MalformedView)
@@ -279,6 +325,36 @@ mod tests {
     }
 
     #[test]
+    fn newcomers_count_for_no_quorum() {
+        let has = |view: &View, names: &[u8]| view.has_quorum(&names.iter().map(|name| peer(*name)).collect());
+        let all = View::found(RunId([1; 32]), peer(5)).succeed([1, 2, 3, 5, 6].map(peer));
+        let view = all.clone().with_newcomers([1, 3, 9].map(peer));
+        assert_eq!((view.newcomers(), view.voter_count(), view.quorum()), (&[1, 3].map(peer)[..], 3, 2));
+        assert_eq!(view.voters().collect::<Vec<_>>(), [2, 5, 6].map(peer));
+        assert!(view.votes(peer(2)) && !view.votes(peer(1)) && !view.votes(peer(9)) && view.contains(peer(1)));
+        assert!(has(&view, &[2, 6]) && !has(&view, &[1, 3, 5]) && has(&view, &[0, 1, 2, 5, 7]));
+        assert_eq!((all.most_hostile(), view.most_hostile()), (1, 0));
+        assert_ne!(view.id(), all.id());
+        assert_eq!(View::decode(&view.encode()), Ok(view.clone()));
+        // Its casting vote is never a newcomer's, and somebody votes.
+        assert_eq!(all.clone().with_newcomers([5].map(peer)).casting(), peer(1));
+        let nobody = all.clone().with_newcomers([1, 2, 3, 5, 6].map(peer));
+        assert_eq!(nobody.voters().collect::<Vec<_>>(), [peer(5)]);
+        // Who has got its vote just now comes after those who had one.
+        assert_eq!(view.succeed([1, 2, 6].map(peer)).casting(), peer(2));
+        let hostile = [
+            View { newcomers: [3, 1].map(peer).to_vec(), ..all.clone() },
+            View { newcomers: [1, 1].map(peer).to_vec(), ..all.clone() },
+            View { newcomers: vec![peer(9)], ..all.clone() },
+            View { newcomers: vec![peer(5)], ..all.clone() },
+            View { newcomers: [1, 2, 3, 5, 6].map(peer).to_vec(), ..all.clone() },
+        ];
+        for view in hostile {
+            assert_eq!(View::decode(&view.encode()), Err(Violation::MalformedView));
+        }
+    }
+
+    #[test]
     fn an_id_covers_everything() {
         let first = View::found(RunId([1; 32]), peer(5));
         let next = first.succeed([5, 6].map(peer));
@@ -312,6 +388,7 @@ mod tests {
         let first = members[0];
         let largest = View::found(RunId([1; 32]), first).succeed(members.clone());
         let largest = View { generation: Generation(u64::MAX), branch: u64::MAX, ..largest };
+        let largest = largest.with_newcomers(members.clone());
         let largest = largest.with_severed(members[1..=MAX_SEVERED.min(MAX_MEMBERS - 1)].iter().map(|it| (first, *it)));
         assert!(largest.encode().len() <= MAX_VIEW_BYTES);
         assert_eq!(View::decode(&largest.encode()), Ok(largest));

@@ -37,6 +37,7 @@ fn describe(reason: &Reason) -> String {
         Reason::Left(peer) => format!("peer {} left", name(peer)),
         Reason::Severed(a, b) => format!("the link between peers {} and {} failed", name(a), name(b)),
         Reason::Restarted(peer) => format!("peer {} lost: it was started again", name(peer)),
+        Reason::Votes(peer) => format!("peer {} has a vote now", name(peer)),
         Reason::Forked => "no quorum for too long, so these members go on as a fork".to_owned(),
         Reason::Replanned => "links were measured, and another plan is faster".to_owned(),
         Reason::StoodStill => "the steps stood still and begin anew".to_owned(),

@@ -51,6 +51,8 @@ pub enum Attack {
     Finishes,
     /// Says that it holds the state.
     Syncs,
+    /// Says that it contributes, whatever it does, and when it promises that others do which do not, or that nobody does.
+    Contributes,
     /// Has measured nonsense.
     Measures,
     /// Says that it waits in vain or does not, and is far ahead.
@@ -121,6 +123,7 @@ impl Attack {
         Self::TellsDigests,
         Self::Finishes,
         Self::Syncs,
+        Self::Contributes,
         Self::Measures,
         Self::Beats,
         Self::Withholds,

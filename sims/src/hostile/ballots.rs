@@ -22,7 +22,7 @@ impl Liar {
         }
         let ballot = Ballot { attempt: self.attempt.max(1), proposer: self.me };
         let seal = self.seal(view.id(), ballot, &proposal);
-        let all: Vec<(PeerId, Seal)> = view.members().iter().map(|peer| (*peer, seal)).collect();
+        let all: Vec<(PeerId, Seal)> = view.voters().map(|peer| (peer, seal)).collect();
         let (certificate, fork) = match self.rng.between(0, 3) {
             0 => (None, None),
             1 => (Some(Certificate { ballot, seals: vec![(self.me, seal)] }), None),

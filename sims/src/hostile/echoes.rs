@@ -68,11 +68,11 @@ impl Liar {
             Body::Confirm { echoes, .. } => Some(echoes.clone()),
             _ => None,
         });
-        let members = self.view.as_ref().map_or_else(Vec::new, |view| view.members().to_vec());
+        let voters = self.view.as_ref().map_or_else(Vec::new, |view| view.voters().collect());
         match (self.rng.between(0, 2), others) {
             (0, Some(others)) => others,
             (1, _) => vec![(self.me, own)],
-            _ => members.into_iter().map(|peer| (peer, own)).collect(),
+            _ => voters.into_iter().map(|peer| (peer, own)).collect(),
         }
     }
 

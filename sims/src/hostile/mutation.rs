@@ -20,7 +20,11 @@ impl Liar {
             Attack::ForgesEchoes if self.rng.one_in(ODDS) => vec![(to, self.forge_echoes(envelope))],
             Attack::HidesEchoes => self.hide_echoes(to, envelope),
             Attack::Distorts if self.rng.one_in(ODDS) => vec![(to, self.mutate(envelope))],
-            Attack::PromisesAhead | Attack::AcceptsFalsely | Attack::Conceals | Attack::Refutes => {
+            Attack::PromisesAhead
+            | Attack::AcceptsFalsely
+            | Attack::Conceals
+            | Attack::Contributes
+            | Attack::Refutes => {
                 vec![(to, self.promise_falsely(attack, envelope))]
             }
             _ => vec![(to, envelope)],
@@ -37,6 +41,11 @@ impl Liar {
                 (progress.has_state, progress.has_result) = (!self.rng.one_in(4), self.rng.one_in(2));
             }
             Attack::Conceals => (promise.accepted, *accepted) = (None, None),
+            Attack::Contributes => {
+                let members = self.view.as_ref().map_or(&[][..], starling_topology::View::members);
+                let all = !self.rng.one_in(2);
+                promise.contributing = members.iter().copied().filter(|_| all && self.rng.one_in(2)).take(8).collect();
+            }
             Attack::AcceptsFalsely => {
                 let attempt = of.attempt.saturating_sub(self.rng.between(0, 1));
                 let proposer = if self.rng.one_in(2) { of.proposer } else { self.me };
@@ -85,7 +94,8 @@ impl Liar {
             }
             Body::Promise { ballot, promise: signed, .. } => {
                 let promise = &mut signed.promise;
-                match number % 7 {
+                match number % 8 {
+                    7 => promise.contributing = if coin { vec![other] } else { Vec::new() },
                     6 => promise.missing = Some(Awaited { step: self.step, place: number, from: vec![other] }),
                     0 => promise.progress.lineage.generation = Generation(number),
                     1 => promise.unreachable = vec![other],
@@ -118,6 +128,7 @@ impl Liar {
                     proposal.resume.step = number
                 }
             }
+            Body::Contributes { step } => *step = number,
             Body::Heartbeat { step, waiting } => {
                 if coin {
                     *step = number

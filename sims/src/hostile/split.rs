@@ -144,7 +144,7 @@ impl Liar {
                 if split.view.quorum == Quorum::TwoThirds && self.rng.one_in(2) {
                     // Made up: its own in all places.
                     let seal: Seal = self.key.sign(&echo(id, claim, &hash)).into();
-                    justified.echoes = split.view.members().iter().map(|peer| (*peer, seal)).collect();
+                    justified.echoes = split.view.voters().map(|peer| (peer, seal)).collect();
                 }
                 let promises = again.promises.values().cloned().collect();
                 let seal = justified.sign(&self.key, id, *ballot);

@@ -69,6 +69,10 @@ impl Liar {
                 self.tell(&body)
             }
             Attack::Syncs => self.tell(&Body::Synced),
+            Attack::Contributes => {
+                let step = if self.rng.one_in(2) { self.step } else { self.number() };
+                self.tell(&Body::Contributes { step })
+            }
             Attack::Measures => self.measure(),
             Attack::Beats => {
                 let step = self.number();
@@ -183,7 +187,7 @@ impl Liar {
             let seals = if self.rng.one_in(2) {
                 vec![(self.me, seal)]
             } else {
-                view.members().iter().map(|peer| (*peer, seal)).collect()
+                view.voters().map(|peer| (peer, seal)).collect()
             };
             forged.push(Succession::to(&next, Certificate { ballot, seals }));
         }

@@ -24,6 +24,8 @@ pub struct Progressing {
     stalled: Duration,
     /// What has disturbed it last.
     cause: &'static str,
+    /// When that was.
+    calm_since: Time,
     /// The longest that it stood so after each cause.
     longest: BTreeMap<&'static str, Duration>,
 }
@@ -45,6 +47,11 @@ impl Progressing {
     /// have met again, and what it takes to let in those that were lost most often.
     pub fn limit(config: &Config) -> Duration {
         config.fork_after.unwrap_or_default() + config.max_stall * 20 + config.quarantine() * 64
+    }
+
+    /// Since when nothing has disturbed it.
+    pub fn calm_since(&self) -> Time {
+        self.calm_since
     }
 
     /// Somebody committed `step`; says whether nobody had before.
@@ -69,7 +76,7 @@ impl Progressing {
     /// A fault strikes, or one is over: what follows takes its time anew.
     pub fn disturbed(&mut self, now: Time, cause: &'static str) {
         self.count(now);
-        self.cause = cause;
+        (self.cause, self.calm_since) = (cause, now);
         self.stalled = Duration::ZERO;
     }
 

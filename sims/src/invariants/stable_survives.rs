@@ -25,7 +25,7 @@ pub struct StableSurvives {
 struct Known {
     /// The view that this one goes on from; none for a fork, which may leave behind what it can't reach.
     parent: Option<ViewId>,
-    members: BTreeSet<PeerId>,
+    voters: BTreeSet<PeerId>,
     quorum: Quorum,
     /// Those who had yet to load the state after this step.
     syncing: (u64, Vec<PeerId>),
@@ -39,11 +39,11 @@ impl StableSurvives {
         let view = &record.view;
         self.views.entry(view.id()).or_insert_with(|| {
             let forks = record.origin.as_ref().map_or(view.forked, |origin| origin.reasons.contains(&Reason::Forked));
-            let members = view.members().iter().copied().collect();
+            let voters = view.voters().collect();
             let resume = record.origin.as_ref().map(|origin| &origin.resume);
             let syncing = resume.map(|resume| (resume.step, resume.syncing.clone())).unwrap_or_default();
             let (parent, quorum) = (view.parent.filter(|_| !forks), view.quorum);
-            Known { parent, members, quorum, syncing, stable: None }
+            Known { parent, voters, quorum, syncing, stable: None }
         });
     }
 
@@ -57,7 +57,7 @@ impl StableSurvives {
         let Some(view) = self.committed.get(&state.digest).and_then(|view| self.views.get_mut(view)) else { return };
         let savers = self.saved.entry(state.digest).or_default();
         savers.insert(peer);
-        if view.quorum.is_met(savers.intersection(&view.members).count(), view.members.len(), false) {
+        if view.quorum.is_met(savers.intersection(&view.voters).count(), view.voters.len(), false) {
             view.stable = view.stable.max(Some((state.step, state.digest)));
         }
     }
@@ -103,7 +103,7 @@ impl StableSurvives {
         };
         let (least, syncing) = &before.syncing;
         let took_steps = |peer: &&PeerId| step >= *least || !syncing.contains(peer);
-        if before.members.iter().filter(took_steps).any(|peer| has(*peer, step)) {
+        if before.voters.iter().filter(took_steps).any(|peer| has(*peer, step)) {
             // Those who come later go on from there.
             self.views.entry(view).and_modify(|known| known.parent = None);
             return Ok(());

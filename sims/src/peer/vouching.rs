@@ -17,6 +17,12 @@ impl Peer {
         self.vouch(now, Input::Received { from, head, signature: SIGNATURE });
     }
 
+    /// It tells again what it has signed, as it does now and then.
+    pub fn repeat_heads(&mut self, now: Time) {
+        self.vouch(now, Input::Repeat);
+        self.obey(now);
+    }
+
     /// It goes on in a view, or in none.
     pub(super) fn vouch_in(&mut self, now: Time, view: Option<&View>) {
         self.vouch(now, Input::View(view.filter(|view| view.members().len() <= MAX_VOUCHING).cloned()));

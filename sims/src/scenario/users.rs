@@ -17,6 +17,7 @@ impl Draft<'_> {
             | Scenario::Partition
             | Scenario::Outage
             | Scenario::Twin
+            | Scenario::Newcomers
             | Scenario::Byzantine => return,
         };
         self.plan.words = forks && rng.one_in(3);

@@ -320,6 +320,7 @@ impl World {
         host.peer = Some(Peer::new(start, Rc::clone(&self.workload), self.early_limit));
         let incarnation = host.incarnation;
         self.with(seat, incarnation, Peer::begin_held);
+        self.look_later(seat, incarnation);
     }
 
     /// Those that wait outside, or go on alone as forks, and know nobody but peers that are gone for good: their users start them

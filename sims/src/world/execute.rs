@@ -254,6 +254,9 @@ impl World {
         }
         if !self.hosts[seat].is_hostile() {
             self.note_record(&record);
+            let lies = |peer| self.seats.get(&peer).is_some_and(|seat| self.hosts[*seat].is_hostile());
+            let held = self.invariants.votes_given.wrote(&record, lies);
+            self.breaks(held);
         }
         self.note_vote(seat, &record);
         let held = self.tells_what_it_forgot(seat, &record);
@@ -378,6 +381,7 @@ impl World {
             invariants.no_split_brain.committed(name, id, step),
         ];
         invariants.stable_survives.committed(id, after);
+        invariants.votes_given.committed(id, record);
         invariants.own_branch.committed(before, after);
         invariants.every_sample_once.committed(before, record, after);
         let highest = invariants.progress.committed(self.now, step);

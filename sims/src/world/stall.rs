@@ -39,7 +39,7 @@ impl World {
     }
 
     /// Whether it is the simulator that holds the run back.
-    fn is_withheld(&self) -> bool {
+    pub(super) fn is_withheld(&self) -> bool {
         self.plan.gated && self.invariants.progress.highest() + 1 >= self.workload.steps
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use starling_topology::Quorum;
 
-use super::{Happening, LOOK, World};
+use super::{Happening, LOOK, SELF_LOOK, World};
 use crate::invariants::{Broken, Progressing};
 use crate::network::Seat;
 use crate::peer::Peer;
@@ -25,7 +25,7 @@ impl World {
         for seat in 0..self.hosts.len() {
             let host = &self.hosts[seat];
             if host.stopped.is_none() {
-                self.with(seat, host.incarnation, Peer::look);
+                self.with(seat, host.incarnation, Peer::repeat_heads);
             }
         }
         self.keepers_look();
@@ -33,8 +33,24 @@ impl World {
         self.guide_the_lost();
         self.end_the_wait();
         self.look_for_a_stall();
+        self.look_for_votes_due();
         self.over = self.is_abandoned();
         self.queue.push(self.now + LOOK, Happening::Looks);
+    }
+
+    /// A process looks how far it is, and again after a while: not when the others do, so that what they see differs.
+    pub(super) fn look_at_itself(&mut self, seat: Seat, incarnation: u32) {
+        self.with(seat, incarnation, Peer::look);
+        self.look_later(seat, incarnation);
+    }
+
+    pub(super) fn look_later(&mut self, seat: Seat, incarnation: u32) {
+        let host = &self.hosts[seat];
+        if host.peer.is_some() && host.incarnation == incarnation {
+            let micros = u64::try_from(SELF_LOOK.as_micros()).unwrap_or(u64::MAX);
+            let at = self.now + self.looks.micros(micros / 2, micros * 3 / 2);
+            self.queue.push(at, Happening::LooksAtItself(seat, incarnation));
+        }
     }
 
     /// Whether no fault is under way or still to come.

@@ -322,3 +322,13 @@ fn a_proof_holds_for_one_run_one_view_and_a_quorum() {
     let foreign = Head { view: elsewhere.id(), ..head };
     assert_eq!(proof(&[1], &elsewhere, foreign).check(RUN, 10), Err(Violation::Unproven));
 }
+
+#[test]
+fn what_newcomers_have_signed_is_not_stable_for_that() {
+    let view = view(&[1, 2, 3, 4, 5]).with_newcomers([3, 4, 5].map(peer));
+    let head = head(&view, 10, 5);
+    assert_eq!(proof(&[3, 4, 5], &view, head).check(RUN, 10), Err(Violation::Unproven));
+    assert_eq!(proof(&[1], &view, head).check(RUN, 10), Ok(()), "the casting vote of two");
+    assert_eq!(proof(&[1, 3, 5], &view, head).check(RUN, 10), Ok(()), "they have it, too");
+    assert_eq!(proof(&[2, 3, 4, 5], &view, head).check(RUN, 10), Err(Violation::Unproven));
+}

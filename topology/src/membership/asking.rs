@@ -236,7 +236,7 @@ impl Membership {
         // Who is not there has said nothing: then it takes more of those who were with us than may be hostile.
         let silent = asking.candidates.iter().any(|peer| !asking.refused.contains_key(peer));
         let enough = seat.filter(|_| silent).map_or(0, |seat| seat.view.most_hostile());
-        let with_us = refused().filter(|(by, _)| seat.is_some_and(|seat| seat.view.contains(**by))).count();
+        let with_us = refused().filter(|(by, _)| seat.is_some_and(|seat| seat.view.votes(**by))).count();
         // Why, the most of them know; of as many, those who say that there is nothing left to take part in.
         let alike = |why: &Refusal| refused().filter(|(_, other)| *other == why).count();
         let most = refused()

@@ -24,7 +24,10 @@ pub(super) fn is_beyond(envelope: &Envelope, last_step: u64) -> bool {
         | Body::Confirm { ballot, .. }
         | Body::Accept { ballot, .. } => far(ballot),
         Body::Install { proposal, .. } => after(proposal.resume.step) || proposal.view.generation.0 >= MOST,
-        Body::Heartbeat { step, .. } | Body::Digest { step, .. } | Body::Finished { step, .. } => after(*step),
+        Body::Heartbeat { step, .. }
+        | Body::Digest { step, .. }
+        | Body::Finished { step, .. }
+        | Body::Contributes { step } => after(*step),
         Body::Hello(standing) | Body::Outsider { standing, .. } => after(standing.step),
         Body::Refuse(_) | Body::Leave | Body::Suspect { .. } | Body::Synced | Body::Goodbye | Body::Measured { .. } => {
             false
@@ -64,6 +67,7 @@ mod tests {
             assert_eq!(told(Body::Digest { step, digest }), step > LAST);
             assert_eq!(told(Body::Finished { peer, step, digest }), step > LAST);
             assert_eq!(told(Body::Heartbeat { step, waiting: 0 }), step > LAST);
+            assert_eq!(told(Body::Contributes { step }), step > LAST);
             let standing = Standing { step, branch: 0, parent: None, forked: false, paused: false, recovering: false };
             assert_eq!(told(Body::Hello(standing)), step > LAST);
         }

@@ -15,7 +15,7 @@ pub(super) struct Claims<'a> {
     /// How `view` went on.
     resumed: Option<&'a Resume>,
     promises: &'a BTreeMap<PeerId, Promise>,
-    /// The step that is sure to have been reached, where some who did not come back tell of one: of more than may be
+    /// The step that is sure to have been reached, where some who vote and did not come back tell of one: of more than may be
     /// hostile one at least speaks the truth and has taken part in all steps up to its own. Where none may be, all are believed.
     reached: Option<u64>,
 }
@@ -28,8 +28,8 @@ impl<'a> Claims<'a> {
         let counts = |promise: &Promise| {
             is_steady(promise) && claims.is_possible(promise) && promise.progress.step.saturating_add(1) >= least
         };
-        let steady = promises.values().filter(|promise| counts(promise));
-        let mut steps: Vec<u64> = steady.map(|promise| promise.progress.step).collect();
+        let steady = promises.iter().filter(|(by, promise)| view.votes(**by) && counts(promise));
+        let mut steps: Vec<u64> = steady.map(|(_, promise)| promise.progress.step).collect();
         steps.sort_unstable();
         let hostile = view.most_hostile();
         claims.reached = if hostile > 0 { steps.get(hostile) } else { steps.last() }.copied();
@@ -39,14 +39,15 @@ impl<'a> Claims<'a> {
     /// The members that say they hold a state which nobody can have come to: beside what is reached there is at most the next
     /// step's result, with whoever took it. So nobody gives up a state that it holds for one that a few say they have.
     fn unfounded(&self) -> BTreeSet<PeerId> {
-        let Some(reached) = self.reached.filter(|_| self.view.most_hostile() > 0) else { return BTreeSet::new() };
+        let Some(reached) = self.reached else { return BTreeSet::new() };
         let is_unfounded = |by: &PeerId, promise: &Promise| {
-            (self.is_alone(promise) && !self.was_syncing(*by)) || promise.is_beyond(reached)
+            let is_impossible = (self.is_alone(promise) && !self.was_syncing(*by)) || promise.is_beyond(reached);
+            self.may_be_hostile(*by) && is_impossible
         };
         self.promises.iter().filter(|(by, promise)| is_unfounded(by, promise)).map(|(by, _)| *by).collect()
     }
 
-    /// The members that are put out for what others have seen of them, and for what they say themselves. Of four or more it takes
+    /// The members that are put out for what voters have seen of them, and for what they say themselves. Of four or more it takes
     /// one more than may be hostile, fewer than a third, so that these alone put out nobody; below that one is enough, and the
     /// casting vote breaks ties.
     pub(super) fn convicted(&self) -> BTreeSet<PeerId> {
@@ -55,7 +56,8 @@ impl<'a> Claims<'a> {
         let mut convicted = self.unfounded();
         loop {
             let mut accusers: BTreeMap<PeerId, usize> = BTreeMap::new();
-            for (by, promise) in promises.iter().filter(|(by, promise)| !promise.leaving && !convicted.contains(*by)) {
+            let counts = |by: &PeerId| view.votes(*by) && !convicted.contains(by);
+            for (by, promise) in promises.iter().filter(|(by, promise)| !promise.leaving && counts(by)) {
                 let accused = promise.accused.iter().filter(|peer| *peer != by && view.contains(**peer));
                 accused.for_each(|peer| *accusers.entry(*peer).or_default() += 1);
             }
@@ -71,7 +73,6 @@ impl<'a> Claims<'a> {
     /// has yet to load the state. That is a state of another lineage than this view's at its step; and, as long as enough of the
     /// others stand where they were, one beyond theirs that somebody came back with, or has just loaded.
     pub(super) fn believed(&self) -> BTreeMap<PeerId, Progress> {
-        let may_be_hostile = self.view.most_hostile() > 0;
         let holds = |promise: &Promise| promise.progress.has_state || promise.progress.has_result;
         // Where all came back, one of them at least has to hold what the others would give theirs up for.
         let is_sure = self.reached.is_some()
@@ -79,7 +80,7 @@ impl<'a> Claims<'a> {
         let is_believed = |by: &PeerId, promise: &Promise| {
             let came_ahead = promise.recovering && self.reached.is_some_and(|reached| promise.progress.step > reached);
             let is_ahead = came_ahead || (self.is_alone(promise) && self.was_syncing(*by));
-            !holds(promise) || !is_sure || (self.is_possible(promise) && !(may_be_hostile && is_ahead))
+            !holds(promise) || !is_sure || (self.is_possible(promise) && !(self.may_be_hostile(*by) && is_ahead))
         };
         let believed = |(by, promise): (&PeerId, &Promise)| {
             (*by, if is_believed(by, promise) { promise.progress } else { Progress::default() })
@@ -98,6 +99,11 @@ impl<'a> Claims<'a> {
             std::cmp::Ordering::Equal => lineage == resumed.lineage,
             std::cmp::Ordering::Greater => lineage == ours || (promise.recovering && is_later),
         }
+    }
+
+    /// Whether what is promised holds where this member is hostile. Of newcomers any number may be.
+    fn may_be_hostile(&self, peer: PeerId) -> bool {
+        self.view.most_hostile() > 0 || !self.view.votes(peer)
     }
 
     /// Whether it says that it holds a state beyond what is reached, and not the result that leads there.
@@ -134,8 +140,9 @@ mod tests {
     }
 
     fn promise(progress: Progress, recovering: bool) -> Promise {
-        let (unreachable, accused, missing) = (Vec::new(), Vec::new(), None);
-        Promise { progress, unreachable, accused, missing, leaving: false, recovering, accepted: None }
+        let (unreachable, accused, contributing) = (Vec::new(), Vec::new(), Vec::new());
+        let (missing, leaving, accepted) = (None, false, None);
+        Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted }
     }
 
     /// Who is put out, and who passes for one without a state, among members that say so in a view that went on after [`LEAST`].
@@ -217,5 +224,31 @@ mod tests {
             vec![behind, behind, behind, (Progress { has_result: false, ..at(LEAST, before) }, false)]
         });
         assert_eq!(judged, (BTreeSet::new(), vec![peer(3)]));
+    }
+
+    #[test]
+    fn what_newcomers_say_of_others_and_of_themselves_puts_out_nobody_else() {
+        let before = Lineage { branch: 0, generation: Generation(3), view: crate::id::ViewId([9; 32]) };
+        let mut view = View::found(RunId([7; 32]), peer(0)).succeed((0..4).map(peer)).with_newcomers((1..4).map(peer));
+        view.generation = Generation(4);
+        let (donors, holders, syncing) = (vec![peer(0)], Vec::new(), Vec::new());
+        let resumed = Resume { step: LEAST, lineage: before, holders, donors, syncing };
+        let accuses = |step: u64, accused: &[u8]| {
+            let accused = accused.iter().map(|name| peer(*name)).collect();
+            Promise { accused, ..promise(at(step, Lineage::of(&view)), false) }
+        };
+        let judged = |promises: [Promise; 4]| {
+            let promises: BTreeMap<PeerId, Promise> = (0..4).map(peer).zip(promises).collect();
+            Claims::new(&view, Some(&resumed), &promises).convicted()
+        };
+        let here = LEAST + 3;
+        let none = judged([accuses(here, &[]), accuses(here, &[0]), accuses(here, &[0]), accuses(here, &[0])]);
+        assert_eq!(none, BTreeSet::new(), "three of four say so, and none of them votes");
+        let one = judged([accuses(here, &[2]), accuses(here, &[0]), accuses(here, &[0]), accuses(here, &[0])]);
+        assert_eq!(one, [peer(2)].into());
+        // The step that one has taken counts, and none that is further ahead, however many say so.
+        let ahead =
+            judged([accuses(here, &[]), accuses(here + 1, &[]), accuses(here + 9, &[]), accuses(here + 9, &[])]);
+        assert_eq!(ahead, [2, 3].map(peer).into());
     }
 }

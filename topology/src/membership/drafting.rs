@@ -92,8 +92,9 @@ impl Membership {
         let could_decide = |view: &View| {
             view.branch == seat.view.branch && view.generation >= since && could_have_decided(view, is_away)
         };
-        // Of a view before that nobody has shown us all that is known is who went, and how many there were.
+        // Of a view before that nobody has shown us all that is known is who went, and how many voted.
         let gone = origin.reasons.iter().filter_map(Reason::gone).filter(is_away).count();
+        let gone = gone.min(voters_gone(origin));
         let has_parent = earlier.clone().any(|view| Some(view.id()) == seat.view.parent);
         let could_parents = !has_parent && seat.view.quorum.is_met(gone, origin.of as usize, true);
         self.lacks_due(seat, decree) && (could_parents || earlier.into_iter().any(could_decide))
@@ -117,10 +118,11 @@ impl Membership {
         {
             return !could_have_decided(parent, |peer| !self.has_told(decree, peer));
         }
-        let joined = |peer: &PeerId| origin.joiners.iter().any(|joiner| joiner.contact.peer == *peer);
-        let stayed = decree.promises.keys().filter(|peer| !joined(peer)).count();
-        let is_back = |peer: &PeerId| self.joiners.contains_key(peer);
-        let back = origin.reasons.iter().filter_map(Reason::gone).filter(is_back).count();
+        let stayed = decree.promises.keys().filter(|peer| voted_before(origin, **peer)).count();
+        // Which of those who went had a vote nobody knows: that may be those who are not back.
+        let is_away = |peer: &PeerId| !self.joiners.contains_key(peer);
+        let away = origin.reasons.iter().filter_map(Reason::gone).filter(is_away).count();
+        let back = voters_gone(origin).saturating_sub(away);
         seat.view.quorum.is_met(stayed + back, origin.of as usize, false)
     }
 
@@ -194,13 +196,28 @@ impl Membership {
         if self.is_flawed(Flaw::NeverSyncs) {
             proposal.resume.syncing.clear();
         }
+        if self.is_flawed(Flaw::VotesAtOnce) {
+            proposal.view = proposal.view.clone().with_newcomers([]);
+        }
     }
 }
 
-/// Whether those members of `view` that are away were a quorum of it; with two-thirds quorums, together with those who are here and
+/// Whether this member of the view that was made so had a vote in the view before.
+fn voted_before(origin: &Proposal, peer: PeerId) -> bool {
+    let joined = origin.joiners.iter().any(|joiner| joiner.contact.peer == peer);
+    origin.view.votes(peer) && !joined && !origin.reasons.contains(&Reason::Votes(peer))
+}
+
+/// How many voters of the view before are not in the view that was made so.
+fn voters_gone(origin: &Proposal) -> usize {
+    let stayed = origin.view.voters().filter(|peer| voted_before(origin, *peer)).count();
+    (origin.of as usize).saturating_sub(stayed)
+}
+
+/// Whether those voters of `view` that are away were a quorum of it; with two-thirds quorums, together with those who are here and
 /// may lie about what they hold.
 fn could_have_decided(view: &View, is_away: impl Fn(&PeerId) -> bool) -> bool {
-    let away: BTreeSet<PeerId> = view.members().iter().copied().filter(|peer| is_away(peer)).collect();
+    let away: BTreeSet<PeerId> = view.voters().filter(|peer| is_away(peer)).collect();
     let hidden = if view.quorum == Quorum::TwoThirds { view.most_hostile() } else { 0 };
-    view.has_quorum(&away) || (hidden > 0 && view.quorum.is_met(away.len() + hidden, view.members().len(), true))
+    view.has_quorum(&away) || (hidden > 0 && view.quorum.is_met(away.len() + hidden, view.voter_count(), true))
 }

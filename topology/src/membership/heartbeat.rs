@@ -34,6 +34,7 @@ impl Membership {
             self.send(peer, Body::Heartbeat { step, waiting });
         }
         self.finish_again();
+        self.contribute_again();
         self.tell_row();
         self.consider_replanning(now);
         for (peer, silence) in silent {

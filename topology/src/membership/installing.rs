@@ -150,9 +150,9 @@ impl Membership {
         let proves = |it: &Certificate| known.into_iter().flatten().any(|known| proves_after(it, known));
         let is_shown = certificate.as_ref().is_some_and(proves);
         let stood = self.is_paused_for(now, seat, Some(self.config.max_stall * 4));
-        // Who has no quorum follows those of its view that went on without one.
+        // Who has no quorum follows those of its view that went on without one, if they had a vote.
         let is_alone = seat.paused.is_some() || seat.recovering.is_some();
-        let is_our_fork = proposal.view.forked && is_alone && seat.view.contains(from);
+        let is_our_fork = proposal.view.forked && is_alone && seat.view.votes(from);
         // Who came back to a view of its own alone and lost its state has nothing to go on from there.
         let has_nothing = seat.view.members() == [self.me.peer] && !self.synced;
         let needs_none = has_nothing || is_our_fork || is_lost || stood || seat.view.forked || self.doubts.have_grown();
@@ -206,7 +206,7 @@ impl Membership {
             self.chain.go_on(parent, certificate.map(|certificate| Succession::to(&proposal, certificate)));
         }
         if let Some(old) = old.filter(|_| !joins) {
-            seat.inherit(old, me);
+            seat.inherit(now, old, me);
             seat.owing.retain(|_, owing| owing.step > self.reached);
             self.waits.iter().for_each(|awaited| seat.note_owing(me, awaited, &proposal.reasons));
         }
@@ -252,7 +252,7 @@ impl Membership {
             // What we hold does not count here, but if the others go on from it.
             let counts = catch_up == Some(CatchUp::Current);
             let Resume { step, lineage, .. } = proposal.resume;
-            self.synced = counts;
+            (self.synced, self.whole_since) = (counts, None);
             self.downloading = false; // Not before the driver is told to.
             self.progress = match counts {
                 true => Progress { step, lineage, has_state: true, has_result: false },
@@ -274,7 +274,8 @@ impl Membership {
     /// Those who called for this change had reason to, if it is one, or if we saw a reason ourselves. Now and then they need none.
     fn forgive(&mut self, now: Time, old: &Seat, proposal: &Proposal, proposer: Option<PeerId>) {
         let view = &proposal.view;
-        let differs = view.members() != old.view.members() || view.severed() != old.view.severed();
+        let has_same = view.members() == old.view.members() && view.newcomers() == old.view.newcomers();
+        let differs = !has_same || view.severed() != old.view.severed();
         let is_rare = now - old.entered >= self.config.heartbeat_interval();
         if differs || is_rare || self.waits.is_some() || old.outdated || old.recovering.is_some() {
             let proposer = proposer.unwrap_or(self.me.peer);
@@ -315,7 +316,7 @@ impl Membership {
         let Resume { step, lineage, syncing, .. } = proposal.resume;
         self.reached = step;
         if matches!(catch_up, CatchUp::State { .. }) {
-            self.synced = false;
+            (self.synced, self.whole_since) = (false, None);
             self.downloading = true;
             self.digests.clear();
         }
@@ -405,6 +406,7 @@ impl Membership {
                 // Who could not get the state, or was outside, asks to be let in anew; who left in order does not.
                 Reason::Left(peer) => _ = self.put_out.insert(*peer, (now, unready.contains(peer))),
                 Reason::Joined(_)
+                | Reason::Votes(_)
                 | Reason::Severed(..)
                 | Reason::Forked
                 | Reason::Recovered
@@ -446,7 +448,8 @@ impl Membership {
 
 impl Seat {
     /// Takes over what is still true in the next view.
-    fn inherit(&mut self, old: Self, me: PeerId) {
+    fn inherit(&mut self, now: Time, old: Self, me: PeerId) {
+        self.keep_due(now, &old);
         let stays = |peer: &PeerId| self.view.contains(*peer);
         let severed = |peer: &PeerId| self.view.is_severed(me, *peer);
         let mut suspects = old.suspects;

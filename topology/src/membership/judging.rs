@@ -25,7 +25,9 @@ impl Membership {
         accepted: Option<&Justified>,
     ) -> Result<(), Violation> {
         let names = signed.promise.accepted.map(|(_, hash)| hash);
+        let has_no_say = !seat.view.votes(signed.by) && names.is_some();
         if !signed.promise.is_bounded(&seat.view)
+            || has_no_say
             || names != accepted.map(Justified::hash)
             || !signed.is_signed(&*self.notary, seat.id, ballot)
         {
@@ -64,7 +66,7 @@ impl Membership {
 
     /// Checks that a proposal is one that its first proposer was free to make.
     fn check_grounds(&self, seat: &Seat, justified: &Justified) -> Result<(), Violation> {
-        let flaws = [Flaw::IgnoresAccepted, Flaw::TakesOldest, Flaw::NeverSyncs, Flaw::DecidesAlone];
+        let flaws = [Flaw::IgnoresAccepted, Flaw::TakesOldest, Flaw::NeverSyncs, Flaw::DecidesAlone, Flaw::VotesAtOnce];
         if flaws.into_iter().any(|flaw| self.is_flawed(flaw)) {
             return Ok(());
         }
@@ -159,10 +161,10 @@ impl Membership {
                 && seat.trusts(*peer)
                 && !proposal.view.contains(*peer)
         };
-        let slandered = excluded.iter().filter(|it| slanders(it)).count();
-        // More than can be hostile are not wrong all at once, however long that goes on.
+        let slandered = || excluded.iter().filter(|it| slanders(it));
+        // More than can be hostile are not wrong all at once, however long that goes on. Of newcomers any number may be.
         let most = seat.view.most_hostile();
-        (most > 0 && slandered > most)
-            || (!late && (behind || slandered > 0 || seat.view.members().iter().any(forgets)))
+        (most > 0 && slandered().filter(|(peer, _)| seat.view.votes(*peer)).count() > most)
+            || (!late && (behind || slandered().next().is_some() || seat.view.members().iter().any(forgets)))
     }
 }

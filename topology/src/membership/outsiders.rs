@@ -249,7 +249,7 @@ impl Membership {
         let me = self.me.peer;
         let Some(others) = self.seat.as_ref().map(|seat| seat.others(me)) else { return };
         if self.asking.is_none() && !others.is_empty() {
-            (self.synced, self.progress.has_state) = (false, false);
+            (self.synced, self.progress.has_state, self.whole_since) = (false, false, None);
             self.go_outside(now, me, &others);
         }
     }

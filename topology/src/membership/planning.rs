@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::claims::Claims;
 use super::hearsay::Hearsay;
 use super::rows::Rows;
+use super::votes::Votes;
 use crate::awaited::owed;
 use crate::id::{Generation, PeerId, ViewId};
 use crate::lineage::Lineage;
@@ -87,8 +88,8 @@ impl Question<'_> {
             }
         }
         if self.donor.is_none() {
-            // The members who stay are to remain a quorum, with the casting vote, whoever the newcomers are.
-            self.candidates.truncate(self.view.quorum.most_joiners(staying.len()));
+            // No more come in one go than members stay a quorum of with the casting vote, once all vote.
+            self.candidates.truncate(self.view.quorum.most_added(staying.len()));
         }
         let donor = self.candidates.iter().find(|candidate| Some(candidate.contact.peer) == self.donor);
         let (severed, resume) = loop {
@@ -102,11 +103,13 @@ impl Question<'_> {
                 None => break (severed, resume),
             };
         };
-        let mut reasons = self.reasons(&staying, &severed, &convicted);
+        let votes = Votes::of(&self, &staying, &resume);
+        let mut reasons = self.reasons(&staying, &severed, &convicted, &votes);
         let same_branch = self.candidates.iter().filter(|candidate| candidate.branch == self.view.branch);
         let generation = same_branch.map(|candidate| candidate.generation).fold(self.view.generation, Generation::max);
         let joiners = self.candidates.iter().map(|candidate| candidate.contact.peer);
         let mut view = self.view.succeed(staying.keys().copied().chain(joiners)).with_severed(severed);
+        view = view.with_newcomers(votes.newcomers);
         view.generation = generation.next();
         view.forked |= self.forked;
         view = self.rows.put_into(view);
@@ -118,13 +121,13 @@ impl Question<'_> {
             resume,
             reasons,
             joiners: self.candidates,
-            promised: count(self.promises.len()),
-            of: count(self.view.members().len()),
+            promised: count(self.promises.keys().filter(|peer| self.view.votes(**peer)).count()),
+            of: count(self.view.voter_count()),
         })
     }
 
-    /// The severed pairs among those who stay. Who stands in the way of a ring does not stay: the one with most severed
-    /// pairs; of several, the highest.
+    /// The severed pairs among those who stay. Who stands in the way of a ring does not stay: a newcomer if there is one, so that those
+    /// put out nobody who votes; then the one with most severed pairs; of several, the highest.
     fn sever(&self, staying: &mut BTreeMap<PeerId, Progress>) -> Vec<(PeerId, PeerId)> {
         // Who accuses another has no link to it, whichever of the two is wrong.
         let named = |promise: &Promise| promise.unreachable.iter().chain(&promise.accused).copied().collect::<Vec<_>>();
@@ -143,9 +146,10 @@ impl Question<'_> {
             let worst = staying
                 .iter()
                 .filter(|(_, progress)| donors != 1 || !progress.has_state)
-                .map(|(peer, _)| (degree(*peer), *peer))
+                .map(|(peer, _)| (degree(*peer) > 0 && !self.view.votes(*peer), degree(*peer), *peer))
                 .max();
-            let (_, worst) = worst.expect("invariant: a ring of one needs no link, and a ring of two has one to spare");
+            let (_, _, worst) =
+                worst.expect("invariant: a ring of one needs no link, and a ring of two has one to spare");
             staying.remove(&worst);
         }
     }
@@ -177,6 +181,7 @@ impl Question<'_> {
         staying: &BTreeMap<PeerId, Progress>,
         severed: &[(PeerId, PeerId)],
         convicted: &BTreeSet<PeerId>,
+        votes: &Votes,
     ) -> Vec<Reason> {
         let mut reasons = Vec::new();
         if self.forked {
@@ -205,6 +210,7 @@ impl Question<'_> {
         let fresh: BTreeSet<(PeerId, PeerId)> = failed.filter(|(a, b)| !self.view.is_severed(*a, *b)).collect();
         reasons.extend(fresh.into_iter().map(|(a, b)| Reason::Severed(a, b)));
         reasons.extend(self.candidates.iter().map(|candidate| Reason::Joined(candidate.contact.peer)));
+        reasons.extend(votes.given.iter().map(|peer| Reason::Votes(*peer)));
         reasons.truncate(MAX_REASONS);
         reasons
     }
@@ -278,6 +284,7 @@ pub(super) fn follows(
         Reason::Restarted(peer) => goes(*peer),
         Reason::Left(peer) => goes(*peer) && promises.get(peer).is_some_and(|promise| promise.leaving),
         Reason::Joined(peer) => joins(*peer),
+        Reason::Votes(peer) => proposal.view.votes(*peer) && !view.votes(*peer),
         Reason::Severed(a, b) => view.contains(*a) && view.contains(*b),
         Reason::Recovered => promises.values().any(|promise| promise.recovering),
         Reason::Forked => false,
@@ -389,6 +396,7 @@ mod tests {
             progress,
             unreachable: Vec::new(),
             accused: Vec::new(),
+            contributing: Vec::new(),
             missing: None,
             leaving: false,
             recovering: false,

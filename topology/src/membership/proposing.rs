@@ -35,11 +35,12 @@ impl Membership {
             return;
         }
         self.since.get_or_insert(now);
-        let takes_over = !self.is_flawed(Flaw::NeverTakesOver);
+        let (takes_over, owes_votes) = (!self.is_flawed(Flaw::NeverTakesOver), self.owes_votes(now));
         let Some(seat) = &mut self.seat else { return };
         let promised = seat.acceptor.promised.map(|ballot| ballot.proposer);
         let sound = |peer| seat.trusts(peer) && (seat.overruled || seat.hearsay.of(peer).is_none());
         let trusted = promised.is_some_and(|peer| peer != me && sound(peer));
+        let is_owed = owes_votes;
         let is_turn = seat.proposer(me) == me && !seat.deferred;
         let due = takes_over && seat.takeover_at.is_some_and(|at| now >= at);
         if let Some(decree) = &seat.decree {
@@ -48,7 +49,7 @@ impl Membership {
             if planned && lost {
                 self.begin(now, None); // The boundary may be out of reach, without whoever is lost, or for all.
             }
-        } else if (is_turn && (!trusted || due)) || (due && (urgent || self.leaving)) {
+        } else if (is_turn && (!trusted || due)) || (due && (urgent || self.leaving || is_owed)) {
             seat.overruled |= promised.is_some_and(|peer| peer != me);
             if urgent || self.steps == Steps::Held {
                 self.begin(now, None);
@@ -79,11 +80,16 @@ impl Membership {
         let heir = members.iter().any(|peer| !leaves(peer) && !seat.syncing.contains(peer));
         let all_leave = members.len() > 1 && members.iter().all(leaves);
         let outdated = seat.outdated && self.finished.is_none();
-        (heir && members.iter().any(leaves)) || all_leave || outdated || self.candidates(now).next().is_some()
+        (heir && members.iter().any(leaves))
+            || all_leave
+            || outdated
+            || self.candidates(now).next().is_some()
+            || self.owes_votes(now)
     }
 
     /// Another is to propose: it learns why, and gets time.
     fn call_proposer(&mut self, now: Time, urgent: bool) {
+        let owes_votes = self.owes_votes(now);
         let Some(seat) = &mut self.seat else { return };
         let me = self.me.peer;
         let proposer = seat.proposer(me);
@@ -101,7 +107,7 @@ impl Membership {
                 news.push(Body::Introduce(waiting.joiner.clone()));
             }
         }
-        if (urgent || self.leaving) && seat.takeover_at.is_none() {
+        if (urgent || self.leaving || owes_votes) && seat.takeover_at.is_none() {
             self.give_time(now, Duration::ZERO);
         }
         for body in news {
@@ -285,7 +291,9 @@ impl Membership {
         let accepted = Acceptance::of(id, ballot, &justified.proposal);
         let seal = justified.sign(&*self.notary, id, ballot);
         let own = Justified { last: seal, ..justified.clone() };
+        let me = self.me.peer;
         let taken = match echoes {
+            _ if !seat.view.votes(me) => Ok(()), // It proposes, and accepts nothing.
             true => seat.acceptor.echo(ballot, hash),
             false => seat.acceptor.accept(ballot, own.clone()),
         };
@@ -299,7 +307,6 @@ impl Membership {
             decree.accepted = Some(accepted);
         }
         self.persist(now);
-        let me = self.me.peer;
         let justified = Box::new(justified);
         for peer in promised.into_iter().filter(|peer| *peer != me) {
             let (justified, promises) = (justified.clone(), promises.clone());
@@ -318,7 +325,7 @@ impl Membership {
     /// Once a quorum has echoed what we propose, all are asked to accept it.
     pub(super) fn receive_echo(&mut self, now: Time, from: PeerId, ballot: Ballot, seal: Seal) {
         let Some(seat) = &mut self.seat else { return };
-        if !seat.is_at(ballot, Stage::Echoing) {
+        if !seat.is_at(ballot, Stage::Echoing) || !seat.view.votes(from) {
             return;
         }
         let Some(decree) = &mut seat.decree else { return };
@@ -335,11 +342,11 @@ impl Membership {
         let (Some(justified), Some(accepted)) = (decree.shown.take(), decree.accepted) else { return };
         let promised = decree.round.promised().clone();
         decree.stage = Stage::Accepting;
-        if seat.acceptor.accept(ballot, justified).is_err() {
+        let me = self.me.peer;
+        if seat.view.votes(me) && seat.acceptor.accept(ballot, justified).is_err() {
             return; // We have promised a higher one meanwhile.
         }
         self.persist(now);
-        let me = self.me.peer;
         for peer in promised.into_iter().filter(|peer| *peer != me) {
             self.send(peer, Body::Confirm { ballot, echoes: echoes.clone() });
         }
@@ -351,7 +358,7 @@ impl Membership {
     pub(super) fn receive_accept(&mut self, now: Time, from: PeerId, ballot: Ballot, seal: Seal) {
         let alone = self.is_flawed(Flaw::DecidesAlone);
         let Some(seat) = &mut self.seat else { return };
-        if !seat.is_at(ballot, Stage::Accepting) {
+        if !seat.is_at(ballot, Stage::Accepting) || !seat.view.votes(from) {
             return;
         }
         let Some(decree) = &mut seat.decree else { return };
@@ -415,10 +422,12 @@ impl Membership {
             seat.raise_by_word(now, promised);
         }
         let Some(decree) = &seat.decree else { return };
-        let members = seat.view.members().iter().copied();
-        let rest: BTreeSet<PeerId> = members.filter(|peer| !decree.refused.contains(peer)).collect();
+        if !seat.view.votes(from) {
+            return; // It can be done without.
+        }
+        let rest: BTreeSet<PeerId> = seat.view.voters().filter(|peer| !decree.refused.contains(peer)).collect();
         // Fewer than four can't tell who is wrong.
-        let few = seat.view.members().len() < 4;
+        let few = seat.view.voter_count() < 4;
         let counts = is_new && (few || self.refusals.take(now, from, self.config.call_limit()));
         if seat.view.has_quorum(&rest) && !counts {
             return;
@@ -454,7 +463,8 @@ impl Membership {
         let me = self.me.peer;
         let Some(seat) = &mut self.seat else { return };
         let Some(decree) = &seat.decree else { return };
-        let (present, needed) = (decree.round.promised().len(), seat.view.quorum());
+        let promised = decree.round.promised().iter().filter(|peer| seat.view.votes(**peer));
+        let (present, needed) = (promised.count(), seat.view.quorum());
         let before = seat.paused;
         let since = before.map_or(now, |paused| paused.since);
         seat.paused = Some(Paused { since, present });

@@ -89,6 +89,7 @@ impl Membership {
         let lasts = !matches!(
             envelope.body,
             Body::Heartbeat { .. }
+                | Body::Contributes { .. }
                 | Body::Promise { .. }
                 | Body::Nack { .. }
                 | Body::Propose { .. }
@@ -168,6 +169,10 @@ impl Membership {
                 Ok(())
             }
             Body::Measured { links } => self.receive_row(from, &links),
+            Body::Contributes { step } => {
+                self.note_contributing(now, from, step);
+                Ok(())
+            }
             Body::Heartbeat { waiting, .. } => {
                 seat.standstill.hear(from, waiting);
                 Ok(())

@@ -61,11 +61,11 @@ impl Membership {
         is_outside && self.seat.as_ref().is_some_and(remembers) && view.contains(me) && !view.forked
     }
 
-    /// Whether more of those that we sat with than may be hostile say that we have a seat in the view called so, `by` the last of
+    /// Whether more of those that we sat with and that vote than may be hostile say that we have a seat in the view called so, `by` the last of
     /// them.
     pub(super) fn is_told_by_ours(&mut self, by: PeerId, view: ViewId) -> bool {
         let (Some(seat), Some(asking)) = (&self.seat, &mut self.asking) else { return false };
-        seat.view.contains(by) && asking.note_seated(by, view) > seat.view.most_hostile()
+        seat.view.votes(by) && asking.note_seated(by, view) > seat.view.most_hostile()
     }
 
     /// Takes our seat in the view of `proposal`.
@@ -80,7 +80,7 @@ impl Membership {
         }
         if self.progress.step != proposal.resume.step {
             // What we hold is from before that view, or beside it. Alone we must not go on from it, now or after another restart.
-            (self.synced, self.progress.has_state) = (false, false);
+            (self.synced, self.progress.has_state, self.whole_since) = (false, false, None);
             if !proposal.resume.syncing.contains(&me) {
                 proposal.resume.syncing.push(me);
                 proposal.resume.syncing.sort_unstable();

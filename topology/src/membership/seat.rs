@@ -9,6 +9,7 @@ use super::owing::Owing;
 use super::planning::is_reached;
 use super::rows::Rows;
 use super::standstill::Standstill;
+use super::votes::Due;
 use crate::awaited::Awaited;
 use crate::certificate::{Acceptance, Certificate, Seal};
 use crate::config::Config;
@@ -83,6 +84,8 @@ pub(super) struct Seat {
     pub(super) deferred: bool,
     /// Whom we have given time to propose.
     pub(super) timed: BTreeSet<PeerId>,
+    /// In which ballot we were last shown what is proposed, if we have no vote: its proposer got its time then.
+    pub(super) timed_value: Option<Ballot>,
     /// When we propose, if nobody else has by then.
     pub(super) takeover_at: Option<Time>,
 
@@ -100,6 +103,10 @@ pub(super) struct Seat {
     pub(super) told: BTreeMap<PeerId, PeerId>,
     pub(super) leavers: BTreeSet<PeerId>,
     pub(super) syncing: BTreeSet<PeerId>,
+    /// Members to which a vote is due.
+    pub(super) due: BTreeMap<PeerId, Due>,
+    /// After which step those who have no vote were let in, or we first saw them here.
+    pub(super) came_after: BTreeMap<PeerId, u64>,
     /// Who has spoken in this view.
     pub(super) heard: BTreeSet<PeerId>,
     /// Who has committed the run's last step, and its state if it says so itself.
@@ -208,6 +215,7 @@ pub(super) enum Stage {
 
 impl Seat {
     pub(super) fn new(view: View, origin: Option<Proposal>, config: &Config, now: Time) -> Self {
+        let resumed = origin.as_ref().map_or(0, |origin| origin.resume.step);
         Self {
             rows: Rows::of(&view),
             told_row: Vec::new(),
@@ -218,7 +226,6 @@ impl Seat {
             standstill: Standstill::new(view.members().len(), 2 * NEIGHBOURS),
             id: view.id(),
             precedence: precedence(&view),
-            view,
             origin,
             certificate: None,
             fork: None,
@@ -240,6 +247,7 @@ impl Seat {
             deferred: false,
             returned: false,
             timed: BTreeSet::new(),
+            timed_value: None,
             takeover_at: None,
             suspects: BTreeMap::new(),
             accused: BTreeSet::new(),
@@ -250,11 +258,14 @@ impl Seat {
             told: BTreeMap::new(),
             leavers: BTreeSet::new(),
             syncing: BTreeSet::new(),
+            due: BTreeMap::new(),
+            came_after: view.newcomers().iter().map(|peer| (*peer, resumed)).collect(),
             heard: BTreeSet::new(),
             finished: BTreeMap::new(),
             gone: BTreeSet::new(),
             detector: FailureDetector::new(config.silence_limit()),
             tried_at: Time::ZERO,
+            view,
         }
     }
 
@@ -305,8 +316,8 @@ impl Seat {
         self.attempt = self.attempt.max(ballot.attempt.min(most));
     }
 
-    /// Whether a correct proposer may propose this in our view: it follows the view, takes in nobody who has not asked, counts
-    /// up by no more than others may have done meanwhile, and goes on from a step that the run has.
+    /// Whether a correct proposer may propose this in our view: it follows the view, takes in nobody who has not asked, takes its vote
+    /// from nobody, counts up by no more than others may have done meanwhile, and goes on from a step that the run has.
     pub(super) fn may_be_followed_by(&self, proposal: &Proposal, last_step: u64) -> bool {
         let (next, view) = (&proposal.view, &self.view);
         let asked = |peer: &PeerId| proposal.joiners.iter().any(|joiner| joiner.contact.peer == *peer);
@@ -318,6 +329,7 @@ impl Seat {
             && generations.contains(&next.generation.0)
             && proposal.resume.step <= last_step
             && next.members().iter().all(|peer| view.contains(*peer) || asked(peer))
+            && next.newcomers().iter().all(|peer| !view.votes(*peer))
     }
 
     /// The other members.
@@ -380,8 +392,11 @@ impl Seat {
         let named = accused.len() + missing.as_ref().map_or(0, |awaited| awaited.from.len());
         let mut unreachable = self.unreachable(me);
         unreachable.truncate(most - named);
+        let left = most - named - unreachable.len();
+        let due = self.due_by(progress.step).map(|(peer, _)| *peer);
+        let contributing = due.filter(|_| self.view.votes(me)).take(left).collect();
         let recovering = self.recovering.is_some();
-        Promise { progress, unreachable, accused, missing, leaving, recovering, accepted }
+        Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted }
     }
 
     /// Whether this member has taken part in all steps of the view, as far as we know: then nobody is more than one ahead of it.
@@ -421,7 +436,7 @@ impl Seat {
         self.decree.as_ref().is_some_and(|decree| decree.ballot == ballot && decree.stage == stage)
     }
 
-    /// Whether a ballot is put to this member: to those we can reach, to those who only vote, and after a failure to all
+    /// Whether a ballot is put to this member: to those we can reach, also if they are to go, and after a failure to all
     /// that may have come back. Who comes back from a record knows at first only of those who did the same.
     pub(super) fn asks(&self, peer: PeerId, again: bool) -> bool {
         if let Some(recovering) = self.recovering.as_ref().filter(|_| !again) {
@@ -487,7 +502,7 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// In which order the members of `view` propose: those first that can reach most, and of these the lowest.
+/// In which order the members of `view` propose: those first that vote, of these those that can reach most, and of these the lowest.
 fn precedence(view: &View) -> Vec<PeerId> {
     let mut severed: BTreeMap<PeerId, usize> = BTreeMap::new();
     for (a, b) in view.severed() {
@@ -495,6 +510,6 @@ fn precedence(view: &View) -> Vec<PeerId> {
         *severed.entry(*b).or_default() += 1;
     }
     let mut order = view.members().to_vec();
-    order.sort_by_key(|peer| severed.get(peer).copied().unwrap_or(0));
+    order.sort_by_key(|peer| (!view.votes(*peer), severed.get(peer).copied().unwrap_or(0)));
     order
 }

@@ -28,6 +28,7 @@ impl Membership {
                 seat.note_ours();
             }
         }
+        self.note_contribution(step);
         // Whose steps are held sees nothing any more of what it has waited for.
         if self.steps != Steps::Held {
             self.waits = waits;
@@ -45,6 +46,7 @@ impl Membership {
         self.progress = progress;
         self.reached = self.reached.max(progress.step);
         self.synced |= progress.has_state;
+        self.note_contribution(progress.step);
         self.answer_when_held(now);
         if self.asking.is_some() {
             self.ask(now);

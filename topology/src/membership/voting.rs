@@ -122,6 +122,13 @@ impl Membership {
             self.send(from, Body::Nack { ballot, promised: ballot });
             return Ok(());
         }
+        if !seat.view.votes(self.me.peer) {
+            // It stands still like all others, and has no say in it.
+            if seat.timed_value.replace(ballot) != Some(ballot) {
+                self.give_time(now, std::time::Duration::ZERO);
+            }
+            return Ok(());
+        }
         let before = seat.acceptor.accepted.as_ref().filter(|(accepted, _)| *accepted == ballot);
         let accepted_other = before.is_some_and(|(_, kept)| kept.proposal != justified.proposal);
         let hash = justified.hash();

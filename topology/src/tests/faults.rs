@@ -45,7 +45,8 @@ fn members_meet_although_the_disk_of_one_was_set_back() {
         cluster.recover(first);
         // The second goes on without the first, has the casting vote, and takes it in again.
         cluster.run_until(|cluster| cluster.is_formed(&[second, first]));
-        cluster.run_until(|cluster| cluster.peers[&first].state.is_some());
+        let has_vote = |cluster: &Cluster| cluster.peers[&first].machine.view().is_some_and(|view| view.votes(first));
+        cluster.run_until(has_vote);
         cluster.run_for(Duration::from_secs(1));
         let newest = cluster.peers[&first].machine.view().map(|view| view.generation);
         assert!(old.as_ref().map(|record| record.view.generation) < newest, "seed {seed}");

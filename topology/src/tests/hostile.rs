@@ -19,7 +19,7 @@ proptest! {
     #[test]
     fn random_bytes_are_refused_or_canonical(mut bytes in prop::collection::vec(any::<u8>(), 0..300), run in any::<bool>()) {
         if run && bytes.len() > 66 {
-            bytes[65] %= 21; // So that a body is looked at.
+            bytes[65] %= 22; // So that a body is looked at.
         }
         if let Ok(envelope) = Envelope::decode(&bytes) {
             prop_assert_eq!(Envelope::decode(&envelope.encode()), Ok(envelope));
@@ -78,6 +78,7 @@ fn random_messages_into_every_state() {
         let mut now = Time::ZERO;
         let progress = Progress { step: rng.below(3) as u64, has_state: true, ..Progress::default() };
         let first = View::found(RUN, peer(5)).with_quorum(quorum).succeed([5, 6, 7, 8].map(peer));
+        let first = first.with_newcomers(some(&mut rng));
         let mut machine = match rng.below(3) {
             0 => Membership::found(config, RUN, me(peer(5)), progress, now),
             1 => Membership::join(config, RUN, me(peer(5)), vec![contact(peer(6))], now),
@@ -206,6 +207,7 @@ fn proposal(rng: &mut Rng, view: &View) -> Proposal {
     members.push(name(rng));
     let mut next = view.succeed(members).with_severed([(name(rng), name(rng))]);
     next = next.with_costs(|from, to| (from.0 < to.0).then_some(Link { delay_us: 5, bytes_per_second: 1 << 20 }));
+    next = next.with_newcomers(some(rng));
     next.forked = rng.below(4) == 0;
     if rng.below(5) == 0 {
         next.generation = Generation(number(rng));
@@ -225,11 +227,12 @@ fn any_awaited(rng: &mut Rng) -> Awaited {
 
 /// A promise that some member has signed.
 fn signed_promise(rng: &mut Rng, view: &View, ballot: Ballot, accepted: Option<&Justified>) -> SignedPromise {
-    let (by, unreachable, accused) = (name(rng), some(rng), some(rng));
+    let (by, unreachable, accused, contributing) = (name(rng), some(rng), some(rng), some(rng));
     let (leaving, recovering) = (rng.below(3) == 0, rng.below(3) == 0);
     let missing = (rng.below(3) == 0).then(|| any_awaited(rng));
     let accepted = accepted.map(|accepted| (accepted.ballot, accepted.hash()));
-    let promise = Promise { progress: any_progress(rng), unreachable, accused, missing, leaving, recovering, accepted };
+    let progress = any_progress(rng);
+    let promise = Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted };
     SignedPromise::new(&Signs(by), view.id(), ballot, by, promise)
 }
 
@@ -261,7 +264,7 @@ fn envelope(rng: &mut Rng, view: &View) -> Envelope {
         recovering: rng.below(2) == 0,
     };
     let accepted = (rng.below(3) == 0).then(|| justified(rng, view, other, None));
-    let body = match rng.below(22) {
+    let body = match rng.below(23) {
         0 => {
             let asker = name(rng);
             Body::Join(joiner(rng, asker))
@@ -301,6 +304,7 @@ fn envelope(rng: &mut Rng, view: &View) -> Envelope {
         18 => Body::Measured { links: some(rng).into_iter().map(|name| (name, possible_link(rng))).collect() },
         19 => Body::Echo { ballot, seal: [rng.below(2) as u8; 64].into() },
         20 => Body::Confirm { ballot, echoes: some(rng).into_iter().map(|name| (name, [0; 64].into())).collect() },
+        21 => Body::Contributes { step },
         _ if rng.below(2) == 0 => Body::Goodbye,
         _ => Body::Digest { step, digest },
     };

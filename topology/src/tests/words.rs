@@ -571,6 +571,7 @@ fn a_member_proposes_what_nobody_promised() {
                 progress,
                 unreachable: Vec::new(),
                 accused: Vec::new(),
+                contributing: Vec::new(),
                 missing: None,
                 leaving: false,
                 recovering: false,

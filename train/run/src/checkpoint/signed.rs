@@ -12,7 +12,7 @@ use super::{CheckpointError, CheckpointInfo, CheckpointStore, write_atomically};
 use crate::snapshot::{SnapshotManifest, parse_digest};
 
 /// The format's name and version.
-const FORMAT: &str = "starling-signatures-4";
+const FORMAT: &str = "starling-signatures-5";
 /// The longest file of signatures, in bytes: that of the largest view has 270 for each of its members, and the view.
 const MAX_FILE_BYTES: u64 = (512 << 10) + 2 * MAX_VIEW_BYTES as u64;
 

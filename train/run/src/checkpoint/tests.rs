@@ -374,7 +374,7 @@ fn signatures_that_cannot_be_read_are_none() {
     let intact = fs::read_to_string(&path).expect("read");
     for damaged in [
         String::new(),
-        intact.replace("starling-signatures-4", "starling-signatures-9"),
+        intact.replace("starling-signatures-5", "starling-signatures-9"),
         intact.replace("5354524c48443031", "5354524c48443032"),
         intact.replace("\"stable\"", "\"firm\""),
         intact.replace(&"02".repeat(32), &"01".repeat(32)),

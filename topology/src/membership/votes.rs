@@ -1,0 +1,272 @@
+//! Who has a vote. A newcomer steps like everybody else, and decides nothing before it holds the state and has contributed.
+//!
+//! ```text
+//!   newcomer                           voters                               proposer
+//!      | holds the state, and has contributed to a step
+//!      |-- contributes ----------------> |  each notes it                         |
+//!      |-- contributes, each heartbeat   |  <------------------ prepare ----------|  the next change, or one for this alone
+//!      |                                 |-- promise(contributing: newcomer) ---> |
+//!      |   more than may be hostile say so: the next view gives it a vote         |
+//!      |   its own view says that it votes: it owes nothing more                  |
+//! ```
+//!
+//! It says so again until its own view gives it the vote: what is said in a view that is over is lost, and so is what a broken
+//! connection swallows. No decree gives so many votes that those who had one are not a quorum of the next view. Before the run's
+//! first step is committed there is nothing to contribute to: who needs no state votes at once. And where nobody who votes stays,
+//! those who hold the state do from then on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Membership;
+use super::planning::Question;
+use super::seat::Seat;
+use crate::flaw::Flaw;
+use crate::id::PeerId;
+use crate::message::Body;
+use crate::proposal::{Progress, Resume};
+use crate::time::Time;
+
+/// After so many steps with the state one has contributed for sure: zeros may be under way when the state comes, and how fast it
+/// computes it has to say before it gets samples.
+const STEPS_TO_SHARE: u64 = 3;
+/// The time that a vote which is due waits doubles this often, where change after change does not give it.
+const MAX_DOUBLINGS: u32 = 6;
+
+/// A vote that is due.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Due {
+    /// Since when, in this view.
+    since: Time,
+    /// Once we have come to that step ourselves.
+    step: u64,
+    /// How many changes have given it to nobody, in this view and those before.
+    times: u32,
+}
+
+/// Who has a vote in the next view.
+#[derive(Debug, Default)]
+pub(super) struct Votes {
+    /// Who has none.
+    pub(super) newcomers: Vec<PeerId>,
+    /// Who has one from then on.
+    pub(super) given: Vec<PeerId>,
+}
+
+impl Votes {
+    /// Among those who stay or join, where all go on so.
+    pub(super) fn of(question: &Question<'_>, staying: &BTreeMap<PeerId, Progress>, resume: &Resume) -> Self {
+        let Question { view, candidates, .. } = question;
+        let joining = candidates.iter().map(|candidate| candidate.contact.peer);
+        let members: Vec<PeerId> =
+            staying.keys().copied().chain(joining.filter(|peer| !staying.contains_key(peer))).collect();
+        let (old, new): (Vec<PeerId>, Vec<PeerId>) = members.into_iter().partition(|peer| view.votes(*peer));
+        let is_ready = |peer: &PeerId| resume.syncing.binary_search(peer).is_err();
+        let given: BTreeSet<PeerId> = if old.is_empty() {
+            let ready: BTreeSet<PeerId> = new.iter().copied().filter(is_ready).collect();
+            if ready.is_empty() { new.iter().copied().collect() } else { ready }
+        } else {
+            let has_begun = resume.step > 0;
+            let due = new.iter().copied().filter(|peer| is_ready(peer) && (!has_begun || question.is_shown(*peer)));
+            due.take(view.quorum.most_added(old.len())).collect()
+        };
+        let newcomers = new.into_iter().filter(|peer| !given.contains(peer)).collect();
+        Self { newcomers, given: given.into_iter().collect() }
+    }
+}
+
+impl Question<'_> {
+    /// Whether more voters than may be hostile have heard from this newcomer that it contributes.
+    fn is_shown(&self, peer: PeerId) -> bool {
+        let says_so = self.promises.iter().filter(|(by, _)| self.view.votes(**by));
+        let count = says_so.filter(|(_, promise)| promise.contributing.binary_search(&peer).is_ok()).count();
+        count > self.view.most_hostile()
+    }
+}
+
+impl Membership {
+    /// We have committed `step`. Who has no vote says so as soon as steps have its contribution.
+    pub(super) fn note_contribution(&mut self, step: u64) {
+        if !self.synced || self.asking.is_some() || !self.is_newcomer() {
+            return;
+        }
+        let had = self.has_contributed();
+        self.whole_since.get_or_insert(step);
+        if !had && self.has_contributed() {
+            self.tell_contributes();
+        }
+    }
+
+    /// Says it again: others may not have heard it in the view that they are in by now.
+    pub(super) fn contribute_again(&mut self) {
+        if self.is_newcomer() && self.has_contributed() && !self.is_flawed(Flaw::OwesNothing) {
+            self.tell_contributes();
+        }
+    }
+
+    fn tell_contributes(&mut self) {
+        let step = self.reached;
+        self.tell_members(&Body::Contributes { step });
+    }
+
+    /// Whether we have a seat and no vote.
+    fn is_newcomer(&self) -> bool {
+        self.seat.as_ref().is_some_and(|seat| !seat.view.votes(self.me.peer))
+    }
+
+    fn has_contributed(&self) -> bool {
+        self.synced && self.whole_since.is_some_and(|since| self.reached >= since.saturating_add(STEPS_TO_SHARE))
+    }
+
+    /// A member says that steps up to this one have its contributions. The earliest that it says counts.
+    pub(super) fn note_contributing(&mut self, now: Time, from: PeerId, step: u64) {
+        let Some(seat) = self.seat.as_mut().filter(|seat| !seat.view.votes(from)) else { return };
+        seat.syncing.remove(&from);
+        let due = seat.due.entry(from).or_insert(Due { since: now, step, times: 0 });
+        due.step = due.step.min(step);
+    }
+
+    /// Whether a vote has been due for so long that it takes a change of its own: at once where nobody else's may be due soon. Where we
+    /// vote ourselves: others can't give one.
+    pub(super) fn owes_votes(&self, now: Time) -> bool {
+        let Some(seat) = self.seat.as_ref().filter(|seat| seat.view.votes(self.me.peer)) else { return false };
+        let may = |peer: &PeerId| seat.trusts(*peer) && !seat.leavers.contains(peer);
+        let owed = || seat.due_by(self.reached).filter(|(peer, _)| may(peer));
+        let others = seat.view.newcomers().iter().filter(|peer| may(peer)).count() - owed().count();
+        let delay = self.config.vote_delay();
+        let waits = |due: &Due| match due.times {
+            0 if others == 0 => false,
+            times => now - due.since < delay * (1 << times.min(MAX_DOUBLINGS)),
+        };
+        self.finished.is_none() && owed().any(|(_, due)| !waits(due))
+    }
+}
+
+impl Seat {
+    /// To whom votes are due, as far as who has come to `step` can know: nobody has contributed that was not there for so long.
+    pub(super) fn due_by(&self, step: u64) -> impl Iterator<Item = (&PeerId, &Due)> {
+        let least = |peer: &PeerId| self.came_after.get(peer).copied().unwrap_or(0).saturating_add(STEPS_TO_SHARE);
+        self.due.iter().filter(move |(peer, due)| step >= due.step.max(least(peer)))
+    }
+
+    /// What was due in the view before still is, to those who have no vote here and need no state. Who has us call for changes that
+    /// give nobody a vote, as the others have not heard it, waits longer each time.
+    pub(super) fn keep_due(&mut self, now: Time, old: &Self) {
+        let is_newcomer = |peer: &PeerId| self.view.contains(*peer) && !self.view.votes(*peer);
+        let is_due = |peer: &PeerId| is_newcomer(peer) && !self.syncing.contains(peer);
+        let in_vain = u32::from(self.view.voters().all(|peer| old.view.votes(peer)));
+        let due = old.due.iter().filter(|(peer, _)| is_due(peer));
+        let later =
+            due.map(|(peer, due)| (*peer, Due { since: now, times: due.times.saturating_add(in_vain), ..*due }));
+        self.due = later.collect();
+        for (peer, step) in &mut self.came_after {
+            *step = old.came_after.get(peer).copied().unwrap_or(*step);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hearsay::Hearsay;
+    use super::super::planning::follows;
+    use super::super::rows::Rows;
+    use super::*;
+    use crate::id::RunId;
+    use crate::lineage::Lineage;
+    use crate::promise::Promise;
+    use crate::proposal::{Proposal, Reason};
+    use crate::quorum::Quorum;
+    use crate::view::View;
+
+    const STEP: u64 = 23;
+
+    fn peer(name: u8) -> PeerId {
+        PeerId([name; 32])
+    }
+
+    /// Of whom each says that a vote is due to them, and who of these wants to leave.
+    type Said<'a> = (u8, &'a [u8], bool);
+
+    /// What follows in a view of so many voters, and of newcomers after them, that stands at `step`.
+    fn next(quorum: Quorum, voters: u8, step: u64, said: &[Said<'_>]) -> Proposal {
+        let members = said.len() as u8;
+        let view = View::found(RunId([7; 32]), peer(1)).with_quorum(quorum).succeed((1..=members).map(peer));
+        let view = view.with_newcomers((voters + 1..=members).map(peer));
+        let lineage = if step > 0 { Lineage::of(&view) } else { Lineage::NONE };
+        let promise = |(name, due, leaving): &Said<'_>| {
+            let progress = Progress { step, lineage, has_state: true, has_result: true };
+            let contributing = due.iter().map(|name| peer(*name)).collect();
+            let (unreachable, accused, missing) = (Vec::new(), Vec::new(), None);
+            let (leaving, recovering, accepted) = (*leaving, false, None);
+            let promise =
+                Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted };
+            (peer(*name), promise)
+        };
+        let promises: BTreeMap<PeerId, Promise> = said.iter().map(promise).collect();
+        let question = Question {
+            view: &view,
+            resumed: None,
+            promises: &promises,
+            excluded: &BTreeMap::new(),
+            hearsay: &Hearsay::default(),
+            failed: Vec::new(),
+            candidates: Vec::new(),
+            rows: &Rows::of(&view),
+            donor: None,
+            forked: false,
+        };
+        let proposal = question.answer().expect("all hold the state");
+        assert!(follows(&view, None, &promises, &BTreeMap::new(), &proposal), "who accepts it finds the same");
+        proposal
+    }
+
+    fn voters(proposal: &Proposal) -> Vec<u8> {
+        let given = proposal.reasons.iter().filter_map(|reason| match reason {
+            Reason::Votes(peer) => Some(peer),
+            _ => None,
+        });
+        assert!(given.into_iter().all(|peer| proposal.view.votes(*peer)));
+        proposal.view.voters().map(|peer| peer.0[0]).collect()
+    }
+
+    #[test]
+    fn more_than_may_be_hostile_have_to_say_so() {
+        let of = |said: &[Said<'_>]| voters(&next(Quorum::Majority, 4, STEP, said));
+        let quiet: &[u8] = &[];
+        let by = |names: &[u8], due: &'static [u8]| -> Vec<Said<'_>> {
+            (1..=6).map(|name| (name, if names.contains(&name) { due } else { &[] }, false)).collect()
+        };
+        assert_eq!(of(&by(&[], quiet)), [1, 2, 3, 4]);
+        assert_eq!(of(&by(&[3], &[5])), [1, 2, 3, 4], "that one may be hostile");
+        assert_eq!(of(&by(&[3, 5, 6], &[5])), [1, 2, 3, 4], "newcomers have no say");
+        assert_eq!(of(&by(&[2, 3], &[5])), [1, 2, 3, 4, 5]);
+        assert_eq!(of(&by(&[2, 3], &[5, 6])), [1, 2, 3, 4, 5, 6]);
+        // Of fewer than four one is enough.
+        let said: Vec<Said<'_>> = vec![(1, &[4], false), (2, &[], false), (3, &[], false), (4, &[], false)];
+        assert_eq!(voters(&next(Quorum::Majority, 3, STEP, &said)), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn those_who_voted_before_remain_a_quorum() {
+        for quorum in Quorum::ALL {
+            for old in 1..=9u8 {
+                let due: Vec<u8> = (old + 1..=old + 12).collect();
+                let said: Vec<Said<'_>> =
+                    (1..=old + 12).map(|name| (name, if name <= old { &due[..] } else { &[] }, false)).collect();
+                let proposal = next(quorum, old, STEP, &said);
+                let given = proposal.view.voter_count() - usize::from(old);
+                let before: BTreeSet<PeerId> = (1..=old).map(peer).collect();
+                assert!(given == 1 || proposal.view.has_quorum(&before), "{quorum}: {old} and {given}");
+                assert!(given > 0 && proposal.view.members().len() == usize::from(old) + 12, "{quorum}: {old}");
+            }
+        }
+    }
+
+    #[test]
+    fn before_the_first_step_and_where_no_voter_stays_none_has_to_say_so() {
+        let quiet = |leaver: u8| (1..=3).map(|name| (name, &[][..], name == leaver)).collect::<Vec<Said<'_>>>();
+        assert_eq!(voters(&next(Quorum::Majority, 1, 0, &quiet(0))), [1, 2], "as many as leave the first a quorum");
+        assert_eq!(voters(&next(Quorum::Majority, 1, STEP, &quiet(0))), [1]);
+        assert_eq!(voters(&next(Quorum::Majority, 1, STEP, &quiet(1))), [2, 3]);
+        assert_eq!(voters(&next(Quorum::Majority, 2, STEP, &quiet(1))), [2], "one that votes is left");
+    }
+}
