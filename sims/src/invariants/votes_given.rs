@@ -49,11 +49,12 @@ impl VotesGiven {
         }
     }
 
-    /// Somebody has written down that it is in the view of `record`. Of who lies no more is known than that steps went through it.
+    /// Somebody has written down that it is in the view of `record`. Of whom not all is known, that `is_excused` for whether steps went
+    /// through it.
     ///
     /// # Errors
     /// If somebody votes in it that has not earned that, or does not vote any more, or too many do at once.
-    pub fn wrote(&mut self, record: &Record, lies: impl Fn(PeerId) -> bool) -> Result<(), Broken> {
+    pub fn wrote(&mut self, record: &Record, is_excused: impl Fn(PeerId, bool) -> bool) -> Result<(), Broken> {
         let (view, id) = (&record.view, record.view.id());
         if self.views.contains_key(&id) {
             return Ok(());
@@ -71,10 +72,12 @@ impl VotesGiven {
         }
         let resume = &origin.resume;
         let is_first = |peer: &PeerId| resume.step == 0 && !resume.syncing.contains(peer);
-        let was_there =
-            |peer: PeerId| lies(peer) && self.views_of(peer, parent_id).any(|id| self.stepped.contains(&id));
+        let is_excused = |peer: PeerId| {
+            let stepped = self.views_of(peer, parent_id).any(|id| self.stepped.contains(&id));
+            is_excused(peer, stepped)
+        };
         let has_earned =
-            |peer: &PeerId| is_first(peer) || self.steps_of(*peer, parent_id).next().is_some() || was_there(*peer);
+            |peer: &PeerId| is_first(peer) || self.steps_of(*peer, parent_id).next().is_some() || is_excused(*peer);
         if let Some(peer) = given.iter().find(|peer| !has_earned(peer)) {
             return Err(Broken::new(NAME, format!("{peer:?} votes in {id:?} and has contributed to nothing")));
         }
@@ -168,22 +171,22 @@ mod tests {
         let all = [1, 2, 3].map(peer);
         let (with, early) = (first.succeed(all).with_newcomers([2, 3].map(peer)), first.succeed([1, 2].map(peer)));
         let mut invariant = VotesGiven::default();
-        let mut wrote = |view: &View, step: u64| invariant.wrote(&record(view, step), |_| false).is_ok();
+        let mut wrote = |view: &View, step: u64| invariant.wrote(&record(view, step), |_, _| false).is_ok();
         assert!(wrote(&first, 0) && wrote(&with, 7));
         assert!(wrote(&early, 0), "the run has not begun");
         assert!(!wrote(&early.on_branch(9), 7));
         let next = with.succeed(all).with_newcomers([peer(3)]);
         assert!(!wrote(&next.clone().on_branch(9), 8));
         invariant.committed(with.id(), &step(8, &all, &[100, SYNCING, 100]));
-        assert!(invariant.wrote(&record(&next.clone().on_branch(8), 8), |_| false).is_err());
+        assert!(invariant.wrote(&record(&next.clone().on_branch(8), 8), |_, _| false).is_err());
         invariant.committed(with.id(), &step(9, &all, &[100, 100, 100]));
-        assert_eq!(invariant.wrote(&record(&next, 9), |_| false), Ok(()));
+        assert_eq!(invariant.wrote(&record(&next, 9), |_, _| false), Ok(()));
         let both = with.succeed(all);
-        assert!(invariant.wrote(&record(&both, 9), |_| false).is_err(), "one of three decides nothing any more");
+        assert!(invariant.wrote(&record(&both, 9), |_, _| false).is_err(), "one of three decides nothing any more");
         let alone = with.succeed([2, 3].map(peer));
-        assert_eq!(invariant.wrote(&record(&alone, 9), |_| false), Ok(()), "nobody who voted is left");
+        assert_eq!(invariant.wrote(&record(&alone, 9), |_, _| false), Ok(()), "nobody who voted is left");
         assert!(
-            invariant.wrote(&record(&next.succeed(all).with_newcomers([peer(2)]), 9), |_| false).is_err(),
+            invariant.wrote(&record(&next.succeed(all).with_newcomers([peer(2)]), 9), |_, _| false).is_err(),
             "it had a vote"
         );
     }
@@ -193,7 +196,7 @@ mod tests {
         let view = View::found(RunId([0; 32]), peer(1)).succeed([1, 2].map(peer)).with_newcomers([peer(2)]);
         let (id, limit) = (view.id(), Duration::from_secs(5));
         let mut invariant = VotesGiven::default();
-        assert_eq!(invariant.wrote(&record(&view, 7), |_| false), Ok(()));
+        assert_eq!(invariant.wrote(&record(&view, 7), |_, _| false), Ok(()));
         let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
         let looked =
             |invariant: &mut VotesGiven, now, calm| invariant.looked(at(now), id, vec![peer(2)], at(calm), limit);

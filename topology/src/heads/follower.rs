@@ -64,6 +64,7 @@ pub enum Input {
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "none is kept")]
 pub enum Output {
     /// Fetch this checkpoint from these peers; then [`Input::Holds`] or [`Input::Failed`]. One at a time.
     Fetch {

@@ -450,6 +450,9 @@ impl Seat {
     /// Takes over what is still true in the next view.
     fn inherit(&mut self, now: Time, old: Self, me: PeerId) {
         self.keep_due(now, &old);
+        for (peer, process) in old.let_in.iter().filter(|(peer, _)| self.view.contains(**peer)) {
+            self.let_in.entry(*peer).or_insert(*process);
+        }
         let stays = |peer: &PeerId| self.view.contains(*peer);
         let severed = |peer: &PeerId| self.view.is_severed(me, *peer);
         let mut suspects = old.suspects;

@@ -53,6 +53,8 @@ pub(super) struct Seat {
     /// The generation in which this process was let in, or has taken a step, in this view or in one that led here: no process before
     /// it can have said anything since.
     pub(super) ours_since: Option<Generation>,
+    /// Who was let in to this view, or to one that led here, as which process and in which generation.
+    pub(super) let_in: BTreeMap<PeerId, (Generation, u64)>,
     /// Who has been shown how often that another process of it has a seat here.
     pub(super) shown_seated: BTreeMap<PeerId, u32>,
     /// Too few members: steps are held until more have joined.
@@ -216,6 +218,8 @@ pub(super) enum Stage {
 impl Seat {
     pub(super) fn new(view: View, origin: Option<Proposal>, config: &Config, now: Time) -> Self {
         let resumed = origin.as_ref().map_or(0, |origin| origin.resume.step);
+        let joiners = origin.iter().flat_map(|origin| &origin.joiners);
+        let let_in = joiners.map(|joiner| (joiner.contact.peer, (view.generation, joiner.incarnation))).collect();
         Self {
             rows: Rows::of(&view),
             told_row: Vec::new(),
@@ -232,6 +236,7 @@ impl Seat {
             root: Root::default(),
             by_word: false,
             ours_since: None,
+            let_in,
             shown_seated: BTreeMap::new(),
             waiting: false,
             recovering: None,

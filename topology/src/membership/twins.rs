@@ -92,15 +92,13 @@ impl Membership {
         gives_way
     }
 
-    /// Shows a peer that asks to be let in, though another process of it has been let in to this view and has spoken here, how that came:
-    /// it may be the one whose seat that was. Who asks yet again has had none, or its disk was set back.
+    /// Shows a peer that asks to be let in, though another process of it has been let in since it was here and has spoken in this view,
+    /// how that came: it may be the one whose seat that was. Who asks yet again has had none, or its disk was set back.
     pub(super) fn shows_seat(&mut self, to: PeerId, joiner: &Joiner) -> bool {
         let Some(seat) = &mut self.seat else { return false };
-        let of_it = |known: &&Joiner| known.contact.peer == to;
-        let known = seat.origin.as_ref().and_then(|origin| origin.joiners.iter().find(of_it));
-        let has_seat = known.is_some_and(|known| known.incarnation != joiner.incarnation) && seat.heard.contains(&to);
-        let was_here =
-            joiner.branch == seat.view.branch && joiner.generation.0 > 0 && joiner.generation < seat.view.generation;
+        let Some((since, incarnation)) = seat.let_in.get(&to).copied() else { return false };
+        let has_seat = incarnation != joiner.incarnation && seat.heard.contains(&to);
+        let was_here = joiner.branch == seat.view.branch && joiner.generation.0 > 0 && joiner.generation < since;
         if !has_seat || !was_here {
             return false;
         }
