@@ -225,6 +225,8 @@ pub enum Report {
         rank: u32,
         /// The members' peer ids, in ring order.
         members: Vec<String>,
+        /// Those of them that have no vote yet.
+        newcomers: Vec<String>,
         /// The last committed step.
         step: u64,
         /// Why it came; empty for a founder's first.

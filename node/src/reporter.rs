@@ -171,6 +171,7 @@ mod tests {
             view: String::new(),
             rank: 0,
             members: Vec::new(),
+            newcomers: Vec::new(),
             step: 0,
             reason: String::new(),
             promised: 0,

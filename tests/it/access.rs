@@ -149,7 +149,7 @@ fn is_revoked_during_a_cut(cut_off: &[usize]) {
     let founder = Peer::run(&on(&lan, 0, ENDLESS));
     let ticket = founder.ticket();
     let [first, second, away, gone] = [1, 2, AWAY, GONE].map(|host| Peer::join(&ticket, &on(&lan, host, "")));
-    let full = [&founder, &first, &second, &away, &gone].map(|member| member.wait_for_view(5));
+    let full = [&founder, &first, &second, &away, &gone].map(|member| member.wait_for_votes(5));
     let (away_id, gone_id) = (away.id(), gone.id());
     let (away_id, gone_id) = (away_id.as_str(), gone_id.as_str());
     let others: Vec<usize> = (0..5).filter(|host| !cut_off.contains(host)).collect();
@@ -209,7 +209,7 @@ fn of_two_who_use_one_invitation_on_both_sides_of_a_cut_one_stays() {
     let founder = Peer::run(&on(&lan, 0, ENDLESS));
     let ticket = founder.ticket();
     let [first, other] = [1, 2].map(|host| Peer::join(&ticket, &on(&lan, host, "")));
-    [&founder, &first, &other].iter().for_each(|member| drop(member.wait_for_view(3)));
+    [&founder, &first, &other].iter().for_each(|member| drop(member.wait_for_votes(3)));
     let names_all = |ticket: &String| TicketHolder::named(ticket) == 3;
     let ticket = eventually("a ticket", || Some(invited(&founder, &["--once"])).filter(names_all));
     let sides: [&[usize]; 2] = [&[0, 1, 3], &[2, 4]];
@@ -263,8 +263,8 @@ fn a_member_that_is_revoked_is_out_and_the_others_go_on() {
     away.signal("KILL");
     drop(away);
     let mut members: Vec<Peer> = (0..3).map(|_| joined(&ticket)).collect();
-    let full = founder.wait_for_view(4)["generation"].as_u64();
-    members.iter().for_each(|member| drop(member.wait_for_view(4)));
+    let full = founder.wait_for_votes(4)["generation"].as_u64();
+    members.iter().for_each(|member| drop(member.wait_for_votes(4)));
     let gone = members.remove(0);
     let id = gone.id();
     let said_so = said(founder.dir().path(), &["revoke", &id, "--json"]).expect("revoked");
@@ -360,7 +360,7 @@ fn a_quorum_appoints_another_founder_and_the_lost_key_counts_no_more() {
     let ticket = founder.ticket();
     let [first, second, third] = [(); 3].map(|()| joined(&ticket));
     let all = [&founder, &first, &second, &third];
-    all.iter().for_each(|member| drop(member.wait_for_view(4)));
+    all.iter().for_each(|member| drop(member.wait_for_votes(4)));
     // The key is lost, and somebody else has it, with all that lay beside it.
     let thief = TempDir::new().expect("a temp dir");
     std::fs::create_dir(thief.path().join("state")).expect("made");
@@ -395,7 +395,7 @@ fn a_quorum_appoints_another_founder_and_the_lost_key_counts_no_more() {
     let by_new = ["invite", "--once", "--key", &file];
     let invites = |member: &Peer| eventually("a ticket", || said(member.dir().path(), &by_new).ok());
     let guest = joined(&invites(&second));
-    all.iter().for_each(|member| drop(member.wait_for_view(5)));
+    all.iter().for_each(|member| drop(member.wait_for_votes(5)));
     // The other one revokes nobody any more, whatever its thief leaves where.
     let stolen = thief.path().join("state").join("founder.key");
     let words = ["revoke", &own, "--key", stolen.to_str().expect("a text path")];
@@ -439,7 +439,7 @@ fn who_was_cut_off_a_keeper_and_who_comes_later_hear_of_another_founder() {
     let ticket = founder.ticket();
     let [first, second, away] = [1, 2, 3].map(|host| Peer::join(&ticket, &on(&lan, host, "")));
     let all = [&founder, &first, &second, &away];
-    all.iter().for_each(|member| drop(member.wait_for_view(4)));
+    all.iter().for_each(|member| drop(member.wait_for_votes(4)));
     let dir = Arc::new(TempDir::new().expect("a temp dir"));
     let id = said(dir.path(), &["id"]).expect("an id");
     let names_some = |ticket: &String| TicketHolder::named(ticket) == 3;

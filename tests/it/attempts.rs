@@ -15,7 +15,7 @@ fn three(dirs: &[Arc<TempDir>; 3]) -> [Peer; 3] {
     let ticket = founder.ticket();
     let join = |dir: &Arc<TempDir>| Peer::join_in(dir.clone(), &ticket, &PeerOptions::flags(OWN));
     let peers = [founder, join(&dirs[1]), join(&dirs[2])];
-    peers.iter().for_each(|peer| _ = peer.wait_for_view(3));
+    peers.iter().for_each(|peer| _ = peer.wait_for_votes(3));
     peers
 }
 

@@ -82,7 +82,7 @@ fn killed_members_go_on_from_their_newest_checkpoint_in_any_order_and_one_disk_m
         assert!(view["reason"].as_str().is_some_and(|reason| reason.contains("came back")), "{view}");
     }
     let first = Peer::join_in(first, &ticket, &PeerOptions::flags(OWN));
-    first.wait_for_view(3);
+    first.wait_for_votes(3);
     go_on_together([first, second, third], newest);
 }
 

@@ -18,7 +18,7 @@ fn three(flags: &str) -> ([Peer; 3], String) {
     let [second, third] = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::flags("--checkpoint-every 0")));
     let peers = [founder, second, third];
     for peer in &peers {
-        peer.wait_for_view(3);
+        peer.wait_for_votes(3);
         peer.wait_for_step(1);
     }
     (peers, ticket)

@@ -15,7 +15,7 @@ fn three(flags: &str) -> Option<([Peer; 2], Peer, FrozenDisk)> {
     let member = Peer::join_in(dir, &first.ticket(), &PeerOptions::flags(""));
     let third = Peer::join(&first.ticket(), &PeerOptions::flags(""));
     for peer in [&first, &member, &third] {
-        peer.wait_for_view(3);
+        peer.wait_for_votes(3);
         peer.wait_for("a step", |event| event["event"] == "progress");
     }
     Some(([first, third], member, disk))

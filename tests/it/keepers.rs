@@ -39,7 +39,7 @@ fn three() -> ([Peer; 3], String) {
     let founder = Peer::run(&PeerOptions::flags(FLAGS));
     let ticket = founder.ticket();
     let [second, third] = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::flags(OWN)));
-    founder.wait_for_view(3);
+    founder.wait_for_votes(3);
     ([founder, second, third], ticket)
 }
 
@@ -81,7 +81,7 @@ fn a_keeper_holds_what_members_sign_and_changes_no_view() {
     let reached = members[0].wait_for("progress", |event| {
         event["event"] == "progress" && event["step"].as_u64() > summary["steps"].as_u64()
     });
-    assert_eq!(reached["generation"], members[0].wait_for_view(3)["generation"], "{reached}");
+    assert_eq!(reached["generation"], members[0].wait_for_votes(3)["generation"], "{reached}");
     let name = outcome.events[0].1["peer"].as_str().expect("a peer").to_owned();
     for member in members {
         member.signal("KILL");
@@ -194,7 +194,7 @@ fn who_is_away_when_the_others_finish_takes_their_last_state_from_a_keeper() {
     let away = Peer::run(&PeerOptions::flags(flags));
     let ticket = away.ticket();
     let others = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::flags("--fork-after 20s")));
-    away.wait_for_view(3);
+    away.wait_for_votes(3);
     let keeper = keep(&fresh(), &ticket);
     let id = keeper.id();
     // It keeps in its list of contacts where the keeper is.

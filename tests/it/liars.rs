@@ -40,7 +40,7 @@ impl Honest {
         let [second, third] = others;
         let peers = [founder, second, third];
         for peer in &peers {
-            peer.wait_for_view(3);
+            peer.wait_for_votes(3);
             peer.wait_for_step(MORE);
         }
         let before = peers.each_ref().map(|peer| peer.memory()[0]);

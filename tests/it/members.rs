@@ -95,7 +95,7 @@ fn a_peer_that_joins_late_ends_with_the_same_bits() {
 fn the_others_go_on_without_a_member_that_was_killed_and_another_joins() {
     let first = founder(&format!("{SOME} --min-peers 3"));
     let mut others: Vec<Peer> = (0..3).map(|_| joiner(&first, "")).collect();
-    first.wait_for_view(4);
+    first.wait_for_votes(4);
     let victim = others.remove(1);
     victim.wait_for("a step", |event| event["event"] == "progress");
     victim.signal("KILL");
@@ -111,7 +111,7 @@ fn the_others_go_on_without_a_member_that_was_killed_and_another_joins() {
 fn the_others_go_on_without_the_founder() {
     let first = founder(&format!("{SOME} --min-peers 3"));
     let others = [(); 2].map(|()| joiner(&first, ""));
-    others[0].wait_for_view(3);
+    others[0].wait_for_votes(3);
     // Two of three are a quorum, and fewer than it takes to step: they wait for a third.
     first.wait_for_step(1);
     first.signal("KILL");
@@ -168,7 +168,7 @@ fn one_that_was_killed_comes_back_with_the_same_command() {
     let first = founder(&format!("{SOME} --min-peers 3"));
     let ticket = first.ticket();
     let others = [(); 2].map(|()| joiner(&first, ""));
-    first.wait_for_view(3);
+    first.wait_for_votes(3);
     let [mut victim, other] = others;
     let lost = victim.id();
     // Twice: the others only wait in between, and the second time it needs a newer state.

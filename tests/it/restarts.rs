@@ -61,7 +61,7 @@ fn a_full_disk_refuses_no_vote() {
     // The next view takes the votes of both.
     let third = Peer::join(&founder.ticket(), &PeerOptions::default());
     for peer in [&founder, &member, &third] {
-        peer.wait_for_view(3);
+        peer.wait_for_votes(3);
     }
     let after = std::fs::read(&vote).expect("it can be read");
     assert!(after != before && after.len() == before.len(), "it was written again where it was");
@@ -74,7 +74,7 @@ fn who_can_t_store_its_vote_ends_and_says_why() {
     let founder = Peer::run(&PeerOptions::flags(&format!("{ENDLESS} --max-stall-ms 4000")));
     let [member, third] = [(); 2].map(|()| Peer::join(&founder.ticket(), &PeerOptions::default()));
     for peer in [&founder, &member, &third] {
-        peer.wait_for_view(3);
+        peer.wait_for_votes(3);
     }
     // Something lies in its place that can't be written.
     let vote = vote_of(&member);
@@ -168,7 +168,7 @@ fn newcomers_that_were_killed_before_they_had_the_state_outvote_nobody_who_has_i
     }
     let founder = Peer::run_in(dirs[0].clone(), &PeerOptions::flags(&flags));
     let peers = [founder, joins(1)].into_iter().chain(newcomers);
-    let peers: Vec<Peer> = peers.inspect(|peer| _ = peer.wait_for_view(5)).collect();
+    let peers: Vec<Peer> = peers.inspect(|peer| _ = peer.wait_for_votes(5)).collect();
     peers.iter().for_each(|peer| peer.signal("KILL"));
     for peer in peers {
         let outcome = peer.finish();

@@ -39,7 +39,7 @@ fn three() -> ([Arc<TempDir>; 3], [Peer; 3], String) {
     let [first, second] = [join_in(&dirs[1], &ticket), join_in(&dirs[2], &ticket)];
     let peers = [founder, first, second];
     for peer in &peers {
-        peer.wait_for_view(3);
+        peer.wait_for_votes(3);
     }
     for peer in &peers[1..] {
         peer.wait_for("the state", is_event("synced"));
@@ -107,7 +107,7 @@ fn go_through(number: usize) {
         // Where the machine is too busy for an answer in time, it takes its seat or waits, and finds the others all the same.
         let way = way(&founder)["way"].clone();
         assert!(["join", "seat", "wait"].contains(&way.as_str().expect("text")), "sequence {number}: {way}");
-        let view = founder.wait_for_view(3);
+        let view = founder.wait_for_votes(3);
         assert_eq!(view["forked"], false, "{view}");
         assert_eq!(founder.wait_for("its start", is_event("started"))["run"], run);
         // The others are in that view too, and it is a new one.
@@ -220,7 +220,7 @@ fn beside_members_that_cant_be_reached_it_takes_a_word_to_go_on_alone() {
     // When they come back they and the fork become one.
     let [first, second] = [1, 2].map(|at| run_in(&dirs[at], ""));
     for peer in [&founder, &first, &second] {
-        peer.wait_for_view(3);
+        peer.wait_for_votes(3);
     }
 }
 
@@ -251,7 +251,7 @@ fn a_damaged_list_of_contacts_is_told_and_passes_for_none_never() {
     end(founder, "INT");
     let founder = run_in(&dirs[0], "");
     assert_eq!(way(&founder)["way"], "join");
-    founder.wait_for_view(3);
+    founder.wait_for_votes(3);
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn a_ticket_leads_to_whoever_of_its_members_lives() {
     let is_whole = |event: &Value| event["event"] == "invitation";
     let names = |peer: &Peer| {
         // The newest one names all three, in whatever order they joined.
-        peer.wait_for_view(3);
+        peer.wait_for_votes(3);
         peer.wait_for("a ticket", is_whole)["ticket"].as_str().expect("text").to_owned()
     };
     let ticket = names(&second);

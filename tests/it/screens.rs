@@ -82,7 +82,7 @@ fn every_member_learns_who_computes_slowly() {
     let steps = "--steps 100000000 --model mlp:256 --batch-size 256 --checkpoint-every 0";
     let founder = Peer::run(&PeerOptions::flags(&format!("--min-peers 3 {steps}")));
     let others = [(); 2].map(|()| Peer::join(&founder.ticket(), &PeerOptions::flags("--checkpoint-every 0")));
-    founder.wait_for_view(3);
+    founder.wait_for_votes(3);
     let [fast, slow] = &others;
     let id = slow.id();
     let mut starve = Command::new("sh");

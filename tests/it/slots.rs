@@ -73,7 +73,7 @@ fn a_word_that_is_changed_into_another_is_noticed_by_whose_it_is() {
         let (ticket, saves) = (founder.ticket(), PeerOptions::flags("--checkpoint-every 0"));
         let second = Peer::join_in(dirs[1].clone(), &ticket, &saves);
         let offender = Peer::join_in(dirs[2].clone(), &ticket, &saying("8", saves));
-        let view = founder.wait_for_view(3);
+        let view = founder.wait_for_votes(3);
         let ring = view["members"].as_array().expect("a list");
         let rank = ring.iter().position(|member| *member == offender.id()).expect("a member");
         if rank == 1 {

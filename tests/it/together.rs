@@ -10,7 +10,7 @@ fn members(count: usize) -> Vec<Peer> {
     let mut all: Vec<_> = (1..count).map(join).collect();
     all.insert(0, first);
     for peer in &all {
-        peer.wait_for_view(count);
+        peer.wait_for_votes(count);
         peer.wait_for("a step", |event| event["event"] == "progress");
     }
     all

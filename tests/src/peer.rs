@@ -381,6 +381,14 @@ impl Peer {
         })
     }
 
+    /// Waits for a view of so many members, all of which have a vote: from then on a minority of them may be lost.
+    pub fn wait_for_votes(&self, members: usize) -> Value {
+        self.wait_for(&format!("a view of {members} that all vote"), |event| {
+            let count = |field: &str| event[field].as_array().map(Vec::len);
+            event["event"] == "view" && count("members") == Some(members) && count("newcomers") == Some(0)
+        })
+    }
+
     /// Waits until the process has committed `step`, and returns the first one from there on of which it told.
     pub fn wait_for_step(&self, step: u64) -> u64 {
         let event = self.wait_for(&format!("step {step}"), |event| {

@@ -196,6 +196,7 @@ impl EventLoop {
             view: view.id().to_string(),
             rank: rank.0,
             members: world.ranks().map(|rank| to_libp2p(ring.peer(rank)).to_string()).collect(),
+            newcomers: view.newcomers().iter().map(|peer| to_libp2p(*peer).to_string()).collect(),
             step,
             reason: change.reason,
             promised: change.promised,

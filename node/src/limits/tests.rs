@@ -20,6 +20,7 @@ fn view(names: &[&str]) -> Report {
         view: String::new(),
         rank: 0,
         members: names.iter().map(|name| (*name).to_owned()).collect(),
+        newcomers: Vec::new(),
         step: 0,
         reason: String::new(),
         promised: 0,

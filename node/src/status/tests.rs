@@ -45,6 +45,7 @@ fn reports() -> Vec<Report> {
             view: "00".to_owned(),
             rank: 1,
             members: vec!["other".to_owned(), "peer".to_owned()],
+            newcomers: Vec::new(),
             step: 0,
             reason: "peer peer joined".to_owned(),
             promised: 1,

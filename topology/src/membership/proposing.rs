@@ -68,8 +68,7 @@ impl Membership {
     }
 
     fn is_stopping(&self) -> bool {
-        let decree = self.seat.as_ref().and_then(|seat| seat.decree.as_ref());
-        decree.is_some_and(|decree| decree.stage == Stage::Stopping)
+        self.seat.as_ref().and_then(|seat| seat.decree.as_ref()).is_some_and(|decree| decree.stage == Stage::Stopping)
     }
 
     fn plans_change(&self, now: Time) -> bool {
@@ -80,11 +79,8 @@ impl Membership {
         let heir = members.iter().any(|peer| !leaves(peer) && !seat.syncing.contains(peer));
         let all_leave = members.len() > 1 && members.iter().all(leaves);
         let outdated = seat.outdated && self.finished.is_none();
-        (heir && members.iter().any(leaves))
-            || all_leave
-            || outdated
-            || self.candidates(now).next().is_some()
-            || self.owes_votes(now)
+        let is_left = all_leave || (heir && members.iter().any(leaves));
+        is_left || outdated || self.candidates(now).next().is_some() || self.owes_votes(now)
     }
 
     /// Another is to propose: it learns why, and gets time.

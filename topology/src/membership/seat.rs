@@ -18,7 +18,7 @@ use crate::id::{Digest, Generation, PeerId, ViewId};
 use crate::lineage::Root;
 use crate::message::{Evidence, Standing};
 use crate::plan::Link;
-use crate::promise::{Justified, Promise, most_named};
+use crate::promise::Justified;
 use crate::proposal::{Ballot, Progress, Proposal, Resume};
 use crate::time::Time;
 use crate::view::View;
@@ -375,33 +375,6 @@ impl Seat {
         });
         let unreachable: BTreeSet<PeerId> = apart.chain(missed.map(|(peer, _)| *peer)).chain(owing).collect();
         unreachable.into_iter().collect()
-    }
-
-    /// What we promise, who stand at `progress`.
-    pub(super) fn promise(
-        &mut self,
-        me: PeerId,
-        progress: Progress,
-        awaited: Option<&Awaited>,
-        leaving: bool,
-    ) -> Promise {
-        self.pledged = Some(progress);
-        let most = most_named(self.view.members().len());
-        let revoked =
-            self.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::Revoked).map(|(peer, _)| *peer);
-        let accused: BTreeSet<PeerId> = self.accused.iter().copied().chain(revoked).collect();
-        let accused: Vec<PeerId> = accused.into_iter().take(most).collect();
-        let accepted = self.acceptor.accepted.as_ref().map(|(ballot, justified)| (*ballot, justified.hash()));
-        let mut missing = awaited.cloned();
-        missing.iter_mut().for_each(|awaited| awaited.from.truncate(most - accused.len()));
-        let named = accused.len() + missing.as_ref().map_or(0, |awaited| awaited.from.len());
-        let mut unreachable = self.unreachable(me);
-        unreachable.truncate(most - named);
-        let left = most - named - unreachable.len();
-        let due = self.due_by(progress.step).map(|(peer, _)| *peer);
-        let contributing = due.filter(|_| self.view.votes(me)).take(left).collect();
-        let recovering = self.recovering.is_some();
-        Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted }
     }
 
     /// Whether this member has taken part in all steps of the view, as far as we know: then nobody is more than one ahead of it.

@@ -1,6 +1,10 @@
 //! A member's part in a decree that another proposes: promise, stand still, accept.
 
+use std::collections::BTreeSet;
+
+use super::seat::Seat;
 use super::{Membership, Steps};
+use crate::awaited::Awaited;
 use crate::certificate::{Acceptance, Seal};
 use crate::echo::{are_a_quorums, echo};
 use crate::error::Violation;
@@ -8,8 +12,8 @@ use crate::flaw::Flaw;
 use crate::id::{PeerId, ViewId};
 use crate::interface::{Hold, Timer};
 use crate::message::{Body, Evidence};
-use crate::promise::{Justified, SignedPromise};
-use crate::proposal::Ballot;
+use crate::promise::{Justified, Promise, SignedPromise, most_named};
+use crate::proposal::{Ballot, Progress};
 use crate::time::Time;
 
 impl Membership {
@@ -203,5 +207,34 @@ impl Membership {
         let at = now + patience + self.config.takeover_delay() * (1 + seat.stagger(self.me.peer));
         seat.takeover_at = Some(at);
         self.set_timer(Timer::Takeover, at);
+    }
+}
+
+impl Seat {
+    /// What we promise, who stand at `progress`.
+    pub(super) fn promise(
+        &mut self,
+        me: PeerId,
+        progress: Progress,
+        awaited: Option<&Awaited>,
+        leaving: bool,
+    ) -> Promise {
+        self.pledged = Some(progress);
+        let most = most_named(self.view.members().len());
+        let revoked =
+            self.suspects.iter().filter(|(_, evidence)| **evidence == Evidence::Revoked).map(|(peer, _)| *peer);
+        let accused: BTreeSet<PeerId> = self.accused.iter().copied().chain(revoked).collect();
+        let accused: Vec<PeerId> = accused.into_iter().take(most).collect();
+        let accepted = self.acceptor.accepted.as_ref().map(|(ballot, justified)| (*ballot, justified.hash()));
+        let mut missing = awaited.cloned();
+        missing.iter_mut().for_each(|awaited| awaited.from.truncate(most - accused.len()));
+        let named = accused.len() + missing.as_ref().map_or(0, |awaited| awaited.from.len());
+        let mut unreachable = self.unreachable(me);
+        unreachable.truncate(most - named);
+        let left = most - named - unreachable.len();
+        let due = self.due_by(progress.step).map(|(peer, _)| *peer);
+        let contributing = due.filter(|_| self.view.votes(me)).take(left).collect();
+        let recovering = self.recovering.is_some();
+        Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted }
     }
 }

@@ -351,6 +351,7 @@ mod tests {
             view: "00".repeat(32),
             rank: 0,
             members: members.iter().map(|member| (*member).to_owned()).collect(),
+            newcomers: Vec::new(),
             step: 7,
             reason: reason.to_owned(),
             promised: 2,
