@@ -24,6 +24,7 @@ fn three_that_were_killed() -> ([Arc<TempDir>; 3], String) {
     let ticket = founder.ticket();
     let [second, third] = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::flags(OWN)));
     let peers = [founder, second, third];
+    peers.iter().for_each(|peer| _ = peer.wait_for_votes(3));
     let complete = |event: &Value| is_stable(event, 3);
     let first = peers.each_ref().map(|peer| peer.wait_for("a checkpoint that all have signed", complete));
     assert!(first.iter().all(|event| event["digest"] == first[0]["digest"] || event["step"] != first[0]["step"]));
