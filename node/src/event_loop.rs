@@ -340,6 +340,7 @@ impl EventLoop {
                         self.on_swarm(event);
                     }
                     self.network.next_name().iter().for_each(|named| self.observer.report(named));
+                    self.meet_keepers();
                 }
                 _ = look.tick() => {
                     let since = self.looked.elapsed();

@@ -94,6 +94,8 @@ pub(crate) struct Network {
     announced: Vec<Multiaddr>,
     /// Who told a name.
     named: BTreeSet<PeerId>,
+    /// Keepers that have come, until they are taken in.
+    met: VecDeque<Contact>,
     /// Names that are news.
     names: VecDeque<(PeerId, Name)>,
     /// Sees what the founder leaves in the data directory.
@@ -158,6 +160,7 @@ impl Network {
             dialing: BTreeMap::new(),
             untried: BTreeSet::new(),
             named: BTreeSet::new(),
+            met: VecDeque::new(),
             names: VecDeque::new(),
             announced: settings.announce.clone(),
             _watch: watch,
@@ -342,6 +345,7 @@ impl Network {
                 ..
             })) => {
                 self.learn_name(peer_id, &info.agent_version);
+                self.meet(peer_id, &info);
                 None
             }
             SwarmEvent::Behaviour(BehaviourEvent::Mdns(libp2p::mdns::Event::Discovered(found))) => {

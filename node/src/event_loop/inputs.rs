@@ -2,7 +2,7 @@
 
 use libp2p::gossipsub;
 use libp2p::swarm::SwarmEvent;
-use starling_topology::{Body, Evidence, Input, PeerId, ViewId};
+use starling_topology::{Body, Contact, Evidence, Input, PeerId, ViewId};
 use tokio_util::sync::CancellationToken;
 
 use super::{End, EventLoop, MAX_EARLY};
@@ -162,12 +162,27 @@ impl EventLoop {
             self.handle(Input::Located(contact));
             self.tell_members();
         } else if keepers && let Some(contact) = self.network.hear(from, &message.data) {
-            // The machine never hears of a keeper: it is no member and wants to be none.
-            let network = &self.network;
-            if self.books.contacts.learn_keeper(contact, |peer| !network.swarm.is_connected(&to_libp2p(peer))) {
-                self.note_contacts();
-                self.tell_members();
+            self.learn_keeper(contact);
+        }
+    }
+
+    /// Takes in keepers that have just come.
+    pub(super) fn meet_keepers(&mut self) {
+        while let Some(contact) = self.network.next_keeper() {
+            let is_known = self.books.contacts.keepers().iter().any(|known| known.peer == contact.peer);
+            // What it announces of itself is better.
+            if !is_known {
+                self.learn_keeper(contact);
             }
+        }
+    }
+
+    /// The machine never hears of a keeper: it is no member and wants to be none.
+    fn learn_keeper(&mut self, contact: Contact) {
+        let network = &self.network;
+        if self.books.contacts.learn_keeper(contact, |peer| !network.swarm.is_connected(&to_libp2p(peer))) {
+            self.note_contacts();
+            self.tell_members();
         }
     }
 }

@@ -128,6 +128,9 @@ impl Keeping {
                         self.on_swarm(event);
                     }
                     self.network.next_name().iter().for_each(|named| self.observer.report(named));
+                    while let Some(contact) = self.network.next_keeper() {
+                        self.learn(contact, true);
+                    }
                 }
                 Some(done) = self.tasks.join_next() => match done {
                     Ok(done) => self.on_done(done),

@@ -1,9 +1,14 @@
 //! Where peers are, as is said of them: by themselves, passed on by others, or by others alone.
 
+use libp2p::identify::Info;
 use starling_topology::Contact;
+use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES};
 
 use super::{Announcement, MAX_CONTACTS, MAX_UNPROVEN, Network};
-use crate::identity::to_libp2p;
+use crate::identity::{from_libp2p, to_libp2p};
+
+/// Keepers that wait to be taken in.
+const MAX_MET: usize = 16;
 
 impl Network {
     /// What a peer announces of itself, by whatever way it came; `None` if it is no news. It counts if it is newer than the last
@@ -38,6 +43,24 @@ impl Network {
             }
         }
         Some(contact).filter(|_| is_proven)
+    }
+
+    /// Notes where a peer that has just been connected listens, if it is a keeper: one that hands out checkpoints and speaks of no
+    /// views. It announces itself too, but later.
+    pub(super) fn meet(&mut self, peer: libp2p::PeerId, info: &Info) {
+        let speaks = |protocol| info.protocols.contains(protocol);
+        let is_keeper = speaks(&self.protocols.state) && !speaks(&self.protocols.control);
+        let Some(name) = from_libp2p(&peer).filter(|_| is_keeper && self.met.len() < MAX_MET) else { return };
+        let addresses = info.listen_addrs.iter().map(ToString::to_string);
+        let addresses = addresses.filter(|address| address.len() <= MAX_ADDRESS_BYTES).take(MAX_ADDRESSES).collect();
+        self.met.push_back(Contact { peer: name, addresses });
+    }
+
+    /// A keeper that has come and that nobody has taken in yet.
+    pub(crate) fn next_keeper(&mut self) -> Option<Contact> {
+        let contact = self.met.pop_front()?;
+        self.learn(&contact);
+        Some(contact)
     }
 
     /// Dials a peer of which nothing is known but that somebody else says that it is there. What follows from that, it has to say
