@@ -206,7 +206,7 @@ impl Keeping {
             Done::Newest { peer, newest, members } => {
                 self.questions -= 1;
                 // Else it would depend on this one peer for what the others sign.
-                members.iter().for_each(|member| self.network.hear_of(member));
+                members.into_iter().for_each(|member| self.hear_of(member));
                 match newest {
                     Ok(Newest { proof: Some(proof), .. }) => {
                         self.handle(Some(peer), Input::Proven { from: peer, proof });
@@ -307,6 +307,13 @@ impl Keeping {
             self.is_unwritten |= self.known.learn_member(contact);
         }
         self.tell_members();
+    }
+
+    /// Somebody else says that this is a member: it is looked for, also if it does not answer now.
+    fn hear_of(&mut self, member: Contact) {
+        self.network.hear_of(&member);
+        let is_new = self.known.members().iter().all(|known| known.peer != member.peer);
+        self.is_unwritten |= is_new && self.known.learn_member(member);
     }
 
     /// Has joiners that ask learn where members and keepers are, those members who are connected first; and names some in the ticket.

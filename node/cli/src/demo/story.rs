@@ -181,6 +181,7 @@ mod tests {
 
     fn progress(step: u64, generation: u64) -> Report {
         Report::Progress {
+            newcomers: Vec::new(),
             step,
             generation,
             steps: 100,
