@@ -76,6 +76,9 @@ impl Honest {
             });
         }
         member.wait_for("the state", |event| event["event"] == "synced");
+        // What is said of a view that is over by then counts for nothing.
+        member.wait_for_votes(4);
+        self.peers.iter().for_each(|peer| _ = peer.wait_for_votes(4));
         runtime().block_on(async {
             let mut liar = Liar::beside(&member, &self.ticket, &self.peers).await;
             assert!(liar.view().contains(liar.me()));

@@ -181,7 +181,6 @@ mod tests {
 
     fn progress(step: u64, generation: u64) -> Report {
         Report::Progress {
-            newcomers: Vec::new(),
             step,
             generation,
             steps: 100,
@@ -201,6 +200,7 @@ mod tests {
             view: String::new(),
             rank: 0,
             members: vec![String::new(); members],
+            newcomers: Vec::new(),
             step: 0,
             reason: String::new(),
             promised: 0,
