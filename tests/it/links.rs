@@ -64,8 +64,11 @@ fn three_begin(machines: [&Machine; 3]) {
     for outcome in joiners.into_iter().chain([founder]).map(Peer::finish) {
         assert_eq!(outcome.summary()["outcome"], "complete");
         let events: Vec<&Value> = outcome.events.iter().map(|(_, event)| event).collect();
-        let views = events.iter().filter(|event| event["event"] == "view");
-        assert!(views.clone().all(|view| view["generation"].as_u64() <= Some(3)), "{:?}", views.collect::<Vec<_>>());
+        // On a slow machine the last one that came gets its vote before the end.
+        let gives_votes =
+            |view: &Value| view["reason"].as_str().is_some_and(|reason| reason.ends_with("has a vote now"));
+        let views = events.iter().filter(|event| event["event"] == "view" && !gives_votes(event));
+        assert!(views.clone().count() <= 3, "{:?}", views.collect::<Vec<_>>());
         let suspected = events.iter().find(|event| event["event"] == "suspected");
         assert_eq!(suspected, None, "{}", outcome.stderr);
     }
