@@ -56,7 +56,7 @@ impl EventLoop {
         if self.membership.view().is_some() {
             self.lookout.quest.seat = None;
         }
-        let apart = paused.map(Apart::Paused).or(self.lookout.quest.seat.map(Apart::Outside));
+        let apart = paused.map(Apart::Paused).or_else(|| self.lookout.quest.seat.map(Apart::Outside));
         // Who waits for a quorum is nobody to join: those who come back may be its quorum.
         let goes_on = apart.is_none() && self.membership.view().is_some() && !self.settling.is_complete();
         self.shelves.checkpoints.tell(goes_on);

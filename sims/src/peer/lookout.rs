@@ -37,7 +37,7 @@ impl Peer {
 
     fn apart(&self) -> Option<Apart> {
         let paused = self.machine.root().filter(|_| self.machine.has_no_quorum());
-        paused.map(Apart::Paused).or(self.lookout.seat.map(Apart::Outside))
+        paused.map(Apart::Paused).or_else(|| self.lookout.seat.map(Apart::Outside))
     }
 
     /// Whether it is in a view that goes on: who waits for a quorum is nobody to join, nor who has completed the run.
