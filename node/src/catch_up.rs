@@ -34,6 +34,8 @@ pub(crate) struct Search<'a> {
 pub(crate) struct Found {
     /// The checkpoint that was fetched; `None` if nobody who answered holds a newer one.
     pub(crate) fetched: Option<CheckpointInfo>,
+    /// The step of the newest stable checkpoint here.
+    pub(crate) stable: Option<u64>,
     /// What those who were asked said, or why they did not, in the order in which that became known.
     pub(crate) answers: Vec<(PeerId, Result<Answer, String>)>,
     /// Why others did not answer, and why what they hold could not be had.
@@ -148,6 +150,9 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
         let answers = machine.answers().iter().skip(heard);
         found.answers.extend(answers.map(|(peer, answer)| (*peer, Ok(*answer))));
     }
+    let store = store.clone();
+    let proof = tokio::task::spawn_blocking(move || store.newest_proof()).await;
+    found.stable = proof.map_err(|_| NodeError::Stopped("search"))??.map(|proof| proof.head.step);
     for contact in contacts {
         if found.answers.iter().all(|(peer, _)| *peer != contact.peer) {
             found.trouble(contact.peer, "no answer in time");

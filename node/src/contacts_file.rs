@@ -1,7 +1,7 @@
 //! Whom this machine knows of a run, kept apart from its place in it: members, keepers, and who stayed when it left.
 //!
 //! ```text
-//!   "STRLCON1" | blake3 of what follows, with the run | postcard of `Contacts`
+//!   "STRLCON2" | blake3 of what follows, with the run | postcard of `Contacts`
 //! ```
 //!
 //! It outlives leaving, and a record that is lost: without it, a machine could not tell a run that was always its own from one
@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use starling_topology::message::{MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_MEMBERS};
-use starling_topology::{Contact, Generation, PeerId, RunId, View, ViewId};
+use starling_topology::{Contact, Generation, PeerId, Root, RunId, View, ViewId};
 
 use crate::error::NodeError;
 use crate::private_file;
 
 const PREFIX: &str = "contacts-";
-const MAGIC: &[u8; 8] = b"STRLCON1";
+const MAGIC: &[u8; 8] = b"STRLCON2";
 const HASH_BYTES: usize = 32;
 /// Members in a file: the present ones, then those that were there before.
 pub(crate) const MAX_KNOWN: usize = 64;
@@ -42,19 +42,21 @@ pub(crate) struct Contacts {
     pub(crate) listened: Vec<String>,
     /// The view that this machine was in last.
     pub(crate) view: Option<(Generation, ViewId)>,
-    /// Whether it has given its place in that view up, and to whom.
+    /// Whether it has given its place in that view up, and how.
     pub(crate) left: Option<Departure>,
     /// Counts changes: an older list never takes the place of a newer one.
     version: u64,
 }
 
-/// How this machine left.
+/// How this machine left, or finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Departure {
     /// The last step that it committed.
     pub(crate) step: u64,
-    /// The members of the view that went on without it.
+    /// The members of the view that went on without it; none, if the run was complete.
     pub(crate) stayed: Vec<PeerId>,
+    /// Which checkpoints are of the branch that it was on.
+    pub(crate) root: Root,
 }
 
 impl Contacts {
@@ -113,9 +115,9 @@ impl Contacts {
         self.count(&before)
     }
 
-    /// This machine has left after `step`.
-    pub(crate) fn leave(&mut self, step: u64, stayed: Vec<PeerId>) {
-        self.left = Some(Departure { step, stayed });
+    /// This machine has left, or finished.
+    pub(crate) fn leave(&mut self, departure: Departure) {
+        self.left = Some(departure);
         self.version += 1;
     }
 
@@ -242,7 +244,7 @@ mod tests {
         assert_eq!(file.load(), Ok(None));
         let mut contacts = entered(&[1, 2]);
         contacts.learn_keeper(contact(9, 1), |_| false);
-        contacts.leave(70, vec![PeerId([2; 32])]);
+        contacts.leave(Departure { step: 70, stayed: vec![PeerId([2; 32])], root: Root::default() });
         file.store(&contacts).expect("stored");
         assert_eq!(file.load(), Ok(Some(contacts)));
         assert_eq!(ContactsFile::new(dir.path(), RunId([8; 32])).load(), Ok(None), "another run's");

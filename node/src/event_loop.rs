@@ -279,14 +279,12 @@ impl EventLoop {
         match &end {
             // A run that stopped before its last step goes on if all are started again, and so does one whose last state no disk
             // took.
+            // A disk that hangs has its seat still, and who comes back with that hears that the run is complete.
             End::Event(Event::Complete { step, .. }) if *step >= self.config.last_step && self.is_saved => {
-                let record = self.books.record.clone();
-                let removed = tokio::task::spawn_blocking(move || record.remove());
-                // A disk that hangs has it still, and who comes back with it hears that the run is complete.
-                let _removed = tokio::time::timeout(LINGER, removed).await;
+                departure = self.depart(Vec::new());
             }
             // Whoever was the last, or was not answered, has its place still.
-            End::Event(Event::Left { stayed }) if !stayed.is_empty() => departure = Some(self.depart(stayed.clone())),
+            End::Event(Event::Left { stayed }) if !stayed.is_empty() => departure = self.depart(stayed.clone()),
             End::Event(_) | End::LeftAlone | End::ComesBack | End::Failed(_) => {}
         }
         let (traffic, world_size, forked) = (self.traffic, self.world_size, self.is_forked);

@@ -94,7 +94,7 @@ pub async fn fetch(settings: &Settings, ticket: &Ticket) -> Result<Fetched, Node
         max_stall: catch_up::stall(&manifest),
     };
     let search = Search { manifest: &manifest, credentials: &credentials, contacts, store: &store, terms };
-    let Found { fetched, answers, troubles } = catch_up(search).await?;
+    let Found { fetched, answers, troubles, .. } = catch_up(search).await?;
     if let Some(info) = fetched {
         note_donors(settings, ticket)?;
         return Ok(Fetched { run, step: info.step, digest: info.digest, is_new: true });

@@ -98,7 +98,7 @@ pub use identity::Identity;
 pub use keeper::keep;
 pub use node::{found, join};
 pub use private_file::keep_to_owner;
-pub use report::{Limit, LinkCost, Links, MeasuredLink, Observer, Outcome, Pace, Report, Summary, WayBack};
+pub use report::{Limit, LinkCost, Links, MeasuredLink, Observer, Outcome, Pace, Report, Summary, WaitsFor, WayBack};
 pub use settings::{Expectations, Founding, Joining, Resume, Settings, Target};
 pub use swarm::{Buffers, Mean, Reduced, Swarm, SwarmError};
 pub use ticket::Ticket;

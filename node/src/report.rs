@@ -164,12 +164,12 @@ pub enum Report {
         /// The peers that this is about, by their ids.
         peers: Vec<String>,
     },
-    /// This peer takes part as soon as one of these answers that goes on. Told again while that lasts.
+    /// This peer is in no view, and waits for these. Told again while that lasts.
     Awaiting {
         /// Their peer ids.
         peers: Vec<String>,
-        /// Whether they stayed in the run when this peer left it.
-        stayed: bool,
+        /// What for.
+        why: WaitsFor,
         /// For how long it has waited, in seconds.
         for_s: u64,
     },
@@ -473,6 +473,20 @@ pub enum WayBack {
     Ask,
     /// It waits for members that stayed when it left.
     Wait,
+    /// The run is complete, and it stays until others that are there have its last state.
+    Serve,
+}
+
+/// What a peer waits for that is in no view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitsFor {
+    /// That a member lets it in.
+    Admission,
+    /// That one comes back of those who stayed when it left, and lets it in.
+    Return,
+    /// That they fetch the last state of the run from it.
+    Download,
 }
 
 /// Whoever watches a node. Called from several threads; must not block for long.

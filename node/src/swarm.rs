@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use starling_collective::{Bound, Codec, kernel};
-use starling_engine::comeback::Awaited;
+use starling_engine::comeback::{Awaited, Wait};
 use starling_engine::{ActiveView, Cursor, DIGEST_EVERY};
 use starling_run::{Averaged, Averager, Manifest, Replicated, ResultRecord, RunSpec, Tag};
 use starling_topology::plan::Wish;
@@ -147,7 +147,7 @@ impl Swarm {
         let others = welcome.members.into_iter().filter(|contact| contact.peer != prepare::own_name(&identity));
         let contacts: Vec<_> = member.contact().into_iter().chain(others).collect();
         let peers = contacts.iter().map(|contact| contact.peer).collect();
-        let start = Start::Join { contacts, awaited: Awaited { peers, stayed: false, live: true } };
+        let start = Start::Join { contacts, awaited: Awaited { peers, why: Wait::Live } };
         let ready = Part { identity, manifest, credentials: member.credentials, min_peers: min_members, start };
         let mut swarm = Self::start(settings, lock, runtime, ready)?;
         loop {

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use starling_engine::comeback::{Decision, Holdings, Input, Output, Past, Terms, Word};
+use starling_engine::comeback::{Decision, Holdings, Input, Left, Output, Past, Terms, Wait, Word};
 use starling_engine::{Comeback, search};
 use starling_run::{CheckpointStore, Manifest, Recovered};
-use starling_topology::{Contact, PeerId, RunId, Time};
+use starling_topology::{Contact, PeerId, Root, RunId, Time};
 use tokio::time::{Instant, sleep_until};
 
 use crate::access::Credentials;
@@ -131,7 +131,7 @@ impl Memory {
             has_lost_its_contacts: self.damaged.is_some(),
             members: names(&self.members()),
             keepers: names(self.contacts.keepers()),
-            stayed: self.contacts.left.as_ref().map(|left| left.stayed.clone()),
+            left: self.contacts.left.as_ref().map(|left| Left { stayed: left.stayed.clone(), root: left.root }),
         }
     }
 
@@ -155,8 +155,8 @@ impl Memory {
                     found.fetched = found.fetched.or(before);
                     Input::Searched { answers, fetched }
                 }
-                Output::Look => {
-                    let (holdings, recovered) = self.look(manifest, store).await?;
+                Output::Look { root } => {
+                    let (holdings, recovered) = look(root, manifest, store).await?;
                     loaded = Some(recovered);
                     Input::Holds(holdings)
                 }
@@ -199,24 +199,6 @@ impl Memory {
         Ok(found)
     }
 
-    /// What can be loaded from this disk, and that.
-    async fn look(&self, manifest: &Manifest, store: &CheckpointStore) -> Result<(Holdings, Recovered), NodeError> {
-        let (root, store) = (self.kept.as_ref().map(|kept| kept.record.root), store.clone());
-        // The initial state can be computed, that of another run can't.
-        let (is_initial, last_step) = (manifest.from.is_none(), manifest.steps);
-        blocking(move || {
-            let recovered = store.recover(root.as_ref())?;
-            let loadable = recovered.found.as_ref().map(|(_, state)| state.step);
-            let stable = match loadable.filter(|step| *step >= last_step) {
-                Some(_) => store.newest_stable(root.as_ref())?.map(|stable| stable.step),
-                None => None,
-            };
-            let can_begin = recovered.damaged.is_empty() && is_initial;
-            Ok((Holdings { loadable, can_begin, stable }, recovered))
-        })
-        .await
-    }
-
     fn behind(&self, ahead: Vec<PeerId>, loaded: Option<&Recovered>) -> NodeError {
         let step = loaded.and_then(|loaded| loaded.found.as_ref()).map_or(0, |(_, state)| state.step);
         let origin = self.kept.as_ref().and_then(|kept| kept.record.origin.as_ref());
@@ -248,13 +230,40 @@ impl Memory {
                 others if others.is_empty() => (WayBack::Alone, Vec::new()),
                 others => (WayBack::Seat, names(&others)),
             },
-            (Decision::Join { awaited, .. }, _) if awaited.stayed => (WayBack::Wait, names(&awaited.peers)),
+            (Decision::Join { awaited, .. }, _) if awaited.why == Wait::Lacking => {
+                (WayBack::Serve, names(&awaited.peers))
+            }
+            (Decision::Join { awaited, .. }, _) if awaited.why == Wait::Stayed => {
+                (WayBack::Wait, names(&awaited.peers))
+            }
             (Decision::Join { .. }, _) => (WayBack::Ask, self.names()),
             (Decision::Fork, _) => (WayBack::Fork, self.names()),
             _ => return,
         };
         observer.report(&Report::Returning { way, peers });
     }
+}
+
+/// What can be loaded from this disk, and that.
+async fn look(
+    root: Option<Root>,
+    manifest: &Manifest,
+    store: &CheckpointStore,
+) -> Result<(Holdings, Recovered), NodeError> {
+    let store = store.clone();
+    // The initial state can be computed, that of another run can't.
+    let (is_initial, last_step) = (manifest.from.is_none(), manifest.steps);
+    blocking(move || {
+        let recovered = store.recover(root.as_ref())?;
+        let loadable = recovered.found.as_ref().map(|(_, state)| state.step);
+        let stable = match loadable.filter(|step| *step >= last_step) {
+            Some(_) => store.newest_stable(root.as_ref())?.map(|stable| stable.step),
+            None => None,
+        };
+        let can_begin = recovered.damaged.is_empty() && is_initial;
+        Ok((Holdings { loadable, can_begin, stable }, recovered))
+    })
+    .await
 }
 
 pub(crate) fn name(peer: PeerId) -> String {

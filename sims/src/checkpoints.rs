@@ -57,15 +57,31 @@ fn held((step, lineage): Name, saved: &Saved) -> Held {
     Held { step, lineage, stable: saved.stable() }
 }
 
-fn tidy(disk: &mut Disk, root: Option<&Root>, saved: Name) {
-    let names: Vec<Name> = disk.checkpoints().keys().copied().collect();
-    let all: Vec<Held> = disk.checkpoints().iter().map(|(name, saved)| held(*name, saved)).collect();
+/// What a disk has.
+fn list(disk: &Disk) -> (Vec<Name>, Vec<Held>) {
+    disk.checkpoints().iter().map(|(name, saved)| (*name, held(*name, saved))).unzip()
+}
+
+/// Lists what `root` does not admit, for those who look without it.
+pub fn put_aside(disk: &mut Disk, root: &Root) {
+    let (names, all) = list(disk);
+    sort_out(disk, Some(root), &names, &all);
+}
+
+/// Which are of branches that were left, and which of these stay nevertheless.
+fn sort_out(disk: &mut Disk, root: Option<&Root>, names: &[Name], all: &[Held]) -> (BTreeSet<usize>, BTreeSet<usize>) {
     let is_left = |held: &Held| root.is_some_and(|root| !root.admits(held.step, held.lineage));
     let left: BTreeSet<usize> = (0..all.len()).filter(|at| is_left(&all[*at])).collect();
     let known = left.iter().copied().filter(|at| disk.kept().contains(&names[*at]));
-    let lost = root.map(|root| retention::lost(&all, &left, root)).unwrap_or_default();
+    let lost = root.map(|root| retention::lost(all, &left, root)).unwrap_or_default();
     let kept: BTreeSet<usize> = known.chain(lost).collect();
     disk.keep(kept.iter().map(|at| names[*at]).collect());
+    (left, kept)
+}
+
+fn tidy(disk: &mut Disk, root: Option<&Root>, saved: Name) {
+    let (names, all) = list(disk);
+    let (left, kept) = sort_out(disk, root, &names, &all);
     let Some(saved) = names.iter().position(|name| *name == saved) else { return };
     let folder = Folder { all: &all, saved, left: &left, kept: &kept, root, keep: KEPT };
     let gone = folder.surplus(|at| disk.checkpoints().get(&names[at]).is_some_and(Saved::is_good));
@@ -91,9 +107,14 @@ pub fn keep(
     Ok(())
 }
 
+/// Whether `root` admits it; without one, whether it was not put aside.
+fn counts(disk: &Disk, root: Option<&Root>, name: &Name) -> bool {
+    root.map_or_else(|| !disk.kept().contains(name), |root| root.admits(name.0, name.1))
+}
+
 /// What shows the newest good one to be stable, of those that count.
 pub fn newest_proof(disk: &Disk, root: Option<&Root>) -> Option<Rc<Proof>> {
-    let admits = |name: &Name| root.is_none_or(|root| root.admits(name.0, name.1));
+    let admits = |name: &Name| counts(disk, root, name);
     let all = disk.checkpoints().iter().rev().filter(|(name, saved)| admits(name) && saved.is_good());
     all.filter_map(|(_, saved)| saved.proof()).max_by_key(|proof| proof.head.step).cloned()
 }
@@ -134,11 +155,9 @@ fn first(
     good.min_by_key(|(held, ..)| order(held)).map(|(_, state, saved)| (state, saved))
 }
 
-/// What can be loaded: of what this record admits, or without one, of what was not put aside.
-pub fn holdings(disk: &Disk, record: Option<&Record>, sabotage: Option<Sabotage>) -> Holdings {
-    let root = record.map(|record| &record.root);
-    let counts = |name: &Name| root.map_or_else(|| !disk.kept().contains(name), |root| root.admits(name.0, name.1));
-    let all = || disk.checkpoints().iter().filter(|(name, _)| counts(name));
+/// What can be loaded: of what `root` admits, or without one, of what was not put aside.
+pub fn holdings(disk: &Disk, root: Option<&Root>, sabotage: Option<Sabotage>) -> Holdings {
+    let all = || disk.checkpoints().iter().filter(|(name, _)| counts(disk, root, name));
     let named = all().map(|((step, _), _)| *step).max();
     let loadable = all().filter(|(_, saved)| saved.is_good()).map(|((step, _), _)| *step).max();
     let stable = newest_proof(disk, root).map(|proof| proof.head.step);

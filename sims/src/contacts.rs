@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use starling_engine::comeback::Left;
 use starling_topology::{Generation, PeerId, View, ViewId};
 
 /// Members in a list: the present ones, then those that were there before.
@@ -16,8 +17,8 @@ pub struct Contacts {
     keepers: BTreeSet<PeerId>,
     /// The view that it was in last.
     pub view: Option<(Generation, ViewId)>,
-    /// Who stayed when it left.
-    pub stayed: Option<Vec<PeerId>>,
+    /// How it left.
+    pub left: Option<Left>,
 }
 
 impl Contacts {
@@ -44,7 +45,7 @@ impl Contacts {
         self.members = present;
         self.members.truncate(MAX_KNOWN);
         self.view = Some((view.generation, view.id()));
-        self.stayed = None;
+        self.left = None;
     }
 }
 
@@ -63,7 +64,7 @@ pub enum ContactsFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use starling_topology::RunId;
+    use starling_topology::{Root, RunId};
 
     #[test]
     fn those_who_are_there_come_first_and_the_list_is_bounded() {
@@ -73,9 +74,9 @@ mod tests {
         for name in 0..100 {
             contacts.enter(me, &first.succeed([me, peer(name)]));
         }
-        contacts.stayed = Some(vec![peer(7)]);
+        contacts.left = Some(Left { stayed: vec![peer(7)], root: Root::default() });
         contacts.enter(me, &first.succeed([me, peer(50)]));
         assert_eq!((contacts.members()[..2].to_vec(), contacts.members().len()), (vec![peer(50), peer(99)], MAX_KNOWN));
-        assert_eq!(contacts.stayed, None, "it is back");
+        assert_eq!(contacts.left, None, "it is back");
     }
 }

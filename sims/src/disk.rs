@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use starling_topology::retention::Forked;
-use starling_topology::{Digest, Head, Lineage, PeerId, Proof, Record, Slot, slot};
+use starling_topology::{Digest, Head, Lineage, PeerId, Proof, Record, Root, Slot, slot};
 
 use crate::contacts::{Contacts, ContactsFile};
 use crate::rng::Rng;
@@ -163,6 +163,12 @@ impl Disk {
     pub fn newest_record(&self) -> Option<Rc<Record>> {
         let found = self.slots.as_ref()?.each_ref().map(Recorded::read);
         found.into_iter().flatten().max_by_key(|(version, _)| *version).map(|(_, record)| record)
+    }
+
+    /// Which checkpoints are of the branch that it is on, or left, if one of its files says that.
+    pub fn root(&self) -> Option<Root> {
+        let left = if let ContactsFile::Whole(contacts) = self.contacts() { contacts.left.as_ref() } else { None };
+        self.newest_record().map(|record| record.root).or_else(|| left.map(|left| left.root))
     }
 
     /// Whether there is one.

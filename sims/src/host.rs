@@ -114,6 +114,8 @@ pub struct Host {
     pub completed: Option<Time>,
     /// Since when it has written the state after the last step.
     pub has_last: Option<Time>,
+    /// Who was started again to bring it the end that it waits for.
+    pub brought: Option<Seat>,
     /// Whether its last process ended by itself, and its user starts it again.
     pub gave_up: bool,
     /// How often it was started again because nobody had the state.
@@ -170,6 +172,7 @@ impl Host {
             ended: None,
             completed: None,
             has_last: None,
+            brought: None,
             gave_up: false,
             stranded: 0,
             liar: None,

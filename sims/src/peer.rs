@@ -137,7 +137,7 @@ impl Peer {
             brought: None,
             standstill: Standstill::new(start.max_stall),
             watchdog: Watchdog::new(start.max_stall, SELF_LOOK),
-            lookout: Watch::new(workload.steps, start.max_stall, start.seat),
+            lookout: Watch::new(workload.steps, start.max_stall, start.apart),
             looked: Time::ZERO,
             heads: Heads::new(RUN, start.contact.peer),
             moved: 0,

@@ -138,7 +138,7 @@ fn the_last_to_leave_goes_on_and_who_left_before_waits_for_it() {
     let founder = run_in(&dirs[0], "--resume");
     assert_eq!(way(&founder)["way"], "wait");
     let awaiting = founder.wait_for("whom it waits for", is_event("awaiting"));
-    assert_eq!(awaiting["stayed"], true);
+    assert_eq!(awaiting["why"], "return");
     assert!(awaiting["peers"].as_array().expect("a list").contains(&last_id.as_str().into()), "{awaiting}");
     // Asked to stop, it has nothing to sum up.
     let outcome = end(founder, "INT");

@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use starling_engine::comeback::Awaited;
-use starling_topology::{Contact, View};
+use starling_engine::comeback::{Awaited, Wait};
+use starling_topology::{Contact, PeerId, View};
 use tokio::time::Instant;
 
 use super::{EventLoop, LINGER};
-use crate::contacts_file::{Contacts, ContactsFile};
+use crate::contacts_file::{self, Contacts, ContactsFile};
 use crate::identity::to_libp2p;
 use crate::record_file::RecordFile;
-use crate::report::{Observer, Report};
+use crate::report::{Observer, Report, WaitsFor};
 use crate::ticket::Ticket;
 
 /// Whoever was said to go on is asked for so long before the user hears of it.
@@ -47,7 +47,7 @@ struct Waiting {
 impl Doorplate {
     pub(crate) fn new(ticket: Ticket, awaited: Option<Awaited>) -> Self {
         let is_outside = awaited.is_some();
-        let next = |awaited: &Awaited| if awaited.live { PATIENCE } else { Duration::ZERO };
+        let next = |awaited: &Awaited| if awaited.why == Wait::Live { PATIENCE } else { Duration::ZERO };
         let waiting = awaited.map(|awaited| Waiting { next: next(&awaited), awaited, since: Instant::now() });
         Self { ticket, waiting, is_outside }
     }
@@ -70,9 +70,14 @@ impl Doorplate {
             return None;
         }
         waiting.next = (waited * 2).clamp(PATIENCE, waited + MAX_PAUSE);
-        let Awaited { peers, stayed, .. } = &waiting.awaited;
+        let Awaited { peers, why } = &waiting.awaited;
+        let why = match why {
+            Wait::Live | Wait::Known => WaitsFor::Admission,
+            Wait::Stayed => WaitsFor::Return,
+            Wait::Lacking => WaitsFor::Download,
+        };
         let peers = peers.iter().map(|peer| to_libp2p(*peer).to_string()).collect();
-        Some(Report::Awaiting { peers, stayed: *stayed, for_s: waited.as_secs() })
+        Some(Report::Awaiting { peers, why, for_s: waited.as_secs() })
     }
 }
 
@@ -114,17 +119,18 @@ impl EventLoop {
         self.books.is_unwritten = was_in && !self.desk.note(self.books.contacts.clone());
     }
 
-    /// This member has left, and others stayed.
-    pub(super) fn depart(&self, stayed: Vec<starling_topology::PeerId>) -> Departure {
+    /// This member has left, and others stayed; or nobody did, as the run is complete.
+    pub(super) fn depart(&self, stayed: Vec<PeerId>) -> Option<Departure> {
         let Books { contacts, file, record, .. } = &self.books;
+        let (step, root) = (self.exchange.progress().step, self.membership.root()?);
         let mut contacts = contacts.clone();
-        contacts.leave(self.exchange.progress().step, stayed);
-        Departure { contacts, file: file.clone(), record: record.clone() }
+        contacts.leave(contacts_file::Departure { step, stayed, root });
+        Some(Departure { contacts, file: file.clone(), record: record.clone() })
     }
 }
 
-/// What is to be written down of a member that has left, once the state that it left with is on disk: whom it waits for when it
-/// comes back. Only then its place is given up.
+/// What is to be written down of a member that has left or finished, once its state is on disk: what counts for it when it comes
+/// back, and whom it waits for. Only then its place is given up.
 pub(crate) struct Departure {
     contacts: Contacts,
     file: ContactsFile,
@@ -141,6 +147,7 @@ impl Departure {
             Ok(Ok(Err(error))) => error.to_string(),
             Ok(Err(error)) => error.to_string(),
         };
-        observer.report(&Report::Warning { message: format!("who stayed in the run can't be kept: {message}") });
+        observer
+            .report(&Report::Warning { message: format!("how this machine left the run can't be kept: {message}") });
     }
 }

@@ -1,10 +1,10 @@
 //! Looks out for a run that has gone on without this member, as the engine's [`Lookout`] says.
 
 use starling_engine::Lookout;
-use starling_engine::lookout::{Apart, Output};
-use starling_engine::search::{Terms, sought};
+use starling_engine::lookout::{Apart, Output, Searched};
+use starling_engine::search::{Answer, Terms, sought};
 use starling_run::{CheckpointStore, Manifest};
-use starling_topology::{Contact, Root};
+use starling_topology::{Contact, PeerId, Root};
 use tokio::task::JoinHandle;
 
 use super::{End, EventLoop};
@@ -56,7 +56,8 @@ impl EventLoop {
         if self.membership.view().is_some() {
             self.lookout.quest.seat = None;
         }
-        let apart = paused.map(Apart::Paused).or_else(|| self.lookout.quest.seat.map(Apart::Outside));
+        let outside = self.lookout.quest.seat.map(Apart::Outside);
+        let apart = paused.map(Apart::Paused).or(outside).or_else(|| self.waits());
         // Who waits for a quorum is nobody to join: those who come back may be its quorum.
         let goes_on = apart.is_none() && self.membership.view().is_some() && !self.settling.is_complete();
         self.shelves.checkpoints.tell(goes_on);
@@ -66,19 +67,22 @@ impl EventLoop {
         }
         if let Some(search) = self.lookout.search.take_if(|search| search.is_finished()) {
             let found = search.await.unwrap_or(Err(NodeError::Stopped("search")));
-            let Found { answers, fetched, .. } = found.unwrap_or_else(|error| {
+            let Found { answers, fetched, stable, .. } = found.unwrap_or_else(|error| {
                 tracing::warn!(%error, "others can't be asked whether the run has gone on");
                 Found::default()
             });
-            let live = answers.iter().any(|(_, answer)| answer.as_ref().is_ok_and(|answer| answer.live));
+            let answers = answers.iter().filter_map(|(peer, answer)| Some((*peer, *answer.as_ref().ok()?)));
+            let answers: Vec<(PeerId, Answer)> = answers.collect();
+            let keepers: Vec<PeerId> = self.books.contacts.keepers().iter().map(|keeper| keeper.peer).collect();
             if let Some(info) = &fetched {
                 let message = format!(
-                    "the run has gone on to step {} while this machine had no quorum: it comes back with that state",
+                    "the run has gone on to step {} while this machine took no part: it comes back with that state",
                     info.step
                 );
                 self.observer.report(&Report::Warning { message });
             }
-            self.lookout.machine.searched(now, fetched.is_some(), live);
+            let came_to = Searched { fetched: fetched.is_some(), stable, answers: &answers, keepers: &keepers };
+            self.lookout.machine.searched(now, came_to);
         }
         while let Some(output) = self.lookout.machine.poll() {
             match output {
@@ -90,6 +94,13 @@ impl EventLoop {
             }
         }
         None
+    }
+
+    /// Whether it was a member before, and waits for others to let it in.
+    fn waits(&self) -> Option<Apart> {
+        let contacts = &self.books.contacts;
+        let was_in = self.membership.view().is_none() && contacts.view.is_some();
+        was_in.then(|| Apart::Waits(contacts.left.as_ref().map(|left| left.root)))
     }
 
     fn search(&mut self, terms: Terms) {

@@ -36,7 +36,7 @@ pub mod parts {
     pub use starling_collective::Codec;
     pub use starling_node::invitation::Grant;
     pub use starling_node::name::Name;
-    pub use starling_node::report::{Json, Tee, WayBack};
+    pub use starling_node::report::{Json, Tee, WaitsFor, WayBack};
     pub use starling_run::{DataSummary, Delimiter, Manifest};
     pub use starling_topology::plan::Wish;
     pub use starling_topology::{Contact, Digest, Lineage, PeerId, Quorum, RunId};

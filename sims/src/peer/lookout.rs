@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use starling_engine::Lookout;
-use starling_engine::lookout::{Apart, Output};
+use starling_engine::lookout::{Apart, Output, Searched};
 use starling_topology::{Root, Time};
 
 use super::{Effect, Peer};
@@ -12,18 +12,18 @@ use super::{Effect, Peer};
 #[derive(Debug)]
 pub(super) struct Watch {
     machine: Lookout,
-    /// What counts for the seat that it has on disk, while it asks to be let in.
-    seat: Option<Root>,
+    /// What its disk says of it, while it asks to be let in.
+    outside: Option<Apart>,
 }
 
 impl Watch {
-    pub(super) fn new(last_step: u64, max_stall: Duration, seat: Option<Root>) -> Self {
-        Self { machine: Lookout::new(last_step, max_stall), seat }
+    pub(super) fn new(last_step: u64, max_stall: Duration, outside: Option<Apart>) -> Self {
+        Self { machine: Lookout::new(last_step, max_stall), outside }
     }
 
     /// It is in.
     pub(super) fn has_taken_part(&mut self) {
-        self.seat = None;
+        self.outside = None;
     }
 }
 
@@ -37,7 +37,12 @@ impl Peer {
 
     fn apart(&self) -> Option<Apart> {
         let paused = self.machine.root().filter(|_| self.machine.has_no_quorum());
-        paused.map(Apart::Paused).or_else(|| self.lookout.seat.map(Apart::Outside))
+        paused.map(Apart::Paused).or(self.lookout.outside)
+    }
+
+    /// Which checkpoints are of the branch that it is on, or was on when it left.
+    pub fn root(&self) -> Option<Root> {
+        self.machine.root()
     }
 
     /// Whether it is in a view that goes on: who waits for a quorum is nobody to join, nor who has completed the run.
@@ -53,9 +58,9 @@ impl Peer {
         self.obey_lookout();
     }
 
-    /// They have been asked: a checkpoint was fetched or not, and somebody goes on or not.
-    pub fn searched(&mut self, now: Time, fetched: bool, live: bool) {
-        self.lookout.machine.searched(now, fetched, live);
+    /// They have been asked.
+    pub fn searched(&mut self, now: Time, came_to: Searched<'_>) {
+        self.lookout.machine.searched(now, came_to);
         self.obey_lookout();
     }
 

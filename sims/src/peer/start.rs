@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use starling_topology::{Contact, Membership, Root};
+use starling_engine::lookout::Apart;
+use starling_topology::{Contact, Membership};
 
 use super::Manners;
 use crate::canary::Sabotage;
@@ -29,8 +30,8 @@ pub struct Start {
     pub manners: Manners,
     /// Whether it computes the last step only once it is [released](super::Peer::release).
     pub gated: bool,
-    /// What counts for the seat that it has, if it asks to be let in because others go on.
-    pub seat: Option<Root>,
+    /// What its disk says of it, if it was a member and asks to be let in.
+    pub apart: Option<Apart>,
     /// The run's longest stall.
     pub max_stall: Duration,
 }

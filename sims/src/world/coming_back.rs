@@ -5,13 +5,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use starling_engine::Comeback;
-use starling_engine::comeback::{Awaited, Decision, Holdings, Input, Output, PAUSE, Past, Terms, Word};
+use starling_engine::comeback::{Awaited, Decision, Input, Output, PAUSE, Past, Terms, Wait, Word};
+use starling_engine::lookout::Apart;
 use starling_topology::{Config, Contact, Event, Flaw, Membership, PeerId, Progress, Record, Root, View};
 
 use super::{Happening, RUN, World};
 use crate::canary::Sabotage;
 use crate::checkpoints;
 use crate::contacts::ContactsFile;
+use crate::disk::Disk;
 use crate::host::Host;
 use crate::invariants::Broken;
 use crate::network::Seat;
@@ -72,15 +74,15 @@ impl World {
         let host = &self.hosts[seat];
         let (me, record) = (host.name(), host.disk.record());
         let has_lost_its_seat = host.disk.has_lost_its_record();
-        let (stayed, has_lost_its_contacts) = match host.disk.contacts() {
+        let (left, has_lost_its_contacts) = match host.disk.contacts() {
             ContactsFile::Missing => (None, false),
             ContactsFile::Damaged => (None, true),
-            ContactsFile::Whole(contacts) => (contacts.stayed.clone(), false),
+            ContactsFile::Whole(contacts) => (contacts.left.clone(), false),
         };
         let was_here = !is_new_to(host);
         let keepers = host.keepers.iter().copied().collect();
         let members = self.known_to(seat, record.as_ref());
-        Past { me, was_here, seat: record, has_lost_its_seat, has_lost_its_contacts, members, keepers, stayed }
+        Past { me, was_here, seat: record, has_lost_its_seat, has_lost_its_contacts, members, keepers, left }
     }
 
     /// Other members that it knows: those on the ticket first, if its user has one that is new, then those of its last view.
@@ -112,8 +114,8 @@ impl World {
         while let Some(output) = self.hosts[seat].comeback.as_mut().and_then(|comeback| comeback.poll()) {
             match output {
                 Output::Search { peers, terms } => self.seek(seat, &peers, terms),
-                Output::Look => {
-                    let holdings = self.holdings(seat);
+                Output::Look { root } => {
+                    let holdings = checkpoints::holdings(&self.hosts[seat].disk, root.as_ref(), self.sabotage);
                     self.answer_comeback(seat, Input::Holds(holdings));
                 }
                 Output::SetTimer(at) => {
@@ -124,11 +126,6 @@ impl World {
                 Output::Done(outcome) => return self.come_to(seat, &outcome),
             }
         }
-    }
-
-    fn holdings(&self, seat: Seat) -> Holdings {
-        let disk = &self.hosts[seat].disk;
-        checkpoints::holdings(disk, disk.record().as_ref(), self.sabotage)
     }
 
     /// Tells the process that comes back what it has asked for.
@@ -232,8 +229,9 @@ impl World {
             let none = Progress { has_state: state.is_some(), ..Progress::default() };
             state.map_or(none, |state| Progress { step: state.step, lineage: state.lineage, ..none })
         };
-        let asks_the_living = matches!(outcome, Decision::Join { awaited, .. } if awaited.live);
-        let seat_kept = record.as_ref().filter(|_| asks_the_living).map(|record| record.root);
+        let asks_the_living = matches!(outcome, Decision::Join { awaited, .. } if awaited.why == Wait::Live);
+        let seat_kept = record.as_ref().filter(|_| asks_the_living).map(|record| Apart::Outside(record.root));
+        let apart = if let Decision::Join { .. } = outcome { seat_kept.or_else(|| waits(&disk)) } else { None };
         let (mut machine, mut state) = match (outcome, record) {
             (Decision::Recover { has_state }, Some(record)) => {
                 let (state, saved) = checkpoints::found(&disk, (me.peer, &record), initial, self.sabotage);
@@ -314,7 +312,7 @@ impl World {
             sabotage: self.sabotage,
             manners,
             gated: self.plan.gated,
-            seat: seat_kept,
+            apart,
             max_stall: self.config.max_stall,
         };
         host.peer = Some(Peer::new(start, Rc::clone(&self.workload), self.early_limit));
@@ -374,6 +372,12 @@ impl World {
     }
 }
 
+/// What a machine that was a member waits for, from what it has noted.
+fn waits(disk: &Disk) -> Option<Apart> {
+    let ContactsFile::Whole(contacts) = disk.contacts() else { return None };
+    contacts.view.map(|_| Apart::Waits(contacts.left.as_ref().map(|left| left.root)))
+}
+
 /// Whether nothing on its disk says that it was here before.
 fn is_new_to(host: &Host) -> bool {
     let is_listed = *host.disk.contacts() != ContactsFile::Missing;
@@ -391,8 +395,9 @@ fn name(outcome: &Decision) -> &'static str {
         Decision::Found => "founds",
         Decision::Recover { has_state: true } => "takes its seat",
         Decision::Recover { has_state: false } => "takes its seat without a state",
-        Decision::Join { awaited, .. } if awaited.live => "joins",
-        Decision::Join { awaited, .. } if awaited.stayed => "waits for those who stayed",
+        Decision::Join { awaited, .. } if awaited.why == Wait::Live => "joins",
+        Decision::Join { awaited, .. } if awaited.why == Wait::Stayed => "waits for those who stayed",
+        Decision::Join { awaited, .. } if awaited.why == Wait::Lacking => "waits for those who lack the end",
         Decision::Join { .. } => "waits for others",
         Decision::Fork => "forks",
         Decision::Over => "is over",

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use starling_engine::comeback::Word;
 use starling_topology::{Digest, Event, PeerId, Refusal, Root, View};
 
 use super::World;
+use crate::checkpoints;
+use crate::contacts::ContactsFile;
 use crate::host::Host;
 use crate::invariants::Broken;
 use crate::network::Seat;
@@ -99,6 +102,51 @@ impl World {
             view.is_some_and(|view| view == newest.id() || Some(view) == newest.parent)
         };
         !newest.has_quorum(&self.hosts.iter().filter(votes).map(Host::name).collect())
+    }
+
+    /// Somebody who left waits for those who stayed, and they have completed the run and are gone: the user of one that it knows starts
+    /// that one again, once. Whether there was such a one.
+    pub(super) fn wake_the_finished(&mut self) -> bool {
+        if !self.plan.hostility.seats.is_empty() || self.may_differ() || !self.is_abandoned() {
+            return false;
+        }
+        for waiting in 0..self.hosts.len() {
+            let Some(root) = self.waits_after_leaving(waiting) else { continue };
+            let known = self.known_to(waiting, None);
+            let brings = |seat: &Seat| {
+                let host = &self.hosts[*seat];
+                let holds_last = || {
+                    let proof = checkpoints::newest_proof(&host.disk, host.disk.root().as_ref());
+                    proof
+                        .is_some_and(|it| it.head.step >= self.workload.steps && root.may_admit(it.head.step, &it.view))
+                };
+                matches!(host.ended, Some(Event::Complete { .. })) && known.contains(&host.name()) && holds_last()
+            };
+            let Some(seat) = (0..self.hosts.len()).find(brings) else { continue };
+            if let Some(before) = self.hosts[waiting].brought.replace(seat) {
+                let seen =
+                    format!("{waiting} left, and waits for the end that {before} has held since it was started again");
+                self.breaks(Err(Broken::new(NAME, seen)));
+                continue;
+            }
+            let host = &mut self.hosts[seat];
+            (host.ended, host.word, host.guided) = (None, Some(Word::default()), false);
+            self.running += 1;
+            self.tell(|_| format!("{seat} is started again, as {waiting} waits for the end"));
+            self.invariants.progress.goes_on(self.now);
+            self.start(seat);
+            return true;
+        }
+        false
+    }
+
+    /// The branch that it left, if it waits to be let in again.
+    fn waits_after_leaving(&self, seat: Seat) -> Option<Root> {
+        let host = &self.hosts[seat];
+        let waits = host.is_in_the_run() && host.stopped.is_none() && host.peer.as_ref()?.view().is_none();
+        let ContactsFile::Whole(contacts) = host.disk.contacts() else { return None };
+        let left = contacts.left.as_ref().filter(|left| waits && !left.stayed.is_empty());
+        left.filter(|_| !host.disk.has_record()).map(|left| left.root)
     }
 
     /// Those who still run and should not: all, if nobody completed the run, or if it waited for them. Else those who

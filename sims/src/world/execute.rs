@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
+use starling_engine::comeback::Left;
 use starling_engine::lookout::is_end;
-use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Proposal, Reason, Record, Time, View};
+use starling_topology::{CatchUp, Digest, Event, Head, PeerId, Proposal, Reason, Record, Root, Time, View};
 
 use super::seeking::Errand;
 use super::{Happening, World};
@@ -94,7 +95,7 @@ impl World {
                 self.hosts[seat].storing = Some(Rc::clone(&record));
                 self.queue.push(self.now + takes, Happening::Stores(seat, incarnation, record));
             }
-            Effect::Root(root) => self.hosts[seat].root = root,
+            Effect::Root(root) => self.root_in(seat, root),
             // One that comes to a full queue is left out, and the next one may be taken.
             Effect::Save(state) if self.is_full(seat, Queue::Saver) && state.step < self.workload.steps => {
                 self.with(seat, incarnation, |peer, _| peer.leave_out());
@@ -397,6 +398,15 @@ impl World {
     }
 
     /// A process notes who is in its view, for when it is gone, unless its disk is too busy for that.
+    /// It goes on from here: whatever else its disk has is put aside.
+    fn root_in(&mut self, seat: Seat, root: Root) {
+        let host = &mut self.hosts[seat];
+        host.root = root;
+        if !host.disk.hangs() {
+            checkpoints::put_aside(&mut host.disk, &root);
+        }
+    }
+
     fn note_contacts(&mut self, seat: Seat, view: &View) {
         let is_busy = self.is_full(seat, Queue::Saver);
         let host = &mut self.hosts[seat];
@@ -411,12 +421,10 @@ impl World {
         }
     }
 
-    /// A process has left, and these stay: it notes that, and only then gives its seat up. The last to leave keeps it.
-    fn departs(&mut self, seat: Seat, stayed: &[PeerId]) {
+    /// A process has left, and others stay, or has finished: it notes that, and only then gives its seat up.
+    fn departs(&mut self, seat: Seat, left: Left) {
         let disk = &mut self.hosts[seat].disk;
-        let is_noted =
-            !stayed.is_empty() && disk.note_contacts(|contacts| contacts.stayed = Some(stayed.to_vec())).is_ok();
-        if is_noted {
+        if disk.note_contacts(|contacts| contacts.left = Some(left)).is_ok() {
             disk.remove_record();
         }
     }
@@ -433,7 +441,8 @@ impl World {
     fn end(&mut self, seat: Seat, event: Event) {
         self.tell(|_| format!("{seat} ends: {event:?}"));
         self.mark(seat, What::Ends);
-        let view = self.hosts[seat].peer.as_ref().and_then(Peer::view_id);
+        let peer = self.hosts[seat].peer.as_ref();
+        let (view, root) = (peer.and_then(Peer::view_id), peer.and_then(Peer::root));
         let completed = self.hosts[seat].completed.unwrap_or(self.now);
         let keepers = self.keepers_there(seat);
         self.close_process(seat, false);
@@ -456,12 +465,18 @@ impl World {
         }
         self.invariants.progress.goes_on(self.now);
         self.note_ending(seat, &event);
-        if let Event::Left { stayed } = &event {
-            self.departs(seat, stayed);
+        if let (Event::Left { stayed }, Some(root)) = (&event, root)
+            && !stayed.is_empty()
+        {
+            self.departs(seat, Left { stayed: stayed.clone(), root });
         }
         if let Event::Complete { digest, .. } = &event {
             let held = self.left_with_keepers(seat, completed, &keepers);
             self.breaks(held);
+            let is_saved = self.hosts[seat].disk.holds(self.workload.steps, *digest);
+            root.filter(|_| is_saved)
+                .into_iter()
+                .for_each(|root| self.departs(seat, Left { stayed: Vec::new(), root }));
             self.completed.insert(seat, *digest);
             self.final_views.extend(view);
         }

@@ -66,7 +66,7 @@ impl World {
                 .filter(|seat| self.hosts[*seat].peer.is_some() && !self.is_cut_off(keeper, *seat))
                 .filter_map(|seat| {
                     let host = &self.hosts[seat];
-                    let root = host.disk.newest_record().map(|record| record.root);
+                    let root = host.disk.root();
                     Some((host.name(), checkpoints::newest_proof(&host.disk, root.as_ref())?))
                 })
                 .collect();

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use starling_engine::lookout::Searched;
 use starling_engine::search::{Input, Output, Terms, sought};
 use starling_engine::{Search, comeback};
 use starling_topology::{PeerId, Proof};
@@ -81,7 +82,7 @@ impl World {
                 }
                 Output::Look => {
                     let host = &mut self.hosts[seat];
-                    let (now, root) = (host.clock(self.now), host.disk.newest_record().map(|record| record.root));
+                    let (now, root) = (host.clock(self.now), host.disk.root());
                     let own = checkpoints::newest_proof(&host.disk, root.as_ref()).map(|proof| proof.head.step);
                     host.seeking.iter_mut().for_each(|search| search.handle(now, Input::Holds(own)));
                 }
@@ -95,8 +96,12 @@ impl World {
                     let answers = host.seeking.take().map(|search| search.answers().to_vec()).unwrap_or_default();
                     let fetched = std::mem::take(&mut host.has_fetched);
                     if self.hosts[seat].comeback.is_none() {
-                        let live = answers.iter().any(|(_, answer)| answer.live);
-                        return self.with(seat, incarnation, |peer, now| peer.searched(now, fetched, live));
+                        let host = &self.hosts[seat];
+                        let own = checkpoints::newest_proof(&host.disk, host.disk.root().as_ref());
+                        let stable = own.map(|proof| proof.head.step);
+                        let keepers: Vec<PeerId> = host.keepers.iter().copied().collect();
+                        let came_to = Searched { fetched, stable, answers: &answers, keepers: &keepers };
+                        return self.with(seat, incarnation, |peer, now| peer.searched(now, came_to));
                     }
                     return self.answer_comeback(seat, comeback::Input::Searched { answers, fetched });
                 }
@@ -150,7 +155,7 @@ impl World {
         }
         let listens = host.peer.is_some() || host.keeper.is_some();
         let answer = listens.then(|| {
-            let root = host.disk.newest_record().map(|record| record.root);
+            let root = host.disk.root();
             let proof = checkpoints::newest_proof(&host.disk, root.as_ref());
             (host.peer.as_ref().is_some_and(Peer::goes_on), proof)
         });
@@ -176,7 +181,7 @@ impl World {
 
     fn fetch(&mut self, seat: Seat, proof: &Proof, from: &[PeerId]) -> bool {
         let Some((name, file)) = self.held_by_others(seat, proof, from) else { return false };
-        let root = self.hosts[seat].disk.newest_record().map(|record| record.root);
+        let root = self.hosts[seat].disk.root();
         if root.is_some_and(|root| !root.may_admit(name.0, &proof.view)) {
             let seen = format!("{seat} fetches the checkpoint of step {} of another branch", name.0);
             self.breaks(Err(Broken::new("own_branch", seen)));

@@ -34,7 +34,7 @@ impl World {
         self.end_the_wait();
         self.look_for_a_stall();
         self.look_for_votes_due();
-        self.over = self.is_abandoned();
+        self.over = !self.wake_the_finished() && self.is_abandoned();
         self.queue.push(self.now + LOOK, Happening::Looks);
     }
 

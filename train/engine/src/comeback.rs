@@ -17,7 +17,7 @@ use std::time::Duration;
 
 #[cfg(feature = "flaws")]
 use starling_topology::Flaw;
-use starling_topology::{self as topology, Company, PeerId, Record, Time, Way, way_back};
+use starling_topology::{self as topology, Company, PeerId, Record, Root, Time, Way, way_back};
 
 use crate::returning::{Return, Returning};
 use crate::search::{self, Answer};
@@ -42,8 +42,17 @@ pub struct Past {
     pub members: Vec<PeerId>,
     /// Who keeps checkpoints.
     pub keepers: Vec<PeerId>,
-    /// Who stayed when it left, if it has given its seat up to them.
-    pub stayed: Option<Vec<PeerId>>,
+    /// How it has given its seat up, if it has.
+    pub left: Option<Left>,
+}
+
+/// What a machine notes that gives its seat up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// To whom: those who stayed; nobody, if the run was complete.
+    pub stayed: Vec<PeerId>,
+    /// Which checkpoints are of the branch that it was on: only the end of that one is the end of its run.
+    pub root: Root,
 }
 
 /// What its user says.
@@ -106,8 +115,11 @@ pub enum Output {
         /// Which checkpoints count.
         terms: search::Terms,
     },
-    /// Look what can be loaded, of what the seat's root admits; without a seat, of what was not put aside. Then [`Input::Holds`].
-    Look,
+    /// Look what can be loaded, of what this root admits; without one, of what was not put aside. Then [`Input::Holds`].
+    Look {
+        /// What counts, if that is known.
+        root: Option<Root>,
+    },
     /// Call back with [`Input::Expired`].
     SetTimer(Time),
     /// That is it.
@@ -143,15 +155,27 @@ pub enum Decision {
     OthersBranch,
 }
 
-/// Whom a machine waits for that asks to be let in.
+/// Whom a machine waits for that is in no view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Awaited {
     /// Those.
     pub peers: Vec<PeerId>,
-    /// Whether they stayed when this machine left.
-    pub stayed: bool,
-    /// Whether one of them said that it goes on.
-    pub live: bool,
+    /// What for.
+    pub why: Wait,
+}
+
+/// What a machine waits for that is in no view.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Wait {
+    /// They said that they go on: they will let it in.
+    Live,
+    /// They stayed when it left: one of them may come back and let it in.
+    Stayed,
+    /// They were members: one of them may come back and let it in.
+    #[default]
+    Known,
+    /// They lack the last state of the run, which it holds: they fetch it.
+    Lacking,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,8 +223,9 @@ impl Comeback {
             #[cfg(feature = "flaws")]
             flaw: None,
         };
-        if comeback.is_settled() && !word.joins && !word.goes_back {
-            comeback.outputs.push_back(Output::Look);
+        // Whoever knows nobody has nobody to ask who may lack the last state.
+        if comeback.is_settled() && comeback.past.members.is_empty() && !word.joins && !word.goes_back {
+            comeback.look();
         } else {
             comeback.begin();
         }
@@ -252,7 +277,18 @@ impl Comeback {
 
     /// Whether it neither has a place in the run nor has given one up to others.
     fn is_settled(&self) -> bool {
-        self.past.seat.is_none() && !self.past.has_lost_its_seat && self.past.stayed.is_none()
+        self.past.seat.is_none() && !self.past.has_lost_its_seat && self.stayed().is_empty()
+    }
+
+    /// Those to whom it has given its place up.
+    fn stayed(&self) -> &[PeerId] {
+        self.past.left.as_ref().map_or(&[], |left| &left.stayed)
+    }
+
+    /// Which checkpoints are of its branch, if it knows that.
+    fn root(&self) -> Option<Root> {
+        let Past { seat, left, .. } = &self.past;
+        seat.as_ref().map(|seat| seat.root).or_else(|| left.as_ref().map(|left| left.root))
     }
 
     fn begin(&mut self) {
@@ -261,7 +297,7 @@ impl Comeback {
             // By the ticket: the one that answered comes first.
             (false, true) => {
                 let first = self.past.members.first().copied();
-                let awaited = Awaited { peers: first.into_iter().collect(), stayed: false, live: true };
+                let awaited = Awaited { peers: first.into_iter().collect(), why: Wait::Live };
                 self.end(Decision::Join { doors: self.past.members.clone(), awaited });
             }
             (false, false) => self.end(Decision::Found),
@@ -272,41 +308,58 @@ impl Comeback {
         let Past { me, members, keepers, seat, .. } = &self.past;
         let peers = search::sought(*me, keepers.iter().copied(), members.iter().copied());
         let from_forks = seat.as_ref().is_some_and(|seat| seat.view.forked);
-        let root = seat.as_ref().map(|seat| seat.root);
-        let Terms { last_step, max_stall, .. } = self.terms;
+        let (root, Terms { last_step, max_stall, .. }) = (self.root(), self.terms);
         let terms = search::Terms { root, even_if_live: false, from_forks, beyond: None, last_step, max_stall };
         self.stage = Stage::Searches;
         self.outputs.push_back(Output::Search { peers, terms });
     }
 
+    fn look(&mut self) {
+        let root = self.root();
+        self.outputs.push_back(Output::Look { root });
+    }
+
     fn take_answers(&mut self, now: Time, answers: Vec<(PeerId, Answer)>, fetched: bool) {
         self.heard.extend(answers.iter().map(|(peer, _)| *peer));
         self.answers = answers;
-        // Without a seat, what it holds counts only where it may be the last state.
-        let may_be_over = self.is_settled() && self.company() == Company::Silent && !self.word.goes_back;
+        // Without a seat, what it holds counts only where it may be the last state of its branch.
+        let is_ours = self.past.left.is_some() || self.is_settled();
+        let may_be_over = is_ours && self.company() < Company::Forked && !self.word.goes_back;
         let counts = self.past.seat.is_some() || may_be_over;
         if counts && (fetched || self.holdings.is_none()) {
             self.stage = Stage::Looks;
-            self.outputs.push_back(Output::Look);
+            self.look();
         } else {
             self.decide(now);
         }
     }
 
-    /// Whether the run is over: it holds the last state, and nobody goes on or lacks that state. It may have been killed before it heard
-    /// that the others had finished too: then it has its seat still, and a quorum has signed that state.
+    /// Whether the run is over: it holds the last state, and nobody goes on or lacks that state; or its user does not want it to wait
+    /// for those who do.
     fn is_over(&self) -> bool {
-        let is_last = |step: Option<u64>| step.is_some_and(|step| step >= self.terms.last_step);
-        let is_keeper = |peer: &PeerId| self.past.keepers.contains(peer);
-        let has_ended = |(peer, answer): &(PeerId, Answer)| {
-            !answer.live && (is_keeper(peer) || (is_last(answer.stable_step) && !answer.forked))
-        };
         // Who has not heard of the end gets the last state from whoever else holds it; or else from this machine.
-        let is_elsewhere = self.answers.iter().any(|(_, answer)| is_last(answer.stable_step) && !answer.forked);
-        let holdings = self.holdings.filter(|_| is_elsewhere || self.answers.iter().all(has_ended));
-        let Some(Holdings { loadable, stable, .. }) = holdings else { return false };
-        let is_known = if self.past.seat.is_some() { is_last(stable) } else { self.is_settled() };
-        is_last(loadable) && is_known
+        let is_elsewhere = || self.answers.iter().any(|(_, answer)| answer.holds(self.terms.last_step));
+        self.holds_the_end() && (self.word.alone || is_elsewhere() || self.lacking().next().is_none())
+    }
+
+    /// Whether it holds the last state of its run. It may have been killed before it heard that the others had finished too: then it
+    /// has its seat still, and a quorum has signed that state.
+    fn holds_the_end(&self) -> bool {
+        let is_last = |step: Option<u64>| step >= Some(self.terms.last_step);
+        self.holdings.is_some_and(|Holdings { loadable, stable, .. }| {
+            is_last(loadable) && (is_last(stable) || self.is_settled())
+        })
+    }
+
+    /// Those who are there, and don't know the end of the run.
+    fn lacking(&self) -> impl Iterator<Item = PeerId> + '_ {
+        search::lacking(&self.answers, &self.past.keepers, self.terms.last_step)
+    }
+
+    /// Whether all that those who are there may want of it is the last state: none of them goes on, or needs its vote.
+    fn is_wanted_for_the_end(&self) -> bool {
+        let votes = |peer| self.past.seat.as_ref().is_some_and(|seat| seat.view.contains(peer));
+        self.holds_the_end() && self.company() == Company::There && !self.lacking().any(votes)
     }
 
     fn decide(&mut self, now: Time) {
@@ -315,7 +368,11 @@ impl Comeback {
             return self.end(Decision::Over);
         }
         let company = self.company();
-        let way = if is_over { Some(Way::Found) } else { way_back(self.known(), company, self.word.alone) };
+        let way = match is_over {
+            true => Some(Way::Found),
+            false if self.is_wanted_for_the_end() => Some(Way::Join),
+            false => way_back(self.known(), company, self.word.alone),
+        };
         match way {
             None => self.end(Decision::Unknown),
             Some(way) if self.word.goes_back => self.go_back(way, company),
@@ -334,9 +391,9 @@ impl Comeback {
     }
 
     fn known(&self) -> topology::Past<'_> {
-        let Past { me, seat, has_lost_its_seat, has_lost_its_contacts, members, stayed, .. } = &self.past;
+        let Past { me, seat, has_lost_its_seat, has_lost_its_contacts, members, .. } = &self.past;
         let had_company = *has_lost_its_contacts || *has_lost_its_seat || !members.is_empty();
-        let (record, left) = (seat.as_ref(), stayed.is_some());
+        let (record, left) = (seat.as_ref(), !self.stayed().is_empty());
         let joins = self.word.joins;
         topology::Past { me: *me, record, left, had_company, joins }
     }
@@ -353,15 +410,16 @@ impl Comeback {
         self.end(outcome);
     }
 
-    /// Those who go on come first; else it waits for those who stayed when it left; else for all.
+    /// Those who go on come first; else it waits for those who lack what it holds, or who stayed when it left; else for all.
     fn join(&self) -> Decision {
         let live: Vec<PeerId> = self.live().collect();
         let mut doors = self.past.members.clone();
         doors.sort_by_key(|peer| !live.contains(peer));
-        let awaited = match &self.past.stayed {
-            _ if !live.is_empty() => Awaited { peers: live, stayed: false, live: true },
-            Some(stayed) => Awaited { peers: stayed.clone(), stayed: true, live: false },
-            None => Awaited { peers: self.past.members.clone(), stayed: false, live: false },
+        let awaited = match self.stayed() {
+            _ if !live.is_empty() => Awaited { peers: live, why: Wait::Live },
+            _ if self.holds_the_end() => Awaited { peers: self.lacking().collect(), why: Wait::Lacking },
+            [] => Awaited { peers: self.past.members.clone(), why: Wait::Known },
+            stayed => Awaited { peers: stayed.to_vec(), why: Wait::Stayed },
         };
         Decision::Join { doors, awaited }
     }

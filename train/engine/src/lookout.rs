@@ -1,11 +1,13 @@
-//! What a member does that has no quorum: the others may have gone on without it, and may have finished. And what one does that has a
-//! seat and asks to be let in, because others went on: they may wait for that seat by now.
+//! What a member does that has no quorum: the others may have gone on without it, and may have finished. And what one does that asks
+//! to be let in: those whom it asks may wait for the seat that it has, or for the state that it holds.
 //!
 //! ```text
 //!   paused, or outside --> after half of `max_stall`, and so on: all that are known are asked what they hold
-//!                 |- a stable state is fetched that is later than what it holds: it comes back, as one that was killed
-//!                 |- it is outside, and nobody goes on any more: it comes back, too
-//!                 '- no: it waits on
+//!                 |- a stable state is fetched that is later than what it holds: it comes back, as one that was killed.
+//!                 |  Without a seat, that must be the last one
+//!                 |- it holds the last state, and nobody who is there lacks it: it comes back, and the run is over
+//!                 |- it has a seat and is outside, and nobody goes on any more: it comes back, too
+//!                 '- no: it waits on, and others can fetch what it holds
 //! ```
 //!
 //! Members that left it out tell it so as soon as they reach it. Where they have ended, what they have signed is with keepers, and
@@ -14,9 +16,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use starling_topology::{Event, Refusal, Root, Time};
+use starling_topology::{Event, PeerId, Refusal, Root, Time};
 
-use crate::search;
+use crate::search::{self, Answer};
 
 /// What to do next.
 #[derive(Debug, Clone)]
@@ -61,13 +63,21 @@ pub enum Apart {
     Paused(Root),
     /// It has a seat on its disk, and asks to be let in, since others said that they go on.
     Outside(Root),
+    /// It was a member, has no seat any more, and waits for others, who may have finished. The branch that it left, if it did.
+    Waits(Option<Root>),
 }
 
-impl Apart {
-    fn root(self) -> Root {
-        let (Self::Paused(root) | Self::Outside(root)) = self;
-        root
-    }
+/// What a search came to.
+#[derive(Debug, Clone, Copy)]
+pub struct Searched<'a> {
+    /// Whether it has brought a checkpoint.
+    pub fetched: bool,
+    /// The step of the newest stable checkpoint on this disk, of those that count.
+    pub stable: Option<u64>,
+    /// Who has said what.
+    pub answers: &'a [(PeerId, Answer)],
+    /// Who keeps checkpoints.
+    pub keepers: &'a [PeerId],
 }
 
 /// Whether a member that ends so comes back once: it asked to be let in when the run finished, and those who said so have the last
@@ -106,16 +116,26 @@ impl Lookout {
         if matches!(self.stage, Stage::Waits { until } if now >= until) {
             self.stage = Stage::Searches { apart };
             let Self { last_step, max_stall, .. } = *self;
-            let (root, beyond) = (Some(apart.root()), Some(step));
+            let (root, beyond) = match apart {
+                Apart::Paused(root) | Apart::Outside(root) => (Some(root), step),
+                Apart::Waits(Some(root)) => (Some(root), last_step.saturating_sub(1)),
+                // What others hold may be of another attempt at the run.
+                Apart::Waits(None) => (None, last_step),
+            };
+            let beyond = Some(beyond);
             let terms = search::Terms { root, even_if_live: false, from_forks: false, beyond, last_step, max_stall };
             self.outputs.push_back(Output::Search(terms));
         }
     }
 
-    /// The search is over; whether it has brought a checkpoint, and whether somebody said that it goes on.
-    pub fn searched(&mut self, now: Time, fetched: bool, live: bool) {
+    /// The search is over.
+    pub fn searched(&mut self, now: Time, came_to: Searched<'_>) {
         let Stage::Searches { apart } = self.stage else { return };
-        if fetched || (matches!(apart, Apart::Outside(_)) && !live) {
+        let Searched { fetched, stable, answers, keepers } = came_to;
+        let live = answers.iter().any(|(_, answer)| answer.live);
+        let mut lacking = search::lacking(answers, keepers, self.last_step);
+        let is_over = stable >= Some(self.last_step) && lacking.next().is_none();
+        if fetched || is_over || (matches!(apart, Apart::Outside(_)) && !live) {
             self.stage = Stage::Idle;
             self.outputs.push_back(Output::ComeBack);
         } else {
@@ -135,9 +155,15 @@ mod tests {
     use super::*;
 
     const STALL: Duration = Duration::from_secs(10);
+    const FETCHED: Searched<'_> = Searched { fetched: true, stable: Some(50), answers: &[], keepers: &[] };
+    const SILENCE: Searched<'_> = Searched { fetched: false, ..FETCHED };
 
     fn at(seconds: u64) -> Time {
         Time::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn said(name: u8, live: bool, step: u64) -> (PeerId, Answer) {
+        (PeerId([name; 32]), Answer { live, stable_step: Some(step), forked: false, is_ours: true })
     }
 
     fn paused() -> Lookout {
@@ -152,14 +178,19 @@ mod tests {
         assert!(lookout.poll().is_none(), "too early");
         lookout.expired(at(5), 40, apart);
         let Some(Output::Search(terms)) = lookout.poll() else { panic!("it asks nobody") };
-        assert_eq!((terms.beyond, terms.last_step, terms.from_forks), (Some(40), 100, false));
+        let beyond = match apart {
+            Apart::Paused(_) | Apart::Outside(_) => 40,
+            Apart::Waits(Some(_)) => 99,
+            Apart::Waits(None) => 100,
+        };
+        assert_eq!((terms.beyond, terms.last_step, terms.from_forks), (Some(beyond), 100, false));
         lookout
     }
 
     #[test]
     fn whoever_finds_a_later_state_comes_back() {
         let mut lookout = paused();
-        lookout.searched(at(6), true, false);
+        lookout.searched(at(6), FETCHED);
         assert!(matches!(lookout.poll(), Some(Output::ComeBack)));
         lookout.expired(at(20), 40, Apart::Paused(Root::default()));
         assert!(lookout.poll().is_none(), "once");
@@ -176,14 +207,14 @@ mod tests {
     #[test]
     fn who_finds_none_asks_again_and_who_goes_on_asks_no_more() {
         let mut lookout = paused();
-        lookout.searched(at(6), false, false);
+        lookout.searched(at(6), SILENCE);
         lookout.note(at(7), Some(Apart::Paused(Root::default())));
         assert!(matches!(lookout.poll(), Some(Output::SetTimer(until)) if until == at(11)));
         lookout.expired(at(11), 40, Apart::Paused(Root::default()));
         assert!(matches!(lookout.poll(), Some(Output::Search(_))));
         lookout.note(at(12), None);
         assert!(matches!(lookout.poll(), Some(Output::GiveUp)), "the members bring it up to date");
-        lookout.searched(at(13), true, false);
+        lookout.searched(at(13), FETCHED);
         assert!(lookout.poll().is_none());
     }
 
@@ -191,10 +222,33 @@ mod tests {
     fn who_asks_those_to_be_let_in_who_wait_for_its_seat_takes_it() {
         let outside = || looks(Apart::Outside(Root::default()));
         let mut lookout = outside();
-        lookout.searched(at(6), false, true);
+        lookout.searched(at(6), Searched { answers: &[said(1, true, 60)], ..SILENCE });
         assert!(matches!(lookout.poll(), Some(Output::SetTimer(until)) if until == at(11)), "they go on");
         let mut lookout = outside();
-        lookout.searched(at(6), false, false);
+        lookout.searched(at(6), SILENCE);
+        assert!(matches!(lookout.poll(), Some(Output::ComeBack)));
+    }
+
+    #[test]
+    fn who_holds_the_end_stays_for_those_who_lack_it() {
+        let came_to = |answers, keepers| {
+            let mut lookout = looks(Apart::Waits(None));
+            lookout.searched(at(6), Searched { stable: Some(100), answers, keepers, ..SILENCE });
+            matches!(lookout.poll(), Some(Output::ComeBack))
+        };
+        let (lacks, holds) = ([said(1, false, 60)], [said(1, false, 100), said(2, false, 100)]);
+        assert!(came_to(&[], &[]) && came_to(&holds, &[]));
+        assert!(!came_to(&lacks, &[]) && !came_to(&[said(1, true, 100)], &[]));
+        assert!(came_to(&lacks, &[PeerId([1; 32])]), "a keeper waits for nobody");
+    }
+
+    #[test]
+    fn who_left_comes_back_for_the_end_alone() {
+        let mut lookout = looks(Apart::Waits(Some(Root::default())));
+        lookout.searched(at(6), Searched { answers: &[said(1, false, 60)], ..SILENCE });
+        assert!(matches!(lookout.poll(), Some(Output::SetTimer(_))));
+        let mut lookout = looks(Apart::Waits(Some(Root::default())));
+        lookout.searched(at(6), FETCHED);
         assert!(matches!(lookout.poll(), Some(Output::ComeBack)));
     }
 }

@@ -55,6 +55,15 @@ pub struct Answer {
     pub stable_step: Option<u64>,
     /// Whether that was made in a fork.
     pub forked: bool,
+    /// Whether it is of the branch that counts.
+    pub is_ours: bool,
+}
+
+impl Answer {
+    /// Whether it holds a stable state of this branch after this step, or a later one, that no fork has come to.
+    pub fn holds(&self, step: u64) -> bool {
+        self.stable_step >= Some(step) && self.is_ours && !self.forked
+    }
 }
 
 /// What happened.
@@ -221,14 +230,15 @@ impl Search {
         if !self.awaited.remove(&from) {
             return;
         }
-        let is_ours = proof.as_ref().is_some_and(|proof| self.counts(proof));
+        let is_ours = proof.as_ref().is_some_and(|proof| self.is_ours(proof));
+        let counts = proof.as_ref().is_some_and(|proof| is_ours && self.is_wanted(proof));
         match &mut self.stage {
             Stage::Asking { offers } => {
                 let is_first = live && self.answers.iter().all(|(_, answer)| !answer.live);
                 let stable_step = proof.as_ref().map(|proof| proof.head.step);
                 let forked = proof.as_ref().is_some_and(|proof| proof.view.forked);
-                self.answers.push((from, Answer { live, stable_step, forked }));
-                if let Some(proof) = proof.filter(|_| is_ours) {
+                self.answers.push((from, Answer { live, stable_step, forked, is_ours }));
+                if let Some(proof) = proof.filter(|_| counts) {
                     offers.entry(proof.head.manifest).or_insert((proof, Vec::new())).1.push(from);
                 }
                 if is_first {
@@ -238,7 +248,7 @@ impl Search {
                 }
             }
             Stage::Following { offer, .. } => {
-                let Some(proof) = proof.filter(|proof| is_ours && proof.head.step > offer.0.head.step) else { return };
+                let Some(proof) = proof.filter(|proof| counts && proof.head.step > offer.0.head.step) else { return };
                 // Others may hold it too by the time that they are asked.
                 let others = offer.1.iter().copied().filter(|other| *other != from);
                 *offer = (proof, [from].into_iter().chain(others).collect());
@@ -248,12 +258,16 @@ impl Search {
         }
     }
 
-    /// Whether what is signed so counts: of another branch it would be of no use here.
-    fn counts(&self, proof: &Proof) -> bool {
+    /// Whether what is signed so is of the branch that counts.
+    fn is_ours(&self, proof: &Proof) -> bool {
         let admitted = |root: &Root| root.may_admit(proof.head.step, &proof.view);
-        let is_ours = self.terms.root.as_ref().is_none_or(admitted) || self.takes_any_branch();
+        self.terms.root.as_ref().is_none_or(admitted) || self.takes_any_branch()
+    }
+
+    /// Whether it would be of use here.
+    fn is_wanted(&self, proof: &Proof) -> bool {
         let is_beyond = self.terms.beyond.is_none_or(|step| proof.head.step > step);
-        is_ours && is_beyond && (self.terms.from_forks || !proof.view.forked)
+        is_beyond && (self.terms.from_forks || !proof.view.forked)
     }
 
     /// Goes on once nobody is awaited any more.
@@ -330,6 +344,13 @@ impl Search {
         self.stage = Stage::Over;
         self.outputs.push_back(Output::Done);
     }
+}
+
+/// Those of them who don't know the end of the run: who go on, or are no keepers and don't hold the last state.
+pub fn lacking(answers: &[(PeerId, Answer)], keepers: &[PeerId], last_step: u64) -> impl Iterator<Item = PeerId> {
+    let lacks =
+        move |(peer, answer): &&(PeerId, Answer)| answer.live || !(answer.holds(last_step) || keepers.contains(peer));
+    answers.iter().filter(lacks).map(|(peer, _)| *peer)
 }
 
 /// Who of those that answered is there. A keeper always is, and no company, but for one that is in a view by now.

@@ -76,7 +76,12 @@ impl Disk {
         if copy.exists() {
             fs::remove_dir_all(&copy)?;
         }
-        run(Command::new("cp").arg("-a").args([self.state(), copy]))
+        run(Command::new("cp").arg("-a").args([&self.state(), &copy]))?;
+        // What fills the disk is no part of what is on it.
+        match fs::remove_file(copy.join(FILLER)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Whether there is a copy.

@@ -36,8 +36,12 @@ fn past(seat: Option<Record>, members: &[u8]) -> Past {
         has_lost_its_contacts: false,
         members: members.iter().map(|name| peer(*name)).collect(),
         keepers: vec![peer(9)],
-        stayed: None,
+        left: None,
     }
+}
+
+fn left(stayed: &[u8]) -> Option<Left> {
+    Some(Left { stayed: stayed.iter().map(|name| peer(*name)).collect(), root: Root::default() })
 }
 
 fn holds(step: u64) -> Holdings {
@@ -45,7 +49,7 @@ fn holds(step: u64) -> Holdings {
 }
 
 fn answer(name: u8, live: bool) -> (PeerId, Answer) {
-    (peer(name), Answer { live, stable_step: None, forked: false })
+    (peer(name), Answer { live, stable_step: None, forked: false, is_ours: true })
 }
 
 fn at(millis: u64) -> Time {
@@ -72,7 +76,7 @@ impl Driven {
                     self.searches += 1;
                     Input::Searched { answers: answers(self.searches), fetched: false }
                 }
-                Output::Look => {
+                Output::Look { .. } => {
                     self.looks += 1;
                     Input::Holds(holdings)
                 }
@@ -94,9 +98,9 @@ fn outcome(past: Past, word: Word, answers: &[(PeerId, Answer)], holdings: Holdi
     Driven::new(past, word).run(|_| answers.to_vec(), holdings)
 }
 
-fn joins(doors: &[u8], awaited: &[u8], stayed: bool, live: bool) -> Decision {
+fn joins(doors: &[u8], awaited: &[u8], why: Wait) -> Decision {
     let peers = |names: &[u8]| names.iter().map(|name| peer(*name)).collect();
-    Decision::Join { doors: peers(doors), awaited: Awaited { peers: peers(awaited), stayed, live } }
+    Decision::Join { doors: peers(doors), awaited: Awaited { peers: peers(awaited), why } }
 }
 
 #[test]
@@ -105,7 +109,7 @@ fn who_is_new_asks_nobody() {
     let mut founder = Driven::new(new(&[]), Word::default());
     assert_eq!(founder.run(|_| Vec::new(), Holdings::default()), Decision::Found);
     let mut joiner = Driven::new(new(&[3, 2]), JOINS);
-    assert_eq!(joiner.run(|_| Vec::new(), Holdings::default()), joins(&[3, 2], &[3], false, true));
+    assert_eq!(joiner.run(|_| Vec::new(), Holdings::default()), joins(&[3, 2], &[3], Wait::Live));
     assert_eq!((founder.searches, joiner.searches, joiner.looks), (0, 0, 0));
 }
 
@@ -114,7 +118,7 @@ fn all_that_are_known_are_asked_keepers_first() {
     let mut machine = Comeback::new(past(Some(seat(&[2, 3], &[])), &[2, 3]), Word::default(), TERMS, Time::ZERO);
     let Some(Output::Search { peers, terms }) = machine.poll() else { panic!("it asks") };
     assert_eq!(peers, [peer(9), peer(2), peer(3)]);
-    assert_eq!((terms.root, terms.even_if_live, terms.from_forks), (Some(Root::default()), false, false));
+    assert_eq!((terms.root, terms.even_if_live, terms.from_forks), (Some(Root::default()), Wait::Known));
 }
 
 #[test]
@@ -127,7 +131,7 @@ fn who_has_a_seat_takes_it_with_what_can_be_loaded() {
         "the run had gone past the beginning"
     );
     let alone = past(Some(seat(&[], &[2])), &[2]);
-    assert_eq!(outcome(alone, JOINS, &[answer(2, true)], holds(15)), joins(&[2], &[2], false, true));
+    assert_eq!(outcome(alone, JOINS, &[answer(2, true)], holds(15)), joins(&[2], &[2], Wait::Live));
 }
 
 #[test]
@@ -156,11 +160,11 @@ fn what_is_fetched_meanwhile_counts() {
     };
     assert!(matches!(next(None), Output::Search { .. }));
     let silent = Input::Searched { answers: Vec::new(), fetched: false };
-    assert!(matches!(next(Some(silent)), Output::Look));
+    assert!(matches!(next(Some(silent)), Output::Look { .. }));
     assert!(matches!(next(Some(Input::Holds(holds(5)))), Output::SetTimer(_)));
     assert!(matches!(next(Some(Input::Expired)), Output::Search { .. }));
     let answers = vec![answer(9, false)];
-    assert!(matches!(next(Some(Input::Searched { answers, fetched: true })), Output::Look));
+    assert!(matches!(next(Some(Input::Searched { answers, fetched: true })), Output::Look { .. }));
     let Output::Done(outcome) = next(Some(Input::Holds(holds(15)))) else { panic!("it knows") };
     assert_eq!(outcome, Decision::Recover { has_state: true }, "what a keeper held is enough");
 }
@@ -178,7 +182,7 @@ fn a_run_that_is_over_is_not_gone_on_with() {
     }
     let seated = || past(Some(seat(&[2], &[])), &[2]);
     // One that has finished may still be there; one that has not lacks what this machine holds.
-    let there = |stable_step| (peer(2), Answer { live: false, stable_step, forked: false });
+    let there = |stable_step| (peer(2), Answer { live: false, stable_step, forked: false, is_ours: true });
     assert_eq!(outcome(seated(), Word::default(), &[there(Some(100))], LAST), Decision::Over);
     assert_eq!(outcome(seated(), Word::default(), &[there(Some(95))], LAST), Decision::Recover { has_state: true });
     let unsigned = Holdings { stable: Some(95), ..LAST };
@@ -188,19 +192,29 @@ fn a_run_that_is_over_is_not_gone_on_with() {
     assert_eq!(outcome(seated(), Word::default(), silent, torn), Decision::Recover { has_state: true });
     assert_eq!(outcome(past(None, &[2]), Word::default(), silent, torn), Decision::Unknown);
     assert_eq!(outcome(seated(), Word::default(), &[answer(2, true)], LAST), Decision::Recover { has_state: true });
+    // Who left, and has yet to hear of the end, fetches it from this machine.
+    let waits = outcome(past(None, &[2]), Word::default(), &[there(Some(95))], LAST);
+    assert_eq!(waits, joins(&[2], &[2], Wait::Lacking));
+    let of_another_view = outcome(past(Some(seat(&[3], &[2])), &[2]), Word::default(), &[there(Some(95))], LAST);
+    assert_eq!(of_another_view, joins(&[2], &[2], Wait::Lacking));
     // By the ticket it comes to those who begin anew.
-    assert_eq!(outcome(past(None, &[2]), JOINS, &[answer(2, true)], LAST), joins(&[2], &[2], false, true));
-    let left = Past { stayed: Some(vec![peer(2)]), ..past(None, &[2]) };
-    assert_eq!(outcome(left, Word::default(), silent, LAST), joins(&[2], &[2], true, false), "they may still save it");
+    assert_eq!(outcome(past(None, &[2]), JOINS, &[answer(2, true)], LAST), joins(&[2], &[2], Wait::Live));
+    let left = || Past { left: left(&[2]), ..past(None, &[2]) };
+    assert_eq!(outcome(left(), Word::default(), silent, LAST), Decision::Over);
+    assert_eq!(
+        outcome(left(), Word::default(), silent, unsigned),
+        joins(&[2], &[2], Wait::Stayed),
+        "none has signed it"
+    );
 }
 
 #[test]
 fn who_left_waits_for_those_who_stayed() {
-    let left = || Past { stayed: Some(vec![peer(3)]), ..past(None, &[2, 3]) };
+    let left = || Past { left: left(&[3]), ..past(None, &[2, 3]) };
     let way = |word, answers: &[_]| outcome(left(), word, answers, holds(10));
-    assert_eq!(way(Word::default(), &[]), joins(&[2, 3], &[3], true, false));
-    assert_eq!(way(JOINS, &[answer(3, true)]), joins(&[3, 2], &[3], false, true));
-    assert_eq!(way(ALONE, &[answer(3, true)]), joins(&[3, 2], &[3], false, true));
+    assert_eq!(way(Word::default(), &[]), joins(&[2, 3], &[3], Wait::Stayed));
+    assert_eq!(way(JOINS, &[answer(3, true)]), joins(&[3, 2], &[3], Wait::Live));
+    assert_eq!(way(ALONE, &[answer(3, true)]), joins(&[3, 2], &[3], Wait::Live));
     assert_eq!(way(ALONE, &[answer(2, false)]), Decision::Fork);
 }
 
@@ -208,7 +222,7 @@ fn who_left_waits_for_those_who_stayed() {
 fn who_has_lost_its_seat_or_whom_it_knows_does_not_begin_anew() {
     let seatless = Past { has_lost_its_seat: true, ..past(None, &[2]) };
     assert_eq!(outcome(seatless.clone(), Word::default(), &[], holds(10)), Decision::Unknown);
-    assert_eq!(outcome(seatless.clone(), JOINS, &[answer(2, false)], holds(10)), joins(&[2], &[2], false, false));
+    assert_eq!(outcome(seatless.clone(), JOINS, &[answer(2, false)], holds(10)), joins(&[2], &[2], Wait::Known));
     assert_eq!(outcome(seatless, ALONE, &[], holds(10)), Decision::Fork);
     let listless = Past { has_lost_its_contacts: true, ..past(None, &[]) };
     assert_eq!(outcome(listless.clone(), Word::default(), &[], Holdings::default()), Decision::Unknown);

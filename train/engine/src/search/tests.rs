@@ -153,7 +153,7 @@ fn nobody_is_followed_without_end() {
 fn keepers_come_first_and_are_no_company() {
     let names = |all: &[u8]| all.iter().map(|name| peer(*name)).collect::<Vec<_>>();
     assert_eq!(sought(peer(1), names(&[3]).into_iter(), names(&[1, 2, 3]).into_iter()), names(&[3, 2]));
-    let answer = |live, forked| Answer { live, stable_step: None, forked };
+    let answer = |live, forked| Answer { live, stable_step: None, forked, is_ours: true };
     let of =
         |all: &[(u8, Answer)]| company(all.iter().map(|(name, answer)| (peer(*name), *answer)), |name| name == peer(3));
     assert_eq!(of(&[]), Company::Silent);
