@@ -130,7 +130,7 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
                 }
             },
             Some(answer) = asked.join_next() => match answer {
-                Ok((from, Ok(Newest { live, proof }))) => Input::Answered { from, live, proof },
+                Ok((from, Ok(Newest { live, proofs }))) => Input::Answered { from, live, proofs },
                 Ok((peer, Err(error))) => {
                     found.trouble(peer, &error.to_string());
                     Input::Unanswered(peer)
@@ -151,8 +151,9 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
         found.answers.extend(answers.map(|(peer, answer)| (*peer, Ok(*answer))));
     }
     let store = store.clone();
-    let proof = tokio::task::spawn_blocking(move || store.newest_proof()).await;
-    found.stable = proof.map_err(|_| NodeError::Stopped("search"))??.map(|proof| proof.head.step);
+    let proofs = tokio::task::spawn_blocking(move || store.newest_proofs()).await;
+    let proofs = proofs.map_err(|_| NodeError::Stopped("search"))??;
+    found.stable = proofs.iter().map(|proof| proof.head.step).max();
     for contact in contacts {
         if found.answers.iter().all(|(peer, _)| *peer != contact.peer) {
             found.trouble(contact.peer, "no answer in time");

@@ -6,6 +6,7 @@
 
 mod errands;
 mod keeping;
+mod told;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -141,7 +142,7 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
         peer: identity.peer_id().to_string(),
         run: run.to_string(),
         steps: manifest.steps,
-        stable_step: stable.as_ref().map(|proof| proof.head.step),
+        stable_step: stable.iter().map(|proof| proof.head.step).max(),
         private: credentials.secret.is_some(),
     });
     for message in damaged {
@@ -150,9 +151,7 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
     let pace = Pace::new(settings.state_rate);
     let shelf = Shelf::new(&manifest, store.clone(), pace.clone());
     shelf.look_in(PreprocessingFile::new(&settings.data_dir, &manifest));
-    if let Some(proof) = &stable {
-        shelf.learn(&proof.view);
-    }
+    stable.iter().for_each(|proof| shelf.learn(&proof.view));
     let stall = Duration::from_millis(manifest.max_stall_ms);
     let parties = (run, manifest.founder);
     let access = Access::open(identity.peer_id(), parties, &credentials, &settings.allow, &settings.data_dir)?
@@ -177,7 +176,7 @@ async fn prepare(settings: &Settings, ticket: &Ticket, observer: Arc<dyn Observe
         network.learn(&contact);
         network.connect(to_libp2p(contact.peer));
     }
-    let follower = Follower::new(run, manifest.steps, held, stable.as_ref());
+    let follower = Follower::new(run, manifest.steps, held, &stable);
     let summary = Summary {
         peer: identity.peer_id().to_string(),
         run: run.to_string(),
@@ -314,17 +313,17 @@ async fn open_store(settings: &Settings, run: RunId) -> Result<CheckpointStore, 
 }
 
 /// What is whole in a directory, by name, with steps; the proof of the newest stable one; what is wrong with the rest.
-type Whole = (BTreeMap<Digest, u64>, Option<Proof>, Vec<String>);
+type Whole = (BTreeMap<Digest, u64>, Vec<Proof>, Vec<String>);
 
 /// The checkpoints that are whole, the newest stable one of them, and what is wrong with the others. Those are fetched
 /// again where others still have them.
 fn whole(store: &CheckpointStore) -> Result<Whole, NodeError> {
-    let (mut held, mut stable, mut damaged) = (BTreeMap::new(), None, Vec::new());
+    let (mut held, mut stable, mut damaged) = (BTreeMap::new(), Vec::new(), Vec::new());
     for verdict in store.verify()? {
         match verdict.result {
             Ok(info) => {
                 held.insert(info.id, info.step);
-                stable = store.signed(&info).and_then(|signed| signed.proof()).or(stable);
+                stable.extend(store.signed(&info).and_then(|signed| signed.proof()));
             }
             Err(error) => damaged.push(format!("a checkpoint was passed over: {error}")),
         }

@@ -102,17 +102,18 @@ impl Shelf {
         self.lock().iter().find(|view| view.id() == id).cloned()
     }
 
-    /// Who has signed the newest stable checkpoint, which then stays for a while: whoever asks may want to fetch it.
-    pub(crate) async fn newest(self: &Arc<Self>) -> io::Result<Option<Proof>> {
+    /// Who has signed the newest stable checkpoints, which then stay for a while: whoever asks may want to fetch them.
+    pub(crate) async fn newest(self: &Arc<Self>) -> io::Result<Vec<Proof>> {
         let time = self.pin_time;
         let newest = move |store: &CheckpointStore| {
             for _ in 0..MAX_LOOKS {
-                let Some(proof) = store.newest_proof()? else { break };
-                if store.pin(proof.head.manifest, time)? {
-                    return Ok(Some(proof));
+                let proofs = store.newest_proofs()?;
+                let mut pinned = proofs.iter().map(|proof| store.pin(proof.head.manifest, time));
+                if pinned.try_fold(true, |all, pinned| pinned.map(|pinned| all && pinned))? {
+                    return Ok(proofs);
                 }
             }
-            Ok(None)
+            Ok(Vec::new())
         };
         self.read(newest).await
     }

@@ -1,10 +1,11 @@
 //! How a peer keeps checkpoints: what `starling-run`'s store does, over a simulated disk.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use starling_engine::comeback::Holdings;
 use starling_engine::{Return, Returning};
+use starling_topology::heads::follower::{Branch, MAX_BRANCHES, branch};
 use starling_topology::ledger::Ledger;
 use starling_topology::retention::{self, Folder, Held};
 use starling_topology::{Digest, Generation, Head, Lineage, PeerId, Proof, Reason, Record, Root, View};
@@ -110,6 +111,15 @@ pub fn keep(
 /// Whether `root` admits it; without one, whether it was not put aside.
 fn counts(disk: &Disk, root: Option<&Root>, name: &Name) -> bool {
     root.map_or_else(|| !disk.kept().contains(name), |root| root.admits(name.0, name.1))
+}
+
+/// What shows the newest good one of each branch to be stable, of those that count.
+pub fn newest_proofs(disk: &Disk, root: Option<&Root>) -> Vec<Rc<Proof>> {
+    let all = disk.checkpoints().iter().filter(|(name, saved)| counts(disk, root, name) && saved.is_good());
+    // By ascending step.
+    let newest: BTreeMap<Branch, &Rc<Proof>> =
+        all.filter_map(|(_, saved)| saved.proof()).map(|proof| (branch(&proof.view), proof)).collect();
+    newest.into_values().take(MAX_BRANCHES).cloned().collect()
 }
 
 /// What shows the newest good one to be stable, of those that count.

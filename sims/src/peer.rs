@@ -114,6 +114,7 @@ impl Peer {
             steps.plant(flaw);
         }
         let (reached, learner) = (start.state.clone(), Learner::new(start.state, &workload));
+        let has_last = reached.as_ref().is_some_and(|state| state.step >= workload.steps);
         Self {
             name: start.contact.peer,
             machine: start.machine,
@@ -153,7 +154,7 @@ impl Peer {
             timers: BTreeMap::new(),
             max_stall: start.max_stall,
             stale: 0,
-            ending: Ending::new(start.max_stall, start.sabotage),
+            ending: Ending::new(start.max_stall, has_last, start.sabotage),
             effects: Vec::new(),
         }
     }

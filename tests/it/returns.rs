@@ -374,3 +374,32 @@ fn a_complete_run_says_so() {
         assert!(error.contains(part), "{part} is missing in: {error}");
     }
 }
+
+/// Both wait for the other: one for those who stayed, to be let in; the other has nothing left to do.
+#[test]
+fn who_left_before_the_end_has_it_once_one_that_finished_is_started_again() {
+    let flags = "--model mlp:64 --batch-size 256 --steps 12000 --checkpoint-every 1000 --max-stall 2s";
+    let founder = Peer::run(&PeerOptions::flags(flags));
+    let ticket = founder.ticket();
+    let others = [(); 2].map(|()| Peer::join(&ticket, &PeerOptions::default()));
+    founder.wait_for_votes(3);
+    let (left, [first, second]) = (founder.dir(), others);
+    assert_eq!(end(founder, "INT").summary()["outcome"], "left");
+    let finished = [first.dir(), second.dir()];
+    let [end, also] = [first, second].map(|peer| peer.finish().summary().clone());
+    assert_eq!((&end["outcome"], &end["digest"]), (&"complete".into(), &also["digest"]));
+
+    let waits = Peer::run_in(left, &PeerOptions::flags(flags));
+    assert_eq!(waits.wait_for("whom it waits for", is_event("awaiting"))["why"], "return");
+    let brings = Peer::join_in(finished[0].clone(), &waits.ticket(), &PeerOptions::default());
+    assert_eq!(way(&brings)["way"], "serve");
+    for peer in [waits, brings] {
+        let outcome = peer.finish();
+        let summary = outcome.summary();
+        assert_eq!((&summary["outcome"], &summary["digest"]), (&"complete".into(), &end["digest"]), "{summary}");
+        assert!(views(&outcome).all(|view| view["forked"] == false), "{}", outcome.stderr);
+    }
+    // Where nobody is there that lacks it, it has nothing to wait for.
+    let error = Peer::join_in(finished[1].clone(), &ticket, &PeerOptions::default()).finish().error().to_owned();
+    assert!(error.contains("complete"), "{error}");
+}

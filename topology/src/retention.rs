@@ -94,10 +94,15 @@ impl Folder<'_> {
         last.sort_by_key(|at| self.all[*at].step);
         old.extend(&last[..last.len().saturating_sub(self.keep)]);
         // The one just saved stays, even where higher steps are there. So does a stable one, until a later one that is stable
-        // turns out to be intact.
+        // turns out to be intact: for who takes part in no branch, one of the same branch, or
+        // of the same as a fork.
         let is_superseded = |at: usize| {
-            let later = ours.iter().filter(|other| is_stable(**other) && self.all[**other].step > self.all[at].step);
-            later.copied().any(&is_intact)
+            let takes_the_place = |other: &usize| {
+                let (held, other) = (&self.all[at], &self.all[*other]);
+                let is_same = (other.lineage.branch, other.stable) == (held.lineage.branch, held.stable);
+                other.step > held.step && (self.root.is_some() || is_same)
+            };
+            ours.iter().copied().filter(|other| is_stable(*other) && takes_the_place(other)).any(&is_intact)
         };
         gone.extend(old.into_iter().filter(|at| *at != self.saved && (is_superseded(*at) || !is_stable(*at))));
         gone
@@ -173,5 +178,18 @@ mod tests {
         assert_eq!(stays(&all, &root(), 2), [77, 79, 80]);
         assert_eq!(stays(&[held(80, next), held(78, next)], &root(), 1), [80, 78], "the one just saved stays");
         assert_eq!(stays(&[stable(80, next), held(80, OLDER), held(80, next)], &root(), 3), [80, 80]);
+    }
+
+    #[test]
+    fn who_takes_part_in_no_branch_keeps_the_newest_stable_one_of_each() {
+        let fork = |step| Held { stable: Some(Forked(true)), ..stable(step, OLDER) };
+        let other = Lineage { branch: 8, ..OLDER };
+        let all = [stable(10, OLDER), stable(20, NEWER), fork(25), fork(30), stable(90, other), held(95, other)];
+        let none = BTreeSet::new();
+        let folder = Folder { all: &all, saved: 5, left: &none, kept: &none, root: None, keep: 1 };
+        assert_eq!(folder.surplus(|_| true), BTreeSet::from([0, 2]));
+        let root = Root { branch: 7, ..Root::default() };
+        let member = Folder { root: Some(&root), ..folder };
+        assert_eq!(member.surplus(|_| true), BTreeSet::from([0, 1, 2, 3]), "whoever takes part goes on from one");
     }
 }

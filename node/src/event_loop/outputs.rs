@@ -160,7 +160,7 @@ impl EventLoop {
                 let data_dir = self.books.record.path().parent().unwrap_or_else(|| Path::new(""));
                 return Some(End::Failed(twin::error(self.me, data_dir)));
             }
-            Event::Complete { step, .. } => self.complete(event, step),
+            Event::Complete { step, digest } => self.complete(event, (step, digest)),
             Event::Left { .. } | Event::Refused { .. } | Event::Diverged { .. } | Event::NoState => {
                 return Some(End::Event(event));
             }

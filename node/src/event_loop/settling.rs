@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use starling_engine::settling::Output;
-use starling_topology::{Event, PeerId, Time};
+use starling_topology::{Digest, Event, PeerId, Time};
 use tokio::task::JoinSet;
 
 use super::{End, EventLoop};
@@ -21,7 +21,7 @@ pub(super) struct Settling {
     /// How the run ended.
     event: Option<Event>,
     /// What keepers say that are asked, one question to each.
-    questions: JoinSet<(PeerId, Option<u64>)>,
+    questions: JoinSet<(PeerId, Vec<(u64, Digest)>)>,
     asked: BTreeSet<PeerId>,
 }
 
@@ -49,9 +49,9 @@ impl Settling {
 
 impl EventLoop {
     /// The run is complete.
-    pub(super) fn complete(&mut self, event: Event, step: u64) {
+    pub(super) fn complete(&mut self, event: Event, end: (u64, Digest)) {
         self.settling.event = Some(event);
-        self.settling.machine.complete(self.now(), step, self.is_saved);
+        self.settling.machine.complete(self.now(), end, self.is_saved);
         // It takes no part any more: whoever comes back and asks must not wait for it.
         self.shelves.checkpoints.leave();
     }
@@ -60,9 +60,9 @@ impl EventLoop {
     pub(super) fn settled(&mut self) -> Option<End> {
         self.settling.event.as_ref()?;
         let now = self.now();
-        while let Some(Ok((keeper, step))) = self.settling.questions.try_join_next() {
+        while let Some(Ok((keeper, states))) = self.settling.questions.try_join_next() {
             self.settling.asked.remove(&keeper);
-            self.settling.machine.holds(now, keeper, step);
+            self.settling.machine.holds(now, keeper, &states);
         }
         let keepers = self.books.contacts.keepers().iter().map(|contact| contact.peer);
         let is_there = |keeper: &PeerId| self.network.swarm.is_connected(&to_libp2p(*keeper));
@@ -99,8 +99,8 @@ impl EventLoop {
                 let mut stream = streams::open(&mut control, to_libp2p(keeper), &protocol, limit).await?;
                 questions::newest(&mut stream, run, steps, limit).await
             };
-            let answer = newest.await;
-            (keeper, answer.ok().and_then(|newest| newest.proof).map(|proof| proof.head.step))
+            let proofs = newest.await.map_or_else(|_| Vec::new(), |newest| newest.proofs);
+            (keeper, proofs.iter().map(|proof| (proof.head.step, proof.head.digest)).collect())
         });
     }
 

@@ -16,6 +16,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::errands::{Done, Errands};
+use super::told::Told;
 use crate::admission::AdmissionError;
 use crate::behaviour::BehaviourEvent;
 use crate::contacts_file::{Contacts, ContactsFile};
@@ -63,6 +64,7 @@ pub(super) struct Keeping {
     shelves: Arc<Shelves>,
     mismatches: mpsc::Receiver<Mismatch>,
     known: Contacts,
+    told: Told,
     ticket: Ticket,
     /// Whether `known` differs from what is on disk, and whether it is being written.
     is_unwritten: bool,
@@ -101,6 +103,7 @@ impl Keeping {
             shelves,
             mismatches,
             known,
+            told: Told::default(),
             ticket,
             is_unwritten: true,
             is_writing: false,
@@ -206,12 +209,17 @@ impl Keeping {
             Done::Newest { peer, newest, members } => {
                 self.questions -= 1;
                 // Else it would depend on this one peer for what the others sign.
-                members.into_iter().for_each(|member| self.hear_of(member));
+                let known = self.all();
+                let is_new = |member: &Contact| !known.contains(&member.peer);
+                if members.into_iter().filter(is_new).fold(false, |any, member| self.told.hear(peer, member) || any) {
+                    self.look_for_told();
+                }
                 match newest {
-                    Ok(Newest { proof: Some(proof), .. }) => {
-                        self.handle(Some(peer), Input::Proven { from: peer, proof });
+                    Ok(Newest { proofs, .. }) => {
+                        for proof in proofs {
+                            self.handle(Some(peer), Input::Proven { from: peer, proof });
+                        }
                     }
-                    Ok(Newest { proof: None, .. }) => {}
                     Err(error) => {
                         tracing::info!(peer = %to_libp2p(peer), %error, "a peer did not say what it holds");
                     }
@@ -262,6 +270,9 @@ impl Keeping {
                 if self.network.greet(peer_id)
                     && let Some(peer) = from_libp2p(&peer_id)
                 {
+                    if let Some(contact) = self.told.meet(peer) {
+                        self.learn(contact, false);
+                    }
                     self.question(peer);
                 }
             }
@@ -303,17 +314,12 @@ impl Keeping {
         if keeps {
             self.is_unwritten |= self.known.learn_keeper(contact, is_gone);
         } else {
-            self.known.drop_member(is_gone);
+            if self.known.members().iter().all(|known| known.peer != contact.peer) {
+                self.known.drop_member(is_gone);
+            }
             self.is_unwritten |= self.known.learn_member(contact);
         }
         self.tell_members();
-    }
-
-    /// Somebody else says that this is a member: it is looked for, also if it does not answer now.
-    fn hear_of(&mut self, member: Contact) {
-        self.network.hear_of(&member);
-        let is_new = self.known.members().iter().all(|known| known.peer != member.peer);
-        self.is_unwritten |= is_new && self.known.learn_member(member);
     }
 
     /// Has joiners that ask learn where members and keepers are, those members who are connected first; and names some in the ticket.
@@ -348,7 +354,7 @@ impl Keeping {
     fn look_around(&mut self) {
         let after = self.looked_at;
         let (later, earlier): (Vec<PeerId>, Vec<PeerId>) =
-            self.all().partition(|peer| after.is_none_or(|after| *peer > after));
+            self.all().into_iter().partition(|peer| after.is_none_or(|after| *peer > after));
         for peer in later.into_iter().chain(earlier).take(MAX_LOOKED_FOR) {
             self.looked_at = Some(peer);
             if self.is_connected(peer) {
@@ -357,7 +363,14 @@ impl Keeping {
                 self.network.connect(to_libp2p(peer));
             }
         }
+        self.look_for_told();
         self.handle(None, Input::Retry);
+    }
+
+    fn look_for_told(&mut self) {
+        for contact in self.told.next(MAX_LOOKED_FOR) {
+            self.network.hear_of(&contact);
+        }
     }
 
     /// Asks a peer what it holds: heads that were gossiped before it was connected are not told again.
@@ -378,9 +391,8 @@ impl Keeping {
     }
 
     /// All that are known, by their ids.
-    fn all(&self) -> impl Iterator<Item = PeerId> + use<> {
-        let known = self.known.members().iter().chain(self.known.keepers());
-        known.map(|contact| contact.peer).collect::<BTreeSet<PeerId>>().into_iter()
+    fn all(&self) -> BTreeSet<PeerId> {
+        self.known.members().iter().chain(self.known.keepers()).map(|contact| contact.peer).collect()
     }
 
     fn is_connected(&self, peer: PeerId) -> bool {

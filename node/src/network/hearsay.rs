@@ -25,12 +25,8 @@ impl Network {
         if !is_its_own || !is_new {
             return None;
         }
-        if !is_proven
-            && self.unproven.len() >= MAX_UNPROVEN
-            && !self.unproven.contains(&peer)
-            && let Some(other) = self.unproven.range(peer..).chain(&self.unproven).next().copied()
-        {
-            self.forget(other);
+        if !is_proven && !self.unproven.contains(&peer) {
+            self.make_unproven_room(peer);
         }
         if !is_proven && self.unproven.is_empty() && self.contacts().len() >= MAX_CONTACTS {
             return None;
@@ -63,17 +59,26 @@ impl Network {
         Some(contact)
     }
 
-    /// Dials a peer of which nothing is known but that somebody else says that it is there. What follows from that, it has to say
-    /// itself.
+    /// Dials a peer of which nothing is known but that somebody else says where it is. What follows from that, it has to say itself.
     pub(crate) fn hear_of(&mut self, contact: &Contact) {
         let peer = to_libp2p(contact.peer);
-        if self.contacts().contains_key(&peer) || self.unproven.len() >= MAX_UNPROVEN {
-            return;
+        let is_known = self.contacts().contains_key(&peer);
+        if !is_known {
+            self.make_unproven_room(peer);
+            self.learn(contact);
+            if self.contacts().contains_key(&peer) {
+                self.unproven.insert(peer);
+            }
         }
-        self.learn(contact);
-        if self.contacts().contains_key(&peer) {
-            self.unproven.insert(peer);
-            self.connect(peer);
+        self.connect(peer);
+    }
+
+    /// Of those that nobody has heard from but at second hand, one makes room for this one if there are too many.
+    fn make_unproven_room(&mut self, peer: libp2p::PeerId) {
+        if self.unproven.len() >= MAX_UNPROVEN
+            && let Some(other) = self.unproven.range(peer..).chain(&self.unproven).next().copied()
+        {
+            self.forget(other);
         }
     }
 }

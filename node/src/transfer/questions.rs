@@ -9,6 +9,7 @@ use starling_engine::download::MAX_DONORS;
 use starling_run::data::MAX_PREPROCESSING_BYTES;
 use starling_run::manifest::MAX_MANIFEST_BYTES;
 use starling_run::{Manifest, Preprocessing};
+use starling_topology::heads::follower::MAX_BRANCHES;
 use starling_topology::view::MAX_VIEW_BYTES;
 use starling_topology::{PeerId, Proof, RunId, View, ViewId};
 use tokio::task::JoinSet;
@@ -22,8 +23,8 @@ use super::{Reply, Request};
 pub(crate) struct Newest {
     /// Whether it is in a view that goes on, whose members hold a newer state than any checkpoint.
     pub(crate) live: bool,
-    /// Its newest stable checkpoint, verified but for the files themselves.
-    pub(crate) proof: Option<Proof>,
+    /// Its newest stable checkpoint of each branch, verified but for the files themselves.
+    pub(crate) proofs: Vec<Proof>,
 }
 
 /// Asks what the run is.
@@ -50,18 +51,21 @@ pub(crate) async fn preprocessing(
     Preprocessing::decode(&bytes, &manifest.data).map(Some).map_err(io::Error::other)
 }
 
-/// Asks for the newest stable checkpoint of `run`, whose last step is `steps`.
+/// Asks for the newest stable checkpoints of `run`, whose last step is `steps`.
 pub(crate) async fn newest(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     run: RunId,
     steps: u64,
     stall: Duration,
 ) -> io::Result<Newest> {
-    let Reply::Newest { live, evidence } = ask(stream, &Request::Newest, MAX_EVIDENCE_BYTES, stall).await? else {
+    let Reply::Newest { live, evidence } =
+        ask(stream, &Request::Newest, MAX_BRANCHES * MAX_EVIDENCE_BYTES, stall).await?
+    else {
         return Err(io::Error::other("it does not say what it holds"));
     };
-    let proof = evidence.map(|evidence| evidence.check(run, steps)).transpose().map_err(io::Error::other)?;
-    Ok(Newest { live, proof })
+    let proofs = evidence.into_iter().take(MAX_BRANCHES).map(|evidence| evidence.check(run, steps));
+    let proofs = proofs.collect::<Result<_, _>>().map_err(io::Error::other)?;
+    Ok(Newest { live, proofs })
 }
 
 /// Asks all of these peers who is in a view; the first right answer counts. `None` if there is none.

@@ -99,8 +99,8 @@ pub(crate) async fn serve(
             }
             Request::Run => Reply::Run(shelf.manifest().to_vec()),
             Request::Newest => {
-                let (live, proof) = (shelf.is_live(), shelf.newest().await?);
-                Reply::Newest { live, evidence: proof.as_ref().map(Evidence::of) }
+                let (live, proofs) = (shelf.is_live(), shelf.newest().await?);
+                Reply::Newest { live, evidence: proofs.iter().map(Evidence::of).collect() }
             }
             Request::Checkpoint(name) => match shelf.checkpoint(name).await? {
                 Some(bytes) => {

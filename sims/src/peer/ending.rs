@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use starling_engine::Settling;
 use starling_engine::settling::Output;
-use starling_topology::{Event, PeerId, Time};
+use starling_topology::{Digest, Event, PeerId, Time};
 
 use super::{Effect, Peer};
 use crate::canary::Sabotage;
@@ -21,12 +21,12 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    pub(super) fn new(max_stall: Duration, sabotage: Option<Sabotage>) -> Self {
+    pub(super) fn new(max_stall: Duration, is_saved: bool, sabotage: Option<Sabotage>) -> Self {
         let mut settling = Settling::new(max_stall);
         if let Some(Sabotage::Machine(flaw)) = sabotage {
             settling.plant(flaw);
         }
-        Self { settling, is_saved: false, complete: None, end: None }
+        Self { settling, is_saved, complete: None, end: None }
     }
 }
 
@@ -44,9 +44,9 @@ impl Peer {
     /// The last thing that its machine tells.
     pub(super) fn end_with(&mut self, now: Time, event: &Event) {
         match event {
-            Event::Complete { step, .. } => {
+            Event::Complete { step, digest } => {
                 self.ending.complete = Some(event.clone());
-                self.ending.settling.complete(now, *step, self.ending.is_saved);
+                self.ending.settling.complete(now, (*step, *digest), self.ending.is_saved);
                 self.obey_settling();
             }
             _ => self.ending.end = Some(event.clone()),
@@ -74,9 +74,9 @@ impl Peer {
         self.obey_settling();
     }
 
-    /// A keeper has said which stable state it holds.
-    pub fn keeper_holds(&mut self, now: Time, keeper: PeerId, step: Option<u64>) {
-        self.ending.settling.holds(now, keeper, step);
+    /// A keeper has said which stable states it holds.
+    pub fn keeper_holds(&mut self, now: Time, keeper: PeerId, states: &[(u64, Digest)]) {
+        self.ending.settling.holds(now, keeper, states);
         self.obey_settling();
     }
 

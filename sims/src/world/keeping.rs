@@ -28,8 +28,9 @@ impl World {
         for seat in self.keepers() {
             let steps = self.workload.steps;
             let host = &mut self.hosts[seat];
-            let proof = checkpoints::newest_proof(&host.disk, None);
-            host.keeper = Some(Box::new(Follower::new(RUN, steps, held(&host.disk), proof.as_deref())));
+            let proofs = checkpoints::newest_proofs(&host.disk, None);
+            let proofs: Vec<Proof> = proofs.iter().map(|proof| Proof::clone(proof)).collect();
+            host.keeper = Some(Box::new(Follower::new(RUN, steps, held(&host.disk), &proofs)));
             // It may be started later than the others, too.
             host.announces = Time::ZERO + self.gossip.spread(1_000, 60_000_000);
         }
@@ -64,17 +65,14 @@ impl World {
         for keeper in self.keepers() {
             let proven: Vec<(PeerId, Rc<Proof>)> = (0..self.plan.peers)
                 .filter(|seat| self.hosts[*seat].peer.is_some() && !self.is_cut_off(keeper, *seat))
-                .filter_map(|seat| {
+                .flat_map(|seat| {
                     let host = &self.hosts[seat];
-                    let root = host.disk.root();
-                    Some((host.name(), checkpoints::newest_proof(&host.disk, root.as_ref())?))
+                    let proofs = checkpoints::newest_proofs(&host.disk, host.disk.root().as_ref());
+                    proofs.into_iter().map(|proof| (host.name(), proof)).collect::<Vec<_>>()
                 })
                 .collect();
             for (from, proof) in proven {
-                let stable = self.hosts[keeper].keeper.as_ref().and_then(|follower| follower.stable_step());
-                if stable < Some(proof.head.step) {
-                    self.follow(keeper, Input::Proven { from, proof: (*proof).clone() });
-                }
+                self.follow(keeper, Input::Proven { from, proof: (*proof).clone() });
             }
             self.follow(keeper, Input::Retry);
         }
@@ -161,21 +159,28 @@ impl World {
         if self.is_cut_off(seat, keeper) {
             return;
         }
-        let step = checkpoints::newest_proof(&self.hosts[keeper].disk, None).map(|proof| proof.head.step);
-        let incarnation = self.hosts[seat].incarnation;
-        self.with(seat, incarnation, |peer, now| peer.keeper_holds(now, name, step));
+        let (states, incarnation) = (self.kept_by(keeper), self.hosts[seat].incarnation);
+        self.with(seat, incarnation, |peer, now| peer.keeper_holds(now, name, &states));
+    }
+
+    /// Which stable states this keeper tells of.
+    fn kept_by(&self, keeper: Seat) -> Vec<(u64, Digest)> {
+        let proofs = checkpoints::newest_proofs(&self.hosts[keeper].disk, None);
+        proofs.iter().map(|proof| (proof.head.step, proof.head.digest)).collect()
     }
 
     /// Whether a process that ends has left the last state with these keepers, if it knew that it is stable and nothing has happened
     /// to it and them since the run was complete.
     pub(super) fn left_with_keepers(&self, seat: Seat, completed: Time, there: &[PeerId]) -> Result<(), Broken> {
-        let last = Some(self.workload.steps);
-        let newest = |seat: Seat| checkpoints::newest_proof(&self.hosts[seat].disk, None).map(|proof| proof.head.step);
+        let disk = &self.hosts[seat].disk;
+        let own = checkpoints::newest_proof(disk, disk.root().as_ref()).map(|it| (it.head.step, it.head.digest));
         let waited = self.now - completed;
-        if newest(seat) < last || !self.invariants.progress.was_healed(completed, Duration::ZERO) {
+        let Some(own) = own.filter(|(step, _)| *step >= self.workload.steps) else { return Ok(()) };
+        if !self.invariants.progress.was_healed(completed, Duration::ZERO) {
             return Ok(());
         }
-        let lacks = |keeper: &Seat| there.contains(&self.hosts[*keeper].name()) && newest(*keeper) < last;
+        let lacks =
+            |keeper: &Seat| there.contains(&self.hosts[*keeper].name()) && !self.kept_by(*keeper).contains(&own);
         let lacking: Vec<Seat> = self.keepers().filter(lacks).collect();
         EndIsKept::ended(seat, waited, self.config.max_stall, &lacking)
     }

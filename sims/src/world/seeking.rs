@@ -22,7 +22,7 @@ pub enum Errand {
     /// A question arrives at the machine that is asked.
     Asks(Seat),
     /// An answer comes back: whether that peer is in a view, and what it holds; none if nobody listens there.
-    Answers(PeerId, Option<(bool, Option<Rc<Proof>>)>),
+    Answers(PeerId, Option<(bool, Vec<Rc<Proof>>)>),
     /// What was to be fetched has come, if one of them still has it.
     Fetches(Rc<Proof>, Vec<PeerId>),
     /// The time that the search has asked for is there.
@@ -130,8 +130,9 @@ impl World {
         }
         let input = match errand {
             Errand::Asks(to) => return self.answer(seat, to),
-            Errand::Answers(from, Some((live, proof))) => {
-                Input::Answered { from, live, proof: proof.map(|proof| (*proof).clone()) }
+            Errand::Answers(from, Some((live, proofs))) => {
+                let proofs = proofs.iter().map(|proof| Proof::clone(proof)).collect();
+                Input::Answered { from, live, proofs }
             }
             Errand::Answers(from, None) => Input::Unanswered(from),
             Errand::Fetches(proof, from) => match self.fetch(seat, &proof, &from) {
@@ -156,8 +157,8 @@ impl World {
         let listens = host.peer.is_some() || host.keeper.is_some();
         let answer = listens.then(|| {
             let root = host.disk.root();
-            let proof = checkpoints::newest_proof(&host.disk, root.as_ref());
-            (host.peer.as_ref().is_some_and(Peer::goes_on), proof)
+            let proofs = checkpoints::newest_proofs(&host.disk, root.as_ref());
+            (host.peer.as_ref().is_some_and(Peer::goes_on), proofs)
         });
         let (name, incarnation) = (host.name(), self.hosts[seat].incarnation);
         let at = self.now + self.network.delay(to, seat);

@@ -9,7 +9,9 @@
 //!
 //! A member counts only members of its own view. A follower has no view of its own: it believes a head's view as soon as a
 //! quorum of that view's members has signed the head. So an admitted peer can make it fetch a checkpoint, but never make
-//! one stable in the name of others. Stable ones come first, so nobody keeps it from them.
+//! one stable in the name of others. Stable ones come first, and each *branch* has its newest one: whoever goes on alone, or has
+//! begun the same run anew, keeps nobody from the others', however far it is. The first few branches count. What says of itself that
+//! it is of a branch is believed, too.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,6 +23,8 @@ use crate::view::View;
 
 /// Peers whose heads are kept: those with the highest ones.
 const MAX_SIGNERS: usize = 2 * MAX_MEMBERS;
+/// Branches of which checkpoints are kept.
+pub const MAX_BRANCHES: usize = 4;
 /// Views that are known at a time.
 const MAX_VIEWS: usize = 8;
 /// Views that are asked for at a time.
@@ -87,6 +91,30 @@ pub enum Output {
 /// What tells heads of one run apart, in the order of their steps.
 type Name = (u64, Digest, ViewId, Digest);
 
+/// What has a newest stable checkpoint of its own: a branch of the run, and what has become of it as a fork.
+pub type Branch = (u64, bool);
+
+/// The one of a view.
+pub fn branch(view: &View) -> Branch {
+    (view.branch, view.forked)
+}
+
+/// A stable checkpoint.
+#[derive(Debug, Clone, Copy)]
+struct Stable {
+    step: u64,
+    manifest: Digest,
+    view: ViewId,
+    /// How many had signed it when that was told.
+    signers: usize,
+}
+
+impl Stable {
+    fn of(Proof { head, signatures, .. }: &Proof) -> Self {
+        Self { step: head.step, manifest: head.manifest, view: head.view, signers: signatures.len() }
+    }
+}
+
 /// Follows one run's heads. See the module's picture.
 #[derive(Debug)]
 pub struct Follower {
@@ -95,8 +123,8 @@ pub struct Follower {
     steps: u64,
     /// The checkpoints on disk.
     held: BTreeMap<Digest, u64>,
-    /// The newest of them that is stable, and how many had signed it when that was told.
-    stable: Option<(u64, Digest, usize)>,
+    /// The newest of them that is stable, of each branch.
+    stable: BTreeMap<Branch, Stable>,
     /// At most [`MAX_STEPS`] of each peer.
     signed: BTreeMap<PeerId, BTreeMap<u64, (Head, [u8; 64])>>,
     /// Who has vouched for a checkpoint without having signed it.
@@ -111,10 +139,16 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follows `run`, whose last step is `steps`, with checkpoints that are held already, by name; `stable` is the newest
-    /// of them that a quorum has signed.
-    pub fn new(run: RunId, steps: u64, held: BTreeMap<Digest, u64>, stable: Option<&Proof>) -> Self {
-        let stable = stable.map(|proof| (proof.head.step, proof.head.manifest, proof.signatures.len()));
+    /// Follows `run`, whose last step is `steps`, with checkpoints that are held already, by name; `proofs` show which of them
+    /// are stable.
+    pub fn new(run: RunId, steps: u64, held: BTreeMap<Digest, u64>, proofs: &[Proof]) -> Self {
+        let mut stable = BTreeMap::new();
+        for proof in proofs {
+            let newest = stable.entry(branch(&proof.view)).or_insert_with(|| Stable::of(proof));
+            if newest.step < proof.head.step {
+                *newest = Stable::of(proof);
+            }
+        }
         Self {
             run,
             steps,
@@ -138,7 +172,15 @@ impl Follower {
 
     /// The step of the newest checkpoint that is held and stable.
     pub fn stable_step(&self) -> Option<u64> {
-        self.stable.map(|(step, _, _)| step)
+        self.stable.values().map(|stable| stable.step).max()
+    }
+
+    /// Whether what is shown so is later than what is held of its branch, which counts.
+    fn is_later(&self, proof: &Proof) -> bool {
+        match self.stable.get(&branch(&proof.view)) {
+            Some(stable) => proof.head.step > stable.step,
+            None => self.stable.len() < MAX_BRANCHES,
+        }
     }
 
     /// Takes in what happened.
@@ -153,7 +195,7 @@ impl Follower {
             Input::View { id, view } => self.learn(id, view),
             Input::Holds(held) => {
                 // What is gone can be stable no more.
-                self.stable.take_if(|(_, name, _)| !held.contains_key(name));
+                self.stable.retain(|_, stable| held.contains_key(&stable.manifest));
                 (self.held, self.fetching) = (held, None);
             }
             Input::Failed(manifest) => {
@@ -189,7 +231,7 @@ impl Follower {
 
     fn believe(&mut self, from: PeerId, proof: Proof) -> Result<(), Violation> {
         proof.check(self.run, self.steps)?;
-        if proof.head.step < self.floor() {
+        if self.stable.get(&branch(&proof.view)).is_some_and(|stable| proof.head.step < stable.step) {
             return Ok(());
         }
         let Proof { head, view, signatures } = proof;
@@ -207,13 +249,15 @@ impl Follower {
         Ok(())
     }
 
-    /// Heads of earlier steps matter no more.
-    fn floor(&self) -> u64 {
-        self.stable.map_or(0, |(step, _, _)| step)
+    /// Heads of earlier steps in this view matter no more.
+    fn floor(&self, view: ViewId) -> u64 {
+        let of_branch = self.views.get(&view).and_then(|view| self.stable.get(&branch(view)));
+        let stable = of_branch.or_else(|| self.stable.values().find(|stable| stable.view == view));
+        stable.map_or(0, |stable| stable.step)
     }
 
     fn note(&mut self, from: PeerId, head: Head, signature: [u8; 64]) {
-        if head.step < self.floor() {
+        if head.step < self.floor(head.view) {
             return;
         }
         let heads = self.signed.entry(from).or_default();
@@ -265,28 +309,33 @@ impl Follower {
         all.filter_map(proof).collect()
     }
 
-    /// Tells what has become stable, or was signed by all since.
+    /// Tells what has become stable, or was signed by all since: of each branch the newest.
     fn settle(&mut self) {
-        let newest = self.proofs().into_iter().rfind(|proof| self.held.contains_key(&proof.head.manifest));
-        let Some(proof) = newest else { return };
-        let (step, manifest, signers) = (proof.head.step, proof.head.manifest, proof.signatures.len());
-        let is_news = self.stable.is_none_or(|(before, name, count)| {
-            let is_complete = signers > count && signers == proof.view.members().len();
-            before < step || (before == step && (name != manifest || is_complete))
-        });
-        if is_news {
-            self.stable = Some((step, manifest, signers));
-            self.outputs.push_back(Output::Stable(proof));
+        let proofs = self.proofs();
+        let held = proofs.iter().filter(|proof| self.held.contains_key(&proof.head.manifest));
+        let newest: BTreeMap<Branch, &Proof> = held.map(|proof| (branch(&proof.view), proof)).collect();
+        for (place, proof) in newest {
+            let now = Stable::of(proof);
+            let before = self.stable.get(&place);
+            let is_news = before.map_or(self.stable.len() < MAX_BRANCHES, |before| {
+                let is_complete = now.signers > before.signers && now.signers == proof.view.members().len();
+                before.step < now.step || (before.step == now.step && (before.manifest != now.manifest || is_complete))
+            });
+            if is_news {
+                self.stable.insert(place, now);
+                self.outputs.push_back(Output::Stable(proof.clone()));
+            }
         }
     }
 
     /// Forgets what nobody needs any more.
     fn tidy(&mut self) {
-        let floor = self.floor();
+        let seen: BTreeSet<ViewId> = self.signed.values().flatten().map(|(_, (head, _))| head.view).collect();
+        let floors: BTreeMap<ViewId, u64> = seen.into_iter().map(|view| (view, self.floor(view))).collect();
         let mut named = BTreeMap::new();
         let mut manifests = BTreeSet::new();
         self.signed.retain(|_, heads| {
-            heads.retain(|step, _| *step >= floor);
+            heads.retain(|step, (head, _)| floors.get(&head.view).is_none_or(|floor| step >= floor));
             for (head, _) in heads.values() {
                 let newest: &mut u64 = named.entry(head.view).or_default();
                 *newest = head.step.max(*newest);
@@ -329,9 +378,8 @@ impl Follower {
             return;
         }
         let is_missing = |head: &Head| !self.held.contains_key(&head.manifest) && !self.missed.contains(&head.manifest);
-        let stable = self.stable.map(|(step, _, _)| step);
-        let mut proven = self.proofs().into_iter().map(|proof| proof.head);
-        let proven = proven.rfind(|head| is_missing(head) && stable.is_none_or(|stable| head.step > stable));
+        let proven = self.proofs().into_iter().filter(|proof| is_missing(&proof.head) && self.is_later(proof));
+        let proven = proven.max_by_key(|proof| (!proof.view.forked, proof.head.step)).map(|proof| proof.head);
         let newest = self.held.values().max();
         let likely = || {
             let newer = self.heads().into_values().filter(|(head, _)| newest.is_none_or(|held| head.step > *held));

@@ -126,15 +126,26 @@ impl Question<'_> {
         })
     }
 
-    /// The severed pairs among those who stay. Who stands in the way of a ring does not stay: a newcomer if there is one, so that those
-    /// put out nobody who votes; then the one with most severed pairs; of several, the highest.
+    /// The severed pairs among those who stay. Who stands in the way of a ring does not stay: a newcomer that names others whom no voter
+    /// names, since its word puts out nobody; then any newcomer; then the one with most severed pairs; of several, the highest.
     fn sever(&self, staying: &mut BTreeMap<PeerId, Progress>) -> Vec<(PeerId, PeerId)> {
         // Who accuses another has no link to it, whichever of the two is wrong.
         let named = |promise: &Promise| promise.unreachable.iter().chain(&promise.accused).copied().collect::<Vec<_>>();
         let told = self.promises.iter().flat_map(|(a, promise)| named(promise).into_iter().map(|b| (*a, b)));
-        let mut severed: Vec<(PeerId, PeerId)> = told.map(|(a, b)| (a.min(b), a.max(b))).collect();
+        let told: BTreeSet<(PeerId, PeerId)> = told.collect();
+        let mut severed: Vec<(PeerId, PeerId)> = told.iter().map(|(a, b)| (*a.min(b), *a.max(b))).collect();
         severed.sort_unstable();
         severed.dedup();
+        let is_newcomer = |peer: PeerId| !self.view.votes(peer);
+        // Nobody who votes names that peer, and it does not name the one that names it.
+        let is_named_alone = |by: PeerId, peer: PeerId| {
+            !told.contains(&(peer, by)) && !told.iter().any(|(by, other)| *other == peer && !is_newcomer(*by))
+        };
+        let names_alone = |by: PeerId, staying: &BTreeMap<PeerId, Progress>| {
+            let mut named =
+                told.iter().filter(|(teller, peer)| *teller == by && *peer != by && staying.contains_key(peer));
+            is_newcomer(by) && named.any(|(_, peer)| is_named_alone(by, *peer))
+        };
         loop {
             severed.retain(|(a, b)| a != b && staying.contains_key(a) && staying.contains_key(b));
             let members: Vec<PeerId> = staying.keys().copied().collect();
@@ -146,9 +157,10 @@ impl Question<'_> {
             let worst = staying
                 .iter()
                 .filter(|(_, progress)| donors != 1 || !progress.has_state)
-                .map(|(peer, _)| (degree(*peer) > 0 && !self.view.votes(*peer), degree(*peer), *peer))
+                .map(|(peer, _)| (*peer, degree(*peer)))
+                .map(|(peer, degree)| (names_alone(peer, staying), degree > 0 && is_newcomer(peer), degree, peer))
                 .max();
-            let (_, _, worst) =
+            let (.., worst) =
                 worst.expect("invariant: a ring of one needs no link, and a ring of two has one to spare");
             staying.remove(&worst);
         }

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! It says so again until its own view gives it the vote: what is said in a view that is over is lost, and so is what a broken
-//! connection swallows. No decree gives so many votes that those who had one are not a quorum of the next view. Before the run's
-//! first step is committed there is nothing to contribute to: who needs no state votes at once. And where nobody who votes stays,
-//! those who hold the state do from then on.
+//! connection swallows. No decree gives more than one vote if those who had one would not be a quorum of the next view then. Before
+//! the run's first step is committed there is nothing to contribute to: who needs no state votes at once. And where nobody who
+//! votes stays, those who hold the state do from then on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,9 +37,9 @@ const MAX_DOUBLINGS: u32 = 6;
 pub(super) struct Due {
     /// Since when, in this view.
     since: Time,
-    /// Once we have come to that step ourselves.
-    step: u64,
-    /// How many changes have given it to nobody, in this view and those before.
+    /// Once we have come to that step ourselves; `None` if it has yet to load the state, and say so anew.
+    step: Option<u64>,
+    /// How many changes have given nobody a vote, in views before this one, since it said so first.
     times: u32,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Due {
 pub(super) struct Votes {
     /// Who has none.
     pub(super) newcomers: Vec<PeerId>,
-    /// Who has one from then on.
+    /// Who gets one now.
     pub(super) given: Vec<PeerId>,
 }
 
@@ -121,8 +121,8 @@ impl Membership {
     pub(super) fn note_contributing(&mut self, now: Time, from: PeerId, step: u64) {
         let Some(seat) = self.seat.as_mut().filter(|seat| !seat.view.votes(from)) else { return };
         seat.syncing.remove(&from);
-        let due = seat.due.entry(from).or_insert(Due { since: now, step, times: 0 });
-        due.step = due.step.min(step);
+        let due = seat.due.entry(from).or_insert(Due { since: now, step: None, times: 0 });
+        due.step = Some(due.step.map_or(step, |earliest| earliest.min(step)));
     }
 
     /// Whether a vote has been due for so long that it takes a change of its own: at once where nobody else's may be due soon. Where we
@@ -145,18 +145,21 @@ impl Seat {
     /// To whom votes are due, as far as who has come to `step` can know: nobody has contributed that was not there for so long.
     pub(super) fn due_by(&self, step: u64) -> impl Iterator<Item = (&PeerId, &Due)> {
         let least = |peer: &PeerId| self.came_after.get(peer).copied().unwrap_or(0).saturating_add(STEPS_TO_SHARE);
-        self.due.iter().filter(move |(peer, due)| step >= due.step.max(least(peer)))
+        self.due.iter().filter(move |(peer, due)| due.step.is_some_and(|since| step >= since.max(least(peer))))
     }
 
-    /// What was due in the view before still is, to those who have no vote here and need no state. Who has us call for changes that
-    /// give nobody a vote, as the others have not heard it, waits longer each time.
+    /// What was due in the view before still is, to those who have no vote here; to those that need the state once they have it. Who
+    /// has us call for changes that give nobody a vote waits longer each time: the others have not heard it, or it says that it
+    /// contributes, and in the change that it lacks the state.
     pub(super) fn keep_due(&mut self, now: Time, old: &Self) {
         let is_newcomer = |peer: &PeerId| self.view.contains(*peer) && !self.view.votes(*peer);
-        let is_due = |peer: &PeerId| is_newcomer(peer) && !self.syncing.contains(peer);
-        let in_vain = u32::from(self.view.voters().all(|peer| old.view.votes(peer)));
-        let due = old.due.iter().filter(|(peer, _)| is_due(peer));
-        let later =
-            due.map(|(peer, due)| (*peer, Due { since: now, times: due.times.saturating_add(in_vain), ..*due }));
+        let in_vain = self.view.voters().all(|peer| old.view.votes(peer));
+        let due = old.due.iter().filter(|(peer, _)| is_newcomer(peer));
+        let later = due.map(|(peer, due)| {
+            let step = due.step.filter(|_| !self.syncing.contains(peer));
+            let times = due.times.saturating_add(u32::from(in_vain && due.step.is_some()));
+            (*peer, Due { since: now, step, times })
+        });
         self.due = later.collect();
         for (peer, step) in &mut self.came_after {
             *step = old.came_after.get(peer).copied().unwrap_or(*step);
@@ -188,6 +191,17 @@ mod tests {
 
     /// What follows in a view of so many voters, and of newcomers after them, that stands at `step`.
     fn next(quorum: Quorum, voters: u8, step: u64, said: &[Said<'_>]) -> Proposal {
+        after(quorum, voters, step, said, |_| &[])
+    }
+
+    /// The same, where each names others that it can't reach.
+    fn after(
+        quorum: Quorum,
+        voters: u8,
+        step: u64,
+        said: &[Said<'_>],
+        named: impl Fn(u8) -> &'static [u8],
+    ) -> Proposal {
         let members = said.len() as u8;
         let view = View::found(RunId([7; 32]), peer(1)).with_quorum(quorum).succeed((1..=members).map(peer));
         let view = view.with_newcomers((voters + 1..=members).map(peer));
@@ -195,7 +209,7 @@ mod tests {
         let promise = |(name, due, leaving): &Said<'_>| {
             let progress = Progress { step, lineage, has_state: true, has_result: true };
             let contributing = due.iter().map(|name| peer(*name)).collect();
-            let (unreachable, accused, missing) = (Vec::new(), Vec::new(), None);
+            let (unreachable, accused, missing) = (named(*name).iter().map(|it| peer(*it)).collect(), Vec::new(), None);
             let (leaving, recovering, accepted) = (*leaving, false, None);
             let promise =
                 Promise { progress, unreachable, accused, contributing, missing, leaving, recovering, accepted };
@@ -268,5 +282,30 @@ mod tests {
         assert_eq!(voters(&next(Quorum::Majority, 1, STEP, &quiet(0))), [1]);
         assert_eq!(voters(&next(Quorum::Majority, 1, STEP, &quiet(1))), [2, 3]);
         assert_eq!(voters(&next(Quorum::Majority, 2, STEP, &quiet(1))), [2], "one that votes is left");
+    }
+
+    #[test]
+    fn the_word_of_newcomers_puts_out_nobody_but_them() {
+        let staying = |voters: u8, members: u8, named: fn(u8) -> &'static [u8]| -> Vec<u8> {
+            let said: Vec<Said<'_>> = (1..=members).map(|name| (name, &[][..], false)).collect();
+            let proposal = after(Quorum::Majority, voters, STEP, &said, named);
+            proposal.view.members().iter().map(|peer| peer.0[0]).collect()
+        };
+        let of_one = |name| if name == 2 { &[3][..] } else { &[] };
+        assert_eq!(staying(1, 3, of_one), [1, 3], "who names another stands in the way of the ring itself");
+        let of_two = |name| match name {
+            2 => &[3, 4][..],
+            3 => &[4],
+            _ => &[],
+        };
+        assert_eq!(staying(1, 4, of_two), [1, 4], "two of them, too");
+        let of_a_voter = |name| if matches!(name, 1 | 2) { &[3][..] } else { &[] };
+        assert_eq!(staying(1, 3, of_a_voter), [1, 2], "a voter names it as well");
+        let of_each_other = |name| match name {
+            2 => &[3][..],
+            3 => &[2],
+            _ => &[],
+        };
+        assert_eq!(staying(1, 3, of_each_other), [1, 2], "neither reaches the other");
     }
 }

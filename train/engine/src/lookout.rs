@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn said(name: u8, live: bool, step: u64) -> (PeerId, Answer) {
-        (PeerId([name; 32]), Answer { live, stable_step: Some(step), forked: false, is_ours: true })
+        (PeerId([name; 32]), Answer { live, stable_step: Some(step), forked: false, ours: Some(step) })
     }
 
     fn paused() -> Lookout {

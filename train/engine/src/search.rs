@@ -55,14 +55,14 @@ pub struct Answer {
     pub stable_step: Option<u64>,
     /// Whether that was made in a fork.
     pub forked: bool,
-    /// Whether it is of the branch that counts.
-    pub is_ours: bool,
+    /// The step of the newest one of the branch that counts, none of a fork unless those count.
+    pub ours: Option<u64>,
 }
 
 impl Answer {
-    /// Whether it holds a stable state of this branch after this step, or a later one, that no fork has come to.
+    /// Whether it holds a stable state of the branch that counts after this step, or a later one.
     pub fn holds(&self, step: u64) -> bool {
-        self.stable_step >= Some(step) && self.is_ours && !self.forked
+        self.ours >= Some(step)
     }
 }
 
@@ -70,14 +70,15 @@ impl Answer {
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a few exist at a time")]
 pub enum Input {
-    /// A peer said whether it is in a view that goes on, and which stable checkpoint it holds, if any. Proven but for the files themselves.
+    /// A peer said whether it is in a view that goes on, and which stable checkpoints it holds, if any. Proven but for the files
+    /// themselves.
     Answered {
         /// Who.
         from: PeerId,
         /// Whether it is in a view that goes on.
         live: bool,
-        /// The checkpoint.
-        proof: Option<Proof>,
+        /// The newest one of each branch.
+        proofs: Vec<Proof>,
     },
     /// A peer can't be asked, or has not answered as it should.
     Unanswered(PeerId),
@@ -199,7 +200,7 @@ impl Search {
     /// Takes in what happened.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
-            Input::Answered { from, live, proof } => self.hear(now, from, live, proof),
+            Input::Answered { from, live, proofs } => self.hear(now, from, live, proofs),
             Input::Unanswered(peer) => _ = self.awaited.remove(&peer),
             Input::Holds(step) => self.choose(step),
             Input::Fetched => self.end(),
@@ -226,19 +227,26 @@ impl Search {
         false
     }
 
-    fn hear(&mut self, now: Time, from: PeerId, live: bool, proof: Option<Proof>) {
+    fn hear(&mut self, now: Time, from: PeerId, live: bool, proofs: Vec<Proof>) {
         if !self.awaited.remove(&from) {
             return;
         }
-        let is_ours = proof.as_ref().is_some_and(|proof| self.is_ours(proof));
-        let counts = proof.as_ref().is_some_and(|proof| is_ours && self.is_wanted(proof));
+        let ours: Vec<&Proof> = proofs.iter().filter(|proof| self.is_ours(proof)).collect();
+        let wanted = ours.iter().filter(|proof| self.is_beyond(proof)).max_by_key(|proof| proof.head.step);
+        let wanted = wanted.map(|proof| Proof::clone(proof));
+        let ours = ours.into_iter().map(|proof| proof.head.step).max();
+        let newest = proofs.iter().max_by_key(|proof| proof.head.step);
+        let answer = Answer {
+            live,
+            stable_step: newest.map(|proof| proof.head.step),
+            forked: newest.is_some_and(|proof| proof.view.forked),
+            ours,
+        };
         match &mut self.stage {
             Stage::Asking { offers } => {
                 let is_first = live && self.answers.iter().all(|(_, answer)| !answer.live);
-                let stable_step = proof.as_ref().map(|proof| proof.head.step);
-                let forked = proof.as_ref().is_some_and(|proof| proof.view.forked);
-                self.answers.push((from, Answer { live, stable_step, forked, is_ours }));
-                if let Some(proof) = proof.filter(|_| counts) {
+                self.answers.push((from, answer));
+                if let Some(proof) = wanted {
                     offers.entry(proof.head.manifest).or_insert((proof, Vec::new())).1.push(from);
                 }
                 if is_first {
@@ -248,7 +256,7 @@ impl Search {
                 }
             }
             Stage::Following { offer, .. } => {
-                let Some(proof) = proof.filter(|proof| counts && proof.head.step > offer.0.head.step) else { return };
+                let Some(proof) = wanted.filter(|proof| proof.head.step > offer.0.head.step) else { return };
                 // Others may hold it too by the time that they are asked.
                 let others = offer.1.iter().copied().filter(|other| *other != from);
                 *offer = (proof, [from].into_iter().chain(others).collect());
@@ -258,16 +266,16 @@ impl Search {
         }
     }
 
-    /// Whether what is signed so is of the branch that counts.
+    /// Whether what is signed so is of the branch that counts, and of no fork unless those count.
     fn is_ours(&self, proof: &Proof) -> bool {
         let admitted = |root: &Root| root.may_admit(proof.head.step, &proof.view);
-        self.terms.root.as_ref().is_none_or(admitted) || self.takes_any_branch()
+        let is_of_branch = self.terms.root.as_ref().is_none_or(admitted) || self.takes_any_branch();
+        is_of_branch && (self.terms.from_forks || !proof.view.forked)
     }
 
-    /// Whether it would be of use here.
-    fn is_wanted(&self, proof: &Proof) -> bool {
-        let is_beyond = self.terms.beyond.is_none_or(|step| proof.head.step > step);
-        is_beyond && (self.terms.from_forks || !proof.view.forked)
+    /// Whether it is later than what would be of no use here.
+    fn is_beyond(&self, proof: &Proof) -> bool {
+        self.terms.beyond.is_none_or(|step| proof.head.step > step)
     }
 
     /// Goes on once nobody is awaited any more.
@@ -294,13 +302,14 @@ impl Search {
         }
     }
 
-    /// Of what is newer than `own`, the newest first.
+    /// Of what is newer than `own`, the newest first, and forks' last.
     fn choose(&mut self, own: Option<u64>) {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Looking { offers } => {
                 let mut offers: Vec<Offer> = offers.into_values().collect();
                 offers.retain(|(proof, _)| own.is_none_or(|own| proof.head.step > own));
-                offers.sort_by_key(|(proof, _)| Reverse(proof.head.step));
+                // Who names no branch wants the run's, and a fork's where there is no other.
+                offers.sort_by_key(|(proof, _)| (proof.view.forked, Reverse(proof.head.step)));
                 self.go_on(offers.into());
             }
             stage => self.stage = stage,

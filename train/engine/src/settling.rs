@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use starling_topology::{Flaw, PeerId, Time};
+use starling_topology::{Digest, Flaw, PeerId, Time};
 
 /// How long keepers that are there may take to fetch the last state, in `max_stall`. One that never does costs no more.
 const MAX_STALLS: u32 = 6;
@@ -48,9 +48,10 @@ pub struct Settling {
 /// The run is complete here.
 #[derive(Debug)]
 struct Last {
-    step: u64,
+    /// The step, and the digest of its state.
+    end: (u64, Digest),
     since: Time,
-    /// Those that said that they hold its state.
+    /// Those that said that they hold that state: with another one, made in a fork or made up, the end of this run is not kept.
     holders: BTreeSet<PeerId>,
     /// When they are asked next.
     ask_at: Time,
@@ -79,10 +80,10 @@ impl Settling {
         self.last.is_some()
     }
 
-    /// The run is complete with the state after `step`, which is on this machine's disk, or can't get there.
-    pub fn complete(&mut self, now: Time, step: u64, is_saved: bool) {
+    /// The run is complete with the state of this digest after this step, which is on this machine's disk, or can't get there.
+    pub fn complete(&mut self, now: Time, end: (u64, Digest), is_saved: bool) {
         if is_saved {
-            self.last = Some(Last { step, since: now, holders: BTreeSet::new(), ask_at: now, is_told: false });
+            self.last = Some(Last { end, since: now, holders: BTreeSet::new(), ask_at: now, is_told: false });
             self.outputs.push_back(Output::SetTimer(now));
         } else {
             self.outputs.push_back(Output::End);
@@ -102,10 +103,10 @@ impl Settling {
         self.stable = 0;
     }
 
-    /// A keeper has said which stable state is its newest one.
-    pub fn holds(&mut self, now: Time, keeper: PeerId, step: Option<u64>) {
+    /// A keeper has said which stable states are its newest ones.
+    pub fn holds(&mut self, now: Time, keeper: PeerId, states: &[(u64, Digest)]) {
         if let Some(last) =
-            self.last.as_mut().filter(|last| step >= Some(last.step) && last.holders.len() < MAX_KEEPERS)
+            self.last.as_mut().filter(|last| states.contains(&last.end) && last.holders.len() < MAX_KEEPERS)
         {
             last.holders.insert(keeper);
             self.outputs.push_back(Output::SetTimer(now));
@@ -115,7 +116,7 @@ impl Settling {
     /// A time has come that was asked for; these keepers are there. To look more often does no harm.
     pub fn look(&mut self, now: Time, keepers: &[PeerId]) {
         let Some(last) = &mut self.last else { return };
-        let (waited, is_stable) = (now - last.since, self.stable >= last.step);
+        let (waited, is_stable) = (now - last.since, self.stable >= last.end.0);
         let lacks = |keeper: &&PeerId| !self.leaves_keepers && !last.holders.contains(keeper);
         let lacking: Vec<PeerId> = keepers.iter().take(MAX_KEEPERS).filter(lacks).copied().collect();
         let limit = self.max_stall * if is_stable { MAX_STALLS } else { 1 };
@@ -143,6 +144,7 @@ mod tests {
     use super::*;
 
     const STALL: Duration = Duration::from_secs(10);
+    const END: (u64, Digest) = (100, Digest([7; 32]));
     const KEEPERS: [PeerId; 2] = [PeerId([1; 32]), PeerId([2; 32])];
 
     fn at(seconds: u64) -> Time {
@@ -156,7 +158,7 @@ mod tests {
     fn complete(stable: u64) -> Settling {
         let mut settling = Settling::new(STALL);
         settling.note_stable(at(0), stable);
-        settling.complete(at(1), 100, true);
+        settling.complete(at(1), END, true);
         settling
     }
 
@@ -186,8 +188,8 @@ mod tests {
         let mut settling = complete(100);
         settling.look(at(1), &KEEPERS);
         assert_eq!(said(&mut settling), [Output::Ask(KEEPERS.to_vec())]);
-        settling.holds(at(1), KEEPERS[0], Some(99));
-        settling.holds(at(1), KEEPERS[1], Some(100));
+        settling.holds(at(1), KEEPERS[0], &[(99, END.1), (100, Digest([8; 32]))]);
+        settling.holds(at(1), KEEPERS[1], &[END, (100, Digest([8; 32]))]);
         settling.look(at(1), &KEEPERS);
         assert_eq!(said(&mut settling), [], "not so soon again");
         settling.look(at(2), &KEEPERS);
@@ -210,7 +212,7 @@ mod tests {
     #[test]
     fn a_state_that_no_disk_took_is_waited_for_by_nobody() {
         let mut settling = Settling::new(STALL);
-        settling.complete(at(1), 100, false);
+        settling.complete(at(1), END, false);
         assert_eq!(said(&mut settling), [Output::End]);
     }
 }

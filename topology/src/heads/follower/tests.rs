@@ -30,7 +30,7 @@ fn proof(names: &[u8], view: &View, head: Head) -> Proof {
 }
 
 fn follower() -> Follower {
-    Follower::new(RUN, STEPS, BTreeMap::new(), None)
+    Follower::new(RUN, STEPS, BTreeMap::new(), &[])
 }
 
 fn handle(follower: &mut Follower, input: Input) -> Result<Vec<Output>, Violation> {
@@ -131,7 +131,7 @@ fn a_proof_is_enough_to_fetch_and_to_trust() {
     assert_eq!(tell(&mut follower, holds(&[(10, 5)])), [Output::Stable(proof(&[1, 2], &view, head))]);
     // Started again, it knows.
     let stable = proof(&[1, 2], &view, head);
-    let mut again = Follower::new(RUN, STEPS, BTreeMap::from([(head.manifest, 10)]), Some(&stable));
+    let mut again = Follower::new(RUN, STEPS, BTreeMap::from([(head.manifest, 10)]), &[stable]);
     assert_eq!(tell(&mut again, Input::Proven { from: peer(8), proof: stable }), []);
 }
 
@@ -236,4 +236,39 @@ proptest! {
             prop_assert!(follower.views.len() <= MAX_VIEWS && asked.len() <= MAX_ASKED);
         }
     }
+}
+
+#[test]
+fn a_fork_that_is_further_keeps_nobody_from_the_runs_own() {
+    let (mut follower, view) = (follower(), view(&[1, 2, 3]));
+    let other_attempt = view.clone().on_branch(7);
+    let fork = View { forked: true, ..View::found(RUN, peer(4)) };
+    let end = head(&fork, STEPS, 9);
+    assert_eq!(
+        tell(&mut follower, Input::Proven { from: peer(4), proof: proof(&[4], &fork, end) }),
+        [fetch(end, &[4])]
+    );
+    assert_eq!(tell(&mut follower, holds(&[(STEPS, 9)])), [Output::Stable(proof(&[4], &fork, end))]);
+    // Behind that, and of another attempt.
+    for (view, step, state) in [(&view, 10, 5), (&view, STEPS, 5), (&other_attempt, 20, 6)] {
+        let head = head(view, step, state);
+        let shown = proof(&[1, 2], view, head);
+        assert_eq!(
+            tell(&mut follower, Input::Proven { from: peer(1), proof: shown.clone() }),
+            [fetch(head, &[1, 2])],
+            "{step} of {state}"
+        );
+        let held = [(STEPS, 9), (10, 5), (STEPS, 5), (20, 6)];
+        let at = held.iter().position(|one| *one == (step, state)).expect("one of them");
+        assert_eq!(tell(&mut follower, holds(&held[..=at])), [Output::Stable(shown)]);
+    }
+    // Whoever makes up one branch after the other is not followed without end.
+    let branches = [11, 12, 13].map(|branch| View::found(RUN, peer(4)).on_branch(branch));
+    let fetched = branches.iter().filter(|made_up| {
+        let head = head(made_up, 30, made_up.branch as u8);
+        let wanted = tell(&mut follower, Input::Proven { from: peer(4), proof: proof(&[4], made_up, head) });
+        !tell(&mut follower, holds(&[(STEPS, 9), (STEPS, 5), (20, 6), (30, made_up.branch as u8)])).is_empty()
+            && !wanted.is_empty()
+    });
+    assert_eq!(fetched.count(), MAX_BRANCHES - 3);
 }

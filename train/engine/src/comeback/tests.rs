@@ -49,7 +49,7 @@ fn holds(step: u64) -> Holdings {
 }
 
 fn answer(name: u8, live: bool) -> (PeerId, Answer) {
-    (peer(name), Answer { live, stable_step: None, forked: false, is_ours: true })
+    (peer(name), Answer { live, stable_step: None, forked: false, ours: None })
 }
 
 fn at(millis: u64) -> Time {
@@ -182,7 +182,7 @@ fn a_run_that_is_over_is_not_gone_on_with() {
     }
     let seated = || past(Some(seat(&[2], &[])), &[2]);
     // One that has finished may still be there; one that has not lacks what this machine holds.
-    let there = |stable_step| (peer(2), Answer { live: false, stable_step, forked: false, is_ours: true });
+    let there = |stable_step| (peer(2), Answer { live: false, stable_step, forked: false, ours: stable_step });
     assert_eq!(outcome(seated(), Word::default(), &[there(Some(100))], LAST), Decision::Over);
     assert_eq!(outcome(seated(), Word::default(), &[there(Some(95))], LAST), Decision::Recover { has_state: true });
     let unsigned = Holdings { stable: Some(95), ..LAST };

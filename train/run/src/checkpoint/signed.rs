@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use starling_topology::heads::follower::{MAX_BRANCHES, branch};
 use starling_topology::ledger::MAX_SHARES;
 use starling_topology::retention::{Forked, Held};
 use starling_topology::view::MAX_VIEW_BYTES;
 use starling_topology::{Head, PeerId, Proof, Root, Signature, View};
 
 use super::{CheckpointError, CheckpointInfo, CheckpointStore, write_atomically};
-use crate::snapshot::{SnapshotManifest, parse_digest};
+use crate::snapshot::parse_digest;
 
 /// The format's name and version.
 const FORMAT: &str = "starling-signatures-5";
@@ -121,21 +122,25 @@ impl CheckpointStore {
         Ok(found.map(|(info, _)| info))
     }
 
-    /// Who has signed the last stable checkpoint that is a state, for peers that want to fetch it. Reads the chunks of one that
-    /// this process has not read before; each is verified again when it is handed out. `None` if there is none.
+    /// Who has signed the last stable checkpoint of each branch, newest first, for peers that want to fetch them: as many branches as
+    /// keepers follow. Only those that are states: reads the chunks of what this process has not read before; each is verified again
+    /// when it is handed out.
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub fn newest_proof(&self) -> Result<Option<Proof>, CheckpointError> {
+    pub fn newest_proofs(&self) -> Result<Vec<Proof>, CheckpointError> {
         let (candidates, abandoned) = (self.intact()?, self.abandoned()?);
         let usable = candidates.iter().rev().filter(|(info, _)| !abandoned.all.contains(&info.id));
-        let is_whole = |info: &CheckpointInfo, manifest: &SnapshotManifest| {
-            self.sound.has(info.id) || self.check_bytes(manifest, &info.path).is_ok()
-        };
-        let proof = |info: &CheckpointInfo, manifest: &SnapshotManifest| {
-            self.signed(info)?.proof().filter(|_| is_whole(info, manifest))
-        };
-        Ok(usable.filter_map(|(info, manifest)| proof(info, manifest)).next())
+        let mut found: Vec<Proof> = Vec::new();
+        for (info, manifest) in usable {
+            let Some(proof) = self.signed(info).and_then(|signed| signed.proof()) else { continue };
+            let is_seen = found.iter().any(|newer| branch(&newer.view) == branch(&proof.view));
+            let is_next = !is_seen && found.len() < MAX_BRANCHES;
+            if is_next && (self.sound.has(info.id) || self.check_bytes(manifest, &info.path).is_ok()) {
+                found.push(proof);
+            }
+        }
+        Ok(found)
     }
 
     pub(super) fn is_stable(&self, checkpoint: &CheckpointInfo) -> bool {

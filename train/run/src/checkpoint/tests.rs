@@ -316,9 +316,12 @@ fn a_quorum_of_verified_signatures_makes_a_checkpoint_stable() {
     assert_eq!(store.newest_stable(None).expect("read"), None);
     // The same member twice is one.
     assert!(!store.sign(&head, &members, &[signature(2, &head)], verify).expect("again").stable);
-    assert_eq!(store.newest_proof().expect("read"), None);
+    assert_eq!(store.newest_proofs().expect("read"), []);
     let signed = store.sign(&head, &members, &[signature(1, &head)], verify).expect("two");
-    assert_eq!((store.newest_proof().expect("read"), signed.proof().is_some()), (signed.proof(), true));
+    assert_eq!(
+        (store.newest_proofs().expect("read"), signed.proof().is_some()),
+        (Vec::from_iter(signed.proof()), true)
+    );
     assert_eq!((signed.signatures.as_slice(), signed.stable), (&[signature(1, &head), signature(2, &head)][..], true));
     let store = CheckpointStore::open(store.directory, 3).expect("opened again");
     assert_eq!(
@@ -541,7 +544,7 @@ fn what_counts_is_known_without_the_list() {
     assert!(writes.root_in(root(0, 2)) && !writes.root_in(root(0, 2)));
     writes.put_aside().expect_err("no list");
     fs::remove_dir(&in_the_way).expect("removed");
-    assert_eq!(reads.newest_proof().expect("read"), None, "it is offered to nobody");
+    assert_eq!(reads.newest_proofs().expect("read"), [], "it is offered to nobody");
     assert!(reads.steps().expect("read").is_empty());
     let of_its_branch = |step: u64| {
         let info = writes.save(state_of(2, step)).expect("saved");
@@ -553,7 +556,7 @@ fn what_counts_is_known_without_the_list() {
     assert_eq!(steps(&writes), [1, 2, 15]);
     (3..=5).for_each(|step| drop(writes.save(state_of(2, step)).expect("saved")));
     assert_eq!(steps(&writes), [1, 3, 4, 5, 15], "nothing of another branch supersedes the stable one");
-    assert_eq!(reads.newest_proof().expect("read").map(|proof| proof.head.step), Some(1));
+    assert_eq!(reads.newest_proofs().expect("read").iter().map(|proof| proof.head.step).collect::<Vec<_>>(), [1]);
     let killed = CheckpointStore::reading(&writes.directory);
     assert_eq!(killed.steps().expect("read"), [1, 3, 4, 5], "it is listed by now");
     let error = writes.save(state(6)).expect_err("of the branch that was left");

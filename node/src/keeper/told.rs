@@ -1,0 +1,102 @@
+//! Members that others told a keeper of, and that it has yet to meet. Their word makes it look for those, for a while, and no more: they
+//! are kept on no disk and told to nobody before they are there themselves.
+
+use std::collections::BTreeMap;
+
+use starling_topology::{Contact, PeerId};
+
+/// Of those that one peer told of, so many are looked for.
+const MAX_OF_ONE: usize = 16;
+/// Of all.
+const MAX_TOLD: usize = 64;
+/// Addresses of each.
+const MAX_PLACES: usize = 4;
+/// How often each is dialed. Who told of it is believed no more after that.
+const MAX_TRIES: u32 = 40;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Told(BTreeMap<PeerId, Missing>);
+
+#[derive(Debug)]
+struct Missing {
+    contact: Contact,
+    by: PeerId,
+    tries: u32,
+}
+
+impl Told {
+    /// `by` has told of a member that is not known. True if that is news.
+    pub(super) fn hear(&mut self, by: PeerId, mut contact: Contact) -> bool {
+        let of_one = self.0.values().filter(|missing| missing.by == by).count();
+        if self.0.contains_key(&contact.peer) || of_one >= MAX_OF_ONE {
+            return false;
+        }
+        if self.0.len() >= MAX_TOLD {
+            // One that was looked for in vain makes room.
+            let Some(spent) = self.0.iter().find(|(_, it)| it.tries >= MAX_TRIES).map(|(peer, _)| *peer) else {
+                return false;
+            };
+            self.0.remove(&spent);
+        }
+        contact.addresses.truncate(MAX_PLACES);
+        self.0.insert(contact.peer, Missing { contact, by, tries: 0 }).is_none()
+    }
+
+    /// This peer is there: what was told of it, if anything was.
+    pub(super) fn meet(&mut self, peer: PeerId) -> Option<Contact> {
+        self.0.remove(&peer).map(|missing| missing.contact)
+    }
+
+    /// So many that are to be dialed now, those that were least often.
+    pub(super) fn next(&mut self, count: usize) -> Vec<Contact> {
+        let mut missing: Vec<&mut Missing> = self.0.values_mut().filter(|missing| missing.tries < MAX_TRIES).collect();
+        missing.sort_by_key(|missing| missing.tries);
+        let next = missing.into_iter().take(count);
+        next.map(|missing| {
+            missing.tries += 1;
+            missing.contact.clone()
+        })
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(name: u8) -> PeerId {
+        PeerId([name; 32])
+    }
+
+    fn contact(name: u8) -> Contact {
+        Contact { peer: peer(name), addresses: vec![String::new(); 8] }
+    }
+
+    #[test]
+    fn one_has_a_keeper_look_for_a_few_and_for_a_while() {
+        let mut told = Told::default();
+        (1..=64).for_each(|name| _ = told.hear(peer(200), contact(name)));
+        assert_eq!(told.0.len(), MAX_OF_ONE);
+        assert!(told.hear(peer(201), contact(70)));
+        assert_eq!(told.meet(peer(70)).map(|contact| contact.addresses.len()), Some(MAX_PLACES));
+        assert_eq!(told.meet(peer(70)), None, "once");
+        let dialed: usize = std::iter::from_fn(|| Some(told.next(8).len()).filter(|count| *count > 0)).sum();
+        assert_eq!(dialed, MAX_OF_ONE * MAX_TRIES as usize);
+        (1..=64).for_each(|name| _ = told.hear(peer(200), contact(name)));
+        assert!(told.next(8).is_empty(), "it is not believed anew");
+    }
+
+    #[test]
+    fn who_was_looked_for_in_vain_makes_room() {
+        let mut told = Told::default();
+        for by in 0..4 {
+            (0..16).for_each(|at| _ = told.hear(peer(200 + by), contact(by * 16 + at)));
+        }
+        assert!(!told.hear(peer(210), contact(100)));
+        assert_eq!(told.0.len(), MAX_TOLD);
+        while !told.next(8).is_empty() {}
+        assert!(told.hear(peer(210), contact(100)));
+        assert!(told.meet(peer(100)).is_some());
+    }
+}
