@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn who_holds_the_end_stays_for_those_who_lack_it() {
-        let came_to = |answers, keepers| {
+        let came_to = |answers: &[(PeerId, Answer)], keepers: &[PeerId]| {
             let mut lookout = looks(Apart::Waits(None));
             lookout.searched(at(6), Searched { stable: Some(100), answers, keepers, ..SILENCE });
             matches!(lookout.poll(), Some(Output::ComeBack))

@@ -302,14 +302,15 @@ impl Search {
         }
     }
 
-    /// Of what is newer than `own`, the newest first, and forks' last.
+    /// Of what is newer than `own`, the newest first.
     fn choose(&mut self, own: Option<u64>) {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Looking { offers } => {
                 let mut offers: Vec<Offer> = offers.into_values().collect();
                 offers.retain(|(proof, _)| own.is_none_or(|own| proof.head.step > own));
                 // Who names no branch wants the run's, and a fork's where there is no other.
-                offers.sort_by_key(|(proof, _)| (proof.view.forked, Reverse(proof.head.step)));
+                let is_any = self.terms.root.is_none();
+                offers.sort_by_key(|(proof, _)| (is_any && proof.view.forked, Reverse(proof.head.step)));
                 self.go_on(offers.into());
             }
             stage => self.stage = stage,

@@ -507,9 +507,9 @@ mod tests {
         let mut later = valid.clone();
         later[0] = u8::try_from(WIRE_VERSION).expect("small") + 1;
         let message = Manifest::decode(&later).expect_err("later").to_string();
-        assert!(message.contains("speaks wire version 15, this program speaks 14"), "{message}");
-        // 14 as a varint of two bytes: the same value, but not the canonical bytes.
-        let longer = [&[0x8e, 0x00], &valid[1..]].concat();
+        assert!(message.contains("speaks wire version 16, this program speaks 15"), "{message}");
+        // 15 as a varint of two bytes: the same value, but not the canonical bytes.
+        let longer = [&[0x8f, 0x00], &valid[1..]].concat();
         let message = Manifest::decode(&longer).expect_err("not canonical").to_string();
         assert!(message.contains("canonical"), "{message}");
         for len in 0..valid.len() {

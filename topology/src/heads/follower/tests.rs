@@ -131,7 +131,7 @@ fn a_proof_is_enough_to_fetch_and_to_trust() {
     assert_eq!(tell(&mut follower, holds(&[(10, 5)])), [Output::Stable(proof(&[1, 2], &view, head))]);
     // Started again, it knows.
     let stable = proof(&[1, 2], &view, head);
-    let mut again = Follower::new(RUN, STEPS, BTreeMap::from([(head.manifest, 10)]), &[stable]);
+    let mut again = Follower::new(RUN, STEPS, BTreeMap::from([(head.manifest, 10)]), std::slice::from_ref(&stable));
     assert_eq!(tell(&mut again, Input::Proven { from: peer(8), proof: stable }), []);
 }
 
@@ -242,7 +242,8 @@ proptest! {
 fn a_fork_that_is_further_keeps_nobody_from_the_runs_own() {
     let (mut follower, view) = (follower(), view(&[1, 2, 3]));
     let other_attempt = view.clone().on_branch(7);
-    let fork = View { forked: true, ..View::found(RUN, peer(4)) };
+    let mut fork = View::found(RUN, peer(4));
+    fork.forked = true;
     let end = head(&fork, STEPS, 9);
     assert_eq!(
         tell(&mut follower, Input::Proven { from: peer(4), proof: proof(&[4], &fork, end) }),

@@ -118,7 +118,7 @@ fn all_that_are_known_are_asked_keepers_first() {
     let mut machine = Comeback::new(past(Some(seat(&[2, 3], &[])), &[2, 3]), Word::default(), TERMS, Time::ZERO);
     let Some(Output::Search { peers, terms }) = machine.poll() else { panic!("it asks") };
     assert_eq!(peers, [peer(9), peer(2), peer(3)]);
-    assert_eq!((terms.root, terms.even_if_live, terms.from_forks), (Some(Root::default()), Wait::Known));
+    assert_eq!((terms.root, terms.even_if_live, terms.from_forks), (Some(Root::default()), false, false));
 }
 
 #[test]

@@ -788,7 +788,10 @@ fn what_arrives_takes_the_place_of_older_ones_but_not_of_the_last_stable_one() {
     assert_eq!(steps(&store), [5, 8, 9]);
     let held = store.held().expect("read");
     assert_eq!((held.len(), held.get(&stable.id)), (3, Some(&5)));
-    assert_eq!(store.newest_proof().expect("read").map(|proof| proof.head.manifest), Some(stable.id));
+    assert_eq!(
+        store.newest_proofs().expect("read").iter().map(|proof| proof.head.manifest).collect::<Vec<_>>(),
+        [stable.id]
+    );
 }
 
 /// A thread that saves a state after the other, until it is told to stop, and keeps `keep` of them.
@@ -942,7 +945,10 @@ fn a_stable_checkpoint_that_is_no_state_supersedes_none_and_is_handed_to_nobody(
     let head = head(&info);
     store.sign(&head, &members(), &[signature(1, &head), signature(2, &head)], verify).expect("signed");
     assert_eq!(store.newest_stable(None).expect("read"), Some(whole.clone()));
-    assert_eq!(store.newest_proof().expect("read").map(|proof| proof.head.manifest), Some(whole.id));
+    assert_eq!(
+        store.newest_proofs().expect("read").iter().map(|proof| proof.head.manifest).collect::<Vec<_>>(),
+        [whole.id]
+    );
     // One that was not signed is saved after it: what is stable and whole stays.
     store.save(state(8)).expect("saved");
     assert_eq!(store.newest_stable(None).expect("read"), Some(whole));
