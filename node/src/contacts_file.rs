@@ -277,7 +277,7 @@ mod tests {
         let file = ContactsFile::new(dir.path(), RUN);
         let old = entered(&[1]);
         let mut new = old.clone();
-        new.leave(3, vec![PeerId([1; 32])]);
+        new.leave(Departure { step: 3, stayed: vec![PeerId([1; 32])], root: Root::default() });
         file.store(&new).expect("stored");
         file.clone().store(&old).expect("left out");
         assert_eq!(file.load(), Ok(Some(new)));
