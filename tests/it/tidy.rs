@@ -68,6 +68,11 @@ fn protocol_packages_own_no_socket_clock_or_task() {
 }
 
 #[test]
+fn unsafe_code_is_where_it_has_to_be() {
+    hold(is_rust, |file| sources::unsafe_code(&file.path, &file.text));
+}
+
+#[test]
 fn the_simulator_has_no_machine_of_its_own_for_what_the_engine_does() {
     let engine = files().iter().filter(|file| file.path.starts_with("train/engine/src/"));
     let machines: Vec<String> = engine.flat_map(|file| sources::types(&file.text)).collect();

@@ -2,13 +2,13 @@
 
 use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
+use starling_links::DataPlane;
 use starling_run::sharing::MAX_DATA_BYTES;
 use starling_topology::PeerId;
 
 use super::Unsaid::{Like, None as Unset, Value as Is};
 use super::run::{MAX_PEERS, MAX_STEPS};
 use super::{FILES, Key, Kind, NETWORKS, Sets, TABLES, TRAINING, Verbs, duration};
-use crate::data::DataPlane;
 use crate::identity::from_libp2p;
 use crate::listen;
 

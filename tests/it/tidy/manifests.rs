@@ -22,10 +22,10 @@ const IO_AND_TENSORS: &[&str] = &["tokio", "libp2p", "futures", "async", "burn",
 const NOT_IN_NODE: &[&str] =
     &["burn", "cubecl", "wgpu", "clap", "clap_complete", "indicatif", "console", "comfy-table", "toml"];
 
-/// `topology <- collective <- run <- engine <- node <- starling <- cli` and `run <- data <- train <- starling`; `node` never sees `train`,
-/// `sims` never sees `node`; `tests` runs the binary and links nothing of ours but what members may say to each other: hostile
+/// `topology <- collective <- run <- engine <- node <- starling <- cli`, `collective <- links <- node` and `run <- data <- train <- starling`;
+/// `node` never sees `train`, `sims` never sees `node`; `tests` runs the binary and links nothing of ours but what members may say to each other: hostile
 /// ones speak libp2p by themselves.
-const PACKAGES: [Package; 12] = [
+const PACKAGES: [Package; 13] = [
     Package { folder: "topology", ours: &[], never: &[], nowhere: IO_AND_TENSORS },
     Package { folder: "collective", ours: &["starling-topology"], never: &[], nowhere: IO_AND_TENSORS },
     Package {
@@ -48,8 +48,14 @@ const PACKAGES: [Package; 12] = [
         nowhere: &[],
     },
     Package {
+        folder: "node/links",
+        ours: &["starling-topology", "starling-collective"],
+        never: &["anyhow"],
+        nowhere: NOT_IN_NODE,
+    },
+    Package {
         folder: "node",
-        ours: &["starling-topology", "starling-collective", "starling-run", "starling-engine"],
+        ours: &["starling-topology", "starling-collective", "starling-run", "starling-engine", "starling-links"],
         never: &["anyhow"],
         nowhere: NOT_IN_NODE,
     },
