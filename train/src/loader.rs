@@ -1,31 +1,9 @@
-//! A member's samples of a step, and their way to the device.
+//! A member's samples of a step, and when they are loaded.
 
 use std::ops::Range;
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
 use starling_topology::ledger::UNMEASURED;
 use starling_topology::{Ledger, Order, PeerId};
-
-use starling_data::Samples;
-
-/// Samples on a device.
-#[derive(Debug, Clone)]
-pub struct Batch {
-    /// `[samples, features]`.
-    pub rows: Tensor<2>,
-    /// `[samples]`: of each, the index of its class.
-    pub labels: Tensor<1, Int>,
-}
-
-impl Batch {
-    /// Copies the samples of `indices` to `device`.
-    pub(crate) fn new(samples: &Samples, indices: &[u32], device: &Device) -> Self {
-        let rows = TensorData::new(samples.gather(indices), [indices.len(), samples.features()]);
-        let labels: Vec<i64> = indices.iter().map(|index| i64::from(samples.labels()[*index as usize])).collect();
-        let labels = TensorData::new(labels, [indices.len()]);
-        Self { rows: Tensor::from_data(rows, device), labels: Tensor::from_data(labels, device) }
-    }
-}
 
 /// Loads a member's share of each step, the next one before its turn if there is time.
 #[derive(Debug)]
@@ -85,8 +63,11 @@ impl<B> Loader<B> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use burn::tensor::Device;
     use starling_data::{DataOptions, Dataset};
+
+    use super::*;
+    use crate::classification::Batch;
 
     const SEED: u64 = 7;
 
