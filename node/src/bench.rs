@@ -1,9 +1,6 @@
-//! What a benchmark measures of this package: links and reducer without a run, and what each byte costs at least.
+//! What a benchmark measures of this package: links and reducer without a run.
 
-mod clock;
-mod floor;
 mod member;
 
-pub use clock::process_time;
-pub use floor::{Floor, cipher};
 pub use member::{LinkError, Linked, Member, Place, Reduction};
+pub use starling_links::bench::{Floor, process_time};

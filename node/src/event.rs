@@ -1,11 +1,10 @@
 //! What the network's tasks tell the event loop.
 
 use libp2p::Stream;
+use starling_links::{LinkFailure, Transport};
 use starling_run::{ReplicatedState, ResultRecord};
 use starling_topology::plan::Link;
 use starling_topology::{Awaited, Envelope, PeerId, ViewId};
-
-use crate::data::Transport;
 
 /// One thing that happened on a stream.
 #[derive(Debug)]
@@ -36,13 +35,4 @@ pub(crate) enum NetworkEvent {
     ResultFetched { number: u64, result: Result<ResultRecord, String> },
     /// The state of our sync of this number is here, or why not.
     StateFetched { number: u64, state: Result<Box<ReplicatedState>, String> },
-}
-
-/// Why a reduction failed.
-#[derive(Debug)]
-pub(crate) enum LinkFailure {
-    /// The stream broke, or could not be opened.
-    Broken(String),
-    /// The neighbour sent what no correct peer sends.
-    Misbehaved(String),
 }

@@ -21,6 +21,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use starling_collective::{Codec, LayoutConfig};
 use starling_engine::{Entry, Notice, Overdue, Standstill, Watchdog};
+use starling_links::Traffic;
 use starling_topology::message::MAX_MEMBERS;
 use starling_topology::plan::Wish;
 use starling_topology::{
@@ -30,7 +31,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::control::Link;
-use crate::data::Traffic;
 use crate::error::NodeError;
 use crate::exchange::Exchange;
 use crate::identity::{Identity, to_libp2p};

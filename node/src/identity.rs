@@ -3,17 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use libp2p::identity::{Keypair, ed25519};
-use libp2p::multihash::Multihash;
+pub use starling_links::{from_libp2p, to_libp2p};
 use starling_topology::Notary;
 
 use crate::error::NodeError;
 use crate::private_file;
 
 const FILE: &str = "identity.key";
-/// A libp2p peer id of an Ed25519 key is an identity multihash (code 0) of the key's protobuf form: 4 bytes that name
-/// the key type and length, then the 32 bytes of the key.
-const PROTOBUF_PREFIX: [u8; 4] = [0x08, 0x01, 0x12, 0x20];
-
 /// The machine's key pair.
 #[derive(Clone)]
 pub struct Identity {
@@ -88,31 +84,9 @@ pub fn has_signed(peer: starling_topology::PeerId, message: &[u8], signature: &[
     ed25519::PublicKey::try_from_bytes(&peer.0).is_ok_and(|key| key.verify(message, signature))
 }
 
-/// Our name for a libp2p peer; `None` if its key is not Ed25519.
-pub fn from_libp2p(peer: &libp2p::PeerId) -> Option<starling_topology::PeerId> {
-    let hash = peer.as_ref();
-    let key = hash.digest().strip_prefix(&PROTOBUF_PREFIX)?;
-    (hash.code() == 0).then_some(starling_topology::PeerId(key.try_into().ok()?))
-}
-
-/// libp2p's name for one of our peers.
-pub fn to_libp2p(peer: starling_topology::PeerId) -> libp2p::PeerId {
-    let mut digest = PROTOBUF_PREFIX.to_vec();
-    digest.extend(peer.0);
-    let hash = Multihash::wrap(0, &digest).expect("invariant: 36 bytes fit a multihash");
-    libp2p::PeerId::from_multihash(hash).expect("invariant: an identity multihash of 36 bytes is a peer id")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_translate_both_ways() {
-        let peer = Identity::generate().peer_id();
-        let ours = from_libp2p(&peer).expect("an Ed25519 key");
-        assert_eq!(to_libp2p(ours), peer);
-    }
 
     #[test]
     fn a_signature_is_of_one_peer_and_one_message() {

@@ -3,6 +3,16 @@
 //! Whoever reads values from somewhere goes by [`KEYS`] alone: the command line makes its flags, variables, file and help of it, a
 //! program the [variables](crate::Settings::from_env) it heeds. A new key is a row here and the field that it sets.
 
+/// Takes over whatever a key's kind allows: `put!(|run, value| run.steps = value.count())`.
+macro_rules! put {
+    (|$to:ident, $value:ident| $set:expr) => {
+        |$to, $value| {
+            $set;
+            Ok(())
+        }
+    };
+}
+
 mod duration;
 mod kind;
 mod machine;

@@ -4,16 +4,12 @@
 //! the view changes ([`Results`]). What can't be sent yet waits as an index, not as bytes, and sending never keeps the
 //! task from receiving, so no order of delivery can block it.
 //!
-//! Start reading at [`driver`], then [`starling_collective::Execution`] (what is done to a segment) and [`links`] (waiting
-//! for several at once).
+//! Start reading at [`driver`], then [`starling_collective::Execution`] (what is done to a segment) and
+//! [`starling_links::Inward`] (waiting for several at once).
 
 mod driver;
-mod greeting;
-mod link;
-mod links;
 mod patience;
 mod sums;
-mod withheld;
 
 #[cfg(test)]
 mod tests;
@@ -26,16 +22,15 @@ use std::time::{Duration, Instant};
 use libp2p::{Stream, StreamProtocol};
 use libp2p_stream::Control;
 use starling_collective::{self as collective, Codec, Dropped, Layout, LayoutConfig, Schedule, Slots};
+use starling_links::{Door, Limits, Traffic};
 use starling_topology::plan::{Bucket, Wish};
 use starling_topology::{PeerId, Rank, Ring, View, ViewId};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
 use crate::contribution::Contribution;
-use crate::data::{Door, Limits, Traffic};
 use crate::event::NetworkEvent;
 use driver::Driver;
-pub(crate) use greeting::read_view;
 use patience::Patience;
 use starling_engine::Gate;
 pub(crate) use sums::Sums;

@@ -11,11 +11,10 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use starling_links::Transport;
 use starling_run::DataSummary;
 use starling_topology::Quorum;
 use starling_topology::plan::Link;
-
-use crate::data::Transport;
 
 pub use json::{Json, line as json_line, timed};
 pub use limit::{Limit, LinkCost, Pace};

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use starling_links::{DataPlane, Door, greeting};
 use tokio::sync::mpsc;
 
 use crate::access::Access;
 use crate::behaviour::WELCOME;
 use crate::control::Reception;
-use crate::data::{DataPlane, Door};
 use crate::error::NodeError;
 use crate::event::NetworkEvent;
 use crate::exchange::Exchange;
@@ -20,7 +20,7 @@ use crate::result_transfer::Results;
 use crate::settings::Settings;
 use crate::transfer::{self, Known, Shelves};
 use crate::welcome::{self, Mismatch, Terms, Welcome};
-use crate::{control, reducer, streams};
+use crate::{control, streams};
 
 /// Events that wait for the event loop. Its tasks wait when it is full: backpressure down to the sockets.
 const MAX_EVENTS: usize = 256;
@@ -67,7 +67,7 @@ pub(crate) async fn start(
             let events = events.clone();
             async move {
                 let Some(peer) = from_libp2p(&peer) else { return };
-                if let Ok(Ok(view)) = tokio::time::timeout(stall, reducer::read_view(&mut stream)).await {
+                if let Ok(Ok(view)) = tokio::time::timeout(stall, greeting::read_view(&mut stream)).await {
                     let _ = events.send(NetworkEvent::SegmentsOpened { peer, view, stream }).await;
                 }
             }
@@ -85,7 +85,8 @@ pub(crate) async fn start(
         serve_welcome(&network, terms, shelves, Part::Member, mismatches_in);
     }
     network.listen(places).await?;
-    let door = Door::new(identity, run, settings.data_plane, segment_bytes, operation_bytes, &network.listened());
+    let door =
+        Door::new(identity.keypair(), run, settings.data_plane, segment_bytes, operation_bytes, &network.listened());
     let door = door.map_err(NodeError::Thread)?;
     if settings.data_plane == DataPlane::Plaintext {
         tracing::warn!(

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use libp2p::Multiaddr;
+use starling_links::DataPlane;
 use starling_run::{Delimiter, RunSpec};
 use starling_topology::PeerId;
 
-use crate::data::DataPlane;
 use crate::invitation::Grant;
 use crate::keys::{self, Key, Sets, Value};
 use crate::name::Name;

@@ -1,12 +1,15 @@
-//! Programs that bring a module of their own: they found, join, heal, save, come back and export as the command line does.
+//! Programs that bring a module of their own: they found, join, heal, save, come back and export as the command line does; and one
+//! whose module is the command line's, in its runs.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use safetensors::SafeTensors;
 use serde_json::Value;
-use starling_tests::{Outcome, Peer, PeerOptions, starling};
+use starling_tests::{Outcome, Peer, PeerOptions, built, checkpoints, newest_stable, root, starling};
 use tempfile::TempDir;
 
 const ENDLESS: &str = "100000000";
@@ -33,7 +36,7 @@ fn saved(outcome: &Outcome) -> BTreeMap<u64, String> {
 }
 
 /// The names of a model file's tensors.
-fn names(path: &std::path::Path) -> Vec<String> {
+fn names(path: &Path) -> Vec<String> {
     let bytes = fs::read(path).expect("a model");
     let mut names: Vec<String> =
         SafeTensors::deserialize(&bytes).expect("whole").names().into_iter().map(str::to_owned).collect();
@@ -110,4 +113,53 @@ fn another_programs_run_is_refused_by_name() {
     let classifiers = Peer::run(&PeerOptions::flags("--steps 100000000"));
     let other = Peer::own_model_in(fresh(), &classifiers.ticket()).finish();
     assert!(!other.status.success() && other.stderr.contains("and this program has `sine`"), "{}", other.stderr);
+}
+
+/// The command line has no such program. What it keeps of the run, it needs none for.
+#[test]
+fn another_programs_checkpoints_are_kept_and_verified_without_it() {
+    let founder = Peer::own_model_in(fresh(), ENDLESS);
+    let dir = fresh();
+    let keeper = Peer::keep_in(dir.clone(), &founder.ticket(), &PeerOptions::default());
+    let kept = keeper.wait_for("a stable checkpoint", is_event("stable"));
+    end(keeper, "TERM").summary();
+    end(founder, "TERM").summary();
+    let (verdicts, code) = checkpoints(&dir, "verify");
+    assert_eq!(code, Some(0), "{verdicts:?}");
+    let newest = newest_stable(&dir);
+    assert!(newest["step"].as_u64() >= kept["step"].as_u64(), "{newest}, {kept}");
+}
+
+/// Compiles the program outside of the workspace in `dir`, against the crate `starling` and nothing else.
+fn outside(dir: &Path) -> PathBuf {
+    let (library, program) = (built("libstarling.rlib"), dir.join("mlp"));
+    let dependencies = library.parent().expect("a folder").join("deps");
+    let mut rustc = Command::new("rustc");
+    rustc.current_dir(root()).args(["--edition", "2024", "--crate-name", "mlp", "-C", "opt-level=2"]);
+    rustc.arg("-L").arg(format!("dependency={}", dependencies.display()));
+    rustc.arg("--extern").arg(format!("starling={}", library.display()));
+    rustc.arg("node/starling/outside/src/main.rs").arg("-o").arg(&program);
+    let output = rustc.output().expect("the compiler that has compiled this");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+#[test]
+fn the_command_lines_model_in_another_program_trains_in_its_runs_to_the_same_values() {
+    let dir = fresh();
+    let program = outside(dir.path());
+    // With another width, it is refused by that.
+    let wider = Peer::run(&PeerOptions::flags("--model mlp:65 --min-peers 2"));
+    let refused = Peer::program_in(fresh(), &program, &wider.ticket()).finish();
+    assert!(refused.stderr.contains("model.hidden: ours 64, theirs 65"), "{}", refused.stderr);
+    let founder = Peer::run(&PeerOptions::flags("--model mlp:64 --min-peers 3 --steps 200"));
+    let joins = Peer::program_in(dir.clone(), &program, &founder.ticket());
+    let commands = Peer::join(&founder.ticket(), &PeerOptions::default());
+    let [first, second, third] = [founder, joins, commands].map(Peer::finish);
+    let values = |outcome: &Outcome| outcome.summary()["values"].as_str().expect("a hash").to_owned();
+    assert_eq!(values(&second), values(&first));
+    assert_eq!(values(&third), values(&first));
+    let loss = |outcome: &Outcome| outcome.summary()["held_out_loss"].as_f64().expect("a number");
+    assert!((loss(&second) - loss(&first)).abs() < 1e-4, "{} and {}", loss(&second), loss(&first));
+    assert!(second.summary()["bytes_sent"].as_u64() > Some(0), "{}", second.summary());
 }

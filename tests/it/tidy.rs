@@ -8,6 +8,9 @@ mod sources;
 
 use repository::{File, files};
 
+/// A program as its user writes it, who knows nothing of this repository.
+const OUTSIDE: &str = "node/starling/outside/";
+
 /// Puts `rule` to each file that `wanted` picks, and shows all that is wrong at once.
 fn hold(wanted: impl Fn(&str) -> bool, rule: impl Fn(&File) -> Vec<String>) {
     let picked: Vec<&File> = files().iter().filter(|file| wanted(&file.path)).collect();
@@ -29,7 +32,7 @@ fn is_document(path: &str) -> bool {
 }
 
 fn is_member_manifest(path: &str) -> bool {
-    path.ends_with("/Cargo.toml")
+    path.ends_with("/Cargo.toml") && !path.starts_with(OUTSIDE)
 }
 
 #[test]
@@ -58,8 +61,17 @@ fn every_member_inherits_lints_and_licence() {
 
 #[test]
 fn every_package_is_a_member_of_the_workspace() {
-    let members: Vec<&str> = files().iter().filter_map(|file| file.path.strip_suffix("/Cargo.toml")).collect();
+    let manifests = files().iter().filter(|file| is_member_manifest(&file.path));
+    let members: Vec<&str> = manifests.filter_map(|file| file.path.strip_suffix("/Cargo.toml")).collect();
     hold(|path| path == "Cargo.toml", |file| manifests::membership(&file.text, &members));
+}
+
+#[test]
+fn a_users_program_needs_nothing_but_the_crate() {
+    let ours = &files().iter().find(|file| file.path == "Cargo.lock").expect("the lock file").text;
+    let of_users = |name: &str| format!("{OUTSIDE}{name}");
+    hold(|path| path == of_users("Cargo.toml"), |file| manifests::users(&file.text));
+    hold(|path| path == of_users("Cargo.lock"), |file| manifests::other_builds(&file.text, ours));
 }
 
 #[test]
@@ -68,11 +80,25 @@ fn protocol_packages_own_no_socket_clock_or_task() {
 }
 
 #[test]
+fn unsafe_code_is_where_it_has_to_be() {
+    hold(is_rust, |file| sources::unsafe_code(&file.path, &file.text));
+}
+
+#[test]
 fn the_simulator_has_no_machine_of_its_own_for_what_the_engine_does() {
     let engine = files().iter().filter(|file| file.path.starts_with("train/engine/src/"));
     let machines: Vec<String> = engine.flat_map(|file| sources::types(&file.text)).collect();
     assert!(machines.len() > 10, "these are all: {machines:?}");
     hold(|path| path.starts_with("sims/src/") && is_rust(path), |file| sources::doubles(&machines, &file.text));
+}
+
+#[test]
+fn models_of_the_command_line_are_written_as_users_write_theirs() {
+    let root = files().iter().find(|file| file.path == "node/starling/src/lib.rs").expect("the crate for users");
+    let exports = sources::exports(&root.text);
+    let models = ["train/src/classification.rs", "train/src/evaluation.rs", "train/src/network.rs"];
+    let own = ["Batch", "Network", "evaluation"];
+    hold(|path| models.contains(&path), |file| sources::not_exported(&file.text, &exports, &own));
 }
 
 #[test]

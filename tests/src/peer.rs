@@ -223,7 +223,12 @@ impl Peer {
     /// Starts the example `own_model` in a directory that an earlier one may have used: to found a run of so many steps, or to join
     /// one by its ticket.
     pub fn own_model_in(dir: Arc<TempDir>, what: &str) -> Self {
-        let mut command = behind(&[], dir.path(), &crate::built("examples/own_model"));
+        Self::program_in(dir, &crate::built("examples/own_model"), what)
+    }
+
+    /// Starts a program of a user, which takes a directory, and what it is to do there.
+    pub fn program_in(dir: Arc<TempDir>, program: &Path, what: &str) -> Self {
+        let mut command = behind(&[], dir.path(), program);
         command.arg(dir.path().join("state")).arg(what);
         Self::spawn(dir, command, None)
     }

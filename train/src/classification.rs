@@ -1,22 +1,36 @@
 //! The task of the command line's models: which class a sample is of.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use burn::nn::loss::CrossEntropyLossConfig;
-use burn::tensor::{Device, ExecutionError, Tensor};
-use starling_run::{DataNotes, Manifest, ModelSpec};
+use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
+use starling_data::{Dataset, Samples};
+use starling_run::ModelSpec;
 use starling_topology::Digest;
 
-use crate::batch::Batch;
 use crate::cut::Cut;
-use crate::device::DeviceChoice;
-use crate::error::Error;
 use crate::evaluation;
 use crate::network::Network;
-use crate::replica::Replica;
 use crate::task::Task;
-use starling_data::{Dataset, Samples};
+
+/// Samples on a device.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// `[samples, features]`.
+    pub rows: Tensor<2>,
+    /// `[samples]`: of each, the index of its class.
+    pub labels: Tensor<1, Int>,
+}
+
+impl Batch {
+    /// Copies the samples of `indices` to `device`.
+    pub(crate) fn new(samples: &Samples, indices: &[u32], device: &Device) -> Self {
+        let rows = TensorData::new(samples.gather(indices), [indices.len(), samples.features()]);
+        let labels: Vec<i64> = indices.iter().map(|index| i64::from(samples.labels()[*index as usize])).collect();
+        let labels = TensorData::new(labels, [indices.len()]);
+        Self { rows: Tensor::from_data(rows, device), labels: Tensor::from_data(labels, device) }
+    }
+}
 
 /// A [`Network`] that learns the labels of a [`Dataset`] by cross-entropy.
 #[derive(Debug)]
@@ -95,33 +109,4 @@ impl Task for Classification {
         let (samples, places) = self.find(samples);
         evaluation::measure(network, samples, &places, device)
     }
-}
-
-/// A member's part in a run of the command line.
-pub type Trainer = Replica<Classification>;
-
-impl Trainer {
-    /// A trainer at step 0 of the run that `manifest` describes.
-    ///
-    /// # Errors
-    /// If the manifest is not usable or is of no model of the command line, `dataset` is not the run's, the model built here
-    /// has another schema or other initial parameters than the run's, or the device cannot be opened.
-    pub fn new(manifest: &Manifest, dataset: Dataset, device: DeviceChoice) -> Result<Self, Error> {
-        manifest.check().map_err(starling_run::Error::from)?;
-        crate::classifiers::check_model(manifest)?;
-        check_data(manifest, &dataset)?;
-        let notes = DataNotes {
-            summary: Some(dataset.summary().clone()),
-            preprocessing: Some(dataset.preprocessing().clone()),
-            warnings: dataset.warnings(manifest.batch_size),
-        };
-        Self::open(Arc::new(Classification::new(manifest.model.clone(), dataset)), manifest, notes, device)
-    }
-}
-
-/// Checks that `dataset` is the run's, split as the run's.
-fn check_data(manifest: &Manifest, dataset: &Dataset) -> Result<(), Error> {
-    let here =
-        Manifest { data: dataset.description().in_form_of(&manifest.data), seed: dataset.seed(), ..manifest.clone() };
-    Error::unless_alike(manifest, &here)
 }

@@ -34,6 +34,15 @@ pub enum Error {
         /// What differs: "ours" is the run's.
         differences: Vec<Difference>,
     },
+    /// The model that this program trains is not the run's.
+    #[error(
+        "the model of this program is not the run's: {}; join it with the program that it was founded with",
+        list(differences)
+    )]
+    OtherModel {
+        /// What differs: "ours" is the run's.
+        differences: Vec<Difference>,
+    },
     /// The device failed in the middle of a computation.
     #[error("the device `{device}` failed to compute step {step}: {source}")]
     Execution {
@@ -88,7 +97,11 @@ impl Error {
     /// Checks that what is here is what the run has.
     pub(crate) fn unless_alike(run: &Manifest, here: &Manifest) -> Result<(), Self> {
         let differences = run.differences(here);
-        if differences.is_empty() { Ok(()) } else { Err(Self::OtherData { differences }) }
+        match &differences[..] {
+            [] => Ok(()),
+            [first, ..] if first.field.starts_with("model") => Err(Self::OtherModel { differences }),
+            _ => Err(Self::OtherData { differences }),
+        }
     }
 }
 

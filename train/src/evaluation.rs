@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, ExecutionError};
 
-use crate::batch::Batch;
+use crate::classification::Batch;
 use crate::network::Network;
 use starling_data::Samples;
 

@@ -9,7 +9,6 @@
 //!
 //! Start reading at [`task`], then [`replica`].
 
-mod batch;
 pub mod classification;
 pub mod classifiers;
 pub mod cut;
@@ -19,6 +18,7 @@ mod evaluation;
 pub mod export;
 mod flatten;
 mod founding;
+mod loader;
 pub mod network;
 mod panics;
 pub mod replica;
@@ -26,8 +26,8 @@ pub mod schema;
 pub mod task;
 pub mod tasks;
 
-pub use classification::{Classification, Trainer};
-pub use classifiers::Classifiers;
+pub use classification::Classification;
+pub use classifiers::{Classifiers, Trainer};
 pub use cut::Cut;
 pub use device::{DeviceChoice, DeviceError, OpenDevice};
 pub use error::Error;

@@ -26,12 +26,12 @@ use starling_run::{
 };
 use starling_topology::{Digest, Ledger, Lineage, PeerId};
 
-use crate::batch::Loader;
 use crate::cut::{self, Cut};
 use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::export::write_safetensors;
 use crate::flatten;
+use crate::loader::Loader;
 use crate::panics::caught;
 use crate::schema;
 use crate::task::Task;

@@ -3,7 +3,8 @@
 use burn::module::Module;
 use burn::tensor::{Device, ExecutionError, Tensor};
 use serde_json::Value;
-use starling_run::{Schema, initial};
+use starling_data::Dataset;
+use starling_run::{ModelSpec, Schema, initial};
 use starling_topology::Digest;
 
 use crate::cut::Cut;
@@ -36,6 +37,12 @@ pub trait Task: Send + Sync + 'static {
 
     /// What tells this data from other data: [`fingerprint`] of its numbers, for example.
     fn fingerprint(&self) -> Digest;
+
+    /// The model of the command line that this one is, leaf for leaf, and the data set whose samples it numbers in their order:
+    /// members of both programs then take part in the same runs. As it is, `None`: a run of this task is for its own program.
+    fn stands_for(&self) -> Option<(ModelSpec, &Dataset)> {
+        None
+    }
 
     /// The module on `device`, which has autodiff. Its values don't count, its leaves do: each time the same ones.
     fn module(&self, device: &Device) -> Self::Module;

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::mem::discriminant;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::Device;
+use serde_json::Value;
 use starling_run::{
     DataDescription, DataNotes, DataOptions, Error, Learner, Manifest, ModelSpec, Program, ReplicatedState, RunSpec,
     Schema, Workload, initial,
@@ -61,17 +63,26 @@ impl<T: Task> TaskProgram<T> {
     }
 
     fn check_task(&self, manifest: &Manifest) -> Result<(), error::Error> {
-        let ours = self.task.name();
-        match &manifest.model {
-            ModelSpec::Task { name, .. } if name == ours => Ok(()),
-            ModelSpec::Raw { elements } => Err(error::Error::NoModel { elements: *elements }),
-            other => Err(error::Error::OtherTask { name: other.to_string(), ours: Some(ours.to_owned()) }),
+        let (ours, stands_for) = (self.task.name(), self.task.stands_for());
+        let is_ours = match (&manifest.model, &stands_for) {
+            (ModelSpec::Raw { elements }, _) => return Err(error::Error::NoModel { elements: *elements }),
+            // What else there is of it is compared later.
+            (theirs, Some((ours, _))) => discriminant(theirs) == discriminant(ours),
+            (ModelSpec::Task { name, .. }, None) => name == ours,
+            (ModelSpec::Softmax | ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. }, None) => false,
+        };
+        let ours = stands_for.map_or_else(|| ours.to_owned(), |(model, _)| model.to_string());
+        if is_ours {
+            Ok(())
+        } else {
+            Err(error::Error::OtherTask { name: manifest.model.to_string(), ours: Some(ours) })
         }
     }
 
     /// How the task stands in a manifest.
     fn model(&self, schema: &Schema) -> ModelSpec {
-        ModelSpec::task(self.task.name(), &self.task.settings(), schema)
+        let own = || ModelSpec::task(self.task.name(), &self.task.settings(), schema);
+        self.task.stands_for().map_or_else(own, |(model, _)| model)
     }
 }
 
@@ -106,7 +117,8 @@ struct Own<T> {
 
 impl<T: Task> Workload for Own<T> {
     fn description(&self) -> DataDescription {
-        DataDescription::of_program(self.task.training(), self.task.fingerprint())
+        let own = || DataDescription::of_program(self.task.training(), self.task.fingerprint());
+        self.task.stands_for().map_or_else(own, |(_, dataset)| dataset.description())
     }
 
     fn model(&self) -> Option<ModelSpec> {
@@ -114,6 +126,9 @@ impl<T: Task> Workload for Own<T> {
     }
 
     fn found(&self, spec: &RunSpec) -> Result<Manifest, Error> {
+        if let Some((_, dataset)) = self.task.stands_for() {
+            dataset.check_split(spec.held_out, spec.seed).map_err(error::Error::from)?;
+        }
         let spec = RunSpec { model: self.model.clone(), ..spec.clone() };
         let mut manifest = Manifest::of(&spec, self.description());
         manifest.check()?;
@@ -124,8 +139,17 @@ impl<T: Task> Workload for Own<T> {
 
     fn open(self: Box<Self>, manifest: &Manifest) -> Result<Box<dyn Learner>, Error> {
         manifest.check()?;
-        let ours = Manifest { model: self.model.clone(), data: self.description(), ..manifest.clone() };
+        let data = self.description().in_form_of(&manifest.data);
+        // Another seed would hold out other samples.
+        let seed = self.task.stands_for().map_or(manifest.seed, |(_, dataset)| dataset.seed());
+        let ours = Manifest { model: self.model.clone(), data, seed, ..manifest.clone() };
         error::Error::unless_alike(manifest, &ours)?;
+        if manifest.model.is_built_in() {
+            // Which leaves those have stands in no manifest.
+            let schema = schema::of(&manifest.model, manifest.data.shape, manifest.data.classes);
+            let with = |schema| Manifest { model: ModelSpec::task("", &Value::Null, schema), ..manifest.clone() };
+            error::Error::unless_alike(&with(&schema), &with(&self.schema))?;
+        }
         Ok(Box::new(Replica::open(self.task, manifest, DataNotes::default(), self.device)?))
     }
 }

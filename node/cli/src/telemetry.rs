@@ -9,8 +9,15 @@ use crate::output::Console;
 use crate::output::clock::OfDay;
 
 /// Our own crates, as logs name them.
-const OWN: [&str; 6] =
-    ["starling_cli", "starling_node", "starling_train", "starling_run", "starling_collective", "starling_topology"];
+const OWN: [&str; 7] = [
+    "starling_cli",
+    "starling_node",
+    "starling_links",
+    "starling_train",
+    "starling_run",
+    "starling_collective",
+    "starling_topology",
+];
 
 /// Sends this process's logs to stderr, as `settings` say. To be called once.
 ///

@@ -9,6 +9,7 @@ use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, Swarm, swarm};
 use serde::{Deserialize, Serialize};
 use starling_collective::{Codec, LayoutConfig};
+use starling_links::{DataPlane, Door, Limits, LinkFailure, Transport, greeting};
 use starling_run::WIRE_VERSION;
 use starling_topology::plan::Wish;
 use starling_topology::{RunId, View};
@@ -18,8 +19,7 @@ use tokio::sync::mpsc;
 use crate::access::{Access, Credentials};
 use crate::admission::Admission;
 use crate::behaviour::Protocols;
-use crate::data::{DataPlane, Door, Limits, Transport};
-use crate::event::{LinkFailure, NetworkEvent};
+use crate::event::NetworkEvent;
 use crate::identity::{Identity, from_libp2p};
 use crate::pending::Pending;
 use crate::reducer::{self, Operation, ReducerConfig, ReducerHandle, Sums};
@@ -142,7 +142,7 @@ impl Member {
         streams::serve(control.clone(), protocols.segments.clone(), move |peer, mut stream| {
             let opened = opened.clone();
             async move {
-                if let (Some(peer), Ok(view)) = (from_libp2p(&peer), reducer::read_view(&mut stream).await) {
+                if let (Some(peer), Ok(view)) = (from_libp2p(&peer), greeting::read_view(&mut stream).await) {
                     let _ = opened.send(NetworkEvent::SegmentsOpened { peer, view, stream }).await;
                 }
             }
@@ -175,7 +175,7 @@ impl Member {
         let Reduction { elements, codec, plan, bucket_elements, segment_elements, in_flight, data_plane, .. } =
             self.reduction;
         let door = Door::new(
-            &self.identity,
+            self.identity.keypair(),
             run,
             data_plane,
             segment_elements * size_of::<f32>(),

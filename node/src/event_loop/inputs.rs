@@ -2,13 +2,13 @@
 
 use libp2p::gossipsub;
 use libp2p::swarm::SwarmEvent;
+use starling_links::{LinkFailure, Transport};
 use starling_topology::{Body, Contact, Evidence, Input, PeerId, ViewId};
 use tokio_util::sync::CancellationToken;
 
 use super::{End, EventLoop, MAX_EARLY};
 use crate::behaviour::BehaviourEvent;
-use crate::data::Transport;
-use crate::event::{LinkFailure, NetworkEvent};
+use crate::event::NetworkEvent;
 use crate::identity::{from_libp2p, to_libp2p};
 use crate::report::{Links, Report};
 use crate::trainer::TrainerEvent;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use libp2p::StreamProtocol;
 use starling_collective::Limits;
 use starling_engine::Action;
+use starling_links as data;
 use starling_run::{BufferLayout, ReplicatedState, ResultRecord, contribution};
 use starling_topology::plan::{Agreed, Bucket, loads};
 use starling_topology::view::MAX_COSTED;
@@ -14,7 +15,6 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::{EventLoop, LoopConfig};
-use crate::data;
 use crate::event::NetworkEvent;
 use crate::identity::to_libp2p;
 use crate::inquiry::Opening;

@@ -2,13 +2,13 @@
 
 use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
+use starling_links::DataPlane;
 use starling_run::sharing::MAX_DATA_BYTES;
 use starling_topology::PeerId;
 
 use super::Unsaid::{Like, None as Unset, Value as Is};
 use super::run::{MAX_PEERS, MAX_STEPS};
 use super::{FILES, Key, Kind, NETWORKS, Sets, TABLES, TRAINING, Verbs, duration};
-use crate::data::DataPlane;
 use crate::identity::from_libp2p;
 use crate::listen;
 
@@ -22,10 +22,7 @@ pub(super) static DATA: &[Key] = &[
         Like("digits"),
         "digits (built in), a CSV file (.csv, .csv.gz), an IDX file, or a folder of IDX files (MNIST). Joiners without it ask \
          members that share the run's data.",
-        Sets::Machine(|machine, value| {
-            machine.data = Some(value.text().to_owned());
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.data = Some(value.text().to_owned()))),
     )
     .flag("--data", "SOURCE"),
     Key::new(
@@ -33,10 +30,7 @@ pub(super) static DATA: &[Key] = &[
         Kind::Text,
         Unset("the last column"),
         "CSV: the label column, by name or 0-based index.",
-        Sets::Machine(|machine, value| {
-            machine.label = Some(value.text().to_owned());
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.label = Some(value.text().to_owned()))),
     )
     .flag("--label", "COLUMN")
     .of_run(),
@@ -45,10 +39,7 @@ pub(super) static DATA: &[Key] = &[
         Kind::Bool,
         Unset("detected from the first row"),
         "CSV: whether the first row holds column names.",
-        Sets::Machine(|machine, value| {
-            machine.header = Some(value.bool());
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.header = Some(value.bool()))),
     )
     .flag("--header", "BOOL")
     .negated("--no-header")
@@ -69,10 +60,7 @@ pub(super) static DATA: &[Key] = &[
         Kind::Bool,
         Is("false"),
         "Whether joiners may have the files of the data set from this machine.",
-        Sets::Machine(|machine, value| {
-            machine.share_data = value.bool();
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.share_data = value.bool())),
     )
     .flag("--share-data", "BOOL"),
     Key::new(
@@ -80,10 +68,7 @@ pub(super) static DATA: &[Key] = &[
         Kind::Integer(0, MAX_DATA_MIB),
         Is("1024"),
         "The most MiB of data that a joiner without files of its own takes from members.",
-        Sets::Machine(|machine, value| {
-            machine.data_limit = value.count() << 20;
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.data_limit = value.count() << 20)),
     )
     .flag("--data-limit", "MIB")
     .under(TABLES),
@@ -112,10 +97,7 @@ pub(super) static TRAIN: &[Key] = &[
         Kind::Integer(0, MAX_STEPS),
         Is("0"),
         "Measure accuracy every so many steps; 0 measures only at the end.",
-        Sets::Machine(|machine, value| {
-            machine.evaluate_every = value.count();
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.evaluate_every = value.count())),
     )
     .flag("--evaluate-every", "N")
     .under(TRAINING),
@@ -124,10 +106,7 @@ pub(super) static TRAIN: &[Key] = &[
         Kind::Integer(1, 1000),
         Is("3"),
         "How many checkpoints to keep, besides the newest stable one.",
-        Sets::Machine(|machine, value| {
-            machine.checkpoint_keep = value.small() as usize;
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.checkpoint_keep = value.small() as usize)),
     )
     .flag("--checkpoint-keep", "N")
     .also(KEPT)
@@ -138,10 +117,7 @@ pub(super) static TRAIN: &[Key] = &[
         Is("0"),
         "MiB of memory for an update that begins while its step is still being reduced, where cores are to spare. A model \
          that needs more is updated after it.",
-        Sets::Machine(|machine, value| {
-            machine.update_ahead_bytes = value.count() << 20;
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.update_ahead_bytes = value.count() << 20)),
     )
     .flag("--update-ahead", "MIB")
     .under(NETWORKS),
@@ -150,10 +126,7 @@ pub(super) static TRAIN: &[Key] = &[
         Kind::Text,
         Unset("nothing is written"),
         "Write the trained model to this safetensors file at the end.",
-        Sets::Machine(|machine, value| {
-            machine.export = Some(value.text().into());
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.export = Some(value.text().into()))),
     )
     .flag("--export", "FILE"),
     Key::new(
@@ -161,10 +134,7 @@ pub(super) static TRAIN: &[Key] = &[
         Kind::Text,
         Unset("nothing is written"),
         "Write to this file who contributed which samples to each step; `starling audit` checks it.",
-        Sets::Machine(|machine, value| {
-            machine.audit = Some(value.text().into());
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.audit = Some(value.text().into()))),
     )
     .flag("--audit", "FILE")
     .under(FILES),
@@ -191,10 +161,7 @@ pub(super) static NETWORK: &[Key] = &[
         Kind::List,
         Is(""),
         "Multiaddrs to announce besides those, each by a flag of its own, for a forwarded port.",
-        Sets::Machine(|machine, value| {
-            machine.announce = addresses(value.list())?;
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.announce = addresses(value.list())?)),
     )
     .flag("--announce", "MULTIADDR")
     .also(Verbs::KEEP)
@@ -205,10 +172,7 @@ pub(super) static NETWORK: &[Key] = &[
         Is(""),
         "Peer ids (`starling id` prints one) that may come without an invitation, each by a flag of its own; in a public run, if \
          there are any, nobody else may. Tell it to all members.",
-        Sets::Machine(|machine, value| {
-            machine.allow = value.list().iter().map(|text| peer(text)).collect::<Result<_, _>>()?;
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.allow = value.list().iter().map(|text| peer(text)).collect::<Result<_, _>>()?)),
     )
     .flag("--allow", "PEER")
     .under(NETWORKS),
@@ -217,10 +181,7 @@ pub(super) static NETWORK: &[Key] = &[
         Kind::Bool,
         Is("false"),
         "Whether to look for peers on the local network by multicast.",
-        Sets::Machine(|machine, value| {
-            machine.mdns = value.bool();
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.mdns = value.bool())),
     )
     .flag("--mdns", "BOOL")
     .also(Verbs::KEEP)
@@ -249,10 +210,7 @@ pub(super) static NETWORK: &[Key] = &[
         Kind::Integer(1, MAX_PEERS),
         Is("64"),
         "The most members a run may have.",
-        Sets::Machine(|machine, value| {
-            machine.max_peers = value.small() as usize;
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.max_peers = value.small() as usize)),
     )
     .flag("--max-peers", "N")
     .also(Verbs::KEEP)
@@ -263,10 +221,7 @@ pub(super) static NETWORK: &[Key] = &[
         Kind::Text,
         Is("2m"),
         "When members that can't reach most of the others go on without them: a duration such as 90s, 2m or 1h, or never.",
-        Sets::Machine(|machine, value| {
-            machine.fork_after = duration::parse_or_never(value.text())?;
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.fork_after = duration::parse_or_never(value.text())?)),
     )
     .flag("--fork-after", "DURATION")
     .under(NETWORKS),
@@ -275,10 +230,7 @@ pub(super) static NETWORK: &[Key] = &[
         Kind::Bool,
         Is("true"),
         "Whether to measure how fast this machine reaches the other members, so that reductions are planned by it.",
-        Sets::Machine(|machine, value| {
-            machine.probe_links = value.bool();
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.probe_links = value.bool())),
     )
     .flag("--probe-links", "BOOL")
     .under(NETWORKS),
@@ -287,10 +239,7 @@ pub(super) static NETWORK: &[Key] = &[
         Kind::Integer(0, 1 << 20),
         Is("64"),
         "MiB of state, data and checkpoints that this machine hands out per second; 0 sets no limit.",
-        Sets::Machine(|machine, value| {
-            machine.state_rate = value.count() << 20;
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.state_rate = value.count() << 20)),
     )
     .flag("--state-rate", "MIB")
     .also(Verbs::KEEP)

@@ -107,10 +107,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Integer(0, MAX_STEPS),
         Is("0"),
         "Steps in which the learning rate goes up to its full value, before it falls.",
-        Sets::Run(|run, value| {
-            run.schedule.warm_up = value.count();
-            Ok(())
-        }),
+        Sets::Run(put!(|run, value| run.schedule.warm_up = value.count())),
     )
     .flag("--warm-up", "N")
     .under(TRAINING),
@@ -119,10 +116,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Float(*CLIP.start(), *CLIP.end()),
         Unset("gradients are as long as they are"),
         "The largest norm of a step's mean gradient: a longer one is made as short, before the optimizer has it.",
-        Sets::Run(|run, value| {
-            run.clip = Some(value.float() as f32);
-            Ok(())
-        }),
+        Sets::Run(put!(|run, value| run.clip = Some(value.float() as f32))),
     )
     .flag("--clip", "NORM")
     .under(TRAINING),
@@ -131,10 +125,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Integer(1, 1 << 20),
         Is("64"),
         "Samples per step, over all members together.",
-        Sets::Run(|run, value| {
-            run.batch_size = value.small();
-            Ok(())
-        }),
+        Sets::Run(put!(|run, value| run.batch_size = value.small())),
     )
     .flag("--batch-size", "N")
     .under(TRAINING),
@@ -143,10 +134,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Integer(1, MAX_STEPS),
         Is("600"),
         "The run's last step.",
-        Sets::Run(|run, value| {
-            run.steps = value.count();
-            Ok(())
-        }),
+        Sets::Run(put!(|run, value| run.steps = value.count())),
     )
     .flag("--steps", "N"),
     Key::new(
@@ -154,10 +142,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Integer(0, i64::MAX),
         Is("42"),
         "Seed of the initial parameters, the sample order and the held-out split.",
-        Sets::Run(|run, value| {
-            run.seed = value.count();
-            Ok(())
-        }),
+        Sets::Run(put!(|run, value| run.seed = value.count())),
     )
     .flag("--seed", "N")
     .under(TRAINING),
@@ -166,10 +151,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Float(0.001, 0.9),
         Is("0.2"),
         "Share of the samples kept from training, to measure accuracy on.",
-        Sets::Founding(|founding, value| {
-            founding.run.held_out = value.float() as f32;
-            Ok(())
-        }),
+        Sets::Founding(put!(|founding, value| founding.run.held_out = value.float() as f32)),
     )
     .flag("--held-out", "SHARE")
     .under(TRAINING),
@@ -187,10 +169,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Integer(1, MAX_PEERS),
         Is("1"),
         "Members needed to take steps.",
-        Sets::Founding(|founding, value| {
-            founding.min_peers = value.small() as usize;
-            Ok(())
-        }),
+        Sets::Founding(put!(|founding, value| founding.min_peers = value.small() as usize)),
     )
     .flag("--min-peers", "N"),
     Key::new(
@@ -198,10 +177,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Integer(0, MAX_STEPS),
         Is("100"),
         "All members save a checkpoint every so many steps; 0 saves only at the end.",
-        Sets::Run(|run, value| {
-            run.checkpoint_every = value.count();
-            Ok(())
-        }),
+        Sets::Run(put!(|run, value| run.checkpoint_every = value.count())),
     )
     .flag("--checkpoint-every", "N")
     .under(FILES),
@@ -210,10 +186,7 @@ pub(super) static RUN: &[Key] = &[
         Kind::Bool,
         Is("false"),
         "Whether anyone who knows an address may join, without the ticket's secret.",
-        Sets::Founding(|founding, value| {
-            founding.public = value.bool();
-            Ok(())
-        }),
+        Sets::Founding(put!(|founding, value| founding.public = value.bool())),
     )
     .flag("--public", "BOOL"),
 ];
@@ -243,20 +216,14 @@ pub(super) static COLLECTIVE: &[Key] = &[
         Kind::Float(1e-6, 1e24),
         Is("1e12"),
         "The largest number of a member's mean gradient or loss. Who sends more is left out. Joiners take it from the run.",
-        Sets::Run(|run, value| {
-            run.bound = value.float() as f32;
-            Ok(())
-        }),
+        Sets::Run(put!(|run, value| run.bound = value.float() as f32)),
     ),
     Key::new(
         "collective.bucket_kib",
         Kind::Integer(1, 262_144),
         Is("4096"),
         "KiB of gradient reduced together. Joiners take it from the run.",
-        Sets::Run(|run, value| {
-            run.layout.bucket_bytes = value.small() * 1024;
-            Ok(())
-        }),
+        Sets::Run(put!(|run, value| run.layout.bucket_bytes = value.small() * 1024)),
     ),
     Key::new(
         "collective.segment_kib",
@@ -273,10 +240,7 @@ pub(super) static COLLECTIVE: &[Key] = &[
         Kind::Integer(1, 1024),
         Is("4"),
         "Buckets that this machine has in flight together.",
-        Sets::Machine(|machine, value| {
-            machine.buckets_in_flight = value.small();
-            Ok(())
-        }),
+        Sets::Machine(put!(|machine, value| machine.buckets_in_flight = value.small())),
     ),
 ];
 
@@ -298,10 +262,7 @@ pub(super) const MAX_STALL: Key = Key::new(
     Is("10s"),
     "The longest that a run may stand still because of one peer: milliseconds, or a duration such as 10s. All deadlines derive \
      from it. Joiners take it from the run.",
-    Sets::Run(|run, value| {
-        run.max_stall_ms = value.count();
-        Ok(())
-    }),
+    Sets::Run(put!(|run, value| run.max_stall_ms = value.count())),
 )
 .flag("--max-stall", "DURATION")
 .alias("max-stall-ms")

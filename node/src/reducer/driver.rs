@@ -14,18 +14,14 @@ use starling_topology::{Awaited, PeerId, Rank, ViewId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::link::{Incoming, Outgoing};
-use super::links::{Inward, Outward};
 use super::patience::Patience;
-use super::withheld::Withheld;
-use super::{Completion, Operation, ReducerConfig, Results, greeting};
+use super::{Completion, Operation, ReducerConfig, Results};
 use crate::contribution::Contribution;
-use crate::data::LinkConfig;
-use crate::data::handshake::Connection;
-use crate::event::{LinkFailure, NetworkEvent};
+use crate::event::NetworkEvent;
 use crate::identity::to_libp2p;
 use crate::streams;
 use starling_engine::Gate;
+use starling_links::{Blame, Connection, Incoming, Inward, LinkConfig, LinkFailure, Outgoing, Outward, greeting};
 
 pub(super) struct Driver {
     pub(super) layout: Layout,
@@ -49,16 +45,6 @@ pub(super) struct Driver {
     pub(super) results: Arc<dyn Results>,
     pub(super) gate: watch::Receiver<Gate>,
     pub(super) events: mpsc::Sender<NetworkEvent>,
-}
-
-/// Whose fault a failure is.
-#[derive(Debug)]
-pub(super) struct Blame(pub(super) PeerId, pub(super) LinkFailure);
-
-impl Blame {
-    pub(super) fn broken(peer: PeerId, reason: impl ToString) -> Self {
-        Self(peer, LinkFailure::Broken(reason.to_string()))
-    }
 }
 
 /// Connections over long ways to all whom a member sends to.
@@ -142,7 +128,7 @@ impl Driver {
         let taken = |links: &mut BTreeMap<PeerId, Linked>, peer: &PeerId| {
             links.remove(peer).expect("invariant: all links were waited for")
         };
-        let mut outward = Outward::withholding(Withheld::from_environment());
+        let mut outward = Outward::from_environment();
         for (rank, peer) in self.schedule.receivers().iter().zip(&self.receivers) {
             let (stream, connections) = taken(&mut opened, peer);
             outward.add(*rank, *peer, Outgoing::new(stream, connections, &config, tasks));

@@ -1,27 +1,21 @@
 //! Reductions over real connections, by all plans and codecs; and what a neighbour can do wrong on a link that is open. A
 //! direct connection brings no less evidence than a stream.
 
+mod fixture;
+
 use starling_collective::{OperationKey, Phase, SegmentHeader, SegmentId, kernel};
 use starling_topology::plan::{Groups, Plan};
 use starling_topology::{Rank, WorldSize};
 
-use std::net::SocketAddr;
 use std::sync::Mutex;
 
 use starling_run::Gradient;
-use tokio::sync::oneshot;
 
-use super::driver::Blame;
-use super::link::{Incoming, Outgoing};
-use super::links::{Inward, Outward};
 use super::*;
-use crate::data::fixture::{LIMIT, LOOPBACK, VIEW, accept, config, connection, door, key, limits, purpose};
-use crate::data::handshake::{Connection, Purpose};
-use crate::data::link::Sender;
-use crate::data::listener::{Listener, dial};
-use crate::data::parallel::{ParallelReceiver, ParallelSender};
-use crate::data::{DataPlane, Transport, local};
-use crate::event::LinkFailure;
+use fixture::{LIMIT, VIEW, answer, config, connection, door, limits, link, open, peer, stream};
+use starling_links::direct::Sender;
+use starling_links::{Blame, DataPlane, Incoming, Inward, LinkFailure, Outgoing, Outward, Transport};
+use tokio::io::DuplexStream;
 
 const LAYOUT: LayoutConfig = LayoutConfig { bucket_elements: 2, segment_elements: 2 };
 const LONGEST: usize = 8;
@@ -44,7 +38,7 @@ fn operation(step: u64, buffer: Vec<f32>, divisor: f32) -> Operation {
 }
 
 fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dyn Results>) -> Driver {
-    let (door, peer) = door(DataPlane::Direct, &[]);
+    let (door, peer) = door(DataPlane::Direct, LONGEST);
     let schedule = Schedule::new(plan, layout.world_size(), collective::Operation::AllReduce, rank);
     let config = ReducerConfig {
         elements: layout.elements(),
@@ -85,52 +79,17 @@ fn driver(layout: Layout, plan: &Plan, codec: Codec, rank: Rank, results: Arc<dy
     }
 }
 
-/// Both ends of a link, over memory if `mode` allows it.
-async fn link(mode: DataPlane, longest: usize) -> (Outgoing, Incoming) {
-    let (sending, receiving) = connection(mode, longest).await;
-    let (transport, config) = (sending.transport(), config(longest));
-    match (local::Sender::new(sending, &config), local::Receiver::new(receiving, &config)) {
-        (Ok(sender), Ok(receiver)) => {
-            (Outgoing::Local(Box::new(sender), Vec::new()), Incoming::Local(Box::new(receiver)))
-        }
-        (Err(sending), Err(receiving)) => direct(transport, vec![sending], vec![receiving], longest),
-        _ => panic!("both ends share memory, or none"),
-    }
-}
-
-/// Both ends of a link over several connections.
-async fn parallel_link(mode: DataPlane, longest: usize, connections: usize) -> (Outgoing, Incoming) {
-    let ends = futures::future::join_all((0..connections).map(|_| connection(mode, longest))).await;
-    let (sending, receiving): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
-    direct(sending[0].transport(), sending, receiving, longest)
-}
-
-fn direct(
-    transport: Transport,
-    sending: Vec<Connection>,
-    receiving: Vec<Connection>,
-    longest: usize,
-) -> (Outgoing, Incoming) {
-    let config = config(longest);
-    let sender = ParallelSender::new(sending, &config);
-    let receiver = ParallelReceiver::new(receiving, &config);
-    (Outgoing::Direct(Box::new(sender), transport), Incoming::Direct(Box::new(receiver), transport))
-}
-
 /// All members of a world with links of one kind, of so many connections each if they are direct, reducing several times; their
 /// results by step.
 async fn reduce(mode: DataPlane, connections: usize, plan: &Plan, codec: Codec, layout: &Layout) -> Vec<Vec<Vec<f32>>> {
     let world = layout.world_size();
     let longest = layout.longest_payload(codec);
     let mut members: Vec<(Outward, Inward)> = world.ranks().map(|_| <(Outward, Inward)>::default()).collect();
-    let peer = key().1;
+    let peer = peer();
     for from in world.ranks() {
         for to in Schedule::new(plan, world, collective::Operation::AllReduce, from).receivers() {
             let to = *to;
-            let (outgoing, incoming) = match connections {
-                1 => link(mode, longest).await,
-                several => parallel_link(mode, longest, several).await,
-            };
+            let (outgoing, incoming) = link(mode, longest, connections).await;
             members[from.0 as usize].0.add(to, peer, outgoing);
             members[to.0 as usize].1.add(from, peer, incoming);
         }
@@ -205,11 +164,11 @@ async fn a_reduction_goes_on_as_contributions_come_about() {
         .with_exact(4);
         let world = layout.world_size();
         let mut members: Vec<(Outward, Inward)> = world.ranks().map(|_| <(Outward, Inward)>::default()).collect();
-        let peer = key().1;
+        let peer = peer();
         for from in world.ranks() {
             for to in Schedule::new(&plan, world, collective::Operation::AllReduce, from).receivers() {
                 let to = *to;
-                let (outgoing, incoming) = link(DataPlane::Direct, layout.longest_payload(Codec::F32)).await;
+                let (outgoing, incoming) = link(DataPlane::Direct, layout.longest_payload(Codec::F32), 1).await;
                 members[from.0 as usize].0.add(to, peer, outgoing);
                 members[to.0 as usize].1.add(from, peer, incoming);
             }
@@ -309,34 +268,24 @@ fn rings_on_threads_of_their_own_come_to_an_end() {
     const ELEMENTS: usize = 70;
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     // Ends stay with the runtime that they were made on, so each link's two are made on their own threads.
-    let keys: Vec<_> = (0..MEMBERS).map(|_| key()).collect();
-    let (mut dialing, mut listening) = (Vec::new(), Vec::new());
-    for _ in 0..MEMBERS {
-        let (tell, told) = oneshot::channel();
-        listening.push(tell);
-        dialing.push(told);
-    }
+    let doors: Vec<_> = (0..MEMBERS).map(|_| door(DataPlane::Local, LONGEST)).collect();
+    let (opening, mut answering): (Vec<_>, Vec<_>) = (0..MEMBERS).map(|_| stream()).unzip();
     // Who sends to a member is the one before it.
-    dialing.rotate_left(1);
-    let member = |rank: u32, tell: oneshot::Sender<Vec<SocketAddr>>, told: oneshot::Receiver<Vec<SocketAddr>>| {
-        let keys = &keys;
-        let at = |rank: u32| &keys[(rank % MEMBERS) as usize];
+    answering.rotate_right(1);
+    let member = |rank: u32, near: DuplexStream, far: DuplexStream| {
+        let doors = &doors;
+        let at = |rank: u32| &doors[(rank % MEMBERS) as usize];
         move || {
             runtime().block_on(async {
-                let listener = Listener::bind(&[LOOPBACK]).await;
-                tell.send(listener.addresses()).expect("the other thread waits");
-                let purpose = |peer| Purpose { mode: DataPlane::Local, segment_bytes: LONGEST, ..purpose(peer) };
-                let told = told.await.expect("it listens");
                 let (ours, next, previous) = (&at(rank).0, at(rank + 1).1, at(rank + MEMBERS - 1).1);
-                let (sending, receiving) =
-                    tokio::join!(dial(&told, ours, purpose(next), LIMIT), accept(&listener, ours, purpose(previous)));
-                let (sending, receiving) = (sending.expect("dialed").0, receiving.expect("accepted"));
+                let (sending, receiving) = tokio::join!(open(near, ours, next), answer(far, ours, previous));
                 let config = config(LONGEST);
-                let outgoing = local::Sender::new(sending, &config).expect("on one machine");
-                let incoming = local::Receiver::new(receiving, &config).expect("on one machine");
+                let outgoing = Outgoing::over(vec![sending], &config).expect("a connection");
+                let incoming = Incoming::over(vec![receiving], &config).expect("a connection");
+                assert_eq!([outgoing.transport(), incoming.transport()], [Transport::Local; 2]);
                 let (mut outward, mut inward) = (Outward::default(), Inward::default());
-                outward.add(Rank((rank + 1) % MEMBERS), next, Outgoing::Local(Box::new(outgoing), Vec::new()));
-                inward.add(Rank((rank + MEMBERS - 1) % MEMBERS), previous, Incoming::Local(Box::new(incoming)));
+                outward.add(Rank((rank + 1) % MEMBERS), next, outgoing);
+                inward.add(Rank((rank + MEMBERS - 1) % MEMBERS), previous, incoming);
                 let ring = Layout::new(
                     ELEMENTS,
                     WorldSize::new(MEMBERS),
@@ -354,8 +303,8 @@ fn rings_on_threads_of_their_own_come_to_an_end() {
         }
     };
     std::thread::scope(|scope| {
-        for ((rank, tell), told) in (0..MEMBERS).zip(listening).zip(dialing) {
-            scope.spawn(member(rank, tell, told));
+        for ((rank, near), far) in (0..MEMBERS).zip(opening).zip(answering) {
+            scope.spawn(member(rank, near, far));
         }
     });
 }
@@ -372,12 +321,10 @@ async fn reduce_after(segment: Option<(SegmentHeader, &[f32])>) -> LinkFailure {
     }
     drop(neighbour);
     let mut driver = driver(layout(), &Plan::Ring, Codec::F32, Rank(0), Sums::new().0);
-    let (sender, receiver) = (driver.senders[0], key().1);
+    let (sender, receiver) = (driver.senders[0], peer());
     let (mut inward, mut outward) = (Inward::default(), Outward::default());
-    let incoming = ParallelReceiver::new(vec![from_previous], &config);
-    inward.add(Rank(1), sender, Incoming::Direct(Box::new(incoming), Transport::Direct));
-    let outgoing = ParallelSender::new(vec![to_next], &config);
-    outward.add(Rank(1), receiver, Outgoing::Direct(Box::new(outgoing), Transport::Direct));
+    inward.add(Rank(1), sender, Incoming::over(vec![from_previous], &config).expect("a connection"));
+    outward.add(Rank(1), receiver, Outgoing::over(vec![to_next], &config).expect("a connection"));
     match driver.reduce(operation(1, vec![0.5; 2], 1.0), &mut inward, &mut outward).await {
         Err(Blame(blamed, failure)) => {
             assert_eq!(blamed, sender);
@@ -435,14 +382,13 @@ async fn blame_in_a_mesh(fault: usize) {
     let mut driver = driver(Layout::new(3, WorldSize::new(3), LAYOUT), &Plan::Mesh, Codec::F32, Rank(0), Sums::new().0);
     let config = config(LONGEST);
     let (mut inward, mut outward) = (Inward::default(), Outward::default());
-    let peers = [(); 2].map(|()| key().1);
+    let peers = [(); 2].map(|()| peer());
     let mut open = Vec::new();
     for (rank, peer) in (1..).map(Rank).zip(peers) {
-        let (outgoing, far) = link(DataPlane::Direct, LONGEST).await;
+        let (outgoing, far) = link(DataPlane::Direct, LONGEST, 1).await;
         outward.add(rank, peer, outgoing);
         let (sending, receiving) = connection(DataPlane::Direct, LONGEST).await;
-        let receiver = ParallelReceiver::new(vec![receiving], &config);
-        inward.add(rank, peer, Incoming::Direct(Box::new(receiver), Transport::Direct));
+        inward.add(rank, peer, Incoming::over(vec![receiving], &config).expect("a connection"));
         open.push((far, Sender::new(sending, &config)));
     }
     for (index, (_, sender)) in open.iter_mut().enumerate() {

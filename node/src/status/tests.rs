@@ -1,7 +1,8 @@
 //! What is written is what is read, and by whom.
 
+use starling_links::Transport;
+
 use super::*;
-use crate::data::Transport;
 use crate::report::{Observer, Summary};
 
 fn summary(outcome: Outcome) -> Summary {

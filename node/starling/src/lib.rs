@@ -30,6 +30,12 @@ pub use starling_run::{
 #[cfg(feature = "train")]
 pub use starling_train::{Cut, DeviceChoice, Task, fingerprint};
 
+/// Data as the command line reads it: the built-in digits, tables and images.
+#[cfg(feature = "train")]
+pub mod data {
+    pub use starling_train::{ClassCount, DataError, DataOptions, DataSummary, Dataset, LabelColumn, Samples};
+}
+
 /// What the fields of [`Settings`], [`Founding`], [`Joining`], [`RunSpec`] and [`Report`] are made of.
 pub mod parts {
     pub use libp2p::Multiaddr;

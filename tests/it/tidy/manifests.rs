@@ -22,10 +22,10 @@ const IO_AND_TENSORS: &[&str] = &["tokio", "libp2p", "futures", "async", "burn",
 const NOT_IN_NODE: &[&str] =
     &["burn", "cubecl", "wgpu", "clap", "clap_complete", "indicatif", "console", "comfy-table", "toml"];
 
-/// `topology <- collective <- run <- engine <- node <- starling <- cli` and `run <- data <- train <- starling`; `node` never sees `train`,
-/// `sims` never sees `node`; `tests` runs the binary and links nothing of ours but what members may say to each other: hostile
+/// `topology <- collective <- run <- engine <- node <- starling <- cli`, `collective <- links <- node` and `run <- data <- train <- starling`;
+/// `node` never sees `train`, `sims` never sees `node`; `tests` runs the binary and links nothing of ours but what members may say to each other: hostile
 /// ones speak libp2p by themselves.
-const PACKAGES: [Package; 12] = [
+const PACKAGES: [Package; 13] = [
     Package { folder: "topology", ours: &[], never: &[], nowhere: IO_AND_TENSORS },
     Package { folder: "collective", ours: &["starling-topology"], never: &[], nowhere: IO_AND_TENSORS },
     Package {
@@ -48,8 +48,14 @@ const PACKAGES: [Package; 12] = [
         nowhere: &[],
     },
     Package {
+        folder: "node/links",
+        ours: &["starling-topology", "starling-collective"],
+        never: &["anyhow"],
+        nowhere: NOT_IN_NODE,
+    },
+    Package {
         folder: "node",
-        ours: &["starling-topology", "starling-collective", "starling-run", "starling-engine"],
+        ours: &["starling-topology", "starling-collective", "starling-run", "starling-engine", "starling-links"],
         never: &["anyhow"],
         nowhere: NOT_IN_NODE,
     },
@@ -158,6 +164,29 @@ pub(crate) fn membership(text: &str, folders: &[&str]) -> Vec<String> {
     folders.iter().filter(|folder| !is_member(folder)).map(|folder| format!("{folder} is not a member")).collect()
 }
 
+/// What a user's program is built of besides the crate `starling`; or that it belongs to a workspace around it.
+pub(crate) fn users(text: &str) -> Vec<String> {
+    let manifest = parse(text);
+    let others = listed(&manifest, &KINDS).filter(|(name, _)| name != "starling");
+    let mut wrong: Vec<String> = others.map(|(name, _)| format!("needs {name} besides starling")).collect();
+    if !manifest.contains_key("workspace") {
+        wrong.push("[workspace] is missing".to_owned());
+    }
+    wrong
+}
+
+/// Crates of a lock file that `ours` does not have in the same build.
+pub(crate) fn other_builds(lock: &str, ours: &str) -> Vec<String> {
+    let builds = |lock: &str| -> BTreeMap<(String, String), Value> {
+        let packages = parse(lock).get("package").and_then(Value::as_array).cloned().unwrap_or_default();
+        let build = |package: &Value| Some((name(package).to_owned(), package.get("version")?.as_str()?.to_owned()));
+        packages.into_iter().filter_map(|package| Some((build(&package)?, package.get("checksum")?.clone()))).collect()
+    };
+    let ours = builds(ours);
+    let differs = builds(lock).into_iter().filter(|(build, checksum)| ours.get(build) != Some(checksum));
+    differs.map(|((name, version), _)| format!("{name} {version} is not in our lock file")).collect()
+}
+
 fn parse(text: &str) -> Table {
     text.parse().expect("a Cargo.toml is TOML")
 }
@@ -244,6 +273,18 @@ fn a_member_on_its_own_is_found() {
         inheritance(&good.replace("[lints]\nworkspace = true", "[lints.rust]\nmissing_docs = 'allow'")).len(),
         1
     );
+}
+
+#[test]
+fn a_user_who_needs_more_is_found() {
+    let good = "[workspace]\n[dependencies]\nstarling = { path = '..' }";
+    assert_eq!(users(good), Vec::<String>::new());
+    assert_eq!(users("[dependencies]\nburn = '1'"), ["needs burn besides starling", "[workspace] is missing"]);
+    let lock = |version: &str| format!("[[package]]\nname = 'a'\nversion = '{version}'\nchecksum = '{version}'\n");
+    let ours = lock("1.0.0") + &lock("2.0.0");
+    assert_eq!(other_builds(&lock("2.0.0"), &ours), Vec::<String>::new());
+    assert_eq!(other_builds(&lock("3.0.0"), &ours), ["a 3.0.0 is not in our lock file"]);
+    assert_eq!(other_builds(&lock("2.0.0").replace("checksum = '2", "checksum = '3"), &ours).len(), 1);
 }
 
 #[test]

@@ -33,6 +33,21 @@ const SANS_IO: &[&str] = &[
 /// What the trainer does not name: it reads files and drives devices, but it talks to nobody.
 const NO_PEERS: &[&str] = &[concat!("std:", ":net"), concat!(".aw", "ait"), concat!("async", " fn")];
 
+/// Who may say that a lint against unsafe code does not hold: caches and shared memory; the environment of a process that has just
+/// begun; an allocator that counts.
+const UNSAFE: [&str; 4] =
+    ["collective/src/memory.rs", "node/links/src/memory.rs", "node/cli/src/main.rs", "fuzz/src/allocation.rs"];
+
+/// Unsafe code where there is none to be.
+pub(crate) fn unsafe_code(path: &str, text: &str) -> Vec<String> {
+    if UNSAFE.contains(&path) {
+        return Vec::new();
+    }
+    let exceptions = [concat!("(unsafe_", "code,"), concat!("(unsafe_", "code)")];
+    let is_one = |line: &str| exceptions.iter().any(|exception| line.contains(exception));
+    find(text, |line| is_one(line).then(|| "unsafe code has no place here".to_owned()))
+}
+
 /// What a package must not contain.
 pub(crate) fn absences(path: &str, text: &str) -> Vec<String> {
     let never = match path.split_once('/') {
@@ -97,6 +112,40 @@ pub(crate) fn idle_tests(path: &str, text: &str) -> Vec<String> {
     let asleep = find(&tests, |line| is_nap(line).then(|| line.trim().to_owned()));
     let asleep = asleep.into_iter().map(|problem| format!("a test sleeps, {code} lines and {problem}"));
     skipped.into_iter().chain(asleep).collect()
+}
+
+/// What a crate's root exports, by the names that it has there and where it comes from.
+pub(crate) fn exports(root: &str) -> Vec<String> {
+    uses(root).filter(|(is_public, _)| *is_public).flat_map(|(_, path)| last_names(&path)).collect()
+}
+
+/// What a model takes that no user has: names of ours that are neither among `exports` nor its `own`.
+pub(crate) fn not_exported(text: &str, exports: &[String], own: &[&str]) -> Vec<String> {
+    let code: String = text.lines().take(code_lines(text)).map(|line| format!("{line}\n")).collect();
+    let of_others = ["burn::", "std::", "serde_json::"];
+    let ours = uses(&code).filter(|(_, path)| !of_others.iter().any(|other| path.starts_with(other)));
+    let names = ours.flat_map(|(_, path)| last_names(&path)).collect::<Vec<_>>();
+    let is_known = |name: &String| exports.contains(name) || own.contains(&name.as_str());
+    names.into_iter().filter(|name| !is_known(name)).map(|name| format!("the crate starling has no {name}")).collect()
+}
+
+/// The paths of `use` declarations, and whether they are public.
+fn uses(text: &str) -> impl Iterator<Item = (bool, String)> {
+    let declarations = text.split(';').filter_map(|declaration| {
+        let begins = declaration.lines().position(|line| line.trim_start().starts_with("use "));
+        let exports = declaration.lines().position(|line| line.trim_start().starts_with("pub use "));
+        let at = begins.or(exports)?;
+        let path: String = declaration.lines().skip(at).map(str::trim).collect();
+        Some((exports.is_some(), path.trim_start_matches("pub ").trim_start_matches("use ").to_owned()))
+    });
+    declarations.collect::<Vec<_>>().into_iter()
+}
+
+/// What a path ends with: one name, or several in braces; both names of what is renamed.
+fn last_names(path: &str) -> Vec<String> {
+    let listed = path.split_once('{').map_or_else(|| path.rsplit("::").next().unwrap_or_default(), |(_, list)| list);
+    let names = listed.trim_end_matches('}').split(',').flat_map(|name| name.split(" as "));
+    names.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }
 
 /// A file that asks to be two.
@@ -166,6 +215,22 @@ fn io_in_a_sans_io_package_is_found() {
     assert_eq!(absences("topology/src/view.rs", &text).len(), 1, "a field may be called so");
     let text = format!("{} serve() {{}}", concat!("async", " fn"));
     assert!(absences("sims/src/world.rs", &text)[0].starts_with("line 1: "));
+}
+
+#[test]
+fn unsafe_code_is_found() {
+    let text = format!("#![allow(unsafe_{}, reason = \"it is fast\")]\n", "code");
+    assert_eq!(unsafe_code("node/links/src/local.rs", &text).len(), 1);
+    assert_eq!(unsafe_code("node/links/src/memory.rs", &text), Vec::<String>::new());
+}
+
+#[test]
+fn a_model_that_no_user_could_write_is_found() {
+    let root = "mod a;\n#[cfg(feature = \"b\")]\npub use a::{\n    Task,\n    NodeError as Error,\n};\npub mod data {\n    pub use b::Dataset;\n}\nuse c::Hidden;\n";
+    let exports = exports(root);
+    assert_eq!(exports, ["Task", "NodeError", "Error", "Dataset"]);
+    let model = "use burn::nn::Linear;\nuse std::fmt;\nuse crate::task::Task;\nuse b::{Dataset, Hidden};\nuse crate::network;\n#[cfg(test)]\nmod tests {\nuse c::D;\n}\n";
+    assert_eq!(not_exported(model, &exports, &["network"]), ["the crate starling has no Hidden"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use burn::module::{Module, Param};
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData};
 use serde_json::{Value, json};
+use starling_data::Dataset;
 use starling_run::{Gradient, Learner, Training};
 use starling_topology::ledger::UNMEASURED;
 use starling_topology::{Digest, PeerId};
@@ -25,6 +26,7 @@ enum Flaw {
     LossOfEach,
     PanicInBatch,
     ShortInitial,
+    OtherShape,
 }
 
 /// y = 3 a - 2 b + 1, by a linear layer and squared error.
@@ -79,7 +81,11 @@ impl Task for Plane {
 
     fn module(&self, device: &Device) -> Model {
         let times = self.built.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let inputs = if self.flaw == Flaw::OtherLeaves { 2 + times } else { 2 };
+        let inputs = match self.flaw {
+            Flaw::OtherLeaves => 2 + times,
+            Flaw::OtherShape => 3,
+            _ => 2,
+        };
         let frozen = || Param::from_tensor(Tensor::<1>::ones([1], device)).set_require_grad(false);
         Model {
             linear: (self.flaw != Flaw::NoLeaf).then(|| LinearConfig::new(inputs, 1).init(device)),
@@ -199,6 +205,12 @@ fn another_runs_task_is_refused_by_what_differs() {
     };
     let error = refused(Plane { settings: json!({ "rate": 1 }), ..Plane::new(Flaw::None) });
     assert!(error.contains(r#"model.settings is {"rate":1}, the run has {"rate":0.5}"#), "{error}");
+    let error = refused(Plane::new(Flaw::OtherShape));
+    assert!(
+        error.contains("the model of this program is not the run's: ")
+            && error.contains("model.leaves.linear.weight is [3,1], the run has [2,1]"),
+        "{error}"
+    );
     let error = refused(Plane { shift: 2.0, ..Plane::new(Flaw::None) });
     assert!(error.contains("data.fingerprint is "), "{error}");
     let own = program(Plane::new(Flaw::None));
@@ -210,4 +222,82 @@ fn another_runs_task_is_refused_by_what_differs() {
     let schema = Schema::new(Vec::new());
     let error = Training::new(&manifest, schema, Vec::new(), SAMPLES).expect_err("refused").to_string();
     assert!(error.contains("has schema"), "{error}");
+}
+
+/// What the command line calls `mlp`, with leaves of one's own width.
+struct Stands {
+    dataset: Dataset,
+    says: u32,
+    width: usize,
+}
+
+#[derive(Module, Debug)]
+struct Layers {
+    hidden: Vec<Linear>,
+    output: Linear,
+}
+
+impl Stands {
+    fn new(seed: u64, says: u32, width: usize) -> Self {
+        let dataset = Dataset::load(&DataOptions { seed, ..DataOptions::default() }).expect("the embedded digits");
+        Self { dataset, says, width }
+    }
+}
+
+impl Task for Stands {
+    type Module = Layers;
+    type Batch = ();
+
+    fn name(&self) -> &str {
+        "stands"
+    }
+
+    fn training(&self) -> u32 {
+        self.dataset.training().len() as u32
+    }
+
+    fn fingerprint(&self) -> Digest {
+        self.dataset.description().fingerprint
+    }
+
+    fn stands_for(&self) -> Option<(ModelSpec, &Dataset)> {
+        Some((ModelSpec::Mlp { hidden: vec![self.says] }, &self.dataset))
+    }
+
+    fn module(&self, device: &Device) -> Layers {
+        let hidden = vec![LinearConfig::new(64, self.width).init(device)];
+        Layers { hidden, output: LinearConfig::new(self.width, 10).init(device) }
+    }
+
+    fn batch(&self, _: &[u32], _: &Device) {}
+
+    fn loss(&self, _: &Layers, (): ()) -> Tensor<1> {
+        unreachable!("nothing is computed")
+    }
+}
+
+#[test]
+fn a_task_that_stands_for_a_model_of_the_command_line_has_its_runs_or_says_what_differs() {
+    let spec = RunSpec::default();
+    let dataset = Dataset::load(&DataOptions::default()).expect("the embedded digits");
+    let manifest = crate::found(&spec, &dataset).expect("a run");
+    let program = |task: Stands| TaskProgram::new(task, DeviceChoice::Cpu);
+    let read = |task: Stands| program(task).read(&DataOptions::default()).expect("read");
+    assert_eq!(read(Stands::new(42, 64, 64)).found(&spec).expect("a run"), manifest);
+    program(Stands::new(42, 64, 64)).check(&manifest).expect("it is its model");
+    let learner = read(Stands::new(42, 64, 64)).open(&manifest).expect("opened");
+    assert_eq!(learner.manifest(), &manifest);
+    for (task, reason) in [
+        (Stands::new(42, 32, 32), "model.hidden is 32, the run has 64"),
+        (Stands::new(42, 64, 32), "model.leaves.hidden.0.weight is [64,32], the run has [64,64]"),
+        (Stands::new(7, 64, 64), "seed is 7, the run has 42"),
+    ] {
+        let error = read(task).open(&manifest).expect_err("refused").to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+    let other = Manifest { model: ModelSpec::Softmax, ..manifest };
+    let error = program(Stands::new(42, 64, 64)).check(&other).expect_err("another model").to_string();
+    assert!(error.contains("trains the task `softmax`, and this program has `mlp:64`"), "{error}");
+    let error = read(Stands::new(7, 64, 64)).found(&spec).expect_err("other samples are held out").to_string();
+    assert!(error.contains("seed 7"), "{error}");
 }

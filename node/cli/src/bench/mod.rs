@@ -17,10 +17,7 @@ mod wire;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use rand::RngCore;
-use starling::parts::Codec;
-use starling::parts::Wish;
-use starling::{DataPlane, Transport};
+use starling::Transport;
 use starling_node::bench::{Floor, Place, Reduction};
 
 pub use bound::Bound;
@@ -48,20 +45,8 @@ const SLOWEST_BYTES_PER_S: u64 = 4 << 20;
 pub struct Plan {
     /// How many members reduce.
     pub peers: u32,
-    /// Elements that each brings.
-    pub elements: usize,
-    /// How values are written.
-    pub codec: Codec,
-    /// How the reduction is scheduled.
-    pub plan: Wish,
-    /// Elements that are reduced together.
-    pub bucket_elements: usize,
-    /// Elements in one message.
-    pub segment_elements: usize,
-    /// Buckets in flight together.
-    pub in_flight: u32,
-    /// How the bytes travel.
-    pub data_plane: DataPlane,
+    /// What they reduce, and how.
+    pub reduction: Reduction,
     /// Rounds that count.
     pub rounds: u32,
     /// Seed of all values.
@@ -70,18 +55,15 @@ pub struct Plan {
 
 impl Plan {
     fn bytes(&self) -> u64 {
-        (self.elements * size_of::<f32>()) as u64
+        (self.reduction.elements * size_of::<f32>()) as u64
     }
 
     fn limit(&self) -> Duration {
         ROUND_LIMIT + Duration::from_secs(self.bytes() * u64::from(self.peers) / SLOWEST_BYTES_PER_S)
     }
 
-    fn setup(&self, secret: [u8; 32], index: u32) -> Setup {
-        let Self { elements, codec, plan, bucket_elements, segment_elements, in_flight, data_plane, .. } = *self;
-        let reduction =
-            Reduction { secret, data_plane, elements, codec, plan, bucket_elements, segment_elements, in_flight };
-        Setup { reduction, seed: self.seed, index, peers: self.peers }
+    fn setup(&self, index: u32) -> Setup {
+        Setup { reduction: self.reduction.clone(), seed: self.seed, index, peers: self.peers }
     }
 }
 
@@ -101,7 +83,9 @@ pub async fn all_reduce(plan: &Plan, console: &Console) -> Result<Outcome, Bench
 /// # Errors
 /// As [`all_reduce`].
 pub async fn link(plan: &Plan, console: &Console) -> Result<LinkOutcome, BenchError> {
-    let least = all_reduce(&Plan { elements: plan.peers as usize, ..plan.clone() }, console).await?;
+    let mut little = plan.clone();
+    little.reduction.elements = plan.peers as usize;
+    let least = all_reduce(&little, console).await?;
     let all = all_reduce(plan, console).await?;
     Ok(LinkOutcome::new(&least, &all))
 }
@@ -116,7 +100,7 @@ fn bar(console: &Console, rounds: u32) -> ProgressBar {
 
 async fn reduce(plan: &Plan, bar: &ProgressBar) -> Result<Outcome, BenchError> {
     bar.set_message("measuring what this machine can do");
-    let (codec, segment_elements) = (plan.codec, plan.segment_elements);
+    let (codec, segment_elements) = (plan.reduction.codec, plan.reduction.segment_elements);
     let floor = tokio::task::spawn_blocking(move || Floor::measure(codec, segment_elements)).await;
     let floor = floor.map_err(|_| BenchError::Talk("the measuring thread ended".to_owned()))?;
     let floor = floor.map_err(BenchError::io("measure a connection over loopback"))?;
@@ -148,12 +132,10 @@ struct LocalSwarm {
 impl LocalSwarm {
     /// Starts and links all members.
     async fn start(plan: &Plan) -> Result<Self, BenchError> {
-        let mut secret = [0; 32];
-        rand::rng().fill_bytes(&mut secret);
         let members = (0..plan.peers as usize).map(Process::start).collect::<Result<Vec<_>, _>>()?;
         let mut swarm = Self { members, limit: plan.limit(), plan: String::new(), transport: Transport::Universal };
         for (index, member) in (0..).zip(&mut swarm.members) {
-            member.ask(&Ask::Setup(plan.setup(secret, index))).await?;
+            member.ask(&Ask::Setup(plan.setup(index))).await?;
         }
         let mut places: Vec<Place> = Vec::new();
         for member in &mut swarm.members {

@@ -88,12 +88,12 @@ pub struct Outcome {
 impl Outcome {
     pub(super) fn new(plan: &Plan, taken: String, transport: Transport, times: Times, floor: &Floor) -> Self {
         let bytes = plan.bytes();
-        let wire_bytes = share(plan.peers) * plan.codec.payload_bytes(plan.elements) as f64;
+        let wire_bytes = share(plan.peers) * plan.reduction.codec.payload_bytes(plan.reduction.elements) as f64;
         Self {
             peers: plan.peers,
             bytes,
             plan: taken,
-            codec: plan.codec,
+            codec: plan.reduction.codec,
             transport,
             encrypted: transport.is_encrypted(),
             pace: times.pace(plan.peers, bytes),

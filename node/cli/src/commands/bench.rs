@@ -6,6 +6,7 @@ use serde_json::json;
 use starling::Error as NodeError;
 use starling::parts::Codec;
 use starling::parts::Wish;
+use starling_node::bench::Reduction;
 
 use super::{CommandError, Context, EXIT_DONE, print};
 use crate::bench::{self, LivePlan, Plan};
@@ -68,8 +69,9 @@ fn live_plan(flags: &SwarmFlags) -> Result<LivePlan, CommandError> {
 
 fn all_reduce_plan(flags: &AllReduceFlags) -> Plan {
     let bytes = size(flags.mib, flags.kib);
-    let basis = plan(flags.peers, bytes, flags.rounds, &flags.reduction);
-    Plan { codec: flags.codec.into(), plan: flags.plan.into(), ..basis }
+    let mut plan = plan(flags.peers, bytes, flags.rounds, &flags.reduction);
+    (plan.reduction.codec, plan.reduction.plan) = (flags.codec.into(), flags.plan.into());
+    plan
 }
 
 /// Of two members, each sends all it has once: half of it in each phase.
@@ -79,16 +81,15 @@ fn link_plan(flags: &LinkFlags) -> Plan {
 
 fn plan(peers: u32, bytes: usize, rounds: u32, flags: &ReductionFlags) -> Plan {
     let elements = |kib: u32| (kib as usize) << 10 >> 2;
-    Plan {
-        peers,
+    let reduction = Reduction {
+        secret: rand::random(),
+        data_plane: flags.transport.into(),
         elements: bytes / size_of::<f32>(),
         codec: Codec::F32,
         plan: Wish::Ring,
         bucket_elements: elements(flags.bucket_kib),
         segment_elements: elements(flags.segment_kib),
         in_flight: flags.in_flight,
-        data_plane: flags.transport.into(),
-        rounds,
-        seed: flags.seed,
-    }
+    };
+    Plan { peers, reduction, rounds, seed: flags.seed }
 }

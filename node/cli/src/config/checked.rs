@@ -95,7 +95,7 @@ impl Loaded {
         let Founding { run, min_peers, .. } = self.founder()?;
         let mut machine = Settings::new(PathBuf::new());
         for id in ["network.max_peers", "network.fork_after"] {
-            self.set(id, |sets, value| if let Sets::Machine(set) = sets { set(&mut machine, value) } else { Ok(()) })?;
+            self.set_machine(id, &mut machine)?;
         }
         Ok(starling_topology::Config {
             max_stall: Duration::from_millis(run.max_stall_ms),
@@ -116,7 +116,7 @@ impl Loaded {
         self.device()?;
         let mut settings = Settings::new(self.data_dir()?);
         for id in self.values.keys() {
-            self.set(id, |sets, value| if let Sets::Machine(set) = sets { set(&mut settings, value) } else { Ok(()) })?;
+            self.set_machine(id, &mut settings)?;
         }
         Ok(settings)
     }
@@ -127,8 +127,8 @@ impl Loaded {
     /// [`ConfigError`], naming key and origin.
     pub fn founding(&self, resume: Resume) -> Result<Founding, ConfigError> {
         let founding = self.founder()?;
-        let max_peers = self.settings()?.max_peers;
-        if founding.min_peers > max_peers {
+        let max_peers = self.values["network.max_peers"].count();
+        if founding.min_peers as u64 > max_peers {
             let reason = format!("{} peers can't be there, network.max_peers is {max_peers}", founding.min_peers);
             return Err(self.meaning("run.min_peers", reason));
         }
@@ -164,6 +164,11 @@ impl Loaded {
                 .map_err(|reason| self.meaning(key.id, reason))?;
         }
         Ok(expected)
+    }
+
+    /// Sets what a key sets of this machine, if that is anything.
+    fn set_machine(&self, id: &'static str, machine: &mut Settings) -> Result<(), ConfigError> {
+        self.set(id, |sets, value| if let Sets::Machine(set) = sets { set(machine, value) } else { Ok(()) })
     }
 
     /// Hands what a key sets and its value to `taker`, if it has one.

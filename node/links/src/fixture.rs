@@ -1,0 +1,90 @@
+//! Neighbours, sockets and connections for tests.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use libp2p::identity::Keypair;
+use starling_topology::{PeerId, RunId, ViewId};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::error::ConnectionError;
+use super::handshake::{Attempt, Connection, Form, Purpose};
+use super::listener::{Listener, dial};
+use super::thread::DataThread;
+use super::{DataPlane, Door, Limits, LinkConfig, Transport};
+use crate::peer::from_libp2p;
+
+pub(crate) const RUN: RunId = RunId([1; 32]);
+pub(crate) const VIEW: ViewId = ViewId([2; 32]);
+pub(crate) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// No test waits for it.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+/// Of connections whose tests send longer segments.
+pub(crate) const SEGMENT_BYTES: usize = 64 * 1024;
+/// What both ends of a connection without a handshake share.
+pub(crate) const SECRET: [u8; 32] = [5; 32];
+
+pub(crate) fn key() -> (Keypair, PeerId) {
+    let keypair = Keypair::generate_ed25519();
+    let peer = from_libp2p(&keypair.public().to_peer_id()).expect("an Ed25519 key");
+    (keypair, peer)
+}
+
+/// For a connection to or from `peer` that goes over its socket.
+pub(crate) fn purpose(peer: PeerId) -> Purpose {
+    Purpose { run: RUN, view: VIEW, peer, mode: DataPlane::Direct, segment_bytes: SEGMENT_BYTES, is_brief: false }
+}
+
+pub(crate) fn limits() -> Limits {
+    Limits { record: LIMIT, send: LIMIT }
+}
+
+/// Of links whose longest payload has so many bytes.
+pub(crate) fn config(longest_payload: usize) -> LinkConfig {
+    LinkConfig { longest_payload, limits: limits(), traffic: Arc::default() }
+}
+
+/// The door of a node that listens on `ips`, and its peer id.
+pub(crate) fn door(mode: DataPlane, ips: &[IpAddr]) -> (Door, PeerId) {
+    let (keypair, peer) = key();
+    let thread = DataThread::start().expect("a thread");
+    (Door { mode, run: RUN, keypair, ips: ips.to_vec(), segment_bytes: SEGMENT_BYTES, is_brief: false, thread }, peer)
+}
+
+pub(crate) async fn sockets() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((LOOPBACK, 0)).await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let (dialed, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+    (dialed.expect("connected"), accepted.expect("accepted").0)
+}
+
+/// One end of a connection, without a handshake.
+pub(crate) fn sealed(stream: TcpStream) -> Connection {
+    Connection { stream, secret: SECRET, form: Form::Sealed, attempt: Attempt([0; Attempt::BYTES]) }
+}
+
+/// What both ends of a connection know it by.
+pub(crate) fn name_of(connection: &Connection) -> (Transport, Attempt, [u8; 32]) {
+    (connection.transport(), connection.attempt, connection.secret)
+}
+
+/// The first connection that a listener takes.
+pub(crate) async fn accept(
+    listener: &Listener,
+    keypair: &Keypair,
+    purpose: Purpose,
+) -> Result<Connection, ConnectionError> {
+    Ok(listener.acceptor(keypair, purpose)?.next().await)
+}
+
+/// A connection between two neighbours of this mode: the end that sends, and the end that receives.
+pub(crate) async fn connection(mode: DataPlane, segment_bytes: usize) -> (Connection, Connection) {
+    let ((ours, our_peer), (theirs, their_peer)) = (key(), key());
+    let listener = Listener::bind(&[LOOPBACK]).await;
+    let addresses = listener.addresses();
+    let purpose = |peer| Purpose { mode, segment_bytes, ..purpose(peer) };
+    let dialing = dial(&addresses, &ours, purpose(their_peer), LIMIT);
+    let (dialed, accepted) = tokio::join!(dialing, accept(&listener, &theirs, purpose(our_peer)));
+    (dialed.expect("dialed").0, accepted.expect("accepted"))
+}

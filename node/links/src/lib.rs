@@ -1,0 +1,55 @@
+//! Authenticated links that carry segments from one member to another: shared memory within a machine, TCP connections of
+//! their own, libp2p streams where those don't get through.
+//!
+//! libp2p carries what peers say to each other; its streams can carry gradients too, but yamux and copies between its
+//! layers cost more than the reduction itself. On a direct link the bytes go over sockets of its own, encrypted under a key that
+//! only the two neighbours' identities can have agreed on. Where no direct connection comes about (a firewall, a peer
+//! that only QUIC reaches), the libp2p stream on which the two have [greeted](greeting) each other carries them.
+//!
+//! ```text
+//!   greeting ──> listener ──> handshake ──> direct, parallel   TCP: one record for each segment
+//!      │                          └───────> local              memory that both ends have mapped
+//!      └─────────────────────────────────── link               the libp2p stream
+//! ```
+//!
+//! This crate knows the two ends of a link and what all links of a member do for a `starling_collective::Execution`. Which
+//! links a view needs, and what becomes of it when one breaks, is not its concern.
+//!
+//! Start reading at [`greeting`], then [`direct`] and `links`.
+
+pub mod bench;
+mod cipher;
+mod config;
+pub mod direct;
+mod door;
+mod error;
+mod first;
+#[cfg(test)]
+mod fixture;
+pub mod greeting;
+mod handshake;
+#[cfg(test)]
+mod lane;
+mod link;
+mod links;
+mod listener;
+mod local;
+// Values lie in shared memory as they are, so the processor's order of bytes must be the wire's.
+#[cfg_attr(not(all(target_os = "linux", target_endian = "little")), path = "no_memory.rs")]
+mod memory;
+mod parallel;
+mod peer;
+mod plane;
+mod record;
+mod thread;
+mod withheld;
+
+pub use config::{Limits, LinkConfig, Traffic};
+pub use door::Door;
+pub use error::{ConnectionError, LinkFailure};
+pub use handshake::Connection;
+pub use link::{Incoming, Kind, Outgoing};
+pub use links::{After, Blame, In, Inward, Outward};
+pub use peer::{from_libp2p, to_libp2p};
+pub use plane::{DataPlane, Transport};
+pub use thread::DataThread;

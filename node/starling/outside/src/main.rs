@@ -1,0 +1,87 @@
+//! The command line's `mlp:64` on the built-in digits, written as a task: a member of runs that `starling run --model mlp:64` founds.
+//!
+//! `mlp DIR TICKET` joins one; `mlp DIR STEPS` founds one, which `starling join` joins.
+
+use starling::burn::module::Module;
+use starling::burn::nn::loss::CrossEntropyLossConfig;
+use starling::burn::nn::{Linear, LinearConfig};
+use starling::burn::tensor::activation::relu;
+use starling::burn::tensor::{Device, Int, Tensor, TensorData};
+use starling::data::{DataOptions, Dataset};
+use starling::parts::{Digest, Json};
+use starling::{DeviceChoice, Founding, Joining, ModelSpec, Run, RunSpec, Settings, Task, burn};
+
+/// How wide the hidden layer is.
+const WIDTH: u32 = 64;
+
+/// Its leaves are called and shaped as those of the command line, in the same order.
+#[derive(Module, Debug)]
+struct Mlp {
+    hidden: Vec<Linear>,
+    output: Linear,
+}
+
+struct Digits(Dataset);
+
+impl Task for Digits {
+    type Module = Mlp;
+    type Batch = (Tensor<2>, Tensor<1, Int>);
+
+    fn name(&self) -> &str {
+        "mlp"
+    }
+
+    fn training(&self) -> u32 {
+        self.0.training().len() as u32
+    }
+
+    fn held_out(&self) -> u32 {
+        self.0.held_out().len() as u32
+    }
+
+    fn fingerprint(&self) -> Digest {
+        self.0.description().fingerprint
+    }
+
+    fn stands_for(&self) -> Option<(ModelSpec, &Dataset)> {
+        Some((ModelSpec::Mlp { hidden: vec![WIDTH] }, &self.0))
+    }
+
+    fn module(&self, device: &Device) -> Mlp {
+        let (inputs, classes) = (self.0.training().features(), self.0.class_names().len());
+        let hidden = vec![LinearConfig::new(inputs, WIDTH as usize).init(device)];
+        Mlp { hidden, output: LinearConfig::new(WIDTH as usize, classes).init(device) }
+    }
+
+    fn batch(&self, samples: &[u32], device: &Device) -> Self::Batch {
+        // Either all are to train on, or all are held out.
+        let (data, first) = match samples.first() {
+            Some(first) if *first >= self.training() => (self.0.held_out(), self.training()),
+            _ => (self.0.training(), 0),
+        };
+        let places: Vec<u32> = samples.iter().map(|sample| sample - first).collect();
+        let labels: Vec<i64> = places.iter().map(|place| i64::from(data.labels()[*place as usize])).collect();
+        let rows = TensorData::new(data.gather(&places), [places.len(), data.features()]);
+        (Tensor::from_data(rows, device), Tensor::from_data(TensorData::new(labels, [places.len()]), device))
+    }
+
+    fn loss(&self, mlp: &Mlp, (rows, labels): Self::Batch) -> Tensor<1> {
+        let features = mlp.hidden.iter().fold(rows, |features, layer| relu(layer.forward(features)));
+        CrossEntropyLossConfig::new().init(&labels.device()).forward(mlp.output.forward(features), labels)
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let [_, dir, what] = &std::env::args().collect::<Vec<_>>()[..] else {
+        return Err("say DIR TICKET or DIR STEPS".into());
+    };
+    let task = Digits(Dataset::load(&DataOptions::default())?);
+    let run = Run::new(task).on(DeviceChoice::Cpu).watched_by(Json).leaving_on_signals();
+    let settings = Settings::new(dir.into());
+    let member = match what.parse() {
+        Ok(steps) => run.found(settings, Founding::new(RunSpec { steps, ..RunSpec::default() }))?,
+        Err(_) => run.join(settings, Joining::new(what.parse()?))?,
+    };
+    member.wait().map_err(|error| error.to_string())?;
+    Ok(())
+}
