@@ -72,8 +72,8 @@ pub(crate) fn share(
     Ok(shared.map(Arc::new))
 }
 
-/// A joiner's samples: those that its user named; else those of the run, which are built in, here from an earlier time, or
-/// downloaded from members.
+/// A joiner's samples: those that its user named, or its program brings; else those of the run, which are built in, here from an
+/// earlier time, or downloaded from members.
 pub(crate) async fn of_run(
     settings: &Settings,
     program: Arc<dyn Program>,
@@ -81,7 +81,8 @@ pub(crate) async fn of_run(
     (identity, member): (&Identity, &Member),
     observer: Arc<dyn Observer>,
 ) -> Result<Samples, NodeError> {
-    if settings.data.is_some() || [DIGITS, PROGRAM].contains(&manifest.data.kind.as_str()) {
+    let brings_its_own = program.files(DIGITS)?.0 == PROGRAM;
+    if settings.data.is_some() || brings_its_own || [DIGITS, PROGRAM].contains(&manifest.data.kind.as_str()) {
         let (options, source) = (options(settings, 0.0, 0).for_run(manifest), source(settings).to_owned());
         let workload = blocking(move || Ok(program.read(&options)?)).await?;
         return Ok(Samples { workload, source, told: Vec::new() });

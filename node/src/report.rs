@@ -10,7 +10,6 @@ use std::fmt;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
-
 use starling_links::Transport;
 use starling_run::DataSummary;
 use starling_topology::Quorum;

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
 use super::*;
+use crate::access::Credentials;
 use crate::pace::Pace;
 use crate::shelf::Shelf;
 use crate::snapshots::Snapshots;
@@ -180,4 +181,34 @@ async fn what_is_too_large_or_unpacks_to_too_much_is_not_taken() {
     // Somebody else has it in a form that fits.
     fixture.share(2, TABLE.as_bytes());
     fixture.download(1 << 20).await.expect("that one is taken");
+}
+
+/// Reads no files.
+struct Bringing;
+
+impl Program for Bringing {
+    fn check(&self, _: &Manifest) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn files(&self, _: &str) -> Result<(&'static str, Vec<PathBuf>), Error> {
+        Ok((PROGRAM, Vec::new()))
+    }
+
+    fn read(&self, _: &DataOptions) -> Result<Box<dyn Workload>, Error> {
+        Ok(Box::new(Table::new(TABLE.as_bytes())))
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_brings_the_runs_table_asks_nobody_for_it() {
+    let fixture = Fixture::new();
+    let settings = Settings::new(fixture.dir.path().join("state"));
+    let identity = Identity::generate();
+    let (peer, credentials) = (Identity::generate().peer_id(), Credentials::default());
+    let nobody = Member { peer, addresses: Vec::new(), run: None, credentials };
+    let observer = Arc::new(Nobody);
+    let samples = of_run(&settings, Arc::new(Bringing), &fixture.manifest, (&identity, &nobody), observer).await;
+    let samples = samples.expect("it is here");
+    assert_eq!(samples.workload.description(), fixture.manifest.data);
 }
