@@ -51,6 +51,7 @@ impl Contacts {
 
 /// The file that they are in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "a disk has one")]
 pub enum ContactsFile {
     /// There is none.
     #[default]

@@ -211,7 +211,8 @@ impl Keeping {
                 // Else it would depend on this one peer for what the others sign.
                 let known = self.all();
                 let is_new = |member: &Contact| !known.contains(&member.peer);
-                if members.into_iter().filter(is_new).fold(false, |any, member| self.told.hear(peer, member) || any) {
+                let told = members.into_iter().filter(is_new).filter(|member| self.told.hear(peer, member.clone()));
+                if told.count() > 0 {
                     self.look_for_told();
                 }
                 match newest {

@@ -68,7 +68,6 @@ impl Answer {
 
 /// What happened.
 #[derive(Debug, Clone)]
-#[expect(clippy::large_enum_variant, reason = "a few exist at a time")]
 pub enum Input {
     /// A peer said whether it is in a view that goes on, and which stable checkpoints it holds, if any. Proven but for the files
     /// themselves.
