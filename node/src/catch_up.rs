@@ -34,7 +34,7 @@ pub(crate) struct Search<'a> {
 pub(crate) struct Found {
     /// The checkpoint that was fetched; `None` if nobody who answered holds a newer one.
     pub(crate) fetched: Option<CheckpointInfo>,
-    /// The step of the newest stable checkpoint here.
+    /// The step of the newest stable checkpoint here that counts, if it can be read.
     pub(crate) stable: Option<u64>,
     /// What those who were asked said, or why they did not, in the order in which that became known.
     pub(crate) answers: Vec<(PeerId, Result<Answer, String>)>,
@@ -62,7 +62,7 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
     let (run, steps, stall) = (manifest.run_id(), manifest.steps, stall(manifest));
     let open = inquiry.opener(stall / 2);
     let peers: Vec<PeerId> = contacts.iter().map(|contact| contact.peer).collect();
-    let root = terms.root;
+    let (root, from_forks) = (terms.root, terms.from_forks);
     let mut machine = starling_engine::Search::new(terms, &peers, Time::ZERO);
     let began = Instant::now();
     let now = || Time::ZERO + began.elapsed();
@@ -150,10 +150,13 @@ pub(crate) async fn catch_up(search: Search<'_>) -> Result<Found, NodeError> {
         let answers = machine.answers().iter().skip(heard);
         found.answers.extend(answers.map(|(peer, answer)| (*peer, Ok(*answer))));
     }
+    // What was fetched counts, whether this can be read or not.
     let store = store.clone();
     let proofs = tokio::task::spawn_blocking(move || store.newest_proofs()).await;
-    let proofs = proofs.map_err(|_| NodeError::Stopped("search"))??;
-    found.stable = proofs.iter().map(|proof| proof.head.step).max();
+    let admitted = |proof: &Proof| root.is_none_or(|root| root.may_admit(proof.head.step, &proof.view));
+    let counts = |proof: &&Proof| admitted(proof) && (from_forks || !proof.view.forked);
+    let own = proofs.ok().and_then(Result::ok).unwrap_or_default();
+    found.stable = own.iter().filter(counts).map(|proof| proof.head.step).max();
     for contact in contacts {
         if found.answers.iter().all(|(peer, _)| *peer != contact.peer) {
             found.trouble(contact.peer, "no answer in time");

@@ -57,6 +57,8 @@ pub(crate) struct Departure {
     pub(crate) stayed: Vec<PeerId>,
     /// Which checkpoints are of the branch that it was on.
     pub(crate) root: Root,
+    /// Whether that was a fork.
+    pub(crate) forked: bool,
 }
 
 impl Contacts {
@@ -244,7 +246,7 @@ mod tests {
         assert_eq!(file.load(), Ok(None));
         let mut contacts = entered(&[1, 2]);
         contacts.learn_keeper(contact(9, 1), |_| false);
-        contacts.leave(Departure { step: 70, stayed: vec![PeerId([2; 32])], root: Root::default() });
+        contacts.leave(Departure { step: 70, stayed: vec![PeerId([2; 32])], root: Root::default(), forked: false });
         file.store(&contacts).expect("stored");
         assert_eq!(file.load(), Ok(Some(contacts)));
         assert_eq!(ContactsFile::new(dir.path(), RunId([8; 32])).load(), Ok(None), "another run's");
@@ -277,7 +279,7 @@ mod tests {
         let file = ContactsFile::new(dir.path(), RUN);
         let old = entered(&[1]);
         let mut new = old.clone();
-        new.leave(Departure { step: 3, stayed: vec![PeerId([1; 32])], root: Root::default() });
+        new.leave(Departure { step: 3, stayed: vec![PeerId([1; 32])], root: Root::default(), forked: false });
         file.store(&new).expect("stored");
         file.clone().store(&old).expect("left out");
         assert_eq!(file.load(), Ok(Some(new)));

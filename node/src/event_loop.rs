@@ -279,7 +279,6 @@ impl EventLoop {
         match &end {
             // A run that stopped before its last step goes on if all are started again, and so does one whose last state no disk
             // took.
-            // A disk that hangs has its seat still, and who comes back with that hears that the run is complete.
             End::Event(Event::Complete { step, .. }) if *step >= self.config.last_step && self.is_saved => {
                 departure = self.depart(Vec::new());
             }

@@ -376,6 +376,8 @@ pub(crate) async fn open(
     let clerk = Clerk { identity: identity.clone(), access: access.clone() };
     let me = Me { contact: network.contact(), notary: Box::new(clerk) };
     let (progress, now) = (exchange.progress(), Time::ZERO);
+    let is_over = matches!(start, Start::Found);
+    let finished = contacts.left.clone().filter(|left| is_over && left.stayed.is_empty());
     let (mut awaited, others) = (None, contacts.members().to_vec());
     let membership = match start {
         Start::Found => Membership::found(membership, run, me, progress, now),
@@ -392,7 +394,7 @@ pub(crate) async fn open(
         }
     };
     let door = Doorplate::new(ticket.clone(), awaited);
-    let books = Books { contacts, file, record, is_unwritten: false };
+    let books = Books { contacts, file, record, finished, is_unwritten: false };
     let company = Company {
         identity,
         network,

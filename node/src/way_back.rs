@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::access::Credentials;
 use crate::catch_up::{self, Found, Search, catch_up};
-use crate::contacts_file::{Contacts, ContactsFile, Damaged, MAX_KNOWN};
+use crate::contacts_file::{Contacts, ContactsFile, Damaged, Departure, MAX_KNOWN};
 use crate::error::NodeError;
 use crate::identity::to_libp2p;
 use crate::node::blocking;
@@ -131,7 +131,10 @@ impl Memory {
             has_lost_its_contacts: self.damaged.is_some(),
             members: names(&self.members()),
             keepers: names(self.contacts.keepers()),
-            left: self.contacts.left.as_ref().map(|left| Left { stayed: left.stayed.clone(), root: left.root }),
+            left: self.contacts.left.as_ref().map(|left| {
+                let Departure { stayed, root, forked, .. } = left.clone();
+                Left { stayed, root, forked }
+            }),
         }
     }
 

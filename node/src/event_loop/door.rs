@@ -24,6 +24,8 @@ pub(crate) struct Books {
     pub(crate) contacts: Contacts,
     pub(crate) file: ContactsFile,
     pub(crate) record: RecordFile,
+    /// How it finished before, if it was started again and goes on with nothing: in a view of its own, whose branch is nobody's.
+    pub(crate) finished: Option<contacts_file::Departure>,
     /// Whether something new in `contacts` is not on its way to the disk.
     pub(crate) is_unwritten: bool,
 }
@@ -121,10 +123,11 @@ impl EventLoop {
 
     /// This member has left, and others stayed; or nobody did, as the run is complete.
     pub(super) fn depart(&self, stayed: Vec<PeerId>) -> Option<Departure> {
-        let Books { contacts, file, record, .. } = &self.books;
-        let (step, root) = (self.exchange.progress().step, self.membership.root()?);
+        let Books { contacts, file, record, finished, .. } = &self.books;
+        let (step, root, forked) = (self.exchange.progress().step, self.membership.root()?, self.is_forked);
+        let departure = contacts_file::Departure { step, stayed, root, forked };
         let mut contacts = contacts.clone();
-        contacts.leave(contacts_file::Departure { step, stayed, root });
+        contacts.leave(finished.clone().filter(|_| departure.stayed.is_empty()).unwrap_or(departure));
         Some(Departure { contacts, file: file.clone(), record: record.clone() })
     }
 }
@@ -138,7 +141,8 @@ pub(crate) struct Departure {
 }
 
 impl Departure {
-    /// Writes it down. Who can't comes back as one that was killed, and finds out.
+    /// Writes it down. Who can't, as its disk hangs, has its seat still, comes back as one that was killed, and finds out: also that the run
+    /// is complete.
     pub(crate) async fn note(self, observer: &dyn Observer) {
         let Self { contacts, file, record } = self;
         let stored = tokio::task::spawn_blocking(move || file.store(&contacts).map(|()| record.remove()));

@@ -96,11 +96,10 @@ impl EventLoop {
         None
     }
 
-    /// Whether it was a member before, and waits for others to let it in.
+    /// Whether it has left or finished, and waits for others.
     fn waits(&self) -> Option<Apart> {
-        let contacts = &self.books.contacts;
-        let was_in = self.membership.view().is_none() && contacts.view.is_some();
-        was_in.then(|| Apart::Waits(contacts.left.as_ref().map(|left| left.root)))
+        let left = self.books.contacts.left.as_ref().filter(|_| self.membership.root().is_none());
+        left.map(|left| Apart::Waits { root: left.root, forked: left.forked })
     }
 
     fn search(&mut self, terms: Terms) {

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
-use libp2p::gossipsub;
+use libp2p::multiaddr::Protocol;
 use libp2p::swarm::SwarmEvent;
+use libp2p::{Multiaddr, gossipsub};
 use starling_run::{CheckpointStore, Manifest};
 use starling_topology::heads::follower::{Input, Output};
 use starling_topology::{Contact, Follower, PeerId};
@@ -267,12 +268,17 @@ impl Keeping {
 
     fn on_swarm(&mut self, event: SwarmEvent<BehaviourEvent>) {
         match event {
-            SwarmEvent::ConnectionEstablished { peer_id, num_established, .. } if num_established.get() == 1 => {
+            SwarmEvent::ConnectionEstablished { peer_id, num_established, endpoint, .. }
+                if num_established.get() == 1 =>
+            {
                 if self.network.greet(peer_id)
                     && let Some(peer) = from_libp2p(&peer_id)
                 {
-                    if let Some(contact) = self.told.meet(peer) {
-                        self.learn(contact, false);
+                    // It is where it answers, whatever else was said; who has come by itself announces where it is.
+                    if self.told.meet(peer) && endpoint.is_dialer() {
+                        let parts = endpoint.get_remote_address().iter();
+                        let place: Multiaddr = parts.filter(|part| !matches!(part, Protocol::P2p(_))).collect();
+                        self.learn(Contact { peer, addresses: vec![place.to_string()] }, false);
                     }
                     self.question(peer);
                 }

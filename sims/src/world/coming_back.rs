@@ -375,7 +375,7 @@ impl World {
 /// What a machine that was a member waits for, from what it has noted.
 fn waits(disk: &Disk) -> Option<Apart> {
     let ContactsFile::Whole(contacts) = disk.contacts() else { return None };
-    contacts.view.map(|_| Apart::Waits(contacts.left.as_ref().map(|left| left.root)))
+    contacts.left.as_ref().map(|left| Apart::Waits { root: left.root, forked: left.forked })
 }
 
 /// Whether nothing on its disk says that it was here before.

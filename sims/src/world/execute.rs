@@ -397,7 +397,6 @@ impl World {
         }
     }
 
-    /// A process notes who is in its view, for when it is gone, unless its disk is too busy for that.
     /// It goes on from here: whatever else its disk has is put aside.
     fn root_in(&mut self, seat: Seat, root: Root) {
         let host = &mut self.hosts[seat];
@@ -407,6 +406,7 @@ impl World {
         }
     }
 
+    /// A process notes who is in its view, for when it is gone, unless its disk is too busy for that.
     fn note_contacts(&mut self, seat: Seat, view: &View) {
         let is_busy = self.is_full(seat, Queue::Saver);
         let host = &mut self.hosts[seat];
@@ -443,6 +443,7 @@ impl World {
         self.mark(seat, What::Ends);
         let peer = self.hosts[seat].peer.as_ref();
         let (view, root) = (peer.and_then(Peer::view_id), peer.and_then(Peer::root));
+        let forked = peer.and_then(Peer::view).is_some_and(|view| view.forked);
         let completed = self.hosts[seat].completed.unwrap_or(self.now);
         let keepers = self.keepers_there(seat);
         self.close_process(seat, false);
@@ -468,7 +469,7 @@ impl World {
         if let (Event::Left { stayed }, Some(root)) = (&event, root)
             && !stayed.is_empty()
         {
-            self.departs(seat, Left { stayed: stayed.clone(), root });
+            self.departs(seat, Left { stayed: stayed.clone(), root, forked });
         }
         if let Event::Complete { digest, .. } = &event {
             let held = self.left_with_keepers(seat, completed, &keepers);
@@ -476,7 +477,7 @@ impl World {
             let is_saved = self.hosts[seat].disk.holds(self.workload.steps, *digest);
             root.filter(|_| is_saved)
                 .into_iter()
-                .for_each(|root| self.departs(seat, Left { stayed: Vec::new(), root }));
+                .for_each(|root| self.departs(seat, Left { stayed: Vec::new(), root, forked }));
             self.completed.insert(seat, *digest);
             self.final_views.extend(view);
         }

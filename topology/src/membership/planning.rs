@@ -127,7 +127,7 @@ impl Question<'_> {
     }
 
     /// The severed pairs among those who stay. Who stands in the way of a ring does not stay: a newcomer that names others whom no voter
-    /// names, since its word puts out nobody; then any newcomer; then the one with most severed pairs; of several, the highest.
+    /// names, and that do not name it, since its word puts out nobody; then any newcomer; then the one with most severed pairs; of several, the highest.
     fn sever(&self, staying: &mut BTreeMap<PeerId, Progress>) -> Vec<(PeerId, PeerId)> {
         // Who accuses another has no link to it, whichever of the two is wrong.
         let named = |promise: &Promise| promise.unreachable.iter().chain(&promise.accused).copied().collect::<Vec<_>>();

@@ -53,6 +53,8 @@ pub struct Left {
     pub stayed: Vec<PeerId>,
     /// Which checkpoints are of the branch that it was on: only the end of that one is the end of its run.
     pub root: Root,
+    /// Whether that was a fork.
+    pub forked: bool,
 }
 
 /// What its user says.
@@ -305,9 +307,10 @@ impl Comeback {
     }
 
     fn search(&mut self) {
-        let Past { me, members, keepers, seat, .. } = &self.past;
+        let Past { me, members, keepers, seat, left, .. } = &self.past;
         let peers = search::sought(*me, keepers.iter().copied(), members.iter().copied());
-        let from_forks = seat.as_ref().is_some_and(|seat| seat.view.forked);
+        let of_fork = |left: &Left| seat.is_none() && left.forked;
+        let from_forks = seat.as_ref().is_some_and(|seat| seat.view.forked) || left.as_ref().is_some_and(of_fork);
         let (root, Terms { last_step, max_stall, .. }) = (self.root(), self.terms);
         let terms = search::Terms { root, even_if_live: false, from_forks, beyond: None, last_step, max_stall };
         self.stage = Stage::Searches;
@@ -322,10 +325,9 @@ impl Comeback {
     fn take_answers(&mut self, now: Time, answers: Vec<(PeerId, Answer)>, fetched: bool) {
         self.heard.extend(answers.iter().map(|(peer, _)| *peer));
         self.answers = answers;
-        // Without a seat, what it holds counts only where it may be the last state of its branch.
+        // Without a seat, what it holds counts only where it may be the last state, and is of its branch for sure.
         let is_ours = self.past.left.is_some() || self.is_settled();
-        let may_be_over = is_ours && self.company() < Company::Forked && !self.word.goes_back;
-        let counts = self.past.seat.is_some() || may_be_over;
+        let counts = self.past.seat.is_some() || (is_ours && !self.word.goes_back);
         if counts && (fetched || self.holdings.is_none()) {
             self.stage = Stage::Looks;
             self.look();
@@ -334,32 +336,39 @@ impl Comeback {
         }
     }
 
-    /// Whether the run is over: it holds the last state, and nobody goes on or lacks that state; or its user does not want it to wait
-    /// for those who do.
+    /// Whether the run is over: it holds the last state, and nobody who is there wants anything of it; or its user does not want it to
+    /// wait for those.
     fn is_over(&self) -> bool {
         // Who has not heard of the end gets the last state from whoever else holds it; or else from this machine.
         let is_elsewhere = || self.answers.iter().any(|(_, answer)| answer.holds(self.terms.last_step));
-        self.holds_the_end() && (self.word.alone || is_elsewhere() || self.lacking().next().is_none())
+        self.holds_the_end() && (self.word.alone || is_elsewhere() || self.wanting().next().is_none())
     }
 
     /// Whether it holds the last state of its run. It may have been killed before it heard that the others had finished too: then it
     /// has its seat still, and a quorum has signed that state.
     fn holds_the_end(&self) -> bool {
+        let Some(Holdings { loadable, stable, .. }) = self.holdings else { return false };
         let is_last = |step: Option<u64>| step >= Some(self.terms.last_step);
-        self.holdings.is_some_and(|Holdings { loadable, stable, .. }| {
-            is_last(loadable) && (is_last(stable) || self.is_settled())
-        })
+        is_last(loadable) && (is_last(stable) || self.is_settled())
     }
 
-    /// Those who are there, and don't know the end of the run.
-    fn lacking(&self) -> impl Iterator<Item = PeerId> + '_ {
-        search::lacking(&self.answers, &self.past.keepers, self.terms.last_step)
+    /// Of those who are there, who goes on, where it is a member or is to join; and who lacks the last state. Nobody can fetch one that
+    /// no quorum has signed.
+    fn wanting(&self) -> impl Iterator<Item = PeerId> + '_ {
+        let (last, keepers) = (self.terms.last_step, &self.past.keepers);
+        let is_signed = self.holdings.is_some_and(|holdings| holdings.stable >= Some(last));
+        let joins = self.past.seat.is_some() || self.word.joins;
+        let wants = move |(peer, answer): &&(PeerId, Answer)| match answer.live {
+            true => joins,
+            false => is_signed && search::lacks(*peer, answer, keepers, last),
+        };
+        self.answers.iter().filter(wants).map(|(peer, _)| *peer)
     }
 
     /// Whether all that those who are there may want of it is the last state: none of them goes on, or needs its vote.
     fn is_wanted_for_the_end(&self) -> bool {
         let votes = |peer| self.past.seat.as_ref().is_some_and(|seat| seat.view.contains(peer));
-        self.holds_the_end() && self.company() == Company::There && !self.lacking().any(votes)
+        self.holds_the_end() && self.company() == Company::There && !self.wanting().any(votes)
     }
 
     fn decide(&mut self, now: Time) {
@@ -417,7 +426,7 @@ impl Comeback {
         doors.sort_by_key(|peer| !live.contains(peer));
         let awaited = match self.stayed() {
             _ if !live.is_empty() => Awaited { peers: live, why: Wait::Live },
-            _ if self.holds_the_end() => Awaited { peers: self.lacking().collect(), why: Wait::Lacking },
+            _ if self.holds_the_end() => Awaited { peers: self.wanting().collect(), why: Wait::Lacking },
             [] => Awaited { peers: self.past.members.clone(), why: Wait::Known },
             stayed => Awaited { peers: stayed.to_vec(), why: Wait::Stayed },
         };

@@ -63,8 +63,13 @@ pub enum Apart {
     Paused(Root),
     /// It has a seat on its disk, and asks to be let in, since others said that they go on.
     Outside(Root),
-    /// It was a member, has no seat any more, and waits for others, who may have finished. The branch that it left, if it did.
-    Waits(Option<Root>),
+    /// It has left, or finished, and waits for others, who may have finished.
+    Waits {
+        /// Which checkpoints are of the branch that it was on.
+        root: Root,
+        /// Whether that was a fork.
+        forked: bool,
+    },
 }
 
 /// What a search came to.
@@ -116,14 +121,12 @@ impl Lookout {
         if matches!(self.stage, Stage::Waits { until } if now >= until) {
             self.stage = Stage::Searches { apart };
             let Self { last_step, max_stall, .. } = *self;
-            let (root, beyond) = match apart {
-                Apart::Paused(root) | Apart::Outside(root) => (Some(root), step),
-                Apart::Waits(Some(root)) => (Some(root), last_step.saturating_sub(1)),
-                // What others hold may be of another attempt at the run.
-                Apart::Waits(None) => (None, last_step),
+            let (root, beyond, from_forks) = match apart {
+                Apart::Paused(root) | Apart::Outside(root) => (root, step, false),
+                Apart::Waits { root, forked } => (root, last_step.saturating_sub(1), forked),
             };
-            let beyond = Some(beyond);
-            let terms = search::Terms { root, even_if_live: false, from_forks: false, beyond, last_step, max_stall };
+            let (root, beyond) = (Some(root), Some(beyond));
+            let terms = search::Terms { root, even_if_live: false, from_forks, beyond, last_step, max_stall };
             self.outputs.push_back(Output::Search(terms));
         }
     }
@@ -133,8 +136,8 @@ impl Lookout {
         let Stage::Searches { apart } = self.stage else { return };
         let Searched { fetched, stable, answers, keepers } = came_to;
         let live = answers.iter().any(|(_, answer)| answer.live);
-        let mut lacking = search::lacking(answers, keepers, self.last_step);
-        let is_over = stable >= Some(self.last_step) && lacking.next().is_none();
+        let knows = |(peer, answer): &(PeerId, Answer)| !search::lacks(*peer, answer, keepers, self.last_step);
+        let is_over = stable >= Some(self.last_step) && !live && answers.iter().all(knows);
         if fetched || is_over || (matches!(apart, Apart::Outside(_)) && !live) {
             self.stage = Stage::Idle;
             self.outputs.push_back(Output::ComeBack);
@@ -180,10 +183,10 @@ mod tests {
         let Some(Output::Search(terms)) = lookout.poll() else { panic!("it asks nobody") };
         let beyond = match apart {
             Apart::Paused(_) | Apart::Outside(_) => 40,
-            Apart::Waits(Some(_)) => 99,
-            Apart::Waits(None) => 100,
+            Apart::Waits { .. } => 99,
         };
-        assert_eq!((terms.beyond, terms.last_step, terms.from_forks), (Some(beyond), 100, false));
+        let from_forks = matches!(apart, Apart::Waits { forked: true, .. });
+        assert_eq!((terms.beyond, terms.last_step, terms.from_forks), (Some(beyond), 100, from_forks));
         lookout
     }
 
@@ -232,7 +235,7 @@ mod tests {
     #[test]
     fn who_holds_the_end_stays_for_those_who_lack_it() {
         let came_to = |answers: &[(PeerId, Answer)], keepers: &[PeerId]| {
-            let mut lookout = looks(Apart::Waits(None));
+            let mut lookout = looks(Apart::Waits { root: Root::default(), forked: false });
             lookout.searched(at(6), Searched { stable: Some(100), answers, keepers, ..SILENCE });
             matches!(lookout.poll(), Some(Output::ComeBack))
         };
@@ -244,10 +247,10 @@ mod tests {
 
     #[test]
     fn who_left_comes_back_for_the_end_alone() {
-        let mut lookout = looks(Apart::Waits(Some(Root::default())));
+        let mut lookout = looks(Apart::Waits { root: Root::default(), forked: true });
         lookout.searched(at(6), Searched { answers: &[said(1, false, 60)], ..SILENCE });
         assert!(matches!(lookout.poll(), Some(Output::SetTimer(_))));
-        let mut lookout = looks(Apart::Waits(Some(Root::default())));
+        let mut lookout = looks(Apart::Waits { root: Root::default(), forked: true });
         lookout.searched(at(6), FETCHED);
         assert!(matches!(lookout.poll(), Some(Output::ComeBack)));
     }

@@ -355,11 +355,10 @@ impl Search {
     }
 }
 
-/// Those of them who don't know the end of the run: who go on, or are no keepers and don't hold the last state.
-pub fn lacking(answers: &[(PeerId, Answer)], keepers: &[PeerId], last_step: u64) -> impl Iterator<Item = PeerId> {
-    let lacks =
-        move |(peer, answer): &&(PeerId, Answer)| answer.live || !(answer.holds(last_step) || keepers.contains(peer));
-    answers.iter().filter(lacks).map(|(peer, _)| *peer)
+/// Whether a peer that goes on with nothing lacks the last state of the run: it does not hold that, and is no keeper, which fetches it in
+/// its own time.
+pub fn lacks(peer: PeerId, answer: &Answer, keepers: &[PeerId], last_step: u64) -> bool {
+    !answer.live && !answer.holds(last_step) && !keepers.contains(&peer)
 }
 
 /// Who of those that answered is there. A keeper always is, and no company, but for one that is in a view by now.

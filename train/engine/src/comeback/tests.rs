@@ -41,7 +41,7 @@ fn past(seat: Option<Record>, members: &[u8]) -> Past {
 }
 
 fn left(stayed: &[u8]) -> Option<Left> {
-    Some(Left { stayed: stayed.iter().map(|name| peer(*name)).collect(), root: Root::default() })
+    Some(Left { stayed: stayed.iter().map(|name| peer(*name)).collect(), root: Root::default(), forked: false })
 }
 
 fn holds(step: u64) -> Holdings {
@@ -197,6 +197,14 @@ fn a_run_that_is_over_is_not_gone_on_with() {
     assert_eq!(waits, joins(&[2], &[2], Wait::Lacking));
     let of_another_view = outcome(past(Some(seat(&[3], &[2])), &[2]), Word::default(), &[there(Some(95))], LAST);
     assert_eq!(of_another_view, joins(&[2], &[2], Wait::Lacking));
+    // Nobody can fetch what no quorum has signed; and whoever goes on beside it, or says so, wants nothing of it.
+    assert_eq!(outcome(past(None, &[2]), Word::default(), &[there(Some(95))], unsigned), Decision::Over);
+    for word in [Word::default(), ALONE, Word { alone: true, ..JOINS }] {
+        assert_eq!(outcome(past(None, &[2]), word, &[answer(2, true)], LAST), Decision::Over, "{word:?}");
+    }
+    // What it holds may be an earlier attempt's.
+    let seatless = Past { has_lost_its_seat: true, ..past(None, &[2]) };
+    assert_eq!(outcome(seatless, Word::default(), &[], LAST), Decision::Unknown);
     // By the ticket it comes to those who begin anew.
     assert_eq!(outcome(past(None, &[2]), JOINS, &[answer(2, true)], LAST), joins(&[2], &[2], Wait::Live));
     let left = || Past { left: left(&[2]), ..past(None, &[2]) };
